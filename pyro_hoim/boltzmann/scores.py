@@ -102,7 +102,7 @@ def predict_machine(law: BoltzmannMachine, data: DataLike, target: str) -> Predi
     for level in (0, 1):
         codes = data.codes.clone()
         codes[:, column] = level
-        both.append(row_log_scores(law, Observations.from_tensor(codes, data.domain, weights=data.counts)))
+        both.append(row_log_scores(law, data.replaced(codes=codes)))
     log_probs = torch.stack(both, 1).log_softmax(1)
     exact, truth = torch.ones(len(data.codes), dtype=torch.bool), data.codes[:, column]
     labels = law.domain[target].labels

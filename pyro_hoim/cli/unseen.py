@@ -140,17 +140,17 @@ class KnownRows:
 
     def blocks(self) -> Iterator[Observations]:
         """The rows in their order, 65,536 at a time wherever they lie and however they are read."""
-        domain, waiting = self._domain, list[Observations]()
+        waiting = list[Observations]()
         for batch in self.source.batches():
             codes = torch.from_numpy(batch.codes.T.astype(np.int64))
             rows = Observations(self.source.domain, codes, torch.from_numpy(batch.weights.astype(np.float64)))
             waiting.append(weighted(rows, self.weight, self.path))
             while sum(part.num_rows for part in waiting) >= _BLOCK:
-                whole = _joined(domain, waiting)
+                whole = Observations.concatenated(waiting)
                 yield whole.rows(torch.arange(_BLOCK))
                 waiting = [whole.rows(torch.arange(_BLOCK, whole.num_rows))]
         if sum(part.num_rows for part in waiting):
-            yield _joined(domain, waiting)
+            yield Observations.concatenated(waiting)
 
     def coded(self, rows: Observations) -> tuple[Observations, torch.Tensor]:
         """Rows of the source as rows of the model, those with other labels left out, and which these are."""
@@ -159,10 +159,5 @@ class KnownRows:
         is_unseen = (codes == -2).any(1)
         present = self.domain.project(self._domain.names)
         order = [self._domain.names.index(name) for name in present.names]
-        kept = Observations(present, codes[~is_unseen][:, order], rows.counts[~is_unseen], rows.is_weighted)
+        kept = rows.replaced(domain=present, codes=codes[~is_unseen][:, order], counts=rows.counts[~is_unseen])
         return extend_rows(kept, self.domain), is_unseen
-
-
-def _joined(domain: Domain, parts: Sequence[Observations]) -> Observations:
-    codes, counts = (torch.cat([getattr(part, name) for part in parts]) for name in ("codes", "counts"))
-    return Observations(domain, codes, counts, parts[0].is_weighted)

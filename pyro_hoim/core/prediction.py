@@ -197,7 +197,7 @@ class Imputation:
         """One completed data set, with the counts of the rows."""
         if not 0 <= number < self.num_imputations:
             raise out_of_range("number", f"0 to {self.num_imputations - 1}", received=number)
-        return Observations.from_tensor(self.codes[number], self.data.domain, weights=self.data.counts)
+        return self.data.replaced(codes=self.codes[number].clone())
 
     def to_pandas(self) -> pd.DataFrame:
         """All completions below each other; where there are several, the first column ``imputation`` counts from 1.
@@ -233,4 +233,4 @@ def extend_rows(data: DataLike, domain: Domain, absent: Collection[str] = ()) ->
             raise refused("data", problem, "read the file with domain=...", code="other-domain")
     codes = torch.full((len(data.codes), len(domain)), -1, dtype=torch.long)
     codes[:, list(domain.indices(data.domain.names))] = data.codes
-    return Observations.from_tensor(codes, domain, weights=data.counts)
+    return data.replaced(domain=domain, codes=codes)

@@ -200,7 +200,7 @@ def as_observations(
         return read
     codes = torch.full((read.num_rows, len(domain)), -1, dtype=torch.long)
     codes[:, list(domain.indices(present.names))] = read.codes
-    return Observations(domain, codes, read.counts, read.is_weighted)
+    return read.replaced(domain=domain, codes=codes)
 
 
 def as_counts(

@@ -269,6 +269,24 @@ class Observations:
         missing = f", {self.num_missing_cells} missing cells" if self.has_missing else ""
         return f"Observations({len(self.domain)} variables, {self.num_rows} rows, total {self.total_count:g}{missing})"
 
+    def replaced(
+        self,
+        *,
+        domain: Domain | None = None,
+        codes: torch.Tensor | None = None,
+        counts: torch.Tensor | None = None,
+    ) -> Observations:
+        """The rows with another domain, codes or counts; what is not given stays, and weights stay weights."""
+        parts = zip((domain, codes, counts), (self.domain, self.codes, self.counts), strict=True)
+        new: list[Any] = [own if given is None else given for given, own in parts]
+        return Observations(*new, is_weighted=self.is_weighted)
+
+    @staticmethod
+    def concatenated(parts: Sequence[Observations]) -> Observations:
+        """All rows of several observations over one domain; weights where some of them are."""
+        codes, counts = (torch.cat([getattr(part, name) for part in parts]) for name in ("codes", "counts"))
+        return Observations(parts[0].domain, codes, counts, any(part.is_weighted for part in parts))
+
     def unique(self) -> Observations:
         """Equal rows merged and their counts added, in lexicographic order; count-zero rows dropped; made once."""
         return self._merged
@@ -277,7 +295,7 @@ class Observations:
     @plain_mode()
     def _merged(self) -> Observations:
         codes, counts = merge_rows(self.codes.numpy(), self.counts.numpy(), self.domain.cardinalities)
-        return Observations(self.domain, torch.from_numpy(codes), torch.from_numpy(counts), self.is_weighted)
+        return self.replaced(codes=torch.from_numpy(codes), counts=torch.from_numpy(counts))
 
     def marginal_counts(self, edges: Iterable[Sequence[str]], *, max_cells: int = 2**28) -> torch.Tensor:
         """Marginal counts of several sets of variables, edge after edge; the sufficient statistics of a model.
@@ -327,7 +345,7 @@ class Observations:
         """The given variables only, in schema order; rows are kept as they are and not merged."""
         wanted = (names,) if isinstance(names, str) else tuple(names)
         codes = self.codes[:, sorted(self.domain.indices(wanted))]
-        return Observations(self.domain.project(wanted), codes, self.counts, self.is_weighted)
+        return self.replaced(domain=self.domain.project(wanted), codes=codes)
 
     def drop_missing(self) -> Observations:
         """Rows without a missing cell."""
@@ -336,7 +354,7 @@ class Observations:
 
     def rows(self, index: torch.Tensor) -> Observations:
         """Rows at the given positions (M,) long, or where a mask (N,) is true, with their counts."""
-        return Observations(self.domain, self.codes[index], self.counts[index], self.is_weighted)
+        return self.replaced(codes=self.codes[index], counts=self.counts[index])
 
     def missing_as_level(self, label: str) -> Observations:
         """Missing cells turned into an ordinary level of that name, which must not be empty.
@@ -345,7 +363,7 @@ class Observations:
         becomes nominal. A variable that has the level already keeps its levels and its missing cells join them.
         """
         domain, codes = missing_as_level(self.domain, self.codes, label)
-        return Observations(domain, codes, self.counts, self.is_weighted)
+        return self.replaced(domain=domain, codes=codes)
 
     def split(self, fractions: Sequence[float], seed: int) -> tuple[Observations, ...]:
         """Random disjoint parts of the observations.
@@ -368,7 +386,7 @@ class Observations:
         counts, shares = self.counts.numpy(), check_split(fractions, seed)
         parts = split_rows(counts, shares, int(seed), are_weights=self.is_weighted)
         return tuple(
-            Observations(self.domain, self.codes[torch.from_numpy(rows)], torch.from_numpy(counts), self.is_weighted)
+            self.replaced(codes=self.codes[torch.from_numpy(rows)], counts=torch.from_numpy(counts))
             for rows, counts in parts
         )
 

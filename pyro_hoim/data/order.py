@@ -413,4 +413,4 @@ def relabelled(data: Observations, variables: Iterable[Variable]) -> Observation
     for column, old in enumerate(data.domain):
         place = {label: code for code, label in enumerate(known.get(old.name, old).labels)}
         codes[:, column] = torch.tensor([*(place.get(label, -1) for label in old.labels), -1])[codes[:, column]]
-    return Observations(Domain(known.get(old.name, old) for old in data.domain), codes, data.counts, data.is_weighted)
+    return data.replaced(domain=Domain(known.get(old.name, old) for old in data.domain), codes=codes)

@@ -201,7 +201,7 @@ def prediction_accuracy(energy: LogLinearEnergy, data: DataLike, target: str) ->
     known = (data.codes[:, column] >= 0) & (data.counts > 0)
     if not bool(known.any()):
         raise refused("target", f"no row has a known value of {target!r}", code="empty")
-    rows = Observations.from_tensor(data.codes[known], data.domain, weights=data.counts[known]).unique()
+    rows = data.rows(known).unique()
     found = predict(energy, rows, target)
     names = ("target", "accuracy", "majority_accuracy", "majority_p_value", "rows")
     return {name: getattr(found, name) for name in names}

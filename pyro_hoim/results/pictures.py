@@ -55,7 +55,7 @@ def draw_fitted(result: Any, ax: Target, data: Any) -> Axes:
     if rows.domain.num_states <= _MOST_CELLS:
         grid = torch.cartesian_prod(*(torch.arange(n) for n in rows.domain.cardinalities))
         cells = grid.reshape(-1, len(rows.domain))
-        merged = Observations.from_tensor(cells, rows.domain, weights=rows.table().flatten())
+        merged = rows.replaced(codes=cells, counts=rows.table().flatten())
     found, _ = operations.scored_rows(result, merged)
     if found.kind != "likelihood":
         problem = "the probabilities of cells are out of reach, for log Z is"

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from ..core.parts import PARTS, StudyRecord, check_part_names
 from ..data.observations import Observations
 from ..information.interaction_values import RemovalValue, removal_values
@@ -126,10 +124,7 @@ def analyse_learned(
 
 def _together(parts: Sequence[Observations]) -> Observations | None:
     """The rows of all parts; None without any."""
-    if not parts:
-        return None
-    codes, counts = (torch.cat([getattr(part, name) for part in parts]) for name in ("codes", "counts"))
-    return Observations(parts[0].domain, codes, counts, parts[0].is_weighted)
+    return Observations.concatenated(parts) if parts else None
 
 
 def _num_identified(learned: LearnResult, rows: Observations | None) -> int | None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
+from pyro_hoim.core.prediction import Imputation, extend_rows
 from pyro_hoim.core.words import rows_text
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
@@ -189,6 +190,10 @@ def test_whole_weights_are_weights_not_numbers_of_rows():
         lambda rows: rows.drop_missing(),
         lambda rows: rows.missing_as_level("none"),
         lambda rows: rows.rows(torch.tensor([0, 2])),
+        lambda rows: rows.replaced(codes=rows.codes.flip(0)),
+        lambda rows: extend_rows(rows, Domain([*rows.domain, Variable("c", ("0", "1"))])),
+        lambda rows: Imputation(rows, rows.codes[None], torch.ones(5), "draws").observations(),
+        lambda rows: Observations.concatenated([rows.replaced(counts=rows.counts.flip(0)), rows]),
         *(lambda rows, k=k: rows.split([0.4, 0.6], 3)[k] for k in range(2)),
     ):
         first, second = change(whole), change(half)
@@ -199,6 +204,9 @@ def test_whole_weights_are_weights_not_numbers_of_rows():
     counted = Observations.from_pandas(frame, count="w")  # the control: numbers of rows are split one by one
     assert rows_text(counted) == "56 rows"
     assert sum(part.num_rows for part in counted.split([0.4, 0.6], 3)) > counted.num_rows
+    wider = Domain([*counted.domain, Variable("c", ("0", "1"))])
+    assert extend_rows(counted, wider).has_whole_counts and counted.replaced(domain=counted.domain).has_whole_counts
+    assert not Observations.concatenated([counted, whole]).has_whole_counts
 
 
 def test_split_leaves_global_random_state_alone():

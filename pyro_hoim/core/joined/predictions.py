@@ -66,11 +66,11 @@ def _within(
     target, place = question["target"], joined.domain.index(question["target"])
     codes = rows.codes.clone()
     codes[:, place] = -1
-    read = joined.read(Observations(rows.domain, codes, rows.counts, rows.is_weighted))
+    read = joined.read(rows.replaced(codes=codes))
     allowed = read.allowed[joined.groups.index(group)].double()
     hidden = read.rows.codes.clone()
     hidden[:, read.rows.domain.index(group.name)] = -1
-    asked = Observations(read.rows.domain, hidden, rows.counts, rows.is_weighted)
+    asked = read.rows.replaced(codes=hidden)
     values = {**question.values, "target": group.name}
     answer = predict(replace(question, rows=asked, values=values, has_target=False))
     told += [*answer.notes, *_unused(read, rows)]

@@ -228,9 +228,7 @@ class JoinedColumns:
             codes[number == 1, self.joined_domain.index(group.name)] = allowed[number == 1].long().argmax(1)
             flags[0, :, g], flags[1, :, g] = number == 0, (number > 1) & is_known
             every.append(allowed)
-        return JoinedRows(
-            Observations(self.joined_domain, codes, rows.counts, rows.is_weighted), flags[0], flags[1], tuple(every)
-        )
+        return JoinedRows(rows.replaced(domain=self.joined_domain, codes=codes), flags[0], flags[1], tuple(every))
 
     def join(self, rows: Observations) -> Observations:
         """Rows over the joined domain; a group all of whose cells are missing is missing.
@@ -263,7 +261,7 @@ class JoinedColumns:
         for name in self.domain.names:
             if name not in self._group_of:
                 codes[:, self.domain.index(name)] = rows.codes[:, rows.domain.index(name)]
-        return Observations(self.domain, codes, rows.counts, rows.is_weighted)
+        return rows.replaced(domain=self.domain, codes=codes)
 
     def sets(self, edges: Iterable[Iterable[str]]) -> list[tuple[str, ...]]:
         """Sets of columns as sets of joined variables; those within one group are left out."""

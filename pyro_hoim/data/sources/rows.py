@@ -352,7 +352,7 @@ def drawn_batches(rows: RowSource, size: int, random: np.random.Generator, per_p
         for _ in range(per_piece):
             picked = np.searchsorted(shares, random.integers(0, shares[-1], size), "right")
             chosen = torch.from_numpy(codes[:, picked].T.astype(np.int64))
-            yield Observations(rows.domain, chosen, torch.full((size,), whole / size, dtype=torch.float64))
+            yield Observations.from_tensor(chosen, rows.domain, weights=np.full(size, whole / size))
 
 
 def _first_and_total(batch: RowBatch) -> tuple[np.ndarray, int]:

@@ -51,7 +51,7 @@ class SourcedRows(Observations):
             raise none_received("data", "at least one observation")
         codes = torch.cat([found.codes for found, _ in parts])
         counts = torch.cat([found.counts * (total / found.total_count) for found, total in parts])
-        rows = cls(domain, codes, counts, sources=sources)
+        rows = cls(domain, codes, counts, is_weighted=True, sources=sources)
         rows.marginal_counts([(name,) for name in domain.names])  # says where cells are missing
         return rows
 
@@ -64,7 +64,7 @@ class SourcedRows(Observations):
     @plain_mode()
     def held(self) -> Observations:
         """The sample as observations of their own, not of all rows."""
-        return Observations(self.domain, self.codes, self.counts * (self.num_rows / self.total_count))
+        return self.replaced(counts=self.counts * (self.num_rows / self.total_count))
 
     @override
     def unique(self) -> Self:

@@ -8,8 +8,6 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...data.sources import MemoryRows, RowSource
@@ -348,5 +346,4 @@ def joint_rows(first: Observations, second: Observations) -> Observations:
     if any(isinstance(rows, SourcedRows) for rows in parts):
         sources = [rows.sources if isinstance(rows, SourcedRows) else (MemoryRows.of(rows),) for rows in parts]
         return SourcedRows.of(*itertools.chain(*sources))
-    codes, counts = torch.cat([first.codes, second.codes]), torch.cat([first.counts, second.counts])
-    return Observations(first.domain, codes, counts, first.is_weighted).unique()
+    return Observations.concatenated(parts).unique()

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.linalg import helmert
 from scipy.special import log_softmax
@@ -100,10 +99,11 @@ class EdgeTester:
 
     def __init__(self, rows: Observations, *more: Observations) -> None:
         parts = [held_rows(part) for part in (rows, *more)]
-        codes, counts = torch.cat([part.codes for part in parts]), torch.cat([part.counts for part in parts])
-        if not all(part.has_whole_counts for part in parts) and bool(counts.any()):
-            counts = counts * (effective_size(counts.numpy()) / float(counts.sum()))
-        self._rows = Observations(rows.domain, codes, counts, rows.is_weighted).unique()
+        every = Observations.concatenated(parts)
+        counts = every.counts
+        if not every.has_whole_counts and bool(counts.any()):
+            every = every.replaced(counts=counts * (effective_size(counts.numpy()) / float(counts.sum())))
+        self._rows = every.unique()
         self.cardinalities = dict(zip(rows.domain.names, rows.domain.cardinalities, strict=True))
         self.total = float(self._rows.total_count)
         self._codes = np.ascontiguousarray(self._rows.codes.numpy().T)  # by column

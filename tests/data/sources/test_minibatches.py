@@ -68,6 +68,7 @@ def test_a_plate_of_pyro_scales_as_the_counts_do(uneven):
     graph = InteractionHypergraph.from_order(rows.domain, 2)
     law = HierarchicalLogLinear(graph, torch.linspace(-0.5, 0.5, graph.num_parameters, dtype=torch.float64))
     batch = next(source.minibatches(5, seed=0))
+    assert batch.is_weighted  # also where N / m is whole
 
     def model():
         with pyro.plate("rows", int(rows.total_count), subsample_size=5, subsample=torch.arange(5)):
