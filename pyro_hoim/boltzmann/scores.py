@@ -106,7 +106,8 @@ def predict_machine(law: BoltzmannMachine, data: DataLike, target: str) -> Predi
     log_probs = torch.stack(both, 1).log_softmax(1)
     exact, truth = torch.ones(len(data.codes), dtype=torch.bool), data.codes[:, column]
     labels = law.domain[target].labels
-    return Prediction(target, labels, log_probs, torch.zeros_like(log_probs), exact, truth, data.counts)
+    error, squares = torch.zeros_like(log_probs), data.squared_weights
+    return Prediction(target, labels, log_probs, error, exact, truth, data.counts, squares)
 
 
 @torch.no_grad()

@@ -159,5 +159,5 @@ class KnownRows:
         is_unseen = (codes == -2).any(1)
         present = self.domain.project(self._domain.names)
         order = [self._domain.names.index(name) for name in present.names]
-        kept = rows.replaced(domain=present, codes=codes[~is_unseen][:, order], counts=rows.counts[~is_unseen])
+        kept = rows.rows(~is_unseen).replaced(domain=present, codes=codes[~is_unseen][:, order])
         return extend_rows(kept, self.domain), is_unseen

@@ -34,6 +34,7 @@ class Prediction:
         is_exact: rows without Monte Carlo error, (N,).
         truth: code of the target in the rows, -1 where unknown, (N,).
         counts: count of every row, (N,).
+        squares: of weights, the sum of the squared weights of every row, (N,); None of counts.
 
     Example:
         >>> from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy
@@ -53,6 +54,7 @@ class Prediction:
     is_exact: torch.Tensor
     truth: torch.Tensor
     counts: torch.Tensor
+    squares: torch.Tensor | None = None
 
     @property
     def probs(self) -> torch.Tensor:
@@ -115,20 +117,28 @@ class Prediction:
         .. math:: \Pr(B \ge b), \qquad B \sim \mathrm{Binomial}(b + c, 1/2)
 
         where b rows are predicted rightly and are not of that level, and c rows are of that level and predicted
-        wrongly. NaN where no target is known.
+        wrongly. Of weights, b and c are shares of the effective number of these rows, and the tail is that of the
+        beta distribution at fractions, as in Korn and Graubard's intervals. NaN where no target is known.
 
         References:
+            Edward Korn and Barry Graubard, Confidence intervals for proportions with small expected number of positive
+            counts estimated from survey data, Survey Methodology 24, 1998.
             Quinn McNemar, Note on the sampling error of the difference between correlated proportions or percentages,
             Psychometrika 12, 1947.
         """
-        from scipy.stats import binom
+        from scipy.special import betainc
 
         if not self.rows:
             return math.nan
         most = int(self.confusion.sum(1).argmax())
-        right = float(self.confusion.trace() - self.confusion[most, most])
-        wrong = float(self.confusion[most].sum() - self.confusion[most, most])
-        return float(binom.sf(round(right) - 1, round(right) + round(wrong), 0.5))
+        is_most, is_right = self.truth == most, self.truth == self.codes
+        right, wrong = self._known & is_right & ~is_most, self._known & is_most & ~is_right
+        b, c = float(self.counts[right].sum()), float(self.counts[wrong].sum())
+        if not b:
+            return 1.0
+        squares = self.counts if self.squares is None else self.squares
+        scale = (b + c) / float(squares[right | wrong].sum())  # rows per unit of weight; 1 of counts
+        return float(betainc(b * scale, c * scale + 1, 0.5))
 
     @property
     def class_accuracy(self) -> dict[str, float]:

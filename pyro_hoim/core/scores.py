@@ -10,7 +10,7 @@ import torch
 
 from .words import amount_text
 
-__all__ = ["Figures", "RowLogLikelihood", "mean_gain", "rows_are_distinct"]
+__all__ = ["Figures", "RowLogLikelihood", "mean_gain", "mean_over_rows", "rows_are_distinct"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,33 +29,54 @@ class RowLogLikelihood:
     is_exact: bool = True
 
 
-def mean_gain(
-    log_probs: torch.Tensor, reference: torch.Tensor, counts: torch.Tensor
-) -> tuple[float | None, float | None]:
-    r"""Mean gain in log-likelihood over a reference model, and its standard error over rows.
+def mean_over_rows(values: torch.Tensor, counts: torch.Tensor, squares: torch.Tensor) -> tuple[float, float]:
+    r"""Mean of a figure of every row, and its standard error over rows; both infinite where a row has none.
 
     .. math:: \bar d = \frac{1}{N} \sum_r n_r d_r, \quad
-        \mathrm{se}^2 = \frac{1}{N^2} \sum_r n_r (d_r - \bar d)^2, \quad
-        d_r = \log q(x_r) - \log q_0(x_r), \; N = \sum_r n_r
+        \mathrm{se}^2 = \frac{1}{N^2} \sum_r s_r (d_r - \bar d)^2, \quad N = \sum_r n_r
 
-    The differences are paired: a row that is improbable under both models adds little to the error. Models are taken as
-    given; the error is that of the rows alone. Arguments are (N,), in nats, and counts positive. The gain is infinite
-    where rows are impossible under one of the models only, None where under both; its error is None with an infinite
-    gain and for a single row.
+    where s are sums of squared weights: n themselves of counts, the squares of weights. So the error does not depend
+    on the unit that weights come in. Arguments are (N,), and counts positive.
+
+    References:
+        Leslie Kish, Survey sampling, 1965.
 
     Example:
-        >>> gain, error = mean_gain(torch.tensor([-1.0, -1.0]), torch.tensor([-1.5, -2.5]), torch.tensor([1.0, 1.0]))
+        >>> values, weights = torch.tensor([1.0, 3.0]), torch.tensor([5.0, 5.0])
+        >>> mean_over_rows(values, weights, weights), mean_over_rows(values, weights, weights**2)  # 10 rows, and two
+        ((2.0, 0.31622776601683794), (2.0, 0.7071067811865476))
+    """
+    total = float(counts.sum())
+    mean = float((counts * values).sum()) / total
+    if not math.isfinite(mean):
+        return mean, math.inf
+    return mean, math.sqrt(float((squares * (values - mean) ** 2).sum())) / total
+
+
+def mean_gain(
+    log_probs: torch.Tensor, reference: torch.Tensor, counts: torch.Tensor, squares: torch.Tensor | None = None
+) -> tuple[float | None, float | None]:
+    r"""Mean gain in log-likelihood over a reference model, and its standard error over rows (:func:`mean_over_rows`).
+
+    .. math:: d_r = \log q(x_r) - \log q_0(x_r)
+
+    The differences are paired: a row that is improbable under both models adds little to the error. Models are taken as
+    given; the error is that of the rows alone. Arguments are (N,), in nats, and counts positive; without squares they
+    are counts. The gain is infinite where rows are impossible under one of the models only, None where under both; its
+    error is None with an infinite gain and for a single row.
+
+    Example:
+        >>> counts = torch.ones(2)
+        >>> gain, error = mean_gain(torch.tensor([-1.0, -1.0]), torch.tensor([-1.5, -2.5]), counts)
         >>> gain, round(error, 4)
         (1.0, 0.3536)
     """
     lost, lost_alone = bool((log_probs == -math.inf).any()), bool((reference == -math.inf).any())
     if lost or lost_alone:
         return (None if lost and lost_alone else -math.inf if lost else math.inf), None
-    total = float(counts.sum())
-    change = (log_probs - reference).double()
-    gain = float((counts * change).sum()) / total
-    spread = float((counts * (change - gain) ** 2).sum()) / total
-    return gain, math.sqrt(spread / total) if total > 1 else None
+    squares = counts if squares is None else squares
+    gain, error = mean_over_rows((log_probs - reference).double(), counts, squares)
+    return gain, error if float(counts.sum()) ** 2 > float(squares.sum()) else None
 
 
 def rows_are_distinct(rows: float, nll: float | None, kl: float | None) -> bool:

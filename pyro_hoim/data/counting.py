@@ -17,8 +17,13 @@ _LARGEST_KEY = 2**62
 _MOST_UNITS = 2**20  # observations of a table that are shuffled one by one
 
 
-def merge_rows(codes: np.ndarray, counts: np.ndarray, cardinalities: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct rows (U, d) of codes in lexicographic order, with their counts added (U,); count zero is dropped."""
+def merge_rows(
+    codes: np.ndarray, counts: np.ndarray, cardinalities: Sequence[int], *others: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """Distinct rows (U, d) of codes in lexicographic order, with their counts added (U,); count zero is dropped.
+
+    Other figures of the rows are added likewise.
+    """
     kept = counts > 0
     codes, counts = codes[kept], counts[kept]
     if math.prod(n + 1 for n in cardinalities) < _LARGEST_KEY:
@@ -28,7 +33,9 @@ def merge_rows(codes: np.ndarray, counts: np.ndarray, cardinalities: Sequence[in
         _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     else:
         _, first, inverse = np.unique(codes, axis=0, return_index=True, return_inverse=True)
-    return codes[first], np.bincount(inverse.reshape(-1), weights=counts, minlength=len(first))
+    each = (counts, *(other[kept] for other in others))
+    sums = (np.bincount(inverse.reshape(-1), weights=figures, minlength=len(first)) for figures in each)
+    return codes[first], *sums
 
 
 def marginal_tables(

@@ -61,6 +61,8 @@ class Observations:
             when left out.
         is_weighted: whether these are weights, each of one unit that was observed, also where all are whole;
             fractions always are.
+        squares: of rows that stand for several observations with weights, the sum of their squared weights, float64
+            (N,); left out, every row is one observation.
 
     Raises:
         InputError: wrong shape, a code outside -1 ... cardinality - 1, a count that is NaN, infinite or
@@ -77,6 +79,7 @@ class Observations:
     codes: torch.Tensor
     counts: torch.Tensor = None  # type: ignore[assignment]
     is_weighted: bool = False
+    squares: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
         check_type(self.domain, Domain, "Observations domain")
@@ -86,6 +89,11 @@ class Observations:
                 raise refused("Observations domain", problem, code="other-domain")
         object.__setattr__(self, "codes", checked_codes(self.codes, self.domain))
         object.__setattr__(self, "counts", checked_counts(self.counts, len(self.codes)))
+        if self.squares is not None:
+            squares = torch.as_tensor(self.squares, dtype=torch.float64)
+            if squares.shape != self.counts.shape or not bool((squares.isfinite() & (squares >= 0)).all()):
+                raise out_of_range("Observations squares", "one finite number from 0 for every row", received=squares)
+            object.__setattr__(self, "squares", squares)
 
     @classmethod
     def from_pandas(
@@ -265,6 +273,30 @@ class Observations:
         """Whether every count is a whole number of observations."""
         return not self.is_weighted and bool((self.counts == self.counts.floor()).all())
 
+    @cached_property
+    def squared_weights(self) -> torch.Tensor:
+        """Sum over the observations of every row of their squared weights, float64 (N,); of counts, the counts."""
+        if self.squares is not None:
+            return self.squares
+        return self.counts if self.has_whole_counts else self.counts.square()
+
+    @property
+    def effective_count(self) -> float:
+        r"""Kish's effective number of observations, :math:`(\sum_i w_i)^2 / \sum_i w_i^2`; of counts, their total."""
+        squares = float(self.squared_weights.sum())
+        return self.total_count**2 / squares if squares > 0 else 0.0
+
+    def in_effective_rows(self) -> Observations:
+        """Weights in the unit in which they add up to :attr:`effective_count`, and say as much as so many rows.
+
+        What weighs rows against a prior, a penalty or a price of parameters takes them in this unit, so that it does
+        not depend on the one that weights come in. Equal weights are counts of one; counts stay as they are.
+        """
+        if self.has_whole_counts or not self.total_count > 0:
+            return self
+        factor = self.effective_count / self.total_count
+        return self.replaced(counts=self.counts * factor, squares=self.squared_weights * factor**2)
+
     def __repr__(self) -> str:
         missing = f", {self.num_missing_cells} missing cells" if self.has_missing else ""
         return f"Observations({len(self.domain)} variables, {self.num_rows} rows, total {self.total_count:g}{missing})"
@@ -275,17 +307,24 @@ class Observations:
         domain: Domain | None = None,
         codes: torch.Tensor | None = None,
         counts: torch.Tensor | None = None,
+        squares: torch.Tensor | None = None,
     ) -> Observations:
-        """The rows with another domain, codes or counts; what is not given stays, and weights stay weights."""
+        """The rows with another domain, codes or counts; what is not given stays, and weights stay weights.
+
+        Without ``squares`` beside them, new counts are those of single observations.
+        """
         parts = zip((domain, codes, counts), (self.domain, self.codes, self.counts), strict=True)
         new: list[Any] = [own if given is None else given for given, own in parts]
-        return Observations(*new, is_weighted=self.is_weighted)
+        own = self.squares if counts is None else None
+        return Observations(*new, is_weighted=self.is_weighted, squares=own if squares is None else squares)
 
     @staticmethod
     def concatenated(parts: Sequence[Observations]) -> Observations:
         """All rows of several observations over one domain; weights where some of them are."""
-        codes, counts = (torch.cat([getattr(part, name) for part in parts]) for name in ("codes", "counts"))
-        return Observations(parts[0].domain, codes, counts, any(part.is_weighted for part in parts))
+        names = ("codes", "counts", "squared_weights")
+        codes, counts, squares = (torch.cat([getattr(part, name) for part in parts]) for name in names)
+        is_weighted = any(part.is_weighted for part in parts)
+        return Observations(parts[0].domain, codes, counts, is_weighted, squares if is_weighted else None)
 
     def unique(self) -> Observations:
         """Equal rows merged and their counts added, in lexicographic order; count-zero rows dropped; made once."""
@@ -294,8 +333,10 @@ class Observations:
     @cached_property
     @plain_mode()
     def _merged(self) -> Observations:
-        codes, counts = merge_rows(self.codes.numpy(), self.counts.numpy(), self.domain.cardinalities)
-        return self.replaced(codes=torch.from_numpy(codes), counts=torch.from_numpy(counts))
+        others = [] if self.has_whole_counts else [self.squared_weights.numpy()]
+        merged = merge_rows(self.codes.numpy(), self.counts.numpy(), self.domain.cardinalities, *others)
+        codes, counts, *squares = map(torch.from_numpy, merged)
+        return Observations(self.domain, codes, counts, not self.has_whole_counts, *squares)
 
     def marginal_counts(self, edges: Iterable[Sequence[str]], *, max_cells: int = 2**28) -> torch.Tensor:
         """Marginal counts of several sets of variables, edge after edge; the sufficient statistics of a model.
@@ -354,7 +395,8 @@ class Observations:
 
     def rows(self, index: torch.Tensor) -> Observations:
         """Rows at the given positions (M,) long, or where a mask (N,) is true, with their counts."""
-        return self.replaced(codes=self.codes[index], counts=self.counts[index])
+        squares = None if self.squares is None else self.squares[index]
+        return self.replaced(codes=self.codes[index], counts=self.counts[index], squares=squares)
 
     def missing_as_level(self, label: str) -> Observations:
         """Missing cells turned into an ordinary level of that name, which must not be empty.
@@ -385,6 +427,8 @@ class Observations:
         """
         counts, shares = self.counts.numpy(), check_split(fractions, seed)
         parts = split_rows(counts, shares, int(seed), are_weights=self.is_weighted)
+        if self.is_weighted:
+            return tuple(self.rows(torch.from_numpy(rows)) for rows, _ in parts)
         return tuple(
             self.replaced(codes=self.codes[torch.from_numpy(rows)], counts=torch.from_numpy(counts))
             for rows, counts in parts

@@ -129,6 +129,7 @@ def predict(
         is_exact[inverse],
         data.codes[:, column].clone(),
         data.counts.clone(),
+        data.squared_weights.clone(),
     )
 
 

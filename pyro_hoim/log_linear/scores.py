@@ -12,7 +12,7 @@ import torch
 from scipy.special import ndtri
 
 from ..core.rows import check_count
-from ..core.scores import mean_gain
+from ..core.scores import mean_gain, mean_over_rows
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import IntractableError, check_fraction, check_type, refused, unexpected
@@ -103,19 +103,19 @@ def score_rows(
         raise unexpected("data", "at least one row", received="a total count of 0", code="empty")
     total = data.total_count
     present = data.counts > 0
-    weights, values = data.counts[present], _log_prob(energy, data, log_z)[present]
+    counts, squares = data.counts[present], data.squared_weights[present]
+    values = _log_prob(energy, data, log_z)[present]
     gain = gain_error = None
     if reference is not None:
         check_energy(reference, "reference")
-        gain, gain_error = mean_gain(values, _log_prob(reference, data, None)[present], weights)
-    nll = -float((weights * values).sum()) / total
-    spread = float((weights * (values + nll) ** 2).sum()) / total if math.isfinite(nll) else math.inf
+        gain, gain_error = mean_gain(values, _log_prob(reference, data, None)[present], counts, squares)
+    nll, nll_error = mean_over_rows(-values, counts, squares)
     unique = data.unique()
     pseudo = -float((unique.counts * row_log_pseudo_prob(energy, unique)).sum()) / total
     return RowScores(
         rows=total,
         nll=nll,
-        nll_std_error=math.sqrt(spread / total),
+        nll_std_error=nll_error,
         kl=None if data.has_missing else nll - data.entropy(),
         pseudo_nll=pseudo,
         gain=gain,
@@ -148,7 +148,8 @@ def gain_over_columns(
     for column, name in enumerate(data.domain.names):
         logs = torch.tensor([*shares[name], 1.0], dtype=torch.float64).log()  # a missing cell, -1, adds nothing
         alone += logs[codes[:, column]]
-    return mean_gain(_log_prob(energy, data, log_z)[present], alone, data.counts[present])
+    own = _log_prob(energy, data, log_z)[present]
+    return mean_gain(own, alone, data.counts[present], data.squared_weights[present])
 
 
 def row_log_pseudo_prob(energy: LogLinearEnergy, data: DataLike) -> torch.Tensor:

@@ -13,6 +13,7 @@ import torch
 
 from ..core.operations import interactions, scored_rows, stored_model
 from ..core.scores import Figures, mean_gain
+from ..data.observations import Observations
 from ..errors import InputError, InputTypeError, IntractableError, check_type, none_received, other_domain
 from .table import SummaryTable
 
@@ -164,9 +165,10 @@ def _on_rows(models: Mapping[str, object], data: Any) -> tuple[pd.DataFrame, str
     for name, (scores, read) in found.items():
         counts = getattr(read, "counts", None)
         weights = counts.double() if isinstance(counts, torch.Tensor) else torch.ones(len(scores.values)).double()
+        squares = read.squared_weights if isinstance(read, Observations) else weights
         kept, values = weights > 0, scores.values.double()
         mean = float((weights[kept] * values[kept]).sum() / weights.sum())
-        gain, error = mean_gain(values[kept], first[kept], weights[kept])
+        gain, error = mean_gain(values[kept], first[kept], weights[kept], squares[kept])
         lost = float(weights[values == -math.inf].sum()) or None
         lines[str(name)] = {"mean_log_likelihood": mean, "gain": gain, "gain_std_error": error, "impossible_rows": lost}
     estimated = [str(name) for name, (scores, _) in found.items() if not scores.is_exact]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..core.parts import PARTS, StudyRecord, check_part_names
+from ..core.scores import mean_over_rows
 from ..data.observations import Observations
 from ..information.interaction_values import RemovalValue, removal_values
 from ..log_linear.fitting.design import design_entries
@@ -142,14 +142,12 @@ def _predictive(richer: LearnResult, structure: LearnResult, rows: Observations,
     energy, merged = richer.energy, rows.unique()
     shift = float(structure.log_partition.value) - float(richer.log_partition.value)
     change = (structure.energy.energy(merged.codes) - energy.energy(merged.codes)).double() + shift
-    share = merged.counts / merged.total_count
-    mean = float(share @ change)
-    spread = float(share @ (change - mean) ** 2)
+    mean, error = mean_over_rows(change, merged.counts, merged.squared_weights)
     return PredictivePart(
         richer.row_scores(rows),
         None if target is None else prediction_accuracy(energy, rows, target),
         mean,
-        math.sqrt(spread / merged.total_count),
+        error,
     )
 
 

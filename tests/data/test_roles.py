@@ -230,4 +230,6 @@ def test_sums_of_weights_are_no_rows(tmp_path, weight, options):
     page = (tmp_path / "m" / "report.html").read_text()
     assert status == 0 and f"300 rows with weights that add up to {total}" in told, told
     assert "weights that add up to" in page and not re.search(r"\d rows of|\d (train|test) rows", told + page)
+    assert not re.search(r"(?m)^(part|model) .*\brows\b", told) and "<th>rows" not in page
+    assert ("sum of weights" in told) == ("sum of weights" in page) == bool(options)  # a column of a table of scores
     assert "300 rows," in repr(hoim.fit("a*g", PERSONS))  # control

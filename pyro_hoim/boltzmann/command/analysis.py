@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 
 from ...core.command.answers import log_partition_json
 from ...core.partition import LogPartition
-from ...core.scores import mean_gain
+from ...core.scores import mean_gain, mean_over_rows
 from ...data.observations import Observations
 from ...errors import IntractableError
 from ...log_linear.annealed.importance import AnnealedImportance
@@ -134,22 +133,21 @@ def score_machine(
     law: BoltzmannMachine, data: Observations, log_z: LogPartition, shares: Sequence[float] | None
 ) -> MachineScores:
     """Scores of rows with a positive total count."""
-    total, counts = data.total_count, data.counts
+    total, counts, squares = data.total_count, data.counts, data.squared_weights
     own = row_log_scores(law, data).double() - log_z.value.double()
-    nll = -float((own * counts).sum()) / total
-    spread = float((counts * (own + nll) ** 2).sum()) / total
+    nll, nll_error = mean_over_rows(-own, counts, squares)
     entropy = None if data.has_missing else data.entropy()
     gain = gain_error = independent_kl = None
     if shares is not None:
         p = torch.tensor(shares, dtype=torch.float64)
         cells = torch.where(data.codes == 1, p.log(), (-p).log1p())
         alone = torch.where(data.codes < 0, 0.0, cells).sum(-1)
-        gain, gain_error = mean_gain(own, alone, counts)
+        gain, gain_error = mean_gain(own, alone, counts, squares)
         independent_kl = None if entropy is None else -float((alone * counts).sum()) / total - entropy
     return MachineScores(
         rows=total,
         nll=nll,
-        nll_std_error=math.sqrt(spread / total) if total > 1 else None,
+        nll_std_error=nll_error if data.effective_count > 1 else None,
         kl=None if entropy is None else nll - entropy,
         pseudo_nll=-float((row_log_pseudo_scores(law, data) * counts).sum()) / total,
         gain=gain,

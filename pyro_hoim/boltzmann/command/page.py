@@ -45,8 +45,9 @@ def _summary(analysis: MachineAnalysis) -> list[str]:
     scores = analysis.parts[judged]
     assert scores is not None
     how = _METHODS[result.options.method].format(steps=plural(result.options.steps, "sweep"))
+    amount = amount_text(result.num_rows, analysis.has_weights)
     fitted = (
-        f"{analysis.title}: {amount_text(result.num_rows, analysis.has_weights)} of {plural(len(analysis.law.domain), 'column')} "
+        f"{analysis.title}: {amount} of {plural(len(analysis.law.domain), 'column')} "
         f"({possible_rows(analysis.law.domain.num_states)}). A restricted Boltzmann machine with "
         f"{plural(structure.num_hidden, 'hidden unit')} and {plural(structure.num_parameters, 'parameter')} was "
         "estimated from them, by "

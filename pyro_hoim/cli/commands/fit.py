@@ -130,7 +130,8 @@ def fit(
         page = family.sections(study.analysis)
         files = family.save(study.analysis, run.folder)
         accuracies = _accuracies(run.folder, targets if len(targets) > 1 else (), parts)
-        page = page if not accuracies else replace(page, sections=[*page.sections, _accuracy_section(accuracies, page.has_weights)])
+        if accuracies:
+            page = replace(page, sections=[*page.sections, _accuracy_section(accuracies, page.has_weights)])
         made = provenance(
             table.rows,
             name=table.name,

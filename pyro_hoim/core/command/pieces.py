@@ -76,7 +76,8 @@ def weighted(rows: Observations, weight: str | None, source: Path | str) -> Obse
     labels = [*rows.domain[weight].labels, *([""] if bool((codes < 0).any()) else [])]
     found = parse_counts(labels, name=f"column {weight!r}", where=lambda _: str(source), fractional=True)
     rest = rows.project([name for name in rows.domain.names if name != weight])
-    return Observations(rest.domain, rest.codes, counts * torch.as_tensor(found, dtype=torch.float64)[codes], True)
+    each = torch.as_tensor(found, dtype=torch.float64)[codes]
+    return Observations(rest.domain, rest.codes, counts * each, True, counts * each.square())
 
 
 def distinct_rows(

@@ -85,7 +85,8 @@ def _within(
     log_probs = (by_code / by_code.sum(1, keepdim=True)).log()
     is_exact = is_decided | torch.from_numpy(answer.frame["is_exact"].to_numpy(dtype=bool).copy())
     error = torch.where(is_exact[:, None], 0.0, math.nan).expand_as(log_probs)
-    return Prediction(target, variable.labels, log_probs, error, is_exact, rows.codes[:, place], rows.counts)
+    told_by = (rows.codes[:, place], rows.counts, rows.squared_weights)
+    return Prediction(target, variable.labels, log_probs, error, is_exact, *told_by)
 
 
 def _unused(read: JoinedRows, rows: Observations) -> list[str]:

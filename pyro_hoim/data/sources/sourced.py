@@ -51,9 +51,14 @@ class SourcedRows(Observations):
             raise none_received("data", "at least one observation")
         codes = torch.cat([found.codes for found, _ in parts])
         counts = torch.cat([found.counts * (total / found.total_count) for found, total in parts])
-        rows = cls(domain, codes, counts, is_weighted=True, sources=sources)
+        rows = cls(domain, codes, counts, sources=sources)
         rows.marginal_counts([(name,) for name in domain.names])  # says where cells are missing
         return rows
+
+    @cached_property
+    def has_whole_counts(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Every row counts once; it is the sample that stands for more rows than it has."""
+        return True
 
     @cached_property
     def total_count(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]

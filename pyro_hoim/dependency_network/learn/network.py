@@ -178,7 +178,7 @@ def learn_network(
         >>> learned.conditionals.node("a").probs.tolist(), learned.conditionals.edges
         ([[0.8, 0.2], [0.2, 0.8]], (('b', 'a'), ('a', 'b')))
     """
-    given = rows if isinstance(rows, RowSource) else checked_rows(rows)
+    given = rows if isinstance(rows, RowSource) else checked_rows(rows).in_effective_rows()
     check_not_negative(alpha, "alpha")
     name, function = checked_penalty(penalty)
     options = SearchOptions(function, bool(lossless), max_leaves)
@@ -234,7 +234,8 @@ def learn_network(
         if file is not None and done:
             _write(file, done)
     finished |= {i: finish(i, done[i]) for i in missing}
-    return _learned(given, [finished[i] for i in range(len(names))], asked, (name, function), float(alpha))
+    learned = _learned(given, [finished[i] for i in range(len(names))], asked, (name, function), float(alpha))
+    return replace(learned, num_observations=rows.total_count) if isinstance(rows, Observations) else learned
 
 
 class _Finished(NamedTuple):

@@ -122,7 +122,7 @@ def learn_node(
         >>> graph.reads, counts.tolist(), report.num_leaves
         (('b',), [[40.0, 10.0], [10.0, 40.0]], 2)
     """
-    rows = checked_rows(rows)
+    rows = checked_rows(rows).in_effective_rows()
     index = rows.domain.index(variable)
     options = SearchOptions(checked_penalty(penalty)[1], lossless, max_leaves)
     task = NodeTask(PreparedRows.from_rows(rows), rows.domain, index, checked_reads(rows.domain, variable, reads))

@@ -115,6 +115,7 @@ def predict_network(
         is_exact[inverse],
         data.codes[:, column].clone(),
         data.counts.clone(),
+        data.squared_weights.clone(),
     )
 
 

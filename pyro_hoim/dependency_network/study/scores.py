@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ...core.rows import ClampedGibbs, row_patterns
-from ...core.scores import RowLogLikelihood, mean_gain
+from ...core.scores import RowLogLikelihood, mean_gain, mean_over_rows
 from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...errors import ConvergenceWarning, other_domain, rounded_power, unexpected
@@ -159,17 +159,17 @@ def score_network(
     if not data.total_count > 0:
         raise unexpected("data", "at least one row", received="a total count of 0", code="empty")
     data = data.unique()
-    total, counts = data.total_count, data.counts
+    total, counts, squares = data.total_count, data.counts, data.squared_weights
     log_probs, is_exact = _log_conditionals(conditionals, data, gibbs, seed)
     pseudo = log_probs.nan_to_num(nan=0.0, neginf=-math.inf).sum(1)
-    mean, error = _mean(-pseudo, counts)
+    mean, error = mean_over_rows(-pseudo, counts, squares)
     gain = gain_error = None
     if reference is not None:
         apart = _log_conditionals(reference, data, gibbs, seed)[0].nan_to_num(nan=0.0, neginf=-math.inf).sum(1)
-        gain, gain_error = mean_gain(pseudo, apart, counts)
+        gain, gain_error = mean_gain(pseudo, apart, counts, squares)
     nll = nll_error = kl = fc = None
     if law is not None:
-        nll, nll_error = _mean(-_log_law(law, data), counts)
+        nll, nll_error = mean_over_rows(-_log_law(law, data), counts, squares)
         kl = None if data.has_missing else nll - data.entropy()
         fc = None if data.has_missing else full_conditional_divergence(data, law)
     return NetworkScores(
@@ -228,16 +228,6 @@ def _log_law(law: StationaryLaw, data: Observations) -> torch.Tensor:
         table = law.probs.sum(gone) if gone else law.probs
         values[rows] = table[tuple(data.codes[rows][:, known].T)].log()
     return values
-
-
-def _mean(values: torch.Tensor, counts: torch.Tensor) -> tuple[float, float]:
-    """Weighted mean and its standard error over rows; both infinite where a value is."""
-    total = float(counts.sum())
-    mean = float((counts * values).sum()) / total
-    if not math.isfinite(mean):
-        return math.inf, math.inf
-    spread = float((counts * (values - mean) ** 2).sum()) / total
-    return mean, math.sqrt(spread / total)
 
 
 def _node_mean(log_probs: torch.Tensor, counts: torch.Tensor) -> float:

@@ -81,6 +81,7 @@ def save_structure_posterior(
         "probabilities": posterior.probabilities,
         "codes": posterior.data.codes,
         "counts": posterior.data.counts,
+        **({} if posterior.data.has_whole_counts else {"squares": posterior.data.squared_weights}),
         **{name: value for name in ("index", "theta") if (value := getattr(posterior, name)) is not None},
     }
     write_container(path, STRUCTURE_POSTERIOR, contents, {name: stored(value) for name, value in tensors.items()})
@@ -110,7 +111,7 @@ def load_structure_posterior(path: str | os.PathLike[str]) -> StructurePosterior
         law = StructurePrior(
             domain, **header["space"], inclusion=tuple(inclusion) if isinstance(inclusion, list) else inclusion
         )
-        rows = Observations(domain, tensors["codes"], tensors["counts"])
+        rows = Observations(domain, tensors["codes"], tensors["counts"], "squares" in tensors, tensors.get("squares"))
         evidence = StructureEvidence(rows, law.space, **header["evidence"])
         _check_collections(law, tensors["gamma"], tensors["log_evidence"], tensors["probabilities"])
         index, theta = tensors.get("index"), tensors.get("theta")

@@ -92,7 +92,8 @@ class StructureEvidence:
             raise conflict("prior", "a distribution fits one collection only", "use a function of the hypergraph")
         check_choice(method, get_args(EvidenceMethod), "method")
         check_type(partition, PartitionBackend | None, "partition", "a backend")
-        self.data, self.space, self.partition, self.seed = data.unique(), space, partition, checked_seed(seed)
+        self.data = data.in_effective_rows().unique()
+        self.space, self.partition, self.seed = space, partition, checked_seed(seed)
         self.method: EvidenceMethod = self._chosen(method)
         self._found: dict[int, float] = {}
         self._terms: dict[int, float] = {}

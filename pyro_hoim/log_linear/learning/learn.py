@@ -126,7 +126,8 @@ def learn(
         >>> learned.structure.hypergraph.edges, round(learned.structure.gain(rows), 2)
         ((('a',), ('b',), ('c',), ('a', 'b')), 0.19)
     """
-    train, validation = checked_parts(*_parts(train, validation, seed))
+    given_parts = checked_parts(*_parts(train, validation, seed))
+    train, validation = (rows.in_effective_rows() for rows in given_parts)
     if false_discovery_rate is not None:
         check_fraction(false_discovery_rate, "false_discovery_rate")
     search = (search or SelectionOptions()).filled(max(_PER_ROUND, len(train.domain) // _WIDE), _MAX_ORDER)
@@ -166,15 +167,17 @@ def learn(
         with session.giving_up("the tests of single interactions: there is no structure", _TESTS_SHARE):
             confirmation = session.confirm(selection.hypergraph, train, validation, false_discovery_rate, search)
         session.clock("tests")
-    rows, again = train, None
+    rows, again, amount = train, None, given_parts[0].total_count
     if refit:
         session.tell("training once more, on training and validation rows together")
         together = joint_rows(train, validation)
         with session.giving_up("the fit to training and validation rows together", _REFIT_SHARE):
             again = session.fit(together, selection.hypergraph, final.trainer.penalty, "refit", chosen=chosen)
-        final, rows = (final, train) if again is None else (again, together)
+        if again is not None:
+            final, rows, amount = again, together, sum(part.total_count for part in given_parts)
         session.clock("refit")
     made: dict[str, Any] = {"selection": selection, "ridge": ridges.strong, "refit": again is not None}
+    made["num_rows"] = amount
     learned = _learned(session, final, rows, **made)
     if confirmation is None:
         return replace(learned, seconds=session.seconds)
@@ -241,7 +244,8 @@ def fit_collection(
         >>> learned.trainer, learned.selection, round(learned.gain(rows), 3)  # the mutual information
         ('exact', None, 0.086)
     """
-    (train,) = checked_parts(train)
+    (given,) = checked_parts(train)
+    train = given.in_effective_rows()
     ridges, run = regularisation or Regularisation(), checked_run(run)
     is_shown = run.progress and sys.stderr.isatty()
     rounds, order = ridges.evidence_rounds, hypergraph.order
@@ -254,7 +258,9 @@ def fit_collection(
     chosen = recipe.evidence_rounds[1] > 0
     final = session.fit(train, hypergraph, ridges.strong, "final", settled=False, chosen=chosen)
     session.clock("training")
-    learned = _learned(session, final, train, selection=None, ridge=ridges.strong, refit=False)
+    learned = _learned(
+        session, final, train, selection=None, ridge=ridges.strong, refit=False, num_rows=given.total_count
+    )
     return replace(learned, seconds=session.seconds)
 
 
@@ -266,6 +272,7 @@ def _learned(
     selection: SelectionResult | None,
     ridge: InteractionRidge,
     refit: bool,
+    num_rows: float,
 ) -> LearnResult:
     """The model of a fit, with log Z."""
     session.tell("finding log Z")
@@ -280,7 +287,7 @@ def _learned(
         selection=selection,
         independent=frequency_model(rows),
         one_body=one_body_model(rows, ridge),
-        num_rows=rows.total_count,
+        num_rows=num_rows,
         refit=refit,
         notes=tuple(dict.fromkeys((*session.notes, *final.report.notes, *log_z.notes))),
     )

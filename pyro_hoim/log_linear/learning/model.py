@@ -39,7 +39,7 @@ class LearnResult(Fitted):
         training: report of the last fit.
         selection: the search, with its capacity curve; None where the collection was given.
         independent, one_body: single variables with their smoothed frequencies, and trained as the model is.
-        num_rows: observations that the tables were fitted to.
+        num_rows: observations that the tables were fitted to, or the sum of their weights.
         refit: whether those were the training and the validation rows together.
         notes: sentences on what was estimated and what happened on the way.
         seconds: time by stage of the whole run, which found the structure too.

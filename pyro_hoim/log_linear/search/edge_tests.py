@@ -18,7 +18,6 @@ from ...data.observations import Observations
 from ...data.sources.sourced import held_rows
 from ...results.confirmation import EdgeTest, saddle_point_log_tail
 from ...structure.hypergraph import Edge
-from ..sandwich import effective_size
 from ._newton import Maximum, evidence_strength, maximised, score_statistic
 
 __all__ = ["EdgeTest", "EdgeTester", "chi_square_log_tail", "conditional_terms", "smallest", "two_by_two_log_tail"]
@@ -82,7 +81,7 @@ class EdgeTester:
 
     Args:
         rows: complete rows. Of rows beyond memory the sample that stands in for them. Weights count as Kish's effective
-            number of rows, :math:`(\sum_i w_i)^2 / \sum_i w_i^2`, so they should not have been merged.
+            number of rows, :math:`(\sum_i w_i)^2 / \sum_i w_i^2`.
         more: further rows over the same domain.
 
     References:
@@ -99,11 +98,7 @@ class EdgeTester:
 
     def __init__(self, rows: Observations, *more: Observations) -> None:
         parts = [held_rows(part) for part in (rows, *more)]
-        every = Observations.concatenated(parts)
-        counts = every.counts
-        if not every.has_whole_counts and bool(counts.any()):
-            every = every.replaced(counts=counts * (effective_size(counts.numpy()) / float(counts.sum())))
-        self._rows = every.unique()
+        self._rows = Observations.concatenated(parts).in_effective_rows().unique()
         self.cardinalities = dict(zip(rows.domain.names, rows.domain.cardinalities, strict=True))
         self.total = float(self._rows.total_count)
         self._codes = np.ascontiguousarray(self._rows.codes.numpy().T)  # by column
