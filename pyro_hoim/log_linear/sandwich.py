@@ -31,7 +31,6 @@ __all__ = [
     "WeightKind",
     "backend_hessian",
     "covariance_of",
-    "effective_size",
     "missing_information",
     "score_products",
 ]
@@ -74,11 +73,6 @@ def backend_hessian(
         (gradient,) = torch.autograd.grad(value, free, create_graph=True)
         rows = [torch.autograd.grad(g, free, retain_graph=True)[0] for g in gradient]
     return torch.stack(rows) if rows else torch.zeros(0, 0, dtype=torch.float64)
-
-
-def effective_size(weights: np.ndarray) -> float:
-    r"""Kish's effective number of rows, :math:`(\sum_i w_i)^2 / \sum_i w_i^2`."""
-    return float(weights.sum() ** 2 / np.square(weights).sum())
 
 
 @dataclass(frozen=True)
@@ -154,9 +148,10 @@ def _units(data: Observations, clusters: Any, strata: Any, weights: WeightKind) 
             raise conflict("clusters", "expected each inside one stratum, one lies in two", hint)
         strata_of_units, multiplicity, squares = stratum[first], np.ones(len(first)), None
     else:
-        is_frequency = weights == "frequency" or (weights == "auto" and bool((values % 1 == 0).all()))
+        is_frequency = weights == "frequency" or (weights == "auto" and data.has_whole_counts)
+        each = np.square(values) if data.has_whole_counts else data.squared_weights.numpy()[kept]
         unit, strata_of_units = stratum, np.unique(stratum)
-        multiplicity, squares = (values, values) if is_frequency else (np.ones(len(values)), np.square(values))
+        multiplicity, squares = (values, values) if is_frequency else (np.square(values) / each, each)
     where = stratum if by_cluster is None else strata_of_units
     sizes = np.bincount(where, weights=multiplicity, minlength=len(np.unique(stratum)))
     if (sizes <= 1).any():

@@ -27,7 +27,6 @@ from ..sandwich import (
     WeightKind,
     backend_hessian,
     covariance_of,
-    effective_size,
     missing_information,
     score_products,
 )
@@ -433,7 +432,7 @@ class FitResult(Fitted):
         r"""Kish's effective number of rows, :math:`(\sum_i w_i)^2 / \sum_i w_i^2`; N of whole counts."""
         if self.data is None or self.data.has_whole_counts:
             return self.num_rows
-        return effective_size(self.data.counts.numpy())
+        return self.data.effective_count
 
     def robust_covariance(
         self,
@@ -450,15 +449,16 @@ class FitResult(Fitted):
 
         The scores are added up over the sampling units u, which are drawn with replacement within strata h: rows, or
         clusters of them. Multiplying all sampling weights by a number changes nothing here, whereas it divides
-        :attr:`covariance`, which takes weights for numbers of observations. The rows must be those that were sampled:
-        equal rows that were merged have lost their weights and their clusters. Rows of weight zero are left out. A
+        :attr:`covariance`, which takes weights for numbers of observations. With clusters or strata the rows must be
+        those that were sampled, since equal rows that were merged have lost theirs. Rows of weight zero are left out. A
         penalty's Hessian is part of A, so that errors are those of the penalised estimate about its own limit.
 
         Args:
             clusters: what every row of :attr:`data` belongs to (primary sampling units, persons), (N,).
             strata: the stratum of every row, (N,); a cluster lies in one stratum.
             weights: ``sampling`` (a row is one unit, whatever its weight), ``frequency`` (a row of weight c is c units)
-                or ``auto``: frequency where all weights are whole. Clusters make it the same.
+                or ``auto``: frequency of counts, sampling of what was named as weights and of fractions. Clusters make
+                it the same.
 
         Raises:
             InputError: see :attr:`information`; a column of another length or with missing values, a cluster in two
