@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -166,17 +166,40 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
         return corrected or _none(reason, refusal)
     if corrected is not None and not is_exact:
         return corrected
-    found = _by_tables(test, expected, how, reason, num_tables, int(seed), is_enough=corrected is not None)
-    if how != "auto" or _num_extreme(found) >= _FEW:
+
+    def drawn(size: int) -> PValue:
+        return _by_tables(test, expected, how, reason, size, int(seed), is_enough=corrected is not None)
+
+    def tail() -> PValue | None:
+        return (_by_tail(test, expected) if _is_saturated(test) else None) or corrected
+
+    found = drawn(num_tables)
+    if how != "auto":
         return found
-    if found.p_value_method == "exact" and _is_listed(test, expected):
+    if found.p_value_method == "exact" and _num_extreme(found) < _FEW and _is_listed(test, expected):
         return _by_moves(test, expected, reason, num_tables, int(seed), is_bounded=True)
-    if _is_saturated(test) and (corrected := _by_tail(test, expected)) is not None:
-        corrected = replace(corrected, p_value_pearson=found.p_value_pearson)
-    is_hopeless = corrected is not None and corrected.p_value < _RESOLVED and _num_extreme(found) <= 1
-    if found.num_tables >= num_tables and not is_hopeless:  # not cut short by the budget
-        more = _FINER * (num_tables + 1) - 1
-        found = _by_tables(test, expected, how, reason, more, int(seed), is_enough=corrected is not None)
+    return _in_two_rounds(found, drawn, tail, num_tables)
+
+
+def _in_two_rounds(
+    first: PValue, drawn: Callable[[int], PValue], tail: Callable[[], PValue | None], num_tables: int
+) -> PValue:
+    """The p-value of the first tables, or where few of them are as extreme that of 100 times as many.
+
+    It keeps its level: let p1 and p2 be valid p-values, c the least p1 that is reported, and p = p1 where p1 >= c, else
+    p2. For a < c, p <= a is within p2 <= a; for a >= c it is within p1 <= a, as every p1 < c is. So P(p <= a) <= a,
+    however p1 and p2 depend on each other: here p2 counts the first tables too. A list of all tables is another p2. So
+    is Bartlett's factor where at most the observed table is as extreme, down to one over the tables of p2, whatever
+    that factor is worth; below, and where it spares the second round, the level is that of Bartlett's factor.
+    """
+    if _num_extreme(first) >= _FEW:
+        return first
+    corrected, found = tail(), first
+    if corrected is not None and first.num_tables and math.isnan(corrected.p_value_pearson):
+        corrected = replace(corrected, p_value_pearson=first.p_value_pearson)
+    is_hopeless = corrected is not None and corrected.p_value < _RESOLVED and _num_extreme(first) <= 1
+    if first.num_tables >= num_tables and not is_hopeless:  # not cut short by the budget
+        found = drawn(_FINER * (num_tables + 1) - 1)
     return _finest(found, corrected)
 
 
@@ -336,7 +359,7 @@ def _by_drawing(
     result, graph, cells = test.result, test.result.hypergraph, possible_cells(test.result)
     data = result.complete_data()
     margins: list[np.ndarray] = []
-    larger = None if test.larger is None else _margins(test.larger.hypergraph, cells)
+    larger = None if test.larger is None or _is_saturated(test) else _margins(test.larger.hypergraph, cells)
     draw = None
     if method == "exact":
         drawing = _ROW * conditional_cost(graph, data)
@@ -361,7 +384,7 @@ def _by_drawing(
     )
     if len(found) < MIN_TABLES:
         return too_long
-    return _counted(found, "pearson" if method == "bootstrap" and larger is None else "deviance", method, reason)
+    return _counted(found, "pearson" if method == "bootstrap" and test.larger is None else "deviance", method, reason)
 
 
 def _is_listed(test: Comparison, expected: np.ndarray) -> bool:

@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from fitted import DIAGONAL, of_table, order_fit
-from scipy.special import xlogy
+from scipy.special import betaln, xlogy
 from scipy.stats import binom, chi2
 
 from pyro_hoim.data import Observations
@@ -15,7 +15,7 @@ from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import L2, fit, goodness_of_fit, likelihood_ratio_test
 from pyro_hoim.log_linear.goodness.bootstrap import MIN_TABLES, bootstrap_cost, drawn_statistics, multinomial_tables
-from pyro_hoim.log_linear.goodness.p_values import MAX_MEAN_EXCESS
+from pyro_hoim.log_linear.goodness.p_values import MAX_MEAN_EXCESS, PValue, _in_two_rounds
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, raises
@@ -268,20 +268,49 @@ def nested_p_values(cards, small, big, law, total, how, num, num_tables=99):
         data = Observations.from_table(graphs[0].domain, random.multinomial(total, law).reshape(cards))
         fits = [fit(graph, data) for graph in graphs]
         test = likelihood_ratio_test(*fits, "auto" if how == "exact" else how, num_tables=num_tables, seed=number)
-        assert (test.p_value_method, test.num_tables) == (how, num_tables)
-        assert test.p_value_resolution == 1 / (num_tables + 1) <= test.p_value
+        finer = how == "exact" and test.p_value < 10 / (num_tables + 1)  # a second round of tables
+        assert test.p_value_method == how and (test.num_tables > 50 * num_tables if finer else test.num_tables == 99)
+        assert test.p_value_resolution == 1 / (test.num_tables + 1) <= test.p_value
         identified = fits[1].num_parameters_fitted - fits[0].num_parameters_fitted
         by_chi_square = likelihood_ratio_test(*fits, "chi-square").p_value
         found.append((test.p_value, by_chi_square, chi2.sf(test.statistic, identified)))
     return np.array(found).T
 
 
+def test_the_rule_of_two_rounds_keeps_every_level():
+    """Exactly: the observed table has any rank among all tables, and those of the first round are any of the others."""
+    num, ranks, cases = 999, np.arange(1, 4001), []
+    log_choose = lambda of, size: -betaln(of - size + 1.0, size + 1.0) - np.log(of + 1.0)  # noqa: E731
+    by = lambda rank, size: PValue(p_value_note="", p_value=rank / (size + 1), p_value_method="exact", num_tables=size)  # noqa: E731
+    for early in range(1, num + 2):
+        first, later = by(early, num), [(0, 1 / (num + 1))]
+        if early < 10:
+            above = log_choose(ranks - 1, early - 1) + log_choose(100_000 - ranks, num + 1 - early)
+            later = zip(ranks, np.exp(above - log_choose(99_999, num)) / 100_000, strict=True)
+        for rank, chance in later:
+            found = _in_two_rounds(first, lambda size, rank=rank: by(rank, size), lambda: None, num)
+            cases.append((found.p_value, min(first.p_value, found.p_value), chance))
+    *values, chance = np.array(cases).T
+    assert chance.sum() == pytest.approx(1, abs=1e-9)
+
+    def levels(of):
+        at, where = np.unique(of, return_inverse=True)
+        return at, np.cumsum(np.bincount(where, chance))
+
+    at, rejected = levels(values[0])
+    assert (rejected <= at + 1e-9).all()
+    for level in (0.0001, 0.001, 0.01, 0.05):
+        assert rejected[np.isclose(at, level)] > 0.9 * level
+    at, rejected = levels(values[1])  # control: the smaller p-value of both rounds
+    assert rejected[np.isclose(at, 0.001)] > 0.0013
+
+
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
 @pytest.mark.parametrize("how", ["exact", "bootstrap"])
-def test_likelihood_ratios_of_sparse_tables_keep_their_level_where_chi_square_does_not(how, monkeypatch):
-    monkeypatch.setattr("pyro_hoim.log_linear.goodness.p_values._FINER", 1)  # no more tables where few are as extreme
-    num, law = 45, independent_law(SMALL, 0.3)
-    drawn, by_chi_square, control = nested_p_values(SMALL, "a + b + c", "a*b + b*c", law, 600, how, num)
+def test_likelihood_ratios_of_sparse_tables_keep_their_level_where_chi_square_does_not(how):
+    cards, num = (2, 20, 3), 60
+    law = independent_law(cards, 0.3)
+    drawn, by_chi_square, control = nested_p_values(cards, "a + b + c", "a*b + b*c", law, 200, how, num)
     most = binom.isf(FALSE_ALARM_RATE, num, 0.05)
     limit = math.sqrt(math.log(2 / FALSE_ALARM_RATE) / (2 * num)) + 1 / 100
     assert (drawn <= 0.05).sum() <= most and distance_from_uniform(drawn) < limit

@@ -66,11 +66,10 @@ def test_the_shift_is_the_difference_of_the_sums_over_pairs_of_cells():
 
 
 @pytest.mark.parametrize(("rows", "method"), [(2000, "chi-square"), (70, "bartlett")])
-def test_likelihood_ratios_keep_their_level_by_either_method(rows, method, monkeypatch):
+def test_likelihood_ratios_keep_their_level_by_either_method(rows, method):
     """Tables without one pair of 3 x 3 x 2 x 2; the control has it."""
-    monkeypatch.setattr("pyro_hoim.log_linear.goodness.p_values._BUDGET", 2e7)
     graphs_of, num, rejected = graphs((3, 3, 2, 2)), 120, [0, 0]
-    for planted, seed in itertools.product((False, True), range(num)):
+    for planted, seed in [*itertools.product((False,), range(num)), *itertools.product((True,), range(num // 3))]:
         data = drawn(graphs_of[planted], rows, seed, 0.8 if planted else 0.3)
         test = likelihood_ratio_test(*(fit(graph, data) for graph in graphs_of))
         if not planted:
