@@ -64,8 +64,14 @@ def _line(
         base -= at[b, 0]
         for a in range(1, length if b < 2 and num_blocks > 1 else 2):
             at[b, a] = _other_level(state, offsets, sizes[first + b, 0], sizes[first + b, 1], at[b], a)
+    return _cells(base, num_blocks, length, at, ends)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _cells(base: Any, num_blocks: Any, length: Any, at: Array, ends: Array) -> Any:
+    """Cells of a move from the levels of its blocks and what the cells have besides; half of their number."""
     if num_blocks == 1:
-        ends[0, 0], ends[1, 0] = x, base + at[0, 1]
+        ends[0, 0], ends[1, 0] = base + at[0, 0], base + at[0, 1]
         return 1
     half = 0
     for a in range(length):
@@ -80,6 +86,93 @@ def _line(
             ends[0, i], ends[1, i] = up + at[b, 0], down + at[b, 0]
         half *= 2
     return half
+
+
+@njit(nogil=True, cache=True)
+def _row(state: Array, n: Array, cells: Array, part: Array, other: Array, key: Any, back: Any) -> Any:
+    """Cell of a random row that is a key apart from two parts, or -1; how many rows are that, and how many another."""
+    found, total, total_back = np.int64(-1), np.int64(0), np.int64(0)
+    for x in cells:
+        rest = x - part[x] - other[x]
+        if rest == key:
+            total += n[x]
+            if total == n[x] or _below(state, total) < n[x]:
+                found = x
+        if rest == back:
+            total_back += n[x]
+    return found, total, total_back
+
+
+@njit(nogil=True, cache=True)
+def _exchange(
+    state: Array,
+    n: Array,
+    cells: Array,
+    total: Any,
+    allowed: Array,
+    shape: Array,
+    of_block: Array,
+    at: Array,
+    ends: Array,
+) -> Any:
+    """Half the number of cells of a move by one row that is found among the rows, or 0 where it is not accepted.
+
+    A row is drawn, then one that differs in two blocks, then others that differ from a cell of the move in one block,
+    until all levels are known; the rest of the cells that lose must hold rows. From the other end the same move back
+    is found by the rows with both levels of the last block exchanged. A sum of rows over the levels of a block is the
+    same at both ends, so the chances to find the rows differ by the rows found and by these sums (``odds``).
+    """
+    num_blocks, first, longest = shape[0], shape[1], shape[2]
+    length, last, none = 2, num_blocks - 1, of_block[of_block.shape[0] - 1]
+    while length < longest and _below(state, 5) < 2:
+        length += 1
+    left, x = _below(state, total), np.int64(-1)
+    for i in range(cells.shape[0]):
+        x = cells[i]
+        left -= n[x]
+        if left < 0:
+            break
+    base = x
+    for b in range(num_blocks):
+        at[b, 0] = of_block[first + b, x]
+        base -= at[b, 0]
+    key = x - at[min(1, last - 1), 0] - at[last, 0]
+    y, _, _ = _row(state, n, cells, of_block[first + min(1, last - 1)], of_block[first + last], key, -1)
+    for b in range(min(1, last - 1), last + 1, max(1, last - 1)):
+        at[b, 1] = of_block[first + b, y]
+        if at[b, 1] == at[b, 0]:
+            return 0
+    odds = 1.0
+    if num_blocks > 2:
+        shift = at[last, 1] - at[last, 0]
+        odds = (n[x + shift] + 1) / n[x] * ((n[y - shift] + 1) / n[y])
+        for j in range(2, last):
+            key = x - at[1, 0] + at[1, 1] - at[j, 0]
+            z, here, back = _row(state, n, cells, of_block[first + j], none, key, key + shift)
+            if z < 0 or back == 0 or of_block[first + j, z] == at[j, 0]:
+                return 0
+            at[j, 1] = of_block[first + j, z]
+            odds *= (n[z + shift] + 1) / n[z] * (here / back)
+        for a in range(1, length):
+            for b in range(2 if a + 1 < length else 1):
+                sign = 1 if b == 0 else -1
+                key = x - at[0, 0] - at[1, 0] + (at[1, a] if b == 0 else at[0, a] + shift)
+                z, here, back = _row(state, n, cells, of_block[first + b], none, key, key + sign * shift)
+                if z < 0 or back == 0:
+                    return 0
+                level = of_block[first + b, z]
+                for i in range(a + b):
+                    if at[b, i] == level:
+                        return 0
+                at[b, a + b] = level
+                odds *= (n[z + sign * shift] + 1) / n[z] * (here / back)
+    half = _cells(base, num_blocks, length, at, ends)
+    for i in range(half):
+        up, down = ends[0, i], ends[1, i]
+        if n[up] == 0 or not allowed[down]:
+            return 0
+        odds *= n[up] / (n[down] + 1) if num_blocks > 2 else 1.0
+    return half if odds >= 1 or _below(state, 2**31) < odds * 2**31 else 0
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -117,6 +210,24 @@ def _step(state: Array, n: Array, ends: Array, half: Any, low: Any, high: Any, o
     return last
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _moved(n: Array, d: Any, ends: Array, half: Any, listed: Array, where: Array, occupied: Any) -> Any:
+    """Move by a number of rows, and keep the list of occupied cells; their number."""
+    for side in range(2):
+        for i in range(half):
+            x = ends[side, i]
+            before = n[x]
+            n[x] += d if side == 0 else -d
+            if before == 0:
+                listed[occupied], where[x] = x, occupied
+                occupied += 1
+            elif n[x] == 0:
+                occupied -= 1
+                listed[where[x]] = listed[occupied]
+                where[listed[occupied]] = where[x]
+    return occupied
+
+
 @njit(nogil=True, cache=True)
 def walk(
     n: Array,
@@ -127,14 +238,16 @@ def walk(
     of_block: Array,
     sizes: Array,
     offsets: Array,
+    is_sparse: Any,
 ) -> Any:
     """Move a table of counts (num_cells,) int64 in place; the number of moves made.
 
     A structure of blocks, an occupied cell and other levels of the blocks are drawn uniformly, which proposes a line of
-    tables; the next table is drawn on it so that tables weigh as the product of 1 / n!.
+    tables; the next table is drawn on it so that tables weigh as the product of 1 / n!. In sparse tables, whose random
+    cells hold no rows, every other move on average is found among the rows.
     """
     listed, where = np.empty(n.shape[0], dtype=np.int64), np.empty(n.shape[0], dtype=np.int64)
-    occupied = 0
+    occupied, total = 0, n.sum()
     for x in range(n.shape[0]):
         if n[x] > 0:
             listed[occupied], where[x] = x, occupied
@@ -148,6 +261,12 @@ def walk(
     num_moves = 0
     for _ in range(num_steps):
         shape = shapes[_below(state, shapes.shape[0])]
+        if is_sparse and shape[0] > 1 and _below(state, 2) == 0:
+            half = _exchange(state, n, listed[:occupied], total, allowed, shape, of_block, at, ends)
+            if half > 0:
+                num_moves += 1
+                occupied = _moved(n, -1, ends, half, listed, where, occupied)
+            continue
         half = _line(state, listed[_below(state, occupied)], shape, of_block, sizes, offsets, at, ends)
         low, high = n[ends[0, 0]], n[ends[1, 0]]
         for i in range(half):
@@ -163,18 +282,7 @@ def walk(
         if d == 0:
             continue
         num_moves += 1
-        for side in range(2):
-            for i in range(half):
-                x = ends[side, i]
-                before = n[x]
-                n[x] += d if side == 0 else -d
-                if before == 0:
-                    listed[occupied], where[x] = x, occupied
-                    occupied += 1
-                elif n[x] == 0:
-                    occupied -= 1
-                    listed[where[x]] = listed[occupied]
-                    where[listed[occupied]] = where[x]
+        occupied = _moved(n, d, ends, half, listed, where, occupied)
     return num_moves
 
 
@@ -188,12 +296,15 @@ def chains(
     of_block: Array,
     sizes: Array,
     offsets: Array,
+    is_sparse: Any,
     out: Array,
-) -> None:
-    """Ends (num_chains, num_cells) of chains that leave the same table one after the other."""
+) -> Any:
+    """Ends (num_chains, num_cells) of chains that leave the same table in turn; the number of moves made."""
+    num_moves = 0
     for c in range(out.shape[0]):
         out[c] = start
-        walk(out[c], num_steps, state, allowed, shapes, of_block, sizes, offsets)
+        num_moves += walk(out[c], num_steps, state, allowed, shapes, of_block, sizes, offsets, is_sparse)
+    return num_moves
 
 
 @njit(nogil=True, cache=True)

@@ -18,7 +18,11 @@ __all__ = ["ConditionalPValue", "conditional_p_value"]
 
 _STEPS_PER_CELL = 10
 _MIN_STEPS = 1000
+_MIN_SEARCHES = 5000  # the same of sparse tables, where few steps find a move
 _STEP = 25  # cost of a step, in cell updates of a refit
+_SEARCH = 0.5  # cost of a step of sparse tables, for every cell that holds rows
+_SPARSE = 0.25  # share of cells that hold rows, below which moves are found among the rows
+_MOST_SPARSE = 2**31  # rows
 _ROUNDING = 1e-9
 
 
@@ -106,12 +110,16 @@ def conditional_p_value(
         note = note if len(tables) > 1 else "no other table has the fitted margins"
     else:
         fibre = Fibre(small, np.ones(len(cells), dtype=bool) if possible is None else possible)
-        steps = max(_MIN_STEPS, _STEPS_PER_CELL * int(cells.sum()))
         refit = bootstrap_cost(int(cells.sum()), len(larger or ()))
+        held = -float(np.expm1(-expected).sum())
+        is_sparse = bool(held < _SPARSE * cells.sum() and counts.sum() < _MOST_SPARSE)
+        step = _STEP + is_sparse * _SEARCH * held
+        least = _MIN_SEARCHES if is_sparse else _MIN_STEPS
+        steps = max(least, _STEPS_PER_CELL * int(cells.sum()))
         if budget < math.inf:
-            steps = int(max(_MIN_STEPS, min(steps, budget / (2 * MIN_TABLES * _STEP))))
-            num_tables = int(np.clip(budget // (steps * _STEP + refit), MIN_TABLES, num_tables))
-        walked = fibre.chains(counts, steps, seed)
+            steps = int(max(least, min(steps, budget / (2 * MIN_TABLES * step))))
+            num_tables = int(np.clip(budget // (steps * step + refit), MIN_TABLES, num_tables))
+        walked = fibre.chains(counts, steps, seed, is_sparse=is_sparse)
         shares = [
             float(which.mean())
             for which in compared(lambda size: walked.draw(size)[:, cells].T.astype(float), num_tables)

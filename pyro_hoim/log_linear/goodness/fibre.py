@@ -36,7 +36,7 @@ class _Moves:
     """Moves as the kernels take them; lengths are those of the longest circuits."""
 
     shapes: np.ndarray  # (num_structures, 3): number of blocks, the first one, longest circuit
-    of_block: np.ndarray  # (num_blocks, num_cells): part of a cell's number that comes from a block
+    of_block: np.ndarray  # (num_blocks + 1, num_cells): part of a cell's number that comes from a block; last, none
     sizes: np.ndarray  # (num_blocks, 2): where its offsets start, how many it has
     offsets: np.ndarray
 
@@ -46,6 +46,7 @@ class Fibre:
 
     A move is a product of differences of two levels, one for each block of variables, where no interaction of the model
     meets every block; in the first two blocks a circuit of more levels may stand for the product of two differences.
+    Blocks of several variables let one variable stay, or copy another.
 
     Args:
         hypergraph: a hierarchical collection.
@@ -91,16 +92,16 @@ class Fibre:
                 ):
                     missing.append(which)
         found = [tuple((i,) for i in which) for which in missing]
-        found += [self._grown(blocks) for blocks in found]
+        found += [self._grown(blocks, first) for blocks in found for first in (None, *blocks)]
         found += self._sides()
         return list(dict.fromkeys(found))
 
-    def _grown(self, blocks: Blocks) -> Blocks:
-        """Blocks that take in all other variables that they can."""
+    def _grown(self, blocks: Blocks, first: tuple[int, ...] | None) -> Blocks:
+        """Blocks that take in all other variables that they can, one of them before others, else the smallest."""
         now = [list(block) for block in blocks]
         for i in self._free:
             if not any(i in block for block in now):
-                for block in sorted(now, key=len):
+                for block in sorted(now, key=lambda b: (first is None or b[0] != first[0], len(b))):
                     block.append(i)
                     if not self._meets_all(tuple(map(tuple, now))):
                         break
@@ -157,6 +158,7 @@ class Fibre:
                     sizes.append([start, len(levels[i])])
                     offsets.append(levels[i])
                     start += len(levels[i])
+        of_block.append(np.zeros(codes.shape[1], dtype=np.int32))
         found = (np.array(shapes), np.array(of_block), np.array(sizes), np.concatenate(offsets).astype(np.int64))
         return _Moves(*found)
 
@@ -165,10 +167,14 @@ class Fibre:
         """Whether there are any moves: no interaction joins all variables."""
         return self._moves is not None
 
-    def chains(self, counts: np.ndarray, num_steps: int, seed: int) -> ParallelChains:
-        """Chains from a table of whole counts (num_states,)."""
+    def chains(self, counts: np.ndarray, num_steps: int, seed: int, *, is_sparse: bool = False) -> ParallelChains:
+        """Chains from a table of whole counts (num_states,).
+
+        In sparse tables every other move is found among the rows, of which there are less than 2^31. Whether a table is
+        sparse is a matter of its fitted margins, so that all tables that share them are walked alike.
+        """
         assert self._moves is not None
-        return ParallelChains(self._moves, self._allowed, counts, num_steps, seed)
+        return ParallelChains(self._moves, self._allowed, counts, num_steps, seed, is_sparse)
 
 
 class ParallelChains:
@@ -182,8 +188,10 @@ class ParallelChains:
         the parallel method.
     """
 
-    def __init__(self, moves: _Moves, allowed: np.ndarray, counts: np.ndarray, num_steps: int, seed: int) -> None:
-        self._rest = (allowed, moves.shapes, moves.of_block, moves.sizes, moves.offsets)
+    def __init__(
+        self, moves: _Moves, allowed: np.ndarray, counts: np.ndarray, num_steps: int, seed: int, is_sparse: bool
+    ) -> None:
+        self._rest = (allowed, moves.shapes, moves.of_block, moves.sizes, moves.offsets, is_sparse)
         self._state = np.random.SeedSequence(seed).generate_state(1, np.uint64)
         self._num_steps = num_steps
         self._hidden = counts.astype(np.int64)
@@ -192,7 +200,7 @@ class ParallelChains:
     def draw(self, size: int) -> np.ndarray:
         """Tables (size, num_states)."""
         out = np.empty((size, len(self._hidden)), dtype=np.int64)
-        chains(self._hidden, self._num_steps, self._state, *self._rest, out)
+        self.num_moves += chains(self._hidden, self._num_steps, self._state, *self._rest, out)
         return out
 
 

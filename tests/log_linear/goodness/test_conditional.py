@@ -154,6 +154,22 @@ def test_listed_and_drawn_tables_are_those_of_another_enumeration(name, monkeypa
     assert by_chains(monkeypatch, graph, counts, 99, 1) == by_chains(monkeypatch, graph, counts, 99, 1)
 
 
+@pytest.mark.parametrize("name", ["chain", "pairs", "pairs of four", "triples"])  # two to four blocks, circuits
+def test_moves_found_among_the_rows_keep_the_law_of_the_fibre(name):
+    graph, counts = small_fibre(name, 1)
+    tables, probs = enumerated(graph, counts)
+    numbers = {table.tobytes(): number for number, table in enumerate(tables.astype(np.int64))}
+    fibre = Fibre(graph, np.ones(counts.size, dtype=bool))
+    drawn = fibre.chains(counts.ravel(), 1500, 2, is_sparse=True).draw(1000)
+    found = np.bincount([numbers[table.tobytes()] for table in drawn], minlength=len(tables))
+    for law, is_true in ((probs, True), (np.full(len(probs), 1 / len(probs)), False)):  # the latter is a control
+        means = 1000 * law
+        often, rest = means >= 5, means < 5
+        statistic = np.square(found[often] - means[often]) @ (1 / means[often])
+        statistic += (found[rest].sum() - means[rest].sum()) ** 2 / max(means[rest].sum(), 1)
+        assert (chi2.sf(statistic, often.sum()) > FALSE_ALARM_RATE) == is_true
+
+
 def test_published_p_values():
     tea = goodness_of_fit(order_fit(of_table(TEA), 1), "conditional")
     assert (tea.p_value, tea.p_value_pearson) == (pytest.approx(34 / 70), pytest.approx(34 / 70))  # 0.486, two-sided
@@ -223,10 +239,11 @@ def test_structural_zeros_stay_zero():
 def test_every_table_of_whole_counts_has_a_p_value(monkeypatch):
     monkeypatch.setattr("pyro_hoim.log_linear.goodness.p_values._BUDGET", 1e7)
     random = np.random.default_rng(3)
-    for cards, order, total in (((3, 4, 5), 2, 200), ((20, 20, 20), 2, 500), ((2, 3, 3, 3), 3, 400)):
+    for cards, order, total in (((3, 4, 5), 2, 200), ((20,) * 3, 2, 500), ((7,) * 4, 2, 150), ((2, 3, 3, 3), 3, 400)):
         counts = random.multinomial(total, np.full(math.prod(cards), 1 / math.prod(cards))).reshape(cards)
         test = goodness_of_fit(order_fit(of_table(counts), order))
         assert test.p_value_method == "conditional" and 0.001 <= test.p_value <= 1 and test.num_tables >= 99
+        assert "found no other table" not in test.p_value_note and test.p_value < 1
 
 
 def test_nested_models_are_compared_among_the_tables_of_the_smaller():
