@@ -4,8 +4,10 @@ usage: bench_goodness_of_fit.py [--rounds N] [--append]
 
 At the limit: independent variables with uniform (skew 0) and log-normal margins, as many rows as give an excess of the
 mean of G2 of 0.05 standard deviations, and 0.4 as control; 20,000 tables each. Sparse: 2 x 60 x 3 and three more
-independent tables, 200 of each; the exact test and the bootstrap with 199 tables. Rounds: N tables each by the library's own choice of method, with
-999 tables and 100 times as many where fewer than ten of them are as extreme; control: the p-value of chi-square.
+independent tables, 200 of each; the exact test and the bootstrap with 199 tables.
+
+Rounds: N tables each by the library's own choice of method, with 999 tables and 100 times as many where fewer than ten
+of them are as extreme; control: the p-value of chi-square.
 """
 
 import itertools
