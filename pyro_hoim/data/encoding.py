@@ -64,9 +64,13 @@ _LEAST_POWER = 1e16  # the least float that Python writes with an exponent
 _MOST_BITS = 2**12
 _LABELS = "text, numbers, booleans or categories"
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?([-+]\d\d:?\d\d|Z)?)?")
+_MINUTES = re.compile(r"[^:]+:\d\d")  # a time without seconds, which programs do not write
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}([,'’ \u00a0\u202f]\d{3})+(\.\d+)?")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d{1,2}")
-_PLAIN_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?")
+_CLOCK = re.compile(r"(\d\d:\d\d:\d\d)(?:\.(\d{6})0*)?")
+_PLAIN_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?(e[-+]([12]?\d)?\d)?")
+_POWER = re.compile(r"-?[1-9](\.0|\.\d*[1-9])?e[-+]\d+")
+"""Numbers as programs write them beyond some power of ten: ``1e-7`` as ``1e-07``."""
 
 
 def label_of(value: Any) -> str:
@@ -156,10 +160,18 @@ def _moment(text: str) -> pd.Timestamp | None:
     return None
 
 
+def _time_label(text: str) -> str | None:
+    """The label of the time that a text says, in whatever form (``T``, zeros); None for another text."""
+    if clock := _CLOCK.fullmatch(text):
+        return clock[1] if not int(clock[2] or 0) else f"{clock[1]}.{clock[2]}"
+    moment = _moment(text)
+    return None if moment is None else label_of(moment)
+
+
 def _meaning(value: Any) -> float | str | None:
     """The number that a value says, or the label of the time that a text says in another form (``T``, zeros)."""
-    moment = _moment(value) if isinstance(value, str) else None
-    return meaning_of(value) if moment is None else label_of(moment)
+    label = _time_label(value) if isinstance(value, str) else None
+    return meaning_of(value) if label is None else label
 
 
 def code_reader(variable: Variable) -> Callable[[Any], int | None]:
@@ -271,8 +283,9 @@ def check_alike(words: Collection[str], what: str) -> None:
 def levels_of(labels: Iterable[str]) -> list[str]:
     """Different labels of a column without declared levels, in :func:`level_order`.
 
-    A column all of whose texts are numbers or times as a program writes them (``3.0``, ``2020-01-03 00:00:00``) has the
-    labels of these numbers and times, as it has where they are no text: a CSV file says no types.
+    A column all of whose texts are numbers or times as a program writes them (``3.0``, ``1e-7``,
+    ``2020-01-03T00:00:00.000``) has the labels of these numbers and times, as it has where they are no text: a CSV file
+    says no types.
 
     Example:
         >>> levels_of(["10.0", "2.5"]), levels_of(["10.0", "2.50"])
@@ -288,10 +301,10 @@ def levels_of(labels: Iterable[str]) -> list[str]:
 def _typed_label(text: str) -> str | None:
     """The label of the number or time that a text is written as; None where it is another text, such as ``1.50``."""
     if _PLAIN_NUMBER.fullmatch(text):
-        is_canonical = "." not in text or repr(float(text)) == text
-        return label_of(float(text) if "." in text else text) if is_canonical else None
-    moment = _moment(text)
-    return label_of(moment) if moment is not None and text in (str(moment), label_of(moment)) else None
+        is_real = "." in text or "e" in text
+        is_canonical = not is_real or repr(float(text)) == text or _POWER.fullmatch(text)
+        return label_of(float(text) if is_real else text) if is_canonical else None
+    return None if _MINUTES.fullmatch(text) else _time_label(text)
 
 
 def variable_of(name: str, levels: Sequence[str], *, is_ordered: bool) -> Variable:

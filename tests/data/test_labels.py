@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from pyro_hoim.data.encoding import code_reader, encode_column, label_of, labels_of_values
+from pyro_hoim.data.encoding import code_reader, encode_column, label_of, labels_of_values, level_order, levels_of
 from pyro_hoim.errors import InputError
 from pyro_hoim.schema import Variable
 from pyro_hoim.testing import raises
@@ -87,6 +87,27 @@ def test_times_in_other_forms_are_read_where_they_are_one_level():
     texts = ["2020-01-03T00:00:00.000", "2020-01-03T12:00:00", "2020-01-03 12:00:00.000000000", "2020-01-03T12:00:00Z"]
     assert [known(text) for text in texts] == [0, 1, 1, 2]
     assert [known(text) for text in ("2020-01-04T00:00:00", "2020-13-03T12:00:00", "20200103")] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels"),  # as polars, Arrow, R and Java write them in CSV files
+    [
+        (["1e-7", "0.1", "1e+16"], ["1e-07", "0.1", "1e+16"]),
+        (["1e+05", "2.5e+05"], ["100000", "250000"]),
+        (["2020-01-04T00:00:00.000000", "2020-01-03T12:30:00.000000"], ["2020-01-03 12:30:00", "2020-01-04"]),
+        (["2020-01-03T00:00:00.000000+0000"], ["2020-01-03 00:00:00+00:00"]),
+        (["2020-01-03 00:00:00.000000Z"], ["2020-01-03 00:00:00+00:00"]),
+        (["12:30:00.000000000", "01:00:00.000500000"], ["01:00:00.000500", "12:30:00"]),
+        *[  # control: codes, and what people write, stay as they stand
+            ([text, "2"], ["2", text])
+            for text in ("1e5", "1.50e-7", "1e-700", "1e+999", "2020-01-03 10:00", "12:30:00.5", "25e-7")
+        ],
+    ],
+)
+def test_numbers_and_times_of_text_have_the_labels_of_their_values(texts, labels):
+    assert levels_of(texts) == sorted(labels, key=level_order)
+    known = code_reader(Variable("v", (*labels, "other")))
+    assert sorted(map(str, map(known, texts))) == [*map(str, range(len(labels)))]
 
 
 def test_what_is_no_label_is_refused():
