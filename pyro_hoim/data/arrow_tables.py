@@ -12,7 +12,7 @@ import pandas as pd
 
 from ..errors import DataWarning, caller_level, check_unique, refused, unexpected
 
-__all__ = ["arrow_library", "coded_column", "fields_of", "frame_of", "not_plain", "plain_dictionary"]
+__all__ = ["arrow_library", "coded_column", "coded_texts", "fields_of", "frame_of", "not_plain", "plain_dictionary"]
 
 _ROW_NAMES = re.compile(r"__index_level_\d+__")  # what pandas calls an index without a name in a file
 _WIDE = ("string_view", "binary_view")  # not every function of Arrow takes them
@@ -84,6 +84,18 @@ def fields_of(place: Any, schema: Any) -> tuple[dict[str, str], frozenset[str], 
     found = dict(zip(header, fields, strict=True))
     levels = frozenset(name for name, field in found.items() if pa.types.is_dictionary(schema.field(field).type))
     return found, levels, [f.name for f in schema if _is_text(f.type) or pa.types.is_binary(f.type)]
+
+
+def coded_texts(texts: Sequence[str], file: Any) -> list[str]:
+    """Those columns of text that Arrow can read as codes: none is told apart by DELTA encodings in a file of Parquet.
+
+    ``file`` are the metadata of the file.
+    """
+    found = set(texts)
+    for group in map(file.row_group, range(file.num_row_groups)):
+        columns = [group.column(i) for i in range(group.num_columns)]
+        found -= {c.path_in_schema for c in columns if any(word.startswith("DELTA") for word in c.encodings)}
+    return [name for name in texts if name in found]
 
 
 def coded_column(place: Any, column: Any) -> tuple[np.ndarray, Any, bool | None] | pd.Series:

@@ -130,6 +130,17 @@ def test_what_polars_writes_is_read_as_the_frame_is(kind, compression, tmp_path)
     assert [v.kind for v in held.domain] == ["ordinal", *["nominal"] * 6]
 
 
+@pytest.mark.parametrize("encoding", ["PLAIN", "DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
+def test_texts_of_parquet_are_read_however_they_are_packed(encoding, tmp_path):
+    """The oracle are the cells; pyarrow reads no codes where texts are packed as differences, as DuckDB writes them."""
+    path, cells = tmp_path / "t.parquet", ["y", None, "x", "y"]
+    table = pa.table({"a": cells, "b": pa.array([b"u", b"v", None, b"u"])})
+    how = dict.fromkeys("ab", encoding)
+    pq.write_table(table, path, use_dictionary=False, column_encoding=how, data_page_version="2.0", row_group_size=3)
+    for read in (Observations.from_csv(path), open_rows(path, chunk_rows=2).observations()):
+        assert said(read) == ("nominal", ("x", "y"), cells)
+
+
 @pytest.mark.parametrize("kind", [pl.Int128, pl.UInt128])
 def test_whole_numbers_of_128_bits_are_read_exactly(kind):
     frame = pl.DataFrame({"a": pl.Series([2**100 + 1, 2**100, 7, None], dtype=kind)})

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import HoimError, check_unique, refused, unexpected
-from ..arrow_tables import arrow_library, fields_of, not_plain
+from ..arrow_tables import arrow_library, coded_texts, fields_of, not_plain
 from ..csv_file import CsvColumns
 from ..encoding import factorise, label_of, labels_of_values
 from .source_file import check_cells, check_size
@@ -77,7 +77,7 @@ def _parquet(path: Any, raw: bytes) -> _Typed:
     check_cells(path, max(size.num_rows, sum(group.num_rows for group in groups)), size.num_columns)
     check_size(path, sum(max(0, group.total_byte_size) for group in groups))
     *_, texts = found = fields_of(path, schema)  # which are codes in the file mostly, and need not become more
-    return _rows(parquet.ParquetFile(pa.BufferReader(raw), read_dictionary=texts).read(), *found)
+    return _rows(parquet.ParquetFile(pa.BufferReader(raw), read_dictionary=coded_texts(texts, size)).read(), *found)
 
 
 def _arrow(path: Any, raw: bytes) -> _Typed:

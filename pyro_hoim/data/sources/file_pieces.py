@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from ...budgets import check_size
 from ...errors import HoimError, refused
-from ..arrow_tables import arrow_library, fields_of
+from ..arrow_tables import arrow_library, coded_texts, fields_of
 from ..csv_file import csv_rows
 from ..files.packed_file import DAMAGED, open_unpacked
 from ..files.safe_cells import restored
@@ -119,9 +119,9 @@ def _parquet_pieces(path: str, keys: Mapping[str, str | None]) -> Iterator[Parqu
     from pyarrow import dataset
 
     arrow_library()
-    schema = next(dataset.dataset([path], format="parquet").get_fragments()).physical_schema
-    fields, categorical, texts = fields_of(path, schema)
-    form = dataset.ParquetFileFormat(dictionary_columns=texts)
+    first = next(dataset.dataset([path], format="parquet").get_fragments())
+    fields, categorical, texts = fields_of(path, first.physical_schema)
+    form = dataset.ParquetFileFormat(dictionary_columns=coded_texts(texts, first.metadata))
     for whole in dataset.dataset([path], format=form).get_fragments():
         for part in whole.split_by_row_group():
             size = max(0, part.row_groups[0].total_byte_size)
