@@ -26,7 +26,7 @@ from ..errors import (
 from ..schema import Domain, Variable
 from .csv_file import CsvColumns
 from .encoding import check_alike, encode_column, parse_counts, select_columns
-from .roles import Counting, is_counting_name, mostly_differ, seeming_counting
+from .roles import MOST_CELLS, MOST_WAYS, Counting, counted_cells, is_counting_name, mostly_differ, seeming_counting
 
 __all__ = [
     "Source",
@@ -118,13 +118,19 @@ def check_counting(
 
         if name == "0" and any(map(str.isdigit, others)):
             continue
-        found = seeming_counting(name, table.column(name), others_differ, table.where)
-        if found is None:
-            continue
-        told = f"pass Observations.{table.reader}, {found.role}={name!r}) if it does, with count=None if it does not"
-        told = told if say is None else say(found)
-        if told is not None:
-            raise found.error(table.name, told)
+        if found := seeming_counting(name, table.column(name), others_differ, table.where):
+            _refuse_counting(table, found, say)
+    if 2 < len(table.header) <= 1 + MOST_WAYS and table.num_rows <= MOST_CELLS:
+        found = counted_cells({name: table.column(name) for name in table.header})
+        if found is not None and found.name not in chosen:
+            _refuse_counting(table, found, say)
+
+
+def _refuse_counting(table: Source, found: Counting, say: Callable[[Counting], str | None] | None) -> None:
+    told = f"pass Observations.{table.reader}, {found.role}={found.name!r}) if it does, with count=None if it does not"
+    told = told if say is None else say(found)
+    if told is not None:
+        raise found.error(table.name, told)
 
 
 def asked_columns(

@@ -16,7 +16,10 @@ from ..schema import Variable
 from .encoding import is_empty, odd_count, plain_numbers
 
 __all__ = [
+    "MOST_CELLS",
+    "MOST_WAYS",
     "Counting",
+    "counted_cells",
     "is_count_name",
     "is_counting_name",
     "missing_sentence",
@@ -33,6 +36,7 @@ _WEIGHTS = re.compile(
     r"[pfai]?weights?|wts?|wgts?|pwgt|perwt|hhwt|(sample|survey|person|final)(weight|wt)|fnlwgt|gewichte?|poids"
 )
 _DIFFER = 0.9
+MOST_CELLS, MOST_WAYS = 2**16, 12  # of a table in which counts are looked for whatever their name
 _MISSING = re.compile(
     r"n/?a|n\.a\.?|#n/?a|[-+]?nan|<na>|nat|[(<]?null[>)]?|(?-i:None)|nil|missing|unknown|\.+|-+|\?+|\*+|\\n|\s+",
     re.IGNORECASE,
@@ -122,6 +126,37 @@ def seeming_counting(
     if odd.is_fraction:
         return Counting(name, "weights", f" ({held})")
     return Counting(name, "weights" if is_weight else "count", f", but {held}", odd.remedy)
+
+
+def counted_cells(table: Mapping[str, Any]) -> Counting | None:
+    """The counts of a table of cells, whatever they are called: whole numbers beside every combination of levels once.
+
+    Numbers that mostly differ, and of which some are larger than the number of cells, are no levels.
+
+    Example:
+        >>> counted_cells({"sex": list("ffmm"), "ward": list("ABAB"), "deaths": [20, 10, 10, 40]}).name
+        'deaths'
+        >>> counted_cells({"sex": list("ffmm"), "ward": list("ABAA"), "deaths": [20, 10, 10, 40]}) is None
+        True
+    """
+    found = list[str]()
+    sizes = list[int]()
+    for name, values in table.items():
+        dtype, cells = getattr(values, "dtype", None), pd.Series(values).astype(object)
+        sizes.append(cells.astype(str).nunique())
+        is_level = pd.api.types.is_bool_dtype(dtype) or isinstance(dtype, pd.CategoricalDtype)
+        if is_level or getattr(dtype, "kind", "") in ("m", "M") or 2 * sizes[-1] <= len(cells):
+            continue
+        numbers = plain_numbers(cells, marked=False)
+        if np.isfinite(numbers).all() and (numbers == np.floor(numbers)).all() and numbers.min() >= 0:
+            found += [name] if numbers.max() > len(cells) else []
+    if len(found) != 1 or min(sizes) < 2:
+        return None
+    others = pd.DataFrame({i: values for i, (name, values) in enumerate(table.items()) if name != found[0]}).astype(str)
+    ways = others.nunique().prod()
+    if len(others.columns) < 2 or ways != len(others) or others.duplicated().any():
+        return None
+    return Counting(found[0], "count", ", as the other columns hold every combination once")
 
 
 def seeming_countings(labels: Mapping[str, Sequence[str]]) -> list[Counting]:

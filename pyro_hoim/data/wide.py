@@ -58,18 +58,34 @@ class _Wide(NamedTuple):
             self.is_unlike_labels and self.numbers.shape[1] > 1 and bool((self.numbers.max(0) > len(self.rows)).any())
         )
 
+    @property
+    def cut(self) -> str:
+        """What leaves out the sums of a frame."""
+        rows, columns = (":-1" if is_sum else ":" for is_sum in self._are_sums())
+        return "" if rows == columns == ":" else f".iloc[{rows}, {columns}]"
+
+    def _are_sums(self) -> tuple[bool, bool]:
+        """Whether the last row, and the last column, hold sums and say so, or both do; shares need only say so."""
+        named = [_SUMS.fullmatch(_first(labels)) is not None for labels in (self.rows, self.columns)]
+        equal = self._are_equal()
+        is_both = all(equal) and min(self.numbers.shape) > 2
+        rows, columns = ((a and (b or not self.is_whole)) or is_both for a, b in zip(named, equal, strict=True))
+        return rows, columns
+
+    def _are_equal(self) -> list[bool]:
+        rest = self.numbers[:-1], self.numbers[:, :-1]
+        return [part.size > 0 and np.allclose(part.sum(i), self._last(i)) for i, part in enumerate(rest)]
+
     def without_sums(self, argument: str) -> _Wide:
         """Without the last row and column where they hold sums and say so, or both do."""
         table, sums = self, list[str]()
         named = [_SUMS.fullmatch(_first(labels)) is not None for labels in (self.rows, self.columns)]
-        rest = self.numbers[:-1], self.numbers[:, :-1]
-        equal = [part.size > 0 and np.allclose(part.sum(i), self._last(i)) for i, part in enumerate(rest)]
-        is_both = all(equal) and min(self.numbers.shape) > 2
+        equal, are_sums = self._are_equal(), self._are_sums()
         for i, labels in enumerate((self.rows, self.columns)):
             if named[i] and not equal[i] and self.columns.names[0] is not None:
                 problem = f"expected sums under {_first(labels)!r} of {self.shown}, received other numbers"
                 raise refused(argument, problem, "remove that row or column")
-            if equal[i] and (named[i] or is_both):
+            if are_sums[i]:
                 sums.append(_first(labels))
                 kept = labels[:-1]
                 kept = kept.remove_unused_categories() if isinstance(kept, pd.CategoricalIndex) else kept
@@ -126,6 +142,7 @@ def long_table(
     """
     if isinstance(data, pd.Series):
         return _of_series(data, argument)
+    data = _without_constant(data)
     header = [str(name) for name in data.columns]
     levels = [name for name in data.index.names if name is not None and str(name) not in header]
     is_indexed = len(levels) == data.index.nlevels
@@ -137,7 +154,8 @@ def long_table(
     if wide is None or found is None:
         return with_index(data, is_meant)
     is_named, is_asked = data.columns.names[0] is not None, any(map(is_meant, wide.names))
-    stacked = "frame.stack()" if found is data else f"frame.set_index({_listed(found.index.names)}).stack()"
+    frame = "frame" if found is data else f"frame.set_index({_listed(found.index.names)})"
+    stacked = f"{frame}{wide.cut}.stack()"
     if not wide.is_whole:
         if not (wide.is_unlike_labels and (is_named or _are_shares(wide.numbers))):
             return data
@@ -158,6 +176,15 @@ def long_table(
         note = f"read as {wide.shown}, {wide.numbers.sum():.17g} rows in {wide.numbers.size} cells{left_out}"
         warnings.warn(DataWarning(f"{argument}: {note}"), stacklevel=caller_level())
     return wide.long()
+
+
+def _without_constant(data: pd.DataFrame) -> pd.DataFrame:
+    """The frame without levels of its columns that have one value and no name, as ``pivot_table`` makes them."""
+    names = data.columns.names
+    spare = [i for i, name in enumerate(names) if name is None and len(data.columns.unique(i)) == 1]
+    if len(names) == 1 or not spare or len(spare) == len(names):
+        return data
+    return data.droplevel(spare, axis=1)
 
 
 def with_index(data: pd.DataFrame, is_meant: Callable[[str], bool]) -> pd.DataFrame:
@@ -215,7 +242,8 @@ def _numbers_of(table: pd.DataFrame, argument: str, keep: str) -> _Wide | None:
     wide = _Wide(numbers, table.index, table.columns)
     if not np.isfinite(numbers).all():
         known = wide._replace(numbers=np.nan_to_num(numbers))
-        if table.columns.names[0] is None or not (known.is_whole and known.is_unlike_labels):
+        is_named = table.columns.names[0] is not None
+        if not known.is_whole or not (known.is_unlike_labels if is_named else known.is_unlike_codes):
             return None
         problem = f"seems to be {wide.shown} with empty cells"
         raise refused(argument, problem, f"pass frame.fillna(0) if nothing was seen there, {keep} if it is none")
@@ -248,11 +276,11 @@ def long_cells(table: CsvColumns, keep: str = "count=None") -> CsvColumns:
     """As :func:`long_table`, of the cells of a file; notes instead of warnings."""
     if not 0 < len(table.lines) <= _MOST_PLAIN or not 0 < len(table.header) <= _MOST_PLAIN or table.categories:
         return table
-    if not all(_NUMBER.fullmatch(column[0]) for column in table.columns[1:]):
+    if not all(not column[0] or _NUMBER.fullmatch(column[0]) for column in table.columns[1:]):
         return table
     columns: dict[str, Any] = {}
     for name, cells in zip(table.header, table.columns, strict=True):
-        is_numbers = all(map(_NUMBER.fullmatch, cells))
+        is_numbers = any(cells) and all(not cell or _NUMBER.fullmatch(cell) for cell in cells)
         columns[name] = pd.to_numeric(pd.Series(cells)) if is_numbers else pd.Series(cells, dtype=object)
     frame = pd.DataFrame(columns)
     if table.row_names:

@@ -119,6 +119,45 @@ def test_control_variables_of_such_names_are_variables(cells):
     assert hoim.fit(".", frame).hypergraph.domain.names == ("a", "b", name)
 
 
+WAYS = pd.MultiIndex.from_product([list("fm"), list("ABC")], names=["sex", "ward"]).to_frame(index=False)
+PERSON_ROWS = WAYS.loc[WAYS.index.repeat([134, 22, 45, 93, 63, 43])]
+
+
+@pytest.mark.parametrize("name", ["deaths", "value", "Personen", "y"])
+@pytest.mark.parametrize("kind", [int, float, str])
+def test_counts_of_all_cells_are_recognised_by_any_name(name, kind, tmp_path):
+    """Oracle: the rows that were counted."""
+    frame = WAYS.assign(**{name: np.array([134, 22, 45, 93, 63, 43]).astype(kind)})
+    words = (
+        f"column '{name}' seems to hold how often each row was seen, as the other columns hold every combination once"
+    )
+    for door in (DOORS["formula"], *DOORS.values()):
+        with pytest.raises(InputError, match=words):
+            door(frame.rename(columns={"sex": "a", "ward": "b"}))
+    expected = hoim.fit("sex*ward", PERSON_ROWS.reset_index(drop=True)).log_likelihood
+    assert hoim.fit("sex*ward", frame, count=name).log_likelihood == pytest.approx(expected, abs=1e-8)
+    assert hoim.fit(f"sex*{name}", frame, prior="unit").num_rows == 6  # a variable that is asked for
+    frame.to_csv(tmp_path / "d.csv", index=False)
+    status, told = run("fit", tmp_path / "d.csv", "--order", "2", "--out", tmp_path / "m")
+    assert status == 2 and words in told
+
+
+@pytest.mark.filterwarnings("ignore:.*parameters for")
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param([0, 1, 1, 0, 1, 1], id="a truth table"),
+        pytest.param([1990, 1991, 1990, 1991, 1990, 1991], id="years"),
+        pytest.param([1, 2, 3, 4, 5, 6], id="ranks"),
+        pytest.param([13.4, 22.1, 45, 93, 63, 43], id="measurements"),
+    ],
+)
+def test_control_other_numbers_beside_all_cells_are_variables(values):
+    assert hoim.fit(WAYS.assign(y=values), order=1).num_rows == 6
+    several = pd.concat([WAYS] * 2, ignore_index=True).assign(y=range(100, 112))
+    assert hoim.fit(several, order=1).num_rows == 12
+
+
 def test_estimators_tell_of_such_columns():
     from pyro_hoim.estimators import InteractionDensity
 

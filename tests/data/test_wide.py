@@ -42,6 +42,8 @@ READ = {
     "size in a frame": lambda: ROWS.groupby(["sex", "ward"]).size().to_frame("count"),
     "categories": lambda: pd.crosstab(ROWS.sex.astype("category"), ROWS.ward.astype("category"), margins=True),
     "float counts": lambda: crosstab().astype(float),
+    "pivot_table of a list": lambda: ROWS.assign(one=1).pivot_table(["one"], "sex", "ward", aggfunc="count"),
+    "unstacked frame": lambda: ROWS.assign(one=1).groupby(["sex", "ward"])[["one"]].count().unstack(),  # noqa: PD010
 }
 
 
@@ -100,6 +102,15 @@ REFUSED = {
     "gaps": (lambda: crosstab().astype(float).mask(crosstab() == crosstab().iloc[0, 0]), "fillna"),
     "wrong sums": (wrong_sums, "expected sums under 'All'"),
     "no name of the columns": (lambda: crosstab().rename_axis(columns=None).reset_index(), "'sex' and 'column'"),
+    "sums, but no name of the columns": (
+        lambda: crosstab(margins=True).rename_axis(columns=None).reset_index(),
+        r"iloc\[:-1, :-1\]",
+    ),
+    "shares with sums": (lambda: crosstab(normalize=True, margins=True), r"frame\.iloc\[:-1, :-1\]"),
+    "gaps without names": (
+        lambda: crosstab().astype(float).mask(crosstab() < 90).set_axis(list("ABC"), axis=1),
+        "fillna",
+    ),
     "a named index alone": (lambda: crosstab().rename_axis(columns=None), "'sex' and 'column'"),
     "small numbers": (lambda: pd.crosstab(ROWS.index[:40] % 20, ROWS.ward[:40]), "may be a cross-tabulation"),
 }
@@ -113,14 +124,17 @@ def test_what_may_be_another_table_is_refused_with_what_makes_it_long(kind):
             door(make())
 
 
-@pytest.mark.parametrize("kind", ["shares", "no name of the columns", "a named index alone", "small numbers"])
+LINES = ["shares", "no name of the columns", "a named index alone", "small numbers", "shares with sums"]
+
+
+@pytest.mark.parametrize("kind", [*LINES, "sums, but no name of the columns"])
 def test_the_line_that_makes_it_long_does(kind):
     data = REFUSED[kind][0]()
     with pytest.raises(InputError) as caught:
         as_observations(data)
-    (line,) = re.findall(r"frame\.[a-z_]+\(.*reset_index\(\)", str(caught.value))
+    (line,) = re.findall(r"frame\.[a-z_]+[(\[].*reset_index\(\)", str(caught.value))
     long = eval(line, {"frame": data})
-    total = data.select_dtypes("number").to_numpy().sum()
+    total = data.select_dtypes("number").to_numpy().sum() / (4 if "sums" in kind else 1)
     last = {"weights": "weight"} if "weight" in long else {}
     assert as_observations(long, **last).total_count == pytest.approx(total, abs=1e-9)
 
