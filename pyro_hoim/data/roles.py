@@ -38,7 +38,9 @@ _WEIGHTS = re.compile(
 _DIFFER = 0.9
 MOST_CELLS, MOST_WAYS = 2**16, 12  # of a table in which counts are looked for whatever their name
 _MISSING = re.compile(
-    r"n/?a|n\.a\.?|#n/?a|[-+]?nan|<na>|nat|[(<]?null[>)]?|(?-i:None)|nil|missing|unknown|\.+|-+|\?+|\*+|\\n|\s+",
+    r"\s*(?:(?P<open>[(<\[])?(?:n/?a|n\.a\.?|nan|null|missing|not available|no data|blank)(?(open)[)>\]])"
+    r"|#n/?a(?: n/a)?|#(?:div/0!|value!|ref!|name\?|null!|num!)|-nan|-?1\.#(?:ind|qnan)|nat|(?-i:None)|nil|unknown"
+    r"|\.+|\.[a-z]|[-–—]+|\?+|\*+|\\n)?\s*",
     re.IGNORECASE,
 )
 """Words that mostly mean missing."""
@@ -175,7 +177,7 @@ def words_for_missing(variables: Iterable[Variable]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for variable in variables:
         for label in variable.labels:
-            if _MISSING.fullmatch(label) and not (label == "-" and "+" in variable.labels):
+            if _MISSING.fullmatch(label) and not (label in ("-", "–", "—") and "+" in variable.labels):
                 found.setdefault(label, []).append(variable.name)
     return found
 

@@ -20,6 +20,20 @@ from .test_roles import run
 
 SHELL = ["NA", "<NA>", "?", ".", "..", "*", "--"]  # some of which a shell reads otherwise
 WORDS = ["nan", "NaN", "None", "NaT", "N/A", "n/a", "#N/A", "null", "-", *SHELL]
+PROGRAMS = [
+    "#N/A N/A",
+    "-1.#IND",
+    "1.#QNAN",
+    "#DIV/0!",
+    "#VALUE!",
+    "—",
+    "–",
+    ".a",
+    "[NA]",
+    "(missing)",
+    "NULL ",
+    "not available",
+]
 RANDOM = np.random.default_rng(0)
 ROWS = pd.DataFrame({name: RANDOM.choice(["x", "y"], 200) for name in "ab"})
 HOLES = ROWS.where(RANDOM.random(ROWS.shape) > 0.1)
@@ -43,7 +57,7 @@ DOORS = {
 }
 
 
-@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("word", [*WORDS, *PROGRAMS])
 def test_words_for_missing_are_told(word, tmp_path):
     frame = HOLES.fillna(word)
     for door in DOORS if word == "?" else ["as_observations"]:
@@ -51,13 +65,12 @@ def test_words_for_missing_are_told(word, tmp_path):
             DOORS[door](frame)
         (told,) = [str(one.message) for one in told if "levels like others" in str(one.message)]
         names = "'x0', 'x1'" if door == "from_numpy" else "'a', 'b'"
-        assert (
-            f"levels like others are {word!r} of {names} (of {names[: len(names) // 2 - 1]}" in told
-        )  # the first level
+        first = f" (of {names[: len(names) // 2 - 1]}" if word < "x" else ""
+        assert f"levels like others are {word!r} of {names}{first}" in told
         assert f"missing_values=('', {word!r})" in told or door == "estimator"
     frame.to_csv(tmp_path / "d.csv", index=False)
     with pytest.warns(DataWarning, match="levels like others"):
-        assert hoim.Observations.from_csv(tmp_path / "d.csv").domain["a"].labels == (word, "x", "y")
+        assert hoim.Observations.from_csv(tmp_path / "d.csv").domain["a"].labels == (*sorted([word.strip(), "x", "y"]),)
     with pytest.warns(DataWarning, match="levels like others"):
         open_rows(tmp_path / "d.csv")
     with warnings.catch_warnings():
@@ -79,7 +92,9 @@ def test_the_advice_of_the_command_line_works_when_it_is_pasted(word, tmp_path):
     assert status == 0 and "4 possible rows" in told and f"{complete} rows stayed" in told.replace("\n", " ")
 
 
-@pytest.mark.parametrize("levels", [["none", "some"], ["+", "-"], ["x", "y"], ["na-na", "nano"], ["0", "-1"]])
+@pytest.mark.parametrize(
+    "levels", [["none", "some"], ["+", "-"], ["+", "–"], ["x", "y"], ["na-na", "nano"], ["0", "-1"], ["(na", "a.b"]]
+)
 def test_control_other_words_are_not_told(levels):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
