@@ -21,7 +21,7 @@ _ARGUMENTS = {
     "clamped": "--given",
 }
 _HINTS: dict[tuple[str, str | None], str | None] = {
-    ("wrong-encoding", None): "give its encoding, such as --encoding cp1251, or save the file as UTF-8",
+    ("wrong-encoding", None): "give its encoding, such as --encoding cp1251 or cp850, or save the file as UTF-8",
     ("existing-file", "checkpoint"): "pass --resume to continue that run, or choose another name",
     ("over-budget", "trainer"): "use --trainer sampled",
     ("over-budget", "order"): "use a lower --order or fewer --columns",

@@ -92,6 +92,7 @@ def test_files_of_other_programs(tmp_path):
         ("a;h\nx;0,5\ny;1\n", ("a", "h"), ("x", "0.5"), "decimal commas in 'h'"),
         ("0,1\n5,6\n7,8\n", ("0", "1"), ("5", "6"), None),
         ('a;b\n"x;\ny";1\nz;2\n', ("a", "b"), ("x;\ny", "1"), "';'"),
+        ("a;b\nL’Aquila;“é”\nM–N;5 €\n".encode("cp1252"), ("a", "b"), ("L’Aquila", "“é”"), "cp1252"),
         ("a\nvery good, indeed\nbad; or so\n".replace(",", ""), ("a",), ("very good indeed",), None),
     ],
 )
@@ -111,6 +112,8 @@ def test_habits_of_other_programs(content, header, first, note, tmp_path):
         ("a,b,a\n1,2,3\n", "t.csv", "repeated-name", "rename or remove one"),
         ("a,,b\n1,2,3\n", "t.csv", "missing-part", "column 2"),
         ("город,x\nМосква,1\nКазань,2\n".encode("cp1251"), "t.csv", "wrong-encoding", "encoding='cp1251'"),
+        ("ort,n\nKöln,1\nBonn,2\n".encode("cp850"), "t.csv", "wrong-encoding", "encoding='cp850'"),
+        ("ville,n\nNîmes,1\nOrléans,2\n".encode("cp437"), "t.csv", "wrong-encoding", "byte 0x82"),
         ('[{"a": 1}]', "t.csv", "damaged-file", "JSON"),
         ("<html></html>", "t.csv", "damaged-file", "HTML"),
         (b"\x00\x01\x02\x03" * 9, "t.csv", "damaged-file", "zero byte"),

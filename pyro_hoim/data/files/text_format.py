@@ -43,6 +43,8 @@ _NO_TABLES = {
     "a network in BIF format": re.compile(r"\s*network\s+\S+\s*\{"),
     "an object of R, as dput writes it": re.compile(r"\s*structure\("),
 }
+_DOS = re.compile(rb"[A-Za-z][\x82\x84\x94][a-z]|[\x81\x8d\x8f\x90\x9d]")
+"""Quotes within words, and bytes that Windows does not know: letters of a code page of DOS."""
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _GAP = re.compile(r"^[ ]{2,}\S|\S[ ]{2,}\S")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
@@ -118,7 +120,7 @@ def _other_text(head: str) -> str | None:
             return "JSON"
     first, *below = filter(str.strip, head.splitlines())
     gaps = [_GAP.search(line) is not None for line in below[:_SAMPLE_ROWS]]
-    is_aligned = _GAP.search(first) is not None and len(gaps) > 1 and sum(gaps) > 0.9 * len(gaps)
+    is_aligned = _GAP.search(first) is not None and len(gaps) > 1 and sum(gaps) > 0.6 * len(gaps)
     if is_aligned and _found_delimiter(head) == "," and "," not in first:
         return "columns of a fixed width, as R prints tables"
     return None
@@ -195,13 +197,17 @@ def _check_decoded(path: Any, stream: BinaryIO, name: str) -> None:
 
 
 def _check_western(path: Any, head: bytes) -> None:
-    """Refuse text that is not UTF-8 and in which letters beyond ASCII are too many for a language of Western Europe."""
+    """Refuse text that is not UTF-8, if letters beyond ASCII are too many for Western Europe or are of DOS."""
     letters = sum(map(bytes.isalpha, map(bytes, zip(head, strict=True))))
     beyond = sum(byte > 0x7F for byte in head)
     is_control = any(byte < 9 for byte in head)
     if is_control or beyond > max(4, letters):
         found = "bytes that are no text" if is_control else "mostly letters beyond ASCII, and no UTF-8"
         raise unexpected(path, "a table of text", received=found, hint=_SAY_ENCODING, code="wrong-encoding")
+    if word := _DOS.search(head):
+        received = f"neither UTF-8 nor Windows-1252 (byte 0x{max(word[0]):02x}), perhaps of DOS"
+        hint = "give its encoding, such as encoding='cp850', or save the file as UTF-8"
+        raise unexpected(path, "a table of text", received=received, hint=hint, code="wrong-encoding")
 
 
 def _head(stream: TextIO) -> str:
