@@ -159,6 +159,7 @@ _DATE = re.compile(
     r"\d{4}(?:-?q[1-4]|-(?:0[1-9]|1[0-2])|-w\d\d|-\d\d-\d\d(?:[t ]\d\d:\d\d(?::\d\d)?)?)|\d\d:\d\d(?::\d\d)?"
 )
 _IMPLIED = frozenset(("%", "age", "aged", "old", "y", "year", "yr"))
+_DECIMALS = re.compile(r"\d\.(\d+)")
 _FACTORS = {"k": 1e3, "thousand": 1e3, "million": 1e6, "bn": 1e9, "billion": 1e9}
 
 
@@ -316,6 +317,9 @@ def _by_place(labels: Sequence[str]) -> Order | None:
     if not all(_is_below(places[one], places[two]) for one, two in pairwise(ranked)):
         return None
     if all(place.low == place.high for place in places.values()):
+        decimals = {(found[1] if (found := _DECIMALS.search(label)) else "") for label in labels}
+        if len({*map(len, decimals)}) > 1 and any(len(part) > 1 and part.endswith("0") for part in decimals):
+            return None  # versions (3.9, 3.10), or thousands (500, 1.000)
         return Order(tuple(ranked), "numbers", tuple(places[label].low for label in ranked))
     return Order(tuple(ranked), "ranges of numbers")
 

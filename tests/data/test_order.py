@@ -29,6 +29,7 @@ KNOWN = {
     "numbers": [
         "1|2|10",
         "-1|0|1.5",
+        "0.10|0.25|1.00",
         "01|02|10",
         "1,000|2,000|10,000",
         "5%|10%|100%",
@@ -133,6 +134,8 @@ UNKNOWN = [
     "0-17|18+|0-100",  # one within another
     "1 km|500 m|2 km",  # two units
     "500k|1m|2m",  # million, metres, months?
+    "500|1.000|2.000",  # thousands?
+    "3.8|3.9|3.10",  # versions
     "region 1|region 2|region 3",
     "often|frequently|never",  # two words for one place
     "strongly agree|agree|don't know",
