@@ -104,3 +104,10 @@ def test_wrong_arguments_are_named(rows, call, error, words):
     with pytest.raises(error) as caught:
         call(rows)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [CELLS, None, "wet*cold"], ids=["frame", "none", "formula"])
+def test_what_is_no_fit_is_refused_where_one_is_tested(given):
+    for call in (hoim.goodness_of_fit, lambda one: hoim.log_linear.likelihood_ratio_test(one, one)):
+        with pytest.raises(InputTypeError, match=r"(result|small): expected the result of fit, received "):
+            call(given)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from scipy.special import xlog1py
 
-from ...errors import IntractableError, conflict, other_domain, refused, unexpected
+from ...errors import IntractableError, check_type, conflict, other_domain, refused, unexpected
 from ..fitting.design import cell_counts
 from ..fitting.existence import identified_directions
 from ..fitting.result import CovarianceKind, FitResult
@@ -20,6 +20,8 @@ from .p_values import NUM_TABLES, Comparison, PValue, expected_counts, p_value_o
 from .rao_scott import corrected_p_value
 
 __all__ = ["GoodnessOfFit", "LikelihoodRatioTest", "goodness_of_fit", "likelihood_ratio_test"]
+
+_A_FIT = "the result of fit"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +143,7 @@ def goodness_of_fit(
         >>> round(quality.pearson, 4), quality.df
         (16.6667, 1)
     """
+    check_type(result, FitResult, "result", _A_FIT)
     data = result.complete_data()
     log_likelihood = _log_likelihood(result)
     assert result.log_partition is not None
@@ -268,6 +271,7 @@ def likelihood_ratio_test(
         17.2609
     """
     for name, result in (("small", small), ("big", big)):
+        check_type(result, FitResult, name, _A_FIT)
         if result.objective != "likelihood" or result.penalty is not None or not result.is_converged:
             found = f"objective {result.objective!r}, penalty {result.penalty!r}, status {result.status!r}"
             expected = "a converged maximum-likelihood fit without penalty"
