@@ -127,14 +127,13 @@ def _notes(figures: Mapping[str, Figures]) -> list[str]:
 
 def _tests(models: Mapping[str, object]) -> tuple[pd.DataFrame, list[str]]:
     """Likelihood-ratio tests of every model against the largest other one in it, and why there is none."""
-    sizes = {name: figures_of(model).num_parameters for name, model in models.items()}
+    figures = {name: figures_of(model) for name, model in models.items()}
     rows, reasons = dict[str, dict[str, Any]](), list[str]()
     for name, model in models.items():
         family, _ = stored_model(model)
-        own = sizes[name]
-        smaller = [n for n, k in sizes.items() if own is not None and k is not None and k < own]
+        smaller = [other for other in models if _is_smaller(figures[other], figures[name])]
         why = ""
-        for other in sorted(smaller, key=lambda n: -(sizes[n] or 0)):
+        for other in sorted(smaller, key=lambda n: figures[n].num_parameters or 0, reverse=True):
             if family.nested is None or stored_model(models[other])[0] is not family:
                 continue
             try:
@@ -151,6 +150,19 @@ def _tests(models: Mapping[str, object]) -> tuple[pd.DataFrame, list[str]]:
             reasons += [why] if why else []
     columns = ["against", "statistic", "test_df", "p_value"]
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns), reasons
+
+
+def _is_smaller(one: Figures, other: Figures) -> bool:
+    """Whether a model may lie within another: fewer of its parameters, or of its interactions, are estimated.
+
+    Parameters are those that the rows identify, of which a larger model may have as few, where others are infinite.
+    """
+    if one.num_parameters is None or other.num_parameters is None:
+        return False
+    if one.num_parameters < other.num_parameters or None in (one.log_likelihood, other.log_likelihood):
+        return one.num_parameters < other.num_parameters
+    is_within = one.num_interactions < other.num_interactions
+    return is_within and (one.log_likelihood or 0) <= (other.log_likelihood or 0)
 
 
 def _on_rows(models: Mapping[str, object], data: Any) -> tuple[pd.DataFrame, str]:

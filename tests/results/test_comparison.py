@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.special import xlogy
 from scipy.stats import binomtest, chi2
 
 import pyro_hoim as hoim
@@ -106,6 +107,22 @@ def test_p_values_hold_their_size_where_the_chi_square_distribution_does_not():
         assert "p-value: exact; small expected counts" in table.attrs["notes"][-1]
     assert binomtest(sum(p <= 0.05 for p in found), 12, 0.05, alternative="greater").pvalue > 1e-6
     assert binomtest(sum(p <= 0.05 for p in naive), 12, 0.05, alternative="greater").pvalue < 1e-6  # control
+
+
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
+def test_models_are_tested_that_have_as_many_finite_parameters():
+    """Oracle: the margins of all pairs leave one table, the observed one, and those of two pairs have a closed form."""
+    counts = np.array([[[165.0, 0], [153, 16]], [[20, 171], [0, 175]]])
+    domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
+    rows = Observations.from_table(domain, counts)
+    big, small = hoim.fit(".^2", rows), hoim.fit("a*c + b*c", rows)
+    assert big.num_parameters_fitted == small.num_parameters_fitted
+    law = counts.sum(1, keepdims=True) * counts.sum(0, keepdims=True) / counts.sum((0, 1))
+    statistic = 2 * float(xlogy(counts, counts / law).sum())
+    for table in (big.compare(small), small.compare(big)):
+        (tested,) = table.dropna(subset="p_value").to_dict("records")
+        assert tested["statistic"] == pytest.approx(statistic, abs=1e-6) and tested["test_df"] == 1
+        assert tested["p_value"] == pytest.approx(chi2.sf(statistic, 1), rel=1e-6)
 
 
 def test_criteria_stand_empty_under_weights_and_tests_do_not_change_with_their_unit():
