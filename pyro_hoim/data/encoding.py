@@ -66,6 +66,7 @@ _LABELS = "text, numbers, booleans or categories"
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?([-+]\d\d:?\d\d|Z)?)?")
 _MINUTES = re.compile(r"[^:]+:\d\d")  # a time without seconds, which programs do not write
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}([,'’ \u00a0\u202f]\d{3})+(\.\d+)?")
+_PERCENT = re.compile(r"([-+]?\d+(?:\.\d+)?) ?%")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d{1,2}")
 _CLOCK = re.compile(r"(\d\d:\d\d:\d\d)(?:\.(\d{6})0*)?")
 _PLAIN_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?(e[-+]([12]?\d)?\d)?")
@@ -413,6 +414,8 @@ def odd_count(cells: pd.Series, numbers: np.ndarray, *, fractional: bool) -> Odd
         remedy = f"write {_plain(cell)}, without marks between thousands"
     elif isinstance(cell, str) and _DECIMAL_COMMA.fullmatch(cell.strip()):
         remedy = f"write {_plain(cell)}, with a decimal point"
+    elif isinstance(cell, str) and _PERCENT.fullmatch(cell.strip()):
+        remedy = f"write {_plain(cell)}, without the sign"
     elif is_empty(cells.iloc[[row]])[0]:
         remedy = "write 0 where nothing was seen, or leave the row out"
     else:
@@ -421,11 +424,13 @@ def odd_count(cells: pd.Series, numbers: np.ndarray, *, fractional: bool) -> Odd
 
 
 def _plain(cell: Any) -> Any:
-    """A number without marks between thousands and with a decimal point; other cells as they are."""
+    """A number without marks between thousands, with a decimal point and no percent sign; other cells as they are."""
     if not isinstance(cell, str):
         return cell
     if _DECIMAL_COMMA.fullmatch(cell.strip()):
         return cell.strip().replace(",", ".")
+    if percent := _PERCENT.fullmatch(cell.strip()):
+        return percent[1]
     return re.sub(r"[^-+\d.]", "", cell) if _THOUSANDS.fullmatch(cell.strip()) else cell
 
 

@@ -31,10 +31,18 @@ __all__ = [
 ]
 
 _COUNTS = re.compile(r"counts?|freqs?|frequency|frequencies|nobs|countstar|anzahl|effectifs?")
-_MAYBE_COUNTS = re.compile(r"nn?|num|numbers?|totals?|cases|obs|observations|size|len|h(ä|ae)ufigkeit(en)?")
-_WEIGHTS = re.compile(
-    r"[pfai]?weights?|wts?|wgts?|pwgt|perwt|hhwt|(sample|survey|person|final)(weight|wt)|fnlwgt|gewichte?|poids"
+_MAYBE_COUNTS = re.compile(
+    r"nn?|num|numbers?|totals?|cases|obs|observations|size|len|h(ä|ae)ufigkeit(en)?"
+    r"|(n|nr|no|num|numbers?|counts?|totals?)(of)?"
+    r"(rows|records|cases|obs|observations|persons|people|individuals|respondents|subjects|participants|patients)"
 )
+_WEIGHTS = re.compile(
+    r"([pfaiwdh]|pw|an|psp|sampl(e|ing)|survey|svy|design|analy(sis|tic)|person|population|pop|final|base|expansion|rak(ed|ing)"
+    r"|calibrated|trimmed|scaled|norm(ed|ali[sz]ed)?|post(stratification)?|hh|household|stud(ent)?|tot(al)?|rep(licate)?)?"
+    r"(weights?|we?ghts?|wts?|wgts?)(norm(ed|ali[sz]ed)?|final|var)?"
+    r"|perwt|fnlwgt|gewichte?|poids|asecwt|earnwt|h?wtfinl|llcpwt\d?|wfstuwt|p?wgtp|wtss(all|nr|ps|comp)|wt(mec|int)\d?yr"
+)
+"""Names of weights, also those of the ESS, the GSS, IPUMS, BRFSS, NHANES, PISA and the ACS."""
 _DIFFER = 0.9
 MOST_CELLS, MOST_WAYS = 2**16, 12  # of a table in which counts are looked for whatever their name
 _MISSING = re.compile(

@@ -271,7 +271,8 @@ def _check_counts(frame: pd.DataFrame, left: str, used: Collection[str]) -> None
         if is_count_name(left) or len(frame) < 2 or is_cells:
             return
         seen = plural(numbers.nunique(), "different value")
-        problem = f"({seen} in {len(frame)} rows, which repeat in the other columns) seems to be one"
+        where = "the columns of the formula" if mostly_differ(others) else "the other columns"
+        problem = f"({seen} in {len(frame)} rows, which repeat in {where}) seems to be one"
         hint += f", or say count={left!r} if it holds counts"
     problem = f"a log-linear model has no response, and {left!r} on the left of ~ {problem}"
     raise refused("structure", problem, hint)

@@ -35,11 +35,23 @@ KINDS = {
     "fractions": ([20.5, 10.5, 10.5, 40.5], "row 0 (counted from 0) holds 20.5"),
     "thousands": (["20", "10", "10", "1,040"], "row 3 (counted from 0) holds '1,040'; write 1040"),
     "decimal commas": (["20,5", "10,25", "10,0", "40,5"], "row 0 (counted from 0) holds '20,5'; write 20.5"),
+    "percent": (["20%", "10%", "10 %", "40%"], "row 0 (counted from 0) holds '20%'; write 20"),
     "word": (["20", "10", "ten", "40"], "row 2 (counted from 0) holds 'ten'"),
     "infinite": ([20, 10, 10, np.inf], "row 3 (counted from 0) holds inf"),
 }
 COUNTS = ["Freq", " Frequency", "COUNTS", "n", "N", "total", "cases", "num", "nobs", "_freq", "size", "0"]
+COUNTS += ["num_rows", "Number of persons", "n.patients"]
 WEIGHTS = ["weight", "WEIGHTS ", "wt", "wgt", "perwt", "sample_weight"]
+WEIGHTS += [
+    "weight_norm",
+    "dweight",
+    "pspwght",
+    "_LLCPWT",
+    "ASECWT",
+    "wtssall",
+    "Post-stratification weight",
+    "sampling.wt",
+]
 
 
 def run(*words):
@@ -105,6 +117,7 @@ def test_named_as_counts_an_odd_cell_is_refused_and_others_give_the_closed_form(
 @pytest.mark.parametrize(
     "cells",
     [
+        pytest.param({"birth weight": [1, 2, 3, 1] * 25}, id="weights that are measured"),
         pytest.param({"n": [1, 2, 3, 1] * 25}, id="a vague name on rows that repeat"),
         pytest.param({"size": list("smls") * 25}, id="words"),
         pytest.param({"Freq": ["often", "never", "7", "often"] * 25}, id="a number among words"),
@@ -175,8 +188,10 @@ MANY = PERSONS.assign(**{f"z{i}": RANDOM.integers(0, 9, 300).astype(str) for i i
 @pytest.mark.parametrize("others", [PERSONS, PERSONS.assign(id=np.arange(300)), MANY], ids=["alone", "id", "many"])
 def test_a_response_on_the_left_is_refused(codes, kind, others):
     frame = others.assign(y=pd.Series(RANDOM.choice(codes, 300)).astype(kind))
-    with pytest.raises(InputError, match=r"a log-linear model has no response, and 'y' on the left of ~ .*predict"):
+    with pytest.raises(InputError, match=r"a log-linear model has no response, and 'y' on the left of ~ .*predict") as caught:
         hoim.fit("y ~ a*g", frame)
+    if "which repeat in" in str(caught.value):  # not said of categories, and of 0 and 1
+        assert f"in the {'columns of the formula' if others is MANY else 'other columns'})" in str(caught.value)
 
 
 @pytest.mark.filterwarnings("ignore:Perfect separation")
