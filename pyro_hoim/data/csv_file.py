@@ -17,7 +17,8 @@ from .files.source_file import FEWER, MOST_BYTES, MOST_CELLS, read_file
 __all__ = ["CsvColumns", "comma_note", "csv_rows", "parse_csv", "read_bytes"]
 
 _MOST_LINE = 2**24  # characters
-_CHUNK = 2**16  # cells that are moved at a time, and different ones that are remembered
+_CHUNK = 2**13  # cells that are moved at a time: twice as fast as 2^16, which leave the cache of a processor
+_MOST_KNOWN = 2**16  # different cells that are remembered
 _POINTER, _TEXT = 8, 64  # bytes of a place for a cell, and of a short text
 
 
@@ -91,7 +92,7 @@ def parse_csv(
         held += _POINTER * len(rows) * (width + 5) + _TEXT * (len(known) - before)
         what = f"its first {len(columns[0]):,} rows of {width:,} columns need"
         check_size(held, _POINTER * MOST_CELLS * 4, "bytes of memory", path, FEWER, what)
-        if len(known) > _CHUNK:
+        if len(known) > _MOST_KNOWN:
             known = {}
     return tuple(map(tuple, columns)), tuple(lines[1:])
 

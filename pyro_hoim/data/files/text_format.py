@@ -27,7 +27,6 @@ _MOST_TEXT = 2**28  # bytes of a text that is read as a whole
 _MOST_NAMES = 2**25  # names of rows that are compared
 _PIECE = 2**20
 _SAY_ENCODING = "give its encoding, such as encoding='cp1251', or save the file as UTF-8"
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _SEP_LINE = re.compile(r'"?sep=(.)"?[ \t;,]*(?:\r\n|\r|\n)', re.IGNORECASE)
 _COMMENT = re.compile(r"(#[^\r\n]*)(?:\r\n|\r|\n)([^\r\n]*)")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+(?:,\d+)?")
@@ -184,8 +183,7 @@ def _check_decoded(path: Any, stream: BinaryIO, name: str) -> None:
     line = 1
     try:
         for piece in codecs.iterdecode(iter(partial(stream.read, _PIECE), b""), name):
-            if _SURROGATE.search(piece):
-                raise UnicodeError
+            piece.encode()  # raises UnicodeError of halves of surrogate pairs
             if "\0" in piece:
                 line += piece.count("\n", 0, piece.index("\0"))
                 hint = "this is not a table of text; save it as CSV, .xlsx or .parquet"
