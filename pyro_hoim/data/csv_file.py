@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -12,9 +11,9 @@ from typing import Any, TextIO
 
 from ..budgets import check_size
 from ..errors import out_of_reach, refused, unexpected
-from .files.source_file import FEWER, MOST_BYTES, MOST_CELLS, read_file
+from .files.source_file import FEWER, MOST_CELLS
 
-__all__ = ["CsvColumns", "comma_note", "csv_rows", "parse_csv", "read_bytes"]
+__all__ = ["CsvColumns", "comma_note", "csv_rows", "parse_csv"]
 
 _MOST_LINE = 2**24  # characters
 _CHUNK = 2**13  # cells that are moved at a time: twice as fast as 2^16, which leave the cache of a processor
@@ -57,15 +56,6 @@ class CsvColumns:
 def comma_note(names: Sequence[str]) -> list[str]:
     """What is said of columns with decimal commas."""
     return [f"decimal commas in {', '.join(map(repr, names[:6]))} read as points"] if names else []
-
-
-def read_bytes(path: str | os.PathLike[str], expected: str = "a CSV file", most: int = MOST_BYTES) -> bytes:
-    """Content of a file that is not empty; see :func:`read_file`."""
-    raw = read_file(path, expected, most)
-    if not raw or raw.isspace():
-        wanted = "a header and rows" if expected == "a CSV file" else expected
-        raise unexpected(path, wanted, received="an empty file", code="empty")
-    return raw
 
 
 def parse_csv(

@@ -78,10 +78,10 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
 
 
 def test_more_than_the_budget_is_refused_from_the_headers(tmp_path, monkeypatch):
-    monkeypatch.setattr("pyro_hoim.data.files.array_file._MOST_BYTES", 63)
+    monkeypatch.setattr("pyro_hoim.data.count_files._MOST_BYTES", 63)
     with raises("over-budget", str(tmp_path / "m.npz")):
         read_matrix(changed(tmp_path))
-    monkeypatch.setattr("pyro_hoim.data.files.array_file._MOST_BYTES", 64)
+    monkeypatch.setattr("pyro_hoim.data.count_files._MOST_BYTES", 64)
     assert (read_matrix(changed(tmp_path)) != MATRIX).nnz == 0
 
 

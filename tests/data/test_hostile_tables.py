@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from pyro_hoim.data import Observations, csv_file, read_table_file
-from pyro_hoim.data.files import excel_file, source_file
+from pyro_hoim.data.files import source_file, typed_file
 from pyro_hoim.errors import HoimError, InputError
 from pyro_hoim.testing import raises
 
@@ -217,8 +217,8 @@ def laughs(times):
     ],
 )
 def test_workbooks_made_to_hurt(content, code, tmp_path, monkeypatch):
-    monkeypatch.setattr(excel_file, "_MOST_CELLS", 2**18)
-    monkeypatch.setattr(excel_file, "_MOST_ROWS", 2**12)
+    monkeypatch.setattr(typed_file, "_MOST_CELLS", 2**18)
+    monkeypatch.setattr(typed_file, "_MOST_ROWS", 2**12)
     found, peak = judged(tmp_path, content, "t.xlsx")
     assert found == code and peak < 2**25
     for cells, strings in (
@@ -232,11 +232,11 @@ def test_workbooks_made_to_hurt(content, code, tmp_path, monkeypatch):
 def test_parts_of_workbooks_are_measured_first(tmp_path, monkeypatch):
     text = "<si><t>a</t></si><si><t>b</t></si>"
     content = book(strings=text + "<si><t>x</t></si>" * 2**13)
-    monkeypatch.setattr(excel_file, "_MOST_WHOLE", 2**17)
+    monkeypatch.setattr(typed_file, "_MOST_WHOLE", 2**17)
     with raises("over-budget", f"{tmp_path / 't.xlsx'} xl/t.xml"):
         (tmp_path / "t.xlsx").write_bytes(content)
         read_table_file(tmp_path / "t.xlsx")
-    monkeypatch.setattr(excel_file, "_MOST_WHOLE", 2**18)
+    monkeypatch.setattr(typed_file, "_MOST_WHOLE", 2**18)
     assert read_table_file(tmp_path / "t.xlsx").header == ("a", "b")
     # A part that is longer than it says would be unpacked as a whole before it is cut.
     with zipfile.ZipFile(io.BytesIO(content)) as held:

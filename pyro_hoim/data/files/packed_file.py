@@ -11,7 +11,7 @@ import zlib
 from typing import Any, BinaryIO, cast
 
 from ...errors import HoimError, refused, unexpected
-from .source_file import check_ratio, check_size
+from .source_file import check_ratio, check_size, not_empty
 
 __all__ = ["DAMAGED", "is_excel", "open_unpacked", "unpacked"]
 
@@ -49,9 +49,7 @@ def unpacked(path: Any, raw: bytes) -> bytes:
     except DAMAGED as error:
         problem = f"damaged packed file ({' '.join(str(error).split())})"
         raise refused(path, problem, "pack it again, or give the file inside", code="damaged-file") from None
-    found = b"".join(pieces)
-    if not found or found.isspace():
-        raise unexpected(path, "a header and rows", received="an empty file", code="empty")
+    found = not_empty(path, b"".join(pieces))
     if found.startswith((_ZIP, *_MARKS)):
         hint = "unpack it once and give the file inside"
         raise unexpected(path, "a packed table", received="a packed file in a packed file", hint=hint)

@@ -10,7 +10,7 @@ from typing import Any
 from ... import budgets
 from ...errors import HoimError, out_of_reach, refused, size_text, unexpected
 
-__all__ = ["FEWER", "MOST_BYTES", "MOST_CELLS", "check_cells", "check_ratio", "check_size", "read_file"]
+__all__ = ["FEWER", "MOST_BYTES", "MOST_CELLS", "check_cells", "check_ratio", "check_size", "not_empty", "read_file"]
 
 MOST_BYTES = 2**30
 """Bytes of a file, and of what it holds where it is packed."""
@@ -39,6 +39,13 @@ def check_ratio(path: Any, size: int, packed: int) -> None:
     if size > max(_LARGE, _MOST_TIMES * packed):
         problem = f"holds {size_text(size, 'bytes')} or more in {packed}, above {_MOST_TIMES} times its own size"
         raise out_of_reach(path, problem, "unpack it, or save it unpacked, if that is meant")
+
+
+def not_empty(path: Any, raw: bytes, expected: str = "a header and rows") -> bytes:
+    """The bytes, refused where they are blanks alone."""
+    if not raw or raw.isspace():
+        raise unexpected(path, expected, received="an empty file", code="empty")
+    return raw
 
 
 def read_file(path: str | os.PathLike[str], expected: str, most: int = MOST_BYTES) -> bytes:

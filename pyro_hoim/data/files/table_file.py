@@ -5,18 +5,15 @@ from __future__ import annotations
 import io
 import os
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from ...errors import unexpected
-from ..csv_file import CsvColumns, comma_note, parse_csv, read_bytes
-from ..encoding import labels_of_values
-from .excel_file import read_sheet
+from ..csv_file import CsvColumns, comma_note, parse_csv
 from .packed_file import is_excel, unpacked
 from .safe_cells import restored
-from .text_format import as_text, check_header, comma_numbers, named_columns, text_format
-from .typed_file import TYPED, read_typed
+from .source_file import not_empty, read_file
+from .text_format import as_text, comma_numbers, named_columns, text_format
+from .typed_file import EXCEL, TYPED, read_typed
 
 __all__ = ["is_text_name", "read_table_file"]
 
@@ -63,7 +60,7 @@ def read_table_file(path: str | os.PathLike[str], *, sep: str | None = None, enc
     Raises:
         InputError: no table, or one with a fault: the line and what to do are named.
     """
-    raw = read_bytes(path)
+    raw = not_empty(path, read_file(path, "a CSV file"))
     kind = next((suffix for mark, suffix in _SIGNATURES.items() if raw.startswith(mark)), Path(path).suffix.lower())
     if kind in _OTHERS:
         hint = "save it as CSV (UTF-8), .xlsx or .parquet"
@@ -71,7 +68,7 @@ def read_table_file(path: str | os.PathLike[str], *, sep: str | None = None, enc
     if kind in TYPED:
         return read_typed(path, raw, kind)
     if is_excel(raw):
-        return _excel(path, raw)
+        return _of_rows(read_typed(path, raw, EXCEL), False)
     raw = unpacked(path, raw)
     form = text_format(path, lambda: io.BytesIO(raw), sep, encoding)
     stream = as_text(io.BytesIO(raw), form.encoding)
@@ -80,19 +77,6 @@ def read_table_file(path: str | os.PathLike[str], *, sep: str | None = None, enc
     if form.is_safe:
         columns = tuple(tuple(map(restored, column)) for column in columns)
     return _of_rows(CsvColumns(str(path), form.header, columns, lines, form.notes), form.delimiter != ",")
-
-
-def _excel(path: Any, raw: bytes) -> CsvColumns:
-    """The first sheet of a workbook that holds anything."""
-    name, rows, lines, others = read_sheet(path, raw)
-    if not rows:
-        raise unexpected(path, "a header and rows", received="empty sheets", code="empty")
-    held = (column for column in zip_longest(*rows) if any(value is not None for value in column))
-    labels = [labels_of_values(path, column, strip=True) for column in held]
-    header, columns = tuple(column[0] for column in labels), tuple(tuple(column[1:]) for column in labels)
-    check_header(path, header, zip(*columns, strict=True))
-    notes = (f"read the sheet {name!r}, the first of {others + 1}",) if others else ()
-    return _of_rows(CsvColumns(str(path), header, columns, lines[1:], notes, unit="row"), False)
 
 
 def _of_rows(read: CsvColumns, has_commas: bool) -> CsvColumns:

@@ -16,8 +16,9 @@ from itertools import islice, zip_longest
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
 from ...errors import InputError, check_unique, out_of_reach, refused, unexpected
-from ..csv_file import csv_rows, read_bytes
+from ..csv_file import csv_rows
 from .safe_cells import MARK, restored
+from .source_file import not_empty, read_file
 
 __all__ = ["TextFormat", "as_text", "check_header", "comma_numbers", "named_columns", "read_text", "text_format"]
 
@@ -132,7 +133,7 @@ def as_text(stream: BinaryIO, encoding: str) -> io.TextIOWrapper:
 
 def read_text(path: str | os.PathLike[str], expected: str) -> str:
     """Text of a UTF-8 file, with or without a byte-order mark; ``expected`` says in messages what it should be."""
-    raw = read_bytes(path, expected, _MOST_TEXT)
+    raw = not_empty(path, read_file(path, expected, _MOST_TEXT), expected)
     try:
         _found_encoding(path, lambda: io.BytesIO(raw), "UTF-8")
     except InputError as error:

@@ -1,43 +1,54 @@
-"""Parquet, Arrow (Feather) and Stata, judged by what their libraries report, or decoded part by part up to a limit."""
+"""Parquet, Arrow (Feather), Stata and Excel, judged by what their libraries report, or decoded up to a limit."""
 
 from __future__ import annotations
 
 import io
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
+from ... import budgets
 from ...errors import HoimError, check_unique, refused, unexpected
 from ..arrow_tables import arrow_library, coded_texts, fields_of, not_plain
 from ..csv_file import CsvColumns
 from ..encoding import factorise, label_of, labels_of_values
-from .source_file import check_cells, check_size
+from .source_file import check_cells, check_ratio, check_size
+from .text_format import check_header
 
-__all__ = ["TYPED", "read_typed"]
+__all__ = ["EXCEL", "TYPED", "read_typed"]
+
+EXCEL = "Excel"
 
 _Typed = tuple[Mapping[str, Any], Collection[str], Sequence[str]]
 """Columns of pandas or Arrow, names of those whose levels the file says, and notes."""
 _CHUNK = 2**16  # rows of Stata that are decoded at a time
 _MISSING = 2147483621  # of Stata: this and the 26 codes above it are missing cells
+_MOST_SHEET, _MOST_WHOLE = 2**29, 2**25  # bytes of parts of Excel that are read row by row, and whole
+_CONTENT = "[Content_Types].xml"
+_MOST_CELLS, _MOST_ROWS = 2**25, 2**20  # of Excel
+_FEWER = "remove empty rows and columns, or save it as CSV"
 
 
 def read_typed(path: Any, raw: bytes, kind: str) -> CsvColumns:
-    """The columns in the bytes of a file of a kind of ``TYPED``; categorical ones keep their levels.
+    """The columns in the bytes of a file of ``EXCEL`` or a kind of ``TYPED``; categorical ones keep their levels.
 
     Raises:
-        InputError: a damaged file, columns of lists or mappings, or pyarrow is not installed.
+        InputError: a damaged file, columns of lists or mappings, or what reads them is not installed.
         IntractableError: more bytes or cells than are read.
     """
     try:
-        return _cells(path, *TYPED[kind](path, raw))
+        return _excel(path, raw) if kind == EXCEL else _cells(path, *TYPED[kind](path, raw))
     except HoimError:
         raise
     except ImportError:
-        hint = "pip install 'pyro-hoim[parquet]'"
-        raise refused(path, f"a {kind} file needs pyarrow", hint, code="no-method") from None
+        excel, other = ("an Excel file needs openpyxl", "excel"), (f"a {kind} file needs pyarrow", "parquet")
+        needed, extra = excel if kind == EXCEL else other
+        raise refused(path, needed, f"pip install 'pyro-hoim[{extra}]'", code="no-method") from None
     except NotImplementedError as error:  # also of Arrow
         problem = f"holds what its reader does not know ({' '.join(str(error).split())[:80]})"
         raise refused(path, problem, "save these columns as text or numbers", code="wrong-type") from None
@@ -160,6 +171,68 @@ def _labelled(codes: pd.Series, known: Mapping[int, str]) -> tuple[pd.Series, st
         texts = [f"{text} ({code})" if text in repeated else text for text, code in zip(texts, told, strict=True)]
     places = np.where(codes.isna(), -1, np.searchsorted(values, codes.to_numpy(dtype=float, na_value=0)))
     return pd.Series(pd.Categorical.from_codes(places, texts)), apart
+
+
+def _excel(path: Any, raw: bytes) -> CsvColumns:
+    """The first sheet of a workbook that holds anything, without empty rows and columns.
+
+    A cell without a value, or with an error, is empty.
+    """
+    from openpyxl import load_workbook
+
+    _check_parts(path, raw)
+    book = load_workbook(io.BytesIO(raw), read_only=True, data_only=True, keep_links=False)
+    name, found, lines, others, cells = "", list[list[Any]](), list[int](), 0, 0
+    for sheet in book.worksheets:
+        sheet.reset_dimensions()  # what a sheet says of its size may be wrong
+        for line, row in enumerate(sheet.rows, start=1):
+            cells += len(row)  # also those that only fill a row up to its last one
+            budgets.check_size(line, _MOST_ROWS, "rows", path, _FEWER, "holds")
+            budgets.check_size(cells, _MOST_CELLS, "cells", path, _FEWER, "holds")
+            values = [None if cell.data_type == "e" or cell.value == "" else cell.value for cell in row]
+            while values and values[-1] is None:
+                values.pop()
+            if values and found and sheet.title != name:
+                others += 1
+                break
+            if values:
+                name = sheet.title
+                found.append(values)
+                lines.append(line)
+    if not found:
+        raise unexpected(path, "a header and rows", received="empty sheets", code="empty")
+    held = (column for column in zip_longest(*found) if any(value is not None for value in column))
+    labels = [labels_of_values(path, column, strip=True) for column in held]
+    header, columns = tuple(column[0] for column in labels), tuple(tuple(column[1:]) for column in labels)
+    check_header(path, header, zip(*columns, strict=True))
+    notes = (f"read the sheet {name!r}, the first of {others + 1}",) if others else ()
+    return CsvColumns(str(path), header, columns, tuple(lines[1:]), notes, unit="row")
+
+
+def _check_parts(path: Any, raw: bytes) -> None:
+    """Refuse a workbook whose parts are too large, or not as long as they say.
+
+    Sheets are read row by row; all other parts of XML are read whole, also under the names that openpyxl reports.
+    """
+    from openpyxl.reader.excel import ExcelReader
+
+    with zipfile.ZipFile(io.BytesIO(raw)) as held:
+        check_ratio(path, sum(part.file_size for part in held.infolist()), len(raw))
+        check_size(f"{path} {_CONTENT}", held.getinfo(_CONTENT).file_size, _MOST_WHOLE)
+        reader: Any = ExcelReader(io.BytesIO(raw), read_only=True)
+        reader.read_manifest()
+        told = {True: set[str](), False: set[str]()}
+        for one in reader.package.Override:
+            told[one.ContentType.endswith("worksheet+xml")].add(one.PartName.lstrip("/"))
+        for part in held.infolist():
+            is_sheet = part.filename in told[True] - told[False]
+            is_read = part.filename in told[False] or part.filename.endswith((".xml", ".rels"))
+            most = _MOST_WHOLE if is_read and not is_sheet else _MOST_SHEET
+            check_size(f"{path} {part.filename}", part.file_size, most)
+            if part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(f"{part.filename} is packed as Excel does not")
+        if (damaged := held.testzip()) is not None:  # piece by piece, up to the length that a part says
+            raise ValueError(f"{damaged} is not as long as it says")
 
 
 TYPED: dict[str, Callable[[Any, bytes], _Typed]] = {
