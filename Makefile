@@ -22,7 +22,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # every worker and child process would compile the sources and the tests anew
 
 .DEFAULT_GOAL := help
-.PHONY: help interpreter demo test offline shifted slow lint format types layers docs tutorials benchmarks clean
+.PHONY: help interpreter environment demo test offline shifted slow lint format types layers docs tutorials benchmarks clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST)
@@ -44,13 +44,15 @@ $(VENV)/test.stamp: $(VENV)/python.stamp
 	$(INSTALL) --editable '.[test]'
 	@touch $@ $(VENV)/core.stamp
 
-$(VENV)/docs.stamp: $(VENV)/python.stamp
+$(VENV)/docs.stamp: $(VENV)/test.stamp  # one installation at a time
 	$(INSTALL) --editable '.[docs]'
 	@touch $@ $(VENV)/core.stamp
 
 $(VENV)/kernels.stamp: $(VENV)/test.stamp $(KERNELS)
 	$(BIN)/python -m pyro_hoim.compilation
 	@touch $@
+
+environment: $(VENV)/kernels.stamp  ## What tests need, installed and compiled
 
 demo: $(VENV)/core.stamp  ## Fit the Czech autoworkers table and write the report
 	$(BIN)/pyro-hoim fit
@@ -81,7 +83,7 @@ types: $(VENV)/test.stamp  ## Static types
 layers: $(VENV)/test.stamp  ## Direction of imports
 	$(BIN)/lint-imports
 
-docs: $(VENV)/docs.stamp $(VENV)/test.stamp  ## Documentation, warnings are errors; the tutorials and README's example are executed
+docs: $(VENV)/docs.stamp  ## Documentation, warnings are errors; the tutorials and README's example are executed
 	$(BIN)/python -m pytest -q tests/test_readme.py
 	$(BIN)/python -m sphinx -q -W --keep-going -j 2 -b html docs docs/_build/html
 	@echo "documentation: docs/_build/html/index.html"
