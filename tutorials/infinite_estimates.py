@@ -85,7 +85,8 @@ def program(counts):
 
 torch.set_num_threads(1)
 pyro.set_rng_seed(seed)
-chain = MCMC(NUTS(program), num_samples=200, warmup_steps=200, disable_progbar=True)
+kernel = NUTS(program, jit_compile=True, ignore_jit_warnings=True)  # traced once, which is faster
+chain = MCMC(kernel, num_samples=200, warmup_steps=200, disable_progbar=True)
 chain.run(counts)
 theta = chain.get_samples()["theta"]
 

@@ -82,8 +82,8 @@ def program(lost):
 
 
 blocks = [names[first : first + num_columns] for first in range(0, len(names), num_columns)]
-kernel = MixedGibbs(program, {"max_tree_depth": 3}, schedule=GibbsSchedule(blocks))
-run = run_mcmc(kernel, 250, burn_in=80, num_chains=2, seed=seed, model_args=(lost,), progress=False)
+kernel = MixedGibbs(program, {"max_tree_depth": 3, "full_mass": True}, schedule=GibbsSchedule(blocks))
+run = run_mcmc(kernel, 160, burn_in=60, num_chains=2, seed=seed, model_args=(lost,), progress=False)
 result = to_arviz(run)
 summary = az.summary(result, var_names=["coupling", "level", "cost", "slope", "noise"], kind="all", round_to=4)
 summary.round(2)
