@@ -67,7 +67,7 @@ from pyro_hoim.inference import NUTSSettings
 
 seed = 3
 torch.set_num_threads(1)
-warm_up()  # compiles the samplers once per machine, so that no time below is that of a compiler
+warm_up(jobs=1)  # compiles the samplers once per machine, so that no time below is that of a compiler
 
 table = load_table("hair_eye_color")
 print(dict(zip(table.domain.names, table.domain.cardinalities, strict=True)))
@@ -135,7 +135,7 @@ print("exact draws:", posterior.sample_is_exact)
 pyro.set_rng_seed(seed)
 by_form = posterior.sample((4_000,))
 by_nuts = sample_posterior(
-    model, table, prior, settings=NUTSSettings(num_draws=1_000, num_chains=2), seed=seed, progress=False
+    model, table, prior, settings=NUTSSettings(num_draws=500, num_chains=2), seed=seed, progress=False
 )
 
 
