@@ -20,7 +20,7 @@
 
 # %%
 import os
-from functools import reduce
+from functools import lru_cache, reduce
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -133,6 +133,7 @@ def unstopped(collection):
     return method
 
 
+@lru_cache(maxsize=1)  # asked twice for the same rows
 def stopped_selection(rows):
     empty = InteractionHypergraph(domain)
     trainer, train, validation = stopped_trainer(rows, empty)
