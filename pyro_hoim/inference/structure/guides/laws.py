@@ -126,9 +126,9 @@ def present_normal(
     own = torch.where(is_present == 1, torch.zeros_like(absent_scale), absent_scale.square().reciprocal())
     masked = precision * outer + torch.diag_embed(own)
     pull = (precision @ (mean * (1 - is_present)).unsqueeze(-1)).squeeze(-1) * is_present
-    root = torch.linalg.cholesky(masked)
-    shift = torch.cholesky_solve(pull.unsqueeze(-1), root).squeeze(-1)
+    # A factor of the precision with its coordinates in reverse order is, turned back, the inverse of the covariance's.
+    inverse = torch.linalg.cholesky(masked.flip(-2, -1)).flip(-2, -1).mT
+    covariance_root = torch.linalg.solve_triangular(inverse, torch.eye(len(mean), dtype=mean.dtype), upper=False)
+    shift = (covariance_root @ (covariance_root.mT @ pull.unsqueeze(-1))).squeeze(-1)
     loc = torch.where(is_present == 1, mean + shift, absent_mean)
-    identity = torch.eye(len(mean), dtype=mean.dtype).expand_as(root)
-    covariance_root = torch.linalg.cholesky(torch.cholesky_solve(identity, root))
     return torch.distributions.MultivariateNormal(loc, scale_tril=covariance_root, validate_args=False)
