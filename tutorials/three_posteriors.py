@@ -81,6 +81,7 @@ print("exchange: means {:.2f}, spread of pairs {:.2f}, of variables {:.2f}".form
 
 # %%
 likelihood = LogLinearPseudoLikelihood(pairs, workers)
+settings = NUTSSettings(num_chains=2, num_draws=250, burn_in=100)
 raw = sample_pseudo_posterior(pairs, workers, 1.0, settings, calibrate="none", seed=seed, progress=False)
 print("raw:      means {:.2f}, spread of pairs {:.2f}, of variables {:.2f}".format(*compare(raw.theta)))
 
