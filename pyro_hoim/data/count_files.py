@@ -17,12 +17,12 @@ from scipy import sparse
 
 from .. import budgets
 from ..errors import HoimError, check_unique, out_of_reach, refused, size_text, unexpected
-from .files.packed_file import DAMAGED
-from .files.source_file import check_ratio, check_size, read_file
+from .files.source_file import DAMAGED, check_ratio, check_size, read_file
 from .files.text_format import read_text
 
 __all__ = ["read_matrix", "read_names", "repeated_rows"]
 
+_SAVED = "a sparse matrix of scipy.sparse.save_npz"
 _MOST_BYTES = 2**31
 _MOST_TEXT = 256  # bytes of an array of text
 _DAMAGED = (*DAMAGED, TypeError, LookupError, MemoryError, SyntaxError, struct.error, tokenize.TokenError)
@@ -38,7 +38,7 @@ def read_matrix(file: str | os.PathLike[str]) -> Any:
 
     Entries of one place are added up, as SciPy does.
     """
-    held = _ArrayFile(file, "a sparse matrix of scipy.sparse.save_npz")
+    held = _ArrayFile(file)
     form, size = held.read(format="SU", shape="iu")
     kind = form.tobytes().decode("ascii", "replace") if form.dtype.kind == "S" else str(form)
     if kind not in _PARTS:
@@ -87,16 +87,16 @@ def read_names(file: str | os.PathLike[str], vocab: str | os.PathLike[str] | Non
 
 
 class _ArrayFile:
-    """Arrays of at most one dimension in a ``.npz`` file (what is ``expected``); nothing in it is executed."""
+    """Arrays of at most one dimension in a ``.npz`` file; nothing in it is executed."""
 
-    def __init__(self, file: Any, expected: str) -> None:
-        self.file, self.expected = file, expected
+    def __init__(self, file: Any) -> None:
+        self.file = file
         raw = read_file(file, "a .npz file")
         self._size = len(raw)
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(raw))
         except _DAMAGED:
-            raise refused(file, f"damaged or no .npz file; expected {expected}", code="damaged-file") from None
+            raise refused(file, f"damaged or no .npz file; expected {_SAVED}", code="damaged-file") from None
         self._times = Counter(self._zip.namelist())
 
     def read(self, **kinds: str) -> list[np.ndarray]:
@@ -109,7 +109,7 @@ class _ArrayFile:
         if absent := [name for name in kinds if f"{name}.npy" not in self._times]:
             names = sorted(" ".join(name.removesuffix(".npy").split()) for name in self._times)
             shown = ", ".join(name if name.isprintable() else repr(name) for name in names[:6]) or "nothing"
-            problem = f"expected {self.expected}, received arrays {shown} and no {absent[0]!r}"
+            problem = f"expected {_SAVED}, received arrays {shown} and no {absent[0]!r}"
             raise refused(self.file, problem, code="missing-part")
         try:
             needed = sum(self._judged(*pair) for pair in kinds.items())
@@ -133,7 +133,7 @@ class _ArrayFile:
             shape, _, dtype = _HEADERS[np.lib.format.read_magic(stream)](stream)
             start = stream.tell()
         if dtype.hasobject:
-            problem = f"holds Python objects, which are never read; expected numbers of {self.expected}"
+            problem = f"holds Python objects, which are never read; expected numbers of {_SAVED}"
             raise refused(self.file, problem, code="damaged-file")
         needed = math.prod(shape) * dtype.itemsize
         if dtype.kind not in kinds or len(shape) > 1 or ("S" in kinds and needed > _MOST_TEXT):

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyro_hoim.data import Observations, csv_file, read_table_file
-from pyro_hoim.data.files import source_file, typed_file
+from pyro_hoim.data import Observations, read_table_file
+from pyro_hoim.data.files import source_file, table_file, typed_file
 from pyro_hoim.errors import HoimError, InputError
 from pyro_hoim.testing import raises
 
@@ -76,9 +76,9 @@ def test_sizes_beyond_the_budget(tmp_path, monkeypatch):
         assert len(judged(tmp_path, content)[0].lines) == 2
         monkeypatch.setattr(source_file.check_size, "__defaults__", (len(GOOD) - 1,))
         assert judged(tmp_path, content)[0] == "over-budget"
-    monkeypatch.setattr(csv_file, "MOST_CELLS", 10_000)
+    monkeypatch.setattr(table_file, "MOST_CELLS", 10_000)
     assert judged(tmp_path, rows)[0] == "over-budget"
-    monkeypatch.setattr(csv_file, "MOST_CELLS", 40_000)
+    monkeypatch.setattr(table_file, "MOST_CELLS", 40_000)
     assert len(judged(tmp_path, rows)[0].lines) == 20_000
 
 
@@ -103,7 +103,7 @@ def test_odd_archives(content, code, tmp_path):
 
 
 def test_memory_of_a_table_is_that_of_its_places(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_file, "_CHUNK", 2**8)
+    monkeypatch.setattr(table_file, "_CHUNK", 2**8)
     rows = b"a,b\n" + b"first level,second level\n" * 10_000
     found, peak = judged(tmp_path, rows)
     assert len(found.lines) == 10_000 and peak < 6 * len(rows)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
+from ...budgets import check_size
 from ...errors import unexpected
-from ..csv_file import CsvColumns, comma_note, parse_csv
-from .packed_file import is_excel, unpacked
+from ..csv_file import CsvColumns, comma_note
 from .safe_cells import restored
-from .source_file import not_empty, read_file
-from .text_format import as_text, comma_numbers, named_columns, text_format
+from .source_file import FEWER, MOST_CELLS, is_excel, not_empty, read_file, unpacked
+from .text_format import comma_numbers, named_columns, text_format
 from .typed_file import EXCEL, TYPED, read_typed
 
 __all__ = ["is_text_name", "read_table_file"]
@@ -35,6 +38,11 @@ _SIGNATURES = {
     b"%PDF": ".pdf",
     b"\xd0\xcf\x11\xe0": ".xls",
 }
+
+
+_CHUNK = 2**13  # cells that are moved at a time: twice as fast as 2^16, which leave the cache of a processor
+_MOST_KNOWN = 2**16  # different cells that are remembered
+_POINTER, _TEXT = 8, 64  # bytes of a place for a cell, and of a short text
 
 
 def is_text_name(path: str | os.PathLike[str]) -> bool:
@@ -71,12 +79,32 @@ def read_table_file(path: str | os.PathLike[str], *, sep: str | None = None, enc
         return _of_rows(read_typed(path, raw, EXCEL), False)
     raw = unpacked(path, raw)
     form = text_format(path, lambda: io.BytesIO(raw), sep, encoding)
-    stream = as_text(io.BytesIO(raw), form.encoding)
-    stream.read(form.place)
-    columns, lines = parse_csv(path, stream, form.delimiter, first_line=form.first_line, spare=form.spare)
+    lines: list[int] = []  # the first is that of the header
+    columns = _columns(path, form.rows(path, io.BytesIO(raw), lines), len(form.header))
     if form.is_safe:
         columns = tuple(tuple(map(restored, column)) for column in columns)
-    return _of_rows(CsvColumns(str(path), form.header, columns, lines, form.notes), form.delimiter != ",")
+    return _of_rows(CsvColumns(str(path), form.header, columns, tuple(lines[1:]), form.notes), form.delimiter != ",")
+
+
+def _columns(path: Any, rows: Iterator[list[str]], width: int) -> tuple[tuple[str, ...], ...]:
+    """Columns of cells without blanks around them; those of one text are one object, as far as they are remembered.
+
+    Raises:
+        IntractableError: the cells would need more memory than a table may.
+    """
+    columns: list[list[str]] = [[] for _ in range(width)]
+    known, held = dict[str, str](), 0
+    while part := [*islice(rows, max(1, _CHUNK // width))]:
+        before = len(known)
+        for column, new in zip(columns, zip(*part, strict=True), strict=True):
+            stripped = [*map(str.strip, new)]
+            column.extend(map(known.setdefault, stripped, stripped))
+        held += _POINTER * len(part) * (width + 5) + _TEXT * (len(known) - before)
+        what = f"its first {len(columns[0]):,} rows of {width:,} columns need"
+        check_size(held, _POINTER * MOST_CELLS * 4, "bytes of memory", path, FEWER, what)
+        if len(known) > _MOST_KNOWN:
+            known = {}
+    return tuple(map(tuple, columns))
 
 
 def _of_rows(read: CsvColumns, has_commas: bool) -> CsvColumns:
@@ -84,8 +112,8 @@ def _of_rows(read: CsvColumns, has_commas: bool) -> CsvColumns:
     path, cells = read.path, read.columns
     if not read.lines:
         raise unexpected(path, "rows below the header", received="the header only", code="empty")
-    kept, left_out = named_columns(path, read.header, cells.__getitem__)
-    columns = {read.header[i]: cells[i] for i in kept}
+    places, left_out = named_columns(path, read.header, cells.__getitem__)
+    columns = {name: cells[i] for name, i in places.items()}
     commas = [name for name, column in columns.items() if has_commas and comma_numbers(column)]
     columns |= {name: tuple(cell.replace(",", ".") for cell in columns[name]) for name in commas}
     return replace(
@@ -93,5 +121,5 @@ def _of_rows(read: CsvColumns, has_commas: bool) -> CsvColumns:
         header=tuple(columns),
         columns=tuple(columns.values()),
         notes=(*read.notes, *left_out, *comma_note(commas)),
-        row_names=cells[0] if 0 not in kept and any(cells[0]) else (),
+        row_names=cells[0] if 0 not in places.values() and any(cells[0]) else (),
     )

@@ -9,14 +9,13 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice, zip_longest
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
 from ...errors import InputError, check_unique, out_of_reach, refused, unexpected
-from ..csv_file import csv_rows
 from .safe_cells import MARK, restored
 from .source_file import not_empty, read_file
 
@@ -27,6 +26,7 @@ _HEAD_BYTES, _SAMPLE_CHARACTERS, _SAMPLE_ROWS = 4_000, 2**18, 200
 _MOST_TEXT = 2**28  # bytes of a text that is read as a whole
 _MOST_NAMES = 2**25  # names of rows that are compared
 _PIECE = 2**20
+_MOST_LINE = 2**24  # characters
 _SAY_ENCODING = "give its encoding, such as encoding='cp1251', or save the file as UTF-8"
 _SEP_LINE = re.compile(r'"?sep=(.)"?[ \t;,]*(?:\r\n|\r|\n)', re.IGNORECASE)
 _COMMENT = re.compile(r"(#[^\r\n]*)(?:\r\n|\r|\n)([^\r\n]*)")
@@ -64,6 +64,14 @@ class TextFormat(NamedTuple):
     is_safe: bool  # whether apostrophes stand before cells that a spreadsheet would run
     notes: tuple[str, ...]  # sentences on what was found
 
+    def rows(self, path: Any, stream: BinaryIO, ends: list[int] | None = None) -> Iterator[list[str]]:
+        """Rows below the header of bytes, as of :func:`csv_rows`; ``ends`` gets the lines that they end in."""
+        with as_text(stream, self.encoding) as text:
+            text.read(self.place)
+            found = _csv_rows(path, text, self.delimiter, self.first_line, self.spare, ends)
+            next(found)
+            yield from found
+
 
 def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, encoding: str | None) -> TextFormat:
     """The format of the text in some bytes, which are read from their beginning several times.
@@ -96,7 +104,7 @@ def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, enco
     with as_text(opened(), name) as stream:
         stream.read(end)
         ends: list[int] = []
-        rows = csv_rows(path, stream, delimiter, first_line, ends=ends)
+        rows = _csv_rows(path, stream, delimiter, first_line, ends=ends)
         first = next(rows, [])
         has_rows = next(rows, None) is not None
     if not first or not head.strip():
@@ -108,6 +116,45 @@ def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, enco
         header = ("", *header) if any(row[-1].strip() for row in sample) else (*header, "")
     check_header(path, header, sample)
     return TextFormat(name, delimiter, header, end, first_line, ends[0], spare, has_rows, is_safe, tuple(told))
+
+
+def _csv_rows(
+    path: Any,
+    stream: TextIO,
+    delimiter: str,
+    first_line: int,
+    spare: int | None = None,
+    ends: list[int] | None = None,
+) -> Iterator[list[str]]:
+    """Header and rows of a text whose first line has a number; empty ones are skipped.
+
+    All rows are wider than the header by ``spare`` cells, where it is given; ``ends`` gets the line that each ends in.
+    """
+    lines = _lines(path, stream, first_line)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=delimiter == " ")
+    width = 0
+    try:
+        for row in filter(None, reader):
+            if width and len(row) != width:
+                expected = f"{width} cells as in the {'rows above' if spare else 'header'}"
+                place = f"{path} line {reader.line_num + first_line - 1}"
+                raise unexpected(place, expected, received=len(row), code="wrong-shape")
+            if ends is not None:
+                ends.append(reader.line_num + first_line - 1)
+            yield row
+            width = width or (0 if spare is None else len(row) + spare)
+    except csv.Error as error:
+        place = f"{path} line {reader.line_num + first_line - 1}"
+        raise refused(place, f"not readable as CSV ({error})", code="damaged-file") from None
+
+
+def _lines(path: Any, stream: TextIO, first_line: int) -> Iterator[str]:
+    """Lines of a text, which are not endless."""
+    for number, line in enumerate(iter(partial(stream.readline, _MOST_LINE + 1), ""), first_line):
+        if len(line) > _MOST_LINE:
+            problem = f"a line of more than {_MOST_LINE} characters"
+            raise out_of_reach(f"{path} line {number}", problem, "end the rows with line ends")
+        yield line
 
 
 def _other_text(head: str) -> str | None:
@@ -256,8 +303,8 @@ def _found_delimiter(text: str) -> str:
 
 def named_columns(
     path: Any, header: Sequence[str], column: Callable[[int], Iterable[str]]
-) -> tuple[list[int], list[str]]:
-    """Places of the columns with a name, without row names and empty columns, and notes on those left out.
+) -> tuple[dict[str, int], list[str]]:
+    """Places of the columns by their names, without row names and empty columns, and notes on those left out.
 
     ``column`` gives the cells at a place. Row names are in a first column whose name is none, or what pandas calls it
     then, and differ from each other.
@@ -283,7 +330,7 @@ def named_columns(
         check_unique([header[i] for i in kept], f"{path} header")
     except InputError as error:
         raise error.replace(hint="rename or remove one of them") from None
-    return kept, notes
+    return {header[i]: i for i in kept}, notes
 
 
 def _differ(path: Any, cells: Iterable[str]) -> bool:

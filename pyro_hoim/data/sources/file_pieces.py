@@ -14,10 +14,9 @@ from typing import Any, cast
 from ...budgets import check_size
 from ...errors import HoimError, refused
 from ..arrow_tables import arrow_library, coded_texts, fields_of
-from ..csv_file import csv_rows
-from ..files.packed_file import DAMAGED, open_unpacked
 from ..files.safe_cells import restored
-from ..files.text_format import TextFormat, as_text, comma_numbers, named_columns, text_format
+from ..files.source_file import DAMAGED, open_unpacked
+from ..files.text_format import TextFormat, comma_numbers, named_columns, text_format
 from .pieces import Piece
 
 __all__ = ["FilePiece", "ParquetPiece", "TextPiece", "guarded", "pieces_of", "with_commas"]
@@ -183,12 +182,9 @@ def _cells_between_blanks(path: str, form: TextFormat, places: Sequence[int], ch
     """Cells between any number of blanks, of which Arrow takes every one for an end of a cell."""
     import pyarrow as pa
 
-    with as_text(open_unpacked(path), form.encoding) as stream:
-        stream.read(form.place)
-        rows = csv_rows(path, stream, form.delimiter, form.first_line, form.spare)
-        next(rows)
-        while part := [*islice(rows, chunk_rows)]:
-            yield [pa.array([row[place] for row in part], pa.string()) for place in places]
+    rows = form.rows(path, open_unpacked(path))
+    while part := [*islice(rows, chunk_rows)]:
+        yield [pa.array([row[place] for row in part], pa.string()) for place in places]
 
 
 def _restored(cells: Any) -> Any:
@@ -207,9 +203,7 @@ def _check_quotes(path: str, form: TextFormat) -> None:
 
 def _check_rows(path: str, form: TextFormat) -> None:
     """Refuse what a reading as a whole refuses, in its words."""
-    with as_text(open_unpacked(path), form.encoding) as stream:
-        stream.read(form.place)
-        deque(csv_rows(path, stream, form.delimiter, form.first_line, form.spare), maxlen=0)
+    deque(form.rows(path, open_unpacked(path)), maxlen=0)
 
 
 def _text_piece(path: str, keys: Mapping[str, str | None], sep: str | None, encoding: str | None) -> TextPiece:
@@ -221,8 +215,7 @@ def _text_piece(path: str, keys: Mapping[str, str | None], sep: str | None, enco
     def cells_of(place: int) -> Iterator[str]:
         return chain.from_iterable(part.to_pylist() for (part,) in cells([place], 2**16))
 
-    kept, left_out = named_columns(path, form.header, cells_of)
-    fields = {form.header[i]: i for i in kept}
+    fields, left_out = named_columns(path, form.header, cells_of)
     piece = TextPiece(path, keys, fields, form, (*form.notes, *left_out))
     if form.delimiter == ",":
         return piece
