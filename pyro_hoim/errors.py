@@ -425,13 +425,13 @@ def rounded_power(number: int, digits: int) -> tuple[str, int]:
     return (mantissa, exponent) if float(mantissa) < 10 else (f"{1:.{digits}f}", exponent + 1)
 
 
-def check_unique(names: Sequence[str], argument: str) -> None:
+def check_unique(names: Sequence[str], argument: str, hint: str | None = None) -> None:
     """Raise :class:`InputError` if a name occurs twice."""
     seen: set[str] = set()
     repeated = sorted({str(n) for n in names if n in seen or seen.add(n)})
     if repeated:
         shown = ", ".join(map(repr, repeated))
-        raise refused(argument, f"names must be unique, but {shown} is repeated", code="repeated-name")
+        raise refused(argument, f"names must be unique, but {shown} is repeated", hint, code="repeated-name")
 
 
 def caller_level() -> int:

@@ -19,8 +19,7 @@ class CsvColumns:
     columns: tuple[Sequence[str], ...]  # cells of each column as text
     lines: Sequence[int]  # the last line of each row, or its number in the table
     notes: tuple[str, ...] = ()  # sentences on how the file was read, where that is not as it stands there
-    # categorical types of columns whose levels the file names
-    categories: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    categories: Mapping[str, Any] = field(default_factory=dict[str, Any])  # types of columns whose levels a file names
     unit: str = "line"  # ``line``, or ``row`` where lines have no meaning
     row_names: Sequence[str] = ()  # cells of a first column without a name, which is none of the columns
 

@@ -18,6 +18,7 @@ from ..checks import array_of, check_exact_shape
 from ..errors import (
     check_type,
     check_unique,
+    out_of_range,
     out_of_reach,
     refused,
     size_text,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -48,24 +48,18 @@ def restored(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and _may_run(cell) else cell
 
 
-def _formulas(cells: Iterable[str]) -> list[str]:
-    return [cell for cell in cells if not cell.startswith("'") and _may_run(cell)]
-
-
 def safe_rows(rows: Sequence[Sequence[str]], safe: bool) -> tuple[str, Sequence[Sequence[str]], list[str]]:
     """What stands above a table (the mark, or nothing), its rows of text, made safe where asked, and its formulas."""
-    found = _formulas(cell for row in rows for cell in row)
-    if not safe:
-        return "", rows, found
-    changed = [[as_written(cell) for cell in row] for row in rows]
-    return (f"{MARK}\n" if changed != [list(row) for row in rows] else ""), changed, []
+    risky = [cell for row in rows for cell in row if _may_run(cell)]
+    if safe:
+        return (f"{MARK}\n" if risky else ""), [[as_written(cell) for cell in row] for row in rows], []
+    return "", rows, [cell for cell in risky if not cell.startswith("'")]
 
 
 def safe_frame(frame: pd.DataFrame, safe: bool) -> tuple[str, pd.DataFrame, list[str]]:
     """As :func:`safe_rows`, of a data frame and the names of its columns."""
     names = [str(name) for name in frame.columns]
-    found, is_changed = _formulas(names), [as_written(name) for name in names] != names
-    made = frame.copy() if safe else frame
+    risky, made = [*filter(_may_run, names)], frame.copy() if safe else frame
     for i in range(len(names)):
         column = frame.iloc[:, i]
         if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
@@ -73,15 +67,15 @@ def safe_frame(frame: pd.DataFrame, safe: bool) -> tuple[str, pd.DataFrame, list
         codes, distinct = pd.factorize(column)
         cells = [str(cell) for cell in distinct]
         times = np.bincount(codes[codes >= 0], minlength=len(cells)).tolist()
-        found += [cell for cell, number in zip(cells, times, strict=True) for _ in range(number) if _formulas([cell])]
-        written = [as_written(cell) for cell in cells]
-        if safe and written != cells:
-            is_changed = True
-            made.isetitem(i, pd.Series(np.array([*written, None], dtype=object)[codes], index=frame.index))
-    if not safe:
-        return "", frame, found
-    made.columns = [as_written(name) for name in names]
-    return (f"{MARK}\n" if is_changed else ""), made, []
+        found = [cell for cell, number in zip(cells, times, strict=True) for _ in range(number) if _may_run(cell)]
+        risky += found
+        if safe and found:
+            written = np.array([*map(as_written, cells), None], dtype=object)
+            made.isetitem(i, pd.Series(written[codes], index=frame.index))
+    if safe:
+        made.columns = [as_written(name) for name in names]
+    head, _, formulas = safe_rows([risky], safe)
+    return head, made, formulas
 
 
 def warn_of_formulas(found: Sequence[str], hint: str) -> None:

@@ -16,7 +16,7 @@ from ..csv_file import CsvColumns, comma_note
 from .safe_cells import restored
 from .source_file import FEWER, MOST_CELLS, is_excel, not_empty, read_file, unpacked
 from .text_format import comma_numbers, named_columns, text_format
-from .typed_file import EXCEL, TYPED, read_typed
+from .typed_file import TYPED, read_typed
 
 __all__ = ["is_text_name", "read_table_file"]
 
@@ -76,35 +76,40 @@ def read_table_file(path: str | os.PathLike[str], *, sep: str | None = None, enc
     if kind in TYPED:
         return read_typed(path, raw, kind)
     if is_excel(raw):
-        return _of_rows(read_typed(path, raw, EXCEL), False)
+        return _of_rows(read_typed(path, raw, ".xlsx"), False)
     raw = unpacked(path, raw)
     form = text_format(path, lambda: io.BytesIO(raw), sep, encoding)
-    lines: list[int] = []  # the first is that of the header
-    columns = _columns(path, form.rows(path, io.BytesIO(raw), lines), len(form.header))
+    columns, lines = _columns(path, form.rows(path, io.BytesIO(raw)), len(form.header))
     if form.is_safe:
         columns = tuple(tuple(map(restored, column)) for column in columns)
-    return _of_rows(CsvColumns(str(path), form.header, columns, tuple(lines[1:]), form.notes), form.delimiter != ",")
+    return _of_rows(CsvColumns(str(path), form.header, columns, lines, form.notes), form.delimiter != ",")
 
 
-def _columns(path: Any, rows: Iterator[list[str]], width: int) -> tuple[tuple[str, ...], ...]:
-    """Columns of cells without blanks around them; those of one text are one object, as far as they are remembered.
+def _columns(
+    path: Any, rows: Iterator[tuple[int, list[str]]], width: int
+) -> tuple[tuple[tuple[str, ...], ...], tuple[int, ...]]:
+    """Columns of cells without blanks around them, and lines of the rows.
+
+    Cells of one text are one object, as far as they are remembered.
 
     Raises:
         IntractableError: the cells would need more memory than a table may.
     """
-    columns: list[list[str]] = [[] for _ in range(width)]
+    columns, lines = [list[str]() for _ in range(width)], list[int]()
     known, held = dict[str, str](), 0
     while part := [*islice(rows, max(1, _CHUNK // width))]:
+        ends, cells = zip(*part, strict=True)
+        lines.extend(ends)
         before = len(known)
-        for column, new in zip(columns, zip(*part, strict=True), strict=True):
+        for column, new in zip(columns, zip(*cells, strict=True), strict=True):
             stripped = [*map(str.strip, new)]
             column.extend(map(known.setdefault, stripped, stripped))
         held += _POINTER * len(part) * (width + 5) + _TEXT * (len(known) - before)
-        what = f"its first {len(columns[0]):,} rows of {width:,} columns need"
+        what = f"its first {len(lines):,} rows of {width:,} columns need"
         check_size(held, _POINTER * MOST_CELLS * 4, "bytes of memory", path, FEWER, what)
         if len(known) > _MOST_KNOWN:
             known = {}
-    return tuple(map(tuple, columns))
+    return tuple(map(tuple, columns)), tuple(lines)
 
 
 def _of_rows(read: CsvColumns, has_commas: bool) -> CsvColumns:

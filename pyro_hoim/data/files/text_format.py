@@ -64,11 +64,11 @@ class TextFormat(NamedTuple):
     is_safe: bool  # whether apostrophes stand before cells that a spreadsheet would run
     notes: tuple[str, ...]  # sentences on what was found
 
-    def rows(self, path: Any, stream: BinaryIO, ends: list[int] | None = None) -> Iterator[list[str]]:
-        """Rows below the header of bytes, as of :func:`csv_rows`; ``ends`` gets the lines that they end in."""
+    def rows(self, path: Any, stream: BinaryIO) -> Iterator[tuple[int, list[str]]]:
+        """Rows below the header of bytes, each with the line that it ends in."""
         with as_text(stream, self.encoding) as text:
             text.read(self.place)
-            found = _csv_rows(path, text, self.delimiter, self.first_line, self.spare, ends)
+            found = _csv_rows(path, text, self.delimiter, self.first_line, self.spare)
             next(found)
             yield from found
 
@@ -103,9 +103,8 @@ def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, enco
         told.append(f"{comments} comment line{'s' * (comments > 1)} above the header left out")
     with as_text(opened(), name) as stream:
         stream.read(end)
-        ends: list[int] = []
-        rows = _csv_rows(path, stream, delimiter, first_line, ends=ends)
-        first = next(rows, [])
+        rows = _csv_rows(path, stream, delimiter, first_line)
+        last_line, first = next(rows, (0, []))
         has_rows = next(rows, None) is not None
     if not first or not head.strip():
         raise unexpected(path, "a header and rows", received="an empty file", code="empty")
@@ -115,46 +114,29 @@ def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, enco
     if spare:  # row names, as R writes them, or a last delimiter
         header = ("", *header) if any(row[-1].strip() for row in sample) else (*header, "")
     check_header(path, header, sample)
-    return TextFormat(name, delimiter, header, end, first_line, ends[0], spare, has_rows, is_safe, tuple(told))
+    return TextFormat(name, delimiter, header, end, first_line, last_line, spare, has_rows, is_safe, tuple(told))
 
 
 def _csv_rows(
-    path: Any,
-    stream: TextIO,
-    delimiter: str,
-    first_line: int,
-    spare: int | None = None,
-    ends: list[int] | None = None,
-) -> Iterator[list[str]]:
-    """Header and rows of a text whose first line has a number; empty ones are skipped.
+    path: Any, stream: TextIO, delimiter: str, first_line: int, spare: int | None = None
+) -> Iterator[tuple[int, list[str]]]:
+    """Header and rows of a text whose first line has a number, each with the line that it ends in, without empty ones.
 
-    All rows are wider than the header by ``spare`` cells, where it is given; ``ends`` gets the line that each ends in.
+    All rows are wider than the header by ``spare`` cells, where it is given.
     """
-    lines = _lines(path, stream, first_line)
-    reader = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=delimiter == " ")
+    reader = csv.reader(stream, delimiter=delimiter, strict=True, skipinitialspace=delimiter == " ")
     width = 0
     try:
         for row in filter(None, reader):
+            line = reader.line_num + first_line - 1
             if width and len(row) != width:
                 expected = f"{width} cells as in the {'rows above' if spare else 'header'}"
-                place = f"{path} line {reader.line_num + first_line - 1}"
-                raise unexpected(place, expected, received=len(row), code="wrong-shape")
-            if ends is not None:
-                ends.append(reader.line_num + first_line - 1)
-            yield row
+                raise unexpected(f"{path} line {line}", expected, received=len(row), code="wrong-shape")
+            yield line, row
             width = width or (0 if spare is None else len(row) + spare)
     except csv.Error as error:
         place = f"{path} line {reader.line_num + first_line - 1}"
         raise refused(place, f"not readable as CSV ({error})", code="damaged-file") from None
-
-
-def _lines(path: Any, stream: TextIO, first_line: int) -> Iterator[str]:
-    """Lines of a text, which are not endless."""
-    for number, line in enumerate(iter(partial(stream.readline, _MOST_LINE + 1), ""), first_line):
-        if len(line) > _MOST_LINE:
-            problem = f"a line of more than {_MOST_LINE} characters"
-            raise out_of_reach(f"{path} line {number}", problem, "end the rows with line ends")
-        yield line
 
 
 def _other_text(head: str) -> str | None:
@@ -224,11 +206,11 @@ def _found_encoding(path: Any, opened: Callable[[], BinaryIO], encoding: str | N
 
 
 def _check_decoded(path: Any, stream: BinaryIO, name: str) -> None:
-    """Raise UnicodeError unless bytes are text, which has no zero characters; only a piece is decoded at a time.
+    """Raise UnicodeError unless bytes are text, without zero characters and endless lines; read piece by piece.
 
     The reason of the error is the number of the line.
     """
-    line = 1
+    line, length = 1, 0
     try:
         for piece in codecs.iterdecode(iter(partial(stream.read, _PIECE), b""), name):
             piece.encode()  # raises UnicodeError of halves of surrogate pairs
@@ -236,6 +218,11 @@ def _check_decoded(path: Any, stream: BinaryIO, name: str) -> None:
                 line += piece.count("\n", 0, piece.index("\0"))
                 hint = "this is not a table of text; save it as CSV, .xlsx or .parquet"
                 raise unexpected(f"{path} line {line}", "text", received="a zero byte", hint=hint, code="damaged-file")
+            ends = piece.replace("\r", "\n")
+            if length + len(ends.partition("\n")[0]) > _MOST_LINE:
+                problem = f"a line of more than {_MOST_LINE} characters"
+                raise out_of_reach(f"{path} line {line}", problem, "end the rows with line ends")
+            length = len(ends.rpartition("\n")[2]) + (0 if "\n" in ends else length)
             line += piece.count("\n")
     except UnicodeDecodeError as error:
         error.reason = str(line + error.object[: error.start].count(b"\n"))
@@ -314,8 +301,7 @@ def named_columns(
     """
     notes: list[str] = []
     kept = [i for i, name in enumerate(header) if name or any(map(str.strip, column(i)))]
-    empty = len(header) - len(kept)
-    if empty:
+    if empty := len(header) - len(kept):
         notes.append(f"{empty} empty column{'s' * (empty > 1)} without a name left out")
     is_nameless = kept[:1] == [0] and len(kept) > 1 and (not header[0] or _NAMELESS.fullmatch(header[0]))
     if is_nameless and _differ(path, column(0)):
@@ -326,10 +312,7 @@ def named_columns(
             found = f"none for column {position}"
             hint = "name it in the first line, or remove the column"
             raise unexpected(path, "a name for every column", received=found, hint=hint, code="missing-part")
-    try:
-        check_unique([header[i] for i in kept], f"{path} header")
-    except InputError as error:
-        raise error.replace(hint="rename or remove one of them") from None
+    check_unique([header[i] for i in kept], f"{path} header", "rename or remove one of them")
     return {header[i]: i for i in kept}, notes
 
 

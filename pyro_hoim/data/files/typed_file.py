@@ -20,9 +20,8 @@ from ..encoding import factorise, label_of, labels_of_values
 from .source_file import check_cells, check_ratio, check_size
 from .text_format import check_header
 
-__all__ = ["EXCEL", "TYPED", "read_typed"]
+__all__ = ["TYPED", "read_typed"]
 
-EXCEL = "Excel"
 
 _Typed = tuple[Mapping[str, Any], Collection[str], Sequence[str]]
 """Columns of pandas or Arrow, names of those whose levels the file says, and notes."""
@@ -35,20 +34,20 @@ _FEWER = "remove empty rows and columns, or save it as CSV"
 
 
 def read_typed(path: Any, raw: bytes, kind: str) -> CsvColumns:
-    """The columns in the bytes of a file of ``EXCEL`` or a kind of ``TYPED``; categorical ones keep their levels.
+    """The columns in the bytes of a file of ``.xlsx`` or a kind of ``TYPED``; categorical ones keep their levels.
 
     Raises:
         InputError: a damaged file, columns of lists or mappings, or what reads them is not installed.
         IntractableError: more bytes or cells than are read.
     """
     try:
-        return _excel(path, raw) if kind == EXCEL else _cells(path, *TYPED[kind](path, raw))
+        return _excel(path, raw) if kind == ".xlsx" else _cells(path, *TYPED[kind](path, raw))
     except HoimError:
         raise
     except ImportError:
-        excel, other = ("an Excel file needs openpyxl", "excel"), (f"a {kind} file needs pyarrow", "parquet")
-        needed, extra = excel if kind == EXCEL else other
-        raise refused(path, needed, f"pip install 'pyro-hoim[{extra}]'", code="no-method") from None
+        package, extra = ("openpyxl", "excel") if kind == ".xlsx" else ("pyarrow", "parquet")
+        hint = f"pip install 'pyro-hoim[{extra}]'"
+        raise refused(path, f"a {kind} file needs {package}", hint, code="no-method") from None
     except NotImplementedError as error:  # also of Arrow
         problem = f"holds what its reader does not know ({' '.join(str(error).split())[:80]})"
         raise refused(path, problem, "save these columns as text or numbers", code="wrong-type") from None
@@ -82,12 +81,11 @@ def _parquet(path: Any, raw: bytes) -> _Typed:
 
     pa = arrow_library()
     held = parquet.ParquetFile(pa.BufferReader(raw))
-    size, schema = held.metadata, held.schema_arrow
-    _check_flat(path, schema)
+    size = held.metadata
+    *_, texts = found = _flat_fields(path, held.schema_arrow)  # mostly codes in the file, and kept so
     groups = [size.row_group(i) for i in range(size.num_row_groups)]
     check_cells(path, max(size.num_rows, sum(group.num_rows for group in groups)), size.num_columns)
     check_size(path, sum(max(0, group.total_byte_size) for group in groups))
-    *_, texts = found = fields_of(path, schema)  # which are codes in the file mostly, and need not become more
     return _rows(parquet.ParquetFile(pa.BufferReader(raw), read_dictionary=coded_texts(texts, size)).read(), *found)
 
 
@@ -102,8 +100,7 @@ def _arrow(path: Any, raw: bytes) -> _Typed:
         batches: Iterable[Any] = map(held.get_batch, range(held.num_record_batches))
     else:
         batches = held = pa.ipc.open_stream(pa.BufferReader(raw))
-    _check_flat(path, held.schema)
-    parts: list[Any] = []
+    fields, parts = _flat_fields(path, held.schema), list[Any]()
     rows, sizes = 0, dict[int, int]()
     for batch in batches:
         rows += batch.num_rows
@@ -114,15 +111,15 @@ def _arrow(path: Any, raw: bytes) -> _Typed:
         check_size(path, sum(sizes.values()))
         batch.validate(full=True)  # pandas follows wrong offsets and codes out of its memory
         parts.append(batch)
-    return _rows(pa.Table.from_batches(parts, held.schema), *fields_of(path, held.schema))
+    return _rows(pa.Table.from_batches(parts, held.schema), *fields)
 
 
 def _rows(table: Any, fields: Mapping[str, str], categorical: frozenset[str], _: Any) -> _Typed:
     return {name: table.column(field) for name, field in fields.items()}, categorical, ()
 
 
-def _check_flat(path: Any, schema: Any) -> None:
-    """Refuse columns whose cells hold several values, of which a few bytes may say billions."""
+def _flat_fields(path: Any, schema: Any) -> tuple[Mapping[str, str], frozenset[str], Sequence[str]]:
+    """Fields of a table, refused where cells hold several values, of which a few bytes may say billions."""
     pa = arrow_library()
     for field in schema:
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
@@ -131,6 +128,7 @@ def _check_flat(path: Any, schema: Any) -> None:
         kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
         if pa.types.is_nested(kind) or pa.types.is_run_end_encoded(kind):
             raise not_plain(f"{path} column {field.name!r}")
+    return fields_of(path, schema)
 
 
 def _stata(path: Any, raw: bytes) -> _Typed:
@@ -143,18 +141,18 @@ def _stata(path: Any, raw: bytes) -> _Typed:
             parts.append(part)
         labels, names = reader.value_labels(), vars(reader)["_lbllist"]
     frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    header = [str(name).strip() for name in frame.columns]
+    check_unique(header, f"{path} columns")
+    frame.columns = header
     categorical, notes = list[str](), list[str]()
-    for name, key in zip([*frame.columns], names[: frame.shape[1]], strict=True):
+    for name, key in zip(header, names[: len(header)], strict=True):
         known = {code: text for code, text in labels.get(key, {}).items() if code < _MISSING}
         if known and frame[name].dtype.kind in "iuf":
             frame[name], apart = _labelled(cast(pd.Series, frame[name]), known)
-            categorical.append(str(name).strip())
+            categorical.append(name)
             if apart:
                 notes.append(f"codes of {name!r} that share a label are kept apart, such as {apart!r}")
-    header = [str(name).strip() for name in frame.columns]
-    check_unique(header, f"{path} columns")
-    columns = {name: frame.iloc[:, i] for i, name in enumerate(header)}
-    return columns, categorical, notes
+    return {name: frame[name] for name in header}, categorical, notes
 
 
 def _labelled(codes: pd.Series, known: Mapping[int, str]) -> tuple[pd.Series, str]:

@@ -184,7 +184,7 @@ def _cells_between_blanks(path: str, form: TextFormat, places: Sequence[int], ch
 
     rows = form.rows(path, open_unpacked(path))
     while part := [*islice(rows, chunk_rows)]:
-        yield [pa.array([row[place] for row in part], pa.string()) for place in places]
+        yield [pa.array([row[place] for _, row in part], pa.string()) for place in places]
 
 
 def _restored(cells: Any) -> Any:
