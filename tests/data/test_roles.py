@@ -188,7 +188,8 @@ MANY = PERSONS.assign(**{f"z{i}": RANDOM.integers(0, 9, 300).astype(str) for i i
 @pytest.mark.parametrize("others", [PERSONS, PERSONS.assign(id=np.arange(300)), MANY], ids=["alone", "id", "many"])
 def test_a_response_on_the_left_is_refused(codes, kind, others):
     frame = others.assign(y=pd.Series(RANDOM.choice(codes, 300)).astype(kind))
-    with pytest.raises(InputError, match=r"a log-linear model has no response, and 'y' on the left of ~ .*predict") as caught:
+    told = r"a log-linear model has no response, and 'y' on the left of ~ .*predict"
+    with pytest.raises(InputError, match=told) as caught:
         hoim.fit("y ~ a*g", frame)
     if "which repeat in" in str(caught.value):  # not said of categories, and of 0 and 1
         assert f"in the {'columns of the formula' if others is MANY else 'other columns'})" in str(caught.value)
