@@ -31,8 +31,8 @@ NO_LAWS = refused("trainer", "has no marginal laws", "use the trainer 'sampled' 
             "fit",
             ENCODED,
             (
-                "t.csv: not utf-8 (byte 0xff); give its encoding, such as --encoding cp1251 or cp850, or save the file as "
-                "UTF-8"
+                "t.csv: not utf-8 (byte 0xff); give its encoding, such as --encoding cp1251 or cp850, "
+                "or save the file as UTF-8"
             ),
         ),
         ("fit", TAKEN, "checkpoint: run exists; pass --resume to continue that run, or choose another name"),
