@@ -276,7 +276,7 @@ for row, (kind, draw) in zip(grid, kinds.items(), strict=True):
         domain = Domain.from_cardinalities([5] * d)
         points = []
         for _ in range(number):
-            projections = Projections(draw(domain), method="ipf", tolerance=1e-9)
+            projections = Projections(draw(domain), method="ipf", tolerance=1e-6)
             j = float(projections.law.information.interaction_information([domain.names]))
             points.append((abs(j), marginal_refined_information(projections, domain.names).value))
         x, y = np.array(points).T
