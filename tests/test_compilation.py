@@ -73,7 +73,7 @@ def test_one_line_tells_of_compilation_and_only_of_ours(caplog):
 
 
 def test_processes_report_what_they_compiled(monkeypatch):
-    monkeypatch.setattr(compilation, "_PARTS", dict.fromkeys(["products", "networks"], lambda: None))
+    monkeypatch.setattr(compilation, "_PARTS", dict.fromkeys(["sources", "fibres"], lambda: None))
     found = compilation.warm_up(2)
     assert found.num_processes == 2
     assert str(found).startswith("every kernel was compiled already" if not found.kernels else "compiled")
