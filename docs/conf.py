@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import re
 import shutil
@@ -118,17 +119,22 @@ def _skip_others(app: Any, what: str, name: str, obj: Any, skip: bool, options: 
 
 
 def _deal_tutorials(app: Any, env: Any, docnames: list[str]) -> None:
-    """Give every process as many executed pages: each reads a run of consecutive pages, and these take longest."""
+    """Spread the executed pages, which take longest, so that processes end together whatever each page takes.
+
+    A process that has read one run of consecutive pages takes another, so runs begun later hold fewer of these.
+    """
     executed = [name for name in docnames if name.startswith("tutorials/")]
     others = [name for name in docnames if name not in executed]
-    size = max(map(len, make_chunks(docnames, app.parallel)), default=1)
-    ordered: list[str] = []
-    for process in range(app.parallel):
-        hand = executed[process :: app.parallel]
-        room = max(0, size - len(hand))
-        ordered += hand + others[:room]
-        del others[:room]
-    docnames[:] = ordered + others
+    runs = [len(run) for run in make_chunks(docnames, app.parallel)]
+    begun = [*range(app.parallel), *reversed(range(app.parallel, len(runs)))][: len(runs)]  # Sphinx takes the last next
+    part = len(executed) / max(1, len(runs) * (len(runs) + 1) / 2)
+    read: dict[int, list[str]] = {}
+    for turn, k in enumerate(begun):
+        hand = math.ceil(part * (len(runs) - turn))
+        queue = executed[:hand] + others + executed[hand:]
+        read[k] = queue[: runs[k]]
+        executed, others = ([name for name in names if name not in read[k]] for names in (executed, others))
+    docnames[:] = [name for k in sorted(read) for name in read[k]]
 
 
 def _find_unseen_figures(app: Any, doctree: Any, docname: str) -> None:
