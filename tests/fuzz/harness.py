@@ -8,6 +8,7 @@ may use, the end of the process. Run as a script, this module prints the table o
 """
 
 import argparse
+import contextlib
 import importlib
 import json
 import os
@@ -86,12 +87,17 @@ class Reader:
                 yield number, self.draw(random.Random(f"{self.name} {seed} {number}"))
             return
         for start in range(first - first % CHUNK, last, CHUNK):
-            drawn = _drawn(self.draw, random.Random(f"{self.name} {seed} {start}").getrandbits(64))
+            bits = random.Random(f"{self.name} {seed} {start}").getrandbits(64)
+            drawn = _drawn(self.draw, bits, min(CHUNK, last - start))
             yield from ((n, case) for n, case in enumerate(drawn, start) if first <= n < last)
 
 
-def _drawn(strategy: hypothesis.strategies.SearchStrategy[Any], seed: int) -> list[Any]:
-    """A chunk of cases of a strategy."""
+class _EnoughError(Exception):
+    """As many cases were drawn as are wanted."""
+
+
+def _drawn(strategy: hypothesis.strategies.SearchStrategy[Any], seed: int, number: int) -> list[Any]:
+    """The first cases of a chunk of a strategy."""
     found: list[Any] = []
 
     @hypothesis.seed(seed)
@@ -106,9 +112,12 @@ def _drawn(strategy: hypothesis.strategies.SearchStrategy[Any], seed: int) -> li
     @hypothesis.given(strategy)
     def keep(case: Any) -> None:
         found.append(case)
+        if len(found) >= number < CHUNK:
+            raise _EnoughError
 
-    keep()
-    return found[:CHUNK]
+    with contextlib.suppress(_EnoughError):
+        keep()
+    return found[:number]
 
 
 @dataclass
