@@ -211,7 +211,7 @@ for axis, (title, values) in zip(axes, panels.items(), strict=False):
 for i in range(len(names)):
     text = f"{float(probability[i]):.2f}\n({float(exact_probability[i]):.2f})"
     axes[2].text(i % num_columns, i // num_columns, text, ha="center", va="center", fontsize=8)
-axes[3].hist(cost, bins=30, density=True, color="#4477aa", alpha=0.5, label="MixedGibbs")
+axes[3].hist(cost, bins=20, density=True, color="#4477aa", alpha=0.5, label="MixedGibbs")
 points = torch.linspace(-0.5, 3.0, 141)
 density = exact_cdf(points, weights, mean, sd).diff() / points.diff()
 axes[3].plot(points[1:] - points.diff() / 2, density, color="#22303c", label="exact")
