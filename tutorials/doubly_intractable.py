@@ -62,7 +62,7 @@ arguments = (pairs, prior, counts, workers.total_count)
 run = run_mcmc(
     Exchange(log_linear_model), 150, burn_in=150, num_chains=200, seed=seed, model_args=arguments, progress=False
 )
-nuts = sample_posterior(pairs, workers, 1.0, NUTSSettings(4, 300), seed=seed, progress=False)
+nuts = sample_posterior(pairs, workers, 1.0, NUTSSettings(2, 500, 100), seed=seed, progress=False)
 exchanged = run.get_samples()["theta"]
 spread = nuts.theta.flatten(0, 1).std(0)
 away = (exchanged.mean(0) - nuts.theta.flatten(0, 1).mean(0)) / spread
