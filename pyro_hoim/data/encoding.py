@@ -39,6 +39,7 @@ __all__ = [
     "LARGEST_COUNT",
     "check_alike",
     "code_reader",
+    "codes_of_cells",
     "encode_column",
     "factorise",
     "has_levels",
@@ -354,17 +355,35 @@ def encode_column(
     if variable is None:
         levels = levels_of(present) if dtype is None else [*dict.fromkeys(present)]
         variable = variable_of(name, levels, is_ordered=dtype is not None and bool(dtype.ordered))
+    return variable, codes_of_cells(variable, positions, distinct, labels, missing_values, where)
+
+
+def codes_of_cells(
+    variable: Variable,
+    positions: np.ndarray,
+    values: Iterable[Any],
+    labels: Sequence[str],
+    missing_values: Collection[str],
+    where: Callable[[int], str],
+    dtype: Any = np.int64,
+) -> np.ndarray:
+    """Codes (N,) of cells at positions (N,) of distinct values with their labels, -1 where missing.
+
+    Raises:
+        UnknownNameError: a label that is no level, where a cell has it.
+    """
     read = code_reader(variable)
-    # One entry more than there are distinct values: position -1 (None, NaN) reads the last one, which is -1.
-    codes_of_distinct = np.full(len(labels) + 1, -1, dtype=np.int64)
-    for position, (value, label) in enumerate(zip(distinct, labels, strict=True)):
-        if label in missing_values:
-            continue
-        if (code := read(value)) is not None:
-            codes_of_distinct[position] = code
-        elif len(rows := np.flatnonzero(positions == position)):  # an unused category is not an observation
-            check_names([label], variable.labels, f"{where(int(rows[0]))}, column {name!r}", noun="label")
-    return variable, codes_of_distinct[positions]
+    table = np.full(len(labels) + 1, -1, dtype=dtype)  # the last one is that of position -1, of missing cells
+    for i, (value, label) in enumerate(zip(values, labels, strict=True)):
+        if label not in missing_values:
+            code = read(value)
+            table[i] = -2 if code is None else code
+    codes = table[positions]
+    if (table == -2).any() and (codes == -2).any():  # an unused category is not an observation
+        row = int(np.argmax(codes == -2))
+        label = labels[int(positions[row])]
+        check_names([label], variable.labels, f"{where(row)}, column {variable.name!r}", noun="label")
+    return codes
 
 
 def to_numbers(given: Any) -> pd.Series:

@@ -34,7 +34,6 @@ from .readers import (
     Source,
     check_complete,
     checked_codes,
-    checked_counts,
     encode_columns,
     labels_of,
     missing_as_level,
@@ -89,7 +88,7 @@ class Observations:
                 problem = f"variable {variable.name!r} is of kind {variable.kind!r}, not finite"
                 raise refused("Observations domain", problem, code="other-domain")
         object.__setattr__(self, "codes", checked_codes(self.codes, self.domain))
-        object.__setattr__(self, "counts", checked_counts(self.counts, len(self.codes)))
+        object.__setattr__(self, "counts", row_counts(None, self.counts, len(self.codes), "Observations counts"))
         if self.squares is not None:
             squares = torch.as_tensor(self.squares, dtype=torch.float64)
             if squares.shape != self.counts.shape or not bool((squares.isfinite() & (squares >= 0)).all()):

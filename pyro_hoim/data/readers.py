@@ -34,7 +34,6 @@ __all__ = [
     "check_complete",
     "check_counting",
     "checked_codes",
-    "checked_counts",
     "encode_columns",
     "labels_of",
     "missing_as_level",
@@ -52,14 +51,14 @@ def row_position(row: int) -> str:
     return f"row {row} (counted from 0)"
 
 
-def row_counts(counts: Any, weights: Any, num_rows: int) -> torch.Tensor:
+def row_counts(counts: Any, weights: Any, num_rows: int, name: str | None = None) -> torch.Tensor:
     """Validated counts (num_rows,) float64 from at most one of whole counts and weights; ones from neither."""
     if counts is not None and weights is not None:
         raise unexpected("counts, weights", "at most one of them", received="both", code="conflict")
     if counts is None and weights is None:
         return torch.ones(num_rows, dtype=torch.float64)
-    name, given = ("counts", counts) if weights is None else ("weights", weights)
-    given = array_of(given, name)
+    name = name or ("counts" if weights is None else "weights")
+    given = array_of(counts if weights is None else weights, name)
     check_exact_shape(given, (num_rows,), name)
     return torch.from_numpy(parse_counts(given, name=name, where=row_position, fractional=weights is not None))
 
@@ -233,15 +232,6 @@ def checked_codes(codes: Any, domain: Domain) -> torch.Tensor:
                 received=int(codes[row, column]),
             )
     return codes
-
-
-def checked_counts(counts: Any, num_rows: int) -> torch.Tensor:
-    """Counts or weights (num_rows,), float64; ones from None, InputError as of :func:`parse_counts`."""
-    if counts is None:
-        return torch.ones(num_rows, dtype=torch.float64)
-    given = array_of(counts, "Observations counts")
-    check_exact_shape(given, (num_rows,), "Observations counts")
-    return torch.from_numpy(parse_counts(given, name="Observations counts", where=row_position, fractional=True))
 
 
 def check_complete(codes: torch.Tensor, domain: Domain, positions: Sequence[int], operation: str) -> None:

@@ -10,11 +10,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import accumulate
+from operator import methodcaller
 from typing import Any, TypeVar
 
 from .folds import RowBatch
 from .labels import LabelReader
-from .pieces import Piece, PieceReader
+from .pieces import PieceReader
 from .rows import Fold, RowSource
 
 __all__ = ["ChunkedRows", "PieceRows", "in_threads"]
@@ -68,10 +69,6 @@ class PieceRows(RowSource):
         """Rows of every piece."""
 
 
-def _num_rows(piece: Piece) -> int:
-    return piece.num_rows()
-
-
 @dataclass(frozen=True, eq=False)
 class ChunkedRows(PieceRows):
     """Rows of Parquet or CSV files, read in pieces by a few threads; made by :func:`~pyro_hoim.data.open_rows`.
@@ -89,7 +86,7 @@ class ChunkedRows(PieceRows):
     """
 
     def _counted(self) -> list[int]:
-        return [*in_threads(_num_rows, self.pieces)]
+        return [*in_threads(methodcaller("num_rows"), self.pieces)]
 
     def _partial(self, fold: Fold[T]) -> Iterator[T]:
         work = partial(self._reader.folded, fold=fold, empty=self._empty())

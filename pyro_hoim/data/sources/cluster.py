@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import methodcaller
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -15,7 +16,7 @@ from .chunked import PieceRows
 from .folds import RowBatch
 from .local import local_client
 from .pieces import FramePiece, Piece
-from .rows import Fold
+from .rows import Fold, itself
 
 __all__ = ["DaskRows", "connected", "is_dask", "of_piece", "partitions_of", "run_tasks"]
 
@@ -40,14 +41,14 @@ class DaskRows(PieceRows):
     client: Any = field(kw_only=True)
 
     def _counted(self) -> list[int]:
-        return [*self._run(_num_rows, [(piece,) for piece in self.pieces])]
+        return [*self._run(methodcaller("num_rows"), [(piece,) for piece in self.pieces])]
 
     def _partial(self, fold: Fold[T]) -> Iterator[T]:
         return self._run(self._reader.folded, self._tasks(fold, self._empty()), False)
 
     def piece_batches(self, piece: int) -> list[RowBatch]:
         """The batches of one piece."""
-        return next(self._run(self._reader.mapped, [self._tasks(_itself)[piece]]))
+        return next(self._run(self._reader.mapped, [self._tasks(itself)[piece]]))
 
     def stream(self, function: Callable[[RowBatch], T]) -> Iterator[T]:
         """What a function makes of each batch, in the order of the rows."""
@@ -100,14 +101,6 @@ def _first_ended(client: Any, futures: Sequence[Any]) -> Collection[Any]:
 def of_piece(function: Callable[..., T], held: Any, *others: Any) -> T:
     """What a function makes of a piece, or of a partition of a data frame."""
     return function(held if isinstance(held, Piece) else FramePiece(held), *others)
-
-
-def _num_rows(piece: Piece) -> int:
-    return piece.num_rows()
-
-
-def _itself(batch: RowBatch) -> RowBatch:
-    return batch
 
 
 def is_dask(data: object) -> bool:

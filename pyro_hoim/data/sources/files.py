@@ -1,21 +1,34 @@
-"""Files of rows that are read piece by piece: which files a path stands for, and the pieces of them."""
+"""Files of rows that are read piece by piece, with pyarrow: which files a path stands for, and their pieces.
+
+Columns of pieces are those of the files read whole.
+"""
 
 from __future__ import annotations
 
+import csv
 import importlib
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
-from ...errors import DataWarning, conflict, none_received, refused, unexpected
+from ...budgets import check_size
+from ...errors import DataWarning, HoimError, conflict, none_received, refused, unexpected
+from ..arrow_tables import arrow_library, coded_texts, fields_of
 from ..csv_file import CsvColumns, comma_note
+from ..files.safe_cells import restored
+from ..files.source_file import DAMAGED, open_unpacked
 from ..files.table_file import is_text_name, read_table_file
+from ..files.text_format import TextFormat, comma_numbers, named_columns, text_format
 from ..wide import long_cells
-from .file_pieces import FilePiece, TextPiece, guarded, pieces_of, with_commas
+from .pieces import Piece
 
 __all__ = ["RowFiles", "open_files"]
 
@@ -23,9 +36,225 @@ _ENDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "text", ".tsv": "text"
 _PACKED = (".gz", ".bz2", ".xz", ".zip", ".zst", ".lz4")
 _MOST_WIDE, _MOST_ROWS = 2**20, 1000  # bytes and rows of a table of counts in wide form
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_MAX_GROUP = 2**32
+_BLOCK = 2**22
 
 
-def row_files(path: Any) -> tuple[str, list[str]]:
+@dataclass(frozen=True)
+class FilePiece(Piece):
+    """Some rows of a file."""
+
+    path: str  # of the file
+    keys: Mapping[str, str | None]  # values of columns that the names of folders say (``year=2024``), None for missing
+    fields: Mapping[str, Any]  # for the name of every other column, where it lies in the file
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return (*self.fields, *(name for name in self.keys if name not in self.fields))
+
+    def num_rows(self) -> int:
+        """Number of rows; of a file of text it costs a pass."""
+        return sum(len(column) for (column,) in self.read(self.header[:1], 2**20))
+
+    def read(self, names: Sequence[str], chunk_rows: int) -> Iterator[list[Any]]:
+        """Batches of some columns, in order."""
+        import pyarrow as pa
+
+        held = [name for name in names if name in self.fields]
+        keys = {name: pa.scalar(self.keys[name], pa.string()) for name in names if name not in self.fields}
+        batches = _guarded(self.path, partial(self._columns, held or list(self.fields)[:1], chunk_rows))
+        while (columns := _guarded(self.path, partial(next, batches, None))) is not None:
+            if num_rows := len(columns[0]):
+                of_file = iter(columns)
+                yield [pa.repeat(keys[name], num_rows) if name in keys else next(of_file) for name in names]
+
+    @abstractmethod
+    def _columns(self, names: Sequence[str], chunk_rows: int) -> Iterator[list[Any]]:
+        """Columns of the file, batch after batch."""
+
+
+def _guarded(path: str, function: Any) -> Any:
+    """What a function gives that reads a file; its faults are those of the file."""
+    import pyarrow as pa
+
+    try:
+        return function()
+    except HoimError:
+        raise
+    except UnicodeError as error:
+        raise refused(path, f"cannot be read ({error})", code="wrong-encoding") from None
+    except (pa.ArrowException, csv.Error, *DAMAGED) as error:
+        text = " ".join(str(error).split()).rpartition("file?: ")[2]  # behind what is tried to be read
+        raise refused(path, f"cannot be read ({text[:200]})", code="damaged-file") from None
+
+
+@dataclass(frozen=True)
+class ParquetPiece(FilePiece):
+    """A group of rows of a file of Parquet."""
+
+    fragment: Any  # of a data set of pyarrow
+    with_levels: frozenset[str]  # columns whose type says their levels
+
+    @property
+    def categorical(self) -> frozenset[str]:
+        """Columns whose type says their levels."""
+        return self.with_levels
+
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return _guarded(self.path, self.fragment.count_rows)
+
+    def _columns(self, names: Sequence[str], chunk_rows: int) -> Iterator[list[Any]]:
+        options = {"batch_size": chunk_rows, "batch_readahead": 1, "fragment_readahead": 1, "use_threads": False}
+        fields = [self.fields[name] for name in names]
+        for batch in self.fragment.to_batches(schema=self.fragment.physical_schema, columns=fields, **options):
+            yield [*map(_plain, batch.columns)]
+
+
+def _plain(column: Any) -> Any:
+    """Whole numbers as an array of NumPy, where none is missing."""
+    import pyarrow as pa
+
+    return column.to_numpy() if pa.types.is_integer(column.type) and not column.null_count else column
+
+
+def _pieces_of(
+    kind: str, path: str, keys: Mapping[str, str | None], sep: str | None, encoding: str | None
+) -> list[FilePiece]:
+    """The groups of rows of a file of Parquet, or the one piece of a file of text."""
+    if kind == "parquet":
+        return _guarded(path, lambda: [*_parquet_pieces(path, keys)])
+    return _guarded(path, lambda: [_text_piece(path, keys, sep, encoding)])
+
+
+def _parquet_pieces(path: str, keys: Mapping[str, str | None]) -> Iterator[ParquetPiece]:
+    """The groups of rows of a file; texts are read as the codes that they mostly are in it."""
+    from pyarrow import dataset
+
+    arrow_library()
+    first = next(dataset.dataset([path], format="parquet").get_fragments())
+    fields, categorical, texts = fields_of(path, first.physical_schema)
+    form = dataset.ParquetFileFormat(dictionary_columns=coded_texts(texts, first.metadata))
+    for whole in dataset.dataset([path], format=form).get_fragments():
+        for part in whole.split_by_row_group():
+            size = max(0, part.row_groups[0].total_byte_size)
+            check_size(size, _MAX_GROUP, "bytes", path, "write it in smaller groups of rows", "a group of rows holds")
+            if part.row_groups[0].num_rows:
+                yield ParquetPiece(path, keys, fields, part, categorical)
+
+
+@dataclass(frozen=True)
+class TextPiece(FilePiece):
+    """All rows of a file of text, whose cells are read as text; the fields are places of columns."""
+
+    form: TextFormat  # how it is written
+    notes: tuple[str, ...]  # what is to be said of it
+    commas: frozenset[str] = frozenset()  # columns of numbers with decimal commas, which are read as points
+    others: frozenset[str] = frozenset()  # columns in which something else stands
+
+    def _columns(self, names: Sequence[str], chunk_rows: int) -> Iterator[list[Any]]:
+        from pyarrow import compute
+
+        replaced = partial(cast(Any, compute).replace_substring, pattern=",", replacement=".")
+        for cells in _text_cells(self.path, self.form, [self.fields[name] for name in names], chunk_rows):
+            yield [replaced(cell) if name in self.commas else cell for name, cell in zip(names, cells, strict=True)]
+
+
+def _text_cells(path: str, form: TextFormat, places: Sequence[int], chunk_rows: int) -> Iterator[list[Any]]:
+    """Cells of some columns of a file of text as they stand there, batch after batch."""
+    if form.has_rows:
+        read = _cells_between_blanks if form.delimiter == " " else _cells_of_arrow
+        for cells in read(path, form, places, chunk_rows):
+            yield [_restored(cell) for cell in cells] if form.is_safe else cells
+
+
+def _cells_of_arrow(path: str, form: TextFormat, places: Sequence[int], chunk_rows: int) -> Iterator[list[Any]]:
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    names = [*map(str, range(len(form.header)))]
+    asked = [names[place] for place in places]
+    encoding = "utf8" if form.encoding.startswith("utf-8") else form.encoding
+    layout = arrow_csv.ReadOptions(
+        column_names=names, skip_rows=form.last_line, encoding=encoding, block_size=_BLOCK, use_threads=False
+    )
+    parsing = arrow_csv.ParseOptions(delimiter=form.delimiter, newlines_in_values=True)
+    texts = arrow_csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.string()), include_columns=asked, quoted_strings_can_be_null=False
+    )
+    try:
+        with open_unpacked(path) as stream:
+            for block in arrow_csv.open_csv(stream, layout, parsing, texts):
+                for start in range(0, block.num_rows, chunk_rows):
+                    yield block.slice(start, chunk_rows).columns
+    except pa.ArrowInvalid:
+        _check_rows(path, form)
+        raise
+
+
+def _cells_between_blanks(path: str, form: TextFormat, places: Sequence[int], chunk_rows: int) -> Iterator[list[Any]]:
+    """Cells between any number of blanks, of which Arrow takes every one for an end of a cell."""
+    import pyarrow as pa
+
+    rows = form.rows(path, open_unpacked(path))
+    while part := [*islice(rows, chunk_rows)]:
+        yield [pa.array([row[place] for _, row in part], pa.string()) for place in places]
+
+
+def _restored(cells: Any) -> Any:
+    import pyarrow as pa
+
+    coded = cells.dictionary_encode()
+    return pa.array(map(restored, coded.dictionary.to_pylist()), pa.string()).take(coded.indices)
+
+
+def _check_quotes(path: str, form: TextFormat) -> None:
+    """Refuse quotation marks that do not end, or end inside a cell: other readers go on to the end of the file."""
+    with open_unpacked(path) as raw:
+        if any(b'"' in piece for piece in iter(partial(raw.read, _BLOCK), b"")):
+            _check_rows(path, form)
+
+
+def _check_rows(path: str, form: TextFormat) -> None:
+    """Refuse what a reading as a whole refuses, in its words."""
+    deque(form.rows(path, open_unpacked(path)), maxlen=0)
+
+
+def _text_piece(path: str, keys: Mapping[str, str | None], sep: str | None, encoding: str | None) -> TextPiece:
+    """The rows of a file of text, which is judged as one that is read whole."""
+    form = text_format(path, partial(open_unpacked, path), sep, encoding)
+    _check_quotes(path, form)
+    cells = partial(_text_cells, path, form)
+
+    def cells_of(place: int) -> Iterator[str]:
+        return chain.from_iterable(part.to_pylist() for (part,) in cells([place], 2**16))
+
+    fields, left_out = named_columns(path, form.header, cells_of)
+    piece = TextPiece(path, keys, fields, form, (*form.notes, *left_out))
+    if form.delimiter == ",":
+        return piece
+    held: dict[str, bool | None] = dict.fromkeys(fields, False)
+    for columns in cells([*fields.values()], 2**16):
+        for name, column in zip(fields, columns, strict=True):
+            if (before := held[name]) is not None:
+                found = comma_numbers(cell.strip() for cell in column.unique().to_pylist())
+                held[name] = None if found is None else before or found
+        if {*held.values()} == {None}:
+            break
+    commas, others = (frozenset(n for n, found in held.items() if found is state) for state in (True, None))
+    return replace(piece, commas=commas, others=others)
+
+
+def _with_commas(pieces: Sequence[FilePiece]) -> list[FilePiece]:
+    """Pieces that take decimal commas alike: where all of their cells are numbers."""
+    texts = [piece for piece in pieces if isinstance(piece, TextPiece)]
+    others = frozenset[str]().union(*(piece.others for piece in texts))
+    commas = frozenset[str]().union(*(piece.commas for piece in texts)) - others
+    return [replace(p, commas=commas) if isinstance(p, TextPiece) and p.form.delimiter != "," else p for p in pieces]
+
+
+def _row_files(path: Any) -> tuple[str, list[str]]:
     """Kind (``parquet`` or ``text``) and paths of the files of rows that a path, or a list of paths, stands for.
 
     Of a folder these are all files in it, also in folders below, in the order of their paths, but those that begin with
@@ -58,7 +287,7 @@ def row_files(path: Any) -> tuple[str, list[str]]:
 
 def _kind(file: Path, is_named: bool) -> str | None:
     """How a file is read: Parquet by its first bytes, others by their names; one that was named is text by default."""
-    if file.is_file() and guarded(str(file), lambda: _begins(file, b"PAR1")):
+    if file.is_file() and _guarded(str(file), lambda: _begins(file, b"PAR1")):
         return "parquet"
     ends = [end for end in file.suffixes[-2:] if end.lower() not in _PACKED]
     found = _ENDS.get(ends[-1].lower()) if ends else None
@@ -125,9 +354,10 @@ def open_files(
     """The pieces of the files that a path stands for, in order; ``run`` gives what a function makes of some tasks.
 
     Raises:
-        InputError: as :func:`row_files`; a damaged file; files of other columns than the first one; no pyarrow.
+        InputError: a path without files, or with several kinds; a damaged file; other columns than in the first file;
+            no pyarrow.
     """
-    kind, paths = row_files(path)
+    kind, paths = _row_files(path)
     try:
         importlib.import_module("pyarrow.dataset")
     except ImportError:
@@ -136,8 +366,8 @@ def open_files(
     if len(paths) > 1:
         paths = [file for file in paths if os.path.getsize(file)] or paths[:1]
     keys = _keys(path, paths)
-    parts = run(pieces_of, [(kind, *pair, delimiter, encoding) for pair in zip(paths, keys, strict=True)])
-    found = with_commas([piece for part in parts for piece in part])
+    parts = run(_pieces_of, [(kind, *pair, delimiter, encoding) for pair in zip(paths, keys, strict=True)])
+    found = _with_commas([piece for part in parts for piece in part])
     if not found:
         raise none_received(path, "at least one row")
     first = found[0]

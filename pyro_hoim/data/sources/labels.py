@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 
 from ...budgets import check_size
-from ...errors import InputError, check_names, conflict
+from ...errors import InputError, conflict
 from ...schema import Variable
 from ..bins import Bins
-from ..encoding import code_reader, factorise, labels_of_values, levels_of, parse_counts, variable_of
+from ..encoding import codes_of_cells, factorise, labels_of_values, levels_of, parse_counts, variable_of
 
 __all__ = ["MAX_FOUND", "ColumnLevels", "LabelReader", "joined_files", "merged_levels"]
 
@@ -121,17 +121,10 @@ class LabelReader:
     def code(self, variable: Variable, column: Any, out: np.ndarray) -> None:
         """Write the codes of a column (n,) to a row of a batch, -1 where missing."""
         positions, distinct, _ = self._parts(variable.name, column)
-        read = code_reader(variable)
         texts = self._texts(variable.name, distinct)
-        table = np.full(len(texts) + 1, -1, dtype=out.dtype)  # the last one is that of missing cells
-        for i, (text, value) in enumerate(zip(texts, distinct, strict=True)):
-            if text not in self.missing_values:
-                code = read(text if self.is_file or variable.name in self.bins else value)
-                table[i] = -2 if code is None else code
-        out[:] = table[positions]
-        if (table == -2).any() and (out == -2).any():
-            text = texts[int(positions[np.argmax(out == -2)])]
-            check_names([text], variable.labels, f"{self.source}, column {variable.name!r}", noun="label")
+        values = texts if self.is_file or variable.name in self.bins else distinct
+        missing = self.missing_values
+        out[:] = codes_of_cells(variable, positions, values, texts, missing, lambda _: self.source, out.dtype)
 
     def counts(self, name: str, column: Any) -> np.ndarray:
         """Whole counts of a column (n,) int64."""

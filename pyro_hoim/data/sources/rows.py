@@ -20,7 +20,7 @@ from ..counting import check_split
 from ..observations import Observations
 from .folds import DistinctCells, LowestRows, MarginCounts, RowBatch, batch_type, row_hashes, share_bounds
 
-__all__ = ["Fold", "RowSource", "Sum", "View"]
+__all__ = ["Fold", "RowSource", "Sum", "View", "itself"]
 
 T = TypeVar("T")
 
@@ -154,7 +154,7 @@ class RowSource(ABC):
 
     def batches(self) -> Iterator[RowBatch]:
         """The rows in their order, a piece of at most ``chunk_rows`` at a time."""
-        return self.stream(_itself)
+        return self.stream(itself)
 
     def marginal_counts(self, edges: Iterable[Sequence[str]], *, max_cells: int = MAX_CELLS) -> torch.Tensor:
         """Counts of the cells of many sets of variables in one pass over the rows, long, set after set.
@@ -322,7 +322,8 @@ class RowSource(ABC):
         """What a function makes of each batch, in the order of the rows."""
 
 
-def _itself(batch: RowBatch) -> RowBatch:
+def itself(batch: RowBatch) -> RowBatch:
+    """A batch as it is."""
     return batch
 
 
