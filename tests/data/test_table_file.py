@@ -8,6 +8,7 @@ import sys
 import zipfile
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from pyro_hoim.data import read_table_file
@@ -60,7 +61,19 @@ def zipped(content):
     return stream.getvalue()
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, zipped])
+def arrow(packing):
+    """Bytes in one frame, as the programs of that name write them."""
+
+    def pack(content):
+        sink = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(sink, packing) as stream:
+            stream.write(content)
+        return sink.getvalue().to_pybytes()
+
+    return pack
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, zipped, arrow("zstd"), arrow("lz4")])
 def test_packed_files(pack, tmp_path):
     check(read_table_file(written(tmp_path, pack(text().encode()), "t.csv.packed")))
     with raises("damaged-file", str(tmp_path / "bad")):
@@ -76,7 +89,9 @@ def test_files_of_other_programs(tmp_path):
         pd.DataFrame().to_excel(book, sheet_name="empty", index=False)
         frame.to_excel(book, sheet_name="rows", index=False)
         frame.to_excel(book, sheet_name="more", index=False)
-    for name in ("t.parquet", "t.feather", "t.dta", "t.xlsx"):
+    (tmp_path / "t.xls").write_bytes((tmp_path / "t.xlsx").read_bytes())  # as many programs call theirs
+    written(tmp_path, text(), "text.xls")
+    for name in ("t.parquet", "t.feather", "t.dta", "t.xlsx", "t.xls", "text.xls"):
         check(read_table_file(tmp_path / name))
     assert read_table_file(tmp_path / "t.xlsx").notes == ("read the sheet 'rows', the first of 2",)
 

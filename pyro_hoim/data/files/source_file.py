@@ -1,4 +1,6 @@
-"""Bytes of what a caller names, up to a size and a time: files, pipes, and what gzip, bzip2, xz and zip hold."""
+"""Bytes of what a caller names, up to a size and a time: files, pipes, and what gzip, bzip2, xz, zip, zstd and lz4
+hold.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ import stat
 import time
 import zipfile
 import zlib
+from functools import partial
 from typing import Any, BinaryIO, cast
 
 from ... import budgets
@@ -31,6 +34,17 @@ __all__ = [
     "unpacked",
 ]
 
+
+def _arrow_stream(packing: str, source: Any) -> BinaryIO:
+    """What pyarrow unpacks."""
+    try:
+        from pyarrow import input_stream
+    except ImportError:
+        hint = "pip install 'pyro-hoim[parquet]', or give the file inside"
+        raise refused(packing, f"a file packed by {packing} needs pyarrow", hint, code="no-method") from None
+    return cast(BinaryIO, input_stream(source, compression=packing))
+
+
 MOST_BYTES = 2**30
 """Bytes of a file, and of what it holds where it is packed."""
 MOST_CELLS = 2**27
@@ -42,7 +56,13 @@ _PATIENCE, _WAIT = 60.0, 2.0  # seconds between two pieces of a pipe, and until 
 _NO_FILES = {stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device", stat.S_IFCHR: "a device or a terminal"}
 _BLOCK = 2**12
 _ZIP = b"PK\x03\x04"
-_MARKS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
+_MARKS = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
+    b"\x28\xb5\x2f\xfd": partial(_arrow_stream, "zstd"),
+    b"\x04\x22\x4d\x18": partial(_arrow_stream, "lz4"),
+}
 DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, ValueError, RuntimeError)
 
 
@@ -178,8 +198,4 @@ def open_unpacked(path: str) -> BinaryIO:
     """A file as it is, or what it holds where it is packed, which is unpacked as it is read."""
     with open(path, "rb") as stream:
         packed = _opened(path, path, stream.read(8))
-    if packed is None and path.lower().endswith((".zst", ".lz4")):
-        from pyarrow import input_stream
-
-        return cast(BinaryIO, input_stream(path, compression="detect"))
     return packed or open(path, "rb")

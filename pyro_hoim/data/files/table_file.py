@@ -31,12 +31,13 @@ _OTHERS = {
     ".pdf": "a PDF file",
     ".safetensors": "a model file",
 }
+_OLD_EXCEL = b"\xd0\xcf\x11\xe0"
 _SIGNATURES = {
     b"PAR1": ".parquet",
     b"ARROW1": ".feather",
     b"\xff\xff\xff\xff": ".arrows",
     b"%PDF": ".pdf",
-    b"\xd0\xcf\x11\xe0": ".xls",
+    _OLD_EXCEL: ".xls",
 }
 
 
@@ -53,8 +54,8 @@ def is_text_name(path: str | os.PathLike[str]) -> bool:
 def read_table_file(path: str | os.PathLike[str], *, sep: str | None = None, encoding: str | None = None) -> CsvColumns:
     """Columns of a table in a file; InputError names the line of what is wrong in it.
 
-    Text may be packed (gzip, bzip2, xz, zip with one file). Its delimiter is the one that divides header and rows
-    alike: comma, semicolon, tab, bar or blanks, also named by Excel's line ``sep=;``. Its encoding is that of a
+    Text may be packed (gzip, bzip2, xz, zip with one file, zstd, lz4). Its delimiter is the one that divides header and
+    rows alike: comma, semicolon, tab, bar or blanks, also named by Excel's line ``sep=;``. Its encoding is that of a
     byte-order mark, else UTF-8, else Windows-1252. Decimal commas become points where commas do not divide cells.
     Comment lines above the header (``#``), row numbers under no name and empty last columns are left out. What differs
     from comma and UTF-8 is said in ``notes``.
@@ -70,7 +71,7 @@ def read_table_file(path: str | os.PathLike[str], *, sep: str | None = None, enc
     """
     raw = not_empty(path, read_file(path, "a CSV file"))
     kind = next((suffix for mark, suffix in _SIGNATURES.items() if raw.startswith(mark)), Path(path).suffix.lower())
-    if kind in _OTHERS:
+    if kind in _OTHERS and (kind != ".xls" or raw.startswith(_OLD_EXCEL)):  # many programs call other tables so
         hint = "save it as CSV (UTF-8), .xlsx or .parquet"
         raise unexpected(path, "a table", received=_OTHERS[kind], hint=hint, code="damaged-file")
     if kind in TYPED:

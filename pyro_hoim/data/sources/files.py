@@ -318,7 +318,7 @@ class RowFiles:
         None for anything else; ``keep`` says in messages what makes its columns variables.
         """
         path = self.pieces[0].path
-        is_alone = all(piece.path == path for piece in self.pieces) and not path.lower().endswith((".zst", ".lz4"))
+        is_alone = all(piece.path == path for piece in self.pieces)
         is_small = is_alone and os.path.getsize(path) < _MOST_WIDE
         if not (is_small and 0 < sum(piece.num_rows() for piece in self.pieces) <= _MOST_ROWS):
             return None
