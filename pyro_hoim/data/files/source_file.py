@@ -1,6 +1,4 @@
-"""Bytes of what a caller names, up to a size and a time: files, pipes, and what gzip, bzip2, xz, zip, zstd and lz4
-hold.
-"""
+"""Bytes of what a caller names, up to a size and a time: files, pipes, and what is packed by a common program."""
 
 from __future__ import annotations
 
