@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +19,13 @@ __all__ = [
     "MOST_CELLS",
     "MOST_WAYS",
     "Counting",
+    "check_levels_told",
     "counted_cells",
     "is_count_name",
     "is_counting_name",
     "missing_sentence",
     "mostly_differ",
     "seeming_counting",
-    "seeming_countings",
     "warn_of_missing_words",
     "words_for_missing",
 ]
@@ -169,10 +169,15 @@ def counted_cells(table: Mapping[str, Any]) -> Counting | None:
     return Counting(found[0], "count", ", as the other columns hold every combination once")
 
 
-def seeming_countings(labels: Mapping[str, Sequence[str]]) -> list[Counting]:
-    """The columns that seem to hold counts or weights by their names and labels alone."""
-    found = [seeming_counting(name, pd.Series(held, dtype=object)) for name, held in labels.items()]
-    return [one for one in found if one is not None]
+def check_levels_told(variables: Iterable[Variable], source: str, say: Callable[[Counting], str | None]) -> None:
+    """Refuse variables that seem to hold counts or weights by their names and levels; ``say`` tells how to go on.
+
+    It gives None for a role that was spoken of.
+    """
+    for variable in variables:
+        found = seeming_counting(variable.name, pd.Series(variable.labels, dtype=object))
+        if found is not None and (told := say(found)) is not None:
+            raise found.error(source, told)
 
 
 def mostly_differ(frame: pd.DataFrame) -> bool:

@@ -15,7 +15,7 @@ from ...data.encoding import parse_counts, select_columns
 from ...data.files.table_file import read_table_file
 from ...data.observations import Observations
 from ...data.readers import Source, check_counting, encode_columns
-from ...data.roles import Counting, missing_sentence, seeming_countings
+from ...data.roles import Counting, check_levels_told, missing_sentence
 from ...datasets.tables import load_table, tables
 from ...errors import check_names, conflict
 from ..words import option
@@ -88,15 +88,9 @@ class Reading:
         rows = self.pieces.opened(files, columns=columns, count=count, missing_values=missing, bins=cuts)
         if not own:
             given = chosen if isinstance(chosen, list) else ()
-            self._check_told(source, {v.name: v.labels for v in rows.domain if v.name not in given})
+            check_levels_told((v for v in rows.domain if v.name not in given), source, self._say)
         found, note = distinct_rows(rows, source, weight, files.notes)
         return found, note, cuts, None if count is not None else rows.num_rows
-
-    def _check_told(self, source: str, labels: Mapping[str, Sequence[str]]) -> None:
-        """Stop at a column that seems to hold counts or weights, where nothing was said of either."""
-        for found in seeming_countings(labels):
-            if told := self._say(found):
-                raise found.error(source, told)
 
     def _say(self, found: Counting) -> str | None:
         """How to say what a column is; None where that was said."""

@@ -17,7 +17,7 @@ from ..columns import cells_seen, names_rows, refuse_identifiers
 from ..frames import FrameLike, as_frame, as_observations, is_frame
 from ..observations import Observations
 from ..readers import asked_columns
-from ..roles import seeming_countings, warn_of_missing_words
+from ..roles import Counting, check_levels_told, warn_of_missing_words
 from ..wide import long_table
 from .chunked import ChunkedRows, in_threads
 from .cluster import DaskRows, connected, is_dask, of_piece, partitions_of, run_tasks
@@ -138,7 +138,7 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
         domain = Domain(merged_levels(name, levels, cuts.get(name)) for name, levels in held.items())
         sizes = [(name, len(levels.labels)) for name, levels in held.items()]
         if how.is_checked and not is_told:
-            _check_told(domain, labels.source)
+            check_levels_told(domain.variables, labels.source, _say)
         if how.is_checked:
             warn_of_missing_words(domain.variables)
     options["view"] = View(domain.names)
@@ -163,11 +163,10 @@ def _run(client: Any, function: Callable[..., Any], tasks: Sequence[tuple[Any, .
     return in_threads(lambda task: function(*task), tasks)
 
 
-def _check_told(domain: Domain, source: str) -> None:
-    """Refuse columns that seem to hold counts or weights, where nothing was said of either."""
-    for found in seeming_countings({variable.name: variable.labels for variable in domain}):
-        hint = f"name columns, or pass count={found.name!r}" if found.role == "count" else "name the columns to read"
-        raise found.error(source, f"{hint}; count=None takes all as they are")
+def _say(found: Counting) -> str:
+    """How to say what a column is that seems to hold counts or weights."""
+    hint = f"name columns, or pass count={found.name!r}" if found.role == "count" else "name the columns to read"
+    return f"{hint}; count=None takes all as they are"
 
 
 def _found(
