@@ -200,7 +200,9 @@ def _with_structure(
     if kept != learned.hypergraph:
         stage, fitted = "structure-refit" if learned.refit else "structure-fit", None
         with session.giving_up("the fit of the structure", 1.0):
-            fitted = session.fit(rows, kept, final.trainer.penalty, stage, chosen=chosen)
+            ridge = _released(final.trainer.penalty, made["ridge"], kept) if chosen else final.trainer.penalty
+            settled = session.recipe.name == "sampled" or not chosen
+            fitted = session.fit(rows, kept, ridge, stage, settled=settled, chosen=chosen)
         session.clock("structure")
         if fitted is None:
             notes = tuple(dict.fromkeys((*session.notes, *learned.notes)))
@@ -208,6 +210,16 @@ def _with_structure(
         structure = _learned(session, fitted, rows, **made)
     structure = replace(structure, confirmation=confirmation, seconds=session.seconds)
     return replace(learned, structure=structure, seconds=session.seconds)
+
+
+def _released(
+    ridge: InteractionRidge, first: InteractionRidge, hypergraph: InteractionHypergraph
+) -> InteractionRidge:
+    """Strengths for the interactions that the rows confirmed: none stronger than those that they began to choose from.
+
+    In the larger model others may have stood in for one of them, and its strength have held it at zero.
+    """
+    return ridge.updated({edge: min(ridge.strength(edge), first.strength(edge)) for edge in hypergraph.edges})
 
 
 def fit_collection(

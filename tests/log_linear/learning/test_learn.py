@@ -14,6 +14,7 @@ from pyro_hoim.log_linear import (
     Regularisation,
     SampledTraining,
     SelectionOptions,
+    fit,
     fit_collection,
     learn as learned_from,
     load_model,
@@ -407,3 +408,27 @@ def test_a_round_under_way_is_given_up(parts, monkeypatch):
 def test_time_limits_out_of_range_are_refused(limit):
     with raises("out-of-range", "time_limit"):
         SelectionOptions(time_limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("seed", "held"), [(32, ("butter", "bread")), (40, ("marg", "bread")), (69, ("butter", "bread"))]
+)
+def test_what_the_rows_confirm_is_not_held_at_zero_by_strengths_of_the_larger_model(seed, held):
+    """Oracle: the maximum-likelihood estimate of the structure. Two substitutes go with bread, seldom together."""
+    random = np.random.default_rng(seed)
+    butter = random.random(1200) < 0.15
+    marg = np.where(butter, random.random(1200) < 0.02, random.random(1200) < 0.15)
+    bread = np.where(butter | marg, random.random(1200) < 0.65, random.random(1200) < 0.35)
+    others = [random.random(1200) < share for share in (0.02, 0.01, 0.05, 0.3, 0.03, 0.1)]
+    names = ["butter", "marg", "bread", *(f"z{i}" for i in range(6))]
+    domain = Domain(Variable(name, ("0", "1")) for name in names)
+    codes = torch.from_numpy(np.column_stack([butter, marg, bread, *others]).astype(int))
+    rows = Observations(domain, codes)
+    learned = learned_from(rows, seed=seed)
+    structure, hypergraph = learned.structure, learned.structure.hypergraph
+    exact = fit(hypergraph, rows).interactions().set_index("term")["coefficient"]
+    found = structure.interactions().set_index("term")["coefficient"]
+    term = ":".join(held)
+    assert held in hypergraph.edges and exact[term] > 0.15
+    assert found[term] > 0.5 * exact[term]
+    assert abs(learned.interactions().set_index("term")["coefficient"][term]) < 0.05  # control: what the search chose
