@@ -18,7 +18,6 @@ __all__ = ["ConditionalPValue", "conditional_p_value"]
 
 _STEPS_PER_CELL = 10
 _MIN_STEPS = 1000
-_MIN_SEARCHES = 5000  # the same of sparse tables, where few steps find a move
 _STEP = 25  # cost of a step, in cell updates of a refit
 _SEARCH = 0.5  # cost of a step of sparse tables, for every cell that holds rows
 _SPARSE = 0.25  # share of cells that hold rows, below which moves are found among the rows
@@ -114,10 +113,9 @@ def conditional_p_value(
         held = -float(np.expm1(-expected).sum())
         is_sparse = bool(held < _SPARSE * cells.sum() and counts.sum() < _MOST_SPARSE)
         step = _STEP + is_sparse * _SEARCH * held
-        least = _MIN_SEARCHES if is_sparse else _MIN_STEPS
-        steps = max(least, _STEPS_PER_CELL * int(cells.sum()))
+        steps = max(_MIN_STEPS, _STEPS_PER_CELL * int(cells.sum()))
         if budget < math.inf:
-            steps = int(max(least, min(steps, budget / (2 * MIN_TABLES * step))))
+            steps = int(max(_MIN_STEPS, min(steps, budget / (2 * MIN_TABLES * step))))
             num_tables = int(np.clip(budget // (steps * step + refit), MIN_TABLES, num_tables))
         walked = fibre.chains(counts, steps, seed, is_sparse=is_sparse)
         shares = [
