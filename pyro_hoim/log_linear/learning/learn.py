@@ -212,9 +212,7 @@ def _with_structure(
     return replace(learned, structure=structure, seconds=session.seconds)
 
 
-def _released(
-    ridge: InteractionRidge, first: InteractionRidge, hypergraph: InteractionHypergraph
-) -> InteractionRidge:
+def _released(ridge: InteractionRidge, first: InteractionRidge, hypergraph: InteractionHypergraph) -> InteractionRidge:
     """Strengths for the interactions that the rows confirmed: none stronger than those that they began to choose from.
 
     In the larger model others may have stood in for one of them, and its strength have held it at zero.
