@@ -418,6 +418,10 @@ TWICE = pd.DataFrame([[1, 2]], columns=["a", "a"])
         (lambda: Observations.from_tensor(ONE, DOMAIN, [1], weights=[1]), "conflict", "counts, weights"),
         (lambda: Observations.from_table(DOMAIN, torch.ones(3, 2)), "wrong-shape", "from_table counts"),
         (lambda: Observations.from_table(DOMAIN), "conflict", "from_table"),
+        *(
+            (partial(Observations, DOMAIN, ONE, None, True, torch.tensor(bad)), "out-of-range", "Observations squares")
+            for bad in ([-1.0], [math.nan], [1.0, 1.0])
+        ),
         (lambda: Observations(REAL, ONE[:, :1]), "other-domain", "Observations domain"),
         (lambda: Observations([2], ONE[:, :1]), "wrong-type", "Observations domain"),
     ],

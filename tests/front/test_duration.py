@@ -11,6 +11,7 @@ import torch
 import pyro_hoim as hoim
 from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.errors import CostWarning, IntractableError
+from pyro_hoim.estimators import InteractionDensity
 from pyro_hoim.log_linear import Auto
 from pyro_hoim.log_linear.fitting import duration
 from pyro_hoim.log_linear.fitting.duration import duration_words, expected_seconds
@@ -58,6 +59,8 @@ def test_long_fits_warn_and_the_longest_are_refused_before_anything_is_computed(
     wide = table(5, 12, 2000)
     with pytest.raises(IntractableError, match=r"the fit: .* 48,828,125 cells.* minutes; .*learn\(\).*partition=Auto"):
         hoim.fit(".^2", wide)
+    with pytest.raises(IntractableError, match=r"the fit: .* 48,828,125 cells"):
+        InteractionDensity(options={"objective": "likelihood"}).fit(wide)
     hoim.fit(".^2", wide, partition=Auto())  # the control: whoever names a backend takes the time
     assert asked == [None, Auto()]
 

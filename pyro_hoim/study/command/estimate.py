@@ -13,6 +13,7 @@ from ...errors import check_choice, conflict, out_of_reach, size_text
 from ...log_linear.auto import Auto
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.exact.elimination import VariableElimination
+from ...log_linear.fitting.duration import check_duration
 from ...log_linear.fitting.fit import fit
 from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
 from ...log_linear.fitting.result import FitResult
@@ -68,6 +69,8 @@ def estimate(
         return fit_incomplete(structure, rows, penalty=penalty)
     if objective == "auto":
         objective = "likelihood" if cost.feasible and cost.flops <= _MOST_FLOPS else "pseudo-likelihood"
+    elif objective == "likelihood":
+        check_duration(graph)
     quick = _QUICK if objective == "pseudo-likelihood" else None
     return fit(structure, rows, penalty=penalty, objective=objective, partition=quick)
 
