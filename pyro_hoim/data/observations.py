@@ -271,9 +271,10 @@ class Observations:
     @cached_property
     def has_whole_counts(self) -> bool:
         """Whether every count is a whole number of observations."""
-        return not self.is_weighted and bool((self.counts == self.counts.floor()).all())
+        is_counted = not self.is_weighted and self.squares is None
+        return is_counted and bool((self.counts == self.counts.floor()).all())
 
-    @cached_property
+    @property
     def squared_weights(self) -> torch.Tensor:
         """Sum over the observations of every row of their squared weights, float64 (N,); of counts, the counts."""
         if self.squares is not None:
@@ -290,9 +291,10 @@ class Observations:
         """Weights in the unit in which they add up to :attr:`effective_count`, and say as much as so many rows.
 
         What weighs rows against a prior, a penalty or a price of parameters takes them in this unit, so that it does
-        not depend on the one that weights come in. Equal weights are counts of one; counts stay as they are.
+        not depend on the one that weights come in. Equal weights are counts of one. What was not named as weights, such
+        as scikit-learn's ``sample_weight`` (a row of weight two is two rows), stays as it is.
         """
-        if self.has_whole_counts or not self.total_count > 0:
+        if not self.is_weighted or not self.total_count > 0:
             return self
         factor = self.effective_count / self.total_count
         return self.replaced(counts=self.counts * factor, squares=self.squared_weights * factor**2)
@@ -323,8 +325,8 @@ class Observations:
         """All rows of several observations over one domain; weights where some of them are."""
         names = ("codes", "counts", "squared_weights")
         codes, counts, squares = (torch.cat([getattr(part, name) for part in parts]) for name in names)
-        is_weighted = any(part.is_weighted for part in parts)
-        return Observations(parts[0].domain, codes, counts, is_weighted, squares if is_weighted else None)
+        is_weighted, is_whole = any(part.is_weighted for part in parts), all(part.has_whole_counts for part in parts)
+        return Observations(parts[0].domain, codes, counts, is_weighted, None if is_whole else squares)
 
     def unique(self) -> Observations:
         """Equal rows merged and their counts added, in lexicographic order; count-zero rows dropped; made once."""
@@ -336,7 +338,7 @@ class Observations:
         others = [] if self.has_whole_counts else [self.squared_weights.numpy()]
         merged = merge_rows(self.codes.numpy(), self.counts.numpy(), self.domain.cardinalities, *others)
         codes, counts, *squares = map(torch.from_numpy, merged)
-        return Observations(self.domain, codes, counts, not self.has_whole_counts, *squares)
+        return Observations(self.domain, codes, counts, self.is_weighted, *squares)
 
     def marginal_counts(self, edges: Iterable[Sequence[str]], *, max_cells: int = 2**28) -> torch.Tensor:
         """Marginal counts of several sets of variables, edge after edge; the sufficient statistics of a model.

@@ -98,7 +98,10 @@ class EdgeTester:
 
     def __init__(self, rows: Observations, *more: Observations) -> None:
         parts = [held_rows(part) for part in (rows, *more)]
-        self._rows = Observations.concatenated(parts).in_effective_rows().unique()
+        every = Observations.concatenated(parts)
+        if not every.has_whole_counts:  # fractions of every kind are weights of one observation each
+            every = Observations(every.domain, every.codes, every.counts, True, every.squares).in_effective_rows()
+        self._rows = every.unique()
         self.cardinalities = dict(zip(rows.domain.names, rows.domain.cardinalities, strict=True))
         self.total = float(self._rows.total_count)
         self._codes = np.ascontiguousarray(self._rows.codes.numpy().T)  # by column
