@@ -138,7 +138,8 @@ class Columns:
         """Rows of codes (N, d), or (N, d + 1) with a further variable."""
         variables = [column.variable for column in self.columns]
         domain = Domain(variables if more is None else [*variables, more])
-        return Observations(domain, torch.from_numpy(codes), None if weights is None else torch.from_numpy(weights))
+        counts = torch.ones(len(codes), dtype=torch.float64) if weights is None else torch.from_numpy(weights)
+        return Observations(domain, torch.from_numpy(codes), counts)
 
     def codes_of(self, frame: pd.DataFrame) -> np.ndarray:
         """Codes (N, d) of a data frame of labels."""
