@@ -428,8 +428,8 @@ class Observations:
             [30.0, 15.0, 15.0]
         """
         counts, shares = self.counts.numpy(), check_split(fractions, seed)
-        parts = split_rows(counts, shares, int(seed), are_weights=self.is_weighted)
-        if self.is_weighted:
+        parts = split_rows(counts, shares, int(seed), are_weights=not self.has_whole_counts)
+        if not self.has_whole_counts:
             return tuple(self.rows(torch.from_numpy(rows)) for rows, _ in parts)
         return tuple(
             self.replaced(codes=self.codes[torch.from_numpy(rows)], counts=torch.from_numpy(counts))

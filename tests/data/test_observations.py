@@ -487,3 +487,12 @@ def test_messages_name_the_place_and_the_closest_names(tmp_path):
     with pytest.raises(IntractableError, match=r"about 1\.00e\+24 cells are needed, more than max_cells"):
         HUGE.table()
     assert HUGE.entropy() == 0.0
+
+
+def test_fractions_that_add_up_to_whole_numbers_stay_single_observations():
+    merged = Observations(DOMAIN, torch.zeros(8, 2).long(), torch.full((8,), 0.5)).unique()
+    (part, none) = merged.split([1.0, 0.0], 0)
+    assert merged.counts.tolist() == [4.0] and merged.effective_count == 8.0 and not merged.has_whole_counts
+    assert part.effective_count == 8.0 and none.num_rows == 0
+    counted = Observations(DOMAIN, torch.zeros(8, 2).long(), torch.full((8,), 2.0)).unique()  # control
+    assert counted.effective_count == 16.0 and counted.has_whole_counts
