@@ -29,18 +29,16 @@ from pyro_hoim import HierarchicalLogLinear, InteractionHypergraph, fit
 from pyro_hoim.datasets import load_table
 from pyro_hoim.log_linear import (
     SymmetricInteractionTensor,
-    ball_figure,
     latent_norm,
     multiplicity,
     num_interactions,
     slice_coefficient,
-    slices_figure,
     subtensor_coefficient,
-    symmetric_ball_figure,
     tensor_layout,
-    triangle_figure,
 )
 from pyro_hoim.log_linear.constrained.losses import PseudoLikelihoodLoss
+
+from studies.tensor_figures import ball_figure, slices_figure, symmetric_ball_figure, triangle_figure
 
 seed = 1
 torch.set_num_threads(1)

@@ -128,12 +128,6 @@ from .tensors.coefficients import (
     slice_coefficient as slice_coefficient,
     subtensor_coefficient as subtensor_coefficient,
 )
-from .tensors.figures import (
-    ball_figure as ball_figure,
-    slices_figure as slices_figure,
-    symmetric_ball_figure as symmetric_ball_figure,
-    triangle_figure as triangle_figure,
-)
 from .tensors.latent import LatentNorm as LatentNorm, latent_dual_norm as latent_dual_norm, latent_norm as latent_norm
 from .tensors.layout import TensorLayout as TensorLayout, tensor_layout as tensor_layout
 from .tensors.norms import overlapped_norm as overlapped_norm, schatten_norm as schatten_norm, unfold as unfold

@@ -7,15 +7,10 @@ import pytest
 from matplotlib.colors import to_hex
 
 from pyro_hoim.errors import InputError
-from pyro_hoim.log_linear import (
-    ball_figure,
-    multiplicity,
-    slice_coefficient,
-    slices_figure,
-    symmetric_ball_figure,
-    triangle_figure,
-)
-from pyro_hoim.log_linear.tensors.figures import _SHADES, BLUE, ORANGE
+from pyro_hoim.log_linear import multiplicity, slice_coefficient
+from pyro_hoim.plots.drawing import BLUE, ORANGE
+
+from studies.tensor_figures import _SHADES, ball_figure, slices_figure, symmetric_ball_figure, triangle_figure
 
 
 def faces(axes):

@@ -1,4 +1,4 @@
-"""Pictures of interaction tensors: slices of a cube, coefficients as triangles, l1 balls."""
+"""The figures of paper 3: slices of a cube, coefficients as triangles, l1 balls."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ...errors import check_positive, check_whole, wrong_shape
-from ...plots.drawing import BLUE, FAINT, INK, ORANGE, plain_axes
+from pyro_hoim.errors import check_positive, check_whole, wrong_shape
+from pyro_hoim.plots.drawing import BLUE, FAINT, INK, ORANGE, plain_axes
 
 __all__ = ["ball_figure", "slices_figure", "symmetric_ball_figure", "triangle_figure"]
 
@@ -30,10 +30,6 @@ def slices_figure(num_variables: int = 4, variable: int = 1) -> Figure:
 
     References:
         Paper 3, figures 2.1 to 2.3.
-
-    Example:
-        >>> [axes.get_title() for axes in slices_figure(4, 1).axes]
-        ['entries with index 2, n = 4', 'its three slices, all equal', 'in two slices, and in three']
     """
     n = check_whole(num_variables, "num_variables", 2, 6)
     r = check_whole(variable, "variable", 0, n - 1)
@@ -82,12 +78,6 @@ def triangle_figure(coefficient: Callable[[int, int], int], *, num_rows: int = 7
 
     References:
         Paper 3, figures 2.4 to 2.6.
-
-    Example:
-        >>> from pyro_hoim.log_linear import multiplicity
-        >>> axes = triangle_figure(multiplicity, num_rows=4).axes[0]
-        >>> [text.get_text() for text in axes.texts if "K" not in text.get_text()]
-        ['1', '1', '2', '1', '6', '6', '1', '14', '36', '24']
     """
     rows = check_whole(num_rows, "num_rows", 1, 12)
     widest = max(len(str(coefficient(rows, m))) for m in range(1, rows + 1))
@@ -121,12 +111,6 @@ def ball_figure(value: Callable[[np.ndarray], np.ndarray], free: np.ndarray, bes
 
     References:
         Paper 3, figure 3.1.
-
-    Example:
-        >>> free, best = np.array([1.5, 0.4]), np.array([1.0, 0.0])
-        >>> figure = ball_figure(lambda points: ((points - free) ** 2).sum(-1), free, best, 1.0)
-        >>> [line.get_xydata().tolist() for line in figure.axes[0].get_lines()[:2]]
-        [[[1.5, 0.4]], [[1.0, 0.0]]]
     """
     free, best = np.asarray(free, dtype=float), np.asarray(best, dtype=float)
     check_positive(radius, "radius")
@@ -168,11 +152,6 @@ def symmetric_ball_figure(radius: float = 1.0) -> Figure:
 
     References:
         Paper 3, figure 4.1 and lemma 4.1.
-
-    Example:
-        >>> square, segment = symmetric_ball_figure(2.0).axes
-        >>> segment.get_lines()[0].get_xydata().tolist()  # vertices where both entries are half the radius
-        [[1.0, 1.0], [-1.0, -1.0]]
     """
     check_positive(radius, "radius")
     figure = Figure(figsize=(7.2, 3.6), layout="constrained")
