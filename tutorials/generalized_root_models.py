@@ -48,9 +48,9 @@ from pyro_hoim.generalized_root import (
     node_bounds,
 )
 from pyro_hoim.generalized_root.study.dependence import log_odds_ratio, pair_moments
-from pyro_hoim.generalized_root.study.figures import node_bounds_figure
 from pyro_hoim.schema import Variable
 
+from studies.node_bounds_figure import node_bounds_figure
 from studies.recovery import (
     draw_root_rows,
     plant_roots,

@@ -48,7 +48,6 @@ from .study.analysis import (
 from .study.baselines import IndependentLaw as IndependentLaw, fit_independent as fit_independent
 from .study.dependence import PairMoments as PairMoments, log_odds_ratio as log_odds_ratio, pair_moments as pair_moments
 from .study.figures import (
-    node_bounds_figure as node_bounds_figure,
     penalty_path_figure as penalty_path_figure,
     root_network_figure as root_network_figure,
     root_scores_figure as root_scores_figure,

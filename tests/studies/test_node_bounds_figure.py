@@ -8,8 +8,9 @@ import pytest
 
 from pyro_hoim.errors import InputError
 from pyro_hoim.generalized_root import ExponentialFamily, GaussianFamily, PoissonFamily, node_bounds
-from pyro_hoim.generalized_root.study.figures import node_bounds_figure
 from pyro_hoim.plots.drawing import BLUE, INK, ORANGE
+
+from studies.node_bounds_figure import node_bounds_figure
 
 ETA = (3.0232, -4.4966)
 
