@@ -43,7 +43,9 @@ from pyro_hoim.inference import (
     sample_network_posterior,
     structure_model,
 )
-from pyro_hoim.information import bias_variance, random_uniform_law
+from pyro_hoim.information import bias_variance
+
+from studies.random_laws import random_uniform_law
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "exact_or_approximate.md").read_text(encoding="utf-8")
 

@@ -34,10 +34,11 @@ import pandas as pd
 import torch
 
 from pyro_hoim import Domain, InteractionHypergraph
-from pyro_hoim.information import bias_variance, project, random_uniform_law
+from pyro_hoim.information import bias_variance, project
 
 from studies.bias_variance import Design, Machine, divergence, learn, limit, run, sample, true_law
 from studies.bias_variance_figures import against_complexity, against_parameters, read_table
+from studies.random_laws import random_uniform_law
 
 seed = 0
 torch.set_num_threads(1)

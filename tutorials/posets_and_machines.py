@@ -28,7 +28,7 @@ from torch.distributions import kl_divergence
 
 from pyro_hoim import Observations
 from pyro_hoim.datasets import load_table
-from pyro_hoim.information import bias_variance, random_uniform_law
+from pyro_hoim.information import bias_variance
 from pyro_hoim.log_linear import (
     MachineTraining,
     Poset,
@@ -40,6 +40,8 @@ from pyro_hoim.log_linear import (
     m_projection,
     train_machine,
 )
+
+from studies.random_laws import random_uniform_law
 
 seed = 1
 torch.set_num_threads(1)

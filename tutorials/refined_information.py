@@ -37,9 +37,9 @@ from pyro_hoim.information import (
     decompose,
     hierarchical_collections,
     marginal_refined_information,
-    random_dirichlet_law,
-    random_law,
 )
+
+from studies.random_laws import random_dirichlet_law, random_law
 
 seed = 3
 short = os.environ.get("PYRO_HOIM_SHORT") == "1"  # fewer random laws, for a quick look

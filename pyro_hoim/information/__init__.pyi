@@ -2,11 +2,6 @@ from .bias_variance import Average as Average, BiasVariance as BiasVariance, bia
 from .estimable import DivergenceSplit as DivergenceSplit, split_divergence as split_divergence
 from .interaction_values import RemovalValue as RemovalValue, removal_values as removal_values
 from .projection import Projection as Projection, Projections as Projections, project as project
-from .random_laws import (
-    random_dirichlet_law as random_dirichlet_law,
-    random_law as random_law,
-    random_uniform_law as random_uniform_law,
-)
 from .refined import (
     RefinedInformation as RefinedInformation,
     RefinedInformationTable as RefinedInformationTable,

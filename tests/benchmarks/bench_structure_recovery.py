@@ -13,10 +13,10 @@ import torch
 from harness import markdown, plain_script
 
 from pyro_hoim import Domain, InteractionHypergraph
-from pyro_hoim.information import random_law
 from pyro_hoim.log_linear import learn
 
 from studies.complexity import draw_rows, structure_recovery
+from studies.random_laws import random_law
 
 PATTERNS = {
     "low": "12 14 23",

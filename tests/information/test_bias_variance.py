@@ -12,9 +12,11 @@ from pyro_hoim import Domain, GeneralizedRoot, HierarchicalLogLinear, Interactio
 from pyro_hoim.boltzmann import RestrictedBoltzmannMachine
 from pyro_hoim.core import Law
 from pyro_hoim.generalized_root import TruncatedPoissonFamily
-from pyro_hoim.information import bias_variance, project, random_uniform_law
+from pyro_hoim.information import bias_variance, project
 from pyro_hoim.testing import assert_close, raises
 from pyro_hoim.testing.root_models import domain_of
+
+from studies.random_laws import random_uniform_law
 
 BINARY = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2, "d": 2})
 MIXED = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
@@ -258,15 +260,6 @@ def test_one_data_set_has_no_standard_error_and_other_laws_are_tables():
     table = Categorical(probs=law.probs.ravel())
     other = bias_variance(table, Categorical(logits=torch.zeros(12)), [Categorical(logits=torch.zeros(12))])
     assert float(other.bias) == pytest.approx(law.divergence(), abs=1e-7)
-
-
-def test_uniform_random_laws_are_uniform_numbers_over_their_sum():
-    law = random_uniform_law(BINARY, generator=torch.Generator().manual_seed(1))
-    weights = torch.rand(2, 2, 2, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    assert torch.equal(law.probs, weights / weights.sum())
-    # the largest cell of many is near twice the mean, which of Dirichlet draws it is not
-    wide = random_uniform_law(Domain.from_cardinalities([2] * 12), generator=torch.Generator().manual_seed(1)).probs
-    assert 1.9 < float(wide.max()) * 4096 < 2.1
 
 
 def test_errors_of_an_estimated_log_z_are_total_and_variance_and_no_remainder():

@@ -10,11 +10,13 @@ import torch
 
 from pyro_hoim import Domain, InputError, InteractionHypergraph, Observations, fit, load_table
 from pyro_hoim.core import Law
-from pyro_hoim.information import Projections, random_dirichlet_law, split_divergence
+from pyro_hoim.information import Projections, split_divergence
 from pyro_hoim.information.estimable import split_of_rows
 from pyro_hoim.log_linear import L2, LogLinearEnergy, learn, restricted_interactions
 from pyro_hoim.study import analyse, analyse_learned, analysis_page, learned_page
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close
+
+from studies.random_laws import random_dirichlet_law
 
 ABC = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
 COLLECTIONS = ([], [(0,), (1,), (2,)], [(0, 1), (2,)], [(0, 1), (1, 2)], [(0, 1), (1, 2), (0, 2)], [(0, 1, 2)])

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from pyro_hoim import Domain, InteractionHypergraph
-from pyro_hoim.information import random_dirichlet_law
 from pyro_hoim.log_linear import HierarchicalLogLinear, log_partition, parametrization
 from pyro_hoim.testing import assert_close
+
+from studies.random_laws import random_dirichlet_law
 
 MIXED = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
 FAMILIES = [InteractionHypergraph.from_order(MIXED, 2), InteractionHypergraph.saturated(MIXED)]

@@ -19,11 +19,11 @@ from pyro_hoim.information import (
     hierarchical_collections,
     marginal_refined_information,
     project,
-    random_dirichlet_law,
-    random_law,
     refined_information,
 )
 from pyro_hoim.testing import assert_close, hypergraphs, raises
+
+from studies.random_laws import random_dirichlet_law, random_law
 
 BINARY = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
 MIXED = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})

@@ -13,7 +13,6 @@ import torch
 from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.core import Law
 from pyro_hoim.errors import InputError
-from pyro_hoim.information import random_law
 from pyro_hoim.log_linear import ExactTrainer, InteractionRidge, SelectionOptions, Stopping, prune, select
 from pyro_hoim.testing import FALSE_ALARM_RATE, chi_square_p_value, exact_table, raises
 
@@ -24,6 +23,7 @@ from studies.complexity import (
     sample_complexity,
     structure_recovery,
 )
+from studies.random_laws import random_law
 
 DOMAIN = Domain.from_cardinalities({"a": 3, "b": 2, "c": 4})
 TRUTH = InteractionHypergraph(DOMAIN, [("a", "b"), ("b", "c")], closure=True)

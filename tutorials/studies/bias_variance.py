@@ -33,10 +33,11 @@ from pyro_hoim.boltzmann import LearningOptions, fit_machine
 from pyro_hoim.core import Law
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import check_choice
-from pyro_hoim.information import project, random_uniform_law
+from pyro_hoim.information import project
 from pyro_hoim.log_linear import MachineTraining, mle_existence, train_machine
 
 from studies.bias_variance_kernels import hidden_steps, interaction_steps
+from studies.random_laws import random_uniform_law
 
 __all__ = [
     "FIGURE_9",

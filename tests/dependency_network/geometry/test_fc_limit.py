@@ -30,8 +30,9 @@ from pyro_hoim.dependency_network import (
     node_divergence,
     stationary_law,
 )
-from pyro_hoim.information import random_dirichlet_law
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close
+
+from studies.random_laws import random_dirichlet_law
 
 THREE = Domain.from_cardinalities([2, 2, 2])
 

@@ -25,8 +25,9 @@ from pyro_hoim.dependency_network import (
     node_divergence,
     stationary_law,
 )
-from pyro_hoim.information import random_dirichlet_law
 from pyro_hoim.testing import assert_close, raises
+
+from studies.random_laws import random_dirichlet_law
 
 MIXED = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
 UNEQUAL = [0.2, 0.5, 0.3]

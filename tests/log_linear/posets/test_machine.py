@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pyro_hoim import Domain, GibbsChains, Observations
-from pyro_hoim.information import bias_variance, random_uniform_law
+from pyro_hoim.information import bias_variance
 from pyro_hoim.log_linear import (
     MachineTraining,
     Poset,
@@ -20,6 +20,8 @@ from pyro_hoim.log_linear import (
 )
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close, raises
+
+from studies.random_laws import random_uniform_law
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2, "d": 2})
 LATTICE = Poset.boolean_lattice(DOMAIN)

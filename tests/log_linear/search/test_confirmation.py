@@ -10,7 +10,6 @@ from scipy.special import ndtr
 from scipy.stats import binom, hypergeom
 
 from pyro_hoim import InputError, Observations
-from pyro_hoim.information import random_law
 from pyro_hoim.log_linear import EdgeTest, EdgeTester, InteractionTest, confirm
 from pyro_hoim.log_linear.search._newton import evidence_strength
 from pyro_hoim.log_linear.search.screening import lone_pairs
@@ -18,6 +17,8 @@ from pyro_hoim.results.confirmation import Hypotheses
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE
+
+from studies.random_laws import random_law
 
 
 def rows_of(codes):

@@ -6,7 +6,9 @@ import torch
 
 from pyro_hoim import Domain
 from pyro_hoim.core import Law
-from pyro_hoim.information import Projections, marginal_refined_information, random_dirichlet_law, random_law
+from pyro_hoim.information import Projections, marginal_refined_information
+
+from studies.random_laws import random_dirichlet_law, random_law
 
 PUBLISHED = {3: 0.8741, 4: 0.7563, 5: 0.6376}
 SPREAD = {3: 0.041, 4: 0.049, 5: 0.048}  # of the softmax of normals: standard deviation over 20, 20 and 10 repeats
