@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
-sys.path += [str(_HERE / "tests" / "guard"), str(_HERE / "tutorials")]  # the second for the studies in it
+# Of the second come the studies, of the third what tests share, the package `support`.
+sys.path += [str(_HERE / folder) for folder in ("tests/guard", "tutorials", "tests")]
 
 import offline  # noqa: E402
 import seed_shift  # noqa: E402

@@ -1,10 +1,9 @@
-"""Public oracles, statistical assertions, random models and the conformance suite for new models and backends.
+"""What a package with a backend, a family or a law of its own tests it with: suites, oracles, assertions.
 
-All are usable from other packages' tests: brute force over every joint state (:mod:`~pyro_hoim.testing.oracles`), tests
-of random output with a stated false-alarm rate and of exceptions (``assertions``), hypothesis strategies
-(``strategies``), transition matrices of Gibbs sweeps (``transitions``), models with known log Z that is hard to
-estimate (``hard_models``, and their published choice, ``hard_suite``), and the suites that a new class registers with:
-``check_distribution``, ``check_backend``, ``check_engine`` and ``check_trainer``.
+The suites hold a class to its contract and name every check that failed: :func:`check_backend` an exact partition
+backend, :func:`check_distribution` a law over level codes, :func:`check_result` what a family returns. The oracles are
+brute force over every joint state (:mod:`~pyro_hoim.testing.oracles`). The assertions test random output, posteriors
+and transition matrices at a stated false-alarm rate, and exceptions (``assertions``).
 """
 
 import lazy_loader

@@ -14,15 +14,10 @@ from .assertions import (
 )
 from .backends import (
     BACKEND_CHECKS as BACKEND_CHECKS,
+    SCALES as SCALES,
     BackendCase as BackendCase,
     check_backend as check_backend,
     standard_hypergraphs as standard_hypergraphs,
-)
-from .chains import (
-    ENGINE_CHECKS as ENGINE_CHECKS,
-    EngineCase as EngineCase,
-    binary_hypergraphs as binary_hypergraphs,
-    check_engine as check_engine,
 )
 from .conformance import (
     DISTRIBUTION_CHECKS as DISTRIBUTION_CHECKS,
@@ -36,26 +31,7 @@ from .oracles import (
     exact_log_partition as exact_log_partition,
     exact_statistics as exact_statistics,
     exact_table as exact_table,
-    join_tables as join_tables,
     random_tables as random_tables,
     split_tables as split_tables,
 )
 from .results import RESULT_CHECKS as RESULT_CHECKS, ResultCase as ResultCase, check_result as check_result
-from .root_radial import radial_log_partition as radial_log_partition
-from .strategies import (
-    SCALES as SCALES,
-    RandomModel as RandomModel,
-    domains as domains,
-    hypergraphs as hypergraphs,
-    models as models,
-)
-from .training import TRAINER_CHECKS as TRAINER_CHECKS, TrainerCase as TrainerCase, check_trainer as check_trainer
-from .transitions import (
-    block_update_matrix as block_update_matrix,
-    random_scan_matrix as random_scan_matrix,
-    recompute_counts as recompute_counts,
-    recompute_energy as recompute_energy,
-    slice_states as slice_states,
-    sweep_matrix as sweep_matrix,
-    tempered_law as tempered_law,
-)

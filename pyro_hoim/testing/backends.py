@@ -24,9 +24,11 @@ from .oracles import (
     exact_table,
     random_tables,
 )
-from .strategies import SCALES
 
-__all__ = ["BACKEND_CHECKS", "BackendCase", "check_backend", "standard_hypergraphs"]
+__all__ = ["BACKEND_CHECKS", "SCALES", "BackendCase", "check_backend", "standard_hypergraphs"]
+
+SCALES = (0.0, 1.0, 30.0)
+"""Standard deviations of theta that every identity must hold at, in nats."""
 
 
 def standard_hypergraphs() -> dict[str, InteractionHypergraph]:

@@ -26,7 +26,6 @@ __all__ = [
     "exact_log_partition",
     "exact_statistics",
     "exact_table",
-    "join_tables",
     "log_sum_exp",
     "random_tables",
     "split_tables",
@@ -100,24 +99,6 @@ def split_tables(hypergraph: InteractionHypergraph, tables: Any) -> dict[tuple[s
         edge: flat[..., start : start + size].reshape(flat.shape[:-1] + shape)
         for edge, shape, size, start in zip(edges, shapes, sizes, starts[:-1], strict=True)
     }
-
-
-def join_tables(hypergraph: InteractionHypergraph, tables: Tables) -> np.ndarray:
-    r"""Flat layout (\*batch, num_terms) of tables given by hyperedge, inverse of :func:`split_tables`.
-
-    Example:
-        >>> from pyro_hoim import Domain, InteractionHypergraph
-        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
-        >>> flat = np.arange(8.0)
-        >>> join_tables(graph, split_tables(graph, flat)).tolist() == flat.tolist()
-        True
-    """
-    parts = split_tables(hypergraph, tables)
-    flat = [
-        part.reshape((*part.shape[: part.ndim - len(shape)], -1))
-        for part, shape in zip(parts.values(), hypergraph.edge_shapes, strict=True)
-    ]
-    return np.concatenate(flat, axis=-1) if flat else np.zeros(0)
 
 
 def random_tables(

@@ -35,7 +35,8 @@ from pyro_hoim.log_linear.annealed.reference import ProductLaws
 from pyro_hoim.log_linear.exact import perfect
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import FALSE_ALARM_RATE, raises
-from pyro_hoim.testing.hard_models import (
+
+from support.hard_models import (
     broad_phase,
     condensate_and_dimers,
     condensing_level,
@@ -46,7 +47,7 @@ from pyro_hoim.testing.hard_models import (
     shuffled,
     two_wells,
 )
-from pyro_hoim.testing.hard_suite import easy_models, is_false_claim
+from support.hard_suite import easy_models, is_false_claim
 
 QUICK = {"num_chains": 128, "num_temperatures": 100}
 

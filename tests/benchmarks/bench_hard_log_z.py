@@ -1,6 +1,6 @@
 """What verdicts on annealed log Z are worth: false claims where log Z is known; appends to docs/benchmarks.md.
 
-The published suite of :mod:`pyro_hoim.testing.hard_suite`, fits of mushroom and adult (random columns of at most 2^18
+The published suite of ``tests/support/hard_suite.py``, fits of mushroom and adult (random columns of at most 2^18
 states, all pairs, pseudo-likelihood with a ridge; once as fitted and once with all tables doubled), and 200 easy
 models. Models and seeds are fixed: run r of model k of a class has the seed 1000 r + k. Perfect starts of the reverse
 run are denied throughout, as they are for models beyond exact methods, so that the verdict rests on the runs alone;
@@ -34,8 +34,9 @@ from pyro_hoim.generalized_root.annealed._model import AnnealedRoot
 from pyro_hoim.log_linear import L2, AnnealedImportance, LogLinearEnergy, Stopping, fit
 from pyro_hoim.log_linear.exact import perfect
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.testing.hard_models import HardModel, enumerated_log_z, mean_field_spins, shuffled
-from pyro_hoim.testing.hard_suite import HARD_CLASSES, easy_models, hard_models, is_false_claim
+
+from support.hard_models import HardModel, enumerated_log_z, mean_field_spins, shuffled
+from support.hard_suite import HARD_CLASSES, easy_models, hard_models, is_false_claim
 
 LARGE = 10**6  # table cells of models that are run once
 OPTIONS = {

@@ -28,7 +28,8 @@ PEERS = Path(__file__).resolve().parent / "peers"
 MUSHROOM = [2, 6, 4, 10, 2, 9, 2, 2, 2, 12, 2, 5, 4, 4, 9, 9, 1, 4, 3, 5, 9, 6, 7]
 CORES = os.cpu_count() or 1
 LOADERS = {"mushroom": load_mushroom, "adult": load_adult, "breast_cancer": load_breast_cancer}
-sys.path.append(str(ROOT / "tests" / "log_linear" / "goodness"))  # laws and tables that tests share with benchmarks
+# What tests share with benchmarks: laws and tables, and the package `support`.
+sys.path += [str(ROOT / "tests" / "log_linear" / "goodness"), str(ROOT / "tests")]
 
 
 def plain_script(doc):

@@ -24,7 +24,9 @@ from pyro_hoim.errors import InputError, InputTypeError, IntractableError, Unkno
 from pyro_hoim.log_linear import LogLinearEnergy
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.testing import domains, enumerate_codes, exact_table, models, raises
+from pyro_hoim.testing import enumerate_codes, exact_table, raises
+
+from support.strategies import domains, models
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 1})
 EXACT = {"rtol": 1e-10, "atol": 1e-12}

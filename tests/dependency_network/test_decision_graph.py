@@ -12,7 +12,9 @@ from network_oracles import all_states, partition
 from pyro_hoim.dependency_network import DecisionGraph, Merge, Split
 from pyro_hoim.errors import InputError
 from pyro_hoim.schema import Domain, Variable
-from pyro_hoim.testing import domains, enumerate_codes, raises
+from pyro_hoim.testing import enumerate_codes, raises
+
+from support.strategies import domains
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 1})
 

@@ -24,7 +24,8 @@ from pyro_hoim.generalized_root import (
 )
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import raises
-from pyro_hoim.testing.root_models import domain_of
+
+from support.root_models import domain_of
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 FAMILIES = [PoissonFamily(), TruncatedPoissonFamily(9), ExponentialFamily(), GaussianFamily()]

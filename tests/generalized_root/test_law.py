@@ -27,7 +27,8 @@ from pyro_hoim.generalized_root import (
     TruncatedPoissonFamily,
 )
 from pyro_hoim.testing import assert_close, assert_exact_law, raises
-from pyro_hoim.testing.root_models import domain_of
+
+from support.root_models import domain_of
 
 POISSON, EXPONENTIAL, GAUSSIAN = PoissonFamily(), ExponentialFamily(), GaussianFamily()
 QUICK = RootAnnealed(num_chains=64, num_temperatures=20, burn_in=10)

@@ -46,7 +46,8 @@ from pyro_hoim.testing import (
     exact_table,
     raises,
 )
-from pyro_hoim.testing.transitions import recompute_counts
+
+from support.transitions import recompute_counts
 
 PAIRS = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2, "c": 2}), 2)
 WEIGHTS = torch.tensor([-0.5, 0.4, -0.3, 0.9, -0.8, 0.7], dtype=torch.float64)

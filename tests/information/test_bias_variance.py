@@ -14,7 +14,8 @@ from pyro_hoim.core import Law
 from pyro_hoim.generalized_root import TruncatedPoissonFamily
 from pyro_hoim.information import bias_variance, project
 from pyro_hoim.testing import assert_close, raises
-from pyro_hoim.testing.root_models import domain_of
+
+from support.root_models import domain_of
 
 from studies.random_laws import random_uniform_law
 

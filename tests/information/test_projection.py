@@ -20,7 +20,9 @@ from pyro_hoim import (
 from pyro_hoim.core import Law
 from pyro_hoim.information import Projections, decompose, hierarchical_collections, project
 from pyro_hoim.log_linear import parametrization
-from pyro_hoim.testing import assert_close, hypergraphs, raises
+from pyro_hoim.testing import assert_close, raises
+
+from support.strategies import hypergraphs
 
 from studies.random_laws import random_dirichlet_law, random_law
 

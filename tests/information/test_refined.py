@@ -21,7 +21,9 @@ from pyro_hoim.information import (
     project,
     refined_information,
 )
-from pyro_hoim.testing import assert_close, hypergraphs, raises
+from pyro_hoim.testing import assert_close, raises
+
+from support.strategies import hypergraphs
 
 from studies.random_laws import random_dirichlet_law, random_law
 

@@ -13,15 +13,18 @@ from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
     assert_exact_law,
     assert_stationary,
-    block_update_matrix,
     count_states,
     enumerate_codes,
-    join_tables,
-    random_scan_matrix,
     random_tables,
     required_draws,
-    slice_states,
     split_tables,
+)
+
+from support.transitions import (
+    block_update_matrix,
+    join_tables,
+    random_scan_matrix,
+    slice_states,
     sweep_matrix,
     tempered_law,
 )

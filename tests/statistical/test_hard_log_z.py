@@ -16,7 +16,8 @@ from pyro_hoim.generalized_root import GeneralizedRootEnergy, RootAnnealed
 from pyro_hoim.generalized_root.annealed._model import AnnealedRoot
 from pyro_hoim.log_linear import AnnealedImportance
 from pyro_hoim.log_linear.exact import perfect
-from pyro_hoim.testing.hard_models import (
+
+from support.hard_models import (
     broad_phase,
     condensate_and_dimers,
     condensing_level,
@@ -32,7 +33,7 @@ from pyro_hoim.testing.hard_models import (
     two_wells,
     xor_sat,
 )
-from pyro_hoim.testing.hard_suite import HARD_CLASSES, easy_models, hard_models, is_false_claim
+from support.hard_suite import HARD_CLASSES, easy_models, hard_models, is_false_claim
 
 FEW = {"num_chains": 128, "num_temperatures": 100}
 ENOUGH = {"num_chains": 512, "num_temperatures": 300}

@@ -11,7 +11,7 @@ from scipy import stats
 from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.annealing import runs as annealed_runs
 from pyro_hoim.log_linear import AnnealedImportance, LogLinearEnergy
-from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition, exact_table, random_tables, sweep_matrix
+from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition, exact_table, random_tables
 
 from studies.bias_variance import (
     HIDDEN,
@@ -27,6 +27,7 @@ from studies.bias_variance import (
     true_law,
 )
 from studies.bias_variance_figures import read_table
+from support.transitions import sweep_matrix
 
 WHOLE = read_table().set_index(["kind", "complexity", "num_rows"])
 HBM, RBM, MLE = (WHOLE.loc[kind] for kind in ("hbm", "rbm", "mle"))

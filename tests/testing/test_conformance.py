@@ -14,6 +14,8 @@ from pyro_hoim import testing
 from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear.energy import LogLinearEnergy
 
+from support.strategies import domains, hypergraphs, models
+
 CARDINALITIES = (2, 3)
 
 
@@ -316,7 +318,7 @@ def test_broken_backend_is_refused(broken, check):
 
 
 @settings(max_examples=100, derandomize=True, deadline=None, database=None)
-@given(testing.models(hypergraph=testing.hypergraphs(hierarchical=False), batch_shape=(2,)))
+@given(models(hypergraph=hypergraphs(hierarchical=False), batch_shape=(2,)))
 def test_random_models_are_balanced_and_small(model):
     graph = model.hypergraph
     assert graph.domain.num_states <= 256
@@ -332,7 +334,7 @@ def test_strategies_reach_the_edge_cases():
     )
 
     @settings(max_examples=300, derandomize=True, deadline=None, database=None)
-    @given(testing.models(hypergraph=testing.hypergraphs(hierarchical=False)))
+    @given(models(hypergraph=hypergraphs(hierarchical=False)))
     def look(model):
         graph = model.hypergraph
         names = graph.domain.names
@@ -350,6 +352,6 @@ def test_strategies_reach_the_edge_cases():
 
 
 @settings(max_examples=50, derandomize=True, deadline=None, database=None)
-@given(testing.domains(min_variables=0, max_states=50))
+@given(domains(min_variables=0, max_states=50))
 def test_domains_fit_the_room(domain):
     assert domain.num_states <= 50

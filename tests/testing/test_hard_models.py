@@ -10,7 +10,8 @@ import torch
 from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import AnnealedImportance, VariableElimination
 from pyro_hoim.testing import exact_log_partition
-from pyro_hoim.testing.hard_models import (
+
+from support.hard_models import (
     blocks_of_levels,
     broad_phase,
     condensate_and_dimers,
@@ -29,8 +30,8 @@ from pyro_hoim.testing.hard_models import (
     two_wells,
     xor_sat,
 )
-from pyro_hoim.testing.hard_suite import HARD_CLASSES, easy_models, hard_models, is_false_claim
-from pyro_hoim.testing.root_models import listed, log_sum
+from support.hard_suite import HARD_CLASSES, easy_models, hard_models, is_false_claim
+from support.root_models import listed, log_sum
 
 SMALL = [
     mean_field_spins(7, -1.3, 2.2, 5.0),

@@ -12,6 +12,8 @@ from pyro_hoim.errors import InputError
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure.hypergraph import InteractionHypergraph
 
+from support.transitions import join_tables
+
 
 @pytest.fixture
 def graph():
@@ -93,7 +95,7 @@ def test_no_edges_is_uniform_and_keeps_the_batch():
 
 def test_flat_layout_round_trip(graph):
     tables = testing.random_tables(graph, np.random.default_rng(5), batch_shape=(2,))
-    testing.assert_close(testing.join_tables(graph, testing.split_tables(graph, tables)), tables, relative=0)
+    testing.assert_close(join_tables(graph, testing.split_tables(graph, tables)), tables, relative=0)
     torch_tables = torch.as_tensor(tables, dtype=torch.float64)
     testing.assert_close(testing.exact_table(graph, torch_tables), testing.exact_table(graph, tables), relative=0)
 

@@ -36,9 +36,10 @@ from pyro_hoim.testing import (
     exact_table,
     raises,
     random_tables,
-    recompute_counts,
     required_draws,
 )
+
+from support.transitions import recompute_counts
 
 DOMAIN = Domain.from_labels({"a": ["no", "yes"], "b": ["x", "y", "z"], "c": ["only"], "d": ["0", "1"]})
 CARDS = DOMAIN.cardinalities

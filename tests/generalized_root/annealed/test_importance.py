@@ -23,7 +23,8 @@ from pyro_hoim.generalized_root import (
     RootStructure,
 )
 from pyro_hoim.testing import assert_close, raises
-from pyro_hoim.testing.root_models import blocks_energy, chain_energy, domain_of, random_energy, simplified_energy
+
+from support.root_models import blocks_energy, chain_energy, domain_of, random_energy, simplified_energy
 
 QUICK = RootAnnealed(num_chains=128, num_temperatures=40, seed=3, burn_in=20)
 

@@ -32,7 +32,8 @@ from pyro_hoim.generalized_root.chains._hat_kernels import (
 )
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import assert_close, raises
-from pyro_hoim.testing.root_models import domain_of
+
+from support.root_models import domain_of
 
 
 def generator(seed=0):

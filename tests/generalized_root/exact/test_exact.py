@@ -21,8 +21,9 @@ from pyro_hoim.generalized_root import (
     RootEnumeration,
     RootStructure,
 )
-from pyro_hoim.testing import assert_close, assert_exact_law, radial_log_partition, raises
-from pyro_hoim.testing.root_models import (
+from pyro_hoim.testing import assert_close, assert_exact_law, raises
+
+from support.root_models import (
     blocks_energy,
     chain_energy,
     domain_of,
@@ -32,6 +33,7 @@ from pyro_hoim.testing.root_models import (
     root,
     simplified_energy,
 )
+from support.root_radial import radial_log_partition
 
 
 def monomials(energy, power):

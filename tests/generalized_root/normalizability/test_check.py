@@ -22,7 +22,8 @@ from pyro_hoim.generalized_root.normalizability._verdict import branch_and_bound
 from pyro_hoim.generalized_root.normalizability.form import Form, bounded_by_planes, is_definite
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import raises
-from pyro_hoim.testing.root_models import domain_of
+
+from support.root_models import domain_of
 
 HORN = np.array([[1 if (i - j) % 5 in (0, 2, 3) else -1 for j in range(5)] for i in range(5)], dtype=float)
 EXPONENTIAL, GAUSSIAN = ExponentialFamily(), GaussianFamily()

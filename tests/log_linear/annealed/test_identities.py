@@ -16,14 +16,13 @@ from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
     FALSE_ALARM_RATE,
     assert_close,
-    block_update_matrix,
     enumerate_codes,
     exact_log_partition,
     exact_table,
     random_tables,
-    sweep_matrix,
-    tempered_law,
 )
+
+from support.transitions import block_update_matrix, sweep_matrix, tempered_law
 
 CARDS = [2, 3, 2, 2]
 GRAPH = InteractionHypergraph.from_order(Domain.from_cardinalities(CARDS), 3)

@@ -25,11 +25,10 @@ from pyro_hoim.testing import (
     exact_table,
     raises,
     random_tables,
-    recompute_counts,
-    recompute_energy,
     required_draws,
-    tempered_law,
 )
+
+from support.transitions import recompute_counts, recompute_energy, tempered_law
 
 ENGINES = ("products", "tables", "torch")
 COMPILED = ("products", "tables")

@@ -17,8 +17,11 @@ from pyro_hoim.log_linear.chains.tables_engine import TablesEngine
 from pyro_hoim.log_linear.chains.torch_engine import TorchEngine
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure.hypergraph import InteractionHypergraph
-from pyro_hoim.testing import ENGINE_CHECKS, EngineCase, assert_close, assert_exact_law, recompute_counts, tempered_law
+from pyro_hoim.testing import assert_close, assert_exact_law
 from pyro_hoim.testing.oracles import count_states, enumerate_codes, exact_table, random_tables
+
+from support.engines import ENGINE_CHECKS, EngineCase
+from support.transitions import recompute_counts, tempered_law
 
 ENGINES = {"products": ProductsEngine, "tables": TablesEngine, "torch": TorchEngine}
 SITES = {"products": ((0,), (1,), (2,), (3,), (4,)), "tables": ((0,), (1,), (3,), (4,))}

@@ -11,7 +11,9 @@ from pyro_hoim.log_linear.chains.tables_engine import TablesEngine
 from pyro_hoim.log_linear.chains.torch_engine import TorchEngine
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.testing import ENGINE_CHECKS, EngineCase, binary_hypergraphs, check_engine, standard_hypergraphs
+from pyro_hoim.testing import standard_hypergraphs
+
+from support.engines import ENGINE_CHECKS, EngineCase, binary_hypergraphs, check_engine
 
 CASES = [
     pytest.param(ProductsEngine, binary_hypergraphs(), id="products"),

@@ -10,16 +10,9 @@ from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy
 from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.testing import (
-    assert_exact_law,
-    assert_stationary,
-    count_states,
-    enumerate_codes,
-    required_draws,
-    slice_states,
-    sweep_matrix,
-    tempered_law,
-)
+from pyro_hoim.testing import assert_exact_law, assert_stationary, count_states, enumerate_codes, required_draws
+
+from support.transitions import slice_states, sweep_matrix, tempered_law
 
 ENGINES = ("products", "tables", "torch")
 COLOURS, SHAPES = ("red", "green", "blue"), ("round", "square")

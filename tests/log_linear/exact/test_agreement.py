@@ -10,7 +10,8 @@ from pyro_hoim.log_linear.energy import LogLinearEnergy
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, exact_log_partition, exact_statistics, exact_table, random_tables
-from pyro_hoim.testing.strategies import domains, hypergraphs, models
+
+from support.strategies import domains, hypergraphs, models
 
 ANY_DOMAIN = domains(min_variables=0, max_variables=5, max_cardinality=4, max_states=128)
 ANY_MODEL = models(hypergraph=hypergraphs(domain=ANY_DOMAIN, hierarchical=False), batch_shape=(2,))

@@ -18,7 +18,8 @@ from pyro_hoim.log_linear.exact._program import compiled
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, exact_log_partition, exact_statistics, exact_table, raises, random_tables
-from pyro_hoim.testing.strategies import domains, hypergraphs, models
+
+from support.strategies import domains, hypergraphs, models
 
 SMALL = models(
     hypergraph=hypergraphs(domain=domains(min_variables=0, max_variables=6, max_states=128), hierarchical=False),

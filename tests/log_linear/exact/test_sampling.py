@@ -27,7 +27,8 @@ from pyro_hoim.log_linear.exact import _linear_samples as linear_samples
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law, count_states, exact_table, raises, random_tables, required_draws
-from pyro_hoim.testing.root_models import random_energy
+
+from support.root_models import random_energy
 
 HYPERGRAPH = InteractionHypergraph(
     Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2, "e": 1}),

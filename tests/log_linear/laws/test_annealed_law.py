@@ -49,11 +49,7 @@ from pyro_hoim.log_linear import (
 from pyro_hoim.log_linear.laws.natural_parameters import fisher_information, solve_natural_parameters
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.testing import (
-    assert_close,
-    exact_statistics,
-    exact_table,
-)
+from pyro_hoim.testing import assert_close, exact_statistics, exact_table
 
 
 @dataclass(frozen=True)

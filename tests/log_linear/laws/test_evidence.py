@@ -22,7 +22,8 @@ from pyro_hoim.log_linear import HierarchicalLogLinear, LogLinearEnergy
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, exact_table, raises
-from pyro_hoim.testing.strategies import domains, hypergraphs
+
+from support.strategies import domains, hypergraphs
 
 GRAPH = InteractionHypergraph.from_order(Domain.from_labels({"a": "xy", "b": "uvw", "c": "pq", "d": "st"}), 3)
 ROWS = torch.tensor([0, 2, 1, 1, 0])

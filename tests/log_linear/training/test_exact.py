@@ -44,7 +44,8 @@ from pyro_hoim.testing import (
     random_tables,
     standard_hypergraphs,
 )
-from pyro_hoim.testing.training import check_trainer
+
+from support.trainers import check_trainer
 
 CARDS = {"a": 2, "b": 3, "c": 4, "d": 2}
 DOMAIN = Domain.from_cardinalities(CARDS)

@@ -40,13 +40,13 @@ from pyro_hoim.testing import (
     exact_table,
     raises,
     random_tables,
-    recompute_counts,
-    recompute_energy,
     standard_hypergraphs,
     total_variation_bound,
 )
-from pyro_hoim.testing.hard_models import needle
-from pyro_hoim.testing.training import check_trainer
+
+from support.hard_models import needle
+from support.trainers import check_trainer
+from support.transitions import recompute_counts, recompute_energy
 
 CARDS = {"a": 2, "b": 3, "c": 4, "d": 2}
 DOMAIN = Domain.from_cardinalities(CARDS)

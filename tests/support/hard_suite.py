@@ -2,7 +2,7 @@
 
 :func:`hard_models` gives it class by class, with parameters and seeds that were fixed before any estimate was made;
 :func:`easy_models` gives the models that a method must not refuse. What the classes are is told by the functions of
-:mod:`~pyro_hoim.testing.hard_models`.
+:mod:`support.hard_models`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from ..core.partition import LogPartition
-from ..errors import check_choice
+from pyro_hoim.core.partition import LogPartition
+from pyro_hoim.errors import check_choice
+
 from .hard_models import (
     HardModel,
     Scope,
@@ -35,8 +36,6 @@ from .hard_models import (
     two_wells,
     xor_sat,
 )
-
-__all__ = ["HARD_CLASSES", "easy_models", "hard_models", "is_false_claim"]
 
 
 def _mean_field_cases() -> Iterator[HardModel]:

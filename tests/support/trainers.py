@@ -9,16 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..core.trainer import Trainer, TrainingReport
-from ..data.observations import Observations
-from ..log_linear.coding import parametrization
-from ..structure.hypergraph import InteractionHypergraph
-from .assertions import assert_close, assert_equal
-from .backends import standard_hypergraphs
-from .conformance import run_cases
-from .oracles import exact_log_partition, exact_table
-
-__all__ = ["TRAINER_CHECKS", "TrainerCase", "check_trainer"]
+from pyro_hoim.core.trainer import Trainer, TrainingReport
+from pyro_hoim.data.observations import Observations
+from pyro_hoim.log_linear.coding import parametrization
+from pyro_hoim.structure.hypergraph import InteractionHypergraph
+from pyro_hoim.testing.assertions import assert_close, assert_equal
+from pyro_hoim.testing.backends import standard_hypergraphs
+from pyro_hoim.testing.conformance import run_cases
+from pyro_hoim.testing.oracles import exact_log_partition, exact_table
 
 MakeTrainer = Callable[[Observations, InteractionHypergraph], Trainer]
 

@@ -12,29 +12,16 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 
-from ..generalized_root.energy import GeneralizedRootEnergy
-from ..generalized_root.nodes.families import (
+from pyro_hoim.generalized_root.energy import GeneralizedRootEnergy
+from pyro_hoim.generalized_root.nodes.families import (
     ExponentialFamily,
     GaussianFamily,
     NodeFamily,
     PoissonFamily,
     TruncatedPoissonFamily,
 )
-from ..generalized_root.structure import RootStructure
-from ..schema import Domain, Variable
-
-__all__ = [
-    "ROOT_FAMILIES",
-    "blocks_energy",
-    "chain_energy",
-    "domain_of",
-    "listed",
-    "log_q",
-    "log_sum",
-    "random_energy",
-    "root",
-    "simplified_energy",
-]
+from pyro_hoim.generalized_root.structure import RootStructure
+from pyro_hoim.schema import Domain, Variable
 
 ROOT_FAMILIES: dict[str, NodeFamily] = {
     "poisson": PoissonFamily(),

@@ -1,29 +1,20 @@
-"""Hypothesis strategies for random domains, hypergraphs, parameters and models, edge cases included.
-
-Hypothesis is imported inside the functions, so that importing :mod:`pyro_hoim.testing` does not need it.
-"""
+"""Hypothesis strategies for random domains, hypergraphs, parameters and models, edge cases included."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
-from ..schema import Domain
-from ..structure.hypergraph import InteractionHypergraph
-from .oracles import random_tables
-
-if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
-
-__all__ = ["SCALES", "RandomModel", "domains", "hypergraphs", "models"]
-
-SCALES = (0.0, 1.0, 30.0)
-"""Standard deviations of theta that every identity must hold at, in nats."""
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure.hypergraph import InteractionHypergraph
+from pyro_hoim.testing import SCALES, random_tables
 
 _SHAPES = ("any", "empty", "main effects", "pairs", "saturated", "disconnected", "chain", "cycle")
 
@@ -64,7 +55,6 @@ def domains(
         ...     assert np.prod(domain.cardinalities) <= 40
         >>> is_small()
     """
-    from hypothesis import strategies as st
 
     def build(sizes: list[int]) -> Domain:
         room, kept = max_states, {}
@@ -91,7 +81,6 @@ def hypergraphs(
         ...     assert all(edge[1:] in graph.edges for edge in graph.edges if len(edge) > 1)
         >>> keeps_subsets()
     """
-    from hypothesis import strategies as st
 
     @st.composite
     def build(draw: Any) -> InteractionHypergraph:
@@ -132,15 +121,13 @@ def models(
 
     Example:
         >>> from hypothesis import given, settings
-        >>> from pyro_hoim import testing
         >>> @settings(max_examples=20, derandomize=True, database=None)
         ... @given(models())
         ... def normalised(model):
-        ...     log_table = testing.exact_table(model.hypergraph, model.tables)
+        ...     log_table = exact_table(model.hypergraph, model.tables)
         ...     assert abs(np.exp(log_table).sum() - 1) < 1e-12
         >>> normalised()
     """
-    from hypothesis import strategies as st
 
     @st.composite
     def build(draw: Any) -> RandomModel:

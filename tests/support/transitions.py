@@ -14,21 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import check_exact_shape
-from .oracles import as_array, enumerate_codes, exact_table, split_tables
+from pyro_hoim.checks import check_exact_shape
+from pyro_hoim.testing.oracles import Tables, as_array, enumerate_codes, exact_table, split_tables
 
 if TYPE_CHECKING:
-    from ..structure.hypergraph import InteractionHypergraph
-
-__all__ = [
-    "block_update_matrix",
-    "random_scan_matrix",
-    "recompute_counts",
-    "recompute_energy",
-    "slice_states",
-    "sweep_matrix",
-    "tempered_law",
-]
+    from pyro_hoim.structure.hypergraph import InteractionHypergraph
 
 
 def _log_weights(hypergraph: InteractionHypergraph, tables: Any, beta: float, reference: Any) -> np.ndarray:
@@ -209,3 +199,21 @@ def recompute_counts(hypergraph: InteractionHypergraph, codes: Any, weights: Any
         total[start : start + size] = np.bincount(cells, weights=share.reshape(-1), minlength=size)
         start += size
     return total
+
+
+def join_tables(hypergraph: InteractionHypergraph, tables: Tables) -> np.ndarray:
+    r"""Flat layout (\*batch, num_terms) of tables given by hyperedge, inverse of :func:`split_tables`.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> flat = np.arange(8.0)
+        >>> join_tables(graph, split_tables(graph, flat)).tolist() == flat.tolist()
+        True
+    """
+    parts = split_tables(hypergraph, tables)
+    flat = [
+        part.reshape((*part.shape[: part.ndim - len(shape)], -1))
+        for part, shape in zip(parts.values(), hypergraph.edge_shapes, strict=True)
+    ]
+    return np.concatenate(flat, axis=-1) if flat else np.zeros(0)

@@ -15,16 +15,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..compute.engine import Wanted
-from ..schema import Domain
-from ..structure.hypergraph import InteractionHypergraph
-from .assertions import FALSE_ALARM_RATE, assert_close, assert_equal, assert_exact_law, required_draws
-from .backends import standard_hypergraphs
-from .conformance import run_cases
-from .oracles import as_array, count_states, enumerate_codes, exact_table, random_tables
-from .transitions import recompute_counts, recompute_energy, sweep_matrix, tempered_law
+from pyro_hoim.compute.engine import Wanted
+from pyro_hoim.schema import Domain
+from pyro_hoim.structure.hypergraph import InteractionHypergraph
+from pyro_hoim.testing.assertions import FALSE_ALARM_RATE, assert_close, assert_equal, assert_exact_law, required_draws
+from pyro_hoim.testing.backends import standard_hypergraphs
+from pyro_hoim.testing.conformance import run_cases
+from pyro_hoim.testing.oracles import as_array, count_states, enumerate_codes, exact_table, random_tables
 
-__all__ = ["ENGINE_CHECKS", "EngineCase", "binary_hypergraphs", "check_engine"]
+from .transitions import recompute_counts, recompute_energy, sweep_matrix, tempered_law
 
 Blocks = tuple[tuple[int, ...], ...]
 

@@ -2,7 +2,7 @@ r"""Models whose log Z is known exactly and is hard to estimate.
 
 Every model has a closed form, a sum over counts, a transfer matrix or a full enumeration behind its log Z, none of
 which shares code with :mod:`pyro_hoim.log_linear.exact`. The published suite of them is
-:mod:`~pyro_hoim.testing.hard_suite`.
+:mod:`support.hard_suite`.
 """
 
 from __future__ import annotations
@@ -16,35 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..generalized_root.energy import GeneralizedRootEnergy
-from ..generalized_root.nodes.families import PoissonFamily
-from ..generalized_root.structure import RootStructure
-from ..log_linear.energy import LogLinearEnergy
-from ..schema import Domain, Variable
-from ..structure.hypergraph import InteractionHypergraph
-from .root_models import log_sum
+from pyro_hoim.generalized_root.energy import GeneralizedRootEnergy
+from pyro_hoim.generalized_root.nodes.families import PoissonFamily
+from pyro_hoim.generalized_root.structure import RootStructure
+from pyro_hoim.log_linear.energy import LogLinearEnergy
+from pyro_hoim.schema import Domain, Variable
+from pyro_hoim.structure.hypergraph import InteractionHypergraph
 
-__all__ = [
-    "HardModel",
-    "blocks_of_levels",
-    "broad_phase",
-    "condensate_and_dimers",
-    "condensing_level",
-    "curie_weiss",
-    "enumerated_log_z",
-    "hidden_needle",
-    "log_linear_energy",
-    "mean_field_spins",
-    "needle",
-    "potts_complete",
-    "potts_grid",
-    "root_counts",
-    "shuffled",
-    "sign_grid",
-    "spin_glass",
-    "two_wells",
-    "xor_sat",
-]
+from .root_models import log_sum
 
 Scope = tuple[int, ...]
 

@@ -10,11 +10,9 @@ import torch
 from numpy.typing import NDArray
 from scipy import special
 
-from ..errors import check_whole, out_of_reach
-from ..generalized_root.energy import GeneralizedRootEnergy
-from .oracles import enumerate_codes
-
-__all__ = ["radial_log_partition"]
+from pyro_hoim.errors import check_whole, out_of_reach
+from pyro_hoim.generalized_root.energy import GeneralizedRootEnergy
+from pyro_hoim.testing.oracles import enumerate_codes
 
 Floats = NDArray[np.float64]
 
