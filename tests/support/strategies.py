@@ -27,14 +27,6 @@ class RandomModel:
         hypergraph: the interactions.
         tables: balanced tables (\*batch, num_terms), float64.
         scale: standard deviation of the entries before centring, in nats.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
-        >>> tables = torch.as_tensor(random_tables(graph, np.random.default_rng(0), scale=30.0))
-        >>> drawn = RandomModel(graph, tables, 30.0)
-        >>> drawn.tables.shape, round(abs(float(drawn.tables.sum())), 9)  # balanced
-        (torch.Size([8]), 0.0)
     """
 
     hypergraph: InteractionHypergraph
@@ -45,16 +37,7 @@ class RandomModel:
 def domains(
     *, min_variables: int = 1, max_variables: int = 5, max_cardinality: int = 4, max_states: int = 256
 ) -> SearchStrategy[Domain]:
-    """Domains of nominal variables named a, b, c, ...; later variables are cut to fit ``max_states`` joint states.
-
-    Example:
-        >>> from hypothesis import given, settings
-        >>> @settings(max_examples=5, derandomize=True, database=None)
-        ... @given(domains(max_variables=6, max_states=40))
-        ... def is_small(domain):
-        ...     assert np.prod(domain.cardinalities) <= 40
-        >>> is_small()
-    """
+    """Domains of nominal variables named a, b, c, ...; later variables are cut to fit ``max_states`` joint states."""
 
     def build(sizes: list[int]) -> Domain:
         room, kept = max_states, {}
@@ -117,17 +100,7 @@ def models(
     scales: Sequence[float] = SCALES,
     batch_shape: Sequence[int] = (),
 ) -> SearchStrategy[RandomModel]:
-    r"""Hypergraphs with normal balanced tables (\*batch_shape, num_terms) at one of the ``scales``, in nats.
-
-    Example:
-        >>> from hypothesis import given, settings
-        >>> @settings(max_examples=20, derandomize=True, database=None)
-        ... @given(models())
-        ... def normalised(model):
-        ...     log_table = exact_table(model.hypergraph, model.tables)
-        ...     assert abs(np.exp(log_table).sum() - 1) < 1e-12
-        >>> normalised()
-    """
+    r"""Hypergraphs with normal balanced tables (\*batch_shape, num_terms) at one of the ``scales``, in nats."""
 
     @st.composite
     def build(draw: Any) -> RandomModel:
