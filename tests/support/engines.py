@@ -29,12 +29,7 @@ Blocks = tuple[tuple[int, ...], ...]
 
 
 def binary_hypergraphs() -> dict[str, InteractionHypergraph]:
-    """The standard structures with at most two levels per variable, for engines of binary models.
-
-    Example:
-        >>> max(max(h.domain.cardinalities, default=0) for h in binary_hypergraphs().values())
-        2
-    """
+    """The standard structures with at most two levels per variable, for engines of binary models."""
     found = {}
     for name, hypergraph in standard_hypergraphs().items():
         names, levels = hypergraph.domain.names, [min(2, n) for n in hypergraph.domain.cardinalities]
@@ -57,14 +52,6 @@ class EngineCase:
         dtype: precision of the conditionals.
         tv: total variation that the tests of laws find with probability 0.999.
         separate_streams: whether the random numbers of a chain are the same with more groups or chains.
-
-    Example:
-        >>> from pyro_hoim.log_linear.chains.torch_engine import TorchEngine
-        >>> case = EngineCase(TorchEngine, standard_hypergraphs()["tree"])
-        >>> case.blocks("interactions")
-        ((0, 1), (0, 2), (2, 3), (2, 4))
-        >>> case.engine("interactions", num_groups=2, num_chains=3).get_codes().shape
-        torch.Size([2, 3, 5])
     """
 
     factory: Callable[..., Any]
@@ -414,14 +401,6 @@ def check_engine(
     """Hold a Gibbs engine, given its constructor, to enumeration on the standard structures; see :class:`EngineCase`.
 
     Every failure is listed in one AssertionError. ``skip`` names checks not to run.
-
-    Example:
-        >>> from pyro_hoim.log_linear.chains.torch_engine import TorchEngine
-        >>> graphs = {"one variable": standard_hypergraphs()["one variable"]}
-        >>> check_engine(TorchEngine, hypergraphs=graphs, separate_streams=False)
-        >>> check_engine(lambda *arguments: None, hypergraphs=graphs)
-        Traceback (most recent call last):
-        AssertionError: 10 checks failed: one variable, scale 1: check_energies: ...
     """
     cases = (
         (f"{name}, scale {scale:g}", EngineCase(factory, graph, scale, dtype=dtype, separate_streams=separate_streams))

@@ -30,14 +30,6 @@ class TrainerCase:
         hypergraph: the collection to end with, small enough to enumerate.
         margin_tolerance: largest allowed total variation between margins and the enumerated law.
         loss_tolerance: largest allowed difference between loss or log Z and enumeration, relative to max(1, value).
-
-    Example:
-        >>> from pyro_hoim.log_linear import ExactTrainer
-        >>> case = TrainerCase(ExactTrainer, standard_hypergraphs()["one state"])
-        >>> case.started().hypergraph.edges
-        (('a',), ('b',), ('c',))
-        >>> case.trained().hypergraph == case.hypergraph
-        True
     """
 
     make: MakeTrainer
