@@ -158,7 +158,7 @@ def _gibbs_chains(levels: int, engine: Any, precision: torch.dtype, blocks: Any)
 
 def _networks() -> None:
     """Learning of decision graphs, also from rows as bits; pseudo-Gibbs, stationary laws."""
-    from .data.sources.memory import MemoryRows
+    from .data.sources.rows import MemoryRows
     from .dependency_network.chains.pseudo_gibbs import PseudoGibbsChains
     from .dependency_network.learn.network import learn_network
     from .dependency_network.stationary.laws import cyclic_laws, stationary_law
@@ -225,9 +225,8 @@ def _root_models() -> None:
     from .generalized_root.energy import GeneralizedRootEnergy
     from .generalized_root.exact.enumeration import RootEnumeration
     from .generalized_root.nodes.bounds import node_bounds
-    from .generalized_root.nodes.families import ExponentialFamily, GaussianFamily, PoissonFamily
+    from .generalized_root.nodes.families import ExponentialFamily, GaussianFamily, PoissonFamily, UserFamily
     from .generalized_root.nodes.log_partition import node_moments
-    from .generalized_root.nodes.user import UserFamily
     from .generalized_root.regress.fit import fit_roots
     from .generalized_root.regress.options import RootSettings
     from .generalized_root.structure import RootStructure
@@ -256,7 +255,7 @@ def _root_models() -> None:
 def _structures() -> None:
     """Posteriors over structure of a small table: eliminations of graphs, modes of many collections."""
     from .inference.structure.drawn.average import average_decomposable
-    from .inference.structure.enumeration import enumerate_structures
+    from .inference.structure.posterior import enumerate_structures
     from .inference.structure.prior import StructurePrior
 
     rows = _rows()
@@ -269,8 +268,8 @@ def _sources() -> None:
     """Counts of rows that pass by, whose codes have one, two and four bytes."""
     import numpy as np
 
-    from .data.sources.memory import MemoryRows
     from .data.sources.row_kernels import mark_values
+    from .data.sources.rows import MemoryRows
 
     mark_values(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.bool_))
     for levels in (2, 300, 2**15):

@@ -15,7 +15,7 @@ from numba.core.registry import CPUDispatcher
 import pyro_hoim
 from pyro_hoim import compilation
 from pyro_hoim.compute import jit as _jit
-from pyro_hoim.dependency_network.learn import _merge_kernels
+from pyro_hoim.dependency_network.learn import _row_kernels as _merge_kernels
 from pyro_hoim.errors import InputError
 
 PACKAGE = Path(pyro_hoim.__file__).parent
@@ -57,7 +57,7 @@ def test_the_compilation_of_a_kernel_is_recorded():
         nowhere = types.FunctionType((lambda x: x + 2).__code__, {"__name__": None})  # as generated code may be
         assert nowhere.__module__ is None
         assert _jit.njit(nowhere)(1) == 3
-    assert found == ["pyro_hoim.dependency_network.learn._merge_kernels.merge_wins"]
+    assert found == ["pyro_hoim.dependency_network.learn._row_kernels.merge_wins"]
 
 
 def test_one_line_tells_of_compilation_and_only_of_ours(caplog):

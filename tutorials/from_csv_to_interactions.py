@@ -36,9 +36,7 @@ from pyro_hoim.data.columns import check_columns
 from pyro_hoim.data.order import ordered_columns, with_ordinal
 from pyro_hoim.information.removal import removal_effect
 from pyro_hoim.log_linear import Regularisation, fit_collection, learn
-from pyro_hoim.log_linear.imputation import impute
-from pyro_hoim.log_linear.predictions import predict
-from pyro_hoim.log_linear.synthetic import synthesise
+from pyro_hoim.log_linear.given import impute, predict, synthesise
 from pyro_hoim.study.learned import analyse_learned
 
 SEED = 7

@@ -1,4 +1,4 @@
-from .options import AnnealingOptions as AnnealingOptions
+from .runs import AnnealingOptions as AnnealingOptions
 from .weights import (
     WeightEstimate as WeightEstimate,
     acceptance_ratio as acceptance_ratio,

@@ -1,13 +1,12 @@
-from .energy import MarginalEnergy as MarginalEnergy
 from .file import MachineFile as MachineFile, load_machine as load_machine, save_machine as save_machine
 from .interactions import effective_interactions as effective_interactions
-from .law import BoltzmannMachine as BoltzmannMachine
-from .learning.fit import MachineResult as MachineResult, fit_machine as fit_machine
-from .learning.options import LearningOptions as LearningOptions
-from .restricted import RestrictedBoltzmannMachine as RestrictedBoltzmannMachine
-from .scores import (
+from .law import (
+    BoltzmannMachine as BoltzmannMachine,
     impute_machine as impute_machine,
     predict_machine as predict_machine,
     row_log_scores as row_log_scores,
 )
-from .structure import MachineStructure as MachineStructure
+from .learning.fit import MachineResult as MachineResult, fit_machine as fit_machine
+from .learning.options import LearningOptions as LearningOptions
+from .restricted import RestrictedBoltzmannMachine as RestrictedBoltzmannMachine
+from .structure import MachineStructure as MachineStructure, MarginalEnergy as MarginalEnergy

@@ -15,10 +15,9 @@ from ..errors import check_type, refused
 from ..runs.container import fitting, keep_contents, read_container, stored, take_parameters, write_container
 from ..runs.rules import DOMAIN, NAME, NAMES, Either, Items, Leaf, Row, one_of, optional
 from ..schema import Domain
-from .energy import MarginalEnergy
 from .law import BoltzmannMachine
 from .restricted import as_machine
-from .structure import MachineStructure
+from .structure import MachineStructure, MarginalEnergy
 
 __all__ = ["KIND", "MachineFile", "load_machine", "save_machine"]
 

@@ -3,26 +3,199 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from pyro.distributions import constraints
+from typing_extensions import override
 
-from ..checks import check_finite
+from ..checks import check_finite, is_hidden
 from ..core.laws.expansion import check_cells, list_states
-from ..core.laws.shared import EnergyLaw, FiniteLaw
-from ..core.laws.traces import check_probabilities
-from ..core.laws.values import check_value
-from ..core.partition import PartitionBackend
-from ..errors import out_of_reach, size_text
+from ..core.laws.parameter_cache import ParameterCache
+from ..core.laws.shared import EnergyLaw, FiniteLaw, check_value
+from ..core.laws.traces import check_probabilities, refuse_traced
+from ..core.partition import Cost, LogPartition, PartitionBackend
+from ..core.prediction import Imputation, Prediction
+from ..core.rows import row_patterns
+from ..data.frames import DataLike, as_observations
+from ..data.observations import Observations
+from ..errors import check_names, check_whole, other_domain, out_of_reach, size_text
+from ..log_linear.auto import Auto, in_coding
 from ..log_linear.laws.law import HierarchicalLogLinear
-from ..structure.cells import evidence_codes
-from ._law import MachineLaw
-from .energy import MAX_LAYER_STATES, MarginalEnergy
-from .structure import MachineStructure
+from ..schema import Domain
+from ..structure.hypergraph import evidence_codes
+from .structure import MAX_LAYER_STATES, Layers, MachineStructure, MarginalEnergy, layer_scores
 
-__all__ = ["BoltzmannMachine"]
+__all__ = [
+    "BoltzmannMachine",
+    "impute_machine",
+    "log_likelihoods",
+    "predict_machine",
+    "row_log_pseudo_scores",
+    "row_log_scores",
+]
+
+
+# The parameters of a machine with what is computed from them once.
+
+METHOD = "sum over a layer"
+
+
+class MachineLaw(ParameterCache):
+    """A machine and its backend, with a cache of log Z and moments."""
+
+    def __init__(
+        self,
+        structure: MachineStructure,
+        theta: torch.Tensor,
+        partition: PartitionBackend | None,
+        max_states: int,
+        *,
+        is_lenient: bool,
+    ) -> None:
+        self.model = MarginalEnergy(structure, theta, validate=False)
+        self.structure, self.is_lenient, self._max_states = structure, is_lenient, max_states
+        self.partition: PartitionBackend = Auto() if partition is None else partition
+        self._forget()
+
+    @property
+    @override
+    def parameters(self) -> torch.Tensor:
+        return self.model.theta
+
+    @override
+    def _examine(self, values: torch.Tensor) -> None:
+        is_open = torch.jit.is_tracing() or is_hidden(values)
+        self._is_finite = is_open or bool(torch.isfinite(values).all())
+        if not self._is_finite and not self.is_lenient:
+            check_finite(values, "theta")
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether theta is finite."""
+        self.look()
+        return self._is_finite
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Batch shape of theta."""
+        return self.model.batch_shape
+
+    @property
+    def domain(self) -> Domain:
+        """The visible variables."""
+        return self.structure.domain
+
+    @property
+    def device(self) -> torch.device:
+        """Where theta is."""
+        return self.model.device
+
+    @property
+    def joint(self) -> HierarchicalLogLinear:
+        """The law of all variables, hidden ones included, in corner coding."""
+        return self._cached_plain("joint", self._joint)
+
+    def _joint(self) -> HierarchicalLogLinear:
+        hypergraph = self.structure.hypergraph
+        return HierarchicalLogLinear(hypergraph, self.model.theta, coding="corner", partition=self.partition)
+
+    @property
+    def layers(self) -> Layers | None:
+        """Colours of the graph where log Z is a sum over one of them: an automatic backend, and few states."""
+        found = self.structure.graph.layers if isinstance(self.partition, Auto) else None
+        return found if found is not None and found.num_states <= self._max_states else None
+
+    def _parts(self, layers: Layers, theta: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Biases of the listed and of the summed variables, and the weights between them as a matrix."""
+        structure, d = self.structure, len(self.structure.names)
+        return (
+            theta[..., list(layers.listed)],
+            theta[..., list(layers.summed)],
+            structure.graph.coupling(theta[..., d:]),
+        )
+
+    @property
+    def log_partition(self) -> LogPartition:
+        """Normalising constant of the machine, in corner coding, value (*batch)."""
+        refuse_traced("log_prob", "the places of weights and states")
+        if self.layers is not None:
+            return self._cached("log_partition", partial(self._log_partition, self.layers))
+        self._check_reach()
+        return in_coding(self.joint.energy_model, self.joint.log_partition, "corner")  # the joint law keeps it
+
+    def _log_partition(self, layers: Layers) -> LogPartition:
+        value = layer_scores(*self._parts(layers, self._source), is_total=True)
+        states, width = layers.num_states, len(layers.summed)
+        reason = f"{size_text(states, 'states')} of {len(layers.listed)} variables, the others summed one by one"
+        cost = Cost(states, states, states * max(width, 1) * 8, 8 * states * max(width, 1), True, reason, METHOD)
+        return replace(LogPartition.exact(value, cost), coding="corner")
+
+    def _check_reach(self) -> None:
+        """Refuse a restricted machine that only a larger layer sum would normalise, with its size."""
+        layers = self.structure.graph.layers if isinstance(self.partition, Auto) else None
+        if layers is not None and self.structure.is_restricted and self.partition.is_exact:
+            size = size_text(layers.num_states, "states")
+            raise out_of_reach(
+                "log_partition",
+                f"the smaller layer has {len(layers.listed)} units, so {size}, the limit is {self._max_states}",
+                "raise max_layer_states, or ask for an estimate with an error bar by partition=AnnealedImportance(...)",
+            )
+
+    @property
+    def draws_exactly(self) -> bool:
+        """Whether draws are perfect and independent."""
+        return self.layers is not None or self.joint.sample_is_exact
+
+    @property
+    def num_sweeps(self) -> int:
+        """Gibbs sweeps at the machine itself before a state is a draw."""
+        return self.joint.sample_burn_in
+
+    @torch.no_grad()
+    def draw(self, shape: torch.Size) -> torch.Tensor:
+        """States of all variables (*shape, *batch, d), exact where :attr:`draws_exactly`."""
+        layers = self.layers
+        if layers is None:
+            self._check_reach()
+            return self.joint.sample(shape)
+        listed, summed, coupling = self._parts(layers, self.parameters)
+        weights = layer_scores(listed, summed, coupling).double().softmax(-1)
+        number, batch = shape.numel(), self.batch_shape
+        flat = weights.reshape(-1, weights.shape[-1])
+        index = flat.multinomial(number, replacement=True) if number else flat.new_zeros((len(flat), 0)).long()
+        first = list_states([2] * len(layers.listed), self.device)[index].movedim(1, 0)
+        first = first.reshape(*shape, *batch, len(layers.listed))
+        fields = summed + (first.to(listed.dtype).unsqueeze(-2) @ coupling).squeeze(-2)
+        second = torch.bernoulli(fields.double().sigmoid()).long()
+        states = first.new_zeros(*shape, *batch, len(self.structure.names))
+        states[..., list(layers.listed)] = first
+        states[..., list(layers.summed)] = second
+        return states
+
+    @property
+    def moments(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and variance of every visible variable, both (*batch, n)."""
+        if self.layers is None:
+            self._check_reach()
+            mean = self.joint.mean
+        else:
+            mean = self._cached("mean", partial(self._mean, self.layers))
+        mean = mean[..., : self.structure.num_visible]
+        return mean, mean * (1 - mean)
+
+    def _mean(self, layers: Layers) -> torch.Tensor:
+        theta = self._source
+        listed, summed, coupling = self._parts(layers, theta)
+        probs = layer_scores(listed, summed, coupling).softmax(-1)
+        states = list_states([2] * len(layers.listed), self.device).to(theta.dtype)
+        fields = summed.unsqueeze(-2) + states @ coupling
+        parts = torch.cat([probs @ states, (probs.unsqueeze(-1) * fields.sigmoid()).sum(-2)], -1)
+        order = torch.tensor([*layers.listed, *layers.summed], device=self.device).argsort()
+        return parts[..., order]
 
 
 class BoltzmannMachine(FiniteLaw, EnergyLaw):  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -227,3 +400,131 @@ class BoltzmannMachine(FiniteLaw, EnergyLaw):  # pyright: ignore[reportIncompati
         flat = torch.stack(columns, -1) if columns else theta.new_zeros(*shape, 0)
         options: dict[str, Any] = {"partition": self.partition, "validate_args": self._own_validation}
         return self._in_batch(BoltzmannMachine(rest, flat, **options))
+
+
+# Rows under a machine, some of whose cells may be missing: likelihoods, predictions, completions.
+
+
+def _evidence(data: Observations, rows: torch.Tensor, missing: tuple[str, ...]) -> Mapping[str, torch.Tensor]:
+    codes = data.codes[rows]
+    return {name: codes[:, i] for i, name in enumerate(data.domain.names) if name not in missing}
+
+
+def _checked(law: BoltzmannMachine, data: DataLike, absent: Collection[str] = ()) -> Observations:
+    data = as_observations(data, domain=law.domain, absent=absent)
+    if data.domain != law.domain:
+        raise other_domain("data", f"the variables {', '.join(map(repr, law.domain.names[:6]))} of the machine")
+    return data
+
+
+@torch.no_grad()
+def row_log_scores(law: BoltzmannMachine, data: DataLike) -> torch.Tensor:
+    r"""Log of :math:`\sum_{v_M} e^{-F(v)}` of every row with missing cells M, (N,), nats; without log Z.
+
+    Complete rows cost a free energy; others log Z of the machine given what is known, exact or refused.
+
+    Raises:
+        InputError: rows of another domain.
+        IntractableError: too many cells of a row are missing, and too many units hidden.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim.boltzmann import MachineStructure
+        >>> structure = MachineStructure.restricted(Domain.from_cardinalities({"a": 2, "b": 2}), 1)
+        >>> law = BoltzmannMachine(structure, torch.zeros(5))
+        >>> rows = Observations.from_tensor(torch.tensor([[0, 1], [0, -1]]), structure.domain)
+        >>> row_log_scores(law, rows).exp().round(decimals=4).tolist()  # states of the hidden unit, and of b with it
+        [2.0, 4.0]
+    """
+    data = _checked(law, data)
+    found = law.theta.new_zeros(len(data.codes))
+    for missing, rows in row_patterns(data):
+        if not missing:
+            found[rows] = -law.free_energy(data.codes[rows])
+            continue
+        rest = law.condition(_evidence(data, rows, missing))
+        known = torch.where(data.codes[rows] < 0, 0, data.codes[rows])
+        # what is known alone: the free energy with the missing cells at 0, less the same of the rest
+        zero = rest.free_energy(torch.zeros(len(missing), device=rest.theta.device))
+        found[rows] = zero - law.free_energy(known) + rest.log_partition.value
+    return found
+
+
+@torch.no_grad()
+def row_log_pseudo_scores(law: BoltzmannMachine, data: Observations) -> torch.Tensor:
+    """Log pseudo-likelihood of every row, (N,); a missing cell is summed over and adds no factor of its own."""
+    if not data.has_missing:
+        return law.log_pseudo_prob(data.codes).double()
+    found = torch.zeros(len(data.codes), dtype=torch.float64)
+    for column, name in enumerate(data.domain.names):
+        truth = data.codes[:, column]
+        chosen = predict_machine(law, data, name).log_probs.gather(1, truth.clamp(min=0)[:, None]).squeeze(1)
+        found += torch.where(truth < 0, 0.0, chosen)
+    return found
+
+
+@torch.no_grad()
+def predict_machine(law: BoltzmannMachine, data: DataLike, target: str) -> Prediction:
+    """Probabilities of one variable in every row given its other known cells, exact or refused.
+
+    Args:
+        law: one machine.
+        data: rows over its variables; what they say of the target is not used.
+        target: the variable.
+
+    Raises:
+        UnknownNameError, InputError, IntractableError: no such variable, or as of :func:`row_log_scores`.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim.boltzmann import MachineStructure
+        >>> structure = MachineStructure.restricted(Domain.from_cardinalities({"a": 2, "b": 2}), 1)
+        >>> law = BoltzmannMachine(structure, torch.tensor([0.0, 0.0, 0.0, 2.0, 2.0], dtype=torch.float64))
+        >>> rows = Observations.from_tensor(torch.tensor([[0, -1], [1, -1]]), structure.domain)
+        >>> predict_machine(law, rows, "b").log_probs.exp().round(decimals=3).tolist()  # of 1, then 1 + exp(2)
+        [[0.193, 0.807], [0.131, 0.869]]
+    """
+    check_names([target], law.domain.names, "target")
+    data = _checked(law, data, (target,))
+    column, both = law.domain.index(target), []
+    for level in (0, 1):
+        codes = data.codes.clone()
+        codes[:, column] = level
+        both.append(row_log_scores(law, data.replaced(codes=codes)))
+    log_probs = torch.stack(both, 1).log_softmax(1)
+    exact, truth = torch.ones(len(data.codes), dtype=torch.bool), data.codes[:, column]
+    labels = law.domain[target].labels
+    error, squares = torch.zeros_like(log_probs), data.squared_weights
+    return Prediction(target, labels, log_probs, error, exact, truth, data.counts, squares)
+
+
+@torch.no_grad()
+def impute_machine(law: BoltzmannMachine, data: DataLike, number: int = 1) -> Imputation:
+    """Rows with their missing cells drawn given the known ones, ``number`` times: perfect draws, or refused.
+
+    Randomness:
+        PyTorch's global generator.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim.boltzmann import MachineStructure
+        >>> structure = MachineStructure.restricted(Domain.from_cardinalities({"a": 2, "b": 2}), 1)
+        >>> law = BoltzmannMachine(structure, torch.tensor([0.0, -20.0, -60.0, 100.0, 40.0]))  # b follows a
+        >>> rows = Observations.from_tensor(torch.tensor([[0, -1], [1, -1]]), structure.domain)
+        >>> impute_machine(law, rows).codes.tolist()
+        [[[0, 0], [1, 1]]]
+    """
+    data = _checked(law, data)
+    check_whole(number, "number")
+    codes = data.codes.expand(number, *data.codes.shape).clone()
+    for missing, rows in row_patterns(data):
+        if missing:
+            rest = law.condition(_evidence(data, rows, missing))
+            columns = torch.tensor(law.domain.indices(missing))
+            codes[:, rows[:, None], columns] = rest.expand((len(rows),)).sample((number,))
+    return Imputation(data, codes, torch.ones(len(data.codes), dtype=torch.bool), "draws")
+
+
+def log_likelihoods(law: BoltzmannMachine, data: Observations, log_z: LogPartition) -> torch.Tensor:
+    """Log-likelihood of every row, (N,), with a log Z that is known or estimated already."""
+    return row_log_scores(law, data) - log_z.value.double()

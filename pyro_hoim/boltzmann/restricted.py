@@ -12,7 +12,7 @@ from ..checks import check_shape, checked_floating
 from ..core.partition import PartitionBackend
 from ..errors import check_whole, unexpected
 from ..schema import Domain
-from ..structure.cells import evidence_codes
+from ..structure.hypergraph import evidence_codes
 from .law import BoltzmannMachine
 from .structure import MachineStructure
 

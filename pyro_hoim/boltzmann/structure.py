@@ -1,17 +1,24 @@
-"""Visible and hidden binary variables and the edges between them."""
+"""Boltzmann machines: their variables and edges, free energies, and sums over the states of one colour."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+import networkx as nx
 import torch
+from torch.utils.checkpoint import checkpoint
+from typing_extensions import override
 
 from .._modes import plain_mode
 from ..budgets import MAX_SETS, check_size
+from ..checks import check_finite, check_shape, checked_floating
+from ..core.laws.expansion import list_states
+from ..core.model import ParametricEnergy
 from ..errors import (
     check_names,
     check_type,
@@ -23,11 +30,144 @@ from ..errors import (
     refused,
     unexpected,
 )
+from ..log_linear.auto import Auto
+from ..log_linear.coding import parametrization
+from ..log_linear.energy import LogLinearEnergy
 from ..schema import Domain, Variable
-from ..structure.hypergraph import InteractionHypergraph
-from .layers import PairGraph
+from ..structure.hypergraph import InteractionHypergraph, check_codes
 
-__all__ = ["MachineStructure", "check_edges"]
+__all__ = ["MAX_LAYER_STATES", "Layers", "MachineStructure", "MarginalEnergy", "check_edges", "softplus"]
+
+
+# Sums over the states of binary pairwise models whose graph has two colours: one colour is listed, the other summed.
+#
+# .. math:: \log Z = \log \sum_{a \in \{0,1\}^k} \exp\Bigl(\beta_A \cdot a
+#     + \sum_{j \in B} \log\bigl(1 + e^{\beta_j + \sum_{i \in A} a_i J_{ij}}\bigr)\Bigr)
+
+_CHUNK = 2**23  # numbers that are held at once
+
+
+def softplus(value: torch.Tensor) -> torch.Tensor:
+    """log(1 + exp(value)) to rounding, twice differentiable (PyTorch's own is linear from 20 on)."""
+    return -torch.nn.functional.logsigmoid(-value)
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Two colours of a graph: positions of the listed and of the summed variables."""
+
+    listed: tuple[int, ...]
+    summed: tuple[int, ...]
+
+    @property
+    def num_states(self) -> int:
+        """States that are listed."""
+        return 2 ** len(self.listed)
+
+
+@dataclass(frozen=True)
+class PairGraph:
+    """Binary variables with edges between pairs, as positions in order."""
+
+    names: tuple[str, ...]
+    pairs: tuple[tuple[int, int], ...]
+
+    @cached_property
+    def layers(self) -> Layers | None:
+        """The colours with the fewest variables listed, component by component; None where two do not suffice."""
+        graph: nx.Graph[int] = nx.Graph()
+        graph.add_nodes_from(range(len(self.names)))
+        graph.add_edges_from(self.pairs)
+        listed: set[int] = set()
+        for part in nx.connected_components(graph):
+            try:
+                first, second = nx.bipartite.sets(graph.subgraph(part)) if len(part) > 1 else (part, set[int]())
+            except nx.NetworkXError:
+                return None
+            listed |= min(first, second, key=lambda side: (len(side), -min(side, default=0)))
+        rest = [i for i in range(len(self.names)) if i not in listed]
+        return Layers(tuple(sorted(listed)), tuple(rest))
+
+    @cached_property
+    def hypergraph(self) -> InteractionHypergraph:
+        """All single variables and the edges."""
+        domain = Domain.from_cardinalities(dict.fromkeys(self.names, 2))
+        edges = [(self.names[i], self.names[j]) for i, j in self.pairs]
+        return InteractionHypergraph(domain, [*((name,) for name in self.names), *edges])
+
+    @cached_property
+    @plain_mode()
+    def _places(self) -> tuple[torch.Tensor, int, int]:
+        """Flat place of every pair in the matrix of listed by summed variables, and the sizes of the matrix."""
+        layers = self.layers
+        assert layers is not None
+        row = {i: k for k, i in enumerate(layers.listed)}
+        column = {i: k for k, i in enumerate(layers.summed)}
+        width = len(column)
+        flat = [row[i] * width + column[j] if i in row else row[j] * width + column[i] for i, j in self.pairs]
+        return torch.tensor(flat, dtype=torch.long), len(row), width
+
+    def coupling(self, weights: torch.Tensor) -> torch.Tensor:
+        """Weights (*batch, pairs) as a matrix (*batch, listed, summed)."""
+        flat, height, width = self._places
+        dense = weights.new_zeros(*weights.shape[:-1], height * width)
+        dense = dense.index_add(-1, flat.to(weights.device), weights)
+        return dense.reshape(*weights.shape[:-1], height, width)
+
+    def log_partition(self, biases: torch.Tensor, weights: torch.Tensor, max_states: int) -> torch.Tensor:
+        """Log Z (*shape) of biases (*shape, d) and weights (*batch, pairs) that broadcast; exact, or refused."""
+        layers = self.layers
+        if layers is None or layers.num_states > max_states:
+            theta = torch.cat(_broadcast(biases, weights), -1)
+            tables = parametrization(self.hypergraph).corner_tables(theta)
+            return Auto().log_partition(LogLinearEnergy(self.hypergraph, tables, validate=False)).value
+        listed, summed = biases[..., list(layers.listed)], biases[..., list(layers.summed)]
+        return layer_scores(listed, summed, self.coupling(weights), is_total=True)
+
+
+def _broadcast(biases: torch.Tensor, weights: torch.Tensor) -> list[torch.Tensor]:
+    shape = torch.broadcast_shapes(biases.shape[:-1], weights.shape[:-1])
+    return [part.expand(*shape, part.shape[-1]) for part in (biases, weights)]
+
+
+def _scores(states: torch.Tensor, listed: torch.Tensor, summed: torch.Tensor, coupling: torch.Tensor) -> torch.Tensor:
+    """Log weight (*shape, states) of listed states (states, k), the other variables summed out."""
+    fields = summed.unsqueeze(-2) + states @ coupling
+    return (listed.unsqueeze(-2) * states).sum(-1) + softplus(fields).sum(-1)
+
+
+def _total(states: torch.Tensor, listed: torch.Tensor, summed: torch.Tensor, coupling: torch.Tensor) -> torch.Tensor:
+    return _scores(states, listed, summed, coupling).logsumexp(-1)
+
+
+def layer_scores(
+    listed: torch.Tensor, summed: torch.Tensor, coupling: torch.Tensor, *, is_total: bool = False
+) -> torch.Tensor:
+    """Log weights (*shape, 2^k) of all listed states, or the log of their sum (*shape), in pieces that fit memory.
+
+    Shape:
+        biases listed (*shape, k) and summed (*shape, r), coupling (*batch, k, r) broadcast.
+    """
+    k, r = coupling.shape[-2:]
+    shape = torch.broadcast_shapes(listed.shape[:-1], summed.shape[:-1], coupling.shape[:-2])
+    states = list_states([2] * k, listed.device).to(listed.dtype)
+    size = max(1, _CHUNK // max(1, math.prod(shape) * max(r, 1)))
+    pieces = states.split(size)
+    step = _total if is_total else _scores
+    if len(pieces) == 1:
+        return step(states, listed, summed, coupling).expand((*shape,) if is_total else (*shape, len(states)))
+    found = [_kept(step, piece, (listed, summed, coupling)) for piece in pieces]
+    return torch.stack(found, -1).logsumexp(-1) if is_total else torch.cat(found, -1)
+
+
+def _kept(step: Callable[..., torch.Tensor], states: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """One piece; for a gradient it is computed again and not stored."""
+    if torch.is_grad_enabled() and any(part.requires_grad for part in parts):
+        return checkpoint(step, states, *parts, use_reentrant=False, preserve_rng_state=False)  # pyright: ignore[reportReturnType]
+    return step(states, *parts)
+
+
+# Visible and hidden binary variables and the edges between them.
 
 _FEWER = "use fewer hidden units or columns"
 _KEPT = 2**14  # edges of a structure that is remembered
@@ -227,3 +367,138 @@ def check_edges(*sizes: int) -> None:
 def _restricted(domain: Domain, hidden: tuple[str, ...]) -> MachineStructure:
     check_edges(len(domain), len(hidden))
     return MachineStructure(domain, hidden, tuple(itertools.product(domain.names, hidden)))
+
+
+# Free energies: the unnormalised law of the visible variables, the hidden units summed out.
+
+MAX_LAYER_STATES = 2**22
+"""Most states of a layer that are listed."""
+
+
+class MarginalEnergy(ParametricEnergy):
+    r"""Energy of the visible variables of a Boltzmann machine, which is its free energy.
+
+    .. math:: F(v) = -\log \sum_h e^{-E(v, h)} = -b \cdot v - \sum_{i<j} w_{ij} v_i v_j - \log Z_h(c + v W)
+
+    where :math:`Z_h` is the normalising constant of the hidden part, whose biases the visible variables shift. Without
+    edges among hidden units it is :math:`\prod_j (1 + e^{c_j + (vW)_j})` (a restricted machine: O(n m) a row); with
+    such edges it is summed over the smaller of two colours, or eliminated. Exact, or refused.
+
+    Args:
+        structure: visible and hidden variables and edges.
+        theta: biases and weights, in nats.
+        validate: check that theta is finite. Shape and type are always checked.
+
+    Shape:
+        theta (*batch, num_parameters).
+
+    Raises:
+        InputError: wrong length, NaN or infinite entries.
+        IntractableError: on use, a hidden part that is too large to eliminate.
+
+    References:
+        Paper 4, equations (1) to (3).
+
+    Example:
+        >>> structure = MachineStructure.restricted(Domain.from_cardinalities({"a": 2, "b": 2}), 1)
+        >>> MarginalEnergy(structure, torch.zeros(5)).energy(torch.tensor([0, 1]))
+        tensor(-0.6931)
+    """
+
+    def __init__(self, structure: MachineStructure, theta: torch.Tensor, *, validate: bool = True) -> None:
+        check_type(structure, MachineStructure, "structure")
+        check_shape(checked_floating(theta, "theta"), (structure.num_parameters,), "theta")
+        if validate:
+            check_finite(theta, "theta")
+        self.structure = structure
+        self.theta = theta
+
+    @property
+    @override
+    def domain(self) -> Domain:
+        return self.structure.domain
+
+    @property
+    @override
+    def parameters(self) -> torch.Tensor:
+        return self.theta
+
+    @override
+    def _with(self, parameters: torch.Tensor) -> MarginalEnergy:
+        return MarginalEnergy(self.structure, parameters, validate=False)
+
+    @property
+    def visible_bias(self) -> torch.Tensor:
+        """Biases b (*batch, n)."""
+        return self.theta[..., : self.structure.num_visible]
+
+    @property
+    def hidden_bias(self) -> torch.Tensor:
+        """Biases c (*batch, m)."""
+        return self.theta[..., self.structure.num_visible : len(self.structure.names)]
+
+    @property
+    def weights(self) -> torch.Tensor:
+        """Weights W between visible and hidden variables (*batch, n, m), zero where there is no edge."""
+        structure, theta = self.structure, self.theta
+        n, m = structure.num_visible, structure.num_hidden
+        flat = theta[..., len(structure.names) :]
+        if not structure.is_restricted:
+            kept = structure.places[1].to(theta.device)
+            pairs = torch.tensor(structure.graph.pairs, dtype=torch.long, device=theta.device).reshape(-1, 2)
+            pairs = pairs[kept - len(structure.names)]
+            at = pairs[:, 0] * m + pairs[:, 1] - n
+            flat = theta.new_zeros(*theta.shape[:-1], n * m).index_add(-1, at, theta[..., kept])
+        return flat.reshape(*theta.shape[:-1], n, m)
+
+    def hidden_fields(self, x: torch.Tensor) -> torch.Tensor:
+        """What the hidden units see, c + v W: (*sample broadcast with batch, m) for v (*sample, n)."""
+        rows, weights = x.to(self.theta.dtype), self.weights
+        product = rows @ weights if weights.dim() == 2 else (rows.unsqueeze(-2) @ weights).squeeze(-2)
+        return self.hidden_bias + product
+
+    def energy(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
+        """The free energy in nats, (*sample broadcast with batch) for states (*sample, n)."""
+        codes = check_codes(x, self.domain) if validate else x
+        structure, shape = self.structure, self._shape(codes)
+        rows = codes.to(self.theta.dtype)
+        first, _, third = (place.to(self.theta.device) for place in structure.places)
+        value = (rows * self.visible_bias).sum(-1)
+        if len(first):
+            ends = torch.tensor(structure.graph.pairs, device=rows.device)[first - len(structure.names)]
+            value = value + (rows[..., ends[:, 0]] * rows[..., ends[:, 1]] * self.theta[..., first]).sum(-1)
+        hidden = structure.hidden_graph.log_partition(
+            self.hidden_fields(rows), self.theta[..., third], MAX_LAYER_STATES
+        )
+        return -(value + hidden).expand(shape)
+
+    def block_conditional(self, block: Sequence[str], x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
+        """Log probabilities of the states of a block of visible variables given the other visible ones.
+
+        Shape:
+            x (*sample, n), whose entries of the block are not read; result (*sample with batch, 2, ..., 2).
+
+        Raises:
+            UnknownNameError: a name is no visible variable.
+            InputError: a repeated name, a wrong shape, or a code that is read and is no level.
+            IntractableError: the block has more than 2^22 states.
+        """
+        positions, sizes, _ = self._block(block, self.domain.cardinalities)
+        others = [i for i in range(len(self.domain)) if i not in set(positions)]
+        codes = check_codes(x, self.domain, columns=others) if validate else x.long()
+        states = list_states(sizes, codes.device)
+        batch = self._shape(codes)
+        rows = codes.expand(*batch, codes.shape[-1]).repeat(len(states), *(1,) * (len(batch) + 1))
+        rows[..., list(positions)] = states.reshape(len(states), *(1,) * len(batch), len(positions))
+        scores = -self.energy(rows, validate=False).movedim(0, -1)
+        return torch.log_softmax(scores, -1).reshape((*batch, *sizes))
+
+    def log_pseudo_prob(self, x: torch.Tensor) -> torch.Tensor:
+        r"""Log pseudo-likelihood :math:`\sum_i \log p(v_i \mid v_{-i})`, (*sample with batch), without log Z."""
+        codes = check_codes(x, self.domain)
+        here, total = self.energy(codes, validate=False), self.theta.new_zeros(self._shape(codes))
+        for i in range(len(self.domain)):
+            flipped = codes.clone()
+            flipped[..., i] = 1 - codes[..., i]
+            total = total + torch.nn.functional.logsigmoid(self.energy(flipped, validate=False) - here)
+        return total

@@ -20,8 +20,8 @@ import click
 
 from ..core.words import options_written
 from ..errors import ConvergenceWarning, DataWarning, FamilyWarning, HoimError, NonexistentEstimateWarning, visible
+from .output import written
 from .system import close_streams, open_streams, reason, signals_received
-from .writing import written
 
 __all__ = ["cli", "main"]
 
@@ -37,8 +37,8 @@ _COMMANDS = {
         "Interactions of a model, and what it loses without each.",
     ),
     "margins": ("commands.inspect", "Probabilities of some columns, also given others."),
-    "compare": ("commands.results", "Several models beside each other."),
-    "report": ("commands.results", "Write a page on a model."),
+    "compare": ("commands.inspect", "Several models beside each other."),
+    "report": ("commands.inspect", "Write a page on a model."),
     "tables": ("commands.data", "The embedded tables and the public data sets."),
     "data": ("commands.data", "Print one of them as CSV."),
 }

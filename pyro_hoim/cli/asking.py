@@ -21,13 +21,11 @@ from ..errors import check_names, check_unique, conflict, out_of_range, refused,
 from ..families import families
 from ..runs.container import read_kind
 from ..schema import Domain
-from .folder import model_in
 from .options import Command, click_option
-from .output import echo_json, is_terminal, say
+from .output import echo_json, flag, is_terminal, model_in, say
 from .reading import file_options, read_counts, read_known
 from .seen import score_seen, seen_lines
 from .unseen import UnseenLabels
-from .writing import flag
 
 __all__ = [
     "DATA",

@@ -15,9 +15,8 @@ from ..core.command.options import LARGEST_SEED
 from ..core.family import Option
 from ..core.words import with_options
 from ..errors import InputError, out_of_range, refused
-from .progress import Progress
+from .output import Progress, flag
 from .system import one_line
-from .writing import flag
 
 __all__ = ["SEED", "Command", "Number", "WholeNumber", "click_option", "option_of"]
 

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from ..core.command.pieces import Pieces
-from ..core.command.reading import cut_columns, read_cells
+from ..core.command.reading import Pieces, cut_columns, read_cells
 from ..core.prediction import extend_rows
 from ..data.bins import Bins
 from ..data.count_files import read_matrix, read_names

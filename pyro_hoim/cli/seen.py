@@ -9,8 +9,7 @@ from typing import Any, TypeVar, cast
 from ..core.command.rows import Fractions
 from ..core.family import Source, families
 from ..core.words import whole
-from ..data.counts import CountTable
-from ..data.digest import digest
+from ..data.counts import CountTable, digest
 from ..data.observations import Observations
 from ..families import add_info
 from ..runs.container import read_kind

@@ -15,15 +15,13 @@ import click
 from click.core import ParameterSource
 
 from ..atomic import write_file
-from ..data.counts import CountTable
-from ..data.digest import digest
+from ..data.counts import CountTable, digest
 from ..data.observations import Observations
 from ..errors import HoimError, InputError, refused
+from ..runs.container import is_intact, sealed
 from ..runs.lock import one_process
-from ..runs.seal import is_intact, sealed
-from .folder import LOCK, OPEN, RECORD, check_unfinished, kept_in
 from .options import option_of
-from .output import say
+from .output import LOCK, OPEN, RECORD, check_unfinished, kept_in, say
 
 __all__ = ["Session", "command_line", "session"]
 

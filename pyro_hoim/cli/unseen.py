@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..core.command.pieces import Pieces, distinct_rows, weighted
+from ..core.command.reading import Pieces, distinct_rows, weighted
 from ..core.prediction import extend_rows
 from ..core.words import listed
 from ..data.bins import Bins

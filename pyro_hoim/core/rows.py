@@ -10,7 +10,7 @@ import torch
 
 from ..data.observations import Observations
 from ..errors import check_type, is_whole, out_of_range, wrong_type
-from .chains import Chains
+from .model import Chains
 
 __all__ = [
     "METHODS",

@@ -17,7 +17,7 @@ from scipy import sparse
 
 from .. import budgets
 from ..errors import HoimError, check_unique, out_of_reach, refused, size_text, unexpected
-from .files.source_file import DAMAGED, check_ratio, check_size, read_file
+from .files.source_file import DAMAGED, check_bytes, check_ratio, read_file
 from .files.text_format import read_text
 
 __all__ = ["read_matrix", "read_names", "repeated_rows"]
@@ -113,7 +113,7 @@ class _ArrayFile:
             raise refused(self.file, problem, code="missing-part")
         try:
             needed = sum(self._judged(*pair) for pair in kinds.items())
-            check_size(self.file, needed, _MOST_BYTES)
+            check_bytes(self.file, needed, _MOST_BYTES)
             check_ratio(self.file, needed, self._size)
             return [self._array(name) for name in kinds]
         except HoimError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 from collections.abc import Iterable, Sequence
@@ -33,9 +35,10 @@ from .counting import check_split, split_rows
 from .csv_file import CsvColumns
 from .encoding import LARGEST_COUNT, parse_counts, parse_numbers, select_columns
 from .files.table_file import read_table_file
+from .observations import Observations
 from .readers import Source, row_position
 
-__all__ = ["LARGEST_COUNT", "CountTable"]
+__all__ = ["LARGEST_COUNT", "CountTable", "digest"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -362,3 +365,22 @@ def _as_counts(matrix: Any) -> sparse.csr_matrix:
 def _as_dense(matrix: Any) -> np.ndarray:
     """The numbers of a sparse or dense matrix as an array."""
     return matrix.toarray() if sparse.issparse(matrix) else matrix
+
+
+# One number that says whether two tables hold the same rows.
+
+
+def digest(rows: Observations | CountTable) -> str:
+    """SHA-256 of names, labels, cells and counts of a table in their order, as 64 hexadecimal digits."""
+    if isinstance(rows, Observations):
+        head: list[Any] = [[variable.name, list(variable.labels)] for variable in rows.domain]
+        cells = [rows.codes.numpy().astype(np.int64), rows.counts.numpy().astype(np.float64)]
+    else:
+        head = list(rows.domain.names)
+        matrix = sparse.csr_array(rows.matrix)
+        matrix.sum_duplicates()
+        cells = [matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data.astype(np.float64)]
+    content = hashlib.sha256(json.dumps(head).encode())
+    for values in cells:
+        content.update(np.ascontiguousarray(values).tobytes())
+    return content.hexdigest()

@@ -1,7 +1,10 @@
-from .adapted_conditionals import ClampedConditional as ClampedConditional, ModelConditional as ModelConditional
 from .chains.ergodicity import Ergodicity as Ergodicity, check_ergodic as check_ergodic
 from .chains.pseudo_gibbs import PseudoGibbsChains as PseudoGibbsChains
-from .conditionals import DependencyConditionals as DependencyConditionals
+from .conditionals import (
+    ClampedConditional as ClampedConditional,
+    DependencyConditionals as DependencyConditionals,
+    ModelConditional as ModelConditional,
+)
 from .decision_graph import (
     CompiledGraph as CompiledGraph,
     DecisionGraph as DecisionGraph,
@@ -9,12 +12,10 @@ from .decision_graph import (
     Split as Split,
 )
 from .file import NetworkFile as NetworkFile, load_network as load_network, save_network as save_network
-from .geometry.conditional_inference import (
-    ConditionalInferenceError as ConditionalInferenceError,
-    conditional_inference_error as conditional_inference_error,
-)
 from .geometry.full_conditional import (
+    ConditionalInferenceError as ConditionalInferenceError,
     FCLimit as FCLimit,
+    conditional_inference_error as conditional_inference_error,
     fc_limit as fc_limit,
     full_conditional_divergence as full_conditional_divergence,
     full_conditionals as full_conditionals,
@@ -48,13 +49,8 @@ from .study.analysis import (
     NetworkPart as NetworkPart,
     analyse_network as analyse_network,
 )
-from .study.decision_graph_figure import decision_graph_figure as decision_graph_figure
-from .study.edges import (
-    DependencyEdge as DependencyEdge,
-    GraphInformation as GraphInformation,
-    edge_information as edge_information,
-)
-from .study.network_figure import (
+from .study.figures import (
+    decision_graph_figure as decision_graph_figure,
     dependency_figure as dependency_figure,
     dependency_matrix_figure as dependency_matrix_figure,
 )
@@ -66,8 +62,11 @@ from .study.predictions import (
     predict_network as predict_network,
 )
 from .study.scores import (
+    DependencyEdge as DependencyEdge,
+    GraphInformation as GraphInformation,
     NetworkLawFinding as NetworkLawFinding,
     NetworkScores as NetworkScores,
+    edge_information as edge_information,
     find_law as find_law,
     score_network as score_network,
 )

@@ -40,18 +40,17 @@ from ..core.words import (
 from ..data.columns import check_columns
 from ..data.observations import Observations
 from ..errors import InputError, IntractableError, conflict, out_of_reach
+from ..runs.checkpoint import RunOptions
 from ..runs.container import DEPENDENCY_NETWORK
-from ..runs.options import RunOptions
 from .conditionals import DependencyConditionals
 from .file import NetworkFile, load_network, save_network
 from .law import DependencyNetwork
 from .learn.network import LearnedNetwork, learn_network
 from .node_conditionals import TableConditional
-from .study.analysis import NetworkAnalysis, analyse_network
+from .study.analysis import NetworkAnalysis, analyse_network, learned_file, network_figures, network_summary
 from .study.page import network_page
 from .study.predictions import draw_network, impute_network, predict_network
 from .study.scores import find_law, network_log_likelihood, score_network
-from .study.summary import learned_file, network_figures, network_summary
 
 __all__ = ["FAMILY"]
 

@@ -13,7 +13,7 @@ import torch
 
 from ..errors import check_type, other_domain, out_of_range, unexpected, wrong_type
 from ..schema import Domain
-from ..structure.cells import check_codes
+from ..structure.hypergraph import check_codes
 
 __all__ = ["CompiledGraph", "DecisionGraph", "Merge", "Split"]
 

@@ -22,7 +22,7 @@ from ..errors import (
     wrong_type,
 )
 from ..schema import Domain
-from ..structure.cells import check_codes, evidence_codes, gather_slices
+from ..structure.hypergraph import check_codes, evidence_codes, gather_slices
 from .decision_graph import DecisionGraph
 
 __all__ = ["LeafConditional", "NodeConditional", "TableConditional"]

@@ -1,3 +1,5 @@
-from .classifier import InteractionClassifier as InteractionClassifier
-from .density import InteractionDensity as InteractionDensity
-from .imputer import InteractionImputer as InteractionImputer
+from .joint import (
+    InteractionClassifier as InteractionClassifier,
+    InteractionDensity as InteractionDensity,
+    InteractionImputer as InteractionImputer,
+)

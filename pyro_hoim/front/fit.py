@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..core.command.guards import warn_of_columns, warn_of_ranks, warn_of_size
+from ..core.command.rows import warn_of_columns, warn_of_ranks, warn_of_size
 from ..core.words import plural
 from ..data.encoding import plain_numbers
 from ..data.frames import DataLike, FrameLike, as_frame, as_observations, column_named, is_frame
@@ -35,9 +35,8 @@ from ..errors import (
     unexpected,
     wrong_type,
 )
-from ..log_linear.fitting.arguments import rows_or_margins
 from ..log_linear.fitting.duration import check_duration
-from ..log_linear.fitting.fit import fit as fit_log_linear
+from ..log_linear.fitting.fit import fit as fit_log_linear, rows_or_margins
 from ..log_linear.fitting.incomplete import fit_incomplete
 from ..log_linear.fitting.penalties import Conjugate, Penalty, ProximalPenalty, SmoothPenalty
 from ..log_linear.fitting.result import FitResult

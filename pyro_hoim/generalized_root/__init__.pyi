@@ -15,6 +15,7 @@ from .nodes.families import (
     NodeFamily as NodeFamily,
     PoissonFamily as PoissonFamily,
     TruncatedPoissonFamily as TruncatedPoissonFamily,
+    UserFamily as UserFamily,
     node_family as node_family,
 )
 from .nodes.log_partition import (
@@ -22,7 +23,6 @@ from .nodes.log_partition import (
     node_log_partition as node_log_partition,
     node_moments as node_moments,
 )
-from .nodes.user import UserFamily as UserFamily
 from .normalizability.check import Normalizability as Normalizability, check_normalizable as check_normalizable
 from .pseudo_likelihood import RootPseudoLikelihood as RootPseudoLikelihood
 from .regress.choice import L1ChoiceResult as L1ChoiceResult, choose_l1 as choose_l1
@@ -47,12 +47,12 @@ from .study.analysis import (
 )
 from .study.baselines import IndependentLaw as IndependentLaw, fit_independent as fit_independent
 from .study.dependence import PairMoments as PairMoments, log_odds_ratio as log_odds_ratio, pair_moments as pair_moments
-from .study.figures import (
+from .study.page import (
     penalty_path_figure as penalty_path_figure,
     root_network_figure as root_network_figure,
+    root_page as root_page,
     root_scores_figure as root_scores_figure,
 )
-from .study.page import root_page as root_page
 from .study.scores import (
     RootDraws as RootDraws,
     RootModel as RootModel,

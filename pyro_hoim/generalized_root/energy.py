@@ -16,12 +16,9 @@ from ..checks import check_finite, check_shape, checked_floating
 from ..core.model import ParametricEnergy
 from ..errors import check_type, conflict, out_of_range, refused, unexpected, wrong_type
 from ..schema import Domain
-from ._derived import CountsAsLevels, fold
-from ._products import term_products, weighted_products, weighted_slopes
-from .nodes.families import NodeFamily
+from .nodes.families import NodeFamily, UserFamily
 from .nodes.log_partition import node_log_partition
-from .nodes.user import UserFamily
-from .structure import RootStructure
+from .structure import CountsAsLevels, RootStructure, fold, term_products, weighted_products, weighted_slopes
 
 __all__ = ["GeneralizedRootEnergy"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, NamedTuple, cast
@@ -28,9 +28,11 @@ from ..errors import (
     wrong_shape,
     wrong_type,
 )
-from ..schema import Domain
+from ..schema import Domain, Variable
+from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = ["RootStructure", "TermGroup"]
+
 
 Key = tuple[int, int]
 Positions = npt.NDArray[np.int64]
@@ -381,3 +383,171 @@ def _sorted_rows(domain: Domain, key: Key, rows: Positions) -> Positions:
         raise refused(f"terms[{key}]", f"sets must be unique, but {shown} is repeated", code="repeated-name")
     ordered.setflags(write=False)
     return ordered
+
+
+# What is derived from a root model: its terms when some variables are fixed, and the model over levels.
+
+
+def fold(
+    structure: RootStructure,
+    coefficients: torch.Tensor,
+    positions: Sequence[int],
+    roots: Callable[[int], torch.Tensor],
+) -> tuple[RootStructure, torch.Tensor, torch.Tensor]:
+    """Structure and coefficients over the variables that are not fixed, and the constant that is left."""
+    d = len(structure.domain)
+    place = np.full(d, -1)  # of a fixed variable among the fixed ones
+    place[list(positions)] = np.arange(len(positions))
+    free = np.flatnonzero(place < 0)
+    renumbered = np.full(d, -1)
+    renumbered[free] = np.arange(len(free))
+    rows: dict[tuple[int, int], list[npt.NDArray[np.int64]]] = {}
+    weights: dict[tuple[int, int], list[torch.Tensor]] = {}
+    shape = torch.broadcast_shapes(coefficients.shape[:-1], roots(1).shape[:-1])
+    constant = coefficients.new_zeros(shape)
+    for key in structure.keys:
+        j, length = key
+        terms = structure.positions(key).numpy()
+        is_free = place[terms] < 0
+        part = coefficients[..., structure.slices[key]]
+        fixed = roots(j)
+        # Place -1 finds the factor 1 of a free variable.
+        values = torch.cat([fixed, fixed.new_ones(*fixed.shape[:-1], 1)], -1)
+        for left in range(length + 1):
+            chosen = np.flatnonzero(is_free.sum(1) == left)
+            if not len(chosen):
+                continue
+            where = torch.from_numpy(place[terms[chosen]]).to(values.device)
+            weight = part.index_select(-1, torch.from_numpy(chosen).to(part.device)) * values[..., where].prod(-1)
+            if left == 0:
+                constant = constant + weight.sum(-1)
+                continue
+            rows.setdefault((j, left), []).append(renumbered[terms[chosen][is_free[chosen]].reshape(-1, left)])
+            weights.setdefault((j, left), []).append(weight)
+    variables = structure.domain.variables
+    found: dict[tuple[int, int], npt.NDArray[np.int64]] = {}
+    parts: dict[tuple[int, int], torch.Tensor] = {}
+    for key, pieces in rows.items():
+        unique, inverse = np.unique(np.concatenate(pieces), axis=0, return_inverse=True)
+        weight = torch.cat(weights[key], -1)
+        index = torch.from_numpy(inverse.reshape(-1)).to(weight.device)
+        found[key] = unique
+        parts[key] = weight.new_zeros(*weight.shape[:-1], len(unique)).index_add(-1, index, weight)
+    rest = RootStructure.from_positions(Domain(variables[i] for i in free), found)
+    empty = coefficients.new_zeros(*shape, 0)
+    return rest, torch.cat([empty, *(parts[key] for key in rest.keys)], -1), constant
+
+
+class CountsAsLevels:
+    """The model of ordinal variables; a code is the count itself. The energy that makes it is ``counts``."""
+
+    def __init__(self, counts: Any) -> None:
+        levels = tuple(str(value) for value in range(counts.require_finite("model")))
+        self._counts = counts
+        self.energy, self.block_conditional = counts.energy, counts.block_conditional
+        self.domain = Domain(Variable(v.name, levels, "ordinal", v.unit) for v in counts.domain)
+        names = self.domain.names
+        pairs = [(names[i], names[j]) for i, j in counts.structure.graph.edges]
+        self.hypergraph = InteractionHypergraph(self.domain, pairs, closure=True)
+        self.batch_shape = counts.batch_shape
+
+    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> CountsAsLevels:
+        """The model in another precision or on another device."""
+        return CountsAsLevels(self._counts.to(dtype=dtype, device=device))
+
+
+# Sums over the terms of a root structure, never by a dense tensor.
+#
+# Inside, variables come first: roots are (d, *sample), so that taking a variable is one contiguous copy.
+
+_CHUNK_CELLS = 2**17  # terms times states that are worked on at once: what a processor keeps close
+
+_Chunk = tuple[torch.Tensor, tuple[torch.Tensor, ...]]
+
+Roots = Callable[[int], torch.Tensor]
+"""The j-th roots (d, *sample) of a state, by j; asked for once per key."""
+
+
+def term_products(structure: RootStructure, roots: Roots, keys: Iterable[tuple[int, int]]) -> list[torch.Tensor]:
+    """Products of the roots over the variables of every term, one tensor (m, *sample) per key."""
+    return [_products(roots(key[0]), structure.columns(key, roots(key[0]).device)) for key in keys]
+
+
+def _products(values: torch.Tensor, columns: Sequence[torch.Tensor]) -> torch.Tensor:
+    product = values.index_select(0, columns[0])
+    for column in columns[1:]:
+        product = product * values.index_select(0, column)
+    return product
+
+
+def _chunks(structure: RootStructure, key: tuple[int, int], part: torch.Tensor, num_states: int) -> Iterator[_Chunk]:
+    """Coefficients (*batch, m) and columns of a key, a few terms at a time."""
+    step = max(1, _CHUNK_CELLS // max(1, num_states))
+    columns = structure.columns(key, part.device)
+    yield from zip(part.split(step, -1), zip(*(column.split(step) for column in columns), strict=True), strict=True)
+
+
+def weighted_products(
+    structure: RootStructure,
+    coefficients: torch.Tensor,
+    roots: Roots,
+    sample: torch.Size,
+    keys: Iterable[tuple[int, int]],
+) -> torch.Tensor:
+    """Sum over terms of coefficient times product, (*broadcast of sample and batch); coefficients (*batch, T)."""
+    batch = coefficients.shape[:-1]
+    shape = torch.broadcast_shapes(sample, batch)
+    total = coefficients.new_zeros(shape)
+    for key in keys:
+        values = roots(key[0])
+        for part, columns in _chunks(structure, key, coefficients[..., structure.slices[key]], shape.numel()):
+            total = total + _contract(part, _products(values, columns), shape)
+    return total
+
+
+def _contract(part: torch.Tensor, products: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """Inner product over terms of (*batch, m) and (m, *sample), broadcast to a shape."""
+    batch, sample, rank = part.shape[:-1], products.shape[1:], len(shape)
+    if batch.numel() * sample.numel() != shape.numel():
+        left = part.movedim(-1, 0).reshape(-1, *[1] * (rank - len(batch)), *batch)
+        return (left * products.reshape(-1, *[1] * (rank - len(sample)), *sample)).sum(0)
+    # No dimension is shared, so that one matrix product does it and nothing of size (m, *shape) is made.
+    outer = part.reshape(batch.numel(), -1) @ products.reshape(products.shape[0], sample.numel())
+    outer = outer.reshape((*[1] * (rank - len(batch)), *batch, *[1] * (rank - len(sample)), *sample))
+    return outer.permute(tuple(axis for i in range(rank) for axis in (i, rank + i))).reshape(shape)
+
+
+def weighted_slopes(
+    structure: RootStructure, coefficients: torch.Tensor, roots: Roots, sample: torch.Size, order: int
+) -> torch.Tensor:
+    """Natural parameters of all node conditionals (*broadcast of sample and batch, d, order)."""
+    batch = coefficients.shape[:-1]
+    shape = torch.broadcast_shapes(sample, batch)
+    rank, d = len(shape), len(structure.domain)
+    slopes: list[torch.Tensor] = []
+    for j in range(1, order + 1):
+        total = coefficients.new_zeros(d, *shape)
+        for key in structure.keys:
+            if key[0] != j:
+                continue
+            values = roots(j).reshape(d, *[1] * (rank - len(sample)), *sample)
+            for part, columns in _chunks(structure, key, coefficients[..., structure.slices[key]], shape.numel()):
+                part = part.movedim(-1, 0).reshape(-1, *[1] * (rank - len(batch)), *batch)
+                _add_slopes(total, part, values, columns, shape)
+        slopes.append(total)
+    return torch.stack(slopes, -1).movedim(0, -2)
+
+
+def _add_slopes(
+    total: torch.Tensor, part: torch.Tensor, values: torch.Tensor, columns: Sequence[torch.Tensor], shape: torch.Size
+) -> None:
+    """Add to every variable of every term the coefficient times the roots of the term's other variables."""
+    taken = [values.index_select(0, column) for column in columns]
+    before = [part]
+    for value in taken[:-1]:
+        before.append(before[-1] * value)
+    after: torch.Tensor | None = None
+    for i in reversed(range(len(columns))):
+        slope = before[i] if after is None else before[i] * after
+        total.index_add_(0, columns[i], slope.expand(len(part), *shape))
+        after = taken[i] if after is None else after * taken[i]

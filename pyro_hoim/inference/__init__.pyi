@@ -4,20 +4,14 @@ from .gibbs import (
     PseudoGibbs as PseudoGibbs,
     RootGibbs as RootGibbs,
 )
-from .intractable.exchange import Exchange as Exchange
+from .intractable.exchange import Exchange as Exchange, NoisyExchange as NoisyExchange, SweepCheck as SweepCheck
 from .intractable.langevin import Langevin as Langevin
-from .intractable.noisy import NoisyExchange as NoisyExchange
-from .intractable.sweep_check import SweepCheck as SweepCheck
 from .kernels import (
     R_HAT_LIMIT as R_HAT_LIMIT,
     NUTSSettings as NUTSSettings,
     PosteriorDraws as PosteriorDraws,
     RecordingNUTS as RecordingNUTS,
     r_hat_limit as r_hat_limit,
-)
-from .log_likelihood import (
-    log_joint as log_joint,
-    pointwise_log_likelihood as pointwise_log_likelihood,
 )
 from .mixed.kernel import MixedGibbs as MixedGibbs
 from .network_posterior import (
@@ -27,8 +21,11 @@ from .network_posterior import (
 from .posterior import (
     Metric as Metric,
     PosteriorSamples as PosteriorSamples,
+    PseudoPosterior as PseudoPosterior,
     log_linear_model as log_linear_model,
+    pseudo_model as pseudo_model,
     sample_posterior as sample_posterior,
+    sample_pseudo_posterior as sample_pseudo_posterior,
 )
 from .predictive_checks import (
     PredictiveCheck as PredictiveCheck,
@@ -37,11 +34,6 @@ from .predictive_checks import (
     predictive_check as predictive_check,
     prior_predictive as prior_predictive,
 )
-from .pseudo_posterior import (
-    PseudoPosterior as PseudoPosterior,
-    pseudo_model as pseudo_model,
-    sample_pseudo_posterior as sample_pseudo_posterior,
-)
 from .recommend import SamplerAdvice as SamplerAdvice, recommend_sampler as recommend_sampler
 from .reparam import StateIndexReparam as StateIndexReparam
 from .root_posterior import (
@@ -49,18 +41,23 @@ from .root_posterior import (
     root_pseudo_model as root_pseudo_model,
     sample_root_posterior as sample_root_posterior,
 )
-from .runner import MCMCRun as MCMCRun, VectorizedKernel as VectorizedKernel, run_mcmc as run_mcmc
+from .runner import (
+    MCMCRun as MCMCRun,
+    VectorizedKernel as VectorizedKernel,
+    log_joint as log_joint,
+    pointwise_log_likelihood as pointwise_log_likelihood,
+    run_mcmc as run_mcmc,
+)
 from .structure.drawn.average import average_decomposable as average_decomposable
 from .structure.drawn.birth_death import BirthDeath as BirthDeath
 from .structure.drawn.sampling import ChainSettings as ChainSettings, sample_structures as sample_structures
-from .structure.enumeration import enumerate_structures as enumerate_structures
 from .structure.evidence import LogEvidence as LogEvidence, log_evidence as log_evidence
 from .structure.file import (
     load_structure_posterior as load_structure_posterior,
     save_structure_posterior as save_structure_posterior,
 )
 from .structure.guides.guide import AutoStructure as AutoStructure, StructureELBO as StructureELBO
-from .structure.posterior import StructurePosterior as StructurePosterior
+from .structure.posterior import StructurePosterior as StructurePosterior, enumerate_structures as enumerate_structures
 from .structure.prior import StructurePrior as StructurePrior
 from .structure.program import StructureProgram as StructureProgram, structure_model as structure_model
 from .structure.scorer import StructureEvidence as StructureEvidence

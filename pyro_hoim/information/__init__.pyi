@@ -1,7 +1,11 @@
 from .bias_variance import Average as Average, BiasVariance as BiasVariance, bias_variance as bias_variance
-from .estimable import DivergenceSplit as DivergenceSplit, split_divergence as split_divergence
-from .interaction_values import RemovalValue as RemovalValue, removal_values as removal_values
-from .projection import Projection as Projection, Projections as Projections, project as project
+from .projection import (
+    DivergenceSplit as DivergenceSplit,
+    Projection as Projection,
+    Projections as Projections,
+    project as project,
+    split_divergence as split_divergence,
+)
 from .refined import (
     RefinedInformation as RefinedInformation,
     RefinedInformationTable as RefinedInformationTable,
@@ -15,7 +19,9 @@ from .refined import (
 )
 from .removal import (
     RemovalEffect as RemovalEffect,
+    RemovalValue as RemovalValue,
     log_z_difference as log_z_difference,
     removal_effect as removal_effect,
+    removal_values as removal_values,
     without as without,
 )

@@ -1,5 +1,5 @@
 from .annealed.importance import AnnealedImportance as AnnealedImportance, log_frequencies as log_frequencies
-from .auto import Auto as Auto
+from .auto import Auto as Auto, log_partition as log_partition
 from .chains.gibbs import GibbsChains as GibbsChains
 from .coding import (
     Coding as Coding,
@@ -12,24 +12,26 @@ from .codings.references import (
     theta_coords as theta_coords,
     to_reference as to_reference,
 )
-from .constrained.categorical import CategoricalLoss as CategoricalLoss
 from .constrained.frank_wolfe import fit_penalised as fit_penalised, frank_wolfe as frank_wolfe
-from .constrained.losses import PseudoLikelihoodLoss as PseudoLikelihoodLoss
+from .constrained.losses import (
+    CategoricalLoss as CategoricalLoss,
+    InteractionScreeningLoss as InteractionScreeningLoss,
+    PseudoLikelihoodLoss as PseudoLikelihoodLoss,
+)
 from .constrained.norms import (
     Ball as Ball,
     GroupNorm as GroupNorm,
     L1Norm as L1Norm,
     NormPenalty as NormPenalty,
+    OverlappedNorm as OverlappedNorm,
 )
 from .constrained.nuclear import NuclearNorm as NuclearNorm
-from .constrained.overlapped import OverlappedNorm as OverlappedNorm
 from .constrained.paths import (
     SolutionPath as SolutionPath,
     penalty_grid as penalty_grid,
     solution_path as solution_path,
 )
 from .constrained.result import ConstrainedResult as ConstrainedResult
-from .constrained.screening import InteractionScreeningLoss as InteractionScreeningLoss
 from .constrained.splitting import SplittingResult as SplittingResult, douglas_rachford as douglas_rachford
 from .energy import LogLinearEnergy as LogLinearEnergy
 from .exact.elimination import VariableElimination as VariableElimination
@@ -48,29 +50,36 @@ from .fitting.tables import (
     coefficient_table as coefficient_table,
     odds_ratio_table as odds_ratio_table,
 )
-from .given import row_log_weights as row_log_weights
+from .given import impute as impute, predict as predict, row_log_weights as row_log_weights, synthesise as synthesise
 from .goodness.goodness_of_fit import (
     GoodnessOfFit as GoodnessOfFit,
     LikelihoodRatioTest as LikelihoodRatioTest,
+    adjust_p_values as adjust_p_values,
     goodness_of_fit as goodness_of_fit,
     likelihood_ratio_test as likelihood_ratio_test,
+    term_tests as term_tests,
 )
-from .goodness.term_tests import adjust_p_values as adjust_p_values, term_tests as term_tests
 from .impossible import ImpossibleStates as ImpossibleStates
-from .imputation import impute as impute
-from .laws.horseshoe import HorseshoePrior as HorseshoePrior, horseshoe_prior as horseshoe_prior
 from .laws.law import HierarchicalLogLinear as HierarchicalLogLinear, cell_log_likelihood as cell_log_likelihood
-from .laws.normal import normal_prior as normal_prior, unit_information_prior as unit_information_prior
+from .laws.normal import (
+    HorseshoePrior as HorseshoePrior,
+    horseshoe_prior as horseshoe_prior,
+    normal_prior as normal_prior,
+    unit_information_prior as unit_information_prior,
+)
 from .laws.priors import DiaconisYlvisaker as DiaconisYlvisaker
 from .laws.statistics import LogLinearStatistics as LogLinearStatistics, statistics_of as statistics_of
 from .learning.joined import learn as learn
-from .learning.learn import fit_collection as fit_collection
+from .learning.learn import Regularisation as Regularisation, fit_collection as fit_collection
 from .learning.model import LearnResult as LearnResult
-from .learning.regularisation import Regularisation as Regularisation
 from .named_priors import Prior as Prior
-from .normaliser import log_partition as log_partition
 from .posets.figures import hasse_figure as hasse_figure
-from .posets.law import PosetLaw as PosetLaw
+from .posets.law import (
+    PosetLaw as PosetLaw,
+    PosetProjection as PosetProjection,
+    e_projection as e_projection,
+    m_projection as m_projection,
+)
 from .posets.machine import (
     MachineResult as MachineResult,
     MachineTraining as MachineTraining,
@@ -78,12 +87,6 @@ from .posets.machine import (
     train_machine as train_machine,
 )
 from .posets.poset import Poset as Poset
-from .posets.projection import (
-    PosetProjection as PosetProjection,
-    e_projection as e_projection,
-    m_projection as m_projection,
-)
-from .predictions import predict as predict
 from .restricted.interactions import RestrictedInteractions as RestrictedInteractions
 from .restricted.terms import (
     interactions_of as interactions_of,
@@ -109,9 +112,12 @@ from .search.confirmation import (
 from .search.edge_tests import EdgeTest as EdgeTest, EdgeTester as EdgeTester
 from .search.figures import capacity_figure as capacity_figure
 from .search.greedy import prune as prune, select as select
-from .search.options import SelectionOptions as SelectionOptions
-from .search.result import SelectionResult as SelectionResult, SelectionRound as SelectionRound
-from .search.rounds import StopRule as StopRule
+from .search.rounds import (
+    SelectionOptions as SelectionOptions,
+    SelectionResult as SelectionResult,
+    SelectionRound as SelectionRound,
+    StopRule as StopRule,
+)
 from .search.scores import (
     Gain as Gain,
     GainEstimate as GainEstimate,
@@ -121,19 +127,27 @@ from .search.scores import (
     ScoreContext as ScoreContext,
     Screened as Screened,
 )
-from .synthetic import synthesise as synthesise
 from .tensors.coefficients import (
     multiplicity as multiplicity,
     num_interactions as num_interactions,
     slice_coefficient as slice_coefficient,
     subtensor_coefficient as subtensor_coefficient,
 )
-from .tensors.latent import LatentNorm as LatentNorm, latent_dual_norm as latent_dual_norm, latent_norm as latent_norm
 from .tensors.layout import TensorLayout as TensorLayout, tensor_layout as tensor_layout
-from .tensors.norms import overlapped_norm as overlapped_norm, schatten_norm as schatten_norm, unfold as unfold
+from .tensors.norms import (
+    LatentNorm as LatentNorm,
+    latent_dual_norm as latent_dual_norm,
+    latent_norm as latent_norm,
+    overlapped_norm as overlapped_norm,
+    schatten_norm as schatten_norm,
+    unfold as unfold,
+)
 from .tensors.tensor import SymmetricInteractionTensor as SymmetricInteractionTensor
-from .training.evidence import EvidenceRounds as EvidenceRounds, updated_ridge as updated_ridge
 from .training.exact import ExactTrainer as ExactTrainer
 from .training.pseudo import PseudoTrainer as PseudoTrainer
-from .training.ridge import InteractionRidge as InteractionRidge
+from .training.ridge import (
+    EvidenceRounds as EvidenceRounds,
+    InteractionRidge as InteractionRidge,
+    updated_ridge as updated_ridge,
+)
 from .training.sampled.trainer import SampledTrainer as SampledTrainer, SampledTraining as SampledTraining

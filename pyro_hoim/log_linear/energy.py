@@ -11,8 +11,7 @@ from ..checks import check_finite, check_shape, checked_floating
 from ..core.model import ParametricEnergy
 from ..errors import check_type
 from ..schema import Domain
-from ..structure.cells import cell_index, check_codes, evidence_codes, gather_slices
-from ..structure.hypergraph import InteractionHypergraph
+from ..structure.hypergraph import InteractionHypergraph, cell_index, check_codes, evidence_codes, gather_slices
 from .coding import Coding, family_of, parametrization
 from .codings.references import Reference, check_corner, from_reference
 

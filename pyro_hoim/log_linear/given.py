@@ -1,35 +1,54 @@
-"""Rows of which some cells are known, under one model: those that miss the same variables are treated as one batch."""
+"""Rows of which some cells are known, under one log-linear model: weighed, predicted, completed, drawn."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Literal
 
 import numpy as np
 import torch
 
 from .._modes import plain_mode
-from ..core.rows import METHODS, ClampedGibbs, RowMethod, row_patterns
+from ..budgets import check_cells
+from ..core.prediction import Imputation, Prediction, extend_rows
+from ..core.rows import (
+    METHODS,
+    ClampedGibbs,
+    RowMethod,
+    chain_averages,
+    chain_portions,
+    check_count,
+    checked_gibbs,
+    drawn_seed,
+    row_patterns,
+)
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
-from ..errors import IntractableError, check_choice, other_domain, out_of_reach, unexpected, wrong_type
+from ..errors import (
+    IntractableError,
+    check_choice,
+    check_names,
+    conflict,
+    other_domain,
+    out_of_reach,
+    unexpected,
+    wrong_type,
+)
+from ..runs.arguments import checked_seed
 from ..schema import Domain
-from ..structure.cells import row_strides
-from ..structure.hypergraph import InteractionHypergraph
+from ..structure.hypergraph import InteractionHypergraph, row_strides
+from .annealed.importance import AnnealedImportance
 from .auto import Auto
 from .chains.gibbs import GibbsChains
 from .energy import LogLinearEnergy
 from .impossible import ImpossibleStates, walled
 
-__all__ = [
-    "condition_rows",
-    "impossible_rows",
-    "is_exactly_feasible",
-    "row_chains",
-    "row_log_weights",
-]
+__all__ = ["condition_rows", "impossible_rows", "impute", "predict", "row_log_weights", "synthesise"]
 
+
+# Rows of which some cells are known, under one model: those that miss the same variables are treated as one batch.
 
 _MAX_OPERATIONS = 2 * 10**9
 _MAX_ROW_OPERATIONS = 2 * 10**7
@@ -287,3 +306,308 @@ def row_chains(
     chains.anneal(torch.linspace(0, 1, gibbs.num_temperatures + 1, dtype=torch.float64))
     chains.sweep(gibbs.burn_in)
     return chains
+
+
+# Filling missing cells of rows from a fitted model: several random completions, or the most probable one.
+
+
+def impute(
+    model: LogLinearEnergy,
+    data: DataLike,
+    num_imputations: int = 1,
+    *,
+    how: Literal["draws", "most probable"] = "draws",
+    method: RowMethod = "auto",
+    gibbs: ClampedGibbs | None = None,
+    seed: int = 0,
+) -> Imputation:
+    r"""Fill the missing cells of every row given its known cells.
+
+    .. math:: x_M \sim q(x_M \mid x_O) \qquad \text{or} \qquad x_M = \arg\max q(x_M \mid x_O)
+
+    Draws (multiple imputation) keep the spread and the dependence of what is missing; the most probable completion
+    makes the data look more alike than they are. Exact where conditioning on the known cells leaves a law within reach;
+    otherwise every draw is the last state of a Gibbs chain of its own, and the most probable completion a local maximum
+    near the best state that the chains visited. The uncertainty of the model's parameters is not included. A row whose
+    known cells have probability zero together stays as it is, and is not exact.
+
+    Args:
+        model: one model.
+        data: rows over the model's variables, or over some of them; the others are missing.
+        num_imputations: completions of every row; 1 for the most probable one.
+        how: ``draws`` or ``most probable``.
+        method: as in :func:`~pyro_hoim.log_linear.given.predict`.
+        gibbs: length of the chains; defaults of :class:`~pyro_hoim.core.rows.ClampedGibbs`.
+        seed: seed of everything random.
+
+    Raises:
+        InputError: another domain, a batch of models, unknown options, a seed out of range, or several most probable
+            completions.
+        IntractableError: ``exact`` beyond the reach of the backends.
+
+    References:
+        Donald Rubin, Multiple Imputation for Nonresponse in Surveys, 1987.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph, Observations
+        >>> graph = InteractionHypergraph.saturated(Domain.from_labels({"rain": ["no", "yes"], "wet": ["no", "yes"]}))
+        >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([0.0, 0.0, 9.0], dtype=torch.float64))
+        >>> rows = Observations.from_tensor(torch.tensor([[0, -1], [-1, 1]]), graph.domain)
+        >>> impute(model, rows).codes.tolist()
+        [[[0, 0], [1, 1]]]
+    """
+    check_energy(model)
+    check_count(num_imputations, "num_imputations")
+    seed = checked_seed(seed)
+    check_choice(how, ("draws", "most probable"), "how")
+    if how == "most probable" and num_imputations > 1:
+        raise conflict("num_imputations", "there is one most probable completion of a row", "ask for 1 or for draws")
+    data = extend_rows(data, model.domain)
+    check_model(model, data.domain, method)
+    settings = checked_gibbs(gibbs)
+    generator = torch.Generator().manual_seed(seed)
+    check_cells(
+        num_imputations, data.codes.numel(), "num_imputations", "make fewer imputations, or of fewer rows at a time"
+    )
+    codes = data.codes.repeat(num_imputations, 1, 1)
+    is_incomplete = (data.codes < 0).any(1)
+    excluded = torch.zeros_like(is_incomplete)
+    excluded[is_incomplete] = impossible_rows(model, data.codes[is_incomplete])
+    is_exact, num_incomplete = ~excluded, int(is_incomplete.sum())
+    for missing, rows in possible_patterns(data, excluded):
+        columns = torch.tensor(data.domain.indices(missing), dtype=torch.long)
+        if not missing:
+            continue
+        if is_exactly_feasible(model, missing, num_incomplete, method):
+            for part in exact_portions(model, missing, rows):
+                laws, _ = condition_rows(model, missing, data.codes[part])
+                found = (
+                    Auto().sample(laws, (num_imputations,), generator)
+                    if how == "draws"
+                    else Auto().mode(laws)[0].unsqueeze(0)
+                )
+                codes[:, part[:, None], columns] = found
+            continue
+        is_exact[rows] = False
+        num_chains = num_imputations if how == "draws" else settings.num_chains
+        for part in chain_portions(rows, num_chains):
+            codes[:, part[:, None], columns] = _by_chains(
+                model, missing, data.codes[part], num_chains, settings, generator, how
+            )[..., columns]
+    return Imputation(data, codes, is_exact, how)
+
+
+def _by_chains(
+    model: LogLinearEnergy,
+    missing: tuple[str, ...],
+    codes: torch.Tensor,
+    num_chains: int,
+    gibbs: ClampedGibbs,
+    generator: torch.Generator,
+    how: str,
+) -> torch.Tensor:
+    """Completions (k, R, d) of rows, codes (R, d): the ends of all chains, or the best states that they met."""
+    if how == "draws":
+
+        def draw(finite: LogLinearEnergy, wanted: torch.Tensor) -> torch.Tensor:
+            rows = codes[wanted // num_chains]
+            return row_chains(finite, missing, rows, 1, gibbs, drawn_seed(generator)).states
+
+        states = possible_draws(model, len(codes) * num_chains, draw)
+        return states.reshape(len(codes), num_chains, -1).movedim(1, 0)
+    columns = list(model.domain.indices(missing))
+
+    def best(finite: LogLinearEnergy, wanted: torch.Tensor) -> torch.Tensor:
+        chains = row_chains(finite, missing, codes[wanted], num_chains, gibbs, drawn_seed(generator))
+        return _ascend(finite, _best_states(finite, chains, gibbs, len(wanted)), columns)
+
+    return possible_draws(model, len(codes), best).unsqueeze(0)
+
+
+def _best_states(model: LogLinearEnergy, chains: GibbsChains, gibbs: ClampedGibbs, num_rows: int) -> torch.Tensor:
+    """State of least energy that the chains of every row visit, (num_rows, d)."""
+    best = chains.states.clone()
+    least = chains.energy.clone()
+    for _ in range(gibbs.num_records):
+        chains.sweep(gibbs.thin)
+        energy = chains.energy
+        better = energy < least
+        least = torch.where(better, energy, least)
+        best[better] = chains.states[better]
+    chosen = least.reshape(num_rows, -1).argmin(1)
+    return best.reshape(num_rows, -1, len(model.domain))[torch.arange(num_rows), chosen]
+
+
+def _ascend(model: LogLinearEnergy, states: torch.Tensor, columns: list[int]) -> torch.Tensor:
+    """Set variables to their most probable level in turn until nothing changes, (R, d); float64 avoids circles."""
+    model = model.to(dtype=torch.float64)
+    states = states.clone()
+    moving = torch.arange(len(states))
+    while len(moving):
+        before = states[moving]
+        now = before.clone()
+        for column in columns:
+            log_probs = model.block_conditional([model.domain.names[column]], now)
+            gain = log_probs.max(1).values - log_probs.gather(1, now[:, column, None]).squeeze(1)
+            now[:, column] = torch.where(gain > 1e-12, log_probs.argmax(1), now[:, column])
+        states[moving] = now
+        moving = moving[(now != before).any(1)]
+    return states
+
+
+# Prediction of any variable from the others with one joint model (paper 1, section 5.3 and table 3).
+
+_LOOK_UPS_PER_PREDICTION = 2**21
+
+
+def predict(
+    model: LogLinearEnergy,
+    data: DataLike,
+    target: str,
+    *,
+    method: RowMethod = "auto",
+    gibbs: ClampedGibbs | None = None,
+    seed: int = 0,
+) -> Prediction:
+    r"""Conditional law of one variable in every row given the row's other known cells.
+
+    .. math:: q(x_t \mid x_O) = \frac{\sum_{x_M} \exp(-E(x_t, x_O, x_M))}{\sum_{x'_t, x_M} \exp(-E(x'_t, x_O, x_M))}
+
+    Where no other cell is missing this is a softmax over look-ups, exact at any size. With missing cells M the sum is
+    exact where conditioning on the known cells leaves a law within reach; otherwise the conditional probabilities along
+    Gibbs chains of the target and the missing cells are averaged (Rao-Blackwell); their standard errors know nothing of
+    modes that no chain of a row entered. The target of a row is never read for its own prediction. A row whose other
+    known cells have probability zero together gets none: NaN, and not exact.
+
+    Args:
+        model: one model.
+        data: rows over the model's variables, or over some of them; the others are missing.
+        target: the variable to predict.
+        method: ``auto``: exact where a row needs at most 2e7 operations or all rows together at most 2e9, else Gibbs;
+            ``exact``: exact or refused; ``gibbs``: chains wherever another cell than the target is missing.
+        gibbs: length and number of the chains; defaults of :class:`ClampedGibbs`.
+        seed: seed of the chains.
+
+    Raises:
+        InputError: another domain, a batch of models, a seed out of range, or an unknown method.
+        IntractableError: ``exact`` beyond the reach of the backends.
+        UnknownNameError: ``target`` is no variable of the model.
+
+    References:
+        Paper 1, section 5.3.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph, Observations
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64))
+        >>> rows = Observations.from_tensor(torch.tensor([[0, -1], [1, -1]]), graph.domain)
+        >>> predict(model, rows, "b").probs.round(decimals=4).tolist()  # 1 / (1 + exp(-1)) for the level of a
+        [[0.7311, 0.2689], [0.2689, 0.7311]]
+    """
+    check_energy(model)
+    check_names([target], model.domain.names, "target")
+    seed = checked_seed(seed)
+    data = extend_rows(data, model.domain, (target,))
+    check_model(model, data.domain, method)
+    column, size = data.domain.index(target), data.domain[target].cardinality
+    hidden = data.codes.clone()
+    hidden[:, column] = -1
+    codes, inverse = torch.unique(hidden, dim=0, return_inverse=True)
+    rows = Observations.from_tensor(codes, data.domain)
+    excluded = impossible_rows(model, codes)
+    log_probs = torch.full((len(codes), size), math.nan, dtype=torch.float64)
+    std_error = torch.where(excluded[:, None], math.nan, torch.zeros_like(log_probs))
+    is_exact = ~excluded
+    generator = torch.Generator().manual_seed(seed)
+    settings = checked_gibbs(gibbs)
+    finite = walled(model)
+    degree = sum(target in edge for edge in model.hypergraph.edges)
+    most = max(1, _LOOK_UPS_PER_PREDICTION // max(1, size * degree))
+    num_incomplete = int(((codes < 0).sum(1) > 1).sum())
+    for missing, positions in possible_patterns(rows, excluded):
+        if missing == (target,):
+            for part in positions.split(most):
+                log_probs[part] = model.block_conditional([target], codes[part]).double()
+        elif is_exactly_feasible(model, missing, num_incomplete, method, keep=[target]):
+            for part in exact_portions(model, missing, positions):
+                laws, _ = condition_rows(model, missing, codes[part])
+                log_probs[part] = Auto().log_marginal(laws, [target]).double()
+        else:
+            is_exact[positions] = False
+            for part in chain_portions(positions, settings.num_chains):
+                chains = row_chains(finite, missing, codes[part], settings.num_chains, settings, drawn_seed(generator))
+                probs, error = chain_averages(chains, settings, size, most, partial(finite.block_conditional, [target]))
+                if finite is not model:
+                    lost = _impossible_labels(model, codes[part], column)
+                    probs, error = probs.masked_fill(lost, 0.0), error.masked_fill(lost, 0.0)
+                    probs = probs / probs.sum(1, keepdim=True)
+                log_probs[part], std_error[part] = probs.log(), error
+    return Prediction(
+        target,
+        data.domain[target].labels,
+        log_probs[inverse],
+        std_error[inverse],
+        is_exact[inverse],
+        data.codes[:, column].clone(),
+        data.counts.clone(),
+        data.squared_weights.clone(),
+    )
+
+
+def _impossible_labels(model: LogLinearEnergy, codes: torch.Tensor, column: int) -> torch.Tensor:
+    """Levels of a variable that have probability zero given the known cells of rows, codes (R, d): (R, K)."""
+    filled = codes.repeat_interleave(size := model.domain.cardinalities[column], 0)
+    filled[:, column] = torch.arange(size).repeat(len(codes))
+    return impossible_rows(model, filled).reshape(len(codes), size)
+
+
+# Synthetic rows drawn from a fitted model.
+
+
+def synthesise(
+    model: LogLinearEnergy,
+    num_rows: int,
+    seed: int = 0,
+    *,
+    method: RowMethod = "auto",
+    burn_in: int = AnnealedImportance.burn_in,
+) -> Observations:
+    """Independent rows of a model.
+
+    Exact draws where a backend accepts the model; otherwise every row is the last state of a Gibbs chain of its own,
+    led to the model through 100 temperatures and then burnt in. Use ``to_pandas(count=None)`` for a data frame.
+
+    Args:
+        model: one model.
+        num_rows: how many rows.
+        seed: seed of the draws.
+        method: ``exact`` (or refused), ``gibbs`` (approximate), or ``auto``: exact where possible.
+        burn_in: sweeps of a chain after annealing.
+
+    Raises:
+        InputError: a batch of models, a number of rows below 1, a seed out of range, or an unknown method.
+        IntractableError: ``exact`` beyond the reach of the backends.
+
+    Example:
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
+        >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([0.0, 0.0, 20.0], dtype=torch.float64))  # b as a
+        >>> rows = synthesise(model, 1000)
+        >>> rows.codes.shape, bool((rows.codes[:, 0] == rows.codes[:, 1]).all())
+        (torch.Size([1000, 2]), True)
+    """
+    check_energy(model)
+    check_count(num_rows, "num_rows")
+    check_count(burn_in, "burn_in", 0)
+    seed = checked_seed(seed)
+    check_model(model, model.domain, method)
+    generator = torch.Generator().manual_seed(seed)
+    cost = Auto().plan(model.hypergraph)
+    if method == "exact" and not cost.feasible:
+        raise out_of_reach("method", cost.reason, "'gibbs' draws approximately, at any size")
+    if cost.feasible and method != "gibbs":
+        codes = Auto().sample(model, (num_rows,), generator)
+    else:
+        backend = AnnealedImportance(burn_in=burn_in)
+        codes = possible_draws(model, num_rows, lambda finite, n: backend.sample(finite, (len(n),), generator))
+    return Observations.from_tensor(codes, model.domain)

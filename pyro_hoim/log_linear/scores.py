@@ -20,9 +20,8 @@ from .auto import Auto
 from .coding import parametrization
 from .energy import LogLinearEnergy
 from .fitting.result import FitResult
-from .given import check_energy, check_single, impossible_rows, row_log_weights
+from .given import check_energy, check_single, impossible_rows, predict, row_log_weights
 from .infinite import has_cheap_covariance, infinite_to_json, mark_infinite
-from .predictions import predict
 
 __all__ = [
     "CoefficientInterval",
@@ -177,7 +176,7 @@ def prediction_accuracy(energy: LogLinearEnergy, data: DataLike, target: str) ->
 
     .. math:: \hat x_t = \arg\max_{x_t} q(x_t, x_O)
 
-    A summary of :func:`~pyro_hoim.log_linear.predictions.predict` with its defaults; rows whose target is missing do
+    A summary of :func:`~pyro_hoim.log_linear.given.predict` with its defaults; rows whose target is missing do
     not count.
 
     Returns:

@@ -11,8 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ..data.counts import CountTable
-from ..data.digest import digest
+from ..data.counts import CountTable, digest
 from ..data.observations import Observations
 
 __all__ = ["provenance", "provenance_lines"]

@@ -82,7 +82,7 @@ class Fitted:
 
         Args:
             options: of the family; those of a log-linear model are of
-                :func:`~pyro_hoim.log_linear.goodness.term_tests.term_tests`.
+                :func:`~pyro_hoim.log_linear.goodness.goodness_of_fit.term_tests`.
 
         Raises:
             IntractableError: the family has no such tests.
@@ -195,7 +195,7 @@ class Fitted:
         """
         from ..report.origin import provenance
         from ..report.render import write_page
-        from .page import result_page
+        from .pictures import result_page
 
         page, rows = result_page(self), getattr(self, "data", None)
         made = provenance(rows if isinstance(rows, Observations | CountTable) else None, seed=page.seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import operator
 import os
 import re
@@ -11,29 +12,72 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Protocol, Self, cast
 
 import safetensors
 import safetensors.torch
 import torch
+from tqdm import tqdm
 
 from .._version import __version__
 from ..atomic import draft_of, unwritable
-from ..errors import HoimError, InputError, check_type, refused
-from .seal import bytes_of, is_intact, sealed
+from ..errors import HoimError, InputError, check_type, check_whole, refused, unexpected
+from .container import bytes_of, is_intact, sealed
 
 __all__ = [
     "DeferredInterrupt",
     "RunFile",
+    "RunOptions",
+    "TimeUp",
     "check_alike",
     "check_arrays",
     "check_equal",
+    "check_time",
+    "checked_run",
+    "ending_at",
+    "follow",
     "packed",
     "part_of",
     "unpacked",
 ]
+
+
+# A time at which work that can be given up is given up; what was finished before it stays.
+
+_until: ContextVar[float] = ContextVar("until", default=math.inf)
+
+
+class TimeUp(Exception):  # noqa: N818 (not an error: the caller goes on with what it has)
+    """The time is over; raised between two steps of a computation that changes nothing before its end."""
+
+
+@contextmanager
+def ending_at(until: float) -> Generator[None]:
+    """Inside, :func:`check_time` raises once the monotonic clock is beyond ``until``; the earlier end counts.
+
+    Example:
+        >>> with ending_at(time.monotonic() - 1):
+        ...     check_time()
+        Traceback (most recent call last):
+            ...
+        pyro_hoim.runs.checkpoint.TimeUp
+    """
+    token = _until.set(min(until, _until.get()))
+    try:
+        yield
+    finally:
+        _until.reset(token)
+
+
+def check_time() -> None:
+    """Give up where the time is over; outside :func:`ending_at` there is no end."""
+    if time.monotonic() > _until.get():
+        raise TimeUp
+
 
 _FORMAT = "pyro-hoim-run"
 _FORMAT_VERSION = 3
@@ -266,3 +310,136 @@ class DeferredInterrupt:
             signal.signal(number, former)
         if kind is None:
             self.deliver()
+
+
+# Long runs in steps: progress, interruption, checkpoints, and the arguments that such runs share.
+
+
+class Job(Protocol):
+    """A run in steps.
+
+    Where the steps end depends on the arguments alone, never on time, so that a run in parts makes the same calls as a
+    run in one go, and thereby has the same bits.
+    """
+
+    done: int
+    burn_in: int
+    total: int
+
+    def advance(self) -> int:
+        """Make one step; sweeps made."""
+        ...
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Everything to continue from."""
+        ...
+
+    def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Continue from :meth:`state`."""
+        ...
+
+
+def follow(
+    job: Job,
+    settings: Mapping[str, Any],
+    file: RunFile | None,
+    progress: bool,
+    words: tuple[str, str] = ("sampling", "sweep"),
+) -> float:
+    """Run to the end, with a progress bar and checkpoints; seconds, those of earlier parts included.
+
+    ``words`` say on the bar what is done after burn-in, and what a step is. Ctrl-C ends the current step, writes a
+    checkpoint and raises KeyboardInterrupt.
+    """
+    before = 0.0
+    found = None if file is None else file.start(settings)
+    if file is not None and found is not None:
+        with file.taking_up():
+            check_alike(
+                found, {**job.state(), "done": torch.tensor(0), "seconds": torch.zeros((), dtype=torch.float64)}
+            )
+            before = float(found.pop("seconds"))
+            job.done = check_whole(int(found.pop("done")), "done", 0, job.total)
+            job.load_state(found)
+            check_equal(found, job.state())  # short arrays are not spread, nor others converted
+    start = time.monotonic()
+
+    def save() -> None:
+        if file is not None:
+            spent = torch.tensor(before + time.monotonic() - start, dtype=torch.float64)
+            file.write({**job.state(), "done": torch.tensor(job.done), "seconds": spent})
+
+    bar = tqdm(total=job.total, initial=job.done, unit=words[1], leave=False) if progress else None
+    try:
+        with DeferredInterrupt() as interrupt:
+            while job.done < job.total:
+                if bar is not None:
+                    bar.set_description_str("burn-in" if job.done < job.burn_in else words[0], refresh=False)
+                made = job.advance()
+                job.done += made
+                if bar is not None:
+                    bar.update(made)
+                if interrupt.is_pending or job.done == job.total or (file is not None and file.is_due):
+                    save()
+                    interrupt.deliver()
+    finally:
+        if bar is not None:
+            bar.close()
+    return before + time.monotonic() - start
+
+
+# Where a long run is kept and whether it tells of its progress, for every function that takes minutes or more.
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a long run is kept and shown.
+
+    Attributes:
+        checkpoint: file (of what learns whole models: folder) from which an interrupted run can be continued.
+        resume: continue from ``checkpoint``, which must be given, if it exists; the other arguments must be the same.
+        progress: show on standard error how far the run has come.
+
+    Example:
+        >>> RunOptions(resume=True)
+        Traceback (most recent call last):
+        pyro_hoim.errors.InputError: resume: expected the path of a checkpoint, received none; pass checkpoint=...
+    """
+
+    checkpoint: str | os.PathLike[str] | None = None
+    resume: bool = False
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        if self.resume and self.checkpoint is None:
+            expected = "the path of a checkpoint"
+            raise unexpected("resume", expected, hint="pass checkpoint=...", received="none", code="conflict")
+
+    def folder(self) -> Path | None:
+        """The checkpoint of what learns whole models, a folder that is made inside an existing one."""
+        if self.checkpoint is None:
+            return None
+        folder = Path(self.checkpoint).absolute()
+        try:
+            folder.mkdir(exist_ok=True)
+        except FileNotFoundError as error:
+            problem = f"the folder {folder.parent} does not exist"
+            raise refused("checkpoint", problem, "create it first", code="no-file") from error
+        except FileExistsError as error:
+            raise refused("checkpoint", f"{folder} is a file; expected a folder", code="no-file") from error
+        except OSError as error:
+            problem = f"the folder {folder} cannot be made ({error.strerror or error})"
+            raise refused("checkpoint", problem, "choose another", code="no-file") from error
+        return folder
+
+    def file(self) -> RunFile | None:
+        """The checkpoint, if there is to be one; refused as :class:`~pyro_hoim.runs.checkpoint.RunFile` says."""
+        return None if self.checkpoint is None else RunFile(self.checkpoint, self.resume)
+
+
+def checked_run(run: RunOptions | None) -> RunOptions:
+    """The options, or those by default."""
+    if run is None:
+        return RunOptions()
+    check_type(run, RunOptions, "run")
+    return run

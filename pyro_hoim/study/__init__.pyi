@@ -6,11 +6,11 @@ from .page import analysis_page as analysis_page
 from .parts import PartScores as PartScores
 from .posterior import (
     Posterior as Posterior,
+    PosteriorSettings as PosteriorSettings,
     compare_models as compare_models,
     file_stem as file_stem,
     run_posterior as run_posterior,
 )
-from .posterior_chains import PosteriorSettings as PosteriorSettings
 from .structures.record import (
     StructureRecord as StructureRecord,
     find_structures as find_structures,

@@ -23,9 +23,8 @@ from ..log_linear.search.figures import capacity_figure
 from ..plots.drawing import figure_of
 from ..plots.hypergraph import plot_hypergraph
 from ..plots.pairs import pair_matrix, plot_pairs
-from .learned import LearnedAnalysis
+from .learned import LearnedAnalysis, structure_section, structure_sentences
 from .parts import KL_EXPLAINED, SCORES_EXPLAINED, distinct_parts, num_rows, score_section, split_section
-from .structure_section import structure_section, structure_sentences
 
 __all__ = ["learned_page"]
 

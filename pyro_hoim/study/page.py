@@ -23,10 +23,9 @@ from ..plots.drawing import figure_of
 from ..plots.fitted import plot_fitted, plot_residuals
 from ..plots.hypergraph import plot_hypergraph
 from ..plots.intervals import plot_comparison, plot_forest
-from .analysis import Analysis, ModelAnalysis
+from .analysis import Analysis, ModelAnalysis, add_interactions, coefficient_rows
 from .constrained.sections import constrained_section, constrained_sentences, constrained_warnings
 from .figures import rank_figure, trace_figure
-from .infinite import add_interactions, coefficient_rows
 from .parts import KL_EXPLAINED, SCORES_EXPLAINED, distinct_parts, num_rows, score_section, split_section
 from .structures.sections import structure_sections, structure_sentences, structure_warnings
 from .uncertainty import uncertainty_section

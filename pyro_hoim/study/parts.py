@@ -9,12 +9,10 @@ from typing import Any
 
 from ..core.law import Law
 from ..core.page import Section, cell
-from ..core.parts import StudyRecord
-from ..core.scores import rows_are_distinct
+from ..core.scores import StudyRecord, rows_are_distinct
 from ..core.words import amount_column
 from ..data.observations import Observations
-from ..information.estimable import DivergenceSplit, split_of_rows
-from ..information.projection import Projections
+from ..information.projection import DivergenceSplit, Projections, split_of_rows
 from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.fitting.result import FitResult
 from ..log_linear.scores import RowScores

@@ -15,9 +15,9 @@ from ..core.words import plural
 from ..errors import IntractableError
 from ..log_linear.coding import parametrization
 from ..log_linear.fitting.result import FitResult
+from ..log_linear.goodness.goodness_of_fit import term_tests
 from ..log_linear.goodness.p_values import SMALLER
 from ..log_linear.goodness.summary import fit_summary
-from ..log_linear.goodness.term_tests import term_tests
 from ..log_linear.infinite import has_cheap_covariance
 
 __all__ = ["TestMethod", "Uncertainty", "uncertainty", "uncertainty_section"]

@@ -11,10 +11,9 @@ import torch
 from scipy import stats
 
 from pyro_hoim.annealing import log_mean_weight, one_sided_limits
-from pyro_hoim.annealing.annealable import Traits
+from pyro_hoim.annealing.backend import Checks, Weights, result_of
 from pyro_hoim.annealing.mode_checks import explored, hamming, pick_modes, root_distance
-from pyro_hoim.annealing.options import chosen_rows
-from pyro_hoim.annealing.verdict import Checks, Weights, result_of
+from pyro_hoim.annealing.runs import Traits, chosen_rows
 from pyro_hoim.annealing.weights import log_mean_lower_limit
 from pyro_hoim.core import LogPartition, Verdict
 from pyro_hoim.core.certificate import Certificate, certificate
@@ -27,11 +26,10 @@ from pyro_hoim.generalized_root import (
     RootEnumeration,
     TruncatedPoissonFamily,
 )
-from pyro_hoim.generalized_root.annealed._model import AnnealedRoot
+from pyro_hoim.generalized_root.annealed.importance import AnnealedRoot
 from pyro_hoim.generalized_root.structure import RootStructure
 from pyro_hoim.log_linear import AnnealedImportance, HierarchicalLogLinear, LogLinearEnergy
-from pyro_hoim.log_linear.annealed._model import AnnealedLogLinear
-from pyro_hoim.log_linear.annealed.reference import ProductLaws
+from pyro_hoim.log_linear.annealed.importance import AnnealedLogLinear, ProductLaws
 from pyro_hoim.log_linear.exact import perfect
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import FALSE_ALARM_RATE, raises

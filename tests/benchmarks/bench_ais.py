@@ -18,8 +18,8 @@ import torch
 from bench_gibbs import spin_table
 from harness import CORES, Report, as_energy, grid_pairs, median, script, subsets
 
-from pyro_hoim.annealing import verdict
-from pyro_hoim.annealing.verdict import Checks
+from pyro_hoim.annealing import backend as verdict
+from pyro_hoim.annealing.backend import Checks
 from pyro_hoim.core.certificate import Certificate
 from pyro_hoim.errors import ConvergenceWarning
 from pyro_hoim.log_linear import AnnealedImportance, Enumeration, VariableElimination

@@ -17,7 +17,7 @@ from harness import markdown, publish, script
 
 from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy, sample_chains
 from pyro_hoim.log_linear import Enumeration
-from pyro_hoim.runs import recorder
+from pyro_hoim.runs import sampling as recorder
 
 WELLS = ((7, 100, 1000), (8, 100, 1000), (7, 16, 2000), (8, 64, 4000), (8, 20, 4000))
 

@@ -24,10 +24,8 @@ from harness import markdown, plain_script
 from pyro_hoim import Domain, InteractionHypergraph, Observations
 from pyro_hoim.log_linear import Stopping
 from pyro_hoim.log_linear.constrained.frank_wolfe import fit_penalised
-from pyro_hoim.log_linear.constrained.losses import PseudoLikelihoodLoss
-from pyro_hoim.log_linear.constrained.norms import L1Norm, NormPenalty
-from pyro_hoim.log_linear.constrained.overlapped import OverlappedNorm
-from pyro_hoim.log_linear.constrained.screening import InteractionScreeningLoss
+from pyro_hoim.log_linear.constrained.losses import InteractionScreeningLoss, PseudoLikelihoodLoss
+from pyro_hoim.log_linear.constrained.norms import L1Norm, NormPenalty, OverlappedNorm
 from pyro_hoim.log_linear.constrained.splitting import douglas_rachford
 
 LOSSES = {"pseudo-likelihood": PseudoLikelihoodLoss, "screening": InteractionScreeningLoss}

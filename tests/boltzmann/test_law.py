@@ -185,7 +185,7 @@ def test_gradient_of_annealed_log_z_is_that_of_the_estimate():
 
 
 def test_large_layers_are_summed_in_pieces_with_the_same_gradient(monkeypatch):
-    from pyro_hoim.boltzmann import layers
+    from pyro_hoim.boltzmann import structure as layers
 
     structure = structures()["restricted"]
     theta = random_theta(structure, 2).requires_grad_()

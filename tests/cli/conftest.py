@@ -34,7 +34,7 @@ def figures_are_one_pixel():
 @pytest.fixture(autouse=True)
 def commands_may_be_slow(monkeypatch):
     """Say nothing of long stages, so that no test depends on the speed of the machine."""
-    monkeypatch.setattr("pyro_hoim.cli.progress.PERIOD", 3600.0)
+    monkeypatch.setattr("pyro_hoim.cli.output.PERIOD", 3600.0)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from command_line import save_random
 
 from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.log_linear import ModelFile, parametrization, save_model
-from pyro_hoim.structure import cells
+from pyro_hoim.structure import hypergraph as cells
 from pyro_hoim.study.command import fit as fit_command, select
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pyro_hoim.core.command.guards import check_rows, warn_of_columns, warn_of_size, warn_of_uniform
+from pyro_hoim.core.command.rows import check_rows, warn_of_columns, warn_of_size, warn_of_uniform
 from pyro_hoim.data import Bins, Observations, bin_columns
 from pyro_hoim.errors import DataWarning, InputError
 from pyro_hoim.families import load

@@ -5,7 +5,7 @@ import time
 
 from tqdm import tqdm
 
-from pyro_hoim.cli.progress import Progress
+from pyro_hoim.cli.output import Progress
 
 
 def lines(capsys):
@@ -44,6 +44,6 @@ def test_control_nothing_is_said_of_short_stages_and_beside_bars(capsys):
 def test_every_command_says_that_it_goes_on(shell, monkeypatch):
     shell("fit", "titanic", "--order", "1", "--out", "o")
     with monkeypatch.context() as patch:
-        patch.setattr("pyro_hoim.cli.progress.PERIOD", 0.001)
+        patch.setattr("pyro_hoim.cli.output.PERIOD", 0.001)
         assert "still at work" in shell("score", "o", "titanic").err
     assert shell("score", "o", "titanic").err == ""  # control

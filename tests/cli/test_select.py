@@ -12,8 +12,8 @@ from safetensors.numpy import load_file
 
 from pyro_hoim import Observations
 from pyro_hoim.log_linear import LogLinearEnergy, SampledTraining, load_model, score_rows
-from pyro_hoim.log_linear.learning import _trainers as _learn_trainers
-from pyro_hoim.runs.seal import sealed
+from pyro_hoim.log_linear.learning import _session as _learn_trainers
+from pyro_hoim.runs.container import sealed
 
 
 def rows_of(number, columns=5, seed=0):
@@ -145,7 +145,7 @@ def test_all_rows_equal(shell):
 
 FEW = (
     "import functools\n"
-    "from pyro_hoim.log_linear.learning import _trainers as _learn_trainers\n"
+    "from pyro_hoim.log_linear.learning import _session as _learn_trainers\n"
     "from pyro_hoim.log_linear import SampledTraining\n"
     "_learn_trainers.SampledTraining = functools.partial(SampledTraining, num_chains=500, num_iterations=100)\n"
 )

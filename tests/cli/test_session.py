@@ -11,7 +11,7 @@ from pyro_hoim import Observations
 from pyro_hoim.cli.commands.fit import fit
 from pyro_hoim.cli.session import session
 from pyro_hoim.errors import InputError
-from pyro_hoim.runs.seal import sealed
+from pyro_hoim.runs.container import sealed
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import raises
 

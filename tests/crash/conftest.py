@@ -15,6 +15,6 @@ from command_line import CommandLine
 def shell(tmp_path, monkeypatch, capsys):
     """Runs commands in a fresh folder and reads what they print; figures are one pixel, long stages are not told of."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pyro_hoim.cli.progress.PERIOD", 3600.0)
+    monkeypatch.setattr("pyro_hoim.cli.output.PERIOD", 3600.0)
     monkeypatch.setattr(Figure, "savefig", lambda self, file, **_: file.write(b'<svg width="1pt" height="1pt" />'))
     return CommandLine(capsys)

@@ -36,7 +36,7 @@ from pyro_hoim.log_linear import (
 )
 from pyro_hoim.runs import RunOptions, checkpoint, sample_chains
 from pyro_hoim.runs.checkpoint import RunFile
-from pyro_hoim.runs.seal import sealed
+from pyro_hoim.runs.container import sealed
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study import PosteriorSettings, run_posterior

@@ -118,7 +118,7 @@ def halves(names, folder):
 def dask(names, folder):
     import dask.dataframe as dd
 
-    from pyro_hoim.data.sources.local import local_client
+    from pyro_hoim.data.sources.cluster import local_client
 
     with local_client() as client, client.cluster:
         return open_rows(dd.from_pandas(nullable(names), npartitions=2), cluster=client).observations()

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from pyro_hoim.data import Observations, read_table_file
-from pyro_hoim.data.files import source_file, table_file, typed_file
+from pyro_hoim.data.files import source_file, table_file, table_file as typed_file
 from pyro_hoim.errors import HoimError, InputError
 from pyro_hoim.testing import raises
 
@@ -72,9 +72,9 @@ def test_sizes_beyond_the_budget(tmp_path, monkeypatch):
     rows = b"a,b\n" + b"0,1\n" * 20_000
     monkeypatch.setattr(source_file, "MOST_BYTES", 10)
     for content in (zipped(("t.csv", GOOD)), packed(".gz", GOOD)):
-        monkeypatch.setattr(source_file.check_size, "__defaults__", (len(GOOD),))
+        monkeypatch.setattr(source_file.check_bytes, "__defaults__", (len(GOOD),))
         assert len(judged(tmp_path, content)[0].lines) == 2
-        monkeypatch.setattr(source_file.check_size, "__defaults__", (len(GOOD) - 1,))
+        monkeypatch.setattr(source_file.check_bytes, "__defaults__", (len(GOOD) - 1,))
         assert judged(tmp_path, content)[0] == "over-budget"
     monkeypatch.setattr(table_file, "MOST_CELLS", 10_000)
     assert judged(tmp_path, rows)[0] == "over-budget"
@@ -284,10 +284,10 @@ def test_typed_bombs(tmp_path):
     content = of_feather(zeros, "zstd")
     assert len(content) * 500 < zeros.nbytes
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(source_file.check_size, "__defaults__", (zeros.nbytes - 1,))
+        patch.setattr(source_file.check_bytes, "__defaults__", (zeros.nbytes - 1,))
         before = pool.bytes_allocated()
         assert judged(tmp_path, content, "t.feather")[0] == "over-budget"
-        patch.setattr(source_file.check_size, "__defaults__", (zeros.nbytes,))
+        patch.setattr(source_file.check_bytes, "__defaults__", (zeros.nbytes,))
         patch.setattr(source_file, "MOST_CELLS", 4 * 2**17 - 1)
         assert judged(tmp_path, content, "t.feather")[0] == "over-budget"
         assert pool.bytes_allocated() - before < 2**20

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, hypergeom, norm
 
-from pyro_hoim.data import hypergeometric as module
-from pyro_hoim.data.counting import split_rows
-from pyro_hoim.data.hypergeometric import drawn_without_replacement, hypergeometric
+from pyro_hoim.data import counting as module
+from pyro_hoim.data.counting import drawn_without_replacement, hypergeometric, split_rows
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
 LARGEST = 2**53 - 1

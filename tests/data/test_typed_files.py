@@ -273,7 +273,7 @@ def test_batches_are_decoded_up_to_the_limits(tmp_path, monkeypatch):
     assert len(stream.getvalue()) < 2**17
     pool = pa.default_memory_pool()
     for most, code in ((2 * table.nbytes, "over-budget"), (64 * table.nbytes, None)):
-        monkeypatch.setattr(source_file.check_size, "__defaults__", (most,))
+        monkeypatch.setattr(source_file.check_bytes, "__defaults__", (most,))
         before = pool.bytes_allocated()
         if code is None:
             assert len(read_table_file(tmp_path / "t.arrows").lines) == 64 * 2**16

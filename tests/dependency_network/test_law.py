@@ -245,7 +245,7 @@ def test_copies_keep_everything():
 
 def test_the_law_is_found_once(monkeypatch):
     calls = []
-    import pyro_hoim.dependency_network._law as module
+    import pyro_hoim.dependency_network.law as module
 
     original = module.stationary_law
     monkeypatch.setattr(module, "stationary_law", lambda *a, **k: calls.append(1) or original(*a, **k))
@@ -291,7 +291,7 @@ def test_few_sweeps_are_visible_as_such():
 
 
 def test_sequential_draws_in_blocks_and_with_variables_of_one_level(monkeypatch):
-    monkeypatch.setattr("pyro_hoim.dependency_network._law._RECORDED_CODES", 1)
+    monkeypatch.setattr("pyro_hoim.dependency_network.law._RECORDED_CODES", 1)
     domain = Domain.from_cardinalities({"n": 1, "a": 2, "b": 3, "m": 1})
     nodes = [
         TableConditional(domain, "n", [], torch.ones(1).double()),

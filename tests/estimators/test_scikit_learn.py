@@ -118,6 +118,6 @@ def test_parameters_are_checked_by_the_fit():
 
 def test_without_scikit_learn_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.base", None)
-    monkeypatch.delitem(sys.modules, "pyro_hoim.estimators.base")
+    monkeypatch.delitem(sys.modules, "pyro_hoim.estimators.joint")
     with pytest.raises(ImportError, match=r"pip install 'pyro-hoim\[sklearn\]'"):
-        importlib.import_module("pyro_hoim.estimators.base")
+        importlib.import_module("pyro_hoim.estimators.joint")

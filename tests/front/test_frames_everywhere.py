@@ -23,12 +23,12 @@ from pyro_hoim.core.law import Law
 from pyro_hoim.core.prediction import extend_rows
 from pyro_hoim.data.information import InformationTable
 from pyro_hoim.inference.structure.drawn import average, birth_death, sampling
-from pyro_hoim.inference.structure.enumeration import enumerate_structures
 from pyro_hoim.inference.structure.evidence import log_evidence
+from pyro_hoim.inference.structure.posterior import enumerate_structures
 from pyro_hoim.inference.structure.prior import StructurePrior
 from pyro_hoim.inference.structure.program import structure_model
 from pyro_hoim.inference.structure.scorer import StructureEvidence
-from pyro_hoim.log_linear.annealed.reference import log_frequencies
+from pyro_hoim.log_linear.annealed.importance import log_frequencies
 from pyro_hoim.log_linear.given import row_log_weights
 from pyro_hoim.log_linear.laws.statistics import statistics_of
 from pyro_hoim.study.analysis import analyse

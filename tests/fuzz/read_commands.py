@@ -13,7 +13,7 @@ from harness import ROOT, Reader
 from mutations import TEXTS, dumped, hostile, mutate_bytes, mutate_json
 from read_models import sealed
 
-from pyro_hoim.cli import cli, progress, run
+from pyro_hoim.cli import cli, output as progress, run
 from pyro_hoim.errors import refused
 
 progress.PERIOD = 3600.0

@@ -16,7 +16,7 @@ import pyro_hoim as hoim
 from pyro_hoim.boltzmann import MachineFile, MachineStructure, save_machine
 from pyro_hoim.inference import enumerate_structures
 from pyro_hoim.inference.structure.file import load_structure_posterior, save_structure_posterior
-from pyro_hoim.runs import seal
+from pyro_hoim.runs import container as seal
 from pyro_hoim.runs.container import read_container, read_kind, with_info
 
 KEY, POSTERIOR = "pyro-hoim", "structure-posterior"
@@ -48,7 +48,7 @@ def good(name):
 def sealed(header, tensors):
     """JSON text of an object with a right checksum, even of what JSON cannot hold."""
     text = dumped(header)
-    return f"{text[:-1]}{seal._written(seal.checksum(tensors, text))}}}"
+    return f"{text[:-1]}{seal._last_entry(seal.checksum(tensors, text))}}}"
 
 
 def signed(header, tensors, key=KEY):

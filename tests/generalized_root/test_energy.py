@@ -476,7 +476,7 @@ def test_batches_equal_single_models(family, batch, sample):
 def test_many_states_are_worked_on_in_pieces(monkeypatch):
     model, x = build(PoissonFamily(), 6, 4), draw(PoissonFamily(), (50, 6))
     energy, natural = model.energy(x), model.node_natural(x)
-    monkeypatch.setattr("pyro_hoim.generalized_root._products._CHUNK_CELLS", 130)
+    monkeypatch.setattr("pyro_hoim.generalized_root.structure._CHUNK_CELLS", 130)
     close(model.energy(x), energy)
     close(model.node_natural(x), natural)
 

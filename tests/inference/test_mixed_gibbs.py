@@ -21,8 +21,8 @@ from scipy import stats
 
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
 from pyro_hoim.inference import MixedGibbs, RecordingNUTS, run_mcmc
-from pyro_hoim.inference.mixed._discrete_sites import find_sites, sample_nodes, start
 from pyro_hoim.inference.mixed._full_conditional import DiscreteMoves, Program
+from pyro_hoim.inference.mixed._sites import find_sites, sample_nodes, start
 from pyro_hoim.interop import to_arviz
 from pyro_hoim.log_linear import (
     AnnealedImportance,

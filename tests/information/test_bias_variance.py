@@ -15,9 +15,8 @@ from pyro_hoim.generalized_root import TruncatedPoissonFamily
 from pyro_hoim.information import bias_variance, project
 from pyro_hoim.testing import assert_close, raises
 
-from support.root_models import domain_of
-
 from studies.random_laws import random_uniform_law
+from support.root_models import domain_of
 
 BINARY = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2, "d": 2})
 MIXED = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})

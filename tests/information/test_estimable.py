@@ -11,7 +11,7 @@ import torch
 from pyro_hoim import Domain, InputError, InteractionHypergraph, Observations, fit, load_table
 from pyro_hoim.core import Law
 from pyro_hoim.information import Projections, split_divergence
-from pyro_hoim.information.estimable import split_of_rows
+from pyro_hoim.information.projection import split_of_rows
 from pyro_hoim.log_linear import L2, LogLinearEnergy, learn, restricted_interactions
 from pyro_hoim.study import analyse, analyse_learned, analysis_page, learned_page
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close

@@ -10,9 +10,9 @@ from scipy.stats import norm
 
 from pyro_hoim import information
 from pyro_hoim.errors import ConvergenceWarning, InputTypeError
-from pyro_hoim.information.interaction_values import removal_values, with_supersets
+from pyro_hoim.information.removal import removal_values, with_supersets
 from pyro_hoim.log_linear import LogLinearEnergy
-from pyro_hoim.log_linear.synthetic import synthesise
+from pyro_hoim.log_linear.given import synthesise
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_table, raises, random_tables
@@ -75,7 +75,7 @@ def test_a_projection_that_does_not_converge_gives_a_bound_and_says_so(monkeypat
     (exact,) = removal_values(model, [("a", "b", "c")])
     assert exact.kind == "exact"  # control: enough sweeps
     hurried = functools.partial(information.project, method="ipf", max_iterations=1)
-    monkeypatch.setattr("pyro_hoim.information.interaction_values.project", hurried)
+    monkeypatch.setattr("pyro_hoim.information.removal.project", hurried)
     with pytest.warns(ConvergenceWarning, match="ipf stopped after 1 iterations"):
         (found,) = removal_values(model, [("a", "b", "c")])
     assert found.kind == "upper bound" and found.std_error == 0

@@ -22,9 +22,8 @@ from pyro_hoim.information import Projections, decompose, hierarchical_collectio
 from pyro_hoim.log_linear import parametrization
 from pyro_hoim.testing import assert_close, raises
 
-from support.strategies import hypergraphs
-
 from studies.random_laws import random_dirichlet_law, random_law
+from support.strategies import hypergraphs
 
 ABC = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
 

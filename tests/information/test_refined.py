@@ -23,9 +23,8 @@ from pyro_hoim.information import (
 )
 from pyro_hoim.testing import assert_close, raises
 
-from support.strategies import hypergraphs
-
 from studies.random_laws import random_dirichlet_law, random_law
+from support.strategies import hypergraphs
 
 BINARY = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
 MIXED = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})

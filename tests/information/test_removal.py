@@ -13,7 +13,7 @@ from pyro_hoim.errors import ConvergenceWarning
 from pyro_hoim.information import removal
 from pyro_hoim.information.removal import _bridge, log_z_difference, removal_effect, without
 from pyro_hoim.log_linear import LogLinearEnergy, fit
-from pyro_hoim.log_linear.synthetic import synthesise
+from pyro_hoim.log_linear.given import synthesise
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition, exact_table, raises, random_tables

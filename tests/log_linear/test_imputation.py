@@ -8,7 +8,7 @@ from pyro_hoim.core.rows import ClampedGibbs
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, IntractableError
 from pyro_hoim.log_linear import LogLinearEnergy
-from pyro_hoim.log_linear.imputation import _ascend, impute
+from pyro_hoim.log_linear.given import _ascend, impute
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law, exact_table, raises, random_tables, required_draws

@@ -13,8 +13,7 @@ from pyro_hoim.core.rows import ClampedGibbs, row_patterns
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, IntractableError, UnknownNameError
 from pyro_hoim.log_linear import Auto, LogLinearEnergy, row_log_likelihood
-from pyro_hoim.log_linear.given import condition_rows, row_log_weights
-from pyro_hoim.log_linear.predictions import predict
+from pyro_hoim.log_linear.given import condition_rows, predict, row_log_weights
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close, exact_table, raises, random_tables

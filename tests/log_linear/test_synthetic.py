@@ -6,7 +6,7 @@ import torch
 
 from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import LogLinearEnergy
-from pyro_hoim.log_linear.synthetic import synthesise
+from pyro_hoim.log_linear.given import synthesise
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law, count_states, exact_table, raises, random_tables, required_draws

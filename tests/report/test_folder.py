@@ -15,7 +15,7 @@ from pyro_hoim import load_table
 from pyro_hoim.cli import run
 from pyro_hoim.core.page import Page, Section, cell
 from pyro_hoim.core.words import fixed, plain
-from pyro_hoim.data.digest import digest
+from pyro_hoim.data.counts import digest
 from pyro_hoim.report import plain_text, provenance, render_page, write_page
 from pyro_hoim.report.pictures import picture
 

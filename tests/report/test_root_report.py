@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 import numpy as np
 import pytest
 
-from pyro_hoim.cli.writing import written
+from pyro_hoim.cli.output import written
 from pyro_hoim.core.words import options_written
 from pyro_hoim.data import CountTable
 from pyro_hoim.errors import InputError

@@ -10,7 +10,7 @@ import statsmodels.formula.api as smf
 import torch
 
 from pyro_hoim import Domain, InteractionHypergraph, Observations, fit, load_table
-from pyro_hoim.data.digest import digest
+from pyro_hoim.data.counts import digest
 from pyro_hoim.errors import InputError, UnknownNameError
 from pyro_hoim.families import load
 from pyro_hoim.log_linear import L1, L2

@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from pyro_hoim.runs.seal import is_intact, sealed
+from pyro_hoim.runs.container import is_intact, sealed
 
 HEADER = {"rows": 12, "größe": [1.5e-7, None, True, "\ud800"], "nested": {"b": {}, "a": []}}
 TENSORS = {

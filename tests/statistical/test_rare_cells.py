@@ -12,7 +12,7 @@ import torch
 
 from pyro_hoim.log_linear import Enumeration, GibbsChains, LogLinearEnergy
 from pyro_hoim.runs import sample_chains
-from pyro_hoim.runs.recorder import Recorder
+from pyro_hoim.runs.sampling import Recorder
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE

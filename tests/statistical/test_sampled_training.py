@@ -15,8 +15,8 @@ from pyro_hoim.log_linear import (
     SampledTraining,
     parametrization,
 )
-from pyro_hoim.log_linear.training.sampled._loss import annealed_log_z
 from pyro_hoim.log_linear.training.sampled._weighted_chains import Population, annealed_population
+from pyro_hoim.log_linear.training.sampled.trainer import annealed_log_z
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition, exact_statistics, exact_table, random_tables

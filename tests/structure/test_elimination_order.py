@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from pyro_hoim.log_linear.exact._buckets import bucket_plan
+from pyro_hoim.log_linear.exact._program import bucket_plan
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph, elimination_order
 from pyro_hoim.testing import raises

@@ -11,7 +11,7 @@ from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.information import log_z_difference, removal_effect, removal_values, without
-from pyro_hoim.information.interaction_values import with_supersets
+from pyro_hoim.information.removal import with_supersets
 from pyro_hoim.log_linear import (
     Regularisation,
     coefficient_intervals,
@@ -24,8 +24,7 @@ from pyro_hoim.log_linear import (
     score_rows,
     synthesise,
 )
-from pyro_hoim.log_linear.given import row_log_weights
-from pyro_hoim.log_linear.predictions import predict
+from pyro_hoim.log_linear.given import predict, row_log_weights
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study import PosteriorSettings, analyse, run_posterior
 from pyro_hoim.testing import raises

@@ -10,7 +10,7 @@ import torch
 from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear.constrained.nuclear import interaction_matrix
-from pyro_hoim.runs.options import RunOptions
+from pyro_hoim.runs.checkpoint import RunOptions
 from pyro_hoim.study.constrained import sections
 from pyro_hoim.study.constrained.record import Constraint, as_fit, fit_constrained
 

@@ -70,7 +70,7 @@ def test_short_chains_stay_in_one_process(monkeypatch):
     monkeypatch.setattr(joblib, "Parallel", refuse)
     monkeypatch.setattr(joblib, "cpu_count", lambda: 2)
     drawn(None)
-    monkeypatch.setattr("pyro_hoim.study.posterior_chains._LEAST_TRANSITIONS", 60)
+    monkeypatch.setattr("pyro_hoim.study.posterior._LEAST_TRANSITIONS", 60)
     with pytest.raises(AssertionError, match="'n_jobs': 2"):
         drawn(None)
     monkeypatch.setattr(joblib, "cpu_count", lambda: 1)

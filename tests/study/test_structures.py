@@ -14,10 +14,10 @@ from scipy import stats
 from pyro_hoim import load_table
 from pyro_hoim.data import Observations
 from pyro_hoim.inference import ChainSettings, StructureEvidence, StructurePrior, enumerate_structures, log_evidence
-from pyro_hoim.inference.structure.drawn.jumps import ThetaProposal, theta_given
+from pyro_hoim.inference.structure.drawn.sampling import ThetaProposal, theta_given
 from pyro_hoim.interop import backend
 from pyro_hoim.log_linear import DiaconisYlvisaker, HierarchicalLogLinear, Prior, cell_log_likelihood
-from pyro_hoim.runs.options import RunOptions
+from pyro_hoim.runs.checkpoint import RunOptions
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study.structures.record import find_structures, record_structures

@@ -16,12 +16,10 @@ from pyro_hoim.errors import check_choice, check_positive, check_whole
 from pyro_hoim.log_linear.energy import LogLinearEnergy
 from pyro_hoim.log_linear.search.candidates import Heredity
 from pyro_hoim.log_linear.search.greedy import select
-from pyro_hoim.log_linear.search.options import SelectionOptions
-from pyro_hoim.log_linear.search.result import SelectionResult, SelectionRound
+from pyro_hoim.log_linear.search.rounds import SelectionOptions, SelectionResult, SelectionRound
 from pyro_hoim.log_linear.search.scores import InteractionInformation, ScoreContext
-from pyro_hoim.log_linear.training.dense.engines import DenseEngine
-from pyro_hoim.log_linear.training.dense.kernels import centre
-from pyro_hoim.log_linear.training.exact import ExactTrainer
+from pyro_hoim.log_linear.training._dense_kernels import centre
+from pyro_hoim.log_linear.training.exact import DenseEngine, ExactTrainer
 from pyro_hoim.structure.hypergraph import Edge, InteractionHypergraph
 
 __all__ = ["PrintedTrainer", "Reading", "printed_search", "printed_stop"]

@@ -6,9 +6,11 @@ import math
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
 
-from ...annealing.options import chosen_rows
+from ...annealing.runs import chosen_rows
 from ...core.command.answers import (
     describe_log_z,
     drawn_rows,
@@ -21,19 +23,29 @@ from ...core.command.answers import (
 from ...core.family import Answer, Question, Stored
 from ...core.partition import LogPartition
 from ...core.prediction import Prediction
-from ...core.scores import RowLogLikelihood
+from ...core.scores import Figures, RowLogLikelihood
 from ...core.words import coefficient, columns_of, gain_sentence, option, short_edge
 from ...data.observations import Observations
 from ...errors import IntractableError
 from ...log_linear.annealed.importance import AnnealedImportance
-from ...log_linear.normaliser import in_coding
+from ...log_linear.auto import in_coding
 from ..file import MachineFile
 from ..interactions import effective_interactions
-from ..law import BoltzmannMachine
-from ..scores import impute_machine, log_likelihoods, predict_machine, row_log_pseudo_scores
+from ..law import BoltzmannMachine, impute_machine, log_likelihoods, predict_machine, row_log_pseudo_scores
 from .analysis import COLOURS, find_log_z, score_machine
 
-__all__ = ["complete", "draw", "interactions", "log_z", "predict", "score", "score_each_row", "strongest"]
+__all__ = [
+    "complete",
+    "draw",
+    "interactions",
+    "log_z",
+    "machine_figures",
+    "machine_summary",
+    "predict",
+    "score",
+    "strongest",
+]
+
 
 _PORTION = 1024  # rows drawn between two steps of the progress bar
 _EDGE = 48  # characters
@@ -195,3 +207,38 @@ def interactions(question: Question) -> Answer:
     cells = [[short_edge(edge, _EDGE), coefficient(value)] for edge, value in values]
     note = f"(interactions of up to {order} columns in corner coding, the hidden units summed out; nats)"
     return Answer(json, [*columns_of(["interaction", "value"], cells), note])
+
+
+# What a Boltzmann machine says of its columns, and how likely rows are under it.
+
+
+def machine_summary(file: MachineFile, level: float = 0.95) -> pd.DataFrame:
+    """Interactions of the visible columns, the hidden units summed out, strongest first; ``level`` plays no role.
+
+    Returns:
+        ``term``; ``estimate``, its value in corner coding, in nats; and of pairs the ``odds_ratio`` where all other
+        columns are at their first level.
+    """
+    _ = level
+    order, values = strongest(file.law())
+    found = pd.DataFrame(
+        {"term": [":".join(edge) for edge, _ in values], "estimate": np.array([value for _, value in values])}
+    )
+    is_pair = np.array([len(edge) == 2 for edge, _ in values], dtype=bool)
+    with np.errstate(over="ignore"):
+        found["odds_ratio"] = np.where(is_pair, np.exp(found["estimate"]), np.nan)
+    notes = [f"interactions of up to {order} columns, the hidden units summed out (corner coding), in nats"]
+    found.attrs["notes"] = [*notes, "no standard errors: the likelihood of a machine has many optima"]
+    return found
+
+
+def machine_figures(file: MachineFile, status: str) -> Figures:
+    """Its size; an interaction is a weight between two units."""
+    return Figures(
+        num_variables=len(file.structure.domain),
+        num_interactions=len(file.structure.edges),
+        num_parameters=file.structure.num_parameters,
+        num_rows=file.info.get("rows"),
+        status=status,
+        method=f"method {file.info['method']!r}" if "method" in file.info else "",
+    )

@@ -23,10 +23,19 @@ from ...families import DEFAULT, families
 from ...report import plain_text, provenance, write_page
 from ...runs.container import read_kind
 from ..asking import JSON, SAFE_CSV, FamilyCommand, own_options
-from ..folder import SUMMARY, files_in
 from ..options import SEED
-from ..output import echo_json, is_terminal, new_folder, peak_memory_mb, say, to_json_text, without_folder
-from ..progress import Progress
+from ..output import (
+    SUMMARY,
+    Progress,
+    echo_json,
+    files_in,
+    is_terminal,
+    new_folder,
+    peak_memory_mb,
+    say,
+    to_json_text,
+    without_folder,
+)
 from ..reading import fit_file_options, say_notes
 from ..seen import keep_split
 from ..session import Session, command_line, session

@@ -1,32 +1,224 @@
-"""A model of joined columns answers questions about the columns as they were, whatever its family.
-
-A model file whose information has an entry ``joined`` holds a model of joined variables
-(:class:`~pyro_hoim.data.JoinedColumns`). The family knows nothing of that: here its answers are wrapped, so that rows
-come in and go out over the columns.
-"""
+"""A model of joined columns answers questions about the columns as they were: predictions, draws, completed rows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+import pandas as pd
 import torch
 
-from ...data.joined.columns import JoinedColumns, JoinedRows
+from ...data.joined.columns import ColumnGroup, JoinedColumns, JoinedRows
 from ...data.observations import Observations
 from ...errors import MissingDataError, out_of_reach, refused
 from ...schema import Domain
+from ..command.answers import prediction_answer
 from ..family import Answer, Family, Question, Stored
 from ..partition import LogPartition
+from ..prediction import Prediction
 from ..scores import RowLogLikelihood
+from ..tables import numbered
 from ..words import listed, plural, whole
-from .draws import completed, drawn
-from .predictions import predicted
 
-__all__ = ["joined_of", "model_domain", "opened"]
+__all__ = ["completed", "drawn", "joined_of", "model_domain", "opened", "predicted"]
+
+
+# Predictions of columns by a model of joined ones.
+
+_Predict = Callable[[Question], Answer]
+
+
+def predicted(predict: _Predict, joined: JoinedColumns, question: Question) -> Answer:
+    r"""What a family says of a column, asked about joined variables.
+
+    A column within a group is predicted by the levels of its group that the other columns of the group leave,
+
+    .. math:: q(x_c = 1 \mid \text{rest}) = \sum_{l \in L : x_c(l) = 1} q(l) \Big/ \sum_{l \in L} q(l)
+
+    Groups whose known cells say no single level play no part in the prediction of other columns.
+
+    Args:
+        predict: of the family.
+        joined: the columns.
+        question: about the joined variables, with rows over the columns.
+    """
+    group = joined.group_of(question["target"])
+    if group is None:
+        read = joined.read(question.rows)
+        answer = predict(replace(question, rows=read.rows))
+        of_part = answer.of_part
+        notes = [*answer.notes, *_unused(read, question.rows)]
+        if of_part is None:
+            return replace(answer, notes=notes)
+        return replace(answer, notes=notes, of_part=lambda part: of_part(joined.read(part).rows))
+    told: list[str] = []
+
+    def found(rows: Observations) -> Prediction:
+        return _within(predict, joined, group, question, rows, told)
+
+    every = found(question.rows)
+    notes = list(dict.fromkeys(told))
+    approximate = int((~every.is_exact & every.is_predicted).sum())
+    return prediction_answer(question, every, found, approximate, notes)
+
+
+def _within(
+    predict: _Predict,
+    joined: JoinedColumns,
+    group: ColumnGroup,
+    question: Question,
+    rows: Observations,
+    told: list[str],
+) -> Prediction:
+    """A column of a group from the other columns."""
+    target, place = question["target"], joined.domain.index(question["target"])
+    codes = rows.codes.clone()
+    codes[:, place] = -1
+    read = joined.read(rows.replaced(codes=codes))
+    allowed = read.allowed[joined.groups.index(group)].double()
+    hidden = read.rows.codes.clone()
+    hidden[:, read.rows.domain.index(group.name)] = -1
+    asked = read.rows.replaced(codes=hidden)
+    values = {**question.values, "target": group.name}
+    answer = predict(replace(question, rows=asked, values=values, has_target=False))
+    told += [*answer.notes, *_unused(read, rows)]
+    assert answer.frame is not None
+    names = [f"p({label})" for label in group.labels]
+    probs = torch.from_numpy(answer.frame[names].to_numpy(dtype=float).copy()) * allowed
+    is_decided = allowed.sum(1) == 1  # by the other columns, however improbable they are
+    probs = torch.where(is_decided[:, None], allowed, probs)
+    variable = joined.domain[target]
+    column = torch.tensor([level[group.columns.index(target)] for level in group.levels])
+    by_code = torch.stack([probs[:, column == code].sum(1) for code in range(variable.cardinality)], 1)
+    log_probs = (by_code / by_code.sum(1, keepdim=True)).log()
+    is_exact = is_decided | torch.from_numpy(answer.frame["is_exact"].to_numpy(dtype=bool).copy())
+    error = torch.where(is_exact[:, None], 0.0, math.nan).expand_as(log_probs)
+    told_by = (rows.codes[:, place], rows.counts, rows.squared_weights)
+    return Prediction(target, variable.labels, log_probs, error, is_exact, *told_by)
+
+
+def _unused(read: JoinedRows, rows: Observations) -> list[str]:
+    """A sentence where groups of rows say no single level."""
+    found: list[str] = []
+    for is_bad, what in ((read.is_broken, "break"), (read.is_open, "do not say the level of")):
+        number = int((is_bad.any(1) & (rows.counts > 0)).sum())
+        if number:
+            told = f"{plural(number, 'row')} {what} joined columns, which are then taken as unknown there"
+            found.append(told)
+    return found
+
+
+# Draws of columns, and completed rows, by a model of joined ones.
+
+_ROUNDS = 200
+"""How often draws that disagree with the known cells of a group are made again."""
+
+
+def drawn(draw: Callable[[Question], Answer], joined: JoinedColumns, question: Question) -> Answer:
+    """Rows of the columns, given codes of some, drawn by a family from joined variables.
+
+    Columns that leave several levels of their group are held by drawing again until they agree, which leaves
+    independent draws of the distribution given them.
+
+    Raises:
+        InputError: given values that no level of a group has.
+        IntractableError: given values that draws never agree with.
+    """
+    codes = torch.full((1, len(joined.domain)), -1, dtype=torch.long)
+    for name, code in question["given"].items():
+        codes[0, joined.domain.index(name)] = code
+    read = joined.read(Observations.from_tensor(codes, joined.domain))
+    _check_possible(read, joined, "given")
+    evidence = read.rows.codes[0].tolist()
+    given = {name: code for name, code in zip(joined.joined_domain.names, evidence, strict=True) if code >= 0}
+    number, found, notes = question["number"], list[torch.Tensor](), dict[str, None]()
+    left = number
+    for attempt in range(_ROUNDS):
+        values = {**question.values, "given": given, "seed": question["seed"] + attempt}
+        answer = draw(replace(question, values=values))
+        notes |= dict.fromkeys(answer.notes)
+        codes = _codes_of(answer, joined.joined_domain)
+        codes = codes[_agrees(codes, read, torch.zeros(len(codes), dtype=torch.long), joined)][:left]
+        found.append(codes)
+        left -= len(codes)
+        if not left:
+            rows = Observations.from_tensor(torch.cat(found), joined.joined_domain)
+            return replace(answer, frame=joined.split(rows).to_pandas(count=None), notes=list(notes))
+    problem = f"{number - left} of {_ROUNDS * number:,} draws agree with the columns given"
+    raise out_of_reach("given", problem, "give the one column of a group that is set")
+
+
+def completed(complete: Callable[[Question], Answer], joined: JoinedColumns, question: Question) -> Answer:
+    """Rows with their missing cells filled, each ``number`` times, by a family from joined variables.
+
+    Raises:
+        InputError: rows that no level of a group describes.
+        MissingDataError: the most probable cells are asked for, and disagree with known cells of a group.
+        IntractableError: rows with known cells that draws never agree with.
+    """
+    read, number = joined.read(question.rows), question["number"]
+    _check_possible(read, joined, "complete")
+    size = len(question.rows.codes)
+    answer = complete(replace(question, rows=read.rows))
+    codes, notes = _codes_of(answer, joined.joined_domain), dict.fromkeys(answer.notes)
+    owner = torch.arange(size).repeat(number)
+    left = (~_agrees(codes, read, owner, joined)).nonzero().squeeze(1)
+    if len(left) and question.values.get("most_probable"):
+        problem = (
+            f"{plural(len(left), 'row')} have known cells in joined columns that the most probable level is not of"
+        )
+        raise MissingDataError(problem, argument="complete", hint="draw the cells, or leave those columns empty")
+    for attempt in range(1, _ROUNDS):
+        if not len(left):
+            break
+        values = {**question.values, "number": 1, "seed": question["seed"] + attempt}
+        again = complete(replace(question, rows=read.rows.rows(owner[left]), values=values))
+        notes |= dict.fromkeys(again.notes)
+        codes[left] = _codes_of(again, joined.joined_domain)
+        left = left[~_agrees(codes[left], read, owner[left], joined)]
+    if len(left):
+        problem = (
+            f"{plural(len(left), 'row')} have known cells in joined columns that {_ROUNDS} draws did not agree with"
+        )
+        raise out_of_reach("complete", problem, "leave those columns empty there")
+    frame = joined.split(Observations.from_tensor(codes, joined.joined_domain)).to_pandas(count=None)
+    return replace(answer, frame=numbered(frame, number), notes=list(notes))
+
+
+def _codes_of(answer: Answer, domain: Domain) -> torch.Tensor:
+    """Codes of the labels of an answer."""
+    assert answer.frame is not None
+    columns = zip(answer.frame.columns[-len(domain) :], domain, strict=True)  # after the number of the imputation
+    codes = [pd.Categorical(answer.frame[name], categories=list(v.labels)).codes for name, v in columns]
+    return torch.stack([torch.from_numpy(column.copy()).long() for column in codes], 1)
+
+
+def _agrees(codes: torch.Tensor, read: JoinedRows, owner: torch.Tensor, joined: JoinedColumns) -> torch.Tensor:
+    """Which states (M,) have levels that the known cells of their rows leave, or none where those are impossible."""
+    found = torch.ones(len(codes), dtype=torch.bool)
+    for group, allowed in zip(joined.groups, read.allowed, strict=True):
+        level = codes[:, joined.joined_domain.index(group.name)]
+        found &= (level < 0) | allowed[owner, level]
+    return found
+
+
+def _check_possible(read: JoinedRows, joined: JoinedColumns, argument: str) -> None:
+    """Refuse rows that break a group."""
+    if bool(read.is_broken.any()):
+        rows = plural(int(read.is_broken.any(1).sum()), "row")
+        group = joined.groups[int(read.is_broken.any(0).nonzero()[0])]
+        problem = f"{rows} hold values that {group.name!r}, columns of which one says the others, never has together"
+        raise refused(argument, problem, code="impossible")
+
+
+# A model of joined columns answers questions about the columns as they were, whatever its family.
+#
+# A model file whose information has an entry ``joined`` holds a model of joined variables
+# (:class:`~pyro_hoim.data.JoinedColumns`). The family knows nothing of that: here its answers are wrapped, so that rows
+# come in and go out over the columns.
 
 _MOST_ROWS = 2**20
 _LOST = {"nll": math.inf, "kl": math.inf, "pseudo_nll": math.inf, "gain": -math.inf, "nll_std_error": math.inf}

@@ -22,9 +22,9 @@ __all__ = [
     "FEWER",
     "MOST_BYTES",
     "MOST_CELLS",
+    "check_bytes",
     "check_cells",
     "check_ratio",
-    "check_size",
     "is_excel",
     "not_empty",
     "open_unpacked",
@@ -64,7 +64,7 @@ _MARKS = {
 DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, ValueError, RuntimeError)
 
 
-def check_size(path: Any, size: int, most: int = MOST_BYTES) -> None:
+def check_bytes(path: Any, size: int, most: int = MOST_BYTES) -> None:
     """Refuse more bytes than are read."""
     budgets.check_size(size, most, "bytes", path, FEWER, "holds")
 
@@ -107,7 +107,7 @@ def read_file(path: str | os.PathLike[str], expected: str, most: int = MOST_BYTE
             raise unexpected(path, f"{expected} or a pipe", received=kind, hint=hint, code="no-file")
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         try:
-            check_size(path, os.fstat(descriptor).st_size, most)
+            check_bytes(path, os.fstat(descriptor).st_size, most)
             return _content(path, descriptor, stat.S_ISFIFO(mode), most)
         finally:
             os.close(descriptor)
@@ -141,7 +141,7 @@ def _content(path: Any, descriptor: int, is_pipe: bool, most: int) -> bytes:
             return b"".join(pieces)
         pieces.append(piece)
         size, last = size + len(piece), time.monotonic()
-        check_size(path, size, most)
+        check_bytes(path, size, most)
 
 
 def is_excel(raw: bytes) -> bool:
@@ -165,7 +165,7 @@ def unpacked(path: Any, raw: bytes) -> bytes:
         while piece := stream.read(_BLOCK):  # of any length in other packings than gzip, hence the small pieces
             pieces.append(piece)
             size += len(piece)
-            check_size(path, size)
+            check_bytes(path, size)
             check_ratio(path, size, len(raw))
     except HoimError:
         raise

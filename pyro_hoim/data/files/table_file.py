@@ -4,21 +4,259 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
+import pandas as pd
+
+from ... import budgets
 from ...budgets import check_size
-from ...errors import unexpected
+from ...errors import HoimError, check_unique, refused, unexpected
+from ..arrow_tables import arrow_library, coded_texts, fields_of, not_plain
 from ..csv_file import CsvColumns, comma_note
+from ..encoding import factorise, label_of, labels_of_values
 from .safe_cells import restored
-from .source_file import FEWER, MOST_CELLS, is_excel, not_empty, read_file, unpacked
-from .text_format import comma_numbers, named_columns, text_format
-from .typed_file import TYPED, read_typed
+from .source_file import (
+    FEWER,
+    MOST_CELLS,
+    check_bytes,
+    check_cells,
+    check_ratio,
+    is_excel,
+    not_empty,
+    read_file,
+    unpacked,
+)
+from .text_format import check_header, comma_numbers, named_columns, text_format
 
 __all__ = ["is_text_name", "read_table_file"]
+
+
+# Parquet, Arrow (Feather), Stata and Excel, judged by what their libraries report, or decoded up to a limit.
+
+_Typed = tuple[Mapping[str, Any], Collection[str], Sequence[str]]
+"""Columns of pandas or Arrow, names of those whose levels the file says, and notes."""
+_STATA_ROWS = 2**16  # rows of Stata that are decoded at a time
+_MISSING = 2147483621  # of Stata: this and the 26 codes above it are missing cells
+_MOST_SHEET, _MOST_WHOLE = 2**29, 2**25  # bytes of parts of Excel that are read row by row, and whole
+_CONTENT = "[Content_Types].xml"
+_MOST_CELLS, _MOST_ROWS = 2**25, 2**20  # of Excel
+_FEWER = "remove empty rows and columns, or save it as CSV"
+
+
+def read_typed(path: Any, raw: bytes, kind: str) -> CsvColumns:
+    """The columns in the bytes of a file of ``.xlsx`` or a kind of ``TYPED``; categorical ones keep their levels.
+
+    Raises:
+        InputError: a damaged file, columns of lists or mappings, or what reads them is not installed.
+        IntractableError: more bytes or cells than are read.
+    """
+    try:
+        return _excel(path, raw) if kind == ".xlsx" else _cells(path, *TYPED[kind](path, raw))
+    except HoimError:
+        raise
+    except ImportError:
+        package, extra = ("openpyxl", "excel") if kind == ".xlsx" else ("pyarrow", "parquet")
+        hint = f"pip install 'pyro-hoim[{extra}]'"
+        raise refused(path, f"a {kind} file needs {package}", hint, code="no-method") from None
+    except NotImplementedError as error:  # also of Arrow
+        problem = f"holds what its reader does not know ({' '.join(str(error).split())[:80]})"
+        raise refused(path, problem, "save these columns as text or numbers", code="wrong-type") from None
+    except Exception as error:  # noqa: BLE001 (a damaged file raises what its reader raises)
+        if isinstance(error, TypeError) and b"pandas.interval" in raw:
+            problem = "holds categories that are intervals, which pandas writes to Feather and nothing reads there"
+            raise refused(path, problem, "save them as text, such as frame[name].astype(str)", "wrong-type") from None
+        problem = f"damaged {kind} file ({' '.join(str(error).split())[:80]})"
+        raise refused(path, problem, "save it again, or as CSV", code="damaged-file") from None
+
+
+def _cells(path: Any, held: Mapping[str, Any], categorical: Collection[str], notes: Sequence[str] = ()) -> CsvColumns:
+    num_rows = max(map(len, held.values()), default=0)
+    if not num_rows:
+        raise unexpected(path, "columns and rows", received=f"{len(held)} and {num_rows}", code="empty")
+    columns: list[tuple[str, ...]] = []
+    levels: dict[str, pd.CategoricalDtype] = {}
+    for name, column in held.items():
+        place = f"{path} column {name!r}"
+        codes, distinct, dtype = factorise(column, place)
+        labels = labels_of_values(place, distinct)
+        columns.append(tuple(map([*labels, ""].__getitem__, codes.tolist())))
+        if dtype is not None and name in categorical:
+            check_unique(labels, f"{place} categories")
+            levels[name] = pd.CategoricalDtype(labels, dtype.ordered)
+    return CsvColumns(str(path), (*held,), tuple(columns), range(1, num_rows + 1), tuple(notes), levels, "row")
+
+
+def _parquet(path: Any, raw: bytes) -> _Typed:
+    from pyarrow import parquet
+
+    pa = arrow_library()
+    held = parquet.ParquetFile(pa.BufferReader(raw))
+    size = held.metadata
+    *_, texts = found = _flat_fields(path, held.schema_arrow)  # mostly codes in the file, and kept so
+    groups = [size.row_group(i) for i in range(size.num_row_groups)]
+    check_cells(path, max(size.num_rows, sum(group.num_rows for group in groups)), size.num_columns)
+    check_bytes(path, sum(max(0, group.total_byte_size) for group in groups))
+    return _rows(parquet.ParquetFile(pa.BufferReader(raw), read_dictionary=coded_texts(texts, size)).read(), *found)
+
+
+def _arrow(path: Any, raw: bytes) -> _Typed:
+    """A file or a stream of Arrow, decoded batch by batch up to the limits; Feather of version 2 is such a file."""
+    pa = arrow_library()
+    if raw.startswith(b"FEA1"):
+        raise refused(path, "a Feather file of version 1", "save it again, or as Parquet", code="file-version")
+    if raw.startswith(b"ARROW1"):
+        held = pa.ipc.open_file(pa.BufferReader(raw))
+        check_cells(path, held.count_rows(), len(held.schema))
+        batches: Iterable[Any] = map(held.get_batch, range(held.num_record_batches))
+    else:
+        batches = held = pa.ipc.open_stream(pa.BufferReader(raw))
+    fields, parts = _flat_fields(path, held.schema), list[Any]()
+    rows, sizes = 0, dict[int, int]()
+    for batch in batches:
+        rows += batch.num_rows
+        check_cells(path, rows, len(held.schema))
+        for column in batch.columns:
+            parted = column.dictionary.buffers() if pa.types.is_dictionary(column.type) else ()
+            sizes |= {buffer.address: buffer.size for buffer in (*column.buffers(), *parted) if buffer is not None}
+        check_bytes(path, sum(sizes.values()))
+        batch.validate(full=True)  # pandas follows wrong offsets and codes out of its memory
+        parts.append(batch)
+    return _rows(pa.Table.from_batches(parts, held.schema), *fields)
+
+
+def _rows(table: Any, fields: Mapping[str, str], categorical: frozenset[str], _: Any) -> _Typed:
+    return {name: table.column(field) for name, field in fields.items()}, categorical, ()
+
+
+def _flat_fields(path: Any, schema: Any) -> tuple[Mapping[str, str], frozenset[str], Sequence[str]]:
+    """Fields of a table, refused where cells hold several values, of which a few bytes may say billions."""
+    pa = arrow_library()
+    for field in schema:
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if getattr(kind, "extension_name", "") == "pandas.interval":  # two numbers, which are one label
+            continue
+        kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+        if pa.types.is_nested(kind) or pa.types.is_run_end_encoded(kind):
+            raise not_plain(f"{path} column {field.name!r}")
+    return fields_of(path, schema)
+
+
+def _stata(path: Any, raw: bytes) -> _Typed:
+    """A Stata file; columns with value labels get them as levels, in the order of their codes, which asserts none."""
+    parts, rows = list[pd.DataFrame](), 0
+    with cast(Any, pd.read_stata(io.BytesIO(raw), chunksize=_STATA_ROWS, convert_categoricals=False)) as reader:
+        for part in reader:
+            rows += len(part)
+            check_cells(path, rows, part.shape[1])
+            parts.append(part)
+        labels, names = reader.value_labels(), vars(reader)["_lbllist"]
+    frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    header = [str(name).strip() for name in frame.columns]
+    check_unique(header, f"{path} columns")
+    frame.columns = header
+    categorical, notes = list[str](), list[str]()
+    for name, key in zip(header, names[: len(header)], strict=True):
+        known = {code: text for code, text in labels.get(key, {}).items() if code < _MISSING}
+        if known and frame[name].dtype.kind in "iuf":
+            frame[name], apart = _labelled(cast(pd.Series, frame[name]), known)
+            categorical.append(name)
+            if apart:
+                notes.append(f"codes of {name!r} that share a label are kept apart, such as {apart!r}")
+    return {name: frame[name] for name in header}, categorical, notes
+
+
+def _labelled(codes: pd.Series, known: Mapping[int, str]) -> tuple[pd.Series, str]:
+    """Codes as levels, also those without a row or without a label, and the first that bears its code behind its text.
+
+    So do all of several codes with one text.
+    """
+    values = sorted({*codes.dropna().unique().tolist(), *known})
+    told = [label_of(value) for value in values]
+    texts = [known.get(value, "") or code for value, code in zip(values, told, strict=True)]
+    apart = ""
+    while repeated := {text for text, times in Counter(texts).items() if times > 1}:
+        apart = apart or next(f"{text} ({code})" for text, code in zip(texts, told, strict=True) if text in repeated)
+        texts = [f"{text} ({code})" if text in repeated else text for text, code in zip(texts, told, strict=True)]
+    places = np.where(codes.isna(), -1, np.searchsorted(values, codes.to_numpy(dtype=float, na_value=0)))
+    return pd.Series(pd.Categorical.from_codes(places, texts)), apart
+
+
+def _excel(path: Any, raw: bytes) -> CsvColumns:
+    """The first sheet of a workbook that holds anything, without empty rows and columns.
+
+    A cell without a value, or with an error, is empty.
+    """
+    from openpyxl import load_workbook
+
+    _check_parts(path, raw)
+    book = load_workbook(io.BytesIO(raw), read_only=True, data_only=True, keep_links=False)
+    name, found, lines, others, cells = "", list[list[Any]](), list[int](), 0, 0
+    for sheet in book.worksheets:
+        sheet.reset_dimensions()  # what a sheet says of its size may be wrong
+        for line, row in enumerate(sheet.rows, start=1):
+            cells += len(row)  # also those that only fill a row up to its last one
+            budgets.check_size(line, _MOST_ROWS, "rows", path, _FEWER, "holds")
+            budgets.check_size(cells, _MOST_CELLS, "cells", path, _FEWER, "holds")
+            values = [None if cell.data_type == "e" or cell.value == "" else cell.value for cell in row]
+            while values and values[-1] is None:
+                values.pop()
+            if values and found and sheet.title != name:
+                others += 1
+                break
+            if values:
+                name = sheet.title
+                found.append(values)
+                lines.append(line)
+    if not found:
+        raise unexpected(path, "a header and rows", received="empty sheets", code="empty")
+    held = (column for column in zip_longest(*found) if any(value is not None for value in column))
+    labels = [labels_of_values(path, column, strip=True) for column in held]
+    header, columns = tuple(column[0] for column in labels), tuple(tuple(column[1:]) for column in labels)
+    check_header(path, header, zip(*columns, strict=True))
+    notes = (f"read the sheet {name!r}, the first of {others + 1}",) if others else ()
+    return CsvColumns(str(path), header, columns, tuple(lines[1:]), notes, unit="row")
+
+
+def _check_parts(path: Any, raw: bytes) -> None:
+    """Refuse a workbook whose parts are too large, or not as long as they say.
+
+    Sheets are read row by row; all other parts of XML are read whole, also under the names that openpyxl reports.
+    """
+    from openpyxl.reader.excel import ExcelReader
+
+    with zipfile.ZipFile(io.BytesIO(raw)) as held:
+        check_ratio(path, sum(part.file_size for part in held.infolist()), len(raw))
+        check_bytes(f"{path} {_CONTENT}", held.getinfo(_CONTENT).file_size, _MOST_WHOLE)
+        reader: Any = ExcelReader(io.BytesIO(raw), read_only=True)
+        reader.read_manifest()
+        told = {True: set[str](), False: set[str]()}
+        for one in reader.package.Override:
+            told[one.ContentType.endswith("worksheet+xml")].add(one.PartName.lstrip("/"))
+        for part in held.infolist():
+            is_sheet = part.filename in told[True] - told[False]
+            is_read = part.filename in told[False] or part.filename.endswith((".xml", ".rels"))
+            most = _MOST_WHOLE if is_read and not is_sheet else _MOST_SHEET
+            check_bytes(f"{path} {part.filename}", part.file_size, most)
+            if part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(f"{part.filename} is packed as Excel does not")
+        if (damaged := held.testzip()) is not None:  # piece by piece, up to the length that a part says
+            raise ValueError(f"{damaged} is not as long as it says")
+
+
+TYPED: dict[str, Callable[[Any, bytes], _Typed]] = {
+    **dict.fromkeys((".parquet", ".pq"), _parquet),
+    **dict.fromkeys((".feather", ".arrow", ".arrows", ".ipc"), _arrow),
+    ".dta": _stata,
+}
+"""Readers by the ends of names of files."""
+
 
 _OTHERS = {
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "JSON"),

@@ -3,8 +3,7 @@
 from .chunked import ChunkedRows
 from .cluster import DaskRows
 from .folds import RowBatch
-from .memory import MemoryRows
 from .opening import open_rows
-from .rows import Fold, RowSource, Sum
+from .rows import Fold, MemoryRows, RowSource, Sum
 
 __all__ = ["ChunkedRows", "DaskRows", "Fold", "MemoryRows", "RowBatch", "RowSource", "Sum", "open_rows"]

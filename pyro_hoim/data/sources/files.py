@@ -28,7 +28,7 @@ from ..files.source_file import DAMAGED, open_unpacked
 from ..files.table_file import is_text_name, read_table_file
 from ..files.text_format import TextFormat, comma_numbers, named_columns, text_format
 from ..wide import long_cells
-from .pieces import Piece
+from .chunked import Piece
 
 __all__ = ["RowFiles", "open_files"]
 

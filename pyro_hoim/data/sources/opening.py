@@ -19,13 +19,11 @@ from ..observations import Observations
 from ..readers import asked_columns
 from ..roles import Counting, check_levels_told, warn_of_missing_words
 from ..wide import long_table
-from .chunked import ChunkedRows, in_threads
+from .chunked import ChunkedRows, in_threads, piece_levels
 from .cluster import DaskRows, connected, is_dask, of_piece, partitions_of, run_tasks
 from .files import RowFiles, open_files
 from .labels import ColumnLevels, LabelReader, joined_files, merged_levels
-from .memory import MemoryRows
-from .pieces import piece_levels
-from .rows import RowSource, View
+from .rows import MemoryRows, RowSource, View
 
 __all__ = ["HowRead", "files_of", "open_rows", "opened_rows"]
 

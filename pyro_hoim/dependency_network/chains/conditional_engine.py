@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from ...compute.engine import Record
 from ...errors import unexpected
-from ...structure.cells import cell_index
-from ...structure.hypergraph import InteractionHypergraph
+from ...structure.hypergraph import InteractionHypergraph, cell_index
 from ..node_conditionals import NodeConditional
 
 __all__ = ["ConditionalEngine"]

@@ -17,8 +17,7 @@ from ...errors import ConvergenceWarning, refused
 from ...runs.arguments import checked_clamps
 from ...schema import Domain
 from .._state_graph import Positive, closed_classes, move_graph
-from ..adapted_conditionals import device_of
-from ..conditionals import DependencyConditionals, checked_conditionals
+from ..conditionals import DependencyConditionals, checked_conditionals, device_of
 from ..node_conditionals import LeafConditional, TableConditional
 from ..scan import Scan, ScanLike, checked_scan, drawn_variables
 

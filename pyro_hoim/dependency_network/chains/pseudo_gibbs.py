@@ -14,19 +14,19 @@ from typing_extensions import override
 
 from ...budgets import check_cells
 from ...compute.engine import Record
-from ...core.chains import Chains
+from ...core.model import Chains
 from ...errors import check_choice, check_whole, conflict, out_of_range, unexpected
 from ...runs.arguments import checked_clamps, checked_codes, seed_from
 from ...runs.checkpoint import part_of
-from ...runs.seal import checksum
+from ...runs.container import checksum
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..conditionals import DependencyConditionals, checked_conditionals
 from ..node_conditionals import LeafConditional, NodeConditional, TableConditional
 from ..scan import Scan, ScanLike, checked_scan, drawn_variables
-from ._walker_structure import is_walkable
 from .conditional_engine import ConditionalEngine
 from .ergodicity import check_ergodic
+from .walker_engine import is_walkable
 
 if TYPE_CHECKING:
     from .walker_engine import WalkerEngine

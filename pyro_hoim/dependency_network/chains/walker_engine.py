@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,147 @@ from numpy.typing import NDArray
 
 from ...compute.engine import Record
 from ...compute.lanes import SMALL, balanced_width, from_tiles, lane_seeds, run_threads, to_tiles
+from ...errors import out_of_reach, size_text
 from ...structure.hypergraph import InteractionHypergraph
-from ..node_conditionals import NodeConditional
-from ._walker_structure import alias_tables, walker_program
+from ..decision_graph import CompiledGraph
+from ..node_conditionals import LeafConditional, NodeConditional, TableConditional
 
 __all__ = ["WalkerEngine"]
+
+
+# Conditionals as one program that a lane walks: from a root, by the codes of a state, to a leaf with its law.
+
+_MOST_ENTRIES = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class WalkerProgram:
+    """Decision graphs and tables of parents of several variables, for :mod:`._walker_kernels`.
+
+    A node is a stretch of ``code``: the row of the state that it asks, then the position of the next node for every
+    level. A leaf asks the row after the last variable, which is always 0, and leads to itself; then comes the
+    position of its law in ``cuts`` and ``others`` (see :func:`alias_tables`).
+
+    Attributes:
+        code: uint32.
+        roots: position of the first node of every variable, uint32.
+        depths: most questions on the way to a leaf, int64.
+        levels: levels of every variable, uint32.
+        cuts: shares of the levels in float32 or float64.
+        others: levels, uint32.
+    """
+
+    code: NDArray[np.uint32]
+    roots: NDArray[np.uint32]
+    depths: NDArray[np.int64]
+    levels: NDArray[np.uint32]
+    cuts: NDArray[Any]
+    others: NDArray[np.uint32]
+
+
+def is_walkable(node: NodeConditional) -> bool:
+    """Whether a conditional can be compiled: a decision graph or a table of parents, on the CPU."""
+    return isinstance(node, LeafConditional | TableConditional) and node.probs.device.type == "cpu"
+
+
+def walker_program(nodes: Sequence[NodeConditional], dtype: torch.dtype) -> WalkerProgram:
+    """The program of some conditionals of one domain, with laws in ``dtype``; tables too large for it are refused."""
+    size = len(nodes[0].domain) if nodes else 0
+    code, laws = list[NDArray[np.int64]](), list[NDArray[np.float64]]()
+    roots, depths, levels = list[int](), list[int](), list[int]()
+    begin = law = 0
+    for node in nodes:
+        assert isinstance(node, LeafConditional | TableConditional)
+        cardinality = node.domain[node.variable].cardinality
+        rows = node.probs.detach().double().reshape(-1, cardinality).numpy()
+        if begin + 8 * len(rows) + law + rows.size > _MOST_ENTRIES:
+            problem = f"the compiled engine addresses {size_text(_MOST_ENTRIES // 8, 'entries')} of tables at most"
+            raise out_of_reach("conditionals", problem, "use engine='torch'")
+        if isinstance(node, LeafConditional):
+            graph = node.graph.compiled
+            depths.append(_depth(graph, node.domain.cardinalities))
+        else:
+            graph = _tree(node)
+            depths.append(len(node.parents))
+        code.append(_written(graph, begin, law, cardinality, size))
+        laws.append(rows)
+        roots.append(begin)
+        levels.append(cardinality)
+        begin, law = begin + len(code[-1]), law + rows.size
+    tables = [alias_tables(rows) for rows in laws]
+    real = np.float32 if dtype == torch.float32 else np.float64
+    return WalkerProgram(
+        np.concatenate([*code, np.zeros(1, dtype=np.int64)]).astype(np.uint32),
+        np.array(roots, dtype=np.uint32),
+        np.array(depths, dtype=np.int64),
+        np.array(levels, dtype=np.uint32),
+        np.concatenate([*(cuts.reshape(-1) for cuts, _ in tables), np.ones(1)]).astype(real),
+        np.concatenate([*(others.reshape(-1) for _, others in tables), np.zeros(1, dtype=np.int64)]).astype(np.uint32),
+    )
+
+
+def _tree(node: TableConditional) -> CompiledGraph:
+    """The graph that asks the parents in turn; leaves are the rows of the table."""
+    asked = [node.domain.index(name) for name in node.parents]
+    cards = [node.domain.cardinalities[i] for i in asked]
+    sizes = [math.prod(cards[:k]) for k in range(len(cards) + 1)]
+    widths = np.repeat(cards, sizes[:-1]).astype(np.int64)
+    offsets = np.concatenate([np.cumsum(widths) - widths, np.arange(sizes[-1])])
+    return CompiledGraph(np.repeat([*asked, -1], sizes), offsets, np.arange(1, len(offsets)))
+
+
+def _written(graph: CompiledGraph, begin: int, law: int, cardinality: int, size: int) -> NDArray[np.int64]:
+    """The stretches of all nodes of a graph; laws begin at ``law`` and have ``cardinality`` entries each."""
+    variables, offsets, children = (a.astype(np.int64) for a in (graph.variables, graph.offsets, graph.children))
+    is_leaf = variables < 0
+    widths = np.full(len(variables), 2, dtype=np.int64)
+    inner = np.flatnonzero(~is_leaf)
+    ends = np.append(offsets[inner][1:], len(children))  # children lie in the order of the inner nodes
+    widths[inner] = ends - offsets[inner]
+    places = np.cumsum(widths + 1) - widths - 1
+    code = np.empty(int(widths.sum()) + len(widths), dtype=np.int64)
+    code[places] = np.where(is_leaf, size, variables)
+    leaves = places[is_leaf]
+    code[leaves + 1] = begin + leaves
+    code[leaves + 2] = law + offsets[is_leaf] * cardinality
+    within = np.arange(len(children)) - np.repeat(offsets[inner], widths[inner])
+    code[np.repeat(places[inner] + 1, widths[inner]) + within] = begin + places[children]
+    return code
+
+
+def _depth(graph: CompiledGraph, cards: Sequence[int]) -> int:
+    """Most questions from the root to a leaf."""
+    steps = [0] * len(graph.variables)
+    for node, (variable, first) in enumerate(zip(graph.variables.tolist(), graph.offsets.tolist(), strict=True)):
+        if variable >= 0:
+            for child in graph.children[first : first + cards[variable]].tolist():
+                steps[child] = max(steps[child], steps[node] + 1)
+    return max(steps)
+
+
+def alias_tables(probs: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Laws (rows, K) as equal slots that hold at most two levels each, so that one look-up draws from them.
+
+    Slot j of K gives level j with probability ``cuts[j]`` and level ``others[j]`` else; a level of probability zero has
+    cut zero and is in no other slot (Alastair Walker, ACM Transactions on Mathematical Software 3, 1977).
+    """
+    rows, size = probs.shape
+    left = probs * (size / np.maximum(probs.sum(-1, keepdims=True), 1e-300))
+    cuts = np.ones((rows, size))
+    others = np.broadcast_to(np.arange(size), (rows, size)).copy()
+    is_open = np.ones((rows, size), dtype=bool)
+    every = np.arange(rows)
+    for _ in range(size - 1):
+        least = np.where(is_open, left, np.inf).argmin(-1)
+        most = np.where(is_open, left, -np.inf).argmax(-1)
+        share = np.clip(left[every, least], 0, 1)
+        is_part = (share < 1) & (least != most)
+        cuts[every, least] = np.where(is_part, share, 1)
+        others[every, least] = np.where(is_part, most, least)
+        left[every, most] -= np.where(is_part, 1 - share, 0)
+        is_open[every, least] = False
+    return cuts, others
+
 
 _READS = 512  # of numbers, whose time an update takes
 

@@ -16,17 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...compute.jit import njit
-from ._bit_kernels import add_bits
-from ._merge_kernels import best_merge, leaf_entropy, renew_partners
 from ._row_kernels import (
+    add_bits,
     add_levels,
     add_table,
+    best_merge,
     clear_table,
     copy_rows,
     fill_counts,
     join_rows,
+    leaf_entropy,
     lossless_tables,
     rate_splits,
+    renew_partners,
     split_rows,
 )
 from ._rows import Columns, Costs

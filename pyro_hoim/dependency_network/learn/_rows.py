@@ -78,8 +78,7 @@ class PreparedRows:
     @classmethod
     def from_rows(cls, rows: Observations) -> PreparedRows:
         """Merge and number rows that :func:`checked_rows` let pass."""
-        from ._bit_kernels import pack_bits
-        from ._row_kernels import level_colours, row_keys
+        from ._row_kernels import level_colours, pack_bits, row_keys
 
         is_whole = rows.has_whole_counts
         if (
@@ -132,7 +131,7 @@ class PreparedRows:
 
     def own(self, column: int) -> np.ndarray:
         """Ranks of the rows' levels in one column, int32 (U,); its number of levels where missing."""
-        from ._bit_kernels import unpack_bits
+        from ._row_kernels import unpack_bits
 
         if len(self.ids):
             return self.ids[:, column] - np.int32(self.first[column])
@@ -216,8 +215,7 @@ def bit_planes(sizes: np.ndarray) -> tuple[np.ndarray, int]:
 
 def bit_keys(bits: np.ndarray, planes: np.ndarray, sizes: np.ndarray, first: np.ndarray) -> np.ndarray:
     """64-bit keys of rows held as bits by the numbers of some columns, as :func:`row_keys` gives them."""
-    from ._bit_kernels import key_bits
-    from ._row_kernels import row_keys
+    from ._row_kernels import key_bits, row_keys
 
     number = int((first + sizes).max(initial=0))
     of_level, keys = np.zeros(number, dtype=np.uint64), np.zeros(len(bits), dtype=np.uint64)

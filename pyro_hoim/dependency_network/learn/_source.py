@@ -103,7 +103,7 @@ def _packed(
     source: RowSource, ranks: list[np.ndarray], num_rows: int, planes: np.ndarray, num_words: int
 ) -> np.ndarray:
     """All rows as bits, in a pass."""
-    from ._bit_kernels import pack_bits
+    from ._row_kernels import pack_bits
 
     bits = np.zeros((num_rows, num_words), dtype=np.uint64)
     flat = np.concatenate(ranks)
@@ -119,7 +119,7 @@ def _observed(
     domain: Domain, ranks: list[np.ndarray], bits: np.ndarray, planes: np.ndarray, number: np.ndarray
 ) -> Observations:
     """Rows held as bits with their counts, as observations."""
-    from ._bit_kernels import unpack_bits
+    from ._row_kernels import unpack_bits
 
     codes = np.empty((len(bits), len(ranks)), dtype=np.int64)
     own = np.empty(len(bits), dtype=np.int32)

@@ -21,13 +21,12 @@ from ...data.observations import Observations
 from ...data.sources import RowSource
 from ...errors import check_names, check_not_negative, check_type, check_whole, is_whole, out_of_range, wrong_type
 from ...results.fitted import Fitted
-from ...runs.checkpoint import DeferredInterrupt, RunFile, check_arrays, check_equal
-from ...runs.options import RunOptions, checked_run
+from ...runs.checkpoint import DeferredInterrupt, RunFile, RunOptions, check_arrays, check_equal, checked_run
 from ...schema import Domain
 from ..conditionals import DependencyConditionals
 from ..decision_graph import DecisionGraph
 from ..node_conditionals import LeafConditional
-from ..study.edges import DependencyEdge, GraphInformation, edge_information, sorted_edges
+from ..study.scores import DependencyEdge, GraphInformation, edge_information, sorted_edges
 from ._rows import PreparedRows, checked_rows
 from ._search import Found, search
 from ._source import SourceRows, read_source

@@ -14,7 +14,7 @@ from ...data.frames import DataLike
 from ...errors import check_whole, other_domain, wrong_type
 from ...schema import Domain
 from ..decision_graph import DecisionGraph, Merge, Split
-from ..study.edges import GraphInformation, information_of_tables
+from ..study.scores import GraphInformation, information_of_tables
 from ._rows import Columns, PreparedRows, checked_rows, sum_log
 from ._search import Found, search
 from .penalties import SourcePenalty, checked_penalty, large_penalty, leaf_penalties

@@ -22,8 +22,7 @@ from ...core.words import (
 from ...schema import Domain
 from ..node_conditionals import LeafConditional
 from .analysis import NetworkAnalysis
-from .decision_graph_figure import decision_graph_figure
-from .network_figure import dependency_figure, dependency_matrix_figure
+from .figures import decision_graph_figure, dependency_figure, dependency_matrix_figure
 
 __all__ = ["network_page"]
 

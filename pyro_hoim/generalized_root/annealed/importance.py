@@ -2,29 +2,224 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from typing_extensions import override
 
-from ...annealing.annealable import Run, Traits
-from ...annealing.backend import AnnealedBackend, constant
-from ...annealing.mode_checks import root_distance
-from ...annealing.runs import drawn_seed
-from ...annealing.verdict import METHOD
+from ...annealing.backend import METHOD, AnnealedBackend, constant
+from ...annealing.mode_checks import THIN, ModeRuns, root_distance
+from ...annealing.runs import AnnealingOptions, Run, Traits, derived, drawn_seed
 from ...checks import checked_sample_shape
+from ...core.certificate import state_text
 from ...core.partition import Cost, LogPartition
-from ...errors import refused
+from ...errors import IntractableError, refused
+from ..chains.draws import draw_from_nodes, independent_log_partition
+from ..chains.gibbs import RootChains
 from ..energy import GeneralizedRootEnergy
 from ..exact.base import RootBackend, checked_psi, element_rows, joined_states, split_moments
+from ..exact.closed_form import GaussianClosedForm
+from ..exact.enumeration import RootEnumeration
 from ..nodes.families import NodeFamily
+from ..nodes.log_partition import node_log_partition
 from ..structure import RootStructure
-from ._model import AnnealedRoot
 
 __all__ = ["RootAnnealed"]
+
+
+# Generalized root models as annealed runs see them, one at a time.
+
+_PERFECT_CELLS = 2**18  # of a table from which perfect samples are drawn
+_ENDS = 16  # chain ends that ascents begin with, and as many rows
+_LARGEST = 2**14  # count that all variables start from together
+_ROUNDS = 6  # of an ascent
+_NEAR = 3  # counts up and down that a move looks at
+
+
+class RootAnnealer:
+    r"""Chains of one model, from the independent member on, as a batch of one.
+
+    The path of unnormalised laws is :math:`q_0(x) \exp(\beta U(x))` with U the terms of two or more variables. With
+    other natural parameters ``single`` (d, k) for the independent member, these turn into the model's along the path.
+    """
+
+    def __init__(
+        self, energy: GeneralizedRootEnergy, num_chains: int, seed: int, single: torch.Tensor | None = None
+    ) -> None:
+        random = torch.Generator().manual_seed(seed)
+        start = None
+        if single is not None:
+            single = single.detach().cpu().double()
+            start = draw_from_nodes(energy.family, single.expand(num_chains, -1, -1), generator=random)
+        self._chains = RootChains(energy, num_chains, init=start, seed=random, check=False)
+        self._single, self._own = single, energy.structure.single_natural(energy.psi.detach().cpu().double())
+
+    @property
+    def states(self) -> torch.Tensor:
+        return self._chains.states[None]
+
+    @property
+    def log_q(self) -> torch.Tensor:
+        return -self._chains.energy.energy(self._chains.states, validate=False)[None]
+
+    @property
+    def slope(self) -> torch.Tensor:
+        return self._chains.interaction_score()[None]
+
+    def sweep(self, num_sweeps: int) -> None:
+        self._chains.sweep(num_sweeps)
+
+    def anneal(
+        self, betas: torch.Tensor | Sequence[float], sweeps: int = 1, *, reverse_order: bool = False
+    ) -> torch.Tensor:
+        total = torch.zeros(self._chains.num_chains, dtype=torch.float64)
+        for before, beta in itertools.pairwise(torch.as_tensor(betas, dtype=torch.float64).tolist()):
+            total += (beta - before) * (self._chains.interaction_score() + self._single_score())
+            if self._single is not None:
+                self._chains.set_single_terms(torch.lerp(self._single, self._own, beta))
+            self._chains.sweep(sweeps, beta, reverse_order=reverse_order)
+        return total[None]
+
+    def _single_score(self) -> torch.Tensor | float:
+        """What changes with beta in the terms of single variables (chains,)."""
+        if self._single is None:
+            return 0.0
+        family, states = self._chains.energy.family, self._chains.states.cpu().double()
+        change = self._own - self._single
+        return sum((family.root(states, j + 1) @ change[:, j] for j in range(change.shape[1])), torch.tensor(0.0))
+
+    def gather(self, index: torch.Tensor) -> None:
+        self._chains.set_states(self._chains.states[index[0]])
+
+    def set_states(self, states: torch.Tensor) -> None:
+        self._chains.set_states(states[0])
+
+
+@dataclass(frozen=True)
+class IndependentLaws:
+    """Members of the family of a model without interactions, natural parameters (J, d, k)."""
+
+    energy: GeneralizedRootEnergy
+    natural: torch.Tensor
+
+    def log_prob(self, states: NDArray[np.generic]) -> NDArray[np.float64]:
+        """Log probabilities (J, 1, n) of states (1, n, d), or (J, 1, n, d) under their own laws."""
+        family, order, parts = self.energy.family, self.energy.order, list[torch.Tensor]()
+        for k, natural in enumerate(self.natural):
+            counts = torch.from_numpy(states[0] if states.ndim == 3 else states[k, 0])
+            terms = (family.root(counts, j + 1) * natural[:, j] for j in range(order))
+            parts.append((sum(terms, family.log_base(counts)) - node_log_partition(family, natural)).sum(-1))
+        return torch.stack(parts)[:, None].numpy()
+
+
+@dataclass(frozen=True)
+class AnnealedRoot:
+    """One model without a graph, in float64."""
+
+    energy: GeneralizedRootEnergy
+    options: AnnealingOptions
+    traits: Traits
+
+    @property
+    def log_z0(self) -> torch.Tensor:
+        return independent_log_partition(self.energy).double().reshape(1)
+
+    def begin(self, num_chains: int, seed: int) -> RootAnnealer:
+        return RootAnnealer(self.energy, num_chains, seed)
+
+    def perfect_states(self, seed: int) -> torch.Tensor | None:
+        energy, shape = self.energy, (self.options.num_chains,)
+        random = torch.Generator().manual_seed(seed)
+        closed = GaussianClosedForm(allow_undecided=True)
+        if closed.plan(energy.structure, energy.family).feasible:
+            return closed.sample(energy, shape, random)[None]
+        listed = RootEnumeration(max_cells=_PERFECT_CELLS, allow_undecided=True)
+        if energy.family.is_discrete and listed.plan(energy.structure, energy.family).feasible:
+            try:
+                return listed.sample(energy, shape, random)[None]
+            except IntractableError:  # wide windows
+                return None
+        return None
+
+    def ascend(self, run: Run) -> tuple[torch.Tensor, torch.Tensor] | None:
+        if not self.energy.family.is_discrete:
+            return None
+        largest = [self.energy.family.largest_value] * len(self.energy.domain)
+        rows = self.options.rows_within(largest)
+        states = _climbed_counts(self.energy, run.ends[0], None if rows is None else rows.double())
+        return states[None], -self.energy.energy(states, validate=False)[None]
+
+    def moved(
+        self, run: Run, starts: NDArray[np.generic], sweeps: int, looks: int, stream: int
+    ) -> tuple[NDArray[np.generic], NDArray[np.float64]]:
+        chains = self.begin(starts.shape[1], derived(run.seed, 40 + stream))
+        chains.set_states(torch.from_numpy(starts))
+        states, log_q = list[NDArray[np.generic]](), list[NDArray[np.float64]]()
+        for look in range(looks):
+            chains.sweep(THIN if look else sweeps)
+            states.append(chains.states.numpy())
+            log_q.append(chains.log_q.numpy())
+        return np.stack(states), np.stack(log_q)
+
+    def fitted(self, states: NDArray[np.generic]) -> IndependentLaws:
+        natural = (self.energy.node_natural(torch.from_numpy(part[0]), validate=False).mean(0) for part in states)
+        return IndependentLaws(self.energy, torch.stack(list(natural)))
+
+    def mode_runs(self, run: Run, starts: NDArray[np.generic]) -> ModeRuns:
+        parts = [self._run_from(run, torch.from_numpy(start), k) for k, start in enumerate(starts)]
+        return ModeRuns(*(np.stack([part.numpy() for part in column]) for column in zip(*parts, strict=True)))
+
+    def _run_from(self, run: Run, starts: torch.Tensor, number: int) -> tuple[torch.Tensor, ...]:
+        """The fields of :class:`ModeRuns` for one phase."""
+        energy, count = self.energy, starts.shape[1]
+        chains = self.begin(count, derived(run.seed, 20 + 2 * number))
+        chains.set_states(starts)
+        chains.sweep(self.options.burn_in)
+        natural = energy.node_natural(chains.states[0], validate=False).mean(0)
+        log_z0 = node_log_partition(energy.family, natural).sum()
+        fitted = RootAnnealer(energy, count, derived(run.seed, 21 + 2 * number), natural)
+        log_weights = fitted.anneal(run.betas, self.options.sweeps_per_step) + log_z0
+        return log_weights, fitted.states, fitted.log_q
+
+    def describe(self, state: NDArray[np.generic]) -> str:
+        return state_text(self.energy.domain.names, state.tolist()) if len(state) else ""
+
+
+def _climbed_counts(energy: GeneralizedRootEnergy, ends: torch.Tensor, rows: torch.Tensor | None) -> torch.Tensor:
+    """States (n, d) at which ascents in one variable at a time ended.
+
+    They start from chain ends, from states with all counts alike, on a geometric grid, and from the best of the rows
+    (m, d), all of which are among the states.
+    """
+    largest = min(energy.family.largest_value, float(_LARGEST))
+    levels = torch.tensor([0.0, *(2.0**k for k in range(15) if 2.0**k <= largest)], dtype=torch.float64)
+    seen = ends[:0] if rows is None else rows
+    best, better = (energy.energy(part, validate=False).argsort()[:_ENDS] for part in (ends, seen))
+    states = torch.cat([ends[best], levels[:, None].expand(-1, ends.shape[-1]), seen[better]]).clone()
+    grid = torch.unique(torch.cat([levels, (1.5 * levels).floor()]))
+    for round_number in range(_ROUNDS):
+        before = states.clone()
+        for s in range(states.shape[-1]):
+            natural = energy.node_natural(states, validate=False)[:, s]
+            steps = torch.arange(-_NEAR, _NEAR + 1, dtype=torch.float64)
+            tried = states[:, s, None] + steps
+            if round_number % 2 == 0:
+                tried = torch.cat([tried, grid.expand(len(states), -1)], 1)
+            tried = tried.clamp(0, energy.family.largest_value)
+            score = energy.family.log_base(tried)
+            for j in range(1, energy.order + 1):
+                score = score + natural[:, None, j - 1] * energy.family.root(tried, j)
+            states[:, s] = tried.gather(1, score.argmax(1, keepdim=True))[:, 0]
+        if torch.equal(before, states):
+            break
+    return torch.cat([states, seen])
+
 
 _SAMPLE_TEMPERATURES = 100  # of the path that leads draws to the model
 _DRAW = 200  # operations of one draw from a node conditional

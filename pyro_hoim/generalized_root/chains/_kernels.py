@@ -16,20 +16,22 @@ import numpy as np
 
 from ...compute.jit import njit
 from ..nodes.integrability_kernels import is_integrable
-from ._count_kernels import TABLE_SIZE, draw_small
-from ._hat_kernels import (
+from ._draw_kernels import (
     FACTORIAL,
     LINEAR,
     LOGARITHMIC,
     MAX_PIECES,
     NUM_FIELDS,
     QUADRATIC,
+    TABLE_SIZE,
     add_side,
+    draw_small,
     draw_under_hat,
     finish_hat,
+    normal,
     side_parameters,
+    uniform,
 )
-from ._random_kernels import normal, uniform
 
 POISSON, TRUNCATED, EXPONENTIAL, GAUSSIAN = range(4)
 

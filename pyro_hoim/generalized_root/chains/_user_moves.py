@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..nodes.user import UserFamily
+from ..nodes.families import UserFamily
 from ..nodes.user_rows import user_draws
+from ._draw_kernels import uniforms
 from ._kernels import add_natural, workspace
-from ._random_kernels import uniforms
 
 Floats = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from typing_extensions import override
 from ...budgets import check_cells
 from ...checks import check_finite
 from ...compute.engine import Record
-from ...core.chains import Chains
+from ...core.model import Chains
 from ...errors import (
     ConvergenceWarning,
     check_names,
@@ -30,13 +30,13 @@ from ...errors import (
     wrong_type,
 )
 from ...runs.arguments import checked_states, seed_from
-from ...runs.seal import checksum
+from ...runs.container import checksum
 from ...schema import Domain
 from ..energy import GeneralizedRootEnergy
-from ..nodes.user import UserFamily
+from ..nodes.families import UserFamily
 from ..nodes.user_rows import user_has_law
 from ..normalizability.check import check_normalizable
-from ._program import RootProgram
+from .draws import RootProgram
 
 __all__ = ["RootChains", "checked_energy", "independent_samples"]
 
@@ -177,9 +177,8 @@ class RootChains(Chains):
             raise refused("init", problem, "pass one", code="not-normalizable")
 
     def _make_tiles(self) -> None:
-        from ._count_kernels import small_counts
+        from ._draw_kernels import chain_words, small_counts
         from ._kernels import workspace
-        from ._random_kernels import chain_words
 
         size, order = len(self.domain), self._energy.order
         self._small = small_counts(order)

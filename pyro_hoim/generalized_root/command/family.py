@@ -17,7 +17,7 @@ from ..study.page import root_page
 from ..study.scores import RootModel
 from . import use
 from .fit import ROOT_OPTIONS, VOCAB, estimate, plan_roots
-from .summary import root_figures, root_summary
+from .use import root_figures, root_summary
 
 __all__ = ["FAMILY"]
 

@@ -23,7 +23,7 @@ from ...data.files.table_file import read_table_file
 from ...datasets.classic3 import classic3_info, load_classic3
 from ...errors import conflict, none_received, out_of_range, refused, unexpected
 from ...results.confirmation_page import confirmation_json
-from ...runs.options import RunOptions
+from ...runs.checkpoint import RunOptions
 from ..nodes.families import NodeFamily, node_family
 from ..regress.fit import fit_root_path, fit_roots
 from ..regress.options import Refit, RootSettings

@@ -21,7 +21,7 @@ from ...core.command.answers import (
 )
 from ...core.family import Answer, Question, Stored
 from ...core.partition import LogPartition
-from ...core.scores import RowLogLikelihood, mean_gain
+from ...core.scores import Figures, RowLogLikelihood, mean_gain
 from ...core.tables import beside_figures
 from ...core.words import PSEUDO, coefficient, columns_of, gain_sentence, option, plural, short_edge
 from ...data.counts import CountTable
@@ -30,13 +30,56 @@ from ..annealed.importance import RootAnnealed
 from ..auto import RootAuto
 from ..file import RootFile
 from ..nodes.families import NodeFamily
-from ..regress.result import RootTerm
+from ..regress.result import RootRefitResult, RootTerm
 from ..study.analysis import standardise_term
 from ..study.baselines import kept_independent
 from ..study.scores import RootModel, RootPrediction, draw_roots, exact_log_partition, predict_roots
 from .fit import check_support, tuple_json
 
-__all__ = ["draw", "interactions", "log_z", "model_of", "predict", "score", "score_each_row"]
+__all__ = ["draw", "interactions", "log_z", "model_of", "predict", "root_figures", "root_summary", "score"]
+
+
+# What a generalized root model consists of, and how likely rows are under it.
+
+
+def root_summary(file: RootFile, level: float = 0.95) -> pd.DataFrame:
+    """A line for every coefficient of the joint model, those of single columns first; ``level`` plays no role.
+
+    Returns:
+        ``term``; ``root``, the order j of the roots that are multiplied; ``estimate``, the factor of their product; and
+        of real columns with known scales ``per_sd``, the same for columns divided by their standard deviations.
+    """
+    _ = level
+    energy, scales = file.energy(torch.float64), file.info.get("scales", {})
+    zipped = zip(energy.structure.names, energy.coefficients.tolist(), strict=True)
+    terms = [RootTerm(key, names, value) for (key, names), value in zipped]
+    terms = sorted(terms, key=lambda term: (term.key[1] > 1, -abs(term.coefficient) if term.key[1] > 1 else 0.0))
+    columns = {
+        "term": [":".join(term.names) for term in terms],
+        "root": [term.key[0] for term in terms],
+        "estimate": [term.coefficient for term in terms],
+    }
+    if scales:
+        columns["per_sd"] = [standardise_term(term, scales).coefficient for term in terms]
+    found = pd.DataFrame(columns)
+    notes = ["estimate: factor of the product of the roots of the columns in the log density"]
+    found.attrs["notes"] = [*notes, "no standard errors: the coefficients come from penalised regressions"]
+    return found
+
+
+def root_figures(file: RootFile, refit: RootRefitResult | None, status: str) -> Figures:
+    """Its size, and the log pseudo-likelihood of the training rows after a refit."""
+    rows = file.info.get("rows")
+    return Figures(
+        num_variables=len(file.info.get("columns", file.structure.domain.names)),
+        num_interactions=sum(key[1] > 1 for key, _ in file.structure.names),
+        num_parameters=file.structure.num_terms,
+        num_rows=rows,
+        log_pseudo_likelihood=None if refit is None or rows is None else -refit.pseudo_nll * rows,
+        status=status,
+        method="penalised regressions" + ("" if refit is None else f", refit {refit.method!r}"),
+    )
+
 
 _BURN_IN = 200
 _ROWS = 4096  # of a file, to choose starts of a search from

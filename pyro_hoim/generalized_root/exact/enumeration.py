@@ -2,25 +2,483 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from typing_extensions import override
 
 from ...core.partition import Cost, LogPartition
-from ...errors import IntractableError, check_whole, out_of_range, out_of_reach, size_text
+from ...errors import InputError, IntractableError, check_whole, out_of_range, out_of_reach, size_text
 from ..energy import GeneralizedRootEnergy
-from ..nodes.families import NodeFamily
-from ..structure import RootStructure
-from ._contraction import Contraction, contract, draw, elimination
-from ._envelope import Terms
-from ._grid import Grid, Window, grid_of, windows_of
+from ..nodes.families import NodeFamily, UserFamily
+from ..nodes.integrability_kernels import decays
+from ..nodes.log_partition import node_moments
+from ..normalizability.form import Form, ascend, local_maximum
+from ..structure import RootStructure, TermGroup
 from .base import ExactRoot, checked_psi, element_rows, joined_states, root_result, split_moments
 
 __all__ = ["RootEnumeration"]
+
+
+# A product law above and a product law below a generalized root model: how far out its grid has to reach.
+#
+# Below: the mean-field bound :math:`\log Z \ge \mathrm{E}_p \log q + H(p)` of a product p of node laws. Above: an
+# interaction is at most a sum over its variables, by the weighted inequality of the means,
+#
+# .. math:: c \prod_{s \in S} y_s^{1/j} \le \frac{c^+}{\ell} \Bigl(\prod_{t \in S} w_t\Bigr)^{r / \ell}
+#           \sum_{s \in S} (y_s / w_s)^r, \qquad r = \ell / j, \quad y = T_1(x), \quad w > 0,
+#
+# so that q is at most a product of functions of one variable. What lies outside a box then weighs at most what the
+# product does there, over the lower bound. Equality holds along y = w.
+
+Floats = NDArray[np.float64]
+
+_SWEEPS = 30
+_SMALL_GAIN = 1e-2  # nats
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Terms of one element of a batch: those of one variable (d, k), and those that are not zero by key."""
+
+    family: NodeFamily
+    size: int
+    singles: Floats
+    parts: tuple[TermGroup, ...]
+
+    @classmethod
+    def of(cls, structure: RootStructure, family: NodeFamily, psi: torch.Tensor) -> Terms:
+        """Terms of psi (num_terms,)."""
+        coefficients = psi.detach().double().cpu() * structure.multiplicity
+        singles, parts = structure.single_natural(coefficients).numpy(), structure.nonzero(coefficients.numpy())
+        return cls(family, len(structure.domain), singles, tuple(parts))
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether values lie on the whole line and T_1 is their square."""
+        return self.family.name == "gaussian"
+
+    @property
+    def is_two_sided(self) -> bool:
+        """Whether values lie on the whole line."""
+        return self.family.kind == "real"
+
+    def has_signs(self, j: int) -> bool:
+        """Whether the j-th root may be negative."""
+        if isinstance(self.family, UserFamily):
+            return self.family.signed_roots is not None
+        return self.is_signed and j == 2
+
+    def interactions(self) -> list[TermGroup]:
+        """The parts with two or more variables."""
+        return [part for part in self.parts if part.size > 1]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A product above q, by variable: singles (d, k) as they are, and ``slopes`` (d, R) of powers ``ratios`` of y."""
+
+    singles: Floats
+    ratios: tuple[float, ...]
+    slopes: Floats
+
+    def log_above(self, family: NodeFamily, variable: int, x: Floats) -> Floats:
+        """Logarithm of the function of one variable, base measure included, at values (n,)."""
+        values = torch.from_numpy(x)
+        total = (family.roots(values, self.singles.shape[1]).numpy() @ self.singles[variable]).astype(np.float64)
+        total += family.log_base(values).numpy()
+        y = family.root(values, 1).numpy()
+        for ratio, slope in zip(self.ratios, self.slopes[variable], strict=True):
+            if slope:
+                total += slope * y**ratio
+        return total
+
+    def decays(self, family: NodeFamily) -> bool:
+        """Whether every function of one variable is integrable: its highest power with a coefficient is negative."""
+        if family.is_discrete or isinstance(family, UserFamily):  # whose profiles show whether they end
+            return True
+        powers = sorted({*self.ratios, *(1 / j for j in range(1, self.singles.shape[1] + 1))}, reverse=True)
+        for s, own in enumerate(self.singles):
+            slope = dict.fromkeys(powers, 0.0)
+            for j, value in enumerate(own, 1):
+                slope[1 / j] += abs(value) if family.name == "gaussian" and j == 2 else value
+            for ratio, value in zip(self.ratios, self.slopes[s], strict=True):
+                slope[ratio] += value
+            if not decays(np.array([slope[r] for r in powers])):
+                return False
+        return True
+
+
+def product_below(terms: Terms) -> tuple[float, Floats]:
+    """Lower bound of log Z by coordinate ascent over products of node laws, and their means of T_1 (d,)."""
+    natural = terms.singles
+    adjacent: list[list[tuple[int, NDArray[np.int64], float]]] = [[] for _ in range(terms.size)]
+    for j, rows, values in terms.interactions():
+        for row, value in zip(rows, values, strict=True):
+            for s in row:
+                adjacent[s].append((j, row[row != s], float(value)))
+    field = natural.copy()
+    first = _nodes(terms, field)
+    if first is None:
+        problem = "the terms of single variables alone have no finite constant, and the search for a grid starts there"
+        raise out_of_reach("RootEnumeration", problem, "give every variable terms of its own", code="no-method")
+    value, means = first
+
+    def bound() -> float:
+        total = float((value - ((field - natural) * means).sum(1)).sum())
+        return total + sum(
+            float((values * means[rows, j - 1].prod(1)).sum()) for j, rows, values in terms.interactions()
+        )
+
+    best = bound()
+    for _ in range(_SWEEPS if terms.interactions() else 0):
+        for s, held in enumerate(adjacent):
+            if not held:
+                continue
+            row = natural[s].copy()
+            for j, others, coefficient in held:
+                row[j - 1] += coefficient * means[others, j - 1].prod()
+            node = _nodes(terms, row[None]) if np.isfinite(row).all() else None
+            if node is None:
+                return best, means[:, 0]
+            field[s] = row
+            value[s : s + 1], means[s : s + 1] = node
+        found = bound()
+        if not found > best + _SMALL_GAIN:
+            best = max(best, found)
+            break
+        best = found
+    return best, means[:, 0]
+
+
+def _nodes(terms: Terms, natural: Floats) -> tuple[Floats, Floats] | None:
+    """Log partitions (n,) and means of the roots (n, k) of node laws with naturals (n, k); None if one is infinite."""
+    try:
+        found = node_moments(terms.family, torch.from_numpy(np.ascontiguousarray(natural)), hessian=False)
+    except InputError:
+        return None
+    return found.value.numpy().copy(), found.mean.numpy().copy()
+
+
+def bounds_of(terms: Terms, means: Floats) -> list[Bounds]:
+    """Products above q, those that decay only: tight near the means, and tight where the leading power is largest."""
+    weights = [np.maximum(means, 1e-3 * max(float(means.max(initial=0.0)), 1e-300)) + 1e-300]
+    form = _leading(terms).upper()  # signs made positive
+    if form.sets:  # by Euler's identity no slope of the weights that maximise it exceeds it
+        weights.append(np.maximum(ascend(form, np.full(terms.size, 1 / terms.size)), 1e-12))
+    weights.append(np.ones(terms.size))
+    candidates = [_separated(terms, w) for w in weights]
+    good = [bounds for bounds in candidates if bounds.decays(terms.family)]
+    if not good and not terms.family.is_discrete and not isinstance(terms.family, UserFamily):
+        shifted = _with_signs(terms, candidates[0])
+        good = [] if shifted is None else [shifted]
+    return good
+
+
+def _separated(terms: Terms, weights: Floats) -> Bounds:
+    """The product by the weighted inequality of the means."""
+    ratios = tuple(sorted({rows.shape[1] / j for j, rows, _ in terms.interactions()}, reverse=True))
+    slopes = np.zeros((terms.size, len(ratios)))
+    for j, rows, values in terms.interactions():
+        length = rows.shape[1]
+        ratio = length / j
+        largest = np.abs(values) if terms.has_signs(j) else np.maximum(values, 0)  # whatever the signs of x
+        logs = np.log(weights[rows])
+        share = largest[:, None] / length * np.exp(ratio * (logs.mean(1, keepdims=True) - logs))
+        np.add.at(slopes[:, ratios.index(ratio)], rows, share)
+    return Bounds(terms.singles, ratios, slopes)
+
+
+def _leading(terms: Terms) -> Form:
+    """The form of the leading power, whose maximum over directions the slopes of a product have to reach."""
+    return Form.of_terms([part for part in terms.parts if part.power == 1], terms.size, terms.is_signed)
+
+
+def _with_signs(terms: Terms, bounds: Bounds) -> Bounds | None:
+    r"""Bounds of leading power :math:`\lambda \sum_s y_s`, with its largest value from many starts, no certificate."""
+    largest = max(local_maximum(_leading(terms))[0], float(terms.singles[:, 0].max()))
+    if largest >= 0:
+        return None
+    slopes, singles = bounds.slopes.copy(), bounds.singles.copy()
+    if 1.0 in bounds.ratios:
+        slopes[:, bounds.ratios.index(1.0)] = 0
+    singles[:, 0] = 0.99 * largest
+    return Bounds(singles, bounds.ratios, slopes)
+
+
+# Grids of values for every variable of a generalized root model: windows of counts, or nodes of a quadrature.
+
+_MAX_POINTS = 2**22  # values of one count that are looked at
+_POINTS = 4096  # of a profile of a real variable
+_DEPTH = 300.0  # nats below its largest value down to which a profile is followed at first
+
+
+@dataclass(frozen=True)
+class Window:
+    """Values of a variable that matter: whole numbers lower..upper, or the interval in u with x = u^power."""
+
+    lower: float
+    upper: float
+    power: int
+    splits: tuple[float, ...] = ()
+
+    @property
+    def num_values(self) -> int:
+        """Number of whole numbers inside."""
+        return int(self.upper - self.lower) + 1
+
+
+class Grid(NamedTuple):
+    """Values (n,) of a variable with the log of base measure times weight of each (n,)."""
+
+    values: Floats
+    log_weights: Floats
+
+
+def windows_of(terms: Terms, tolerance: float) -> tuple[list[Window], float]:
+    """Windows of all variables outside of which less than ``tolerance`` of Z lies, and a lower bound of log Z."""
+    is_bounded = math.isfinite(terms.family.largest_value)
+    if is_bounded and not terms.family.is_discrete:
+        problem = f"no grid for interacting numbers up to a maximum, as those of the {terms.family.name} family"
+        raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()", code="no-method")
+    if is_bounded and terms.family.largest_value < 64:
+        top = terms.family.largest_value  # all values of a short range: nothing is left out
+        return [Window(0.0, top, 1)] * terms.size, -math.inf
+    below, means = product_below(terms)
+    candidates = bounds_of(terms, means)
+    if not candidates:
+        problem = "found no product law above the model, near the edge of normalisability, to end the grid"
+        raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()", code="no-method")
+    found: list[tuple[float, list[_Profile], Bounds]] = []
+    failures: list[IntractableError] = []
+    for bounds in candidates:
+        try:
+            profiles = [_profile(terms, bounds, s, _DEPTH) for s in range(terms.size)]
+        except IntractableError as error:  # another product may be narrower
+            failures.append(error)
+        else:
+            found.append((sum(p.log_total for p in profiles), profiles, bounds))
+    if not found:
+        raise failures[0]
+    _, best, chosen = min(found, key=lambda item: item[0])
+    excess = sum(p.log_total for p in best) - below
+    if excess + 60 > _DEPTH:
+        best = [_profile(terms, chosen, s, excess + 60) for s in range(terms.size)]
+        excess = sum(p.log_total for p in best) - below
+    cut = math.log(tolerance / (2 * max(terms.size, 1))) - max(excess, 0.0)
+    return [profile.cut(cut) for profile in best], below
+
+
+@dataclass(frozen=True)
+class _Profile:
+    """Function of one variable on points (n,): log of its value times the length that each point stands for."""
+
+    points: Floats
+    log_values: Floats
+    log_total: float
+    spacing: float
+    power: int
+    splits: tuple[float, ...]
+
+    def cut(self, log_share: float) -> Window:
+        """The window that leaves out at most this share of the total at either end."""
+        relative = self.log_values - self.log_total
+        ahead = np.logaddexp.accumulate(relative)
+        behind = np.logaddexp.accumulate(relative[::-1])[::-1]
+        first = max(int(np.searchsorted(ahead, log_share)) - 1, 0)
+        last = min(int(np.searchsorted(-behind, -log_share)) + 1, len(relative) - 1)
+        lower = float(self.points[first]) - self.spacing / 2
+        upper = float(self.points[last]) + self.spacing / 2
+        return Window(lower, upper, self.power, tuple(s for s in self.splits if lower < s < upper))
+
+
+def _profile(terms: Terms, bounds: Bounds, variable: int, depth: float) -> _Profile:
+    if terms.family.is_discrete:
+        return _count_profile(terms.family, bounds, variable, depth)
+    return _real_profile(terms, bounds, variable, depth)
+
+
+def _count_profile(family: NodeFamily, bounds: Bounds, variable: int, depth: float) -> _Profile:
+    """Every count up to one after which the function, at coarse points, stays ``depth`` nats below its top."""
+    limit = family.largest_value
+    probes = np.unique(np.concatenate([np.arange(64.0), np.floor(np.geomspace(64, 1e15, 600))]))
+    probes = probes[probes <= limit]
+    values = bounds.log_above(family, variable, probes)
+    if not math.isfinite(values.max()):
+        problem = f"the weights of variable number {variable} exceed the largest floating-point number"
+        raise out_of_reach("RootEnumeration", problem, "use RootAnnealed(), or smaller psi")
+    last = float(probes[min(int(np.flatnonzero(values >= values.max() - depth)[-1]) + 1, len(probes) - 1)])
+    if last >= _MAX_POINTS:
+        problem = f"counts up to {last:.3g} matter for variable number {variable}, more than {size_text(_MAX_POINTS)}"
+        raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()")
+    x = np.arange(min(last, limit) + 1)
+    values = bounds.log_above(family, variable, x)
+    return _Profile(x, values, float(np.logaddexp.reduce(values)), 0.0, 1, ())
+
+
+def _real_profile(terms: Terms, bounds: Bounds, variable: int, depth: float) -> _Profile:
+    family, signed = terms.family, terms.is_two_sided
+    power, splits = smooth_power(family, tuple(sorted({j for j, _, _ in terms.parts})))
+
+    def log_value(u: Floats) -> Floats:
+        values = np.sign(u) * np.abs(u) ** power
+        with np.errstate(divide="ignore"):
+            jacobian = np.log(power) + (power - 1) * np.log(np.abs(u)) if power > 1 else np.zeros_like(u)
+        return bounds.log_above(family, variable, values) + jacobian
+
+    sizes = np.geomspace(1e-15, 1e15, 2000) ** (1 / power)  # a thirtieth apart in x; a narrow top may be missed,
+    probes = log_value(np.concatenate([-sizes[::-1], sizes]) if signed else sizes)  # which takes the ends further out
+    high = probes > probes.max() - depth
+    high = high[len(sizes) :] | high[: len(sizes)][::-1] if signed else high
+    last = int(np.flatnonzero(high)[-1]) + 1
+    if last >= len(sizes):
+        problem = f"variable number {variable} has a law too wide for a grid"
+        raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()", code="no-method")
+    edge = float(sizes[last])
+    lower, upper = (-edge if signed else 0.0), edge
+    points, values = np.zeros(0), np.zeros(0)
+    for _ in range(12):
+        points = lower + (upper - lower) * (np.arange(_POINTS) + 0.5) / _POINTS
+        values = log_value(points)
+        inside = np.flatnonzero(values > values.max() - depth)
+        first, last = max(int(inside[0]) - 1, 0), min(int(inside[-1]) + 1, _POINTS - 1)
+        if last - first > _POINTS // 2:
+            break
+        half = (upper - lower) / _POINTS / 2
+        lower, upper = float(points[first]) - half, float(points[last]) + half
+    spacing = (upper - lower) / _POINTS
+    scaled = np.asarray(values + math.log(spacing))
+    return _Profile(points, scaled, float(np.logaddexp.reduce(scaled)), spacing, power, splits)
+
+
+@lru_cache(maxsize=64)
+def smooth_power(family: NodeFamily, roots: tuple[int, ...]) -> tuple[int, tuple[float, ...]]:
+    """Power m of x = u^m that makes all roots analytic in u, and where two pieces have to meet all the same.
+
+    With T_1 = x the roots are whole powers of u for m the least common multiple of the orders. With T_1 = x squared
+    they are :math:`|u|^{2 m / j}`, and an odd m with every 2 m / j even leaves nothing to split.
+    """
+    if family.name != "gaussian":
+        splits = (0.0,) if family.kind == "real" else ()
+        return (math.lcm(*roots) if roots else 1), splits
+    power = math.lcm(*(j // math.gcd(2, j) for j in roots)) if roots else 1
+    is_smooth = power % 2 == 1 and all(j <= 2 or (2 * power // j) % 2 == 0 for j in roots)
+    return power, () if is_smooth else (0.0,)
+
+
+def grid_of(family: NodeFamily, window: Window, num_nodes: int) -> Grid:
+    """All whole numbers of a window, or Gauss-Legendre nodes, ``num_nodes`` over all its pieces."""
+    if family.is_discrete:
+        values = np.arange(window.lower, window.upper + 1)
+        return Grid(values, np.zeros_like(values))
+    ends = [window.lower, *window.splits, window.upper]
+    nodes, weights = _legendre(max(num_nodes // (len(ends) - 1), 2))
+    left, width = np.array(ends[:-1])[:, None], np.diff(ends)[:, None]
+    u, weight = (left + width * (nodes + 1) / 2).ravel(), (width / 2 * weights).ravel()
+    jacobian = window.power * np.abs(u) ** (window.power - 1)
+    return Grid(np.sign(u) * np.abs(u) ** window.power, np.log(weight * np.maximum(jacobian, 1e-300)))
+
+
+@lru_cache(maxsize=64)
+def _legendre(count: int) -> tuple[Floats, Floats]:
+    """Nodes and weights of Gauss and Legendre on [-1, 1]."""
+    return np.polynomial.legendre.leggauss(count)
+
+
+# Sums over grids, one variable after the other, in logarithms and differentiable.
+
+Scope = tuple[int, ...]
+
+_DRAW_CELLS = 2**22
+
+
+class Contraction(NamedTuple):
+    """Order of elimination, cells of the largest table and of all tables together."""
+
+    order: tuple[int, ...]
+    largest: int
+    total: int
+
+
+class _Step(NamedTuple):
+    """Joint log table over a variable (last axis) and those that it was tied to when it was summed out."""
+
+    variable: int
+    others: Scope
+    table: torch.Tensor
+
+
+def elimination(scopes: Sequence[Scope], sizes: Sequence[int], limit: int | None = None) -> Contraction:
+    """A greedy order: always the variable whose table is smallest; it ends early at a table above the limit."""
+    neighbours: dict[int, set[int]] = {v: set() for v in range(len(sizes))}
+    for scope in scopes:
+        for v in scope:
+            neighbours[v].update({*scope} - {v})
+    order: list[int] = []
+    largest, total = 1, 0
+
+    def cells(v: int) -> int:
+        return math.prod(sizes[w] for w in neighbours[v]) * sizes[v]
+
+    costs = {v: cells(v) for v in neighbours}
+    while costs:
+        v = min(costs, key=lambda w: (costs[w], w))
+        found = costs.pop(v)
+        largest, total = max(largest, found), total + found
+        if limit is not None and found > limit:
+            break
+        near = neighbours.pop(v)
+        for w in near:
+            neighbours[w] = (neighbours[w] | near) - {v, w}
+        costs.update({w: cells(w) for w in near})
+        order.append(v)
+    return Contraction(tuple(order), largest, total)
+
+
+def contract(
+    factors: Sequence[tuple[Scope, torch.Tensor]], order: Sequence[int], keep: bool = False
+) -> tuple[torch.Tensor, list[_Step]]:
+    """Log of the sum of exp of the sum of log tables (axes by scope), and with ``keep`` the tables that draws need."""
+    live = list(factors)
+    steps: list[_Step] = []
+    for v in order:
+        inside = [factor for factor in live if v in factor[0]]
+        live = [factor for factor in live if v not in factor[0]]
+        others = tuple(sorted({w for scope, _ in inside for w in scope if w != v}))
+        axes = (*others, v)
+        parts: list[torch.Tensor] = []
+        for scope, values in inside:
+            shape = [values.shape[scope.index(w)] if w in scope else 1 for w in axes]
+            parts.append(values.permute([scope.index(w) for w in axes if w in scope]).reshape(shape))
+        table = functools.reduce(torch.add, parts)
+        if keep:
+            steps.append(_Step(v, others, table))
+        live.append((others, torch.logsumexp(table, -1)))
+    return sum((values for _, values in live), torch.zeros((), dtype=torch.float64)), steps
+
+
+def draw(steps: Sequence[_Step], num_draws: int, size: int, generator: torch.Generator | None) -> torch.Tensor:
+    """Independent places on the grids, long (num_draws, size), from the last variable summed out to the first."""
+    places = torch.zeros(num_draws, size, dtype=torch.long)
+    for variable, others, table in reversed(steps):
+        length = table.shape[-1]
+        chunk = max(1, _DRAW_CELLS // length)
+        uniform = torch.rand(num_draws, dtype=torch.float64, generator=generator)
+        for first in range(0, num_draws, chunk):
+            part = slice(first, min(first + chunk, num_draws))
+            rows = table[tuple(places[part, w] for w in others)].expand(part.stop - part.start, length)
+            weights = torch.softmax(rows, -1).cumsum(-1)
+            target = (uniform[part] * weights[:, -1]).unsqueeze(-1)
+            places[part, variable] = torch.searchsorted(weights, target, right=True).clamp_(max=length - 1)[:, 0]
+    return places
+
 
 _METHOD = "enumeration"
 _NOMINAL = 64  # values of a variable that plans reckon with before the parameters are known

@@ -13,10 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...compute.jit import njit
-from ._quadrature_kernels import add_far_counts, number_values
-from ._sum_kernels import moments
-from .families import NodeFamily
-from .user import UserFamily
+from ._quadrature_kernels import add_far_counts, moments, number_values
+from .families import NodeFamily, UserFamily
 from .user_rows import user_moments
 
 __all__ = ["evaluate_nodes"]

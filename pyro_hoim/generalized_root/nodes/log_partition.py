@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...checks import check_finite, checked_floating, refuse_transforms
-from ...core.laws.last_derivative import LastDerivative
+from ...core.laws.pseudo_likelihood import LastDerivative
 from ...errors import check_type, refused, wrong_shape
-from .families import NodeFamily
+from .families import NodeFamily, UserFamily
 from .kernels import evaluate_nodes
-from .user import UserFamily
 
 __all__ = ["NodeMoments", "node_log_partition", "node_moments"]
 

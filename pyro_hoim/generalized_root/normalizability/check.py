@@ -12,10 +12,9 @@ import torch
 
 from ...errors import check_type, out_of_reach, refused, unexpected
 from ..energy import GeneralizedRootEnergy
-from ..nodes.user import UserFamily
+from ..nodes.families import UserFamily
 from ..structure import TermGroup
-from ._verdict import Verdict, settle
-from .form import Array, Form, Index, connected
+from .form import Array, Form, Index, Verdict, connected, settle
 
 __all__ = ["Normalizability", "check_normalizable"]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...data.counts import CountTable
 from ...errors import check_type, check_whole, conflict
-from ...runs.options import checked_run
+from ...runs.checkpoint import checked_run
 from ..nodes.families import NodeFamily
 from ._space import Penalty, checked_candidates
 from .confirm import with_confirmed

@@ -2,24 +2,223 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, get_args
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, cast, get_args
 
+import joblib
 import numpy as np
+import torch
 
 from ...errors import ConvergenceWarning, check_choice, check_type, refused
-from ._joint import base_measure
-from ._refit_problem import Advance, RefitProblem
-from ._regression import Floats
+from ..energy import GeneralizedRootEnergy
+from ..normalizability.check import check_normalizable
+from ..structure import RootStructure
+from ._joint import ColumnRegression, JointRegression, JointTerm, base_measure
+from ._regression import Floats, NewtonEnd, Point, Regression, Status, newton
 from .node import advice
 from .options import Refit, RootSettings, checked_settings
-from .result import RootFitResult, RootRefitResult
+from .result import RootFitResult, RootRefitResult, structure_of
 from .rows import RootRows
 
 __all__ = ["refit_roots", "refit_rows", "warn_refits"]
+
+
+# What a refit solves: the terms of a joint model, their penalties, and the two convex problems over them.
+
+Advance = Callable[[Floats, int], None]
+
+_HALVINGS = 20
+
+
+class RefitEnd(NamedTuple):
+    """Coefficients of all terms, the pseudo-NLL without the base measure, and how they were found."""
+
+    values: Floats
+    loss: float
+    residual: float
+    num_steps: int
+    status: Status
+
+
+@dataclass(frozen=True, eq=False)
+class RefitProblem:
+    """Sorted terms of a joint model, joined values and penalties (F,), columns, and places of each column's terms."""
+
+    rows: RootRows
+    terms: list[JointTerm]
+    joined: Floats
+    l1: Floats
+    nodes: list[int]
+    singles: list[list[int]]
+    tuples: list[list[int]]
+
+    @classmethod
+    def of(cls, fit: RootFitResult, rows: RootRows, share: float) -> RefitProblem:
+        """Terms of a fit, and of a full model also every root of every column."""
+        place = [rows.domain.index(name) for name in fit.structure.domain.names]
+        values: dict[JointTerm, float] = {}
+        for key, where in fit.structure.slices.items():
+            found = fit.structure.positions(key).tolist()
+            for positions, value in zip(found, fit.coefficients[where].tolist(), strict=True):
+                values[JointTerm(key, tuple(place[p] for p in positions))] = value
+        if fit.is_full:
+            for j in fit.l1:
+                for node in place:
+                    values.setdefault(JointTerm((j, 1), (node,)), 0.0)
+        terms = sorted(values)
+        l1 = [0.0 if term.key == (1, 1) else share * fit.l1[term.key[0]] * term.key[1] for term in terms]
+        singles: dict[int, list[int]] = {node: [] for node in place}
+        tuples: dict[int, list[int]] = {node: [] for node in place}
+        for m, term in enumerate(terms):
+            for node in term.positions:
+                (singles if term.key[1] == 1 else tuples)[node].append(m)
+        joined = np.array([values[term] for term in terms])
+        return cls(rows, terms, joined, np.array(l1), place, list(singles.values()), list(tuples.values()))
+
+    def structure(self, values: Floats) -> tuple[RootStructure, torch.Tensor]:
+        """Structure of the nonzero terms, and their coefficients."""
+        domain = self.rows.domain
+        place = {node: i for i, node in enumerate(self.nodes)}
+        keyed = {
+            JointTerm(term.key, tuple(place[node] for node in term.positions)): value
+            for term, value in zip(self.terms, values.tolist(), strict=True)
+        }
+        return structure_of(domain.project([domain.names[node] for node in self.nodes]), keyed)
+
+    def independent(self, settings: RootSettings) -> RefitEnd:
+        """Independent columns by maximum likelihood."""
+        alone = [1], np.zeros(1), list[JointTerm](), np.empty(0), list[Floats]()
+        tasks = (joblib.delayed(_solve_column)(self.rows, node, *alone, settings) for node in self.nodes)
+        return self._gathered(np.zeros(len(self.terms)), [own[:1] for own in self.singles], tasks, settings.jobs)
+
+    def solve_singles(self, settings: RootSettings) -> RefitEnd:
+        """Best terms of single columns, with the joined coefficients of all tuples."""
+        tasks = (
+            joblib.delayed(_solve_column)(*self._column(i, self.joined), [self.joined[own]], settings)
+            for i, own in enumerate(self.singles)
+        )
+        return self._gathered(self.joined.copy(), self.singles, tasks, settings.jobs)
+
+    def _column(self, i: int, values: Floats) -> tuple[RootRows, int, list[int], Floats, list[JointTerm], Floats]:
+        """Arguments of the regression of the i-th column's own terms, with values for those of its tuples."""
+        own, tuples = self.singles[i], self.tuples[i]
+        roots = [self.terms[m].key[0] for m in own]
+        return self.rows, self.nodes[i], roots, self.l1[own], [self.terms[m] for m in tuples], values[tuples]
+
+    def _gathered(
+        self, values: Floats, places: Sequence[list[int]], tasks: Iterable[Any], jobs: int | None
+    ) -> RefitEnd:
+        """Ends of the tasks of all columns as one."""
+        ends: list[RefitEnd] = _at_work(jobs, tasks)
+        worst: Status = "converged"
+        for place, end in zip(places, ends, strict=True):
+            values[place] = end.values
+            worst = end.status if end.status != "converged" else worst
+        return RefitEnd(
+            values,
+            math.fsum(end.loss for end in ends),
+            max((end.residual for end in ends), default=0.0),
+            max((end.num_steps for end in ends), default=0),
+            worst,
+        )
+
+    def solve_all(
+        self,
+        settings: RootSettings,
+        independent: Floats,
+        begin: tuple[Floats, int] | None,
+        advance: Advance | None,
+    ) -> RefitEnd:
+        """Best coefficients of all terms, from the better one of the joined and the independent ones."""
+        if not self.terms:
+            return RefitEnd(self.joined, 0.0, 0.0, 0, "converged")
+        joint = JointRegression(self.rows, self.terms, self.l1, settings.jobs)
+        starts, before = [self.joined, independent], 0
+        if begin is not None:
+            starts, before = [begin[0]], begin[1]
+        after = None if advance is None else lambda point, steps: advance(point.coefficients, before + steps)
+        return _minimum(joint, starts, settings, before, after)
+
+    def loss(self, values: Floats, jobs: int | None) -> float:
+        """Pseudo-NLL of some coefficients, without the base measure."""
+        return math.fsum(_at_work(jobs, (joblib.delayed(self._column_loss)(i, values) for i in range(len(self.nodes)))))
+
+    def _column_loss(self, i: int, values: Floats) -> float:
+        """Mean minus log conditional law of the i-th column, without the base measure."""
+        return ColumnRegression(*self._column(i, values)).loss(values[self.singles[i]])
+
+    def normalizable(self, values: Floats, independent: Floats, jobs: int | None) -> tuple[Floats, float, str]:
+        """Coefficients of a law with a constant: these, or a point on the way to them where they have none.
+
+        The way begins at independent columns, or at the joined coefficients where their law has a constant and a lower
+        loss. The laws with a constant are a convex set, and the loss is a convex function of the coefficients: none on
+        the way is worse than the first. With them come the share of the way and what is known of the constant.
+        """
+        verdict = self._verdict(values)
+        if verdict != "disproven":
+            return values, 1.0, verdict
+        first = independent
+        if self._verdict(self.joined) == "proven" and self.loss(self.joined, jobs) < self.loss(independent, jobs):
+            first = self.joined
+        low, high = 0.0, 1.0
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (low + high)
+            if self._verdict(first + middle * (values - first)) == "proven":
+                low = middle
+            else:
+                high = middle
+        return first + low * (values - first), low, "proven"
+
+    def _verdict(self, values: Floats) -> str:
+        structure, coefficients = self.structure(values)
+        return check_normalizable(
+            GeneralizedRootEnergy.from_coefficients(structure, coefficients, self.rows.family)
+        ).verdict
+
+
+def _at_work(jobs: int | None, tasks: Iterable[Any]) -> list[Any]:
+    """Results of tasks, one per column, in their order; a surrounding parallel_config may choose processes."""
+    return cast("list[Any]", joblib.Parallel(n_jobs=jobs, prefer="threads")(tasks))
+
+
+def _minimum(
+    regression: Regression,
+    starts: Sequence[Floats],
+    settings: RootSettings,
+    before: int = 0,
+    advance: Callable[[Point, int], None] | None = None,
+) -> RefitEnd:
+    """The minimum, from the best start; where none is finite, the first start as it is."""
+    objectives = [regression.objective(start) for start in starts]
+    best = min(range(len(starts)), key=lambda i: objectives[i] if math.isfinite(objectives[i]) else math.inf)
+    end = NewtonEnd(regression.point(starts[best]), 0, "stalled")
+    if math.isfinite(end.point.objective):
+        end = newton(regression, end.point, settings.tolerance, settings.max_iterations - before, advance)
+    point = end.point
+    loss = point.objective - float(regression.l1 @ np.abs(point.coefficients))
+    residual = float(regression.violations(point).max())
+    return RefitEnd(point.coefficients, loss, residual, before + end.num_steps, end.status)
+
+
+def _solve_column(
+    rows: RootRows,
+    node: int,
+    roots: list[int],
+    l1: Floats,
+    terms: list[JointTerm],
+    coefficients: Floats,
+    starts: list[Floats],
+    settings: RootSettings,
+) -> RefitEnd:
+    """Best own terms of a column; the base family's parameter is a start where all conditional laws exist."""
+    column = ColumnRegression(rows, node, roots, l1, terms, coefficients)
+    base = np.zeros(len(roots))
+    base[0] = float(rows.family.base_natural(torch.tensor(column.linear[0], dtype=torch.float64)))
+    return _minimum(column, [*starts, base], settings)
 
 
 def refit_roots(

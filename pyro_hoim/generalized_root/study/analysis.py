@@ -13,8 +13,7 @@ from typing import Any, cast
 import torch
 
 from ...core.partition import LogPartition
-from ...core.parts import PARTS, StudyRecord, check_part_names
-from ...core.scores import mean_gain
+from ...core.scores import PARTS, StudyRecord, check_part_names, mean_gain
 from ...data.counts import CountTable
 from ...errors import conflict, is_real, none_received, other_domain, refused
 from ...schema import Domain

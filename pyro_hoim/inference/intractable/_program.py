@@ -20,8 +20,7 @@ from ...errors import check_names, conflict, refused
 from ...generalized_root.law import GeneralizedRoot
 from ...log_linear.laws.law import HierarchicalLogLinear
 from ...log_linear.laws.statistics import LogLinearStatistics
-from ._families import LogLinearSite, RootSite
-from ._sites import IntractableSite, SiteData, unwrapped
+from ._sites import IntractableSite, LogLinearSite, RootSite, SiteData, unwrapped
 
 Values = dict[str, torch.Tensor]
 

@@ -1,4 +1,4 @@
-"""Observed sites of a program as exponential families: natural parameters, sums of statistics, numbers of rows."""
+"""Observed sites of a program as exponential families: natural parameters, sums of statistics, draws."""
 
 from __future__ import annotations
 
@@ -8,10 +8,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from pyro.distributions import Independent, MaskedDistribution
+from typing_extensions import override
 
+from ...core.laws.expansion import list_states
 from ...errors import out_of_range, refused
+from ...generalized_root.chains.gibbs import RootChains
+from ...generalized_root.energy import GeneralizedRootEnergy
+from ...generalized_root.law import GeneralizedRoot
+from ...generalized_root.normalizability.check import check_normalizable
+from ...log_linear.chains.gibbs import GibbsChains
+from ...log_linear.coding import parametrization
+from ...log_linear.energy import LogLinearEnergy
+from ...log_linear.laws.law import HierarchicalLogLinear, acting_backend, exact_backend
+from ...log_linear.laws.statistics import LogLinearStatistics
+from ...structure.hypergraph import InteractionHypergraph
+
+# Observed sites of a program as exponential families: natural parameters, sums of statistics, numbers of rows.
 
 Node = Mapping[str, Any]
 
@@ -192,3 +207,354 @@ def _is_same(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
     if left[0] is not right[0] and not torch.equal(left[0], right[0]):
         return False
     return all(a is b for a, b in zip(left[2], right[2], strict=True)) and torch.equal(left[5], right[5])
+
+
+# Sites of log-linear laws and of generalized root models: statistics of rows, perfect draws, Gibbs chains.
+
+_MOST_ENTRIES = 2**22
+_CHUNK = 2**23
+_CHEAP_CELLS = 2**16
+
+
+class LogLinearSite(IntractableSite):
+    """A site of rows, or of their marginal counts: eta is theta in the coding of the law, t the counts in its terms."""
+
+    def __init__(self, name: str, law: HierarchicalLogLinear | LogLinearStatistics) -> None:
+        super().__init__(name, law)
+        self.rows_law = law.rows if isinstance(law, LogLinearStatistics) else law
+        self.hypergraph: InteractionHypergraph = law.hypergraph
+        self._codings = parametrization(law.hypergraph)
+        self._cells: torch.Tensor | None = None
+
+    @property
+    @override
+    def num_terms(self) -> int:
+        return self._codings.num(self.law.coding)
+
+    @override
+    def parameters(self, law: Any) -> torch.Tensor:
+        return law.theta
+
+    @override
+    def natural(self, parameters: torch.Tensor) -> torch.Tensor:
+        return parameters
+
+    @override
+    def totals(self, law: Any, sizes: tuple[int, ...]) -> torch.Tensor:
+        if not isinstance(law, LogLinearStatistics):
+            return super().totals(law, sizes)
+        total = law.total_count.double()
+        while total.dim() > len(sizes):
+            total = total[0]
+        return total.expand(sizes)
+
+    @override
+    def summed(self, values: torch.Tensor, weights: torch.Tensor, total: torch.Tensor) -> SiteData:
+        if isinstance(self.law, LogLinearStatistics):
+            counts = (values.double() * weights.unsqueeze(-1)).sum(1)
+            return SiteData(self._coded(counts), (weights * total).sum(1), counts=counts)
+        num_cells = self.hypergraph.num_terms
+        rows, counts = values.long(), torch.zeros(len(values), num_cells, dtype=torch.float64)
+        step = max(1, _CHUNK // max(1, len(values) * num_cells))
+        for first in range(0, rows.shape[1], step):
+            part = slice(first, first + step)
+            counts += (self._codings.statistics(rows[:, part]) * weights[:, part].unsqueeze(-1)).sum(1)
+        return SiteData(self._coded(counts), weights.sum(1), rows, weights > 0)
+
+    def _coded(self, counts: torch.Tensor) -> torch.Tensor:
+        """What theta (..., num_terms) multiplies, from marginal counts: the transpose of the map to tables."""
+        with torch.enable_grad():
+            theta = torch.zeros(*counts.shape[:-1], self.num_terms, dtype=torch.float64, requires_grad=True)
+            tables = self._codings.to_tables(theta, self.law.coding, validate=False)
+            (found,) = torch.autograd.grad((tables * counts).sum(), theta)
+        return found
+
+    def model(self, natural: torch.Tensor) -> LogLinearEnergy:
+        """The energies of theta (*batch, num_terms)."""
+        return LogLinearEnergy.from_theta(self.hypergraph, natural, self.law.coding, validate=False)
+
+    # Perfect draws
+
+    @property
+    def _is_small(self) -> bool:
+        """Whether the full table and its design matrix are small."""
+        cells = self.hypergraph.domain.num_states
+        return cells * max(1, self.hypergraph.num_terms) <= _MOST_ENTRIES
+
+    @override
+    def draws_perfectly(self, natural: torch.Tensor) -> bool:
+        if self._is_small:
+            return True
+        # A law beyond the budget of its exact backend would draw exactly, if it could.
+        return self.law.sample_is_exact and self.law.partition.plan(self.hypergraph).feasible
+
+    @override
+    def draw(self, natural: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+        if not self._is_small:
+            law = LogLinearStatistics(
+                self.hypergraph, natural, total, coding=self.law.coding, partition=self.law.partition
+            )
+            return self._coded(law.sample())
+        from ._table_kernels import draw_tables
+
+        if self._cells is None:
+            states = list_states(self.hypergraph.domain.cardinalities, torch.device("cpu"))
+            self._cells = self._coded(self._codings.statistics(states))
+        words = torch.randint(-(2**63), 2**63 - 1, (len(natural),), dtype=torch.int64).numpy().view(np.uint64)
+        step = max(1, _CHUNK // len(self._cells))
+        found: list[torch.Tensor] = []
+        for first in range(0, len(natural), step):
+            part = slice(first, first + step)
+            logits = (natural[part] @ self._cells.T).numpy()
+            counts = np.empty_like(logits)
+            draw_tables(logits, np.ascontiguousarray(total[part].numpy()), words[part], counts)
+            found.append(torch.from_numpy(counts) @ self._cells)
+        return torch.cat([natural[:0], *found])
+
+    # Everything else
+
+    @override
+    def surrogate(self, law: Any, value: torch.Tensor) -> torch.Tensor | None:
+        has_rows = isinstance(law, HierarchicalLogLinear)
+        backend = exact_backend(self.law.partition)
+        cost = backend.plan(self.hypergraph)
+        if cost.feasible and (cost.total_cells <= _CHEAP_CELLS or not has_rows):
+            if backend is not self.law.partition:  # an estimate, whose noise has no place in a curvature
+                arguments = (law.theta,) if has_rows else (law.theta, law.total_count)
+                law = type(self.law)(self.hypergraph, *arguments, coding=law.coding, partition=backend)
+            return law.log_prob(value)
+        return law.log_pseudo_prob(value) if has_rows else None
+
+    @override
+    def chains(self, natural: torch.Tensor, data: SiteData, copies: int, seed: int) -> LogLinearAuxiliaryChains:
+        return LogLinearAuxiliaryChains(self, natural, data, copies, seed)
+
+    @override
+    def backend_means(self, natural: torch.Tensor) -> torch.Tensor | None:
+        backend = acting_backend(self.law.partition, self.hypergraph)
+        if not backend.plan(self.hypergraph).feasible:
+            return None
+        return self._coded(backend.expectations(self.model(natural)))
+
+    @override
+    def particles(self, natural: torch.Tensor, data: SiteData, num_particles: int, seed: int) -> LogLinearParticles:
+        return LogLinearParticles(self, natural, data, num_particles, seed)
+
+
+class LogLinearAuxiliaryChains:
+    """Gibbs chains, one per row of every auxiliary data set, that are kept and told new tables."""
+
+    def __init__(self, site: LogLinearSite, natural: torch.Tensor, data: SiteData, copies: int, seed: int) -> None:
+        self._site = site
+        self._shape = natural.shape[:2]
+        rows, is_row = (
+            (_independent_rows(site.hypergraph, data), None) if data.rows is None else (data.rows, data.is_row)
+        )
+        if is_row is None:
+            is_row = torch.arange(rows.shape[1]) < data.total.unsqueeze(-1)
+        self._copies, self._num_rows = copies, rows.shape[1]
+        start = rows.unsqueeze(1).expand(-1, copies, -1, -1).reshape(len(rows), -1, rows.shape[-1])
+        self._start = start.expand(self._shape[0], *start.shape).reshape(-1, *start.shape[1:])
+        self._is_row = is_row.double()
+        self._chains = GibbsChains(self._model(natural), copies * self._num_rows, init=self._start, seed=seed)
+        self._generator = torch.Generator().manual_seed(seed % 2**63)
+
+    def _model(self, natural: torch.Tensor) -> LogLinearEnergy:
+        return self._site.model(natural.reshape(-1, natural.shape[-1]))
+
+    def log_weights(self, start: torch.Tensor, end: torch.Tensor, num_sweeps: int, num_bridges: int) -> torch.Tensor:
+        """Log weights (copies, chains) from laws at ``start`` to those at ``end``, both (chains, G, num_terms)."""
+        first, last, chains = self._model(start), self._model(end), self._chains
+        chains.set_model(first)
+        chains.set_states(self._start)
+        chains.sweep(num_sweeps)
+        if num_bridges:
+            chains.set_model(last)
+            # A sweep in one order is undone by one in the other; the coin makes the pair of moves reversible.
+            is_reversed = bool(torch.randint(2, (), generator=self._generator))
+            path = torch.linspace(0, 1, num_bridges + 2, dtype=torch.float64)
+            found = chains.anneal(path, start=first, reverse_order=is_reversed)
+        else:
+            found = chains.energy_of(first) - chains.energy_of(last)
+        found = found.reshape(*self._shape, self._copies, self._num_rows)
+        return (found * self._is_row.unsqueeze(1)).sum((1, 3)).T
+
+
+class LogLinearParticles:
+    """Gibbs chains that follow theta from step to step."""
+
+    def __init__(self, site: LogLinearSite, natural: torch.Tensor, data: SiteData, number: int, seed: int) -> None:
+        self._site, self._shape = site, natural.shape
+        rows = _independent_rows(site.hypergraph, data) if data.rows is None else data.rows
+        init = _picked(rows, data, number).expand(len(natural), -1, -1, -1).flatten(0, 1) if rows.shape[1] else None
+        self._chains = GibbsChains(site.model(natural.flatten(0, 1)), number, init=init, seed=seed)
+
+    def means(self, natural: torch.Tensor, num_sweeps: int) -> torch.Tensor:
+        """Means (chains, G, num_terms) over all states of so many sweeps."""
+        self._chains.set_model(self._site.model(natural.flatten(0, 1)))
+        record = self._chains.sweep(num_sweeps, thin=1, counts=True)
+        assert record.counts is not None
+        return self._site._coded(record.counts / (record.num_records * self._chains.num_chains)).reshape(self._shape)
+
+
+def _picked(rows: torch.Tensor, data: SiteData, number: int) -> torch.Tensor:
+    """Rows (G, number, d) drawn with replacement from those that count."""
+    weights = torch.ones(rows.shape[:2], dtype=torch.float64) if data.is_row is None else data.is_row.double()
+    weights = weights + 1e-300 * (weights.sum(-1, keepdim=True) == 0)
+    index = torch.multinomial(weights, number, replacement=True)
+    return rows.gather(1, index.unsqueeze(-1).expand(-1, -1, rows.shape[-1]))
+
+
+def _independent_rows(hypergraph: InteractionHypergraph, data: SiteData) -> torch.Tensor:
+    """Rows (G, most rows, d) with the observed margins of single variables, independent of each other."""
+    most = int(data.total.max()) if len(data.total) else 0
+    columns: list[torch.Tensor] = []
+    for variable in hypergraph.domain:
+        place = hypergraph.term_slices.get((variable.name,))
+        weights = torch.ones(len(data.total), variable.cardinality, dtype=torch.float64)
+        if place is not None and data.counts is not None:
+            weights = data.counts[:, place].clamp(min=0) + 1e-3
+        columns.append(torch.multinomial(weights, max(most, 1), replacement=True)[:, :most])
+    return torch.stack(columns, -1)
+
+
+class RootSite(IntractableSite):
+    """A site of rows of a generalized root model: eta are coefficients, t the products of roots."""
+
+    law: GeneralizedRoot
+
+    @property
+    @override
+    def num_terms(self) -> int:
+        return self.law.structure.num_terms
+
+    @override
+    def parameters(self, law: Any) -> torch.Tensor:
+        return law.psi
+
+    @override
+    def natural(self, parameters: torch.Tensor) -> torch.Tensor:
+        return parameters * self.law.structure.multiplicity.to(parameters)
+
+    def energy(self, natural: torch.Tensor) -> GeneralizedRootEnergy:
+        """The model of coefficients (*batch, num_terms)."""
+        return GeneralizedRootEnergy.from_coefficients(self.law.structure, natural, self.law.family, validate=False)
+
+    def statistics(self, rows: torch.Tensor) -> torch.Tensor:
+        """Products of roots (*sample, num_terms), float64."""
+        nothing = torch.zeros(self.num_terms, dtype=torch.float64)
+        return self.energy(nothing).statistics(rows.double(), validate=False)
+
+    @override
+    def summed(self, values: torch.Tensor, weights: torch.Tensor, total: torch.Tensor) -> SiteData:
+        del total
+        statistics = (self.statistics(values) * weights.unsqueeze(-1)).sum(1)
+        return SiteData(statistics, weights.sum(1), values.double(), weights > 0)
+
+    @override
+    def is_lawful(self, natural: torch.Tensor) -> torch.Tensor:
+        found = super().is_lawful(natural)
+        if self.energy(natural).is_bounded:
+            return found
+        for g in found.nonzero().flatten().tolist():
+            verdict = check_normalizable(self.energy(natural[g]))
+            found[g] = verdict.verdict != "disproven"
+            if verdict.verdict == "undecided" and not getattr(self.law.partition, "allow_undecided", False):
+                verdict.check()
+        return found
+
+    @override
+    def draws_perfectly(self, natural: torch.Tensor) -> bool:
+        model = self.energy(natural)
+        law = GeneralizedRoot(model.structure, model.psi, model.family, partition=self.law.partition)
+        return law.sample_is_exact
+
+    @override
+    def draw(self, natural: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+        most = int(total.max()) if len(total) else 0
+        if not most:
+            return torch.zeros_like(natural)
+        model = self.energy(natural)
+        states = self.law.partition.sample(model, (most,))
+        is_row = torch.arange(most).unsqueeze(-1) < total
+        return (self.statistics(states) * is_row.unsqueeze(-1)).sum(0)
+
+    @override
+    def surrogate(self, law: Any, value: torch.Tensor) -> torch.Tensor | None:
+        return law.log_pseudo_prob(value)
+
+    @override
+    def chains(self, natural: torch.Tensor, data: SiteData, copies: int, seed: int) -> RootAuxiliaryChains:
+        return RootAuxiliaryChains(self, natural, data, copies, seed)
+
+    @override
+    def backend_means(self, natural: torch.Tensor) -> torch.Tensor | None:
+        energy = self.energy(natural)
+        return self.law.partition.expectations(energy) if self.law.partition.plan_energy(energy).feasible else None
+
+    @override
+    def particles(self, natural: torch.Tensor, data: SiteData, num_particles: int, seed: int) -> RootParticles:
+        return RootParticles(self, natural, data, num_particles, seed)
+
+
+class RootAuxiliaryChains:
+    """Gibbs chains of root models, as :class:`LogLinearAuxiliaryChains`; one set for every vector of parameters."""
+
+    def __init__(self, site: RootSite, natural: torch.Tensor, data: SiteData, copies: int, seed: int) -> None:
+        if data.rows is None or data.is_row is None:
+            raise refused(f"site {site.name!r}", "its rows are not known", code="missing-part")
+        self._site, self._copies, self._shape = site, copies, natural.shape[:2]
+        self._is_row = data.is_row.double().repeat(1, copies)
+        self._start = data.rows.repeat(1, copies, 1)
+        flat = natural.reshape(-1, natural.shape[-1])
+        seeds = np.random.SeedSequence(seed).generate_state(len(flat) + 1, np.uint64) >> np.uint64(1)
+        self._chains = [
+            RootChains(
+                site.energy(row), self._start.shape[1], init=self._start[i % self._shape[1]], seed=int(own), check=False
+            )
+            for i, (row, own) in enumerate(zip(flat, seeds, strict=False))
+        ]
+        self._generator = torch.Generator().manual_seed(int(seeds[-1]))
+
+    def log_weights(self, start: torch.Tensor, end: torch.Tensor, num_sweeps: int, num_bridges: int) -> torch.Tensor:
+        """Log weights (copies, chains) from laws at ``start`` to those at ``end``, both (chains, G, num_terms)."""
+        first, last = (values.reshape(-1, values.shape[-1]) for values in (start, end))
+        is_reversed = bool(torch.randint(2, (), generator=self._generator))
+        found: list[torch.Tensor] = []
+        for i, chains in enumerate(self._chains):
+            group, way = i % self._shape[1], (last[i] - first[i]) / (num_bridges + 1)
+            chains.set_model(self._site.energy(first[i]))
+            chains.set_states(self._start[group])
+            chains.sweep(num_sweeps)
+            total = self._site.statistics(chains.states) @ way
+            for k in range(1, num_bridges + 1):
+                chains.set_model(self._site.energy(first[i] + k * way))
+                chains.sweep(1, reverse_order=is_reversed)
+                total = total + self._site.statistics(chains.states) @ way
+            found.append((total * self._is_row[group]).reshape(self._copies, -1).sum(-1))
+        return torch.stack(found).reshape(*self._shape, self._copies).sum(1).T
+
+
+class RootParticles:
+    """Gibbs chains of root models, as :class:`LogLinearParticles`; one set for every vector of parameters."""
+
+    def __init__(self, site: RootSite, natural: torch.Tensor, data: SiteData, number: int, seed: int) -> None:
+        self._site, self._shape = site, natural.shape
+        flat = natural.flatten(0, 1)
+        seeds = np.random.SeedSequence(seed).generate_state(len(flat), np.uint64) >> np.uint64(1)
+        rows = data.rows if data.rows is not None and data.rows.shape[1] else None
+        starts = [None] * len(flat) if rows is None else list(_picked(rows, data, number).repeat(len(natural), 1, 1))
+        self._chains = [
+            RootChains(site.energy(row), number, init=start, seed=int(own), check=False)
+            for row, start, own in zip(flat, starts, seeds, strict=True)
+        ]
+
+    def means(self, natural: torch.Tensor, num_sweeps: int) -> torch.Tensor:
+        """Means (chains, G, num_terms) over all states of so many sweeps."""
+        found = torch.zeros_like(natural).flatten(0, 1)
+        for row, chains, total in zip(natural.flatten(0, 1), self._chains, found, strict=True):
+            chains.set_model(self._site.energy(row))
+            for _ in range(num_sweeps):
+                chains.sweep(1)
+                total += self._site.statistics(chains.states).mean(0) / num_sweeps
+        return found.reshape(self._shape)

@@ -4,19 +4,177 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from typing_extensions import override
 
-from ...errors import check_choice, check_whole, refused
-from ._auxiliary import AuxiliaryData, Kind
-from ._kernel import IntractableKernel, where
+from ...errors import check_choice, check_whole, out_of_range, refused
+from ._kernel import (
+    Autoregression,
+    Coordinates,
+    IntractableKernel,
+    ProposalName,
+    RandomWalk,
+    definite,
+    laplace,
+    learned_walk,
+    where,
+)
 from ._program import Evaluation, IntractableProgram, Values
-from ._proposals import Autoregression, Coordinates, ProposalName, RandomWalk, laplace, learned_walk
-from .sweep_check import SweepCheck, compare_sweeps
+from ._sites import IntractableSite, SiteData
 
-__all__ = ["Exchange"]
+__all__ = ["Exchange", "NoisyExchange", "SweepCheck"]
+
+
+# Auxiliary data of the exchange algorithm: log weights of a path from a proposal back to the present parameters.
+
+Kind = Literal["auto", "perfect", "gibbs"]
+
+_MOST_GIBBS_CELLS = 2**28
+
+
+class AuxiliaryData:
+    r"""Auxiliary data sets of one site, perfect or by Gibbs chains that start at the data.
+
+    .. math:: \log w = \sum_{k=0}^{K} (\eta_{k+1} - \eta_k) \cdot t(y_k), \qquad
+        \eta_k = \eta' + \tfrac{k}{K + 1} (\eta - \eta'), \quad y_0 \sim p(\cdot \mid \eta')
+
+    where :math:`y_k` follows from :math:`y_{k-1}` by a reversible transition that leaves :math:`p(\cdot \mid \eta_k)`
+    invariant: K bridges. Where draws are perfect that transition draws all rows anew. Its mean weight is
+    :math:`Z(\eta)^N / Z(\eta')^N`.
+    """
+
+    def __init__(self, site: IntractableSite, kind: Kind, natural: torch.Tensor, num_bridges: int) -> None:
+        can_draw = site.draws_perfectly(natural[:1, 0]) if natural.shape[1] else True
+        if kind == "perfect" and not can_draw:
+            problem = f"site {site.name!r} has no perfect draws"
+            raise refused("auxiliary", problem, "use 'gibbs' or 'auto'", code="no-method")
+        self.is_perfect = can_draw and kind != "gibbs"
+        self._site, self._num_bridges = site, num_bridges
+        self._chains: Any = None
+        self._key: tuple[Any, ...] = ()
+
+    def log_weights(
+        self, start: torch.Tensor, end: torch.Tensor, data: SiteData, *, copies: int = 1, num_sweeps: int = 0
+    ) -> torch.Tensor:
+        """Log weights (copies, chains) between natural parameters (chains, G, num_terms)."""
+        if not float(data.total.sum()):
+            return torch.zeros(copies, len(start), dtype=torch.float64)
+        if self.is_perfect:
+            return self._perfect(start, end, data.total, copies)
+        key = (id(data), start.shape, copies)
+        if self._chains is None or key != self._key:
+            width = self._site.law.domain
+            cells = start.shape[0] * copies * float(data.total.max()) * len(width) * start.shape[1]
+            if cells > _MOST_GIBBS_CELLS:
+                problem = f"Gibbs chains for every row of every auxiliary data set hold {cells:.3g} values"
+                raise refused("num_chains", problem, f"the limit is {_MOST_GIBBS_CELLS}; take fewer chains")
+            seed = int(torch.randint(2**63 - 1, (), dtype=torch.int64))
+            self._chains, self._key = self._site.chains(start, data, copies, seed), key
+            self._data = data  # keeps the identity in the key alive
+        return self._chains.log_weights(start, end, num_sweeps, self._num_bridges)
+
+    def _perfect(self, start: torch.Tensor, end: torch.Tensor, total: torch.Tensor, copies: int) -> torch.Tensor:
+        steps = self._num_bridges + 1
+        share = torch.arange(steps, dtype=torch.float64).reshape(-1, 1, 1, 1) / steps
+        path = start + share * (end - start)
+        shape = (copies, *path.shape)
+        natural = path.expand(shape).reshape(-1, path.shape[-1])
+        drawn = self._site.draw(natural, total.expand(shape[:-1]).reshape(-1)).reshape(shape)
+        return (drawn.mean(1) * (end - start)).sum((-1, -2))
+
+
+# Whether the Gibbs chains of auxiliary data made enough sweeps: what twice as many would change.
+
+_BEST = 2.38
+_MANY_ERRORS = 4.0
+
+
+@dataclass(frozen=True, eq=False)
+class SweepCheck:
+    r"""What auxiliary data sets say of proposals after some sweeps and after twice as many.
+
+    Chains that start at the data and stop too early give auxiliary data that are too close to the data, so that the log
+    ratio is too high on average. A :attr:`change` within its noise is no proof: chains that mix very slowly change
+    nothing by twice the sweeps.
+
+    Attributes:
+        num_sweeps: sweeps.
+        log_ratios: what auxiliary data add to the log ratios of proposals, (proposals,), nats.
+        doubled: the same, from other data after twice the sweeps.
+
+    Example:
+        >>> check = SweepCheck(10, torch.tensor([1.0, 1.5, 0.5, 1.0]), torch.tensor([0.0, 0.5, -0.5, 0.0]))
+        >>> check.change, check.is_changed
+        (1.0, True)
+    """
+
+    num_sweeps: int
+    log_ratios: torch.Tensor
+    doubled: torch.Tensor
+
+    @property
+    def change(self) -> float:
+        """Mean fall of the log ratio by twice the sweeps, nats."""
+        return float((self.log_ratios - self.doubled).mean())
+
+    @property
+    def std_error(self) -> float:
+        """Standard error of :attr:`change`."""
+        difference = self.log_ratios - self.doubled
+        return float(difference.std()) / math.sqrt(len(difference))
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the change is beyond four standard errors: the sweeps were too few."""
+        return abs(self.change) > _MANY_ERRORS * self.std_error
+
+    def __repr__(self) -> str:
+        verdict = "too few" if self.is_changed else "no change seen"
+        change = f"{self.change:.3g} +- {self.std_error:.2g} nats"
+        return f"SweepCheck({self.num_sweeps} sweeps against {2 * self.num_sweeps}: {change}, {verdict})"
+
+
+def compare_sweeps(
+    model: Callable[..., Any],
+    call: tuple[Sequence[Any], Mapping[str, Any], Sequence[str] | None],
+    options: tuple[Kind, int, int],
+    samples: Mapping[str, torch.Tensor],
+    num_proposals: int,
+) -> SweepCheck:
+    """The comparison at draws of a posterior, by moves as wide as its spread allows.
+
+    ``call`` are arguments, keyword arguments and sites of the program, ``options`` the kind of the auxiliary data, the
+    number of bridges and that of sweeps.
+    """
+    program = IntractableProgram(model, *call)
+    if missing := [name for name in program.latent if name not in samples]:
+        raise refused("samples", f"site {missing[0]!r} is missing", code="missing-part")
+    points = {name: program.transforms[name](samples[name].to(program.dtypes[name])) for name in program.latent}
+    coordinates = Coordinates(program)
+    vectors = coordinates.flat(points)
+    if len(vectors) < 2 * coordinates.size:
+        raise out_of_range("samples", f"at least {2 * coordinates.size} draws", received=len(vectors))
+    covariance = torch.cov(vectors.mT).reshape(coordinates.size, coordinates.size)
+    factor = torch.linalg.cholesky(definite(covariance))
+    chosen = torch.randint(len(vectors), (num_proposals,))
+    present = {name: value[chosen] for name, value in points.items()}
+    noise = torch.randn(num_proposals, coordinates.size, dtype=torch.float64) @ factor.mT
+    proposed = coordinates.points(vectors[chosen] + _BEST / math.sqrt(coordinates.size) * noise, present)
+    here, there = program.evaluate(present), program.evaluate(proposed)
+    is_valid = program.is_valid(there)
+    kind, num_bridges, num_sweeps = options
+    found: list[torch.Tensor] = []
+    for sweeps in (num_sweeps, 2 * num_sweeps):
+        total = torch.zeros(int(is_valid.sum()), dtype=torch.float64)
+        for name, site in program.sites.items():
+            start, end = there.naturals[name][is_valid], here.naturals[name][is_valid]
+            auxiliary = AuxiliaryData(site, kind, here.naturals[name], num_bridges)
+            total = total + auxiliary.log_weights(start, end, here.data[name], num_sweeps=sweeps)[0]
+        found.append(total)
+    return SweepCheck(num_sweeps, *found)
 
 
 class _Chain(NamedTuple):
@@ -227,3 +385,85 @@ class Exchange(IntractableKernel):
         """Mean acceptance of the last transition after warm-up, for the progress bar."""
         kept = self._record["acceptance_rate"]
         return {"acc. prob": f"{float(kept[-1].mean()):.3f}"} if kept else {}
+
+
+# The exchange algorithm with ratios averaged over several auxiliary data sets: more acceptance, no exactness.
+
+
+class NoisyExchange(Exchange):
+    r"""Metropolis moves with the ratio of constants replaced by an average over M auxiliary data sets.
+
+    .. math:: \log r = \log \frac{\pi(\theta')\, f(x \mid \theta')}{\pi(\theta)\, f(x \mid \theta)}
+        + \log \frac1M \sum_{m=1}^M \frac{f(w_m \mid \theta)}{f(w_m \mid \theta')},
+        \qquad w_m \sim p(\cdot \mid \theta')
+
+    With M = 1 this is :class:`Exchange`, which is exact; for M above 1 it is not, since the average is not what the
+    reversed move would see, and :attr:`is_exact` is False. Its acceptance rises to that of the exact ratio, and its
+    stationary law approaches the posterior, with an error of O(1 / M). Bridges raise the acceptance of the exact kernel
+    at the same cost.
+
+    Args:
+        program: the Pyro program.
+        num_auxiliary: auxiliary data sets M.
+        sites: as of :class:`Exchange`, and so are the others.
+        auxiliary: how auxiliary data are drawn.
+        num_bridges: steps of the path of each data set.
+        num_sweeps: sweeps of Gibbs chains.
+        proposal: the proposal.
+        num_chains: the dimension of chains.
+
+    References:
+        Pierre Alquier, Nial Friel, Richard Everitt and Aidan Boland, Noisy Monte Carlo: convergence of Markov
+        chains with approximate transition kernels, Statistics and Computing 26, 2016, algorithm 2.
+
+    Example:
+        >>> from functools import partial
+        >>> from pyro_hoim import Domain, InteractionHypergraph
+        >>> from pyro_hoim.inference import log_linear_model, run_mcmc
+        >>> from pyro_hoim.log_linear import normal_prior
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
+        >>> counts = torch.tensor([30.0, 10.0, 20.0, 20.0], dtype=torch.float64)
+        >>> program = partial(log_linear_model, hypergraph, normal_prior(hypergraph, dtype=torch.float64), counts, 40)
+        >>> run = run_mcmc(NoisyExchange(program, 3), 5, burn_in=5, num_chains=8, seed=1, progress=False)
+        >>> run.samples["theta"].shape, bool(run.sample_stats["is_exact"].any())
+        (torch.Size([8, 5, 2]), False)
+    """
+
+    def __init__(
+        self,
+        program: Callable[..., Any],
+        num_auxiliary: int = 10,
+        *,
+        sites: Sequence[str] | None = None,
+        auxiliary: Kind = "auto",
+        num_bridges: int = 0,
+        num_sweeps: int = 200,
+        proposal: ProposalName = "pseudo-likelihood",
+        num_chains: int | None = None,
+    ) -> None:
+        super().__init__(
+            program,
+            sites=sites,
+            auxiliary=auxiliary,
+            num_bridges=num_bridges,
+            num_sweeps=num_sweeps,
+            proposal=proposal,
+            num_chains=num_chains,
+        )
+        self.num_auxiliary = check_whole(num_auxiliary, "num_auxiliary")
+
+    @override
+    def _judge(self, is_perfect: Sequence[bool]) -> bool:
+        return self.num_auxiliary == 1 and super()._judge(is_perfect)
+
+    @override
+    def _log_exchange(self, chain: Any, present: Evaluation, naturals: Values) -> torch.Tensor:
+        ratios = torch.zeros(self.num_auxiliary, len(present.log_density), dtype=torch.float64)
+        data_part = torch.zeros(len(present.log_density), dtype=torch.float64)
+        for name, auxiliary in chain.auxiliary.items():
+            start, end, data = naturals[name], present.naturals[name], present.data[name]
+            data_part = data_part + ((start - end) * data.statistics).sum((-1, -2))
+            ratios = ratios + auxiliary.log_weights(
+                start, end, data, copies=self.num_auxiliary, num_sweeps=self.num_sweeps
+            )
+        return data_part + ratios.logsumexp(0) - math.log(self.num_auxiliary)

@@ -10,9 +10,8 @@ import torch
 from typing_extensions import override
 
 from ...errors import check_choice, check_positive, check_whole, is_real, out_of_range, refused
-from ._kernel import IntractableKernel, where
+from ._kernel import Coordinates, IntractableKernel, laplace, where
 from ._program import Evaluation, IntractableProgram, Values
-from ._proposals import Coordinates, laplace
 from ._sites import IntractableSite, Particles, SiteData
 
 __all__ = ["Langevin"]

@@ -13,9 +13,23 @@ from pyro.poutine.trace_struct import Trace
 
 from ...errors import refused
 from ...log_linear.chains.gibbs import GibbsChains
-from ._dependence import Dependence, brief, find_dependence
-from ._discrete_sites import DiscreteSite, Visit, check_support, sample_nodes, split_law
-from ._terms import has_estimate, is_same_law, log_prob_of, log_z_factors, needs_log_z, own_log_prob, without_nan
+from ._sites import (
+    Dependence,
+    DiscreteSite,
+    Visit,
+    brief,
+    check_support,
+    find_dependence,
+    has_estimate,
+    is_same_law,
+    log_prob_of,
+    log_z_factors,
+    needs_log_z,
+    own_log_prob,
+    sample_nodes,
+    split_law,
+    without_nan,
+)
 
 Mode = Literal["law alone", "rows together", "row by row", "one by one"]
 Values = dict[str, torch.Tensor]

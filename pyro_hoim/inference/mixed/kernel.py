@@ -17,9 +17,17 @@ from typing_extensions import override
 from ...errors import HoimError, check_whole, out_of_range, refused, unexpected, wrong_type
 from ..intractable.exchange import Exchange
 from ..kernels import RecordingNUTS
-from ._discrete_sites import DiscreteSite, Schedules, check_initial, find_sites, sample_nodes, start
 from ._full_conditional import DiscreteMoves, Mode, Program
-from ._given_discrete import GivenDiscrete, constant_laws
+from ._sites import (
+    DiscreteSite,
+    GivenDiscrete,
+    Schedules,
+    check_initial,
+    constant_laws,
+    find_sites,
+    sample_nodes,
+    start,
+)
 
 __all__ = ["MixedGibbs"]
 

@@ -19,9 +19,8 @@ from ...log_linear.laws.priors import DiaconisYlvisaker
 from ...log_linear.laws.statistics import statistics_of
 from ...runs.arguments import checked_seed
 from ...structure.hypergraph import InteractionHypergraph
-from .annealing import anneal, bridge
-from .kernel import LogKernel
-from .theta_prior import ThetaPrior, checked_prior, normal_parts, resolved_prior
+from .kernel import LogKernel, anneal, bridge
+from .program import ThetaPrior, checked_prior, normal_parts, resolved_prior
 
 __all__ = ["EvidenceMethod", "LogEvidence", "kernels_of", "log_evidence"]
 

@@ -12,12 +12,13 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from ...core.partition import PartitionBackend
 from ...errors import refused
@@ -28,7 +29,8 @@ from ...log_linear.fitting.design import design_matrix
 from ...log_linear.laws.natural_parameters import fisher_information
 from ...structure.hypergraph import InteractionHypergraph
 
-__all__ = ["LogKernel", "Mode", "is_dense", "newton_batch"]
+__all__ = ["LogKernel", "Mode", "anneal", "bridge", "is_dense", "newton_batch"]
+
 
 Floats = NDArray[Any]
 
@@ -230,7 +232,7 @@ def newton_batch(kernel: LogKernel, chosen: NDArray[np.bool_]) -> tuple[Floats, 
 
     ``chosen`` (M, P) says which, of the coordinates of a dense kernel without g. NaN where no mode was found.
     """
-    from ._newton_kernels import newton_modes
+    from ._kernels import newton_modes
 
     design = np.ascontiguousarray(kernel.design.T)
     theta = np.where(chosen, kernel.centre, 0.0)
@@ -246,3 +248,247 @@ def newton_batch(kernel: LogKernel, chosen: NDArray[np.bool_]) -> tuple[Floats, 
         log_det,
     )
     return values, values + 0.5 * chosen.sum(1) * math.log(2 * math.pi) - 0.5 * log_det, theta
+
+
+# Integrals of kernels by draws: a path in the number of rows, and one bridge to a Student law.
+#
+# For a kernel of n rows with mean statistics s the log-integral C has the derivative
+#
+# .. math:: \frac{d \log C}{d n} = E_n\big[s \cdot \theta - \log Z(\theta)\big]
+#
+# and C is nearly that of a normal law for large n. Particles follow n down from there to where it is wanted, and
+# quadrature in log n sums the derivative. The expectation has a control of mean zero that follows by parts, :math:`n
+# (\theta - m) \cdot (s - \eta(\theta)) + P`: it takes away nearly all variance, because the kernel is quadratic around
+# its mode m and linear far away. Particles move by Hamiltonian steps in coordinates in which their own covariance is
+# the identity.
+
+_RUNS, _PARTICLES, _CHAINS = 16, 64, 128
+"""Independent runs; particles of each on a path, chains of each at a bridge."""
+_LEAPFROGS = 6
+_NEARLY_NORMAL = 0.8
+"""Effective share of normal draws at the largest n."""
+_NODES, _WARM, _KEPT = 4.0, 12, 6
+"""Nodes of the quadrature per unit of log n; moves at each, and moves after these whose states count."""
+_FEWEST_NODES = 4
+_BURN_IN, _DRAWS = 60, 30
+"""Moves before and with draws of a bridge."""
+_FREEDOM = 8.0
+_LARGEST_ERROR, _REPEATS = 0.014, 7
+"""Standard error above which paths are followed again, and how often at most; nats."""
+
+
+@dataclass(frozen=True)
+class LogIntegral:
+    """The log of an integral, its standard error, and draws from the normalised kernel, (runs, particles, P)."""
+
+    value: float
+    std_error: float
+    draws: Floats
+
+
+def anneal(kernel: LogKernel, rng: np.random.Generator) -> LogIntegral:
+    """Log-integral of a kernel of rows alone (no prior) by the path above; again where its standard error is large.
+
+    References:
+        Andrew Gelman and Xiao-Li Meng, Simulating normalizing constants: from importance sampling to bridge sampling to
+        path sampling, Statistical Science 13, 1998, section 3.
+    """
+    if not kernel.size:
+        return LogIntegral(kernel.mode.value, 0.0, np.zeros((1, 1, 0)))
+    ends, draws = _followed(kernel, rng)
+    for _ in range(_REPEATS):
+        if _mean_of_runs(ends)[1] <= _LARGEST_ERROR:
+            break
+        ends, draws = (np.concatenate(both) for both in zip((ends, draws), _followed(kernel, rng), strict=True))
+    return LogIntegral(*_mean_of_runs(ends), draws)
+
+
+def _followed(kernel: LogKernel, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Estimates of the log-integral by independent runs (runs,), and their last states."""
+    particles, constants = _normal_start(kernel, rng)
+    largest = particles.kernel.total
+    width = math.log(largest / kernel.total)
+    places, weights = np.polynomial.legendre.leggauss(max(_FEWEST_NODES, math.ceil(_NODES * width)))
+    ends = constants
+    for place, weight in zip(places[::-1], weights[::-1], strict=True):
+        total = kernel.total * math.exp(0.5 * width * (1 + place))
+        particles.follow(kernel.scaled(total))
+        ends = ends + 0.5 * width * weight * total * _mean_energy(particles)
+    return ends, particles.kept
+
+
+class _Particles:
+    """Particles (runs, particles, P) under a kernel, with the step size that they are moved by."""
+
+    def __init__(self, kernel: LogKernel, theta: Floats, rng: np.random.Generator) -> None:
+        self.kernel, self.theta, self.kept, self._rng, self._step = kernel, theta, theta, rng, 0.5
+        self.num_leapfrogs = _LEAPFROGS
+
+    def follow(self, kernel: LogKernel) -> None:
+        """Go over to a kernel of other rows with the same means; the last states are kept."""
+        self.spread(kernel, 2 * math.log(max(self.kernel.total / kernel.total, 1.0)))
+        for _ in range(_WARM):
+            self.move()
+        self.keep(_KEPT)
+
+    def spread(self, kernel: LogKernel, high: float) -> None:
+        """The particles, drawn out from the mode, by up to exp(high), until the control of the energy has mean 0."""
+        centre, off = kernel.mode.theta, self.theta - kernel.mode.theta
+        low = 0.0
+        for _ in range(8):
+            middle = 0.5 * (low + high)
+            moved = math.exp(middle) * off
+            _, means = kernel.log_z((centre + moved).reshape(-1, kernel.size))
+            slope = means.reshape(moved.shape) - kernel.target / kernel.total
+            is_narrow = kernel.total * float((moved * slope).sum(-1).mean()) < kernel.size
+            low, high = (middle, high) if is_narrow else (low, middle)
+        self.theta, self.kernel = centre + math.exp(0.5 * (low + high)) * off, kernel
+
+    def keep(self, num: int) -> None:
+        """Move some times and keep these states, (runs, num x particles, P)."""
+        kept: list[Floats] = []
+        for _ in range(num):
+            self.move()
+            kept.append(self.theta)
+        self.kept = np.concatenate(kept, 1)
+
+    def move(self) -> None:
+        """One Hamiltonian move of every particle, with the covariance of all particles as the inverse mass."""
+        flat = self.theta.reshape(-1, self.kernel.size)
+        scale = np.linalg.cholesky(_covariance(flat))
+        momentum = self._rng.standard_normal(flat.shape)
+        step = self._step * (0.6 + 0.8 * self._rng.random((len(flat), 1)))
+        value, gradient = self.kernel.evaluate(flat)
+        start = value - 0.5 * np.square(momentum).sum(1)
+        moved, slope = flat, gradient @ scale
+        for _ in range(self.num_leapfrogs):
+            momentum = momentum + 0.5 * step * slope
+            moved = moved + step * momentum @ scale.T
+            value, gradient = self.kernel.evaluate(moved)
+            slope = gradient @ scale
+            momentum = momentum + 0.5 * step * slope
+        accepted = np.log(self._rng.random(len(flat))) < value - 0.5 * np.square(momentum).sum(1) - start
+        self.theta = np.where(accepted[:, None], moved, flat).reshape(self.theta.shape)
+        # One number for thousands of particles: what each adds to it does not matter for its own law.
+        self._step *= 1.1 if accepted.mean() > 0.85 else 0.9
+
+
+def _mean_energy(particles: _Particles) -> Floats:
+    """Expectation (runs,) of log Z - s theta, with the control."""
+    kernel, theta = particles.kernel, particles.kept
+    log_z, means = (x.reshape(*theta.shape[:-1], -1) for x in kernel.log_z(theta.reshape(-1, kernel.size)))
+    centre = kernel.target / kernel.total
+    energy = log_z[..., 0] - theta @ centre
+    control = kernel.total * ((theta - kernel.mode.theta) * (centre - means)).sum(-1) + kernel.size
+    slope = np.mean((energy - energy.mean()) * control) / np.mean(np.square(control))
+    return (energy - slope * control).mean(1)
+
+
+def _mean_of_runs(ends: Floats) -> tuple[float, float]:
+    """Mean of independent estimates of a logarithm, and its standard error."""
+    return float(ends.mean()), float(ends.std(ddof=1) / math.sqrt(len(ends)))
+
+
+def _values_of(kernel: LogKernel, theta: Floats) -> Floats:
+    """Log kernel of particles (runs, particles, P)."""
+    return kernel.evaluate(theta.reshape(-1, kernel.size))[0].reshape(theta.shape[:-1])
+
+
+def _normal_start(kernel: LogKernel, rng: np.random.Generator) -> tuple[_Particles, Floats]:
+    """Particles at so many rows that the kernel is nearly normal, and its log-integral (runs,) there, by a bridge."""
+    mode = kernel.mode
+    noise = rng.standard_normal((_RUNS, _KEPT * _PARTICLES, kernel.size))
+    factor = 1.0
+    while True:
+        level = kernel.scaled(kernel.total * factor)
+        draws = mode.theta + _unwhitened(mode, noise) / math.sqrt(factor)
+        gap = partial(_gap_to_normal, level, mode, factor)
+        if _effective(gap(draws)) > _NEARLY_NORMAL:
+            particles = _Particles(level, draws[:, :_PARTICLES], rng)
+            particles.num_leapfrogs = max(_LEAPFROGS, kernel.size // 2)  # shorter ones do not reach long tails
+            particles.follow(level)
+            return particles, _solve_bridge(gap(particles.kept), gap(draws))
+        factor *= 2
+
+
+def _gap_to_normal(kernel: LogKernel, mode: Mode, factor: float, theta: Floats) -> Floats:
+    """Log kernel less the log-density of the normal law at the mode of ``factor`` times fewer rows."""
+    whitened = (theta - mode.theta) @ mode.factor * math.sqrt(factor)
+    constant = 0.5 * mode.log_det + 0.5 * kernel.size * (math.log(factor) - math.log(2 * math.pi))
+    return _values_of(kernel, theta) - constant + 0.5 * np.square(whitened).sum(-1)
+
+
+def _unwhitened(mode: Mode, noise: Floats) -> Floats:
+    """Standard draws (..., P) with the inverse curvature at a mode as their covariance."""
+    size = noise.shape[-1]
+    return np.linalg.solve(mode.factor.T, noise.reshape(-1, size).T).T.reshape(noise.shape)
+
+
+def _effective(log_weights: Floats) -> float:
+    """Smallest effective share of the particles of a run."""
+    weights = np.exp(log_weights - log_weights.max(1, keepdims=True))
+    return float((weights.sum(1) ** 2 / np.square(weights).sum(1)).min() / weights.shape[1])
+
+
+def _covariance(flat: Floats) -> Floats:
+    """Covariance (P, P) of draws (R, P)."""
+    centred = flat - flat.mean(0)
+    return centred.T @ centred / (len(flat) - 1)
+
+
+def bridge(kernel: LogKernel, rng: np.random.Generator) -> LogIntegral:
+    r"""Log-integral of a kernel with a prior by the optimal bridge between its draws and those of a Student law.
+
+    .. math:: r = \frac{N_2^{-1} \sum_j q(\tilde\theta_j) / (s_1 q + s_2 r g)}
+        {N_1^{-1} \sum_i g(\theta_i) / (s_1 q + s_2 r g)}
+
+    solved by iteration. Chains start at Student draws around the mode; one half of them gives mean and covariance of
+    the proposal g, the other enters the estimate, the mean over groups of chains. The standard error is that mean's.
+
+    References:
+        Xiao-Li Meng and Wing Hung Wong, Simulating ratios of normalizing constants via a simple identity, Statistica
+        Sinica 6, 1996, section 3.
+    """
+    if not kernel.size:
+        return LogIntegral(kernel.mode.value, 0.0, np.zeros((1, 1, 0)))
+    start = kernel.mode.theta + _unwhitened(kernel.mode, _student((2 * _RUNS, _CHAINS, kernel.size), rng))
+    particles = _Particles(kernel, start, rng)
+    for _ in range(_BURN_IN):
+        particles.move()
+    particles.keep(_DRAWS)
+    fitted, draws = particles.kept[:_RUNS].reshape(-1, kernel.size), particles.kept[_RUNS:]
+    mean, scale = fitted.mean(0), np.linalg.cholesky(_covariance(fitted))
+    proposals = mean + _student(draws.shape, rng) @ scale.T
+    gaps = [_values_of(kernel, points) - _log_student(points, mean, scale) for points in (draws, proposals)]
+    return LogIntegral(*_mean_of_runs(_solve_bridge(*gaps)), draws)
+
+
+def _student(shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
+    """Standard multivariate Student draws (..., P)."""
+    return rng.standard_normal(shape) / np.sqrt(rng.chisquare(_FREEDOM, shape[:-1]) / _FREEDOM)[..., None]
+
+
+def _log_student(points: Floats, mean: Floats, scale: Floats) -> Floats:
+    """Log-density (...) of the Student law with a lower factor of its scale at points (..., P)."""
+    size, sums = len(mean), _FREEDOM + len(mean)
+    whitened = np.linalg.solve(scale, (points - mean).reshape(-1, size).T)
+    squares = np.square(whitened).sum(0).reshape(points.shape[:-1])
+    constant = math.lgamma(sums / 2) - math.lgamma(_FREEDOM / 2) - 0.5 * size * math.log(_FREEDOM * math.pi)
+    constant -= float(np.log(np.diag(scale)).sum())
+    return constant - 0.5 * sums * np.log1p(squares / _FREEDOM)
+
+
+def _solve_bridge(inside: Floats, outside: Floats) -> Floats:
+    """Log ratio (runs,) of the integrals of q and g from log q - log g at draws of q and at draws of g (runs, draws).
+
+    The root of an increasing function of the log ratio r, found by bisection: the logistic function of the gaps, summed
+    over both kinds of draws, is the number of draws of q.
+    """
+    odds = math.log(inside.shape[1] / outside.shape[1])
+    both = np.concatenate([inside, outside], 1) + odds
+    low, high = both.min(1) - 40.0, both.max(1) + 40.0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        is_low = expit(both - middle[:, None]).sum(1) > inside.shape[1]
+        low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
+    return 0.5 * (low + high)

@@ -27,8 +27,8 @@ from ...structure.hypergraph import InteractionHypergraph
 from .cells import MAX_CELLS, mean_cells
 from .evidence import EvidenceMethod, kernels_of, log_evidence
 from .kernel import Floats, LogKernel, is_dense, newton_batch
+from .program import ThetaPrior, checked_prior, resolved_prior
 from .space import StructureSpace, bits_of
-from .theta_prior import ThetaPrior, checked_prior, resolved_prior
 
 __all__ = ["StructureEvidence"]
 

@@ -271,7 +271,7 @@ class StructureSpace:
         divided by that over separators is the product over v of :math:`f(v \cup \mathrm{later}(v)) /
         f(\mathrm{later}(v))`. Sets of variables are integers, (M, d); pairs are (M, num_pairs).
         """
-        from ._graph_kernels import eliminate_graphs
+        from ._kernels import eliminate_graphs
 
         closed = np.empty((len(pairs), len(self.domain)), dtype=np.int64)
         largest = eliminate_graphs(np.ascontiguousarray(pairs), self._ends, len(self.domain), closed)

@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ... import budgets
-from ...annealing.annealable import Run
-from ...annealing.runs import derived
+from ...annealing.runs import Run, derived
 from ...runs.schedule import GibbsSchedule
 from ...structure.hypergraph import InteractionHypergraph
 from ..chains.gibbs import EngineName, GibbsChains

@@ -2,34 +2,257 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, cast, get_args
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from typing_extensions import override
 
-from ...annealing.annealable import Run, Traits
-from ...annealing.backend import AnnealedBackend, constant
-from ...annealing.mode_checks import hamming
-from ...annealing.runs import drawn_seed
-from ...annealing.verdict import METHOD
+from ..._modes import plain_mode
+from ...annealing.backend import METHOD, AnnealedBackend, constant
+from ...annealing.mode_checks import THIN, ModeRuns, hamming
+from ...annealing.runs import AnnealingOptions, Run, Traits, derived, drawn_seed
+from ...annealing.weights import log_sum
 from ...checks import checked_sample_shape, is_transformed
+from ...core.certificate import state_text
 from ...core.model import LogLinearModel
 from ...core.partition import Cost, LogPartition
-from ...errors import IntractableError, check_choice, check_type, conflict, out_of_reach, refused, size_text, unexpected
+from ...data.frames import as_observations
+from ...data.observations import Observations
+from ...errors import (
+    IntractableError,
+    check_choice,
+    check_positive,
+    check_type,
+    conflict,
+    out_of_reach,
+    refused,
+    size_text,
+    unexpected,
+)
 from ...runs.schedule import GibbsSchedule
-from ...structure.cells import row_strides
-from ...structure.hypergraph import InteractionHypergraph
-from ..chains.gibbs import EngineName
+from ...structure.hypergraph import InteractionHypergraph, row_strides
+from ..chains.gibbs import EngineName, GibbsChains
 from ..energy import LogLinearEnergy
+from ..exact import perfect
 from ..exact.base import PlannedBackend
-from ._model import AnnealedChains, AnnealedLogLinear
-from .reference import log_frequencies, single_terms
+from ._search import ascend
 
-__all__ = ["ADVICE", "AnnealedImportance", "log_frequencies"]
+__all__ = ["ADVICE", "AnnealedImportance", "ProductLaws", "fitted", "log_frequencies"]
+
+
+# Product laws that annealed runs start from.
+
+
+@lru_cache(maxsize=256)
+@plain_mode()
+def _layout(hypergraph: InteractionHypergraph) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Where single-variable terms are in the tables and in the reference, and levels (d, largest cardinality).
+
+    Levels are positions in the reference, its size where a variable has no such level.
+    """
+    cards = hypergraph.domain.cardinalities
+    starts = list(itertools.accumulate(cards, initial=0))
+    source, target = list[int](), list[int]()
+    for edge, piece in zip(hypergraph.edge_indices, hypergraph.term_slices.values(), strict=True):
+        if len(edge) == 1:
+            source.extend(range(piece.start, piece.stop))
+            target.extend(range(starts[edge[0]], starts[edge[0] + 1]))
+    levels = torch.full((len(cards), max(cards, default=0)), starts[-1])
+    for i, (start, end) in enumerate(itertools.pairwise(starts)):
+        levels[i, : end - start] = torch.arange(start, end)
+    return torch.tensor(source, dtype=torch.long), torch.tensor(target, dtype=torch.long), levels
+
+
+def single_terms(hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
+    """Single-variable tables (*batch, sum of cardinalities) of tables (*batch, num_terms); zero where there is none."""
+    source, target, _ = _layout(hypergraph)
+    terms = tables.new_zeros(*tables.shape[:-1], sum(hypergraph.domain.cardinalities), dtype=torch.float64)
+    terms[..., target.to(tables.device)] = tables[..., source.to(tables.device)].double()
+    return terms
+
+
+def reference_normaliser(hypergraph: InteractionHypergraph, reference: torch.Tensor) -> torch.Tensor:
+    """Log normalising constant (*batch) of the product law with log weights (*batch, sum of cardinalities)."""
+    levels = _layout(hypergraph)[2].to(reference.device)
+    padded = torch.nn.functional.pad(reference, (0, 1), value=-math.inf)
+    return log_sum(padded[..., levels])[..., 0].sum(-1)
+
+
+def log_frequencies(observations: Observations, smoothing: float = 1.0) -> torch.Tensor:
+    r"""Log weights of all levels from the data's marginals, a reference for :class:`AnnealedImportance`.
+
+    .. math:: r_v[k] = \log \frac{n_v[k] + a / K_v}{n_v + a}
+
+    for ``smoothing`` a, counts n of the cells that are not missing and K levels; a product law close to the data is
+    often closer to a fitted model than its own single-variable terms.
+
+    Args:
+        observations: the data.
+        smoothing: prior counts of every variable, spread over its levels.
+
+    Shape:
+        Returns (sum of cardinalities,), float64, one variable after the other.
+
+    Raises:
+        InputError: smoothing that is not positive and finite.
+        InputTypeError: no observations.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> domain = Domain.from_cardinalities({"a": 2, "b": 3})
+        >>> data = Observations(domain, torch.tensor([[0, 2], [1, 2], [1, -1]]))
+        >>> log_frequencies(data, 1.0).exp().round(decimals=3).tolist()
+        [0.375, 0.625, 0.111, 0.111, 0.778]
+    """
+    observations = as_observations(observations, argument="log_frequencies")
+    check_positive(smoothing, "log_frequencies smoothing")
+    parts: list[torch.Tensor] = []
+    for codes, levels in zip(observations.codes.T, observations.domain.cardinalities, strict=True):
+        known = codes >= 0
+        counts = torch.zeros(levels, dtype=torch.float64).index_add_(0, codes[known], observations.counts[known])
+        parts.append(((counts + smoothing / levels) / (counts.sum() + smoothing)).log())
+    return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+
+
+def fitted(graph: InteractionHypergraph, codes: torch.Tensor) -> torch.Tensor:
+    """Log weights (..., sum of cardinalities) of the product law of states (..., m, d), one state more, spread."""
+    cards, count = graph.domain.cardinalities, codes.shape[-2]
+    first = list(itertools.accumulate(cards, initial=0))
+    weights = codes.new_zeros((*codes.shape[:-2], first[-1]), dtype=torch.float64)
+    for levels in sorted(set(cards)):
+        at = [i for i, number in enumerate(cards) if number == levels]
+        shares = torch.stack([(codes[..., at] == k).sum(-2) for k in range(levels)], -1).double()
+        shares = (shares + 1 / levels) / (count + 1)
+        weights[..., [first[i] + k for i in at for k in range(levels)]] = shares.log().flatten(-2)
+    return weights
+
+
+@dataclass(frozen=True)
+class ProductLaws:
+    """Product laws with normalised log weights (J, B, sum of cardinalities)."""
+
+    graph: InteractionHypergraph
+    weights: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, graph: InteractionHypergraph, codes: NDArray[np.generic]) -> ProductLaws:
+        """The laws of states (J, B, m, d): levels not seen share as many states as levels were seen.
+
+        Few seen say that the others are rare, many seen that many more are to come (Ian Witten and Timothy Bell, The
+        zero-frequency problem, 1991, method C).
+        """
+        cards, count = graph.domain.cardinalities, codes.shape[-2]
+        firsts, total = np.cumsum([0, *cards[:-1]]), sum(cards)
+        flat = (codes + firsts).reshape(-1, count * len(cards))
+        places = flat + total * np.arange(len(flat))[:, None]
+        counts = np.bincount(places.reshape(-1), minlength=total * len(flat)).reshape(len(flat), total)
+        levels = np.array(cards)
+        seen = np.add.reduceat(counts > 0, firsts, axis=-1)
+        spread = seen / np.where(seen < levels, levels - seen, levels)
+        is_new = (counts == 0) | np.repeat(seen == levels, levels, -1)
+        shares = (counts + np.where(is_new, np.repeat(spread, levels, -1), 0)) / (count + np.repeat(seen, levels, -1))
+        return cls(graph, np.log(shares).reshape(*codes.shape[:2], total))
+
+    def log_prob(self, states: NDArray[np.generic]) -> NDArray[np.float64]:
+        """Log probabilities (J, B, n) of states (B, n, d), or (J, B, n, d) under their own laws."""
+        places = states + np.cumsum([0, *self.graph.domain.cardinalities[:-1]])
+        if states.ndim == 4:
+            flat = places.reshape(*places.shape[:2], -1)
+            return np.take_along_axis(self.weights, flat, -1).reshape(places.shape).sum(-1)
+        found = list[NDArray[np.float64]]()
+        for b, where in enumerate(places):
+            chosen = np.zeros((len(where), self.weights.shape[-1]))
+            np.put_along_axis(chosen, where, 1, -1)
+            found.append(self.weights[:, b] @ chosen.T)
+        return np.stack(found, 1)
+
+
+# Log-linear models as annealed runs see them.
+
+Numbers = NDArray[np.generic]
+
+
+class AnnealedChains(GibbsChains):
+    """Chains whose energies, at both ends of a path, are whole."""
+
+    @property
+    def log_q(self) -> torch.Tensor:
+        return -self.energy
+
+    @property
+    def slope(self) -> torch.Tensor:
+        return self.reference_energy - self.energy
+
+
+@dataclass(frozen=True)
+class AnnealedLogLinear:
+    """Tables (B, num_terms) without a graph, log weights of the reference law (B, levels) or (levels,).
+
+    ``own`` are arguments of all chains: schedule, engine, precision.
+    """
+
+    energy: LogLinearEnergy
+    reference: torch.Tensor
+    options: AnnealingOptions
+    traits: Traits
+    own: dict[str, Any]
+
+    @property
+    def log_z0(self) -> torch.Tensor:
+        return reference_normaliser(self.energy.hypergraph, self.reference).expand(self.energy.batch_shape)
+
+    def begin(self, num_chains: int, seed: int) -> AnnealedChains:
+        return AnnealedChains(self.energy, num_chains, reference=self.reference, seed=seed, **self.own)
+
+    def perfect_states(self, seed: int) -> torch.Tensor | None:
+        exact = perfect.perfect_backend(self.energy.hypergraph)
+        if exact is None:
+            return None
+        random = torch.Generator(self.energy.device).manual_seed(seed)
+        return exact.sample(self.energy, (self.options.num_chains,), random).movedim(0, -2)
+
+    def ascend(self, run: Run) -> tuple[torch.Tensor, torch.Tensor]:
+        return ascend(self.energy, run, self.own["engine"])
+
+    def moved(
+        self, run: Run, starts: Numbers, sweeps: int, looks: int, stream: int
+    ) -> tuple[Numbers, NDArray[np.float64]]:
+        init = torch.from_numpy(starts).to(self.energy.device)
+        seed = derived(run.seed, 20 + stream)
+        chains = AnnealedChains(self.energy, starts.shape[-2], init=init, seed=seed, **self.own)
+        states, log_q = list[Numbers](), list[NDArray[np.float64]]()
+        for look in range(looks):
+            chains.sweep(THIN if look else sweeps)
+            states.append(chains.states.cpu().numpy())
+            log_q.append(chains.log_q.cpu().numpy())
+        return np.stack(states), np.stack(log_q)
+
+    def fitted(self, states: Numbers) -> ProductLaws:
+        return ProductLaws.of(self.energy.hypergraph, states)
+
+    def mode_runs(self, run: Run, starts: Numbers) -> ModeRuns:
+        graph, options = self.energy.hypergraph, self.options
+        many, count = self.energy.expand((len(starts), *self.energy.batch_shape)), starts.shape[-2]
+        init = torch.from_numpy(starts).to(many.device)
+        chains = AnnealedChains(many, count, init=init, seed=derived(run.seed, 9), **self.own)
+        chains.sweep(options.burn_in)
+        reference = fitted(graph, chains.states)
+        chains = AnnealedChains(many, count, reference=reference, seed=derived(run.seed, 10), **self.own)
+        log_z0 = reference_normaliser(graph, reference)
+        log_weights = chains.anneal(run.betas, options.sweeps_per_step) + log_z0[..., None]
+        return ModeRuns(*(part.cpu().numpy() for part in (log_weights, chains.states, chains.log_q)))
+
+    def describe(self, state: NDArray[np.generic]) -> str:
+        domain = self.energy.domain
+        return state_text(domain.names, [v.labels[int(i)] for v, i in zip(domain, state, strict=True)])
+
 
 ADVICE = (
     "try more temperatures (num_temperatures, temperatures='adaptive'), block moves (GibbsSchedule('interactions')), "

@@ -11,8 +11,20 @@ import numpy as np
 
 from ...compute.jit import njit
 from ...compute.lanes import fill
-from ...compute.tables_vectors import add_rows1, add_rows4, add_rows8, count_at_most, exp, load_codes, splat
-from ...compute.vectors import FEW as LANES, fused, larger, load_few as load, store
+from ...compute.vectors import (
+    FEW as LANES,
+    add_rows1,
+    add_rows4,
+    add_rows8,
+    count_at_most,
+    exp,
+    fused,
+    larger,
+    load_codes,
+    load_few as load,
+    splat,
+    store,
+)
 
 ROOM = 2**14  # entries of the scratch that a processor keeps close by: states times lanes that are drawn together
 FEW_LANES = 16  # lanes that are drawn together when all lanes of a tile would need more room

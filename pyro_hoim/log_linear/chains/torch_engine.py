@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import logging
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property, lru_cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,11 +15,216 @@ from numpy.typing import NDArray
 
 from ..._modes import plain_mode
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
-from ...structure.hypergraph import InteractionHypergraph
-from ._torch_graphs import Graphs
-from ._torch_structure import Blocks, Places, Update, places_of_edges, steps, update_of
+from ...structure.hypergraph import InteractionHypergraph, row_strides
 
 __all__ = ["TorchEngine"]
+
+
+# What the PyTorch engine looks up: steps of a sweep, and the index arrays of blocks that are drawn at once.
+
+Blocks = tuple[tuple[int, ...], ...]
+_SPLIT = 2**12  # chains from which blocks of unequal numbers of states are not padded to one
+
+
+class Places(NamedTuple):
+    """Positions in the tables, as ``start + sum_j stride[j] * code[variable[j]]``, and how many there are."""
+
+    start: torch.Tensor  # (n,)
+    variable: tuple[torch.Tensor, ...]  # D times (n,)
+    stride: tuple[torch.Tensor, ...]  # D times (n, 1, 1)
+
+    def __call__(self, codes: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
+        """Positions (n, groups, chains) of codes (d, groups, chains); ``offset`` (groups, 1) is added."""
+        index = (self.start[:, None, None] + offset).expand(-1, -1, codes.shape[2])
+        for variable, stride in zip(self.variable, self.stride, strict=True):
+            index = index + codes.index_select(0, variable) * stride
+        return index
+
+
+class Update(NamedTuple):
+    """Index arrays of n blocks that share no interaction, padded to F factors and K states.
+
+    A factor is an interaction that meets the block. Padding points at a weight of zero, appended to the tables.
+    """
+
+    places: Places  # of n * F factors
+    step: torch.Tensor  # (n, F, K, 1, 1) what a state of the block adds to the position
+    reference: torch.Tensor  # (n, K, m) positions in the reference tables
+    not_state: torch.Tensor | None  # (n, K, 1, 1) padding among the states; None where there is none
+    state: torch.Tensor  # (m, n * K) codes of the members in every state
+    first: torch.Tensor  # (n, 1, 1) position of a block's first state there
+    members: torch.Tensor  # (m, n) variables of the blocks
+
+
+def steps(
+    hypergraph: InteractionHypergraph, blocks: Blocks, row: Sequence[int], num_chains: int, max_cells: int
+) -> Iterator[tuple[int, ...]]:
+    """Visits of a sweep in steps that share no interaction and no variable, with the same result as one by one.
+
+    A visit joins the first step after all earlier visits that it must wait for. A step of more than ``max_cells``
+    look-ups is made in parts.
+    """
+    meeting, cards = hypergraph.incident, hypergraph.domain.cardinalities
+    found: list[list[int]] = []
+    last: dict[tuple[bool, int], int] = {}
+    for b in row:
+        met = {(True, e) for i in blocks[b] for e in meeting[i]} | {(False, i) for i in blocks[b]}
+        step = 1 + max((last.get(thing, -1) for thing in met), default=-1)
+        last.update(dict.fromkeys(met, step))
+        if step == len(found):
+            found.append([])
+        found[step].append(b)
+
+    def levels(b: int) -> int:
+        return math.prod(cards[i] for i in blocks[b])
+
+    for visits in found:
+        parts = [visits]
+        if num_chains >= _SPLIT:
+            parts = [list(part) for _, part in itertools.groupby(sorted(visits, key=levels), key=levels)]
+        for part in parts:
+            num_factors = max(len({e for i in blocks[b] for e in meeting[i]}) for b in part)
+            each = max(1, num_factors) * max(map(levels, part)) * num_chains
+            size = max(1, max_cells // each)
+            yield from (tuple(part[k : k + size]) for k in range(0, len(part), size))
+
+
+def places_of_edges(
+    hypergraph: InteractionHypergraph, edges: range, dtype: torch.dtype, device: torch.device
+) -> Places:
+    """Positions of the cells that a state selects in some interactions."""
+    starts = [where.start for where in hypergraph.term_slices.values()]
+    members = [
+        list(zip(hypergraph.edge_indices[e], row_strides(hypergraph.edge_shapes[e]), strict=True)) for e in edges
+    ]
+    return _places([starts[e] for e in edges], members, dtype, device)
+
+
+def _places(
+    starts: list[int], members: list[list[tuple[int, int]]], dtype: torch.dtype, device: torch.device
+) -> Places:
+    """From (variable, stride) of every table."""
+    depth = max(map(len, members), default=0)
+    padded = np.zeros((2, depth, len(starts)), dtype=np.int64)  # a stride of zero adds nothing
+    for k, found in enumerate(members):
+        for j, pair in enumerate(found):
+            padded[:, j, k] = pair
+    variable, stride = torch.from_numpy(padded).to(device)
+    return Places(
+        torch.tensor(starts, dtype=dtype).to(device), tuple(variable), tuple(stride.to(dtype)[..., None, None])
+    )
+
+
+def update_of(hypergraph: InteractionHypergraph, blocks: Blocks, dtype: torch.dtype, device: torch.device) -> Update:
+    """Index arrays of blocks that share no interaction."""
+    cards, meeting = hypergraph.domain.cardinalities, hypergraph.incident
+    starts = [where.start for where in hypergraph.term_slices.values()]
+    first_level = [0, *itertools.accumulate(cards)]
+    factors = [sorted({e for i in block for e in meeting[i]}) for block in blocks]
+    n, num_factors, size = len(blocks), max(map(len, factors)), max(map(len, blocks))
+    num_states = max(math.prod(cards[i] for i in block) for block in blocks)
+    start = np.full((n, num_factors), hypergraph.num_terms)
+    outside: list[list[tuple[int, int]]] = [[] for _ in range(n * num_factors)]
+    step = np.zeros((n, num_factors, num_states), dtype=np.int64)
+    reference = np.full((n, num_states, size), sum(cards))
+    is_state = np.zeros((n, num_states), dtype=bool)
+    state = np.zeros((size, n, num_states), dtype=np.int64)
+    members = np.zeros((size, n), dtype=np.int64)
+    for b, (block, found) in enumerate(zip(blocks, factors, strict=True)):
+        shape = [cards[i] for i in block]
+        codes = np.indices(shape).reshape(len(block), -1)
+        count = codes.shape[1]
+        is_state[b, :count] = True
+        state[: len(block), b, :count] = codes
+        state[len(block) :, b, :count] = codes[0]  # padded members repeat the first one
+        members[:, b] = [*block, *[block[0]] * (size - len(block))]
+        for k, i in enumerate(block):
+            reference[b, :count, k] = first_level[i] + codes[k]
+        for f, e in enumerate(found):
+            start[b, f] = starts[e]
+            for i, stride in zip(hypergraph.edge_indices[e], row_strides(hypergraph.edge_shapes[e]), strict=True):
+                if i in block:
+                    step[b, f, :count] += stride * codes[block.index(i)]
+                else:
+                    outside[b * num_factors + f].append((i, stride))
+
+    def there(values: np.ndarray, kind: torch.dtype = torch.long) -> torch.Tensor:
+        return torch.from_numpy(values).to(device, kind)
+
+    return Update(
+        _places(start.reshape(-1).tolist(), outside, dtype, device),
+        there(step, dtype)[..., None, None],
+        there(reference),
+        None if is_state.all() else there(~is_state, torch.bool)[..., None, None],
+        there(state.reshape(size, -1), torch.int32 if max(cards) > 256 else torch.uint8),
+        there(np.arange(n) * num_states)[:, None, None],
+        there(members),
+    )
+
+
+# Kernels that are launched together: CUDA graphs, where the device has them.
+
+_logger = logging.getLogger("pyro_hoim")
+_MAX_GRAPHS = 16  # kept by one engine; the memory of their intermediate results is shared
+_USES = 2  # times that a function runs before it is captured
+
+
+class Graphs:
+    """Runs functions of tensors that stay where they are; on CUDA all but the first two runs are replays.
+
+    A function takes no arguments and gives nothing: it reads and writes tensors whose memory stays, draws no random
+    numbers and looks at no value. It runs as it is where the device has no graphs, or a capture fails.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._captured: dict[Hashable, Callable[[], None]] = {}
+        self._uses: dict[Hashable, int] = {}
+        self._pool: Any = None
+        self.is_on = device.type == "cuda"
+
+    def run(self, key: Hashable, function: Callable[[], None]) -> None:
+        """Run the function, which is always the same for equal keys."""
+        if not self.is_on:
+            function()
+            return
+        replay = self._captured.get(key)
+        if replay is None and self._is_due(key):
+            replay = self._captured[key] = self._capture(function)
+        (replay or function)()
+
+    def forget(self) -> None:
+        """Capture anew, because a tensor moved."""
+        self._captured.clear()
+        self._uses.clear()
+
+    def _is_due(self, key: Hashable) -> bool:
+        """Whether a function that was not captured has run often enough, and there is room."""
+        if len(self._captured) >= _MAX_GRAPHS:
+            return False
+        if len(self._uses) > 64 * _MAX_GRAPHS:  # visits in random order never come back
+            self._uses.clear()
+        self._uses[key] = self._uses.get(key, 0) + 1
+        return self._uses[key] > _USES
+
+    def _capture(self, function: Callable[[], None]) -> Callable[[], None]:
+        """Record the kernels of a function, which is not run."""
+        try:
+            return self._recorded(function)
+        except RuntimeError as error:
+            self.is_on = False
+            _logger.info("CUDA graphs are off, because a capture failed: %s", error)
+            return function
+
+    def _recorded(self, function: Callable[[], None]) -> Callable[[], None]:
+        with torch.cuda.device(self._device):
+            if self._pool is None:
+                self._pool = torch.cuda.graph_pool_handle()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                function()
+        return graph.replay
+
 
 _MAX_CELLS = {"cpu": 2**18}  # looked up at once: what fits into the cache of a core
 _MAX_CELLS_ELSEWHERE = 2**26

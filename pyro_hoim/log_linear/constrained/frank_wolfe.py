@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -13,15 +14,280 @@ from tqdm import tqdm
 
 from ...errors import check_choice, check_type, conflict
 from ..fitting.solvers import Stopping
-from .corrective import FacePoint, descend, on_faces
-from .losses import Loss
+from .losses import Derivatives, Loss, Restriction
 from .norms import Ball, Face, L1Norm, NormPenalty, checked_terms
 from .result import ConstrainedResult
-from .steps import StepRule, best_steps, step_lengths
 
-__all__ = ["Method", "fit_penalised", "frank_wolfe"]
+__all__ = [
+    "Method",
+    "StepRule",
+    "best_steps",
+    "descend",
+    "fit_penalised",
+    "frank_wolfe",
+    "grid_step",
+    "nested_step",
+    "step_lengths",
+]
+
+
+# Step lengths between 0 and 1: by exact search in one or more of them, on a grid, on nested grids, and 2 / (i + 2).
 
 Floats = NDArray[np.float64]
+StepRule = Literal["exact", "two-variable", "nested", "grid", "diminishing"]
+_GRID, _DEPTH = 20, 8
+_NEWTON_STEPS, _TRIALS, _ARMIJO, _FLAT = 50, 40, 1e-4, 1e-13
+
+
+def best_steps(plane: Restriction, upper: NDArray[np.float64]) -> Floats:
+    """Minimiser (k,) of a convex function over the box from 0 to ``upper``, by projected Newton steps from 0.
+
+    Steps that would leave the box are cut off, coordinate by coordinate; a step is halved until the function falls, and
+    a direction along which Newton does not help is replaced by the gradient.
+    """
+    steps = np.zeros(len(upper))
+    here = plane.derivatives(steps)
+    scale = max(1e-300, float(np.abs(here.gradient) @ upper))
+    for _ in range(_NEWTON_STEPS):
+        is_free = ((steps > 0) | (here.gradient < 0)) & ((steps < upper) | (here.gradient > 0)) & (upper > 0)
+        if float(np.abs(here.gradient * is_free) @ upper) <= _FLAT * scale:
+            break
+        found = None
+        for direction in (_newton(here, is_free), -here.gradient * is_free * (upper @ upper) / scale):
+            found = _searched(plane, steps, here, direction, upper)
+            if found is not None:
+                break
+        if found is None:
+            break
+        steps, here = found
+    return steps
+
+
+def _newton(here: Derivatives, is_free: NDArray[np.bool_]) -> Floats:
+    """Minus the inverse Hessian of the free coordinates times their gradient, the Hessian slightly raised."""
+    direction = np.zeros(len(is_free))
+    free = np.flatnonzero(is_free)
+    hessian = here.hessian[np.ix_(free, free)]
+    raised = hessian + np.eye(len(free)) * max(1e-300, 1e-12 * float(np.trace(hessian)))
+    direction[free] = -np.linalg.solve(raised, here.gradient[free])
+    return direction
+
+
+def _searched(
+    plane: Restriction, steps: Floats, here: Derivatives, direction: Floats, upper: Floats
+) -> tuple[Floats, Derivatives] | None:
+    """The first of ever shorter steps within the box at which the function falls enough; None if none does."""
+    length = 1.0
+    for _ in range(_TRIALS):
+        trial = np.clip(steps + length * direction, 0.0, upper)
+        fall = float(here.gradient @ (trial - steps))
+        if not np.isfinite(trial).all() or fall >= 0:
+            return None
+        there = plane.derivatives(trial)
+        # Where values differ by rounding alone, the slope tells: of a convex function it must not have turned round.
+        is_lower = there.value <= here.value + _ARMIJO * fall
+        if is_lower or (fall > -1e-12 * abs(here.value) and there.gradient @ (trial - steps) <= -0.5 * fall):
+            return trial, there
+        length /= 2
+    return None
+
+
+def grid_step(plane: Restriction, moves: int, points: int = _GRID) -> Floats:
+    """The best common step of an equidistant grid with 0 and 1, as in paper 3, section 4.5."""
+    grid = np.linspace(0.0, 1.0, points + 1)
+    values = [plane.value(np.full(moves, step)) for step in grid]
+    return np.full(moves, grid[int(np.argmin(values))])
+
+
+def nested_step(plane: Restriction, moves: int, points: int = 4, depth: int = _DEPTH) -> Floats:
+    r"""A common step by ever finer grids: each is scanned until the function rises, then the next one lies around.
+
+    With :math:`a_i` the best point of a grid, the minimiser of a convex function is between :math:`a_{i-1}` and
+    :math:`a_{i+1}`. (Paper 3, section 4.5, continues between :math:`a_{i-1}` and :math:`a_i`, which can miss it.)
+    """
+    low, high, found = 0.0, 1.0, 0.0
+    for _ in range(depth):
+        grid = np.linspace(low, high, points + 1)
+        best, value = 0, plane.value(np.full(moves, grid[0]))
+        for index in range(1, points + 1):
+            other = plane.value(np.full(moves, grid[index]))
+            if other > value:
+                break
+            best, value = index, other
+        low, high, found = grid[max(0, best - 1)], grid[min(points, best + 1)], grid[best]
+    return np.full(moves, found)
+
+
+class _Together:
+    """A restriction to the sum of its directions."""
+
+    def __init__(self, plane: Restriction, moves: int) -> None:
+        self._plane, self._ones = plane, np.ones(moves)
+
+    def value(self, steps: NDArray[np.float64]) -> float:
+        return self._plane.value(steps[0] * self._ones)
+
+    def derivatives(self, steps: NDArray[np.float64]) -> Derivatives:
+        found = self._plane.derivatives(steps[0] * self._ones)
+        slope, bend = found.gradient.sum(keepdims=True), found.hessian.sum(keepdims=True)
+        return Derivatives(found.value, slope, bend)
+
+
+def step_lengths(rule: StepRule, plane: Restriction, moves: int, iteration: int) -> Floats:
+    """Steps (moves,) along as many directions by a rule; all but those of "two-variable" are equal."""
+    if rule == "diminishing":
+        return np.full(moves, 2.0 / (iteration + 2))
+    if rule == "two-variable":
+        return best_steps(plane, np.ones(moves))
+    if rule == "exact":
+        return best_steps(_Together(plane, moves), np.ones(1)).repeat(moves)
+    return nested_step(plane, moves) if rule == "nested" else grid_step(plane, moves)
+
+
+# Minimisation over the faces of several parts at once: Newton steps with projections, or proximal maps.
+
+_NEWTON, _SHARE, _EVERY, _STEPS = 20, 0.05, 5, 3000
+_MEMORY = 8
+_SHORTEST, _LONGEST = 1e-8, 1e6
+
+
+@dataclass(frozen=True, eq=False)
+class FacePoint:
+    """Coordinates on every face, loss, objective, gradient in theta, gradients there and duality gap."""
+
+    faces: tuple[Face, ...]
+    coordinates: tuple[Floats, ...]
+    loss: float
+    objective: float
+    gradient: Floats
+    pulled: tuple[Floats, ...]
+    gap: float
+
+    def parts(self) -> Floats:
+        """The parts of theta, (k, num_parameters)."""
+        return np.stack([face.embed(x) for face, x in zip(self.faces, self.coordinates, strict=True)])
+
+
+def on_faces(
+    loss: Loss, terms: Sequence[Ball | NormPenalty], faces: Sequence[Face], coordinates: Sequence[Floats]
+) -> FacePoint:
+    """A point with all that belongs to it; the gap is that of the problem on the faces alone."""
+    every = list(zip(terms, faces, coordinates, strict=True))
+    theta = np.zeros(loss.num_parameters)
+    for _, face, x in every:
+        theta += face.embed(x)
+    value, gradient = loss.value_and_gradient(theta)
+    norms = [face.norm(x) for _, face, x in every]
+    objective = value + sum(term.cost(norm) for (term, _, _), norm in zip(every, norms, strict=True))
+    pulled = tuple(face.pull(gradient) for face in faces)
+    gap = gap_on(terms, faces, coordinates, pulled, norms, objective)
+    return FacePoint(tuple(faces), tuple(coordinates), value, objective, gradient, pulled, gap)
+
+
+def gap_on(
+    terms: Sequence[Ball | NormPenalty],
+    faces: Sequence[Face],
+    coordinates: Sequence[Floats],
+    slopes: Sequence[Floats],
+    norms: Sequence[float],
+    objective: float,
+) -> float:
+    """Duality gap of the problem on faces alone, from the gradient there and the norms of the parts."""
+    return sum(
+        term.gap(float(slope @ x), norm, face.dual(slope), objective)
+        for term, face, x, slope, norm in zip(terms, faces, coordinates, slopes, norms, strict=True)
+    )
+
+
+def descend(loss: Loss, terms: Sequence[Ball | NormPenalty], start: FacePoint, tolerance: float) -> FacePoint:
+    """A point of the same faces with a gap of at most ``tolerance``, or the best one that was found.
+
+    Newton steps: the second-order model at a point is minimised under the same constraints or penalties, up to a share
+    of the gap, and a step towards its minimiser is halved until the objective falls.
+    """
+    here = start
+    for _ in range(_NEWTON):
+        if here.gap <= tolerance:
+            break
+        model = _Model(loss, here)
+        target = _spectral(model, terms, here.faces, here.coordinates, max(0.3 * tolerance, _SHARE * here.gap))
+        moves = [a - b for a, b in zip(target, here.coordinates, strict=True)]
+        for trial in range(_TRIALS):
+            moved = [x + move / 2**trial for x, move in zip(here.coordinates, moves, strict=True)]
+            there = on_faces(loss, terms, here.faces, moved)
+            if there.objective < here.objective or there.gap < here.gap:
+                here = there
+                break
+        else:
+            break
+    return here
+
+
+class _Model:
+    """Second-order model of a loss around a point of faces, in their coordinates."""
+
+    def __init__(self, loss: Loss, centre: FacePoint) -> None:
+        self._sizes = np.cumsum([face.size for face in centre.faces])[:-1]
+        self._centre, self._slope = np.concatenate(centre.coordinates), np.concatenate(centre.pulled)
+        self._value = centre.loss
+        basis = np.concatenate([face.basis() for face in centre.faces], 1)
+        self._hessian = loss.reduced_hessian(centre.parts().sum(0), basis)
+
+    def __call__(self, coordinates: Sequence[Floats]) -> tuple[float, list[Floats]]:
+        move = np.concatenate(coordinates) - self._centre
+        bend = self._hessian @ move
+        return self._value + float((self._slope + bend / 2) @ move), np.split(self._slope + bend, self._sizes)
+
+
+def _spectral(
+    model: _Model,
+    terms: Sequence[Ball | NormPenalty],
+    faces: Sequence[Face],
+    start: Sequence[Floats],
+    tolerance: float,
+) -> list[Floats]:
+    """Minimiser of a model plus the terms up to a gap: projected, or proximal, gradient steps of spectral length.
+
+    A step goes to the projection (of penalties: the proximal map) of a gradient step, whose length is that of Barzilai
+    and Borwein. The largest of the last eight objectives may not be exceeded.
+
+    References:
+        Stephen Wright, Robert Nowak and Mario Figueiredo, Sparse reconstruction by separable approximation, 2009.
+    """
+
+    def evaluated(coordinates: list[Floats]) -> tuple[float, list[Floats], list[float]]:
+        value, slopes = model(coordinates)
+        norms = [face.norm(x) for face, x in zip(faces, coordinates, strict=True)]
+        return value + sum(term.cost(norm) for term, norm in zip(terms, norms, strict=True)), slopes, norms
+
+    here = list(start)
+    objective, slopes, norms = evaluated(here)
+    recent, length = deque([objective], _MEMORY), 1.0
+    for count in range(_STEPS):
+        if count % _EVERY == 0 and gap_on(terms, faces, here, slopes, norms, objective) <= tolerance:
+            break
+        for _ in range(_TRIALS):
+            moved = [
+                term.prox(face, x - length * slope, length)
+                for term, face, x, slope in zip(terms, faces, here, slopes, strict=True)
+            ]
+            moves = [a - b for a, b in zip(moved, here, strict=True)]
+            square = float(sum(move @ move for move in moves))
+            found = evaluated(moved)
+            if found[0] <= max(recent) - _ARMIJO * square / (2 * length):
+                break
+            length /= 2
+        else:
+            break
+        if square == 0.0:
+            break
+        curvature = float(sum(move @ (a - b) for move, a, b in zip(moves, found[1], slopes, strict=True)))
+        length = float(np.clip(square / curvature, _SHORTEST, _LONGEST)) if curvature > 0 else _LONGEST
+        here, (objective, slopes, norms) = moved, found
+        recent.append(objective)
+    return here
+
+
 Method = Literal["fully-corrective", "standard", "away", "pairwise"]
 _TOLERANCE, _ITERATIONS = 1e-7, 1000
 

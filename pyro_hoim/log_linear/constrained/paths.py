@@ -16,9 +16,8 @@ from tqdm import tqdm
 
 from ..._modes import plain_mode
 from ...errors import check_fraction, check_type, check_whole, none_received, other_domain, refused, wrong_type
-from ...runs.checkpoint import DeferredInterrupt, check_arrays, check_equal, packed, unpacked
-from ...runs.options import RunOptions, checked_run
-from ...runs.seal import checksum
+from ...runs.checkpoint import DeferredInterrupt, RunOptions, check_arrays, check_equal, checked_run, packed, unpacked
+from ...runs.container import checksum
 from ..fitting.solvers import Stopping
 from .figures import path_figure
 from .frank_wolfe import fit_penalised, frank_wolfe

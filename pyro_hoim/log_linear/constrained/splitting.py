@@ -14,8 +14,7 @@ from tqdm import tqdm
 from ...errors import check_type, conflict
 from ..fitting.solvers import Point, Stopping, lbfgs
 from .losses import Loss
-from .norms import Ball, L1Norm, NormPenalty, checked_terms, project_magnitudes
-from .overlapped import OverlappedNorm
+from .norms import Ball, L1Norm, NormPenalty, OverlappedNorm, checked_terms, project_magnitudes
 from .result import ConstrainedResult, ConstrainedStatus
 
 __all__ = ["SplittingResult", "douglas_rachford"]
@@ -91,7 +90,7 @@ def douglas_rachford(
 
     Args:
         loss: a convex function of corner theta of all interactions of up to K variables; with penalties not negative.
-        terms: a ball or penalty of :class:`~pyro_hoim.log_linear.constrained.overlapped.OverlappedNorm`, alone or with
+        terms: a ball or penalty of :class:`~pyro_hoim.log_linear.constrained.norms.OverlappedNorm`, alone or with
             one of :class:`~pyro_hoim.log_linear.constrained.norms.L1Norm`, by the names of the parts.
         stopping: ``tolerance`` is the gap, as a share of the objective, at which it is done (1e-7); ``max_iterations``
             (1,000). ``patience`` has no meaning here.

@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from ._buckets import Bucket, BucketPlan
+from ._program import Bucket, BucketPlan
 
 Reduce = Callable[[torch.Tensor], torch.Tensor]
 

@@ -16,9 +16,8 @@ from ...core.model import LogLinearModel
 from ...core.partition import Cost, LogPartition
 from ...errors import check_choice, other_domain, out_of_range, size_text, unexpected
 from ...structure.hypergraph import InteractionHypergraph
-from . import _linear_samples as linear_samples, _linear_space as linear_space, _log_space as log_space
-from ._buckets import BucketPlan, sliced_plan
-from ._program import memory_cells
+from . import _linear_space as linear_samples, _linear_space as linear_space, _log_space as log_space
+from ._program import BucketPlan, memory_cells, sliced_plan
 from .base import ExactBackend
 
 __all__ = ["VariableElimination"]

@@ -14,10 +14,10 @@ from ...data.frames import DataLike, as_observations
 from ...errors import check_choice, check_type, out_of_reach, size_text
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, family_of, parametrization
-from .arguments import check_data
 from .coordinates import Coordinates
 from .design import cell_numbers, edge_basis
-from .pseudo_rows import ConditionalLayout, PseudoRows
+from .fit import check_data
+from .objectives import ConditionalLayout, PseudoRows
 
 __all__ = ["LogLinearPseudoLikelihood"]
 

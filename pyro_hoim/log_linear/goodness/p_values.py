@@ -16,9 +16,9 @@ from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..auto import Auto
 from ..fitting.design import cell_codes, cell_counts, cell_numbers
 from ..fitting.result import FitResult
+from ..restricted.interactions import RestrictedInteractions
 from .bootstrap import MIN_TABLES, DrawnStatistics, bootstrap_cost, drawn_statistics, multinomial_tables
-from .conditional_p_value import conditional_p_value
-from .conditional_test import conditional_cost, conditional_tables
+from .conditional_p_value import conditional_cost, conditional_p_value, conditional_tables
 from .fibre import listed_tables
 from .mean_shift import mean_shift, mean_shifts, saturated_cost, saturated_shift, shift_cost
 
@@ -28,12 +28,14 @@ __all__ = [
     "SMALLER",
     "Comparison",
     "PValue",
-    "asymptotic_verdict",
+    "corrected_p_value",
+    "design_effects",
     "expected_counts",
     "p_value_of",
     "possible_cells",
     "wald_verdicts",
 ]
+
 
 MAX_MEAN_EXCESS = 0.05
 """Largest excess of the mean of G2 over df, in standard deviations of chi-square, at which that is relied on."""
@@ -509,3 +511,47 @@ def _refusal(test: Comparison, expected: np.ndarray | None) -> str | None:
     if result.num_rows % 1 or result.num_rows > _MAX_TOTAL or not result.data.has_whole_counts:
         return "the counts are not whole numbers of rows"
     return None
+
+
+# Likelihood-ratio tests under survey weights, corrected by their design effects.
+
+
+def contrasts_between(small: FitResult, big: FitResult) -> torch.Tensor:
+    """Linear functions of theta of the larger of two nested models (df, num_parameters) that vanish in the smaller."""
+    if small.restriction is None and big.restriction is None:
+        kept, slices = set(small.hypergraph.edges), big.hypergraph.parameter_slices
+        where = [i for edge, part in slices.items() if edge not in kept for i in range(part.start, part.stop)]
+        return torch.eye(big.hypergraph.num_parameters, dtype=torch.float64)[where]
+    lesser, greater = (r.restriction or RestrictedInteractions.whole(r.hypergraph) for r in (small, big))
+    within = greater.basis.T @ greater.embedded(lesser)
+    across = np.linalg.svd(within)[0][:, lesser.num_parameters :]
+    return torch.from_numpy((greater.basis @ across).T.copy())
+
+
+def design_effects(result: FitResult, contrasts: torch.Tensor, covariance: torch.Tensor) -> np.ndarray:
+    """Eigenvalues of a covariance of linear functions in units of the model's, over what the data identify."""
+    own, other = ((contrasts @ matrix @ contrasts.T).numpy() for matrix in (result.covariance, covariance))
+    values, vectors = np.linalg.eigh(own)
+    kept = values > 1e-10 * values.max(initial=0.0)
+    scaled = vectors[:, kept] / np.sqrt(values[kept])
+    return np.linalg.eigvalsh(scaled.T @ other @ scaled)
+
+
+def corrected_p_value(test: Comparison, covariance: torch.Tensor, how: str | None) -> tuple[PValue, float]:
+    """P-value of a likelihood ratio with the correction of second order, and the mean design effect."""
+    check_choice(how, ("auto", "chi-square", None), "p_value")
+    assert test.larger is not None
+    effects = design_effects(test.larger, contrasts_between(test.result, test.larger), covariance)
+    if not len(effects):
+        return PValue(p_value_note="the data do not identify what the larger model adds"), math.nan
+    mean = float(effects.mean())
+    if len(effects) < test.df:
+        return PValue(p_value_note="the larger model has infinite estimates, whose covariance is not known"), mean
+    is_reliable, note = asymptotic_verdict(test, how)
+    if how is None:
+        return PValue(p_value_note=note), mean
+    if not is_reliable:  # nothing else is known for weights; as of Wald's tests beside it
+        note = f"rough: {note}"
+    spread = float(np.square(effects).mean()) / mean**2
+    found = float(chdtrc(len(effects) / spread, max(test.deviance, 0.0) / (mean * spread)))
+    return PValue(p_value_note=note, p_value=found, p_value_method="rao-scott", p_value_statistic="deviance"), mean

@@ -22,8 +22,7 @@ from ..fitting.result import CovarianceKind, FitResult
 from ..fitting.tables import coefficient_table
 from ..infinite import has_cheap_covariance
 from ..restricted.interactions import RestrictedInteractions
-from .goodness_of_fit import goodness_of_fit
-from .term_tests import rough_terms
+from .goodness_of_fit import goodness_of_fit, rough_terms
 
 __all__ = ["fit_figures", "fit_summary", "is_maximum", "model_figures", "model_summary"]
 

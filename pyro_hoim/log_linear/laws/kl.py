@@ -13,9 +13,7 @@ import torch
 from torch.distributions import kl_divergence, register_kl
 
 from ...errors import refused
-from ._law import extended_expectations
-from .backends import exact_backend
-from .law import HierarchicalLogLinear
+from .law import HierarchicalLogLinear, exact_backend, extended_expectations
 from .statistics import LogLinearStatistics
 
 __all__: list[str] = []

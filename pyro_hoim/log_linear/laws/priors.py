@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar, cast
 
 import torch
-from pyro.distributions import TorchDistribution, constraints
+from pyro.distributions import Independent, Normal, TorchDistribution, constraints
 
 from ..._modes import plain_mode
 from ...checks import check_finite, check_shape, checked_floating, checked_sample_shape
@@ -19,16 +20,20 @@ from ...data.observations import Observations
 from ...errors import check_type, conflict, out_of_range, wrong_shape, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
-from ..coding import parametrization
+from ..coding import check_margins, parametrization
 from ..energy import LogLinearEnergy
-from ..margins import check_margins
-from ._margins import check_conjugate_arguments, check_interior, rounding
-from .backends import check_estimate
 from .hyper_dirichlet import clique_tables, log_normaliser, sample_tables
-from .natural_parameters import fisher_information, solve_natural_parameters
+from .law import check_estimate, is_exact_for
+from .natural_parameters import (
+    check_conjugate_arguments,
+    check_interior,
+    fisher_information,
+    rounding,
+    solve_natural_parameters,
+)
 from .statistics import statistics_of
 
-__all__ = ["DiaconisYlvisaker"]
+__all__ = ["DiaconisYlvisaker", "NormalPotential", "known_potential"]
 
 
 class DiaconisYlvisaker(TorchDistribution):
@@ -361,3 +366,64 @@ class DiaconisYlvisaker(TorchDistribution):
         check_margins(self.hypergraph, counts, total, rounding(total), "data")
         total = torch.as_tensor(total_count, dtype=dtype, device=like.device)
         return data.to(dtype=dtype, device=like.device), total
+
+
+# Minus the log posterior of theta with its gradient, without a trace of the Pyro program.
+
+_LOG_ROOT = math.log(math.sqrt(2 * math.pi))
+
+
+class NormalPotential:
+    r"""Potential of the free coordinates under independent normal priors and marginal counts t of N rows.
+
+    .. math:: U(\theta) = -\log p(\theta) - t \cdot \theta + N \log Z(\theta), \qquad
+        \nabla U = \Sigma^{-1} (\theta - \mu) - P^\top (t - N \eta(\theta))
+
+    with the balanced tables :math:`P \theta` in the inner product. It is what Pyro makes of
+    :func:`~pyro_hoim.inference.posterior.log_linear_model`, bit for bit, at less than half the cost: no program is
+    traced. The gradient is that of PyTorch.
+    """
+
+    def __init__(
+        self,
+        hypergraph: InteractionHypergraph,
+        prior: Independent,
+        counts: torch.Tensor,
+        total: float,
+        partition: PartitionBackend,
+    ) -> None:
+        self._hypergraph, self._counts, self._total, self._partition = hypergraph, counts, total, partition
+        normal: Any = prior.base_dist
+        self._mean, self._twice_variance = normal.loc, 2 * normal.scale.square()
+        self._log_scale = normal.scale.log()
+        self._codings = parametrization(hypergraph)
+        self._largest = torch.finfo(counts.dtype).max ** 0.5
+
+    def __call__(self, values: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Potential () of ``{"theta": (num_parameters,)}`` in nats, differentiable; NaN where theta diverged."""
+        theta = values["theta"]
+        if not bool((theta.detach().abs() < self._largest).all()):
+            return theta.sum() * torch.nan
+        tables = self._codings.to_tables(theta)
+        log_z = self._partition.log_partition(LogLinearEnergy(self._hypergraph, tables, validate=False)).value
+        log_likelihood = (tables * self._counts).sum(-1) - self._total * log_z
+        away = -((theta - self._mean) ** 2) / self._twice_variance
+        return -((away - self._log_scale - _LOG_ROOT).sum(-1) + log_likelihood)
+
+
+def _conjugate_potential(posterior: DiaconisYlvisaker, values: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Minus the log density of a conjugate posterior, up to its constant."""
+    return -posterior.log_prob(values["theta"])
+
+
+def known_potential(
+    hypergraph: InteractionHypergraph, prior: Any, counts: torch.Tensor, total: float, partition: PartitionBackend
+) -> Callable[[dict[str, torch.Tensor]], torch.Tensor] | None:
+    """The potential of theta where it is written down here; None leaves it to Pyro, which also watches estimates."""
+    if not is_exact_for(partition, hypergraph):
+        return None
+    if isinstance(prior, DiaconisYlvisaker):
+        return partial(_conjugate_potential, prior.posterior(counts, total))
+    if isinstance(prior, Independent) and isinstance(prior.base_dist, Normal):
+        return NormalPotential(hypergraph, prior, counts, total, partition)
+    return None

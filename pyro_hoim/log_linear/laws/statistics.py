@@ -11,17 +11,15 @@ from pyro.distributions import constraints
 from pyro.distributions.util import broadcast_shape
 
 from ...checks import check_dense, check_finite, checked_sample_shape
-from ...core.laws.shared import SharedLaw
+from ...core.laws.shared import SharedLaw, check_shape
 from ...core.laws.support import MarginalCounts, StateSpace
 from ...core.laws.traces import refuse_traced
-from ...core.laws.values import check_shape
 from ...core.partition import LogPartition, PartitionBackend
 from ...data.encoding import LARGEST_COUNT
 from ...data.frames import DataLike, as_observations
 from ...errors import check_type, is_real, other_domain, out_of_range, out_of_reach, size_text, wrong_shape, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
-from ..coding import Coding
-from ..margins import margin_fault
+from ..coding import Coding, margin_fault
 from .law import HierarchicalLogLinear
 
 __all__ = ["LogLinearStatistics", "statistics_of"]

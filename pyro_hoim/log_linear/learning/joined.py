@@ -16,14 +16,12 @@ from ...data.joined.find import Join, find_exclusive_groups, join_columns
 from ...data.observations import Observations
 from ...data.sources.sourced import SourcedRows
 from ...errors import DataWarning, caller_level, check_names, other_domain, out_of_reach
-from ...runs.options import RunOptions, checked_run
-from ..search.options import SelectionOptions
+from ...runs.checkpoint import RunOptions, checked_run
+from ..search.rounds import SelectionOptions
 from ..training.sampled.trainer import SampledTraining
-from ._session import told
-from ._trainers import TrainerName
-from .learn import checked_parts, joint_rows, learn as learn_variables
+from ._session import TrainerName, told
+from .learn import Regularisation, checked_parts, joint_rows, learn as learn_variables
 from .model import LearnResult
-from .regularisation import Regularisation
 
 __all__ = ["LearnOptions", "columns_joined", "learn"]
 

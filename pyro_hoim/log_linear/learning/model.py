@@ -20,7 +20,7 @@ from ..energy import LogLinearEnergy
 from ..file import ModelFile, save_model
 from ..scores import RowScores, score_rows
 from ..search.confirmation import Confirmation
-from ..search.result import SelectionResult
+from ..search.rounds import SelectionResult
 from ..training.ridge import InteractionRidge
 
 __all__ = ["LearnResult"]

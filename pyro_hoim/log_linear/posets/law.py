@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from pyro.distributions import Categorical, constraints
 
-from ...checks import check_finite, check_shape, checked_floating
-from ...errors import check_type, other_domain, out_of_range, refused, unexpected
+from ...checks import check_exact_shape, check_finite, check_shape, checked_floating
+from ...errors import (
+    ConvergenceWarning,
+    check_positive,
+    check_type,
+    check_whole,
+    other_domain,
+    out_of_range,
+    out_of_reach,
+    refused,
+    size_text,
+    unexpected,
+)
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
+from ..fitting.existence import forced_zeros, identified_directions
+from ..fitting.solvers import Point, newton
 from ..laws.law import HierarchicalLogLinear
-from ._order_moments import second_moments
-from .poset import Poset
+from .poset import Poset, indicators, second_moments
 
-__all__ = ["PosetLaw"]
+__all__ = ["PosetLaw", "PosetProjection", "e_projection", "m_projection"]
 
 
 class PosetLaw(Categorical):
@@ -172,3 +188,238 @@ def _check_positive(poset: Poset, probs: torch.Tensor, argument: str, expected: 
         where = tuple(int(i) for i in wrong.nonzero()[0])
         found = f"p({poset.elements[where[-1]]!r}) = {float(probs[where]):.6g}"
         raise out_of_range(argument, expected, received=found)
+
+
+# Projections of laws on submanifolds of a poset's laws: theta zero outside a collection, or eta fixed on it.
+
+_MAX_PARAMETERS = 4096
+_MAX_FACIAL_ENTRIES = 2**23  # of a matrix of elements and members, for which the linear program is solved
+
+
+@dataclass(frozen=True, eq=False)
+class PosetProjection:
+    r"""A projection and how it was found.
+
+    Attributes:
+        poset: the poset.
+        members: positions (m,) of the collection B.
+        theta: coordinates (m,) on B, in nats; where the projection is a limit, those on the elements that stay
+            possible, of least norm.
+        probs: the projection (n,), float64; zeros where it is a limit of positive laws.
+        divergence: D(p; q) of an m-projection, D(q; p) of an e-projection, in nats.
+        is_attained: whether a positive law is the projection; None where that was not decided (a table too large).
+        is_converged: whether the criterion was met.
+        num_iterations: Newton steps.
+        error: largest difference between eta on B and what it should be.
+
+    Example:
+        >>> from pyro_hoim.log_linear import PosetLaw
+        >>> poset = Poset.boolean_lattice(["a", "b"])
+        >>> found = m_projection(poset, torch.tensor([0.4, 0.1, 0.1, 0.4], dtype=torch.float64), [("a",), ("b",)])
+        >>> found.is_attained, round(found.divergence, 6)
+        (True, 0.192745)
+    """
+
+    poset: Poset = field(repr=False)
+    members: torch.Tensor = field(repr=False)
+    theta: torch.Tensor = field(repr=False)
+    probs: torch.Tensor = field(repr=False)
+    divergence: float
+    is_attained: bool | None
+    is_converged: bool
+    num_iterations: int
+    error: float
+
+    @property
+    def law(self) -> PosetLaw:
+        """The projection as a law; InputError where it has zeros."""
+        return PosetLaw.from_probs(self.poset, self.probs)
+
+
+def m_projection(
+    poset: Poset,
+    probs: torch.Tensor,
+    members: Iterable[Hashable],
+    *,
+    tolerance: float = 1e-12,
+    max_iterations: int = 100,
+) -> PosetProjection:
+    r"""Project a law on the laws with theta = 0 outside a collection: the maximum-likelihood estimate.
+
+    .. math:: \operatorname{argmin}_{q \in \mathcal S(B)} D(p; q), \qquad
+        \mathcal S(B) = \{q : \theta_q(x) = 0 \text{ for } x \notin B\}, \qquad \eta_q(x) = \eta_p(x) \text{ on } B
+
+    By Newton's method on the convex potential: O(m^3) and, outside Boolean lattices, O(n m^2) per step. Where p has
+    zeros the minimum may be attained by a limit only; a linear program then finds the elements that stay possible, and
+    the limit is returned.
+
+    Args:
+        poset: a poset with a bottom.
+        probs: probabilities (n,), zeros allowed, or counts; they are normalised.
+        members: the collection B, any elements above the bottom, such as ``poset.up_to(order)``.
+        tolerance: largest difference between eta of the law and of the projection on B.
+        max_iterations: most Newton steps.
+
+    Raises:
+        InputError: wrong shapes, negative or only zero probabilities, or a member twice.
+        UnknownNameError: an unknown element.
+        IntractableError: more than 4,096 members.
+
+    Warns:
+        ConvergenceWarning: the criterion was not met.
+
+    References:
+        Paper 4, equation (7).
+
+    Example:
+        >>> poset = Poset.boolean_lattice(["a", "b"])
+        >>> result = m_projection(poset, torch.tensor([0.5, 0.0, 0.0, 0.5]), [("a",), ("b",)])
+        >>> result.probs.tolist(), round(result.divergence, 6)
+        ([0.25, 0.25, 0.25, 0.25], 0.693147)
+    """
+    check_type(poset, Poset, "poset")
+    check_exact_shape(checked_floating(probs, "probs"), (len(poset),), "probs")
+    check_finite(probs, "probs")
+    p = probs.detach().to(torch.float64)
+    if bool((p < 0).any()) or not float(p.sum()) > 0:
+        raise out_of_range("probs", "numbers that are not negative, and not all zero")
+    p = p / p.sum()
+    where = _members(poset, members)
+    target = poset.sums(p, "above")[where].numpy()
+    base = torch.zeros(len(poset), dtype=torch.float64)
+    is_attained, basis = None, None
+    if bool((p > 0).all()):
+        is_attained = True
+    elif len(where) * len(poset) <= _MAX_FACIAL_ENTRIES:
+        is_attained, face, basis = _face(poset, where, p.numpy())
+        base[~torch.from_numpy(face)] = -math.inf
+    potential = _Potential(poset, where, target, base, basis)
+    return potential.projection(p, is_attained, tolerance, max_iterations)
+
+
+def e_projection(
+    law: PosetLaw,
+    members: Iterable[Hashable],
+    eta: torch.Tensor,
+    *,
+    tolerance: float = 1e-12,
+    max_iterations: int = 100,
+) -> PosetProjection:
+    r"""Project a law on the laws with given eta on a collection, which keeps theta outside it.
+
+    .. math:: \operatorname{argmin}_{q : \eta_q = \eta \text{ on } B} D(q; p), \qquad
+        \theta_q(x) = \theta_p(x) \text{ for } x \notin B
+
+    By Newton's method as in :func:`m_projection`, which this is for the uniform law.
+
+    Args:
+        law: the law p, without a batch.
+        members: the collection B.
+        eta: mean coordinates (m,) on B, in its order, of some positive law.
+        tolerance: as in :func:`m_projection`.
+        max_iterations: as there.
+
+    Raises:
+        InputError: wrong shapes, a law with a batch, an eta outside (0, 1), or a member twice.
+        UnknownNameError: an unknown element.
+        IntractableError: more than 4,096 members.
+
+    Warns:
+        ConvergenceWarning: the criterion was not met, as for an eta that no positive law has.
+
+    Example:
+        >>> poset = Poset.boolean_lattice(["a", "b"])
+        >>> law = PosetLaw(poset, torch.tensor([0.0, 0.0, 2.0], dtype=torch.float64))
+        >>> found = e_projection(law, [("a",), ("b",)], torch.tensor([0.5, 0.5], dtype=torch.float64))
+        >>> found.law.eta[:2].round(decimals=6).tolist(), round(float(found.law.theta[2]), 6)  # theta of the pair stays
+        ([0.5, 0.5], 2.0)
+    """
+    check_type(law, PosetLaw, "law")
+    where = _members(law.poset, members)
+    check_exact_shape(checked_floating(eta, "eta"), (len(where),), "eta")
+    target = eta.detach().to(torch.float64).numpy()
+    if not ((target > 0) & (target < 1)).all():
+        raise out_of_range("eta", "numbers between 0 and 1", eta.tolist())
+    check_exact_shape(law.theta, (len(law.poset) - 1,), "law: theta")
+    base = law.logits.detach().to(torch.float64)
+    return _Potential(law.poset, where, target, base, None).projection(None, True, tolerance, max_iterations)
+
+
+class _Potential:
+    """The convex function psi(theta) - theta . target of theta on B, over log weights ``base`` of the elements."""
+
+    def __init__(
+        self, poset: Poset, where: torch.Tensor, target: np.ndarray, base: torch.Tensor, basis: np.ndarray | None
+    ) -> None:
+        if len(where) > _MAX_PARAMETERS:
+            problem = f"Newton's method takes up to {_MAX_PARAMETERS} members, received {size_text(len(where))}"
+            raise out_of_reach("members", problem, "take plain gradient steps with train_machine")
+        self.poset, self.where, self.target, self.base = poset, where, target, base
+        self.basis = basis  # directions of theta that are identified, all of them where None
+        self.size = len(where) if basis is None else basis.shape[1]
+
+    def theta(self, coordinates: np.ndarray) -> np.ndarray:
+        """Theta on B at coordinates in the basis."""
+        return coordinates if self.basis is None else self.basis @ coordinates
+
+    def log_probs(self, coordinates: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities (n,) and log Z less that of the base."""
+        spread = self.base.new_zeros(len(self.poset))
+        spread[self.where] = torch.from_numpy(self.theta(coordinates))
+        weights = self.poset.sums(spread) + self.base
+        log_z = weights.logsumexp(0)
+        return weights - log_z, log_z
+
+    def evaluate(self, coordinates: np.ndarray) -> Point:
+        """Value and gradient."""
+        log_probs, log_z = self.log_probs(coordinates)
+        self._probs = log_probs.exp()
+        self._eta = self.poset.sums(self._probs, "above")[self.where].numpy()
+        value = float(log_z) - float(self.theta(coordinates) @ self.target)
+        gradient = self._eta - self.target
+        return Point(coordinates, value, value, gradient if self.basis is None else self.basis.T @ gradient)
+
+    def hessian(self) -> np.ndarray:
+        """Fisher information at the point evaluated last."""
+        moments = second_moments(self.poset, self._probs, self.where).numpy() - np.outer(self._eta, self._eta)
+        return moments if self.basis is None else self.basis.T @ moments @ self.basis
+
+    def projection(
+        self, p: torch.Tensor | None, is_attained: bool | None, tolerance: float, max_iterations: int
+    ) -> PosetProjection:
+        """The minimum; the divergence is from p, or from the minimum to the base where p is None."""
+        check_positive(tolerance, "tolerance")
+        check_whole(max_iterations, "max_iterations")
+        start = self.evaluate(np.zeros(self.size))
+        outcome = newton(self.evaluate, start, tolerance, max_iterations, lambda *_: False, self.hessian)
+        log_q, _ = self.log_probs(outcome.point.theta)
+        q, (log_p, log_r) = log_q.exp(), (log_q, self.base) if p is None else (p.log(), log_q)
+        terms = torch.where(torch.isneginf(log_p), 0.0, log_p.exp() * (log_p - log_r))
+        eta = self.poset.sums(q, "above")[self.where].numpy()
+        error = float(np.abs(eta - self.target).max(initial=0.0))
+        is_converged = outcome.status == "converged" or error <= tolerance
+        if not is_converged:
+            problem = f"projection: {outcome.status} after {outcome.num_iterations} steps with eta {error:.2g} off"
+            warnings.warn(problem, ConvergenceWarning, stacklevel=3)
+        return PosetProjection(
+            self.poset,
+            self.where,
+            torch.from_numpy(self.theta(outcome.point.theta)),
+            q,
+            max(float(terms.sum()), 0.0),
+            is_attained,
+            is_converged,
+            outcome.num_iterations,
+            error,
+        )
+
+
+def _face(poset: Poset, where: torch.Tensor, p: np.ndarray) -> tuple[bool | None, np.ndarray, np.ndarray | None]:
+    """Whether the estimate is positive, the elements that stay possible, and a basis of what they identify."""
+    face = np.ones(len(p), dtype=bool)
+    design = indicators(poset, where).numpy().T
+    solution = forced_zeros(np.hstack([design, np.ones((len(p), 1))]), np.flatnonzero(p > 0), np.flatnonzero(p <= 0))
+    if solution is None:
+        return None, face, None
+    face[solution[0]] = False
+    return (True, face, None) if face.all() else (False, face, identified_directions(design, face))

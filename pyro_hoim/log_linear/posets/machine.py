@@ -15,21 +15,18 @@ from ...core.partition import LogPartition, PartitionBackend
 from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...errors import check_choice, check_positive, check_type, check_whole, refused, unexpected
-from ...runs.checkpoint import part_of
-from ...runs.jobs import follow
-from ...runs.options import RunOptions, checked_run
-from ...runs.seal import checksum
+from ...runs.checkpoint import RunOptions, checked_run, follow, part_of
+from ...runs.container import checksum
 from ...structure.hypergraph import InteractionHypergraph
 from ..annealed.importance import AnnealedImportance
+from ..auto import log_partition
 from ..chains.gibbs import GibbsChains
 from ..coding import parametrization
 from ..energy import LogLinearEnergy
-from ..fitting.arguments import check_data
+from ..fitting.fit import check_data
 from ..laws.law import HierarchicalLogLinear
-from ..normaliser import log_partition
-from .law import _members
+from .law import _members, m_projection
 from .poset import Poset
-from .projection import m_projection
 
 __all__ = ["MachineResult", "MachineTraining", "gradient_steps", "train_machine"]
 
@@ -279,7 +276,7 @@ def _steps(
 
 
 class _ExactSteps:
-    """Plain steps with exact gradients, as a :class:`~pyro_hoim.runs.jobs.Job`."""
+    """Plain steps with exact gradients, as a :class:`~pyro_hoim.runs.checkpoint.Job`."""
 
     burn_in = 0
 
@@ -305,7 +302,7 @@ class _ExactSteps:
 
 
 class _GibbsSteps:
-    """Plain steps with eta counted in states of Gibbs chains, as a :class:`~pyro_hoim.runs.jobs.Job`."""
+    """Plain steps with eta counted in states of Gibbs chains, as a :class:`~pyro_hoim.runs.checkpoint.Job`."""
 
     burn_in = 0
 

@@ -14,12 +14,21 @@ from ...core.rows import check_count
 from ...core.trainer import Trainer
 from ...data.frames import DataLike
 from ...errors import is_real, out_of_range
-from ...runs.options import RunOptions, checked_run
+from ...runs.checkpoint import RunOptions, checked_run
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from .candidates import Heredity, checked_heredity, is_admitted
-from .options import SelectionOptions
-from .result import SelectionResult, SelectionStatus
-from .rounds import Proposal, RoundRunner, StopRule, checked_rows, checked_start, run_file, singles
+from .rounds import (
+    Proposal,
+    RoundRunner,
+    SelectionOptions,
+    SelectionResult,
+    SelectionStatus,
+    StopRule,
+    checked_rows,
+    checked_start,
+    run_file,
+    singles,
+)
 from .scores import Score, ScoreContext, checked_score, checked_values
 
 __all__ = ["prune", "select", "table_variance"]

@@ -21,13 +21,11 @@ from ...errors import (
     wrong_shape,
 )
 from ...schema import Domain
-from ...structure.cells import check_codes
-from ...structure.hypergraph import InteractionHypergraph
+from ...structure.hypergraph import InteractionHypergraph, check_codes
 from ..coding import parametrization
 from .coefficients import slice_coefficient
-from .latent import LatentNorm, latent_norm
 from .layout import TensorLayout, check_binary, on_device, tensor_layout
-from .norms import schatten_norm, unfold
+from .norms import LatentNorm, latent_norm, schatten_norm, unfold
 
 if TYPE_CHECKING:
     from ...core.partition import PartitionBackend

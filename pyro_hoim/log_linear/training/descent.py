@@ -4,26 +4,99 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
 from typing_extensions import override
 
 from ...core.partition import PartitionBackend
 from ...core.trainer import TrainingReport
 from ...data.observations import Observations
 from ...errors import check_choice, check_positive, check_type, unexpected
-from ...runs.time_limit import check_time
+from ...runs.checkpoint import check_time
 from ...structure.hypergraph import InteractionHypergraph
-from ..fitting.arguments import check_validation
+from ..fitting.fit import check_validation
 from ..fitting.penalties import L2
 from ..fitting.solvers import Evaluate, HeldOut, Patience, Point, Stopping, gradient_descent, lbfgs
-from ._preconditioner import ridge_preconditioner
-from .evidence import EvidenceRounds
-from .ridge import InteractionRidge
+from .ridge import EvidenceRounds, InteractionRidge, ar1_precision
 from .table_trainer import TableTrainer
 
 __all__ = ["DescentTrainer"]
+
+
+# Rough inverse Hessian of a penalised loss, from the ridge alone.
+
+Floats = NDArray[np.float64]
+
+
+class _Group(NamedTuple):
+    """Interactions of one shape: positions (E, cells), bases by smooth axis, and the inverse Hessian (E, *shape)."""
+
+    places: NDArray[np.int64]
+    bases: tuple[tuple[int, Floats], ...]
+    inverse: Floats
+
+
+def ridge_preconditioner(
+    ridge: InteractionRidge, hypergraph: InteractionHypergraph, num_rows: float
+) -> Callable[[Floats], Floats] | None:
+    r"""Multiplies balanced tables by :math:`(c + \lambda_S K_S / N)^{-1}`, in the eigenbasis of every smooth axis.
+
+    The curvature c of the loss per row is the same everywhere, the mean over interactions of one over the number of
+    cells. Strengths of evidence span many orders of magnitude; without this, so would the Hessian.
+    """
+    strengths = np.array([ridge.strength(edge) for edge in hypergraph.edges])
+    if not len(strengths) or (ridge.is_diagonal(hypergraph) and bool((strengths == strengths[0]).all())):
+        return None
+    curvature = float(np.mean([1 / math.prod(shape) for shape in hypergraph.edge_shapes]))
+    kinds: dict[tuple[tuple[int, bool], ...], list[int]] = {}
+    for k, edge in enumerate(hypergraph.edges):
+        variables = [hypergraph.domain[name] for name in edge]
+        kinds.setdefault(tuple((v.cardinality, ridge.is_smooth(edge, v)) for v in variables), []).append(k)
+    starts = np.array([where.start for where in hypergraph.term_slices.values()])
+    groups: list[_Group] = []
+    for kind, members in kinds.items():
+        shape = tuple(n for n, _ in kind)
+        eigenvalues = np.ones(shape)
+        bases: list[tuple[int, Floats]] = []
+        for axis, (n, is_smooth) in enumerate(kind):
+            if is_smooth:
+                values, basis = _axis_basis(n, ridge.smoothness)
+                eigenvalues *= values.reshape(-1, *(1 for _ in kind[axis + 1 :]))
+                bases.append((axis + 1, basis))
+        places = starts[members, None] + np.arange(math.prod(shape))
+        scale = (strengths[members] / num_rows).reshape(-1, *(1 for _ in kind))
+        groups.append(_Group(places, tuple(bases), 1 / (curvature + scale * eigenvalues)))
+
+    def multiply(values: Floats) -> Floats:
+        result = np.empty_like(values)
+        for places, axes, inverse in groups:
+            tables = values[places].reshape(inverse.shape)
+            for axis, basis in axes:
+                tables = _along(basis, tables, axis)
+            tables = tables * inverse
+            for axis, basis in axes:
+                tables = _along(basis.T, tables, axis)
+            result[places] = tables.reshape(places.shape)
+        return result
+
+    return multiply
+
+
+def _axis_basis(num_levels: int, correlation: float) -> tuple[Floats, Floats]:
+    """Eigenvalues (n,) and orthonormal rows (n, n) that diagonalise the precision within tables that sum to zero."""
+    contrasts = scipy.linalg.helmert(num_levels)
+    values, vectors = np.linalg.eigh(contrasts @ ar1_precision(num_levels, correlation) @ contrasts.T)
+    constant = np.full((1, num_levels), num_levels**-0.5)
+    return np.concatenate([np.ones(1), values]), np.concatenate([constant, vectors.T @ contrasts])
+
+
+def _along(matrix: Floats, tables: Floats, axis: int) -> Floats:
+    return np.moveaxis(np.tensordot(matrix, tables, (1, axis)), 0, axis)
+
 
 _TOLERANCE, _MAX_ITERATIONS, _PATIENCE = 1e-6, 1000, 20
 
@@ -67,7 +140,7 @@ class DescentTrainer(TableTrainer):
 
     def _penalised(self, tables: np.ndarray, loss: float, raw: np.ndarray) -> Point:
         """Tables with their losses and centred gradient, of a gradient that is not centred; it is overwritten."""
-        from .dense.kernels import centre
+        from ._dense_kernels import centre
 
         value, penalty = loss, self._penalty
         if penalty is not None and not penalty.is_zero:
@@ -80,7 +153,7 @@ class DescentTrainer(TableTrainer):
 
     @override
     def _fit(self) -> TrainingReport:
-        from .dense.kernels import centre
+        from ._dense_kernels import centre
 
         tables, report = self._descended(*self._losses())
         if report.num_iterations or not np.array_equal(tables, self._tables):

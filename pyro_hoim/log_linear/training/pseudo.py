@@ -17,14 +17,13 @@ from ...core.trainer import Loss, Margins, MaskedTrainer
 from ...data.observations import Observations
 from ...errors import IntractableError, other_domain, out_of_reach, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
-from ..fitting.arguments import check_data
+from ..fitting.fit import check_data
+from ..fitting.objectives import ConditionalLayout, PseudoRows
 from ..fitting.penalties import L2
-from ..fitting.pseudo_rows import ConditionalLayout, PseudoRows
 from ..fitting.solvers import Evaluate, HeldOut, Point, Stopping
-from .dense.engines import BackendEngine, Engine, choose_engine
 from .descent import DescentTrainer
-from .evidence import EvidenceRounds
-from .ridge import InteractionRidge
+from .exact import BackendEngine, Engine, choose_engine
+from .ridge import EvidenceRounds, InteractionRidge
 from .table_trainer import join_margins, margin_edges
 
 __all__ = ["PseudoTrainer"]

@@ -19,10 +19,9 @@ from ...data.observations import Observations
 from ...errors import check_names, check_type, check_unique, conflict, out_of_range, refused, unexpected, wrong_type
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import check_balanced_family
-from ..fitting.arguments import check_data
+from ..fitting.fit import check_data
 from ..fitting.penalties import L2
-from .evidence import EvidenceRounds, num_effective, updated_ridge
-from .ridge import InteractionRidge
+from .ridge import EvidenceRounds, InteractionRidge, num_effective, updated_ridge
 from .tables import RowMargins, edge_axes, initial_tables, restructured_tables
 
 __all__ = ["TableTrainer", "join_margins", "margin_edges", "state_part"]
@@ -172,7 +171,7 @@ class TableTrainer(RidgeTrainer, ABC):
     def num_effective(self) -> dict[Edge, float]:
         """About how many parameters of every interaction the rows determine under the present penalty.
 
-        All of them without one; see :func:`~pyro_hoim.log_linear.training.evidence.updated_ridge`.
+        All of them without one; see :func:`~pyro_hoim.log_linear.training.ridge.updated_ridge`.
         """
         ridge = InteractionRidge() if self._penalty is None else self._penalty
         margins = self._frequencies(self.rows)
@@ -188,7 +187,7 @@ class TableTrainer(RidgeTrainer, ABC):
 
     @override
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        from .dense.kernels import centre
+        from ._dense_kernels import centre
 
         edges = self._hypergraph.edges
         tables = state_part(state, "tables", self._tables.shape).to("cpu", torch.float64).numpy().copy()

@@ -18,23 +18,22 @@ from ...log_linear.codings.references import Reference
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.file import ModelFile, load_model, save_model
 from ...log_linear.fitting.result import CovarianceKind, FitResult
-from ...log_linear.goodness.goodness_of_fit import likelihood_ratio_test
+from ...log_linear.goodness.goodness_of_fit import likelihood_ratio_test, term_tests
 from ...log_linear.goodness.of_files import ratio_test_of_files
 from ...log_linear.goodness.summary import fit_figures, fit_summary, model_figures, model_summary
-from ...log_linear.goodness.term_tests import term_tests
 from ...log_linear.impossible import ImpossibleStates
 from ...log_linear.laws.law import HierarchicalLogLinear
 from ...log_linear.learning.model import LearnResult
 from ...log_linear.scores import infinite_interactions
-from ...log_linear.search.result import SelectionResult
+from ...log_linear.search.rounds import SelectionResult
 from ...runs.container import LOG_LINEAR, check_single
 from ..files import column_shares, directions_of, save_analysis, save_learned
 from ..learned import LearnedAnalysis
 from ..learned_page import learned_page
 from ..page import analysis_page
 from . import use
-from .estimate import estimate, score_each_row
 from .fit import LOG_LINEAR_OPTIONS, plan_log_linear
+from .use import estimate, score_each_row
 
 __all__ = ["FAMILY"]
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...budgets import MAX_SETS, MAX_SWEEPS, check_cells, check_size, num_entries, num_sets
-from ...core.command.guards import warn_of_ranks, warn_of_size, warn_of_uniform
 from ...core.command.options import JOBS, LABELLED, ORDER
-from ...core.command.rows import ALL_TRAIN, Fractions, Missing, Table, read_labelled
+from ...core.command.rows import (
+    ALL_TRAIN,
+    Fractions,
+    Missing,
+    Table,
+    read_labelled,
+    warn_of_ranks,
+    warn_of_size,
+    warn_of_uniform,
+)
 from ...core.family import Asked, Option, Request, Study
-from ...core.parts import PARTS
+from ...core.scores import PARTS
 from ...core.words import option, plural
 from ...data.observations import Observations
 from ...data.order import Order
@@ -19,16 +27,15 @@ from ...log_linear.fitting.duration import duration_words, expected_seconds
 from ...log_linear.named_priors import Prior
 from ...log_linear.restricted.interactions import Interactions, RestrictedInteractions, graph_of, is_within
 from ...log_linear.restricted.terms import interactions_of, score_names
-from ...runs.options import RunOptions
+from ...runs.checkpoint import RunOptions
 from ...schema import Domain
-from ...structure.cells import check_tables
-from ...structure.hypergraph import InteractionHypergraph
+from ...structure.hypergraph import InteractionHypergraph, check_tables
 from ..analysis import analyse
-from ..posterior_chains import PosteriorSettings
+from ..posterior import PosteriorSettings
 from .penalty import PENALTY_OPTIONS, PenaltyPlan, plan_penalty
 from .select import SELECT_OPTIONS, SelectPlan, check_sampled, smaller, train_given
 from .structures import STRUCTURE_OPTIONS, StructurePlan, plan_structures
-from .summary import summary
+from .use import summary
 
 __all__ = ["LOG_LINEAR_OPTIONS", "plan_log_linear"]
 

@@ -14,11 +14,11 @@ from ...log_linear.auto import Auto
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.fitting.result import FitResult
 from ...log_linear.tensors.layout import check_binary
-from ...runs.options import RunOptions
+from ...runs.checkpoint import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
 from ..analysis import analyse
 from ..constrained.record import ConstrainedRecord, Constraint, as_fit, fit_constrained
-from .summary import summary
+from .use import summary
 
 __all__ = ["PENALTY_OPTIONS", "PenaltyPlan", "plan_penalty"]
 

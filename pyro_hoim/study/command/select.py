@@ -19,17 +19,16 @@ from ...data.columns import check_columns
 from ...data.joined.find import Join, join_columns
 from ...errors import refused, unexpected
 from ...log_linear.learning.joined import learn
-from ...log_linear.learning.learn import fit_collection
+from ...log_linear.learning.learn import Regularisation, fit_collection
 from ...log_linear.learning.model import LearnResult
-from ...log_linear.learning.regularisation import Regularisation
 from ...log_linear.named_priors import Prior
-from ...log_linear.search.options import SelectionOptions
+from ...log_linear.search.rounds import SelectionOptions
 from ...results.confirmation_page import confirmation_json
-from ...runs.options import RunOptions
+from ...runs.checkpoint import RunOptions
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..learned import LearnedAnalysis, analyse_learned
-from .summary import GAINS, SCORES
+from .use import GAINS, SCORES
 
 __all__ = ["SELECT_OPTIONS", "SelectPlan", "train_given"]
 

@@ -19,11 +19,11 @@ from ...inference.structure.prior import StructurePrior
 from ...inference.structure.space import SpaceName
 from ...log_linear.auto import Auto
 from ...log_linear.named_priors import Prior
-from ...runs.options import RunOptions
+from ...runs.checkpoint import RunOptions
 from ..analysis import analyse
 from ..files import STRUCTURE_FILE
 from ..structures.record import find_structures, record_structures
-from .summary import summary
+from .use import summary
 
 __all__ = ["STRUCTURE_OPTIONS", "StructurePlan", "plan_structures"]
 

@@ -3,55 +3,209 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from scipy.special import ndtri
 
-from ...annealing.options import chosen_rows
+from ...annealing.runs import chosen_rows
 from ...budgets import MAX_SWEEPS
 from ...core.command.answers import (
+    accuracy_by_part,
+    by_part,
     describe_log_z,
     drawn_rows,
     figure_line,
     is_default_log_z,
+    log_partition_json,
     log_z_json,
     log_z_of,
     not_completed,
     prediction_answer,
+    rows_by_part,
 )
 from ...core.command.options import LARGEST_SEED
+from ...core.command.rows import warn_of_ranks
 from ...core.family import Answer, Option, Question, Stored
 from ...core.partition import LogPartition
 from ...core.prediction import Prediction
 from ...core.rows import ClampedGibbs
-from ...core.words import columns_of, fixed, gain_sentence, number, option, plain, plural, short_edge, whole
+from ...core.scores import RowLogLikelihood
+from ...core.words import (
+    columns_of,
+    fixed,
+    gain_sentence,
+    num_states_text,
+    number,
+    option,
+    plain,
+    plural,
+    short_edge,
+    whole,
+)
 from ...data.observations import Observations
-from ...errors import IntractableError, check_fraction, out_of_reach, refused
-from ...information.interaction_values import RemovalValue, removal_values
+from ...errors import IntractableError, check_choice, check_fraction, conflict, out_of_reach, refused, size_text
+from ...information.removal import RemovalValue, removal_values
 from ...log_linear.annealed.importance import ADVICE, AnnealedImportance
 from ...log_linear.auto import Auto
 from ...log_linear.energy import LogLinearEnergy
-from ...log_linear.given import impossible_rows, possible_draws
+from ...log_linear.exact.elimination import VariableElimination
+from ...log_linear.fitting.duration import check_duration
+from ...log_linear.fitting.fit import fit
+from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
+from ...log_linear.fitting.result import FitResult
+from ...log_linear.given import impossible_rows, impute, possible_draws, predict as predict_rows
+from ...log_linear.goodness.goodness_of_fit import GoodnessOfFit
 from ...log_linear.impossible import walled
-from ...log_linear.imputation import impute
 from ...log_linear.infinite import with_infinite
-from ...log_linear.predictions import predict as predict_rows
-from ...log_linear.scores import gain_over_columns, interaction_table, score_rows
-from ..infinite import finite_contrast_lines
+from ...log_linear.named_priors import Prior
+from ...log_linear.restricted.interactions import RestrictedInteractions, graph_of
+from ...log_linear.restricted.terms import interactions_of
+from ...log_linear.scores import gain_over_columns, interaction_table, row_log_pseudo_prob, score_rows
+from ...structure.hypergraph import InteractionHypergraph
+from ..analysis import Analysis, finite_contrast_lines
+from ..files import STRUCTURE_FILE
 
 __all__ = [
-    "INTERACTIONS_OPTIONS",
-    "MOST_PROBABLE",
+    "GAINS",
+    "SCORES",
     "complete",
     "draw",
+    "estimate",
     "interactions",
     "log_z",
     "predict",
     "score",
+    "score_each_row",
+    "summary",
 ]
+
+
+# A log-linear model from rows in memory, and the log-likelihood of rows.
+
+_MOST_FLOPS, _MOST_SUMS = 2**20, 2**24
+_QUICK = Auto(elimination=VariableElimination(max_operations=2**28))
+"""Log Z where it takes about a second."""
+
+
+def estimate(
+    rows: Observations,
+    *,
+    order: int | None = None,
+    edges: str | Iterable[Iterable[str]] | None = None,
+    prior: str = "unit",
+    objective: Literal["auto", "likelihood", "pseudo-likelihood"] = "auto",
+    seed: int = 0,  # noqa: ARG001 (nothing is random)
+) -> FitResult:
+    """Given interactions: all of up to ``order`` variables (2), or ``edges`` as a formula or sets of names, closed.
+
+    A formula may hold functions such as ``linear(a)`` (:func:`~pyro_hoim.log_linear.restricted_interactions`).
+    With the objective ``auto`` complete rows are fitted by likelihood where log Z takes up to 2^20 operations, else by
+    pseudo-likelihood; missing cells are summed over, which needs an exact likelihood. Unlike a fit for its tests, the
+    estimate is finite by default: ``prior`` is ``unit``, and ``none`` is maximum likelihood.
+    """
+    check_choice(objective, ("auto", "likelihood", "pseudo-likelihood"), "objective")
+    domain = rows.domain
+    if edges is None:
+        structure = InteractionHypergraph.from_order(domain, min(2, len(domain)) if order is None else order)
+    elif order is not None:
+        raise conflict("order, edges", "at most one of them says the interactions")
+    elif isinstance(edges, str):
+        structure = interactions_of(domain, edges)
+        if isinstance(structure, RestrictedInteractions):
+            warn_of_ranks(structure.orders)
+    else:
+        structure = InteractionHypergraph(domain, edges, closure=True)
+    graph = graph_of(structure)
+    cost, penalty = Auto().plan(graph), Prior.parse(prior).penalty(graph)
+    if rows.has_missing:
+        if objective == "pseudo-likelihood":
+            raise conflict("objective", "a pseudo-likelihood needs complete rows", 'give "likelihood" or "auto"')
+        if cost.feasible and cost.flops > _MOST_SUMS:
+            problem = f"to sum over them needs log Z of {size_text(int(cost.flops), 'operations')} at every step"
+            raise out_of_reach("missing cells", problem, "leave out their rows, or use fewer interactions or levels")
+        return fit_incomplete(structure, rows, penalty=penalty)
+    if objective == "auto":
+        objective = "likelihood" if cost.feasible and cost.flops <= _MOST_FLOPS else "pseudo-likelihood"
+    elif objective == "likelihood":
+        check_duration(graph)
+    quick = _QUICK if objective == "pseudo-likelihood" else None
+    return fit(structure, rows, penalty=penalty, objective=objective, partition=quick)
+
+
+def score_each_row(stored: Stored, rows: Observations, pseudo: bool = False) -> RowLogLikelihood:
+    """Log-likelihood of every row; log pseudo-likelihood on demand and where log Z takes longer than about a second."""
+    energy: LogLinearEnergy = stored.model.energy
+    if not pseudo and _QUICK.plan(energy.hypergraph).feasible:
+        return RowLogLikelihood(row_log_likelihood(energy, rows))
+    return RowLogLikelihood(row_log_pseudo_prob(energy, rows), "pseudo-likelihood")
+
+
+# The keys of ``fit.json`` of given interactions.
+
+SCORES = {"kl": "model.kl", "nll": "model.nll", "pseudo_nll": "model.pseudo_nll", "independent_kl": "independent.kl"}
+GAINS = {"gain": "gain", "gain_std_error": "gain_std_error"}
+
+
+def _goodness_json(test: GoodnessOfFit | None) -> dict[str, Any] | None:
+    """The keys of a test against the saturated model, None where the table is too large or cells are missing."""
+    if test is None:
+        return None
+    names = ("method", "statistic", "pearson", "note")
+    return {
+        **{name: getattr(test, name) for name in ("deviance", "pearson", "p_value", "num_tables")},
+        **{f"p_value_{name}": getattr(test, f"p_value_{name}") for name in names},
+        "df": test.df_adjusted,
+        "p_value_std_error": test.p_value_std_error if test.num_tables else None,
+    }
+
+
+def summary(analysis: Analysis, folder: Path) -> dict[str, Any]:
+    """The keys of ``fit.json``."""
+    chosen = analysis.chosen
+    structure, parts = chosen.hypergraph, chosen.parts
+    found: dict[str, Any] = {
+        "num_variables": len(structure.domain),
+        "num_states": num_states_text(structure.domain.num_states),
+        "num_interactions": structure.num_interactions,
+        "num_parameters": chosen.fit.num_parameters_fitted,
+        "edges": [list(edge) for edge in structure.edges],
+        "log_partition": log_partition_json(chosen.log_partition),
+        "rows": rows_by_part(parts, "model.rows"),
+        "impossible_rows": rows_by_part(parts, "impossible_rows"),
+        **by_part(parts, **SCORES, **GAINS),
+        "goodness_of_fit": _goodness_json(chosen.goodness),
+        "goodness_of_fit_reason": analysis.no_goodness,
+        "prior": str(analysis.prior or "none"),
+        "status": chosen.fit.status,
+        "mle_exists": None if chosen.fit.existence is None else chosen.fit.existence.exists,
+        **chosen.infinite_json,
+    }
+    if chosen.uncertainty is not None:
+        found |= chosen.uncertainty.to_json()
+    if any(part and part.accuracy for part in parts.values()):
+        found["accuracy"] = accuracy_by_part(parts)
+    if len(analysis.models) > 1 or chosen.goodness is not None:
+        found["models"] = analysis.comparison_records()
+    if len(analysis.models) > 1:
+        found["nested_tests"] = list(analysis.nested_tests)
+    if chosen.posterior is not None:
+        found["posterior"] = {
+            "file": str(folder / "posterior.nc"),
+            "prior": str(chosen.posterior.prior),
+            "max_r_hat": chosen.posterior.max_r_hat,
+            "min_ess_bulk": chosen.posterior.min_ess_bulk,
+            "divergences": chosen.posterior.num_divergences,
+        }
+    if analysis.structures is not None:
+        found["structure_posterior"] = analysis.structures.to_json(str(folder / STRUCTURE_FILE))
+    if analysis.constrained is not None:
+        found["penalty"] = analysis.constrained.to_json()
+    return found
+
 
 _PORTION = 1024  # rows drawn between two steps of the progress bar
 _EDGE, _LEVELS = 48, 32  # characters

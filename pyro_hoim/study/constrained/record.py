@@ -11,22 +11,20 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from ...data.digest import digest
+from ...data.counts import digest
 from ...data.observations import Observations
 from ...errors import out_of_range, unexpected
 from ...log_linear.coding import parametrization
 from ...log_linear.constrained.frank_wolfe import frank_wolfe
 from ...log_linear.constrained.losses import Loss, PseudoLikelihoodLoss
-from ...log_linear.constrained.norms import Ball, L1Norm
+from ...log_linear.constrained.norms import Ball, L1Norm, OverlappedNorm
 from ...log_linear.constrained.nuclear import NuclearNorm
-from ...log_linear.constrained.overlapped import OverlappedNorm
 from ...log_linear.constrained.result import ConstrainedResult
 from ...log_linear.constrained.splitting import SplittingResult, douglas_rachford
 from ...log_linear.fitting.result import FitResult
 from ...log_linear.fitting.solvers import Stopping
 from ...log_linear.tensors.tensor import SymmetricInteractionTensor
-from ...runs.checkpoint import check_alike, check_equal
-from ...runs.options import RunOptions
+from ...runs.checkpoint import RunOptions, check_alike, check_equal
 
 __all__ = ["ConstrainedRecord", "Constraint", "as_fit", "fit_constrained"]
 

@@ -16,20 +16,23 @@ from pyro.ops.stats import split_gelman_rubin
 from ...data.observations import Observations
 from ...inference.structure.cells import MAX_CELLS
 from ...inference.structure.drawn.average import MAX_VARIABLES, average_decomposable
-from ...inference.structure.drawn.jumps import theta_given
-from ...inference.structure.drawn.sampling import ChainSettings, posterior_of, sample_chain, sample_structures
-from ...inference.structure.enumeration import enumerate_structures
-from ...inference.structure.posterior import StructurePosterior, StructureProbability
+from ...inference.structure.drawn.sampling import (
+    ChainSettings,
+    posterior_of,
+    sample_chain,
+    sample_structures,
+    theta_given,
+)
+from ...inference.structure.posterior import StructurePosterior, StructureProbability, enumerate_structures
 from ...inference.structure.prior import StructurePrior
 from ...inference.structure.scorer import StructureEvidence
 from ...interop.arviz import to_arviz
 from ...interop.loo import loo_by_cell, loo_figures
 from ...log_linear.laws.law import cell_log_likelihood
 from ...log_linear.named_priors import Prior
-from ...runs.options import RunOptions
+from ...runs.checkpoint import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
-from ..posterior import compare_data
-from ..posterior_chains import in_processes
+from ..posterior import compare_data, in_processes
 
 __all__ = ["LeftOut", "RivalModel", "Route", "StructureRecord", "find_structures", "record_structures"]
 

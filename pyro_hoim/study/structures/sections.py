@@ -80,7 +80,7 @@ def structure_sections(record: StructureRecord, fit: FitResult) -> list[Section]
         >>> from pyro_hoim import Domain, Observations, fit
         >>> from pyro_hoim.inference import StructurePrior
         >>> from pyro_hoim.log_linear import Prior
-        >>> from pyro_hoim.runs.options import RunOptions
+        >>> from pyro_hoim.runs.checkpoint import RunOptions
         >>> from pyro_hoim.study import find_structures, record_structures
         >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[9, 1], [1, 9]])
         >>> law, prior = StructurePrior(rows.domain, space="decomposable"), Prior("conjugate", 1.0)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from pyro_hoim.data import open_rows
-from pyro_hoim.data.sources.local import local_client
+from pyro_hoim.data.sources.cluster import local_client
 
 NUM_ROWS = 1_000
 

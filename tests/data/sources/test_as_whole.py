@@ -25,7 +25,7 @@ from pyro_hoim import Domain, Observations
 from pyro_hoim.data import open_rows
 from pyro_hoim.data.files.safe_cells import MARK
 from pyro_hoim.data.sources import cluster
-from pyro_hoim.data.sources.local import local_client
+from pyro_hoim.data.sources.cluster import local_client
 from pyro_hoim.errors import InputError
 from pyro_hoim.schema import Variable
 

@@ -12,7 +12,7 @@ from pyro_hoim.data import MemoryRows, Observations, open_rows
 from pyro_hoim.data.sources import rows
 from pyro_hoim.dependency_network import edge_information, learn_network
 from pyro_hoim.dependency_network.learn import _source
-from pyro_hoim.dependency_network.learn._bit_kernels import add_bits, bit_level, pack_bits, unpack_bits
+from pyro_hoim.dependency_network.learn._row_kernels import add_bits, bit_level, pack_bits, unpack_bits
 from pyro_hoim.dependency_network.learn._rows import PreparedRows, bit_keys, bit_planes
 from pyro_hoim.dependency_network.learn._search import bit_places, search
 from pyro_hoim.dependency_network.learn.node import NodeTask, SearchOptions

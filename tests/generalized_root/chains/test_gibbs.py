@@ -19,16 +19,17 @@ from pyro_hoim.generalized_root import (
     node_family,
 )
 from pyro_hoim.generalized_root.chains import gibbs as module
-from pyro_hoim.generalized_root.chains._count_kernels import draw_small, small_counts
-from pyro_hoim.generalized_root.chains._hat_kernels import (
+from pyro_hoim.generalized_root.chains._draw_kernels import (
     FACTORIAL,
     LINEAR,
     MAX_PIECES,
     NUM_FIELDS,
     add_side,
+    draw_small,
     finish_hat,
     parts,
     side_parameters,
+    small_counts,
 )
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import assert_close, raises

@@ -18,8 +18,7 @@ from pyro_hoim.generalized_root import (
     TruncatedPoissonFamily,
     check_normalizable,
 )
-from pyro_hoim.generalized_root.normalizability._verdict import branch_and_bound
-from pyro_hoim.generalized_root.normalizability.form import Form, bounded_by_planes, is_definite
+from pyro_hoim.generalized_root.normalizability.form import Form, bounded_by_planes, branch_and_bound, is_definite
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import raises
 

@@ -15,7 +15,7 @@ from pyro_hoim.data import CountTable
 from pyro_hoim.errors import ConvergenceWarning, InputError, IntractableError
 from pyro_hoim.generalized_root import RootSettings, fit_root_path, fit_roots
 from pyro_hoim.generalized_root.nodes.families import PoissonFamily, TruncatedPoissonFamily
-from pyro_hoim.generalized_root.regress import _run
+from pyro_hoim.generalized_root.regress import fit as _run
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.testing import raises
 

@@ -104,7 +104,7 @@ def test_strength_equals_quadrature(proposal: Any, num_bridges: int) -> None:
 
 def test_control_auxiliary_data_at_the_present_theta(monkeypatch: pytest.MonkeyPatch) -> None:
     """Data drawn where they must not be leave another law invariant."""
-    from pyro_hoim.inference.intractable._auxiliary import AuxiliaryData
+    from pyro_hoim.inference.intractable.exchange import AuxiliaryData
 
     right = AuxiliaryData._perfect
 

@@ -23,7 +23,7 @@ from pyro_hoim.inference import (
     sample_posterior,
     sample_pseudo_posterior,
 )
-from pyro_hoim.inference.intractable._auxiliary import AuxiliaryData
+from pyro_hoim.inference.intractable.exchange import AuxiliaryData
 from pyro_hoim.log_linear import LogLinearStatistics, normal_prior, statistics_of
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph

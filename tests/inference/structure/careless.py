@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pyro_hoim.inference.structure.drawn.jumps import JumpChain, Point
+from pyro_hoim.inference.structure.drawn.sampling import JumpChain, Point
 
 
 class CarelessChain(JumpChain):

@@ -28,7 +28,7 @@ from scipy import stats
 
 from pyro_hoim import Observations
 from pyro_hoim.inference import BirthDeath, StructurePrior
-from pyro_hoim.inference.structure.drawn import jumps
+from pyro_hoim.inference.structure.drawn import sampling as jumps
 from pyro_hoim.inference.structure.drawn.chains import Neighbourhood, TemperedChain
 from pyro_hoim.log_linear.fitting.design import design_matrix
 from pyro_hoim.schema import Domain

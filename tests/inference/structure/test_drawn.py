@@ -33,7 +33,7 @@ from pyro_hoim.inference import (
 from pyro_hoim.inference.structure.drawn.chains import Neighbourhood
 from pyro_hoim.inference.structure.drawn.sampling import _starts
 from pyro_hoim.log_linear import unit_information_prior
-from pyro_hoim.runs.options import RunOptions
+from pyro_hoim.runs.checkpoint import RunOptions
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import FALSE_ALARM_RATE, raises
 

@@ -16,7 +16,7 @@ from scipy.special import logsumexp
 from pyro_hoim.data import Observations
 from pyro_hoim.inference import StructureEvidence, StructurePrior, log_evidence
 from pyro_hoim.inference.structure import kernel as kernels
-from pyro_hoim.inference.structure.drawn.jumps import ThetaProposal
+from pyro_hoim.inference.structure.drawn.sampling import ThetaProposal
 from pyro_hoim.inference.structure.space import StructureSpace
 from pyro_hoim.log_linear import DiaconisYlvisaker, HierarchicalLogLinear, normal_prior, unit_information_prior
 from pyro_hoim.schema import Domain

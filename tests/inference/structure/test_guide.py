@@ -15,8 +15,13 @@ from pyro.optim import ClippedAdam  # pyright: ignore[reportAttributeAccessIssue
 
 from pyro_hoim import InteractionHypergraph, LogLinearStatistics, Observations
 from pyro_hoim.inference import enumerate_structures, structure_model
-from pyro_hoim.inference.structure.guides.guide import AutoStructure, StructureELBO
-from pyro_hoim.inference.structure.guides.laws import Heredity, SequentialStructure, present_normal
+from pyro_hoim.inference.structure.guides.guide import (
+    AutoStructure,
+    Heredity,
+    SequentialStructure,
+    StructureELBO,
+    present_normal,
+)
 from pyro_hoim.inference.structure.prior import StructurePrior
 from pyro_hoim.log_linear import HierarchicalLogLinear
 from pyro_hoim.schema import Domain

@@ -27,10 +27,9 @@ from pyro_hoim.inference import (
     sample_structures,
 )
 from pyro_hoim.inference.structure.drawn.chains import Neighbourhood
-from pyro_hoim.inference.structure.drawn.jumps import JumpChain, Point, ThetaProposal, ThetaProposals
+from pyro_hoim.inference.structure.drawn.sampling import JumpChain, Point, ThetaProposal, ThetaProposals
 from pyro_hoim.log_linear import DiaconisYlvisaker, LogLinearStatistics, statistics_of
-from pyro_hoim.runs.checkpoint import RunFile
-from pyro_hoim.runs.options import RunOptions
+from pyro_hoim.runs.checkpoint import RunFile, RunOptions
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_exact_law, raises, total_variation_bound

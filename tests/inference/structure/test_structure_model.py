@@ -16,7 +16,7 @@ from scipy import stats
 
 from pyro_hoim import LogLinearStatistics, Observations, run_mcmc
 from pyro_hoim.inference import AutoStructure, MixedGibbs, StructurePrior, enumerate_structures, structure_model
-from pyro_hoim.inference.mixed import _discrete_sites as sites
+from pyro_hoim.inference.mixed import _sites as sites
 from pyro_hoim.log_linear import DiaconisYlvisaker, statistics_of
 from pyro_hoim.log_linear.fitting.design import design_matrix
 from pyro_hoim.schema import Domain

@@ -18,7 +18,7 @@ from pyro_hoim.log_linear import (
     LogLinearEnergy,
     log_frequencies,
 )
-from pyro_hoim.log_linear.annealed._model import AnnealedLogLinear
+from pyro_hoim.log_linear.annealed.importance import AnnealedLogLinear
 from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph

@@ -11,9 +11,8 @@ import torch
 
 from pyro_hoim.compute.engine import Wanted
 from pyro_hoim.log_linear import LogLinearEnergy
-from pyro_hoim.log_linear.chains._tables_structure import tables_structure
 from pyro_hoim.log_linear.chains.products_engine import ProductsEngine
-from pyro_hoim.log_linear.chains.tables_engine import TablesEngine
+from pyro_hoim.log_linear.chains.tables_engine import TablesEngine, tables_structure
 from pyro_hoim.log_linear.chains.torch_engine import TorchEngine
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure.hypergraph import InteractionHypergraph

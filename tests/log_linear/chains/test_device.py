@@ -7,7 +7,7 @@ from other_device import AWAY, pretend
 
 from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy
 from pyro_hoim.log_linear.chains import torch_engine
-from pyro_hoim.log_linear.chains._engines import reference_draws
+from pyro_hoim.log_linear.chains.gibbs import reference_draws
 from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.testing import assert_exact_law, exact_table, random_tables, required_draws
 

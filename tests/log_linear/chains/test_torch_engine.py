@@ -8,9 +8,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyro_hoim.errors import IntractableError
-from pyro_hoim.log_linear.chains._engines import make_engine
-from pyro_hoim.log_linear.chains._torch_graphs import Graphs
-from pyro_hoim.log_linear.chains.torch_engine import TorchEngine
+from pyro_hoim.log_linear.chains.gibbs import make_engine
+from pyro_hoim.log_linear.chains.torch_engine import Graphs, TorchEngine
 from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph

@@ -24,12 +24,17 @@ from pyro_hoim.log_linear import (
     parametrization,
 )
 from pyro_hoim.log_linear.constrained import frank_wolfe as module
-from pyro_hoim.log_linear.constrained.categorical import CategoricalLoss
-from pyro_hoim.log_linear.constrained.frank_wolfe import fit_penalised, frank_wolfe
-from pyro_hoim.log_linear.constrained.losses import Loss, PseudoLikelihoodLoss
+from pyro_hoim.log_linear.constrained.frank_wolfe import (
+    StepRule,
+    best_steps,
+    fit_penalised,
+    frank_wolfe,
+    grid_step,
+    nested_step,
+)
+from pyro_hoim.log_linear.constrained.losses import CategoricalLoss, Loss, PseudoLikelihoodLoss
 from pyro_hoim.log_linear.constrained.norms import Ball, GroupNorm, L1Norm, NormPenalty
 from pyro_hoim.log_linear.constrained.nuclear import NuclearNorm
-from pyro_hoim.log_linear.constrained.steps import StepRule, best_steps, grid_step, nested_step
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import raises

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.log_linear.constrained import overlapped
-from pyro_hoim.log_linear.constrained.overlapped import OverlappedNorm, Unfolding, spectrum
+from pyro_hoim.log_linear.constrained import norms as overlapped
+from pyro_hoim.log_linear.constrained.norms import OverlappedNorm, Unfolding, spectrum
 from pyro_hoim.log_linear.tensors.tensor import SymmetricInteractionTensor
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph

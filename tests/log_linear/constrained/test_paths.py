@@ -18,7 +18,7 @@ from pyro_hoim.log_linear.constrained.losses import PseudoLikelihoodLoss
 from pyro_hoim.log_linear.constrained.norms import Ball, L1Norm, NormPenalty
 from pyro_hoim.log_linear.constrained.nuclear import NuclearNorm
 from pyro_hoim.log_linear.constrained.paths import penalty_grid, solution_path
-from pyro_hoim.runs.options import RunOptions
+from pyro_hoim.runs.checkpoint import RunOptions
 from pyro_hoim.testing import raises
 
 TRAIN, TEST = (PseudoLikelihoodLoss(rows(4, 80).rows(part), 2) for part in (torch.arange(50), torch.arange(50, 80)))

@@ -9,10 +9,8 @@ import pytest
 
 from pyro_hoim.data import Observations
 from pyro_hoim.log_linear.constrained.frank_wolfe import fit_penalised
-from pyro_hoim.log_linear.constrained.losses import PseudoLikelihoodLoss
-from pyro_hoim.log_linear.constrained.norms import L1Norm, NormPenalty
-from pyro_hoim.log_linear.constrained.overlapped import OverlappedNorm
-from pyro_hoim.log_linear.constrained.screening import InteractionScreeningLoss
+from pyro_hoim.log_linear.constrained.losses import InteractionScreeningLoss, PseudoLikelihoodLoss
+from pyro_hoim.log_linear.constrained.norms import L1Norm, NormPenalty, OverlappedNorm
 from pyro_hoim.log_linear.constrained.splitting import douglas_rachford
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from pyro_hoim.data import Observations
-from pyro_hoim.log_linear.constrained.losses import Loss, PseudoLikelihoodLoss
-from pyro_hoim.log_linear.constrained.screening import InteractionScreeningLoss
+from pyro_hoim.log_linear.constrained.losses import InteractionScreeningLoss, Loss, PseudoLikelihoodLoss
 from pyro_hoim.schema import Domain
 
 CASES = [(3, 2), (5, 2), (4, 3), (5, 4), (4, 4)]

@@ -13,8 +13,7 @@ from pyro_hoim.errors import InputError, IntractableError
 from pyro_hoim.log_linear import Auto, Enumeration, VariableElimination
 from pyro_hoim.log_linear.energy import LogLinearEnergy
 from pyro_hoim.log_linear.exact import _linear_space as linear_space, _log_space as log_space
-from pyro_hoim.log_linear.exact._buckets import bucket_plan
-from pyro_hoim.log_linear.exact._program import compiled
+from pyro_hoim.log_linear.exact._program import bucket_plan, compiled
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, exact_log_partition, exact_statistics, exact_table, raises, random_tables

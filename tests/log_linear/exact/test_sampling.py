@@ -23,7 +23,7 @@ from pyro_hoim.log_linear import (
     VariableElimination,
 )
 from pyro_hoim.log_linear.energy import LogLinearEnergy
-from pyro_hoim.log_linear.exact import _linear_samples as linear_samples
+from pyro_hoim.log_linear.exact import _linear_space as linear_samples
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law, count_states, exact_table, raises, random_tables, required_draws

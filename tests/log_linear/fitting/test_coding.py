@@ -33,7 +33,7 @@ from pyro_hoim.log_linear import (
     unit_information_prior,
 )
 from pyro_hoim.log_linear.fitting.objectives import DenseLikelihood
-from pyro_hoim.runs.options import RunOptions
+from pyro_hoim.runs.checkpoint import RunOptions
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study import analyse

@@ -22,7 +22,7 @@ from pyro_hoim.log_linear import (
     normal_prior,
     statistics_of,
 )
-from pyro_hoim.log_linear.laws.potential import NormalPotential, known_potential
+from pyro_hoim.log_linear.laws.priors import NormalPotential, known_potential
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close

@@ -19,9 +19,9 @@ from pyro_hoim.log_linear import (
     learn as learned_from,
     load_model,
 )
-from pyro_hoim.log_linear.learning import _trainers
+from pyro_hoim.log_linear.learning import _session as _trainers
 from pyro_hoim.runs import RunOptions
-from pyro_hoim.runs.time_limit import TimeUp
+from pyro_hoim.runs.checkpoint import TimeUp
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study.learned import analyse_learned
@@ -385,7 +385,7 @@ def test_a_search_whose_time_is_over_has_its_best_model_and_goes_on(parts, tmp_p
 
 def test_a_round_under_way_is_given_up(parts, monkeypatch):
     """The best round so far is taken with its own tables, strengths and log Z."""
-    from pyro_hoim.log_linear.learning import _search
+    from pyro_hoim.log_linear.learning import learn as _search
 
     proposed, original = [], _search.StagedSearch._propose
 

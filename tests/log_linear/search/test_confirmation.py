@@ -11,8 +11,8 @@ from scipy.stats import binom, hypergeom
 
 from pyro_hoim import InputError, Observations
 from pyro_hoim.log_linear import EdgeTest, EdgeTester, InteractionTest, confirm
-from pyro_hoim.log_linear.search._newton import evidence_strength
-from pyro_hoim.log_linear.search.screening import lone_pairs
+from pyro_hoim.log_linear.search.confirmation import lone_pairs
+from pyro_hoim.log_linear.search.edge_tests import evidence_strength
 from pyro_hoim.results.confirmation import Hypotheses
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph

@@ -29,8 +29,7 @@ from pyro_hoim.log_linear import (
     Stopping,
     select as searched,
 )
-from pyro_hoim.log_linear.search.result import SelectionRound
-from pyro_hoim.log_linear.search.rounds import StopRule
+from pyro_hoim.log_linear.search.rounds import SelectionRound, StopRule
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph

@@ -9,7 +9,7 @@ import torch
 
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError
 from pyro_hoim.log_linear import SymmetricInteractionTensor, overlapped_norm, schatten_norm, tensor_layout, unfold
-from pyro_hoim.log_linear.tensors.latent import latent_dual_norm, latent_norm
+from pyro_hoim.log_linear.tensors.norms import latent_dual_norm, latent_norm
 
 
 def normal(*shape, seed=0):

@@ -19,7 +19,7 @@ from pyro_hoim.log_linear import (
     parametrization,
     updated_ridge,
 )
-from pyro_hoim.log_linear.training.evidence import num_effective
+from pyro_hoim.log_linear.training.ridge import num_effective
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, raises

@@ -30,8 +30,7 @@ from pyro_hoim.log_linear import (
     updated_ridge,
 )
 from pyro_hoim.log_linear.fitting.solvers import Point, gradient_descent, lbfgs
-from pyro_hoim.log_linear.training.dense.engines import BackendEngine, DenseEngine, choose_engine
-from pyro_hoim.log_linear.training.dense.sweep import sweep_plan
+from pyro_hoim.log_linear.training.exact import BackendEngine, DenseEngine, choose_engine, sweep_plan
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (

@@ -23,7 +23,7 @@ from pyro_hoim.log_linear import (
     parametrization,
 )
 from pyro_hoim.log_linear.fitting import _pseudo_kernels
-from pyro_hoim.log_linear.fitting.pseudo_rows import ConditionalLayout, PseudoRows
+from pyro_hoim.log_linear.fitting.objectives import ConditionalLayout, PseudoRows
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, exact_table, raises, random_tables, standard_hypergraphs

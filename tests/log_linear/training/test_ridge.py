@@ -14,7 +14,7 @@ from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import L2, Enumeration, ExactTrainer, InteractionRidge, Stopping, fit, parametrization
 from pyro_hoim.log_linear.fitting.penalties import ProximalPenalty, SmoothPenalty
 from pyro_hoim.log_linear.training import descent
-from pyro_hoim.log_linear.training._preconditioner import ridge_preconditioner
+from pyro_hoim.log_linear.training.descent import ridge_preconditioner
 from pyro_hoim.log_linear.training.tables import restructured_tables
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph

@@ -16,20 +16,21 @@ from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import EvidenceRounds, InteractionRidge, SampledTrainer, SampledTraining, parametrization
 from pyro_hoim.log_linear.search.rounds import trained as fit_of
-from pyro_hoim.log_linear.training.sampled import _loss as _sampled_loss, _path, trainer as sampled
-from pyro_hoim.log_linear.training.sampled._coordinates import Coordinates
-from pyro_hoim.log_linear.training.sampled._loss import _bounded, _compared, _refused, annealed_log_z
-from pyro_hoim.log_linear.training.sampled._path import Adam, Problem, SampledPath
-from pyro_hoim.log_linear.training.sampled._start import forest_law, law_of_singles, network_law
+from pyro_hoim.log_linear.training.sampled import _path, trainer as _sampled_loss, trainer as sampled
+from pyro_hoim.log_linear.training.sampled._path import Adam, Coordinates, Problem, SampledPath
 from pyro_hoim.log_linear.training.sampled._weighted_chains import (
     Population,
     WeightedChains,
     annealed_population,
     disagreement,
     effective_size,
+    forest_law,
+    law_of_singles,
+    network_law,
 )
+from pyro_hoim.log_linear.training.sampled.trainer import _bounded, _compared, _refused, annealed_log_z
 from pyro_hoim.log_linear.training.tables import RowMargins
-from pyro_hoim.runs.time_limit import TimeUp, ending_at
+from pyro_hoim.runs.checkpoint import TimeUp, ending_at
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (

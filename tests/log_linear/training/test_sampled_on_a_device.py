@@ -10,13 +10,13 @@ from other_device import AWAY, pretend
 from scipy import stats
 
 from pyro_hoim.data.observations import Observations
-from pyro_hoim.log_linear.training.sampled import _loss
-from pyro_hoim.log_linear.training.sampled._start import law_of_singles
+from pyro_hoim.log_linear.training.sampled import trainer as _loss
 from pyro_hoim.log_linear.training.sampled._weighted_chains import (
     ChainsOnDevice,
     WeightedChains,
     chains_for,
     drawn,
+    law_of_singles,
 )
 from pyro_hoim.log_linear.training.sampled.trainer import SampledTrainer, SampledTraining
 from pyro_hoim.schema import Domain

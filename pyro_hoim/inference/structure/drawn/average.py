@@ -12,8 +12,8 @@ from ....errors import check_type, check_whole, conflict, out_of_reach
 from ....runs.arguments import checked_seed
 from ..posterior import StructurePosterior
 from ..prior import StructurePrior
+from ..program import ThetaPrior
 from ..scorer import StructureEvidence
-from ..theta_prior import ThetaPrior
 
 __all__ = ["MAX_VARIABLES", "average_decomposable"]
 

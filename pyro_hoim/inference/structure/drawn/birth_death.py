@@ -15,10 +15,10 @@ from ....data.frames import DataLike, as_observations
 from ....errors import check_type, refused, unexpected, wrong_type
 from ..evidence import EvidenceMethod
 from ..prior import StructurePrior
+from ..program import ThetaPrior
 from ..scorer import StructureEvidence
-from ..theta_prior import ThetaPrior
 from .chains import Neighbourhood, TemperedChain, checked_temperatures
-from .jumps import JumpChain, ThetaProposals, chain_of
+from .sampling import JumpChain, ThetaProposals, chain_of
 
 __all__ = ["BirthDeath"]
 

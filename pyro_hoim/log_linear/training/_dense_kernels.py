@@ -1,5 +1,4 @@
 """Compiled loops over axes of tables: dense sweep, centring, ordinal ridge (Numba, CPU). Imported when first needed."""
-# pyright: reportConstantRedefinition=false
 
 from __future__ import annotations
 
@@ -8,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....compute.jit import njit
+from ...compute.jit import njit
 
-__all__ = ["apply_precision", "centre", "gather_down", "scatter_up"]
+# pyright: reportConstantRedefinition=false
+
 
 _FLAGS = {"reassoc", "contract", "nsz"}
 

@@ -1,0 +1,515 @@
+"""Estimators of scikit-learn over one joint model: density, classifier, and imputer of missing cells."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+import numpy as np
+import pandas as pd
+
+from ..core.family import Family, family_named
+from ..core.operations import READING
+from ..core.scores import RowLogLikelihood
+from ..core.words import plural
+from ..data.counts import CountTable
+from ..data.encoding import label_of
+from ..data.frames import as_frame, is_frame
+from ..errors import (
+    DataWarning,
+    InputError,
+    caller_level,
+    check_choice,
+    check_names,
+    check_type,
+    check_whole,
+    conflict,
+    none_received,
+    refused,
+    unexpected,
+)
+from ..families import impute, predict, sample
+from ..schema import Variable
+from .columns import Columns, Unknown
+
+__all__ = ["InteractionClassifier", "InteractionDensity", "InteractionImputer", "named"]
+
+
+# What the estimators share: parameters, rows of scikit-learn's kinds, and a model of any family by the registry.
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, DensityMixin, OneToOneFeatureMixin, TransformerMixin
+    from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError("the estimators need scikit-learn 1.6 or later: pip install 'pyro-hoim[sklearn]'") from error
+
+
+class InteractionEstimator(BaseEstimator):
+    """Parameters and rows of the estimators; see these."""
+
+    def __init__(
+        self,
+        *,
+        family: str = "log-linear",
+        order: int | None = None,
+        edges: Any = None,
+        prior: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        bins: int | None = 5,
+        handle_unknown: Unknown = "error",
+        random_state: Any = None,
+    ) -> None:
+        self.family = family
+        self.order = order
+        self.edges = edges
+        self.prior = prior
+        self.options = options
+        self.bins = bins
+        self.handle_unknown = handle_unknown
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags: Any = super().__sklearn_tags__()
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        tags.input_tags.allow_nan = True
+        return tags
+
+    @property
+    def _family(self) -> Family:
+        """The family, once the parameters have been checked."""
+        family = family_named(self.family)
+        if family.estimate is None:
+            raise refused("family", f"a {family.name} is fitted from files alone", code="no-method")
+        check_choice(self.handle_unknown, ("error", "missing"), "handle_unknown")
+        if self.bins is not None:
+            check_whole(self.bins, "bins", 2)
+        if self.options is not None:
+            check_type(self.options, Mapping, "options", "a mapping of options to values")
+        return family
+
+    def _estimate(self, family: Family, rows: Any) -> Any:
+        """A fit of rows with the parameters that were given."""
+        assert family.estimate is not None
+        given = {name: getattr(self, name) for name in ("order", "edges", "prior") if getattr(self, name) is not None}
+        for name in set(given) & set(self.options or ()):
+            raise conflict("options", f"{name!r} is a parameter of its own")
+        given |= dict(self.options or {})
+        parameters = inspect.signature(family.estimate).parameters.values()
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "seed"]
+            for name in given:
+                if name not in known and (hint := family.hint(name)) is not None:
+                    raise refused(name, f"not for a {family.name}", hint, code="conflict")
+            check_names(given, known, "options", noun=f"option of a {family.name}")
+        return family.estimate(rows, seed=self._seed(), **given)
+
+    def _seed(self) -> int:
+        """A seed from ``random_state``."""
+        try:
+            random = check_random_state(self.random_state)
+        except ValueError as error:
+            expected = "None, a whole number from 0 to 4294967295, or a numpy RandomState"
+            raise unexpected("random_state", expected, self.random_state) from error
+        return int(random.randint(2**31 - 1))
+
+    def _frame(self, X: Any, *, reset: bool) -> pd.DataFrame:
+        """Rows as a data frame, their columns checked, or remembered where this is a fit."""
+        if is_frame(X):
+            frame: Any = as_frame(X, "X")
+            validate_data(self, frame, reset=reset, skip_check_array=True)
+            if not len(frame) or not frame.shape[1]:
+                raise none_received("X", "at least one row and one column")
+            return frame
+        array: Any = validate_data(self, X, dtype=None, ensure_all_finite="allow-nan", reset=reset)
+        return pd.DataFrame(array, columns=[f"x{i}" for i in range(array.shape[1])])
+
+    def _weights(self, sample_weight: Any, frame: pd.DataFrame) -> np.ndarray:
+        """Weights (N,) of rows, positive in sum; ones where none are given."""
+        weights: Any = _check_sample_weight(sample_weight, frame, dtype=np.float64, ensure_non_negative=True)
+        if not weights.sum() > 0:
+            raise none_received("sample_weight", "at least one positive weight")
+        return weights
+
+    def _fit_labels(self, frame: pd.DataFrame, weights: np.ndarray, more: Any = None) -> None:
+        """Learn levels and a model from the rows of positive weight; ``more`` is a further variable with codes."""
+        family = self._family
+        if family.data_type != "labels":
+            problem = f"a {family.name} has numbers, and this estimator needs levels"
+            raise refused("family", problem, "InteractionDensity takes it", code="conflict")
+        kept = weights > 0
+        frame, weights = frame.loc[kept], weights[kept]
+        self._columns = Columns.learn(frame, weights, self.bins)
+        codes, variable = self._columns.read(frame, "error"), None
+        if more is not None:
+            variable, target = more
+            if variable.name in [str(name) for name in frame.columns]:
+                raise refused("target", f"X has a column {variable.name!r}", "give another name", code="repeated-name")
+            codes = np.column_stack([codes, target[kept]])
+        rows = self._columns.observations(codes, weights, variable)
+        self.result_ = self._estimate(family, rows)
+        object.__setattr__(self.result_, READING, self._columns.reading())  # so that its file reads numbers, too
+        self.domain_ = rows.domain
+
+    def _rows(self, X: Any, more: Variable | None = None) -> tuple[pd.DataFrame, Any]:
+        """Rows of another table with the columns of the fit, and the same as observations; ``more`` is missing."""
+        check_is_fitted(self, "result_")
+        frame = self._frame(X, reset=False)
+        if not hasattr(self, "_columns"):
+            return frame, CountTable(self.domain_, named(frame).to_numpy(dtype=float))
+        unknown: Any = self.handle_unknown
+        codes = self._columns.read(frame, unknown)
+        if more is not None:
+            codes = np.column_stack([codes, np.full(len(codes), -1)])
+        return frame, self._columns.observations(codes, more=more)
+
+    def _score_each(self, X: Any) -> RowLogLikelihood:
+        """Log-likelihood of every row."""
+        _, rows = self._rows(X)
+        family = self._family
+        stored = family.stored(self.result_)
+        assert stored is not None
+        if family.row_log_likelihood is None:
+            raise refused("family", f"a {family.name} has no likelihood of rows", code="no-method")
+        return family.row_log_likelihood(stored, rows)
+
+    def _draw(self, number: int) -> pd.DataFrame:
+        """Rows of the model, with values as those of the table that was fitted."""
+        check_is_fitted(self, "result_")
+        drawn = sample(self.result_, number, seed=self._seed())
+        if not hasattr(self, "_columns"):
+            return drawn
+        codes = self._columns.codes_of(drawn)
+        held = {c.variable.name: c.give(codes[:, i]) for i, c in enumerate(self._columns.columns)}
+        return pd.DataFrame(held)
+
+
+def named(frame: pd.DataFrame) -> pd.DataFrame:
+    """The data frame with names of text."""
+    return frame.set_axis([str(name) for name in frame.columns], axis=1)
+
+
+def as_given(found: pd.DataFrame, estimator: InteractionEstimator) -> Any:
+    """A data frame where the estimator was fitted on one with names, else an array."""
+    return found if hasattr(estimator, "feature_names_in_") else _as_array(found)
+
+
+def array_like(X: Any, found: pd.DataFrame) -> Any:
+    """A data frame where the rows are one, else an array."""
+    return found if is_frame(X) else _as_array(found)
+
+
+def _as_array(found: pd.DataFrame) -> np.ndarray:
+    """One array of columns that all have one type, or hold objects."""
+    return found.to_numpy() if len(set(found.dtypes)) == 1 else found.astype(object).to_numpy()
+
+
+def checked_target(estimator: InteractionEstimator, y: Any, frame: pd.DataFrame) -> np.ndarray:
+    """Classes (N,) of rows, none of them missing."""
+    if y is None:
+        name = type(estimator).__name__
+        raise InputError(f"This {name} estimator requires y to be passed, but the target y is None", argument="y")
+    kept: Any = None  # the type
+    target: Any = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=kept, input_name="y")
+    check_consistent_length(frame, target)
+    return target
+
+
+# Classes from the joint distribution of class and columns.
+
+
+class InteractionClassifier(ClassifierMixin, InteractionEstimator):
+    r"""A classifier by the joint distribution of the class and all columns of a table.
+
+    .. math:: p(y \mid x) = q(x, y) / \sum_{y'} q(x, y')
+
+    Log Z is not needed to predict. With ``edges="y*(a + b + c)"`` a log-linear model is naive Bayes; with all
+    interactions of the columns and the pairs of each with a binary class, ``edges="a*b*c + y*(a + b + c)"``, it is
+    logistic regression. Missing cells are summed over. Columns are read as by :class:`InteractionDensity`.
+
+    Args:
+        family: as of :class:`InteractionDensity`, of those with levels.
+        order: likewise; the class is one of the columns.
+        edges: likewise; the class has the name ``target``.
+        prior: likewise.
+        options: likewise.
+        bins: likewise.
+        handle_unknown: likewise.
+        random_state: of families that learn by chance, and of averages over chains for missing cells.
+        target: name of the class in the model.
+
+    Attributes:
+        classes_: the classes, sorted.
+        result_: the result of the fit, a model of the library.
+        domain_: its variables, the class last.
+        n_features_in_: number of columns.
+        feature_names_in_: their names, where the table had any.
+
+    Raises:
+        InputError: as :class:`InteractionDensity`; a family of numbers; a column with the name of the class.
+
+    Example:
+        >>> X = np.array([["no", "dry"], ["no", "dry"], ["yes", "wet"], ["yes", "wet"], ["no", "wet"]])
+        >>> model = InteractionClassifier(edges="y*(x0 + x1)").fit(X, ["well", "well", "ill", "ill", "ill"])
+        >>> model.predict([["yes", "wet"], ["no", "dry"]]).tolist()
+        ['ill', 'well']
+        >>> model.predict_proba(np.array([["yes", None]], dtype=object)).round(3).tolist()
+        [[0.867, 0.133]]
+    """
+
+    def __init__(
+        self,
+        *,
+        family: str = "log-linear",
+        order: int | None = None,
+        edges: Any = None,
+        prior: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        bins: int | None = 5,
+        handle_unknown: Unknown = "error",
+        random_state: Any = None,
+        target: str = "y",
+    ) -> None:
+        super().__init__(
+            family=family,
+            order=order,
+            edges=edges,
+            prior=prior,
+            options=options,
+            bins=bins,
+            handle_unknown=handle_unknown,
+            random_state=random_state,
+        )
+        self.target = target
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the model to rows (N, d) and their classes (N,), with weights (N,)."""
+        check_type(self.target, str, "target")
+        frame = self._frame(X, reset=True)
+        target = checked_target(self, y, frame)
+        check_classification_targets(target)
+        weights = self._weights(sample_weight, frame)
+        self.classes_ = np.unique(target[weights > 0])
+        codes = np.searchsorted(self.classes_, np.where(weights > 0, target, self.classes_[0]))
+        variable = Variable(self.target, tuple(label_of(value) for value in self.classes_))
+        self._fit_labels(frame, weights, (variable, codes))
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities (N, number of classes) of ``classes_``, in this order.
+
+        Raises:
+            InputError: rows whose cells have probability zero together, under a maximum-likelihood estimate.
+        """
+        check_is_fitted(self, "result_")
+        variable = self.domain_.variables[-1]
+        _, rows = self._rows(X, variable)
+        found = predict(self.result_, rows, variable.name)
+        probs = found[[f"p({label})" for label in variable.labels]].to_numpy()
+        lost = np.isnan(probs).any(1)
+        if lost.any():
+            problem = (
+                f"row {int(lost.argmax())}: its cells have probability zero together ({int(lost.sum())} such rows)"
+            )
+            raise refused("X", problem, 'fit with prior="unit"', code="impossible")
+        return probs
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of every row, (N,)."""
+        probs = self.predict_proba(X)
+        return self.classes_[probs.argmax(1)]
+
+
+# Densities of rows.
+
+
+class InteractionDensity(DensityMixin, InteractionEstimator):
+    r"""The joint distribution of all columns of a table, as an estimator of scikit-learn.
+
+    Columns of text, truth values, categories and whole numbers are levels as they are. Numbers with fractions, or of
+    more than ten distinct values, are cut at their quantiles into ``bins`` levels: the log-likelihood is then that of
+    the bins, not a density per unit, and a drawn number is the median of its bin. Missing cells are summed over.
+
+    Args:
+        family: ``log-linear``, ``dependency-network``, ``rbm`` (binary columns), ``grm`` (counts or real numbers, which
+            are not cut) or another that is registered.
+        order: interactions of up to so many columns; default of the family: 2.
+        edges: of a log-linear model a formula such as ``"smoke*lung + ."``, or sets of names, in place of ``order``.
+            Columns of arrays are named x0, x1, ...
+        prior: of a log-linear model: ``unit`` (default), ``none`` for maximum likelihood, ``normal:S``, ...; see
+            :class:`~pyro_hoim.log_linear.named_priors.Prior`.
+        options: further options of the family by name: ``alpha``, ``max_leaves`` and ``lossless`` of a dependency
+            network; ``hidden``, ``method``, ``iterations``, ... of an rbm; ``family``, ``l1``, ... of a grm;
+            ``objective`` of a log-linear model.
+        bins: levels of numbers; None refuses fractions.
+        handle_unknown: what a level is that the fit did not meet: an ``error``, or a ``missing`` cell.
+        random_state: of draws, and of families that learn by chance.
+
+    Attributes:
+        result_: the result of the fit, a model of the library.
+        domain_: its variables.
+        n_features_in_: number of columns.
+        feature_names_in_: their names, where the table had any.
+
+    Raises:
+        InputError: parameters that are out of range or not of the family, or a column without a level.
+        UnknownNameError: a family, an option or, with ``handle_unknown="error"``, a level that is not known.
+        IntractableError: a table whose missing cells cannot be summed over.
+
+    Example:
+        >>> rows = np.array([["no", "dry"], ["no", "dry"], ["yes", "wet"], ["yes", "wet"], ["no", "wet"]])
+        >>> density = InteractionDensity(random_state=0).fit(rows)
+        >>> density.score_samples(rows).round(3).tolist()
+        [-0.995, -0.995, -0.995, -0.995, -1.608]
+        >>> density.sample(2).tolist()
+        [['no', 'wet'], ['no', 'dry']]
+    """
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # noqa: ARG002 (scikit-learn's)
+        """Fit the model to rows (N, d), with weights (N,); ``y`` is ignored."""
+        family = self._family
+        frame = self._frame(X, reset=True)
+        if family.data_type == "labels":
+            self._fit_labels(frame, self._weights(sample_weight, frame))
+            return self
+        if sample_weight is not None:
+            raise refused("sample_weight", f"a {family.name} takes no weights", code="conflict")
+        self.result_ = self._estimate(family, named(frame))
+        stored = family.stored(self.result_)
+        assert stored is not None
+        self.domain_ = stored.domain
+        return self
+
+    def score_rows(self, X: Any) -> RowLogLikelihood:
+        """As :meth:`score_samples`, with whether the values are likelihoods or pseudo-likelihoods, and exact."""
+        return self._score_each(X)
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Log-likelihood of every row, (N,), nats; the pseudo-likelihood where log Z is out of reach (`score_rows`)."""
+        return self._score_each(X).values.double().numpy()
+
+    def score(self, X: Any, y: Any = None) -> Any:  # noqa: ARG002 (scikit-learn's)
+        """Mean of :meth:`score_samples`; ``y`` is ignored."""
+        return float(self.score_samples(X).mean())
+
+    def sample(self, n_samples: int = 1) -> Any:
+        """Independent rows of the model, (n_samples, d), as a data frame where it was fitted on one."""
+        check_whole(n_samples, "n_samples")
+        return as_given(self._draw(n_samples), self)
+
+
+# Missing cells filled from a model of all columns.
+
+
+class InteractionImputer(OneToOneFeatureMixin, TransformerMixin, InteractionEstimator):
+    r"""Fills missing cells given the known cells of their rows, by the joint distribution of all columns.
+
+    .. math:: x_M \sim q(x_M \mid x_O) \qquad \text{or} \qquad x_M = \arg\max q(x_M \mid x_O)
+
+    The table that is fitted may have missing cells itself, where its family sums over them. Known cells stay as they
+    are. Columns are read as by :class:`InteractionDensity`: where numbers were cut into bins, a cell is filled with the
+    median of a bin.
+
+    Args:
+        family: as of :class:`InteractionDensity`, of those with levels.
+        order: likewise.
+        edges: likewise.
+        prior: likewise.
+        options: likewise.
+        bins: likewise.
+        handle_unknown: likewise; with ``missing`` a level that the fit did not meet is not filled, either.
+        random_state: of the draws.
+        strategy: ``draw`` cells together, which keeps spread and dependence, or the ``most_probable`` ones (of a
+            log-linear model).
+
+    Attributes:
+        result_: the result of the fit, a model of the library.
+        domain_: its variables.
+        n_features_in_: number of columns.
+        feature_names_in_: their names, where the table had any.
+
+    Raises:
+        InputError: as :class:`InteractionDensity`; a family of numbers, or one that has no such strategy.
+        MissingDataError: missing cells in a fit of a family that does not sum over them.
+
+    Warns:
+        DataWarning: rows whose known cells have probability zero together, under a maximum-likelihood estimate; they
+            are not filled.
+
+    Example:
+        >>> frame = pd.DataFrame({"rain": ["no", "no", "yes", "yes", None], "wet": [0, 0, 1, 1, 1]})
+        >>> InteractionImputer(strategy="most_probable").fit_transform(frame).tail(2)
+          rain  wet
+        3  yes    1
+        4  yes    1
+    """
+
+    def __init__(
+        self,
+        *,
+        family: str = "log-linear",
+        order: int | None = None,
+        edges: Any = None,
+        prior: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        bins: int | None = 5,
+        handle_unknown: Unknown = "error",
+        random_state: Any = None,
+        strategy: Literal["draw", "most_probable"] = "draw",
+    ) -> None:
+        super().__init__(
+            family=family,
+            order=order,
+            edges=edges,
+            prior=prior,
+            options=options,
+            bins=bins,
+            handle_unknown=handle_unknown,
+            random_state=random_state,
+        )
+        self.strategy = strategy
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # noqa: ARG002 (scikit-learn's)
+        """Fit the model to rows (N, d), with weights (N,); ``y`` is ignored."""
+        check_choice(self.strategy, ("draw", "most_probable"), "strategy")
+        frame = self._frame(X, reset=True)
+        self._fit_labels(frame, self._weights(sample_weight, frame))
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """The rows (N, d) with their missing cells filled, as a data frame where ``X`` is one."""
+        return self.impute(X)[0]
+
+    def impute(self, X: Any, number: int = 1) -> list[Any]:
+        """Several completions of the rows, each as of :meth:`transform`; for multiple imputation.
+
+        Args:
+            X: rows (N, d).
+            number: of completions; 1 of the most probable one.
+        """
+        check_whole(number, "number")
+        if number > 1 and self.strategy != "draw":
+            raise conflict("number", "there is one most probable completion", 'give strategy="draw"')
+        frame, rows = self._rows(X)
+        if not rows.has_missing:
+            return [self._filled(X, frame, rows.codes.numpy()) for _ in range(number)]
+        options = {"most_probable": True} if self.strategy == "most_probable" else {}
+        found = impute(self.result_, rows, number, seed=self._seed(), **options)
+        labels = found if number == 1 else found.drop(columns="imputation")
+        codes = self._columns.codes_of(
+            labels.set_axis([column.variable.name for column in self._columns.columns], axis=1)
+        )
+        if lost := int((codes < 0).any(1).sum()) // number:
+            told = f"not filled: {plural(lost, 'row')} whose known cells have probability zero together"
+            warnings.warn(f'{told}; fit with prior="unit"', DataWarning, stacklevel=caller_level())
+        return [self._filled(X, frame, part) for part in np.split(codes, number)]
+
+    def _filled(self, X: Any, frame: pd.DataFrame, codes: np.ndarray) -> Any:
+        """A table with codes (N, d) in its missing cells."""
+        pairs = zip(frame.columns, self._columns.columns, strict=True)
+        held = {name: column.fill(frame.iloc[:, i], codes[:, i]) for i, (name, column) in enumerate(pairs)}
+        return array_like(X, pd.DataFrame(held, index=frame.index))

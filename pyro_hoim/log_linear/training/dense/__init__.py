@@ -1,1 +1,0 @@
-"""Exact log Z and margins of small domains for training."""
