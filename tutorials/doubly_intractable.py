@@ -37,7 +37,6 @@ from pyro_hoim.inference import (
     NoisyExchange,
     NUTSSettings,
     log_linear_model,
-    recommend_sampler,
     run_mcmc,
     sample_posterior,
 )
@@ -157,28 +156,16 @@ error = float(strengths.mean(1).std()) / math.sqrt(len(strengths))
 print(f"posterior mean {float(strengths.mean()):.3f} +- {error:.3f}, exact {exact_mean:.3f}, sd {exact_sd:.3f}")
 
 # %% [markdown]
-# ## Which one?
-#
-# `recommend_sampler` predicts what 1,000 effective draws would cost by every method, from the sizes of the problem and
-# rates that were measured, and prefers exact methods within reach. (It takes every interaction to have a parameter of
-# its own, so that the thirty spins have 465 of them; with 20 rows no calibration is possible.)
-
-# %%
-few, dense = recommend_sampler(pairs, int(workers.total_count)), recommend_sampler(spins, num_rows)
-for advice in (few, dense):
-    print(f"{advice.method}: {advice.reason}\n   { ({name: f'{cost:.1e}' for name, cost in advice.costs.items()}) }")
-
-# %% [markdown]
 # ## What to remember
 #
 # * Ask `Exchange` for an exact posterior where draws are perfect; where they are not, run `check_sweeps` first.
 # * Let chains be a dimension: a program costs a millisecond to run, for one chain or for five hundred.
-# * Where log Z is exact NUTS remains the better choice for a few long chains, and needs no data sets at all.
+# * Where log Z is exact NUTS remains the better choice for a few long chains, and needs no data sets at all. A table in
+#   "Exact or approximate?" says which sampler to take where.
 
 # %%
 assert float(away.abs().max()) < 0.3
 assert "no unbiased Z^-N" in refusal
-assert (few.method, few.is_exact, dense.is_exact) == ("exchange", True, False)
 assert min(moved["3 bridges"], moved["4 data sets"], moved["autoregressive"]) > moved["exchange"]
 assert not found.sample_stats["is_exact"].any()
 assert not check.is_changed

@@ -34,7 +34,6 @@ from .predictive_checks import (
     predictive_check as predictive_check,
     prior_predictive as prior_predictive,
 )
-from .recommend import SamplerAdvice as SamplerAdvice, recommend_sampler as recommend_sampler
 from .reparam import StateIndexReparam as StateIndexReparam
 from .root_posterior import (
     RootPosterior as RootPosterior,
