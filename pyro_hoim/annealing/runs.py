@@ -1,5 +1,7 @@
 """The engine behind annealed importance sampling: what can be annealed, options, paths, forward and reverse runs."""
 
+# ruff: noqa: D102 (the methods are described once, in the classes)
+
 from __future__ import annotations
 
 import itertools
@@ -220,8 +222,6 @@ def _checked_rows(value: object, owner: str) -> Rows:
 
 
 # What can be annealed: chains on a path of laws, and a model that says how they begin and where to look.
-
-# ruff: noqa: D102  the methods are described once, in the classes
 
 
 class Annealable(Protocol):

@@ -9,6 +9,7 @@ References:
     David Blackman and Sebastiano Vigna, Scrambled linear pseudorandom number generators, 2021 (xoshiro128+); Guy
     Steele, Doug Lea and Christine Flood, Fast splittable pseudorandom number generators, 2014 (splitmix64).
 """
+
 # ruff: noqa: ARG001, PLW0108 (hooks of the compiler have fixed signatures)
 # pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportUnusedFunction=false
 # pyright: reportCallIssue=false

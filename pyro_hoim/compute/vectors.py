@@ -5,6 +5,11 @@ and for remainders that a compiler adds to loops over lanes. Every lane gets the
 results do not depend on the position of a chain. Indices are flat, unchecked and never negative.
 """
 
+# ruff: noqa: ARG001 (signatures of compiler hooks)
+# ruff: noqa: ARG002, ARG005, PLW0108 (hooks of the compiler have fixed signatures)
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportCallIssue=false
+# pyright: reportUntypedClassDecorator=false, reportUntypedBaseClass=false, reportMissingTypeArgument=false
+
 from __future__ import annotations
 
 import math
@@ -52,11 +57,6 @@ __all__ = [
     "to_double",
     "widen",
 ]
-
-
-# ruff: noqa: ARG001, ARG002, ARG005, PLW0108 (hooks of the compiler have fixed signatures)
-# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportCallIssue=false
-# pyright: reportUntypedClassDecorator=false, reportUntypedBaseClass=false
 
 
 LANES = 32
@@ -410,10 +410,6 @@ def bit_count(typingctx, value):
 # Numba's loops over arrays become vector instructions only when the compiler can prove that nothing overlaps, which
 # takes seconds per kernel. With these functions and those of :mod:`~pyro_hoim.compute.vectors` a kernel says itself
 # what happens to :data:`~pyro_hoim.compute.vectors.FEW` lanes at once.
-
-# ruff: noqa: ARG001 (signatures of compiler hooks)
-# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportMissingTypeArgument=false
-# pyright: reportUntypedBaseClass=false
 
 
 _INT32, _INT64 = ir.IntType(32), ir.IntType(64)

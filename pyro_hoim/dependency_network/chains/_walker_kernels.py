@@ -4,6 +4,7 @@ A worker moves whole tiles (see :mod:`~pyro_hoim.compute.lanes`) of states [vari
 that the leaves ask. The program is that of :class:`~._walker_structure.WalkerProgram`. Positions are unsigned, which
 spares the test for negative ones.
 """
+
 # pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportUnusedFunction=false
 # pyright: reportCallIssue=false, reportArgumentType=false
 

@@ -1,5 +1,7 @@
 """Compiled loops of the search for decision graphs over rows, bits and leaves (Numba, CPU)."""
 
+# pyright: reportConstantRedefinition=false, reportCallIssue=false
+
 from __future__ import annotations
 
 import math
@@ -13,8 +15,6 @@ from numpy.typing import NDArray
 from ...compute.jit import njit
 
 # Compiled loops over rows held as bits, one for each level but the first of every column (Numba, CPU).
-
-# pyright: reportConstantRedefinition=false, reportCallIssue=false
 
 
 Array = NDArray[Any]
@@ -163,8 +163,6 @@ def add_bits(
 
 # Compiled loops over leaves: entropies, and the cheapest leaf to merge every leaf with (Numba, CPU).
 
-# pyright: reportConstantRedefinition=false
-
 
 _LOST = -1  # no partner, or one that has just gone
 _UNKNOWN = -2  # to be searched for, no better than the one before
@@ -312,8 +310,6 @@ def best_merge(
 
 
 # Compiled loops over rows: counts of levels, splits, the lossless source, keys (Numba, CPU).
-
-# pyright: reportConstantRedefinition=false
 
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

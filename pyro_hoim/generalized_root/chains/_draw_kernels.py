@@ -1,5 +1,7 @@
 """Compiled draws from node conditionals, and the random numbers that they take (Numba, CPU)."""
 
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
+
 from __future__ import annotations
 
 import math
@@ -16,8 +18,6 @@ from ...compute.lanes import mix
 #
 # References:
 #     David Blackman and Sebastiano Vigna, Scrambled linear pseudorandom number generators, 2021.
-
-# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -79,8 +79,6 @@ def normal(words, b):
 # References:
 #     David Inouye, Pradeep Ravikumar and Inderjit Dhillon, Generalized root models, 2016, section 4.2 (the bound from
 #     tangents and chords); Wally Gilks and Pascal Wild, Adaptive rejection sampling for Gibbs sampling, 1992.
-
-# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 
 MAX_PIECES = 192
@@ -454,8 +452,6 @@ def draw_under_hat(pieces, count, sides, coefficients, powers, anchored, offsets
 # Beyond any x, steps of log p are at most those with the negative roots left out, which decrease; so what is left of
 # the sum is at most a geometric series. Inversion ends where the answer is the same for all values that the whole sum
 # may have, at the latest where less than 1e-17 of it is left.
-
-# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 
 TABLE_SIZE = 128

@@ -1,5 +1,7 @@
 """Compiled sums and quadrature of node densities: small and large counts, numbers (Numba, CPU)."""
 
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
+
 from __future__ import annotations
 
 import math
@@ -11,8 +13,6 @@ from .bound_kernels import COUNT, REAL, find_windows
 from .integrability_kernels import is_integrable
 
 # Compiled sums of exponentials with their moments, and mixtures of parts (Numba, CPU).
-
-# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 
 _MAGIC = 6755399441055744.0  # 1.5 * 2^52: added to a float of moderate size, rounds it into its low bits
@@ -137,8 +137,6 @@ def merge(old, value, mean, cov, order, part, part_mean, part_cov):
 # exponentially with the number of nodes, so that the number is doubled until the result stays; its square then bounds
 # what is left. Exponents are taken relative to the largest one, in forms that lose no digits however narrow the density
 # is. Where an end is not negligible (counts cut off by a maximum) every count is summed.
-
-# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 
 _DEPTH = 44.0

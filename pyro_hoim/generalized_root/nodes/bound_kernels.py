@@ -6,6 +6,8 @@ fixed the lines are linear in eta, and the bound is convex and smooth: its gradi
 covariance of the statistics, with each root replaced by its own line.
 """
 
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
+
 from __future__ import annotations
 
 import math
@@ -27,8 +29,6 @@ __all__ = ["LARGEST_COUNT", "bound_counts"]
 # such a sum lie between those of a sum with one term less (divide by one exponential, differentiate: Rolle). Between
 # stationary points f is monotone, so that the places where it crosses a level are found by bisection and none is
 # missed.
-
-# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 
 COUNT, REAL = 0, 1
@@ -190,9 +190,6 @@ def find_windows(kind, coefs, powers, q, low, high, depth, floor, ends, peaks):
         ends[count, 1] = high
         count += 1
     return count, best
-
-
-# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
 
 _LARGEST = 1e15

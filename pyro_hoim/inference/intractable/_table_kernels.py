@@ -5,6 +5,7 @@ References:
     1993 (transformed rejection, algorithm BTRS); Guy Steele, Doug Lea and Christine Flood, Fast splittable pseudorandom
     number generators, 2014 (splitmix64).
 """
+
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUntypedFunctionDecorator=false
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownArgumentType=false
 

@@ -9,6 +9,10 @@ Products with one, two and more spins outside the block are lists of their own. 
 ``2 (beta * field + (1 - beta) * reference field)``.
 """
 
+# ruff: noqa: ARG001 (hooks of the compiler have fixed signatures)
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false
+
 from __future__ import annotations
 
 from typing import Any
@@ -44,9 +48,6 @@ from ...compute.vectors import (
 )
 
 # Compiled weighted sums of products of spins (Numba, CPU). Imported when the first engine is made.
-
-# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false
 
 
 @njit(nogil=True, error_model="numpy", forceinline=True)
@@ -101,11 +102,6 @@ def weighted_sums(first, step, x, lane_weights, cells, out):
                     product = product * load(xt, peek(member, i) * width + start)
                 total = fused(load(weights, start), widen(product), total)
             _put(out, base + k, lanes, total)
-
-
-# ruff: noqa: ARG001 (hooks of the compiler have fixed signatures)
-# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportCallIssue=false
-# pyright: reportOperatorIssue=false
 
 
 _INLINE: Any = {"forceinline": True, "nogil": True, "error_model": "numpy"}

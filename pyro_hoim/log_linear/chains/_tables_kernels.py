@@ -4,6 +4,7 @@ A worker moves whole tiles (see :mod:`~pyro_hoim.compute.lanes`): it runs every 
 Arrays that describe the structure come in the tuples of :class:`~._tables_structure.TablesStructure`. Scratch arrays
 are [state, lane] or [lane]. Positions are unsigned, which spares the test for negative ones.
 """
+
 # pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportUnusedFunction=false
 # pyright: reportCallIssue=false, reportArgumentType=false
 

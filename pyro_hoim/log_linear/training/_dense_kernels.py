@@ -1,5 +1,7 @@
 """Compiled loops over axes of tables: dense sweep, centring, ordinal ridge (Numba, CPU). Imported when first needed."""
 
+# pyright: reportConstantRedefinition=false
+
 from __future__ import annotations
 
 from typing import Any
@@ -8,9 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...compute.jit import njit
-
-# pyright: reportConstantRedefinition=false
-
 
 _FLAGS = {"reassoc", "contract", "nsz"}
 
