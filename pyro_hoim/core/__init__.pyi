@@ -26,7 +26,7 @@ from .partition import (
 )
 from .prediction import Imputation as Imputation, Prediction as Prediction, extend_rows as extend_rows
 from .rows import ClampedGibbs as ClampedGibbs
-from .scores import Figures as Figures, mean_gain as mean_gain
+from .scores import Figures as Figures, Scores as Scores, mean_gain as mean_gain
 from .trainer import (
     Loss as Loss,
     Margins as Margins,

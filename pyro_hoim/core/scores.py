@@ -16,6 +16,7 @@ __all__ = [
     "PARTS",
     "Figures",
     "RowLogLikelihood",
+    "Scores",
     "StudyRecord",
     "check_part_names",
     "mean_gain",
@@ -83,6 +84,45 @@ class RowLogLikelihood:
     values: torch.Tensor
     kind: Literal["likelihood", "pseudo-likelihood"] = "likelihood"
     is_exact: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Mean scores of the rows of one data set, in nats a row; None where a model or the rows allow none.
+
+    Attributes:
+        rows: number of observations (sum of the counts).
+        pseudo_nll: mean negative log pseudo-likelihood; a missing cell is summed over and adds no factor of its own.
+        pseudo_nll_std_error: its standard error over rows.
+        nll: mean negative log-likelihood, missing cells summed over; infinite when a row has probability zero.
+        nll_std_error: its standard error over rows.
+        kl: ``nll`` less the entropy of the rows' empirical law; None with missing cells, and of real numbers.
+        gain: mean log-likelihood above that of a reference, see :func:`mean_gain`; of a dependency network the mean log
+            pseudo-likelihood.
+        gain_std_error: its standard error over rows, from the differences row by row.
+        impossible_rows: observations to which the model gives probability zero, where that was counted.
+    """
+
+    rows: float
+    pseudo_nll: float
+    pseudo_nll_std_error: float | None = None
+    nll: float | None = None
+    nll_std_error: float | None = None
+    kl: float | None = None
+    gain: float | None = None
+    gain_std_error: float | None = None
+    impossible_rows: float = 0
+
+    @property
+    def reference_kl(self) -> float | None:
+        """As ``kl``, of the reference."""
+        return None if self.kl is None or self.gain is None else self.kl + self.gain
+
+    def less_nll(self, other: Scores) -> float:
+        """By how much ``nll`` is lower than that of another model of the same rows; NaN where both are infinite."""
+        assert self.nll is not None
+        assert other.nll is not None
+        return other.nll - self.nll
 
 
 def mean_over_rows(values: torch.Tensor, counts: torch.Tensor, squares: torch.Tensor) -> tuple[float, float]:

@@ -57,7 +57,6 @@ from .study.scores import (
     RootDraws as RootDraws,
     RootModel as RootModel,
     RootPrediction as RootPrediction,
-    RootScores as RootScores,
     draw_roots as draw_roots,
     predict_roots as predict_roots,
 )

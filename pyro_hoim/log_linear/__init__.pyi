@@ -95,7 +95,6 @@ from .restricted.terms import (
 )
 from .scores import (
     CoefficientInterval as CoefficientInterval,
-    RowScores as RowScores,
     coefficient_intervals as coefficient_intervals,
     gain_over_columns as gain_over_columns,
     interaction_table as interaction_table,

@@ -12,7 +12,7 @@ import torch
 from scipy.special import ndtri
 
 from ..core.rows import check_count
-from ..core.scores import mean_gain, mean_over_rows
+from ..core.scores import Scores, mean_gain, mean_over_rows
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import IntractableError, check_fraction, check_type, refused, unexpected
@@ -25,7 +25,6 @@ from .infinite import has_cheap_covariance, infinite_to_json, mark_infinite
 
 __all__ = [
     "CoefficientInterval",
-    "RowScores",
     "coefficient_intervals",
     "gain_over_columns",
     "infinite_interactions",
@@ -37,44 +36,13 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class RowScores:
-    """Mean scores of the rows of one data set, in nats a row.
-
-    Attributes:
-        rows: number of observations (sum of the counts).
-        nll: mean negative log-likelihood; infinite when a row has probability zero.
-        nll_std_error: its standard error over rows.
-        kl: ``nll`` less the entropy of the rows' empirical law; None with missing cells.
-        pseudo_nll: mean negative log pseudo-likelihood; a missing cell is summed over and adds no factor of its own.
-        gain: mean log-likelihood above that of a reference model; None without one, see :func:`mean_gain`.
-        gain_std_error: its standard error over rows, from the differences row by row.
-
-    Example:
-        >>> from pyro_hoim import Domain, InteractionHypergraph
-        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
-        >>> model = LogLinearEnergy.from_theta(graph, torch.zeros(3, dtype=torch.float64))
-        >>> scores = score_rows(model, Observations.from_table(graph.domain, [[30, 10], [20, 40]]))
-        >>> scores.rows, round(scores.nll, 4), scores.nll_std_error, scores.gain  # log 4, for every row
-        (100.0, 1.3863, 0.0, None)
-    """
-
-    rows: float
-    nll: float
-    nll_std_error: float
-    kl: float | None
-    pseudo_nll: float
-    gain: float | None = None
-    gain_std_error: float | None = None
-
-
 def score_rows(
     energy: LogLinearEnergy,
     data: DataLike,
     *,
     log_z: float | None = None,
     reference: LogLinearEnergy | None = None,
-) -> RowScores:
+) -> Scores:
     """Score rows under a model; missing cells are summed over.
 
     Args:
@@ -111,7 +79,7 @@ def score_rows(
     nll, nll_error = mean_over_rows(-values, counts, squares)
     unique = data.unique()
     pseudo = -float((unique.counts * row_log_pseudo_prob(energy, unique)).sum()) / total
-    return RowScores(
+    return Scores(
         rows=total,
         nll=nll,
         nll_std_error=nll_error,

@@ -210,7 +210,7 @@ def structure_section(analysis: LearnedAnalysis) -> Section | None:
         [
             name,
             cell(entry.gain),
-            cell(entry.independent.nll - entry.predictive.model.nll),
+            cell(entry.predictive.model.less_nll(entry.independent)),
             cell(entry.predictive.advantage, _signed, entry.predictive.advantage_std_error),
             *(cell(found["accuracy"]) for found in (entry.accuracy, entry.predictive.accuracy) if found is not None),
         ]

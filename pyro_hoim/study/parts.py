@@ -9,13 +9,12 @@ from typing import Any
 
 from ..core.law import Law
 from ..core.page import Section, cell
-from ..core.scores import StudyRecord, rows_are_distinct
+from ..core.scores import Scores, StudyRecord, rows_are_distinct
 from ..core.words import amount_column
 from ..data.observations import Observations
 from ..information.projection import DivergenceSplit, Projections, split_of_rows
 from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.fitting.result import FitResult
-from ..log_linear.scores import RowScores
 
 __all__ = [
     "KL_EXPLAINED",
@@ -56,7 +55,7 @@ class PredictivePart:
         advantage_std_error: its sampling error over rows; errors of log Z are not part of it.
     """
 
-    model: RowScores
+    model: Scores
     accuracy: dict[str, Any] | None
     advantage: float
     advantage_std_error: float
@@ -85,18 +84,18 @@ class PartScores:
         0.2295
     """
 
-    model: RowScores
-    independent: RowScores
+    model: Scores
+    independent: Scores
     accuracy: dict[str, Any] | None
     impossible_rows: float = 0.0
-    one_body: RowScores | None = None
+    one_body: Scores | None = None
     predictive: PredictivePart | None = None
     split: DivergenceSplit | None = None
 
     @property
     def gain(self) -> float | None:
         """Log-likelihood above that of independent columns, in nats a row; None where both are impossible."""
-        gain = self.independent.nll - self.model.nll
+        gain = self.model.less_nll(self.independent)
         return None if math.isnan(gain) else gain
 
     @property

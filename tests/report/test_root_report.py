@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pyro_hoim.cli.output import written
+from pyro_hoim.core import Scores
 from pyro_hoim.core.words import options_written
 from pyro_hoim.data import CountTable
 from pyro_hoim.errors import InputError
@@ -15,7 +16,6 @@ from pyro_hoim.generalized_root import (
     GaussianFamily,
     PathStep,
     PoissonFamily,
-    RootScores,
     RootTerm,
     analyse_roots,
     fit_root_path,
@@ -79,8 +79,12 @@ def test_network_of_strongest_tuples():
         root_network_figure([RootTerm((1, 1), ("a",), 2.0)])
 
 
+def _scores(pseudo_nll, error):
+    return Scores(rows=5, pseudo_nll=pseudo_nll, pseudo_nll_std_error=error)
+
+
 def test_bars_are_as_long_as_the_scores():
-    scores = {"test": {"one": RootScores(5, 0, 3.0, 0.1), "two": RootScores(5, 1, math.inf, math.inf)}}
+    scores = {"test": {"one": _scores(3.0, 0.1), "two": _scores(math.inf, math.inf)}}
     figure = root_scores_figure(scores)
     assert [bar.get_width() for bar in figure.axes[0].patches] == [3.0]
     assert [text.get_text().strip() for text in figure.axes[0].texts] == ["infinite"]

@@ -15,7 +15,7 @@ from ...core.command.options import LABELLED
 from ...core.command.rows import Fractions, Missing, Table, held_out_split, read_labelled, warn_of_size
 from ...core.family import Asked, Option, Request, Study
 from ...core.partition import LogPartition
-from ...core.scores import mean_gain, mean_over_rows
+from ...core.scores import Scores, mean_gain, mean_over_rows
 from ...core.words import num_states_text, option, plural, rows_text
 from ...data.observations import Observations
 from ...errors import IntractableError, check_names, conflict
@@ -33,6 +33,7 @@ from ..structure import MachineStructure, check_edges
 __all__ = [
     "COLOURS",
     "MACHINE_OPTIONS",
+    "SCORES",
     "MachineAnalysis",
     "MachinePlan",
     "annealed",
@@ -44,31 +45,6 @@ __all__ = [
 
 COLOURS = GibbsSchedule("colours")
 """Layers in turn."""
-
-
-@dataclass(frozen=True)
-class MachineScores:
-    """Mean scores of rows, in nats a row; None where they are not to be had.
-
-    Attributes:
-        rows: number of observations.
-        nll: mean negative log-likelihood, missing cells summed over.
-        nll_std_error: its standard error over rows.
-        kl: ``nll`` less the entropy of the rows' empirical law; None with missing cells.
-        pseudo_nll: mean negative log pseudo-likelihood; a missing cell is summed over and adds no factor of its own.
-        gain: mean log-likelihood above that of independent columns.
-        gain_std_error: its standard error over rows.
-        independent_kl: as ``kl``, of independent columns.
-    """
-
-    rows: float
-    nll: float
-    nll_std_error: float | None
-    kl: float | None
-    pseudo_nll: float | None
-    gain: float | None
-    gain_std_error: float | None
-    independent_kl: float | None
 
 
 @dataclass(frozen=True)
@@ -90,7 +66,7 @@ class MachineAnalysis:
 
     result: MachineResult
     log_z: LogPartition
-    parts: Mapping[str, MachineScores | None]
+    parts: Mapping[str, Scores | None]
     shares: Sequence[float]
     title: str
     about: Sequence[str]
@@ -140,20 +116,19 @@ def independent_shares(rows: Observations) -> list[float]:
 
 def score_machine(
     law: BoltzmannMachine, data: Observations, log_z: LogPartition, shares: Sequence[float] | None
-) -> MachineScores:
+) -> Scores:
     """Scores of rows with a positive total count."""
     total, counts, squares = data.total_count, data.counts, data.squared_weights
     own = row_log_scores(law, data).double() - log_z.value.double()
     nll, nll_error = mean_over_rows(-own, counts, squares)
     entropy = None if data.has_missing else data.entropy()
-    gain = gain_error = independent_kl = None
+    gain = gain_error = None
     if shares is not None:
         p = torch.tensor(shares, dtype=torch.float64)
         cells = torch.where(data.codes == 1, p.log(), (-p).log1p())
         alone = torch.where(data.codes < 0, 0.0, cells).sum(-1)
         gain, gain_error = mean_gain(own, alone, counts, squares)
-        independent_kl = None if entropy is None else -float((alone * counts).sum()) / total - entropy
-    return MachineScores(
+    return Scores(
         rows=total,
         nll=nll,
         nll_std_error=nll_error if data.effective_count > 1 else None,
@@ -161,7 +136,6 @@ def score_machine(
         pseudo_nll=-float((row_log_pseudo_scores(law, data) * counts).sum()) / total,
         gain=gain,
         gain_std_error=gain_error,
-        independent_kl=independent_kl,
     )
 
 
@@ -184,7 +158,11 @@ def summary_of(analysis: MachineAnalysis) -> dict[str, Any]:
 # Learning a restricted Boltzmann machine at the command line.
 
 _PATIENCE = 10  # evaluations, of 100
-_PARTS = ("nll", "kl", "pseudo_nll", "gain", "gain_std_error", "independent_kl")
+SCORES = {
+    **{name: name for name in ("nll", "kl", "pseudo_nll", "gain", "gain_std_error")},
+    "independent_kl": "reference_kl",
+}
+"""Keys of JSON for scores of rows."""
 
 MACHINE_OPTIONS = (
     Option("hidden", "Hidden units; 0 makes the columns independent.", kind="whole", low=0, default=8),
@@ -308,7 +286,7 @@ def _summary(analysis: MachineAnalysis) -> dict[str, Any]:
         **summary_of(analysis),
         "goodness_of_fit": None,
         "rows": rows_by_part(analysis.parts, "rows"),
-        **by_part(analysis.parts, **{name: name for name in _PARTS}),
+        **by_part(analysis.parts, **SCORES),
     }
     if analysis.target is not None:
         summary["accuracy"] = analysis.accuracy

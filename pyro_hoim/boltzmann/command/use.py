@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from ...log_linear.auto import in_coding
 from ..file import MachineFile
 from ..interactions import effective_interactions
 from ..law import BoltzmannMachine, impute_machine, log_likelihoods, predict_machine, row_log_pseudo_scores
-from .analysis import COLOURS, find_log_z, score_machine
+from .analysis import COLOURS, SCORES, find_log_z, score_machine
 
 __all__ = [
     "complete",
@@ -162,7 +161,12 @@ def score(question: Question) -> Answer:
     lines.append(figure_line("pseudo-NLL per row", scores.pseudo_nll))
     lines += describe_log_z(found) if found.kind != "exact" else []
     return Answer(
-        json={**asdict(scores), **log_z_json(found)},
+        json={
+            "rows": scores.rows,
+            "nll_std_error": scores.nll_std_error,
+            **{key: getattr(scores, name) for key, name in SCORES.items()},
+            **log_z_json(found),
+        },
         lines=lines,
         of_part=of_part,
         shown=["nll"] if shares is None else ["gain", "nll"],

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...core.rows import ClampedGibbs, row_patterns
-from ...core.scores import RowLogLikelihood, mean_gain, mean_over_rows
+from ...core.scores import RowLogLikelihood, Scores, mean_gain, mean_over_rows
 from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...errors import (
@@ -301,26 +301,20 @@ def find_law(conditionals: DependencyConditionals, *, max_states: int = _MAX_STA
     return NetworkLawFinding(law, "", True)
 
 
-@dataclass(frozen=True, eq=False)
-class NetworkScores:
-    r"""Mean scores of the rows of one data set, in nats a row.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NetworkScores(Scores):
+    r"""Scores of rows under a dependency network: those of every model, with what the conditionals say.
+
+    The pseudo-NLL is the mean of :math:`-\sum_i \log \theta_i(x_i \mid x_{-i})` over the known cells. A likelihood
+    is that under the enumerated law, where there is one.
 
     Attributes:
-        rows: number of observations (sum of the counts).
-        pseudo_nll: mean of :math:`-\sum_i \log \theta_i(x_i \mid x_{-i})` over the known cells; infinite where a
-            factor is zero.
-        pseudo_nll_std_error: its standard error over rows.
         nodes: mean of :math:`-\log \theta_i(x_i \mid x_{-i})` by variable, over the rows in which it is known; NaN
             where it never is.
-        impossible_rows: observations with a cell that its conditional gives probability zero.
         approximate_rows: observations with a factor that was averaged over pseudo-Gibbs chains (missing cells).
-        nll: mean negative log-likelihood under the enumerated law, missing cells summed over; None without a law.
-        nll_std_error: its standard error over rows; None without a law.
-        kl: ``nll`` less the entropy of the rows' empirical law; None without a law or with missing cells.
-        fc: full conditional divergence of the rows' empirical law from the enumerated one; None likewise.
+        fc: full conditional divergence of the rows' empirical law from the enumerated one; None without a law or with
+            missing cells.
         fc_limit: its bound from the conditionals alone; None with missing cells.
-        gain: mean log pseudo-likelihood above that of a reference network; None without one.
-        gain_std_error: its standard error over rows, see :func:`~pyro_hoim.core.scores.mean_gain`.
 
     Example:
         >>> from pyro_hoim import Domain
@@ -332,19 +326,10 @@ class NetworkScores:
         (100.0, 0.5004, 0.0)
     """
 
-    rows: float
-    pseudo_nll: float
-    pseudo_nll_std_error: float
     nodes: dict[str, float] = field(repr=False)
-    impossible_rows: float
     approximate_rows: float
-    nll: float | None
-    nll_std_error: float | None
-    kl: float | None
     fc: float | None
     fc_limit: float | None
-    gain: float | None = None
-    gain_std_error: float | None = None
 
 
 def score_network(

@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 
 from ...core.partition import LogPartition
-from ...core.scores import PARTS, StudyRecord, check_part_names, mean_gain
+from ...core.scores import PARTS, Scores, StudyRecord, check_part_names, mean_gain
 from ...data.counts import CountTable
 from ...errors import conflict, is_real, none_received, other_domain, refused
 from ...schema import Domain
@@ -25,7 +25,7 @@ from ..regress.fit import fit_root_path
 from ..regress.options import RootSettings
 from ..regress.result import RootFitResult, RootTerm
 from .baselines import BASELINES, IndependentLaw, fit_independent
-from .scores import RootModel, RootScores, exact_log_partition, root_scores
+from .scores import RootModel, exact_log_partition, root_scores
 
 __all__ = [
     "AUTO_L1",
@@ -88,12 +88,12 @@ class RootPart:
         (5, True)
     """
 
-    scores: RootScores
-    baselines: Mapping[str, RootScores]
+    scores: Scores
+    baselines: Mapping[str, Scores]
     gain_std_error: float | None
 
     @property
-    def independent(self) -> RootScores:
+    def independent(self) -> Scores:
         """Scores of the family's independent member."""
         return next(iter(self.baselines.values()))
 
@@ -322,7 +322,7 @@ def _part(
     own = found.log_pseudo_prob(rows)
     scores = root_scores(own.numpy(), log_prob, entropy)
     gain_error = None
-    baselines: dict[str, RootScores] = {}
+    baselines: dict[str, Scores] = {}
     for name, law in laws.items():
         if isinstance(law, RootFitResult):
             baselines[name] = root_scores(law.log_pseudo_prob(rows).numpy())

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from ...core.page import Cell, Page, Section, cell
-from ...core.scores import rows_are_distinct
+from ...core.scores import Scores, rows_are_distinct
 from ...core.words import (
     PSEUDO,
     coefficient,
@@ -32,7 +32,6 @@ from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..regress.result import RootFitResult, RootTerm
 from .analysis import PathStep, RootAnalysis, standardise_term
-from .scores import RootScores
 
 __all__ = ["penalty_path_figure", "root_network_figure", "root_page", "root_scores_figure"]
 
@@ -79,7 +78,7 @@ def root_network_figure(
     return figure_of(plot_hypergraph, graph, found, top=max_pairs, max_sets=max_sets, signs=signs)
 
 
-def root_scores_figure(scores: Mapping[str, Mapping[str, RootScores]]) -> Figure:
+def root_scores_figure(scores: Mapping[str, Mapping[str, Scores]]) -> Figure:
     """Pseudo-NLL of several laws as bars, one panel a part, with one standard error over the rows.
 
     Args:
@@ -89,7 +88,9 @@ def root_scores_figure(scores: Mapping[str, Mapping[str, RootScores]]) -> Figure
         InputError: no part, or none with a finite score.
 
     Example:
-        >>> scores = {"independent": RootScores(50, 0, 3.1, 0.2), "model": RootScores(50, 0, 2.7, 0.2)}
+        >>> from pyro_hoim.core import Scores
+        >>> made = {"independent": 3.1, "model": 2.7}
+        >>> scores = {k: Scores(rows=50, pseudo_nll=v, pseudo_nll_std_error=0.2) for k, v in made.items()}
         >>> figure = root_scores_figure({"train": scores, "test": scores})
         >>> [axes.get_title() for axes in figure.axes]
         ['train', 'test']
@@ -347,7 +348,7 @@ def _scores(analysis: RootAnalysis) -> Section:
     section = Section("How well it predicts rows")
     names = _law_names(analysis)
     rows: list[list[object]] = []
-    drawn: dict[str, dict[str, RootScores]] = {}
+    drawn: dict[str, dict[str, Scores]] = {}
     for name, held in analysis.held.items():
         drawn[name] = {names[law]: scores for law, scores in {**held.baselines, "": held.scores}.items()}
         for law, found in drawn[name].items():

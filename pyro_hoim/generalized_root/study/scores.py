@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ...core.partition import Cost, LogPartition
+from ...core.scores import Scores
 from ...data.counts import CountTable
 from ...errors import InputError, IntractableError, check_names, other_domain, out_of_reach, refused, size_text
 from ...schema import Domain, Variable
@@ -25,7 +26,6 @@ __all__ = [
     "RootDraws",
     "RootModel",
     "RootPrediction",
-    "RootScores",
     "draw_roots",
     "exact_log_partition",
     "predict_roots",
@@ -37,37 +37,6 @@ _CHAINS = 1024
 _MOST_FLOPS = 2 * 10**9
 
 
-@dataclass(frozen=True)
-class RootScores:
-    """How well a model predicts rows, in nats a row.
-
-    Attributes:
-        rows: number of rows.
-        impossible_rows: rows that the model gives probability zero, as a count where learning saw zeros only.
-        pseudo_nll: minus the mean log pseudo-likelihood.
-        pseudo_nll_std_error: its standard error over the rows.
-        nll: minus the mean log-likelihood; None where log Z is not known.
-        nll_std_error: its standard error over the rows.
-        kl: KL of the rows' empirical law; None where there is no likelihood, and for real numbers.
-
-    Example:
-        >>> from pyro_hoim import fit_roots
-        >>> x = [[2, 1], [0, 0], [1, 3], [3, 2], [9, 8], [0, 1]]
-        >>> model = RootModel.from_fit(fit_roots(x, order=2, names=["a", "b"]))
-        >>> scores = model.scores(CountTable.from_matrix(x, ["a", "b"]))
-        >>> scores.rows, scores.impossible_rows, scores.nll is None  # log Z was not given
-        (6, 0, True)
-    """
-
-    rows: int
-    impossible_rows: int
-    pseudo_nll: float
-    pseudo_nll_std_error: float
-    nll: float | None = None
-    nll_std_error: float | None = None
-    kl: float | None = None
-
-
 def _mean_and_error(values: np.ndarray) -> tuple[float, float]:
     """Mean and standard error of minus log probabilities."""
     if not np.isfinite(values).all():
@@ -76,18 +45,22 @@ def _mean_and_error(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean()), error
 
 
-def root_scores(log_pseudo: np.ndarray, log_prob: np.ndarray | None = None, entropy: float | None = None) -> RootScores:
+def root_scores(log_pseudo: np.ndarray, log_prob: np.ndarray | None = None, entropy: float | None = None) -> Scores:
     """Scores from the log pseudo-likelihood and, where there is one, the log-likelihood of every row, (N,), nats.
 
     ``entropy`` is that of the empirical law of the rows, for the KL divergence.
     """
     pseudo, pseudo_error = _mean_and_error(-log_pseudo)
-    impossible = int(np.isneginf(log_pseudo).sum())
-    if log_prob is None:
-        return RootScores(len(log_pseudo), impossible, pseudo, pseudo_error)
-    nll, error = _mean_and_error(-log_prob)
-    kl = None if entropy is None else nll - entropy
-    return RootScores(len(log_pseudo), impossible, pseudo, pseudo_error, nll, error, kl)
+    nll, error = (None, None) if log_prob is None else _mean_and_error(-log_prob)
+    return Scores(
+        rows=len(log_pseudo),
+        impossible_rows=int(np.isneginf(log_pseudo).sum()),
+        pseudo_nll=pseudo,
+        pseudo_nll_std_error=pseudo_error,
+        nll=nll,
+        nll_std_error=error,
+        kl=None if nll is None or entropy is None else nll - entropy,
+    )
 
 
 def _refusal(cost: Cost) -> str:
@@ -185,7 +158,7 @@ class RootModel:
                 found.append(torch.where(is_possible, scores, -math.inf).numpy())
         return np.concatenate(found)
 
-    def scores(self, table: CountTable, log_z: float | None = None) -> RootScores:
+    def scores(self, table: CountTable, log_z: float | None = None) -> Scores:
         """Scores of rows; NLL and KL too where log Z is given."""
         log_pseudo = self.log_pseudo_prob(table)
         if log_z is None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ...core.partition import LogPartition
+from ...core.scores import Scores
 from ...core.trainer import TrainingReport
 from ...data.frames import DataLike, as_observations
 from ...data.joined.columns import JoinedColumns
@@ -18,7 +19,7 @@ from ...results.fitted import Fitted
 from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
 from ..file import ModelFile, save_model
-from ..scores import RowScores, score_rows
+from ..scores import score_rows
 from ..search.confirmation import Confirmation
 from ..search.rounds import SelectionResult
 from ..training.ridge import InteractionRidge
@@ -82,7 +83,7 @@ class LearnResult(Fitted):
         """The model. A collection that lacks subsets is lifted to its closure; the added tables are zero."""
         return LogLinearEnergy(self.hypergraph, self.tables).on_closure()
 
-    def row_scores(self, rows: DataLike) -> RowScores:
+    def row_scores(self, rows: DataLike) -> Scores:
         """Scores of complete rows in nats, with the gain over independence; without the error of log Z.
 
         Rows are over the columns or over the joined variables; those that joined columns exclude are refused.
@@ -93,7 +94,7 @@ class LearnResult(Fitted):
     def gain(self, rows: DataLike) -> float:
         """Log-likelihood above that of the independent model, in nats a row."""
         rows = self._own(rows)
-        return score_rows(self.independent, rows).nll - self.row_scores(rows).nll
+        return self.row_scores(rows).less_nll(score_rows(self.independent, rows))
 
     def _own(self, rows: DataLike) -> DataLike:
         """Rows over the variables of the model."""
