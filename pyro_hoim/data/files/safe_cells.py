@@ -67,9 +67,9 @@ def safe_frame(frame: pd.DataFrame, safe: bool) -> tuple[str, pd.DataFrame, list
         codes, distinct = pd.factorize(column)
         cells = [str(cell) for cell in distinct]
         times = np.bincount(codes[codes >= 0], minlength=len(cells)).tolist()
-        found = [cell for cell, number in zip(cells, times, strict=True) for _ in range(number) if _may_run(cell)]
-        risky += found
-        if safe and found:
+        risky_cells = [cell for cell, number in zip(cells, times, strict=True) for _ in range(number) if _may_run(cell)]
+        risky += risky_cells
+        if safe and risky_cells:
             written = np.array([*map(as_written, cells), None], dtype=object)
             made.isetitem(i, pd.Series(written[codes], index=frame.index))
     if safe:

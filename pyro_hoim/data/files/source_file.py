@@ -172,11 +172,11 @@ def unpacked(path: Any, raw: bytes) -> bytes:
     except DAMAGED as error:
         problem = f"damaged packed file ({' '.join(str(error).split())})"
         raise refused(path, problem, "pack it again, or give the file inside", code="damaged-file") from None
-    found = not_empty(path, b"".join(pieces))
-    if found.startswith((_ZIP, *_MARKS)):
+    content = not_empty(path, b"".join(pieces))
+    if content.startswith((_ZIP, *_MARKS)):
         hint = "unpack it once and give the file inside"
         raise unexpected(path, "a packed table", received="a packed file in a packed file", hint=hint)
-    return found
+    return content
 
 
 def _opened(path: Any, source: Any, head: bytes) -> BinaryIO | None:

@@ -83,12 +83,12 @@ def _cells(path: Any, held: Mapping[str, Any], categorical: Collection[str], not
     columns: list[tuple[str, ...]] = []
     levels: dict[str, pd.CategoricalDtype] = {}
     for name, column in held.items():
-        place = f"{path} column {name!r}"
-        codes, distinct, dtype = factorise(column, place)
-        labels = labels_of_values(place, distinct)
+        where = f"{path} column {name!r}"
+        codes, distinct, dtype = factorise(column, where)
+        labels = labels_of_values(where, distinct)
         columns.append(tuple(map([*labels, ""].__getitem__, codes.tolist())))
         if dtype is not None and name in categorical:
-            check_unique(labels, f"{place} categories")
+            check_unique(labels, f"{where} categories")
             levels[name] = pd.CategoricalDtype(labels, dtype.ordered)
     return CsvColumns(str(path), (*held,), tuple(columns), range(1, num_rows + 1), tuple(notes), levels, "row")
 
@@ -112,23 +112,23 @@ def _arrow(path: Any, raw: bytes) -> _Typed:
     if raw.startswith(b"FEA1"):
         raise refused(path, "a Feather file of version 1", "save it again, or as Parquet", code="file-version")
     if raw.startswith(b"ARROW1"):
-        held = pa.ipc.open_file(pa.BufferReader(raw))
-        check_cells(path, held.count_rows(), len(held.schema))
-        batches: Iterable[Any] = map(held.get_batch, range(held.num_record_batches))
+        reader = pa.ipc.open_file(pa.BufferReader(raw))
+        check_cells(path, reader.count_rows(), len(reader.schema))
+        batches: Iterable[Any] = map(reader.get_batch, range(reader.num_record_batches))
     else:
-        batches = held = pa.ipc.open_stream(pa.BufferReader(raw))
-    fields, parts = _flat_fields(path, held.schema), list[Any]()
+        batches = reader = pa.ipc.open_stream(pa.BufferReader(raw))
+    fields, parts = _flat_fields(path, reader.schema), list[Any]()
     rows, sizes = 0, dict[int, int]()
     for batch in batches:
         rows += batch.num_rows
-        check_cells(path, rows, len(held.schema))
+        check_cells(path, rows, len(reader.schema))
         for column in batch.columns:
             parted = column.dictionary.buffers() if pa.types.is_dictionary(column.type) else ()
             sizes |= {buffer.address: buffer.size for buffer in (*column.buffers(), *parted) if buffer is not None}
         check_bytes(path, sum(sizes.values()))
         batch.validate(full=True)  # pandas follows wrong offsets and codes out of its memory
         parts.append(batch)
-    return _rows(pa.Table.from_batches(parts, held.schema), *fields)
+    return _rows(pa.Table.from_batches(parts, reader.schema), *fields)
 
 
 def _rows(table: Any, fields: Mapping[str, str], categorical: frozenset[str], _: Any) -> _Typed:
@@ -197,7 +197,7 @@ def _excel(path: Any, raw: bytes) -> CsvColumns:
 
     _check_parts(path, raw)
     book = load_workbook(io.BytesIO(raw), read_only=True, data_only=True, keep_links=False)
-    name, found, lines, others, cells = "", list[list[Any]](), list[int](), 0, 0
+    name, rows, lines, others, cells = "", list[list[Any]](), list[int](), 0, 0
     for sheet in book.worksheets:
         sheet.reset_dimensions()  # what a sheet says of its size may be wrong
         for line, row in enumerate(sheet.rows, start=1):
@@ -207,17 +207,17 @@ def _excel(path: Any, raw: bytes) -> CsvColumns:
             values = [None if cell.data_type == "e" or cell.value == "" else cell.value for cell in row]
             while values and values[-1] is None:
                 values.pop()
-            if values and found and sheet.title != name:
+            if values and rows and sheet.title != name:
                 others += 1
                 break
             if values:
                 name = sheet.title
-                found.append(values)
+                rows.append(values)
                 lines.append(line)
-    if not found:
+    if not rows:
         raise unexpected(path, "a header and rows", received="empty sheets", code="empty")
-    held = (column for column in zip_longest(*found) if any(value is not None for value in column))
-    labels = [labels_of_values(path, column, strip=True) for column in held]
+    filled = (column for column in zip_longest(*rows) if any(value is not None for value in column))
+    labels = [labels_of_values(path, column, strip=True) for column in filled]
     header, columns = tuple(column[0] for column in labels), tuple(tuple(column[1:]) for column in labels)
     check_header(path, header, zip(*columns, strict=True))
     notes = (f"read the sheet {name!r}, the first of {others + 1}",) if others else ()
@@ -231,22 +231,22 @@ def _check_parts(path: Any, raw: bytes) -> None:
     """
     from openpyxl.reader.excel import ExcelReader
 
-    with zipfile.ZipFile(io.BytesIO(raw)) as held:
-        check_ratio(path, sum(part.file_size for part in held.infolist()), len(raw))
-        check_bytes(f"{path} {_CONTENT}", held.getinfo(_CONTENT).file_size, _MOST_WHOLE)
+    with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+        check_ratio(path, sum(part.file_size for part in archive.infolist()), len(raw))
+        check_bytes(f"{path} {_CONTENT}", archive.getinfo(_CONTENT).file_size, _MOST_WHOLE)
         reader: Any = ExcelReader(io.BytesIO(raw), read_only=True)
         reader.read_manifest()
-        told = {True: set[str](), False: set[str]()}
+        names = {True: set[str](), False: set[str]()}
         for one in reader.package.Override:
-            told[one.ContentType.endswith("worksheet+xml")].add(one.PartName.lstrip("/"))
-        for part in held.infolist():
-            is_sheet = part.filename in told[True] - told[False]
-            is_read = part.filename in told[False] or part.filename.endswith((".xml", ".rels"))
+            names[one.ContentType.endswith("worksheet+xml")].add(one.PartName.lstrip("/"))
+        for part in archive.infolist():
+            is_sheet = part.filename in names[True] - names[False]
+            is_read = part.filename in names[False] or part.filename.endswith((".xml", ".rels"))
             most = _MOST_WHOLE if is_read and not is_sheet else _MOST_SHEET
             check_bytes(f"{path} {part.filename}", part.file_size, most)
             if part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"{part.filename} is packed as Excel does not")
-        if (damaged := held.testzip()) is not None:  # piece by piece, up to the length that a part says
+        if (damaged := archive.testzip()) is not None:  # piece by piece, up to the length that a part says
             raise ValueError(f"{damaged} is not as long as it says")
 
 
@@ -335,7 +335,7 @@ def _columns(
         IntractableError: the cells would need more memory than a table may.
     """
     columns, lines = [list[str]() for _ in range(width)], list[int]()
-    known, held = dict[str, str](), 0
+    known, size = dict[str, str](), 0
     while part := [*islice(rows, max(1, _CHUNK // width))]:
         ends, cells = zip(*part, strict=True)
         lines.extend(ends)
@@ -343,9 +343,9 @@ def _columns(
         for column, new in zip(columns, zip(*cells, strict=True), strict=True):
             stripped = [*map(str.strip, new)]
             column.extend(map(known.setdefault, stripped, stripped))
-        held += _POINTER * len(part) * (width + 5) + _TEXT * (len(known) - before)
+        size += _POINTER * len(part) * (width + 5) + _TEXT * (len(known) - before)
         what = f"its first {len(lines):,} rows of {width:,} columns need"
-        check_size(held, _POINTER * MOST_CELLS * 4, "bytes of memory", path, FEWER, what)
+        check_size(size, _POINTER * MOST_CELLS * 4, "bytes of memory", path, FEWER, what)
         if len(known) > _MOST_KNOWN:
             known = {}
     return tuple(map(tuple, columns)), tuple(lines)

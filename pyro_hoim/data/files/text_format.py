@@ -96,11 +96,11 @@ def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, enco
     delimiter = sep or told_sep or _found_delimiter(head[end:])
     is_found = not sep and not told_sep and delimiter != ","
     read = [f"{_DELIMITERS.get(delimiter, repr(delimiter))}-separated"] if is_found else []
-    told = [f"read as {', '.join([*read, *notes])}"] if read or notes else []
+    sentences = [f"read as {', '.join([*read, *notes])}"] if read or notes else []
     if is_safe:
-        told.append("apostrophes before cells that a spreadsheet would run removed, as its first line says")
+        sentences.append("apostrophes before cells that a spreadsheet would run removed, as its first line says")
     elif comments:
-        told.append(f"{comments} comment line{'s' * (comments > 1)} above the header left out")
+        sentences.append(f"{comments} comment line{'s' * (comments > 1)} above the header left out")
     with as_text(opened(), name) as stream:
         stream.read(end)
         rows = _csv_rows(path, stream, delimiter, first_line)
@@ -114,7 +114,7 @@ def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, enco
     if spare:  # row names, as R writes them, or a last delimiter
         header = ("", *header) if any(row[-1].strip() for row in sample) else (*header, "")
     check_header(path, header, sample)
-    return TextFormat(name, delimiter, header, end, first_line, last_line, spare, has_rows, is_safe, tuple(told))
+    return TextFormat(name, delimiter, header, end, first_line, last_line, spare, has_rows, is_safe, tuple(sentences))
 
 
 def _csv_rows(
@@ -135,8 +135,8 @@ def _csv_rows(
             yield line, row
             width = width or (0 if spare is None else len(row) + spare)
     except csv.Error as error:
-        place = f"{path} line {reader.line_num + first_line - 1}"
-        raise refused(place, f"not readable as CSV ({error})", code="damaged-file") from None
+        where = f"{path} line {reader.line_num + first_line - 1}"
+        raise refused(where, f"not readable as CSV ({error})", code="damaged-file") from None
 
 
 def _other_text(head: str) -> str | None:
@@ -181,25 +181,25 @@ def _found_encoding(path: Any, opened: Callable[[], BinaryIO], encoding: str | N
     with opened() as stream:
         head = stream.read(_HEAD_BYTES)
     marks = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-    found = encoding or next((name for mark, name in marks.items() if head.startswith(mark)), None)
-    if found is None and b"\0" in head:
+    stated = encoding or next((name for mark, name in marks.items() if head.startswith(mark)), None)
+    if stated is None and b"\0" in head:
         even, odd = head[::2].count(0), head[1::2].count(0)
         half = len(head) // 4
-        found = "utf-16-le" if even == 0 and odd > half else "utf-16-be" if odd == 0 and even > half else None
-    for name in [found] if found else ["utf-8", "cp1252", "latin-1"]:
+        stated = "utf-16-le" if even == 0 and odd > half else "utf-16-be" if odd == 0 and even > half else None
+    for name in [stated] if stated else ["utf-8", "cp1252", "latin-1"]:
         plain = "utf-8-sig" if name.lower().replace("_", "-") in ("utf-8", "utf8") else name
         try:
             with opened() as stream:
                 _check_decoded(path, stream, plain)
         except UnicodeError as error:
-            if found is None:
+            if stated is None:
                 continue
             where, problem = path, f"not {name}"
             if isinstance(error, UnicodeDecodeError):
                 where = f"{path} line {error.reason}"
                 problem = f"not {name} (byte 0x{error.object[error.end - 1]:02x})"
             raise refused(where, problem, _SAY_ENCODING, code="wrong-encoding") from None
-        if found is None and name != "utf-8":
+        if stated is None and name != "utf-8":
             _check_western(path, head)
         return plain, [name] if encoding is None and not name.startswith("utf-8") else []
     raise AssertionError

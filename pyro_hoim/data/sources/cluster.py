@@ -165,11 +165,11 @@ def connected(cluster: Any) -> Any:
     if not isinstance(cluster, str):
         raise wrong_type("cluster", "the address of a scheduler such as 'tcp://host:8786', or a Client", cluster)
     try:
-        place = urlsplit(cluster)
-        if place.port is None:
+        address = urlsplit(cluster)
+        if address.port is None:
             raise ValueError("an address has a host and a port")  # noqa: TRY301
-        if place.scheme in ("tcp", "tls"):  # a client that cannot connect leaves a trace of its own at the end
-            socket.create_connection((place.hostname, place.port), timeout=_PATIENCE).close()
+        if address.scheme in ("tcp", "tls"):  # a client that cannot connect leaves a trace of its own at the end
+            socket.create_connection((address.hostname, address.port), timeout=_PATIENCE).close()
         return distributed.Client(cluster, timeout=_PATIENCE)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]

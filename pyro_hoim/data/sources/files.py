@@ -174,7 +174,7 @@ def _cells_of_arrow(path: str, form: TextFormat, places: Sequence[int], chunk_ro
     from pyarrow import csv as arrow_csv
 
     names = [*map(str, range(len(form.header)))]
-    asked = [names[place] for place in places]
+    asked = [names[position] for position in places]
     encoding = "utf8" if form.encoding.startswith("utf-8") else form.encoding
     layout = arrow_csv.ReadOptions(
         column_names=names, skip_rows=form.last_line, encoding=encoding, block_size=_BLOCK, use_threads=False
@@ -234,15 +234,17 @@ def _text_piece(path: str, keys: Mapping[str, str | None], sep: str | None, enco
     piece = TextPiece(path, keys, fields, form, (*form.notes, *left_out))
     if form.delimiter == ",":
         return piece
-    held: dict[str, bool | None] = dict.fromkeys(fields, False)
+    comma_states: dict[str, bool | None] = dict.fromkeys(fields, False)
     for columns in cells([*fields.values()], 2**16):
         for name, column in zip(fields, columns, strict=True):
-            if (before := held[name]) is not None:
-                found = comma_numbers(cell.strip() for cell in column.unique().to_pylist())
-                held[name] = None if found is None else before or found
-        if {*held.values()} == {None}:
+            if (before := comma_states[name]) is not None:
+                has_commas = comma_numbers(cell.strip() for cell in column.unique().to_pylist())
+                comma_states[name] = None if has_commas is None else before or has_commas
+        if {*comma_states.values()} == {None}:
             break
-    commas, others = (frozenset(n for n, found in held.items() if found is state) for state in (True, None))
+    commas, others = (
+        frozenset(n for n, has_commas in comma_states.items() if has_commas is state) for state in (True, None)
+    )
     return replace(piece, commas=commas, others=others)
 
 
@@ -265,16 +267,16 @@ def _row_files(path: Any) -> tuple[str, list[str]]:
     """
     is_one = isinstance(path, str | os.PathLike)
     is_named = not (is_one and Path(path).is_dir())
-    found = [Path(one) for one in ([path] if is_one else path)] if is_named else sorted(Path(path).rglob("*"))
-    for file in found if is_named else ():
+    files = [Path(one) for one in ([path] if is_one else path)] if is_named else sorted(Path(path).rglob("*"))
+    for file in files if is_named else ():
         if not (file.exists() if is_one else file.is_file()):
             raise refused(path if is_one else file, f"no such file{' or folder' * is_one}", code="no-file")
     if not is_named:
-        parts = {file: file.relative_to(path).parts for file in found if file.is_file()}
-        found = [file for file in parts if not any(part.startswith((".", "_")) for part in parts[file])]
-    if not found:
+        parts = {file: file.relative_to(path).parts for file in files if file.is_file()}
+        files = [file for file in parts if not any(part.startswith((".", "_")) for part in parts[file])]
+    if not files:
         raise none_received(path, "at least one file of rows (.parquet or .csv)")
-    kinds = {_kind(file, is_named): file for file in reversed(found)}
+    kinds = {_kind(file, is_named): file for file in reversed(files)}
     if None in kinds:
         expected = "files of rows, .parquet or .csv"
         hint = "read it whole, or save it so" if is_named else "move other files away"
@@ -282,7 +284,7 @@ def _row_files(path: Any) -> tuple[str, list[str]]:
     if len(kinds) > 1:
         names = " and ".join(sorted(file.name for file in kinds.values()))
         raise conflict(path, f"holds files of several kinds, such as {names}", "give a folder with files of one kind")
-    return str(next(iter(kinds))), [str(file) for file in found]
+    return str(next(iter(kinds))), [str(file) for file in files]
 
 
 def _kind(file: Path, is_named: bool) -> str | None:
@@ -327,8 +329,8 @@ class RowFiles:
         with warnings.catch_warnings():  # what is to be said of the columns is said where they are read
             warnings.simplefilter("ignore", DataWarning)
             cells = read_table_file(path, sep=sep, encoding=encoding)
-        found = long_cells(cells, keep)
-        return None if found is cells else found
+        long = long_cells(cells, keep)
+        return None if long is cells else long
 
     @property
     def is_text(self) -> bool:
@@ -367,17 +369,17 @@ def open_files(
         paths = [file for file in paths if os.path.getsize(file)] or paths[:1]
     keys = _keys(path, paths)
     parts = run(_pieces_of, [(kind, *pair, delimiter, encoding) for pair in zip(paths, keys, strict=True)])
-    found = _with_commas([piece for part in parts for piece in part])
-    if not found:
+    pieces = _with_commas([piece for part in parts for piece in part])
+    if not pieces:
         raise none_received(path, "at least one row")
-    first = found[0]
-    for other in found:
+    first = pieces[0]
+    for other in pieces:
         lacking = sorted({*first.header} ^ {*other.header})
         if lacking:
             has = first.path if lacking[0] in first.header else other.path
             lacks = other.path if has == first.path else first.path
             raise conflict(path, f"column {lacking[0]!r} is in {has} and not in {lacks}", "give files of one header")
-    return RowFiles("the rows" if isinstance(path, list | tuple) else str(path), tuple(found), client)
+    return RowFiles("the rows" if isinstance(path, list | tuple) else str(path), tuple(pieces), client)
 
 
 def _keys(path: Any, paths: Sequence[str]) -> list[dict[str, str | None]]:

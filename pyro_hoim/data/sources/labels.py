@@ -53,10 +53,10 @@ def joined_files(name: str, parts: Sequence[ColumnLevels]) -> ColumnLevels:
     Raises:
         InputError: orders that contradict each other, or leave open which of two levels comes first.
     """
-    found = reduce(ColumnLevels.joined, parts)
+    merged = reduce(ColumnLevels.joined, parts)
     orders = [*dict.fromkeys(part.categories for part in parts if part.categories)]
-    if not found.is_ordered or len(orders) < 2:
-        return found
+    if not merged.is_ordered or len(orders) < 2:
+        return merged
     pairs = {pair for order in orders for pair in pairwise(order)}
     sorter = TopologicalSorter[str]({level: () for order in orders for level in order})
     for before, after in pairs:
@@ -64,7 +64,7 @@ def joined_files(name: str, parts: Sequence[ColumnLevels]) -> ColumnLevels:
     try:
         levels = tuple(sorter.static_order())
         if {*pairwise(levels)} <= pairs:
-            return found._replace(categories=levels)
+            return merged._replace(categories=levels)
     except CycleError:
         pass
     shown = " and ".join(" < ".join(order[:6]) for order in orders[:2])

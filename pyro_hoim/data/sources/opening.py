@@ -174,15 +174,15 @@ def _found(
     tasks = [(piece, names, labels, chunk_rows) for piece in pieces]
     parts: Iterator[tuple[int, dict[str, ColumnLevels]]] = _run(client, partial(of_piece, piece_levels), tasks)
     lengths: list[int] = []
-    held: dict[str, dict[Any, ColumnLevels]] = {name: {} for name in names}  # of every file
-    for place, (piece, (rows, found)) in enumerate(zip(pieces, parts, strict=True)):
+    by_file: dict[str, dict[Any, ColumnLevels]] = {name: {} for name in names}  # of every file
+    for position, (piece, (rows, column_levels)) in enumerate(zip(pieces, parts, strict=True)):
         lengths.append(rows)
-        file = getattr(piece, "path", place)
-        for name, levels in found.items():
-            held[name][file] = held[name][file].joined(levels) if file in held[name] else levels
+        file = getattr(piece, "path", position)
+        for name, levels in column_levels.items():
+            by_file[name][file] = by_file[name][file].joined(levels) if file in by_file[name] else levels
     if not sum(lengths):
         raise none_received(labels.source, "at least one row")
-    return {name: joined_files(name, [*held[name].values()]) for name in names}, tuple(lengths)
+    return {name: joined_files(name, [*by_file[name].values()]) for name in names}, tuple(lengths)
 
 
 def _cut(data: Any, bins: Mapping[str, str | Bins]) -> Any:

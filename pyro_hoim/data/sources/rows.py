@@ -176,8 +176,8 @@ class RowSource(ABC):
         check_size(self.num_cells(wanted), max_cells, "cells", "marginal_counts", "ask for fewer or smaller sets")
         part = self._on(self.domain.project(used).names) if used else self
         sets = tuple(part.domain.indices(edge) for edge in wanted)
-        found = part.reduce(Sum(MarginCounts(part.domain.cardinalities, sets)))
-        counts, missing = np.split(found, [len(found) - len(part.domain)])
+        totals = part.reduce(Sum(MarginCounts(part.domain.cardinalities, sets)))
+        counts, missing = np.split(totals, [len(totals) - len(part.domain)])
         if used and missing.any():
             names = ", ".join(repr(name) for name, n in zip(part.domain.names, missing, strict=True) if n)
             hint = "use drop_missing() first"

@@ -46,11 +46,11 @@ class SourcedRows(Observations):
         most = min(_MOST_ROWS, _num_held(domain))
         samples = [source.sample(max(1, most // len(sources)), seed=0) for source in sources]
         totals = [source.total_count for source in sources]
-        parts = [(found, total) for found, total in zip(samples, totals, strict=True) if total > 0]
+        parts = [(sample, total) for sample, total in zip(samples, totals, strict=True) if total > 0]
         if not parts:
             raise none_received("data", "at least one observation")
-        codes = torch.cat([found.codes for found, _ in parts])
-        counts = torch.cat([found.counts * (total / found.total_count) for found, total in parts])
+        codes = torch.cat([sample.codes for sample, _ in parts])
+        counts = torch.cat([sample.counts * (total / sample.total_count) for sample, total in parts])
         rows = cls(domain, codes, counts, sources=sources)
         rows.marginal_counts([(name,) for name in domain.names])  # says where cells are missing
         return rows
