@@ -46,17 +46,17 @@ def cell_sums(columns: Ints, counts: Floats, cardinalities: Ints, sets: Ints, ou
         for j in range(shared, order - 1):
             column = columns[sets[s, j]]
             n = cardinalities[sets[s, j]]
-            found = 0
+            num_found = 0
             for i in range(num_rows):
                 cell = np.int64(prefix[j, i]) * n + column[i]
                 if number[cell] < 0:
-                    number[cell] = found
-                    used[found] = cell
-                    found += 1
+                    number[cell] = num_found
+                    used[num_found] = cell
+                    num_found += 1
                 prefix[j + 1, i] = number[cell]
-            for i in range(found):
+            for i in range(num_found):
                 number[used[i]] = -1
-            occupied[j + 1] = found
+            occupied[j + 1] = num_found
         column = columns[sets[s, order - 1]]
         n = cardinalities[sets[s, order - 1]]
         last = prefix[order - 1]
@@ -64,15 +64,15 @@ def cell_sums(columns: Ints, counts: Floats, cardinalities: Ints, sets: Ints, ou
         for i in range(num_rows):
             sums[np.int64(last[i]) * n + column[i]] += counts[i]
         if num_cells > num_rows:  # fewer rows than cells: visit the occupied ones through the rows
-            found = 0
+            num_found = 0
             for i in range(num_rows):
                 cell = np.int64(last[i]) * n + column[i]
                 if sums[cell] > 0:
-                    used[found] = cell
-                    found += 1
+                    used[num_found] = cell
+                    num_found += 1
                     number[cell] = 0
             distinct = 0
-            for i in range(found):
+            for i in range(num_found):
                 if number[used[i]] == 0:
                     number[used[i]] = -1
                     used[distinct] = used[i]

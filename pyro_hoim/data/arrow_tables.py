@@ -74,16 +74,16 @@ def fields_of(place: Any, schema: Any) -> tuple[dict[str, str], frozenset[str], 
     import pyarrow as pa
 
     _warn_of_lost_levels(place, schema)
-    told = schema.pandas_metadata or {}
-    names = {column["field_name"]: column["name"] for column in told.get("columns", ())}
-    index = [field for field in told.get("index_columns", ()) if isinstance(field, str)]
+    metadata = schema.pandas_metadata or {}
+    names = {column["field_name"]: column["name"] for column in metadata.get("columns", ())}
+    index = [field for field in metadata.get("index_columns", ()) if isinstance(field, str)]
     fields = [field for field in index if names.get(field) is not None]
     fields += [field for field in schema.names if field not in index and not _ROW_NAMES.fullmatch(field)]
     header = [str(names[field] if field in index else field).strip() for field in fields]
     check_unique(header, f"{place} columns")
-    found = dict(zip(header, fields, strict=True))
-    levels = frozenset(name for name, field in found.items() if pa.types.is_dictionary(schema.field(field).type))
-    return found, levels, [f.name for f in schema if _is_text(f.type) or pa.types.is_binary(f.type)]
+    by_name = dict(zip(header, fields, strict=True))
+    levels = frozenset(name for name, field in by_name.items() if pa.types.is_dictionary(schema.field(field).type))
+    return by_name, levels, [f.name for f in schema if _is_text(f.type) or pa.types.is_binary(f.type)]
 
 
 def coded_texts(texts: Sequence[str], file: Any) -> list[str]:
@@ -112,11 +112,11 @@ def coded_column(place: Any, column: Any) -> tuple[np.ndarray, Any, bool | None]
         if pa.types.is_float16(kind) or not (_is_text(kind) or pa.types.is_primitive(kind)):
             return frame_of(place, pa.table({"": column})).iloc[:, 0]
         column = column.dictionary_encode()
-    held = plain_dictionary(column)
-    levels, indices = held.dictionary, held.indices
+    coded = plain_dictionary(column)
+    levels, indices = coded.dictionary, coded.indices
     indices = indices.cast(pa.int64()).fill_null(-1) if indices.null_count else indices
-    found = levels.to_pylist() if _is_text(levels.type) else frame_of(place, pa.table({"": levels})).iloc[:, 0]
-    return indices.to_numpy(zero_copy_only=False).astype(np.int64), found, order
+    labels = levels.to_pylist() if _is_text(levels.type) else frame_of(place, pa.table({"": levels})).iloc[:, 0]
+    return indices.to_numpy(zero_copy_only=False).astype(np.int64), labels, order
 
 
 def _is_text(kind: Any) -> bool:
@@ -167,8 +167,8 @@ def not_plain(place: str) -> Exception:
 def _warn_of_lost_levels(place: Any, schema: Any) -> None:
     import pyarrow as pa
 
-    told = (schema.pandas_metadata or {}).get("columns", ())
-    saved = {column["field_name"] for column in told if column.get("pandas_type") == "categorical"}
+    saved_columns = (schema.pandas_metadata or {}).get("columns", ())
+    saved = {column["field_name"] for column in saved_columns if column.get("pandas_type") == "categorical"}
     lost = [repr(field.name) for field in schema if field.name in saved and not pa.types.is_dictionary(field.type)]
     if lost:
         shown = ", ".join(lost[:6]) + ", ..." * (len(lost) > 6)

@@ -242,9 +242,9 @@ def _numbers(values: Any, kind: str, where: Callable[[int], str], name: str) -> 
     given = pd.Series(values, dtype=object)  # of text pandas would make UTF-8 at once
     is_empty = given.isna() | np.array([isinstance(value, str) and not value.strip() for value in given], dtype=bool)
     present = given[~is_empty]
-    found = _days(present, name) if kind == "dates" else to_numbers(present).astype(float)
+    values_present = _days(present, name) if kind == "dates" else to_numbers(present).astype(float)
     numbers = np.full(len(given), math.nan)
-    numbers[~is_empty.to_numpy()] = found.to_numpy(dtype=float, na_value=math.nan)
+    numbers[~is_empty.to_numpy()] = values_present.to_numpy(dtype=float, na_value=math.nan)
     bad = ~is_empty.to_numpy() & ~np.isfinite(numbers)
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
@@ -259,16 +259,16 @@ def _days(present: Any, name: str) -> pd.Series:
     if parsed.isna().any():
         texts = pd.Series([str(value).strip() for value in present], present.index, dtype=object)
         fitting = [
-            found
+            dates
             for form in _FORMATS
-            if not (found := pd.to_datetime(texts, format=form, errors="coerce", utc=True)).isna().any()
+            if not (dates := pd.to_datetime(texts, format=form, errors="coerce", utc=True)).isna().any()
         ]
         if len(fitting) > 1 and not fitting[0].equals(fitting[1]):
             hint = "write dates as 2024-12-31"
             raise refused(f"column {name!r}", "day and month of its dates can be read in two ways", hint)
         parsed = fitting[0] if fitting else parsed
-    held = parsed.to_numpy(dtype="datetime64[us]")
-    return pd.Series((held - np.datetime64(0, "us")) / np.timedelta64(1, "D"))
+    instants = parsed.to_numpy(dtype="datetime64[us]")
+    return pd.Series((instants - np.datetime64(0, "us")) / np.timedelta64(1, "D"))
 
 
 def bin_columns(frame: pd.DataFrame, bins: Mapping[str, str | Bins]) -> pd.DataFrame:
@@ -293,11 +293,11 @@ def bin_columns(frame: pd.DataFrame, bins: Mapping[str, str | Bins]) -> pd.DataF
     names = [str(name) for name in frame.columns]
     check_names(list(bins), names, "bins", noun="column")
     check_unique([name for name in names if name in bins], "frame columns")
-    found = frame.copy()
+    binned = frame.copy()
     cuts: dict[str, Bins] = {}
     for name, rule in bins.items():
         cuts[name] = rule if isinstance(rule, Bins) else find_bins(frame[name], rule, name=name)
         labels = cuts[name].apply(frame[name], name=name)
-        found[name] = pd.Categorical([label or None for label in labels], cuts[name].labels, ordered=True)
-    found.attrs["bins"] = cuts
-    return found
+        binned[name] = pd.Categorical([label or None for label in labels], cuts[name].labels, ordered=True)
+    binned.attrs["bins"] = cuts
+    return binned

@@ -38,8 +38,8 @@ def read_matrix(file: str | os.PathLike[str]) -> Any:
 
     Entries of one place are added up, as SciPy does.
     """
-    held = _ArrayFile(file)
-    form, size = held.read(format="SU", shape="iu")
+    arrays = _ArrayFile(file)
+    form, size = arrays.read(format="SU", shape="iu")
     kind = form.tobytes().decode("ascii", "replace") if form.dtype.kind == "S" else str(form)
     if kind not in _PARTS:
         raise unexpected(file, "a sparse matrix of format csr, csc or coo", kind, code="unknown-choice")
@@ -48,7 +48,7 @@ def read_matrix(file: str | os.PathLike[str]) -> Any:
         raise unexpected(file, "a matrix of rows by columns", received=f"shape {shape}", code="wrong-shape")
     budgets.check_size(max(shape), _MOST_ROWS, "rows or columns", file, "leave out those that are empty")
     first, second = _PARTS[kind][1:]
-    data, first, second = held.read(**{"data": "biuf", first: "iu", second: "iu"})
+    data, first, second = arrays.read(**{"data": "biuf", first: "iu", second: "iu"})
     if not data.ndim == first.ndim == second.ndim == 1:
         raise refused(file, "its arrays make no matrix (one is not a list of numbers)", code="damaged-file")
     data = data.astype(np.float64)  # small integers of one place would be added up beyond their range
@@ -58,12 +58,12 @@ def read_matrix(file: str | os.PathLike[str]) -> Any:
         if kind == "coo":
             return sparse.csr_matrix((data, (first, second)), shape=shape)
         maker = sparse.csr_matrix if kind == "csr" else sparse.csc_matrix
-        found = maker((data, first, second), shape=shape)
-        found.check_format(full_check=True)  # every index, before anything is moved by it
+        matrix = maker((data, first, second), shape=shape)
+        matrix.check_format(full_check=True)  # every index, before anything is moved by it
     except (ValueError, TypeError, OverflowError, IndexError) as error:
         problem = f"its arrays make no matrix ({' '.join(str(error).split())})"
         raise refused(file, problem, code="damaged-file") from None
-    return sparse.csr_matrix(found)
+    return sparse.csr_matrix(matrix)
 
 
 def read_names(file: str | os.PathLike[str], vocab: str | os.PathLike[str] | None, num_columns: int) -> tuple[str, ...]:

@@ -108,8 +108,8 @@ def merge_rows(
 
     Other figures of the rows are added likewise.
     """
-    kept = counts > 0
-    codes, counts = codes[kept], counts[kept]
+    is_positive = counts > 0
+    codes, counts = codes[is_positive], counts[is_positive]
     if math.prod(n + 1 for n in cardinalities) < _LARGEST_KEY:
         keys = np.zeros(len(codes), dtype=np.int64)
         for i, n in enumerate(cardinalities):
@@ -117,7 +117,7 @@ def merge_rows(
         _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     else:
         _, first, inverse = np.unique(codes, axis=0, return_index=True, return_inverse=True)
-    each = (counts, *(other[kept] for other in others))
+    each = (counts, *(other[is_positive] for other in others))
     sums = (np.bincount(inverse.reshape(-1), weights=figures, minlength=len(first)) for figures in each)
     return codes[first], *sums
 

@@ -222,11 +222,11 @@ def factorise(values: Any, place: Any = None) -> tuple[np.ndarray, list[Any], pd
     """
     dtype = getattr(values, "dtype", None)
     if isinstance(dtype, pd.ArrowDtype) or hasattr(values, "null_count"):
-        found = coded_column(place, values if dtype is None else pd.Series(values))
-        if isinstance(found, tuple):
-            positions, distinct, order = found
+        coded = coded_column(place, values if dtype is None else pd.Series(values))
+        if isinstance(coded, tuple):
+            positions, distinct, order = coded
             return positions, values_of(distinct), None if order is None else pd.CategoricalDtype(ordered=order)
-        values, dtype = found, found.dtype
+        values, dtype = coded, coded.dtype
     if isinstance(dtype, pd.CategoricalDtype):
         categorical = pd.Categorical(values)
         return np.array(categorical.codes, dtype=np.int64), values_of(categorical.categories), categorical.dtype
@@ -350,8 +350,8 @@ def encode_column(
         _check_cells(name, values, where)
     labels = labels_of_values(f"column {name!r}", distinct)
     present = [label for label in labels if label not in missing_values]
-    held = [(value, label) for value, label in zip(distinct, labels, strict=True) if label not in missing_values]
-    _check_levels(name, values, held, None if variable is None else code_reader(variable))
+    labelled = [(value, label) for value, label in zip(distinct, labels, strict=True) if label not in missing_values]
+    _check_levels(name, values, labelled, None if variable is None else code_reader(variable))
     if variable is None:
         levels = levels_of(present) if dtype is None else [*dict.fromkeys(present)]
         variable = variable_of(name, levels, is_ordered=dtype is not None and bool(dtype.ordered))

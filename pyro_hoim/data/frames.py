@@ -290,9 +290,9 @@ def labels_like(codes: Iterable[int], variable: Variable, column: pd.Series) -> 
         A series (N,) numbered from 0.
     """
     dtype: Any = column.dtype
-    held = dtype.categories if isinstance(dtype, pd.CategoricalDtype) else column.drop_duplicates().dropna()
+    known_values = dtype.categories if isinstance(dtype, pd.CategoricalDtype) else column.drop_duplicates().dropna()
     read = code_reader(variable)
-    values = {code: value for value in held if (code := read(value)) is not None}
+    values = {code: value for value in known_values if (code := read(value)) is not None}
     is_number = pd.api.types.is_numeric_dtype(dtype)  # booleans too
     is_kept = (
         is_number or pd.api.types.is_object_dtype(dtype) or isinstance(dtype, pd.StringDtype | pd.CategoricalDtype)
@@ -306,7 +306,7 @@ def labels_like(codes: Iterable[int], variable: Variable, column: pd.Series) -> 
         values[code] = label if number is None or not is_kept else _KINDS[dtype.kind](number)
     chosen = pd.Series([values.get(code) for code in positions.tolist()], dtype=object)
     if isinstance(dtype, pd.CategoricalDtype):
-        categories = [*held, *(values[code] for code in new)]
+        categories = [*known_values, *(values[code] for code in new)]
         return pd.Series(pd.Categorical(chosen, categories=categories, ordered=bool(dtype.ordered)))
     if not is_kept:
         return chosen

@@ -209,10 +209,12 @@ class InformationTable:
             raise unexpected("data", "a positive total count", received="no observations", code="empty")
         weighted = np.add.reduceat(counts * np.log(np.maximum(counts, 1)), starts)
         occupied = np.add.reduceat(counts > 0, starts, dtype=np.float64)
-        found = np.where(occupied == 1, 0.0, math.log(total) - weighted / total)
+        entropies = np.where(occupied == 1, 0.0, math.log(total) - weighted / total)
         if self.correction is not None:
-            found += (occupied - 1) / (2 * total)
-        for sets, values in zip(groups, np.split(found, np.cumsum([len(sets) for sets in groups])[:-1]), strict=True):
+            entropies += (occupied - 1) / (2 * total)
+        for sets, values in zip(
+            groups, np.split(entropies, np.cumsum([len(sets) for sets in groups])[:-1]), strict=True
+        ):
             if len(sets):
                 self._keep(sets, values)
 

@@ -244,12 +244,12 @@ def _singular(noun: str) -> str:
 def _read(text: str) -> Place | None:
     """Where a text of numbers, signs and a unit stands."""
     for pattern in (_POINT, _INTERVAL, _BETWEEN, _AROUND, _BELOW, _ABOVE):
-        if found := pattern.fullmatch(text):
+        if match := pattern.fullmatch(text):
             break
     else:
         return None
     parts: dict[str, str] = {}
-    for name, part in found.groupdict(default="").items():
+    for name, part in match.groupdict(default="").items():
         parts[name.partition("_")[0]] = parts.get(name.partition("_")[0], "") or part.strip()
     unit, inner = (parts.get(name, "") for name in ("unit", "inner"))
     if inner and unit not in ("", inner, f"{inner}s"):
@@ -307,17 +307,17 @@ def _by_place(labels: Sequence[str]) -> Order | None:
     """The order of numbers and ranges."""
     places: dict[str, Place] = {}
     for label in labels:
-        place = place_of(label)
-        if place is None:
+        position = place_of(label)
+        if position is None:
             return None
-        places[label] = place
-    if len({place.unit for place in places.values() if place[:2] != (0, 0)}) > 1:  # nothing has no unit
+        places[label] = position
+    if len({position.unit for position in places.values() if position[:2] != (0, 0)}) > 1:  # nothing has no unit
         return None
     ranked = sorted(labels, key=lambda label: places[label][:2])
     if not all(_is_below(places[one], places[two]) for one, two in pairwise(ranked)):
         return None
-    if all(place.low == place.high for place in places.values()):
-        decimals = {(found[1] if (found := _DECIMALS.search(label)) else "") for label in labels}
+    if all(position.low == position.high for position in places.values()):
+        decimals = {(fraction[1] if (fraction := _DECIMALS.search(label)) else "") for label in labels}
         if len({*map(len, decimals)}) > 1 and any(len(part) > 1 and part.endswith("0") for part in decimals):
             return None  # versions (3.9, 3.10), or thousands (500, 1.000)
         return Order(tuple(ranked), "numbers", tuple(places[label].low for label in ranked))

@@ -117,12 +117,12 @@ def check_counting(
 
         if name == "0" and any(map(str.isdigit, others)):
             continue
-        if found := seeming_counting(name, table.column(name), others_differ, table.where):
-            _refuse_counting(table, found, say)
+        if counting := seeming_counting(name, table.column(name), others_differ, table.where):
+            _refuse_counting(table, counting, say)
     if 2 < len(table.header) <= 1 + MOST_WAYS and table.num_rows <= MOST_CELLS:
-        found = counted_cells({name: table.column(name) for name in table.header})
-        if found is not None and found.name not in chosen:
-            _refuse_counting(table, found, say)
+        counting = counted_cells({name: table.column(name) for name in table.header})
+        if counting is not None and counting.name not in chosen:
+            _refuse_counting(table, counting, say)
 
 
 def _refuse_counting(table: Source, found: Counting, say: Callable[[Counting], str | None] | None) -> None:
@@ -149,8 +149,8 @@ def asked_columns(
     count = None if count == "count" and is_variable else count
     if count is not None and weights is not None:
         hint = "pass count=None to read it as a variable"
-        found = f"columns {count!r} and {weights!r}"
-        raise unexpected("count, weights", "at most one of them", hint=hint, received=found, code="conflict")
+        received = f"columns {count!r} and {weights!r}"
+        raise unexpected("count, weights", "at most one of them", hint=hint, received=received, code="conflict")
     counting = weights if count is None else count
     exclude = () if counting is None else (counting,)
     check_names(exclude, header, f"{'weights' if count is None else 'count'} of {source}", noun="column")
@@ -160,8 +160,8 @@ def asked_columns(
         if columns is not None:
             domain = domain.project(select_columns(domain.names, columns, exclude=(), source="the domain"))
         names = list(domain.names)
-        held = [name for name in header if name not in exclude]
-        check_names(names, held, source, noun="column", problem="the table lacks")
+        others = [name for name in header if name not in exclude]
+        check_names(names, others, source, noun="column", problem="the table lacks")
     if not names:
         raise none_received(source, "at least one variable besides the counts")
     check_size(len(names), MAX_COLUMNS, "columns", source, "name those to read, as columns")
@@ -188,8 +188,8 @@ def encode_columns(
     check_alike(names, f"names of {source}")
     counts = np.ones(num_rows)
     if counting is not None:
-        place, is_weight = f"column {counting!r}", counting == weights
-        counts = parse_counts(column(counting), name=place, where=where, fractional=is_weight)
+        where_counted, is_weight = f"column {counting!r}", counting == weights
+        counts = parse_counts(column(counting), name=where_counted, where=where, fractional=is_weight)
     variables: list[Variable] = []
     codes = np.empty((len(names), num_rows), dtype=np.int64)
     for i, name in enumerate(names):

@@ -132,10 +132,10 @@ def seeming_counting(
     odd = odd_count(cells, plain_numbers(cells, marked=False), fractional=is_weight)
     if odd is None:
         return Counting(name, "weights" if is_weight else "count")
-    held = f"{'it' if where is None else where(odd.row)} holds {odd.shown}"
+    odd_cell = f"{'it' if where is None else where(odd.row)} holds {odd.shown}"
     if odd.is_fraction:
-        return Counting(name, "weights", f" ({held})")
-    return Counting(name, "weights" if is_weight else "count", f", but {held}", odd.remedy)
+        return Counting(name, "weights", f" ({odd_cell})")
+    return Counting(name, "weights" if is_weight else "count", f", but {odd_cell}", odd.remedy)
 
 
 def counted_cells(table: Mapping[str, Any]) -> Counting | None:
@@ -149,7 +149,7 @@ def counted_cells(table: Mapping[str, Any]) -> Counting | None:
         >>> counted_cells({"sex": list("ffmm"), "ward": list("ABAA"), "deaths": [20, 10, 10, 40]}) is None
         True
     """
-    found = list[str]()
+    candidates = list[str]()
     sizes = list[int]()
     for name, values in table.items():
         dtype, cells = getattr(values, "dtype", None), pd.Series(values).astype(object)
@@ -159,14 +159,16 @@ def counted_cells(table: Mapping[str, Any]) -> Counting | None:
             continue
         numbers = plain_numbers(cells, marked=False)
         if np.isfinite(numbers).all() and (numbers == np.floor(numbers)).all() and numbers.min() >= 0:
-            found += [name] if numbers.max() > len(cells) else []
-    if len(found) != 1 or min(sizes) < 2:
+            candidates += [name] if numbers.max() > len(cells) else []
+    if len(candidates) != 1 or min(sizes) < 2:
         return None
-    others = pd.DataFrame({i: values for i, (name, values) in enumerate(table.items()) if name != found[0]}).astype(str)
+    others = pd.DataFrame(
+        {i: values for i, (name, values) in enumerate(table.items()) if name != candidates[0]}
+    ).astype(str)
     ways = others.nunique().prod()
     if len(others.columns) < 2 or ways != len(others) or others.duplicated().any():
         return None
-    return Counting(found[0], "count", ", as the other columns hold every combination once")
+    return Counting(candidates[0], "count", ", as the other columns hold every combination once")
 
 
 def check_levels_told(variables: Iterable[Variable], source: str, say: Callable[[Counting], str | None]) -> None:

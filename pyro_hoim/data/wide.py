@@ -87,10 +87,12 @@ class _Wide(NamedTuple):
                 raise refused(argument, problem, "remove that row or column")
             if are_sums[i]:
                 sums.append(_first(labels))
-                kept = labels[:-1]
-                kept = kept.remove_unused_categories() if isinstance(kept, pd.CategoricalIndex) else kept
+                remaining = labels[:-1]
+                remaining = (
+                    remaining.remove_unused_categories() if isinstance(remaining, pd.CategoricalIndex) else remaining
+                )
                 cut = table.numbers[:-1] if i == 0 else table.numbers[:, :-1]
-                table = table._replace(numbers=cut, **{("rows", "columns")[i]: kept})
+                table = table._replace(numbers=cut, **{("rows", "columns")[i]: remaining})
         return table._replace(sums=tuple(sums))
 
     def _last(self, axis: int) -> np.ndarray:
@@ -148,13 +150,13 @@ def long_table(
     is_indexed = len(levels) == data.index.nlevels
     if len(header) == 1 and is_indexed and (is_count_name(header[0]) or header[0] == "0"):
         return data.rename_axis(columns=None).reset_index()
-    found = _table_of(data, is_indexed)
-    is_long = found is None or any(is_meant(str(name)) for name in found.columns)
-    wide = None if is_long or found is None else _numbers_of(found, argument, keep)
-    if wide is None or found is None:
+    table = _table_of(data, is_indexed)
+    is_long = table is None or any(is_meant(str(name)) for name in table.columns)
+    wide = None if is_long or table is None else _numbers_of(table, argument, keep)
+    if wide is None or table is None:
         return with_index(data, is_meant)
     is_named, is_asked = data.columns.names[0] is not None, any(map(is_meant, wide.names))
-    frame = "frame" if found is data else f"frame.set_index({_listed(found.index.names)})"
+    frame = "frame" if table is data else f"frame.set_index({_listed(table.index.names)})"
     stacked = f"{frame}{wide.cut}.stack()"
     if not wide.is_whole:
         if not (wide.is_unlike_labels and (is_named or _are_shares(wide.numbers))):
@@ -165,11 +167,11 @@ def long_table(
     wide = wide.without_sums(argument)
     if not (is_named or wide.is_unlike_codes or wide.sums):
         return data
-    names = "" if is_named else f".rename_axis({_listed([*found.index.names, 'column'])})"
+    names = "" if is_named else f".rename_axis({_listed([*table.index.names, 'column'])})"
     hint = f"make it long, {stacked}{names}.rename('count').reset_index(), or say {keep} if its columns are variables"
     if is_named and not (wide.is_unlike_labels or is_asked or wide.sums):
         raise refused(argument, f"may be {wide.shown}", hint)
-    if not is_named and (is_indexed or found is not data):
+    if not is_named and (is_indexed or table is not data):
         raise refused(argument, f"seems to be {wide.shown}", hint)
     if wide.sums or not is_named:
         left_out = f", without the sums under {' and '.join(map(repr, wide.sums))}" if wide.sums else ""
@@ -285,15 +287,15 @@ def long_cells(table: CsvColumns, keep: str = "count=None") -> CsvColumns:
     frame = pd.DataFrame(columns)
     if table.row_names:
         frame.index = pd.Index(table.row_names, dtype=object)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = long_table(frame, argument=table.path, keep=keep)
-    if found is frame:
+        long = long_table(frame, argument=table.path, keep=keep)
+    if long is frame:
         return table
     notes = (
         *(note for note in table.notes if "row names" not in note),
-        *(str(one.message).partition(": ")[2] for one in told),
+        *(str(one.message).partition(": ")[2] for one in caught),
     )
-    cells = tuple(tuple(map(str, found[name])) for name in found.columns)
-    header = tuple(map(str, found.columns))
-    return replace(table, header=header, columns=cells, lines=tuple(range(1, len(found) + 1)), notes=notes, unit="cell")
+    cells = tuple(tuple(map(str, long[name])) for name in long.columns)
+    header = tuple(map(str, long.columns))
+    return replace(table, header=header, columns=cells, lines=tuple(range(1, len(long) + 1)), notes=notes, unit="cell")

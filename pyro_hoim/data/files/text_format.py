@@ -253,15 +253,15 @@ def _lines_above(head: str) -> tuple[int, int, bool, str | None]:
     """What stands above a header: its end, the number of comment lines, whether one marks safe cells, and ``sep=``."""
     skipped, is_safe = 0, False
     first = _SEP_LINE.match(head)
-    place, sep = (0, None) if first is None else (first.end(), first[1])
-    while line := _COMMENT.match(head, place):
-        told, below = (next(csv.reader([part]), []) for part in line.groups())
-        is_header = head[place + 1 : place + 2].strip() and len(told) == len(below) and not below[0].startswith("#")
+    end, sep = (0, None) if first is None else (first.end(), first[1])
+    while line := _COMMENT.match(head, end):
+        cells, below = (next(csv.reader([part]), []) for part in line.groups())
+        is_header = head[end + 1 : end + 2].strip() and len(cells) == len(below) and not below[0].startswith("#")
         if not below or is_header:
             break
         is_safe |= line[1].strip('";,|\t ') == MARK
-        place, skipped = line.start(2), skipped + 1
-    return place, skipped, is_safe, sep
+        end, skipped = line.start(2), skipped + 1
+    return end, skipped, is_safe, sep
 
 
 def _sample(head: str, delimiter: str) -> list[list[str]]:
@@ -300,20 +300,20 @@ def named_columns(
         InputError: another column without a name, or two of one name.
     """
     notes: list[str] = []
-    kept = [i for i, name in enumerate(header) if name or any(map(str.strip, column(i)))]
-    if empty := len(header) - len(kept):
+    positions = [i for i, name in enumerate(header) if name or any(map(str.strip, column(i)))]
+    if empty := len(header) - len(positions):
         notes.append(f"{empty} empty column{'s' * (empty > 1)} without a name left out")
-    is_nameless = kept[:1] == [0] and len(kept) > 1 and (not header[0] or _NAMELESS.fullmatch(header[0]))
+    is_nameless = positions[:1] == [0] and len(positions) > 1 and (not header[0] or _NAMELESS.fullmatch(header[0]))
     if is_nameless and _differ(path, column(0)):
-        kept = kept[1:]
+        positions = positions[1:]
         notes.append("the first column, row names without a name of their own, left out")
-    for position, i in enumerate(kept, start=1):
+    for position, i in enumerate(positions, start=1):
         if not header[i]:
-            found = f"none for column {position}"
+            received = f"none for column {position}"
             hint = "name it in the first line, or remove the column"
-            raise unexpected(path, "a name for every column", received=found, hint=hint, code="missing-part")
-    check_unique([header[i] for i in kept], f"{path} header", "rename or remove one of them")
-    return {header[i]: i for i in kept}, notes
+            raise unexpected(path, "a name for every column", received=received, hint=hint, code="missing-part")
+    check_unique([header[i] for i in positions], f"{path} header", "rename or remove one of them")
+    return {header[i]: i for i in positions}, notes
 
 
 def _differ(path: Any, cells: Iterable[str]) -> bool:

@@ -50,9 +50,9 @@ class ColumnGroup:
     def __post_init__(self) -> None:
         columns, levels = tuple(self.columns), tuple(tuple(int(code) for code in level) for level in self.levels)
         check_unique(columns, "ColumnGroup columns")
-        for what, found in (("columns", columns), ("levels", levels)):
-            if len(found) < 2:
-                raise unexpected(f"ColumnGroup {what}", "two at least", received=len(found), code="out-of-range")
+        for what, entries in (("columns", columns), ("levels", levels)):
+            if len(entries) < 2:
+                raise unexpected(f"ColumnGroup {what}", "two at least", received=len(entries), code="out-of-range")
         if len(set(levels)) < len(levels):
             raise refused("ColumnGroup levels", "two levels are the same combination", code="repeated-name")
         if any(len(level) != len(columns) or min(level) < 0 for level in levels):
@@ -171,12 +171,12 @@ class JoinedColumns:
                 if any(code >= size for code, size in zip(level, sizes, strict=True)):
                     problem = f"group {group.name!r} has a level {level}, and its columns have {sizes} levels"
                     raise refused("JoinedColumns groups", problem, code="out-of-range")
-        kept = set(self.domain.names) - set(names)
+        taken = set(self.domain.names) - set(names)
         for group in self.groups:
-            if group.name in kept:
+            if group.name in taken:
                 hint = "give the group another name"
                 raise conflict("JoinedColumns groups", f"{group.name!r} is a column beside the groups", hint)
-            kept.add(group.name)
+            taken.add(group.name)
 
     def __bool__(self) -> bool:
         return bool(self.groups)

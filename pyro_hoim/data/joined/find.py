@@ -157,7 +157,7 @@ def find_exclusive_groups(
 def _exact_groups(marks: _Marks, error: float) -> list[list[int]]:
     """Places of columns that make exact covers of the rows, each sorted."""
     size, total = len(marks.names), marks.total
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
 
     def is_sure(group: list[int]) -> bool:
         sums = marks.totals[group]
@@ -169,16 +169,16 @@ def _exact_groups(marks: _Marks, error: float) -> list[list[int]]:
     while start < size:
         group = _run(marks, start)
         if group and is_sure(group):
-            found.append(group)
+            groups.append(group)
             start = group[-1]
         start += 1
-    used = {place for group in found for place in group}
-    left = [place for place in range(size) if place not in used]
+    used = {column for group in groups for column in group}
+    left = [column for column in range(size) if column not in used]
     for cover in _covers(marks.only(left)):
         group = sorted(left[i] for i in cover)
         if is_sure(group):
-            found.append(group)
-    return found
+            groups.append(group)
+    return groups
 
 
 def _run(marks: _Marks, start: int) -> list[int]:
@@ -199,8 +199,8 @@ def _covers(marks: _Marks) -> Iterator[list[int]]:
     size = len(marks.names)
     if size < 2:
         return
-    held = marks.is_set.astype(np.float32)
-    is_free, never_meets = np.ones(size, dtype=bool), held.T @ held == 0
+    is_set = marks.is_set.astype(np.float32)
+    is_free, never_meets = np.ones(size, dtype=bool), is_set.T @ is_set == 0
     for first in range(size):
         candidates = np.flatnonzero(never_meets[first] & is_free)
         reached = marks.is_set[:, candidates].any(1) | marks.is_set[:, first]
@@ -234,35 +234,35 @@ def _cover(
         candidates[scarcest].tolist(),
         key=lambda place: (-len(common_start((first, marks.names[place]))), abs(place - group[-1])),
     )
-    for place in order:
-        left = candidates[never_meets[place][candidates]]
-        found = _cover(marks, [*group, place], is_covered | marks.is_set[:, place], left, never_meets, steps)
-        if found:
-            return found
+    for column in order:
+        left = candidates[never_meets[column][candidates]]
+        cover = _cover(marks, [*group, column], is_covered | marks.is_set[:, column], left, never_meets, steps)
+        if cover:
+            return cover
     return []
 
 
 def _loose_groups(marks: _Marks, error: float) -> list[list[int]]:
     """Places of columns of which at most one is set, the largest columns first."""
     size, total = len(marks.names), marks.total
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     order = np.argsort(-marks.totals, kind="stable").tolist()
     while order:
         first = order.pop(0)
-        group, is_covered, held = [first], marks.is_set[:, first].copy(), float(marks.totals[first])
-        for place in list(order):
-            number = float(marks.totals[place])
-            if held + number > total or bool((is_covered & marks.is_set[:, place]).any()):
+        group, is_covered, covered = [first], marks.is_set[:, first].copy(), float(marks.totals[first])
+        for column in list(order):
+            number = float(marks.totals[column])
+            if covered + number > total or bool((is_covered & marks.is_set[:, column]).any()):
                 continue
-            chance = float(_log_choose(total - held, number) - _log_choose(total, number))
+            chance = float(_log_choose(total - covered, number) - _log_choose(total, number))
             if -chance >= 2 * math.log(size) - math.log(error):
-                group.append(place)
-                is_covered |= marks.is_set[:, place]
-                held += number
+                group.append(column)
+                is_covered |= marks.is_set[:, column]
+                covered += number
         if len(group) > 1:
-            found.append(sorted(group))
-            order = [place for place in order if place not in group]
-    return found
+            groups.append(sorted(group))
+            order = [column for column in order if column not in group]
+    return groups
 
 
 def find_determined_groups(rows: Observations, *, error: float = _ERROR) -> tuple[ColumnGroup, ...]:
@@ -300,9 +300,9 @@ def find_determined_groups(rows: Observations, *, error: float = _ERROR) -> tupl
     is_free = [True] * len(parts)
     pairs = list(combinations(range(len(parts)), 2))
     while pairs:
-        found = [(share, pair) for pair in pairs if (share := _share(parts[pair[0]], parts[pair[1]], counts, slack))]
+        alike = [(share, pair) for pair in pairs if (share := _share(parts[pair[0]], parts[pair[1]], counts, slack))]
         first_new = len(parts)
-        for _, (one, two) in sorted(found):
+        for _, (one, two) in sorted(alike):
             if is_free[one] and is_free[two]:
                 is_free[one] = is_free[two] = False
                 both = np.stack([parts[one].codes, parts[two].codes], 1)

@@ -110,8 +110,8 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
     data = long_table(data) if isinstance(data, pd.Series) else data
     if isinstance(data, Observations) or (is_frame(data) and not is_dask(data)):
         known = _cut(data, how.bins) if how.bins else cast(FrameLike, data)
-        held = as_observations(known, domain=domain, count=count, columns=columns, missing_values=how.missing_values)
-        return MemoryRows.of(held, chunk_rows=how.chunk_rows)
+        rows = as_observations(known, domain=domain, count=count, columns=columns, missing_values=how.missing_values)
+        return MemoryRows.of(rows, chunk_rows=how.chunk_rows)
     missing = tuple(sorted({"", *how.missing_values}))
     cuts = {name: edge_bins(rule, name) if isinstance(rule, str) else rule for name, rule in how.bins.items()}
     if is_dask(data):
@@ -122,8 +122,8 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
         files = data if isinstance(data, RowFiles) else files_of(data, how)
         is_open = how.is_checked and domain is None and columns is None and count == "count"
         if is_open and (wide := files.wide_table()) is not None:
-            held = Observations.from_csv(wide, missing_values=missing)
-            return MemoryRows.of(held, chunk_rows=how.chunk_rows)
+            rows = Observations.from_csv(wide, missing_values=missing)
+            return MemoryRows.of(rows, chunk_rows=how.chunk_rows)
         labels = LabelReader(True, files.is_text, missing, files.source, cuts)
         pieces, header, client = files.pieces, list(files.header), files.client
     check_unique(header, f"columns of {labels.source}")
@@ -132,9 +132,9 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
     options: dict[str, Any] = {"pieces": tuple(pieces), "labels": labels, "count": count, "chunk_rows": how.chunk_rows}
     check_names(list(cuts), header, "bins", noun="column")
     if domain is None:
-        held, options["lengths"] = _found(pieces, names, labels, how.chunk_rows, client)
-        domain = Domain(merged_levels(name, levels, cuts.get(name)) for name, levels in held.items())
-        sizes = [(name, len(levels.labels)) for name, levels in held.items()]
+        levels_of, options["lengths"] = _found(pieces, names, labels, how.chunk_rows, client)
+        domain = Domain(merged_levels(name, levels, cuts.get(name)) for name, levels in levels_of.items())
+        sizes = [(name, len(levels.labels)) for name, levels in levels_of.items()]
         if how.is_checked and not is_told:
             check_levels_told(domain.variables, labels.source, _say)
         if how.is_checked:
