@@ -316,13 +316,13 @@ def enumerate_tables(left: Array, group: Array, is_last: Array, out: Array, max_
     """
     num_cells, num_margins = group.shape
     table, top = np.zeros(num_cells, dtype=np.int64), np.empty(num_cells, dtype=np.int64)
-    found, nodes, c, is_new = 0, 0, 0, True
+    num_tables, nodes, c, is_new = 0, 0, 0, True
     while c >= 0:
         if c == num_cells:
-            if found == out.shape[0]:
+            if num_tables == out.shape[0]:
                 return -1
-            out[found] = table
-            found += 1
+            out[num_tables] = table
+            num_tables += 1
             c, is_new = c - 1, False
             continue
         if is_new:
@@ -348,4 +348,4 @@ def enumerate_tables(left: Array, group: Array, is_last: Array, out: Array, max_
         for m in range(num_margins):
             left[group[c, m]] -= value
         c, is_new = c + 1, True
-    return found
+    return num_tables

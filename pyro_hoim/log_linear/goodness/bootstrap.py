@@ -89,9 +89,9 @@ def drawn_statistics(
         is_refitted = any(len(model.members) for model in models)
         refit = compared(draw(_PILOT))[2] / _PILOT if is_refitted else 0.0
         num_tables = min(num_tables, int(budget // (drawing + refit)))
-    size, found = max(1, _CHUNK // len(expected)), [compared(observed[:, None].astype(float))]
-    found += [compared(draw(min(size, num_tables - start))) for start in range(0, num_tables, size)]
-    deviances, pearsons, late = (np.concatenate([part[i] for part in found]) for i in (0, 1, 3))
+    size, parts = max(1, _CHUNK // len(expected)), [compared(observed[:, None].astype(float))]
+    parts += [compared(draw(min(size, num_tables - start))) for start in range(0, num_tables, size)]
+    deviances, pearsons, late = (np.concatenate([part[i] for part in parts]) for i in (0, 1, 3))
     return DrawnStatistics(deviances, pearsons, int(late.sum()))
 
 
@@ -133,9 +133,9 @@ def _refit(
         before = gain
         if finished.any():
             pearson[active[finished]] = _pearson(drawn[:, active[finished]], fitted[:, finished])
-            kept = ~finished
-            active, before, fitted = active[kept], before[kept], fitted[:, kept]
-            targets = [target[:, kept] for target in targets]
+            unfinished = ~finished
+            active, before, fitted = active[unfinished], before[unfinished], fitted[:, unfinished]
+            targets = [target[:, unfinished] for target in targets]
         if not len(active):
             break
     if len(active):

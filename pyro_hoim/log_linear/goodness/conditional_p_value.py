@@ -147,12 +147,12 @@ def conditional_p_value(
 
     def compared(draw: Callable[[int], np.ndarray], size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Which tables, the observed one first, have as large a G2, a larger one, as large an X2."""
-        found = drawn_statistics(
+        statistics = drawn_statistics(
             draw, counts[cells], expected[cells], [], larger, df, num_tables=size, budget=math.inf, drawing=0
         )
-        own, other = (values - values[0] for values in (found.deviance, found.pearson))
-        slack, rough = (_ROUNDING * (1 + abs(values[0])) for values in (found.deviance, found.pearson))
-        return own >= -slack, own > slack, other >= -rough
+        deviance, other = (values - values[0] for values in (statistics.deviance, statistics.pearson))
+        slack, rough = (_ROUNDING * (1 + abs(values[0])) for values in (statistics.deviance, statistics.pearson))
+        return deviance >= -slack, deviance > slack, other >= -rough
 
     listed = listed_tables(counts, cells, margins)
     if listed is not None:
@@ -166,9 +166,9 @@ def conditional_p_value(
     else:
         fibre = Fibre(small, np.ones(len(cells), dtype=bool) if possible is None else possible)
         refit = bootstrap_cost(int(cells.sum()), len(larger or ()))
-        held = -float(np.expm1(-expected).sum())
-        is_sparse = bool(held < _SPARSE * cells.sum() and counts.sum() < _MOST_SPARSE)
-        step = _STEP + is_sparse * _SEARCH * held
+        num_occupied = -float(np.expm1(-expected).sum())
+        is_sparse = bool(num_occupied < _SPARSE * cells.sum() and counts.sum() < _MOST_SPARSE)
+        step = _STEP + is_sparse * _SEARCH * num_occupied
         steps = max(_MIN_STEPS, _STEPS_PER_CELL * int(cells.sum()))
         if budget < math.inf:
             steps = int(max(_MIN_STEPS, min(steps, budget / (2 * MIN_TABLES * step))))
@@ -185,7 +185,7 @@ def conditional_p_value(
         elif not fibre.is_connected:
             about = "may not reach all tables with the fitted margins: the p-value is conditional on those they reach"
         note = f"chains of {steps:,} moves {about}"
-    own, strict, pearson = shares
+    share, strict, pearson = shares
     return ConditionalPValue(
-        min(1.0, own), strict, min(1.0, pearson) if big is None else math.nan, error, num_tables, note
+        min(1.0, share), strict, min(1.0, pearson) if big is None else math.nan, error, num_tables, note
     )

@@ -68,11 +68,11 @@ class Fibre:
         facets = {frozenset(hypergraph.domain.indices(edge)) & frozenset(free) for edge in hypergraph.maximal_edges}
         self._facets = [facet for facet in facets if not any(facet < other for other in facets)]
         self._free = free
-        found = self._found()
+        structures = self._found()
         most = _MAX_PARTS // len(allowed)
-        sizes = np.cumsum([len(blocks) * max(1, math.comb(len(blocks), 2)) for blocks in found])
-        self._structures = found[: max(1, int((sizes <= most).sum()))]
-        is_whole = bool(allowed.all()) and len(found) == len(self._structures)
+        sizes = np.cumsum([len(blocks) * max(1, math.comb(len(blocks), 2)) for blocks in structures])
+        self._structures = structures[: max(1, int((sizes <= most).sum()))]
+        is_whole = bool(allowed.all()) and len(structures) == len(self._structures)
         self.is_connected = is_whole and self._is_known(hypergraph)
         self._moves = self._compiled() if self._structures else None
 
@@ -91,10 +91,10 @@ class Fibre:
                     set(other) < set(which) for other in missing
                 ):
                     missing.append(which)
-        found = [tuple((i,) for i in which) for which in missing]
-        found += [self._grown(blocks, first) for blocks in found for first in (None, *blocks)]
-        found += self._sides()
-        return list(dict.fromkeys(found))
+        structures = [tuple((i,) for i in which) for which in missing]
+        structures += [self._grown(blocks, first) for blocks in structures for first in (None, *blocks)]
+        structures += self._sides()
+        return list(dict.fromkeys(structures))
 
     def _grown(self, blocks: Blocks, first: tuple[int, ...] | None) -> Blocks:
         """Blocks that take in all other variables that they can, one of them before others, else the smallest."""
@@ -114,9 +114,9 @@ class Fibre:
         graph.add_nodes_from(self._free)
         for facet in self._facets:
             graph.add_edges_from(itertools.combinations(sorted(facet), 2))
-        found = list[Blocks]()
+        sides = list[Blocks]()
         if len(self._free) > _MAX_SEPARATED:
-            return found
+            return sides
         for size in range(len(self._free) - 1):
             for separator in itertools.combinations(self._free, size):
                 rest = [i for i in self._free if i not in separator]
@@ -125,8 +125,8 @@ class Fibre:
                 if sum(border == set(separator) for border in borders) < 2:
                     continue
                 for part in parts[: len(parts) - (len(parts) == 2)]:
-                    found.append((tuple(part), tuple(i for i in rest if i not in part)))
-        return found[:_MAX_STRUCTURES]
+                    sides.append((tuple(part), tuple(i for i in rest if i not in part)))
+        return sides[:_MAX_STRUCTURES]
 
     def _is_known(self, hypergraph: InteractionHypergraph) -> bool:
         """Decomposable models, and that of all pairs of three variables of which one has two levels."""
@@ -159,8 +159,8 @@ class Fibre:
                     offsets.append(levels[i])
                     start += len(levels[i])
         of_block.append(np.zeros(codes.shape[1], dtype=np.int32))
-        found = (np.array(shapes), np.array(of_block), np.array(sizes), np.concatenate(offsets).astype(np.int64))
-        return _Moves(*found)
+        arrays = (np.array(shapes), np.array(of_block), np.array(sizes), np.concatenate(offsets).astype(np.int64))
+        return _Moves(*arrays)
 
     @property
     def has_moves(self) -> bool:

@@ -309,9 +309,9 @@ def likelihood_ratio_test(
     for name, result in (("small", small), ("big", big)):
         check_type(result, FitResult, name, _A_FIT)
         if result.objective != "likelihood" or result.penalty is not None or not result.is_converged:
-            found = f"objective {result.objective!r}, penalty {result.penalty!r}, status {result.status!r}"
+            received = f"objective {result.objective!r}, penalty {result.penalty!r}, status {result.status!r}"
             expected = "a converged maximum-likelihood fit without penalty"
-            raise unexpected(name, expected, received=found, code="no-method")
+            raise unexpected(name, expected, received=received, code="no-method")
     if small.hypergraph.domain != big.hypergraph.domain:
         raise other_domain("small, big", "models of the same variables")
     surplus = set(small.hypergraph.edges) - set(big.hypergraph.edges)
@@ -433,18 +433,18 @@ def adjust_p_values(p_values: Sequence[float] | np.ndarray, method: Correction =
     if values.ndim != 1:
         raise wrong_shape("p_values", "(m,)", values)
     known = ~np.isnan(values)
-    found = values[known]
-    if ((found < 0) | (found > 1)).any():
+    adjusted = values[known]
+    if ((adjusted < 0) | (adjusted > 1)).any():
         raise out_of_range(
-            "p_values", "numbers from 0 to 1, or NaN", received=f"{found[(found < 0) | (found > 1)][0]:g}"
+            "p_values", "numbers from 0 to 1, or NaN", received=f"{adjusted[(adjusted < 0) | (adjusted > 1)][0]:g}"
         )
     if method == "holm":
-        order = np.argsort(found, kind="stable")
-        steps = np.minimum(1.0, found[order] * np.arange(len(found), 0, -1))
-        found[order] = np.maximum.accumulate(steps)
-    elif len(found):
-        found = false_discovery_control(found, method="bh" if method == "benjamini-hochberg" else "by")
-    values[known] = found
+        order = np.argsort(adjusted, kind="stable")
+        steps = np.minimum(1.0, adjusted[order] * np.arange(len(adjusted), 0, -1))
+        adjusted[order] = np.maximum.accumulate(steps)
+    elif len(adjusted):
+        adjusted = false_discovery_control(adjusted, method="bh" if method == "benjamini-hochberg" else "by")
+    values[known] = adjusted
     return values
 
 
@@ -525,9 +525,9 @@ def term_tests(
     check_choice(p_value, ("auto", "chi-square"), "p_value")
     result.complete_data()
     if result.objective != "likelihood" or result.penalty is not None or not result.is_converged:
-        found = f"objective {result.objective!r}, penalty {result.penalty!r}, status {result.status!r}"
+        received = f"objective {result.objective!r}, penalty {result.penalty!r}, status {result.status!r}"
         expected = "a converged maximum-likelihood fit without penalty"
-        raise unexpected("result", expected, received=found, code="no-method")
+        raise unexpected("result", expected, received=received, code="no-method")
     if covariance is None:
         covariance = result.usual_covariance
     removals = _removals(result.hypergraph, terms)
@@ -555,14 +555,14 @@ def _removals(graph: InteractionHypergraph, terms: Iterable[Sequence[str]] | Non
         wanted = [edge for edge in graph.edges if len(edge) > 1]
     else:
         wanted = [graph.domain.project((term,) if isinstance(term, str) else term).names for term in terms]
-    found: list[_Removal] = []
+    removals: list[_Removal] = []
     for edge in wanted:
         left = graph.remove_edges([edge], hierarchical=graph.is_hierarchical)
-        kept = set(left.edges)
-        removed = tuple(e for e in graph.edges if e not in kept)
+        remaining = set(left.edges)
+        removed = tuple(e for e in graph.edges if e not in remaining)
         if any(all(graph.domain[name].cardinality > 1 for name in e) for e in removed):
-            found.append(_Removal(edge, removed, left))
-    return found
+            removals.append(_Removal(edge, removed, left))
+    return removals
 
 
 def _without(result: FitResult, removal: _Removal) -> FitResult:
@@ -599,13 +599,13 @@ def rough_terms(result: FitResult) -> list[str]:
 
 def _walds(result: FitResult, removals: Sequence[_Removal], matrix: torch.Tensor, p_value: str) -> list[dict[str, Any]]:
     """Wald's tests, for any covariance; all have the p-values of the coefficients, rough or not."""
-    found, known = list[dict[str, Any]](), list[tuple[dict[str, Any], np.ndarray]]()
+    rows, known = list[dict[str, Any]](), list[tuple[dict[str, Any], np.ndarray]]()
     for removal in removals:
         contrasts = _contrasts(result, removal)
         effects = design_effects(result, contrasts, matrix)
         row = {**removal.row, "df": len(contrasts), "statistic": math.nan, "p_value": math.nan, "p_value_method": None}
         row["design_effect"] = float(effects.mean()) if len(effects) else math.nan
-        found.append(row)
+        rows.append(row)
         if not bool(result.is_identified(contrasts).all()):
             row["note"] = "the estimate of the interaction is infinite; use the likelihood ratio"
             continue
@@ -620,7 +620,7 @@ def _walds(result: FitResult, removals: Sequence[_Removal], matrix: torch.Tensor
     for (row, contrasts), (is_reliable, note) in zip(known, verdicts, strict=True):
         row["p_value"], row["p_value_method"] = float(chdtrc(len(contrasts), row["statistic"])), "chi-square"
         row["note"] = note if is_reliable else f"rough: {note}; use the likelihood ratio"
-    return found
+    return rows
 
 
 def _contrasts(result: FitResult, removal: _Removal) -> torch.Tensor:

@@ -41,8 +41,8 @@ def ratio_test_of_files(small: ModelFile, big: ModelFile) -> LikelihoodRatioTest
     """
     for file in (small, big):
         if not file.info.get("is_maximum"):
-            told = "a file does not tell of a maximum-likelihood estimate from whole counts"
-            raise refused("models", f"{told}; a test of weighted rows takes the rows", code="no-method")
+            problem_of_file = "a file does not tell of a maximum-likelihood estimate from whole counts"
+            raise refused("models", f"{problem_of_file}; a test of weighted rows takes the rows", code="no-method")
         if file.info.get("is_restricted") and "directions" not in file.tensors:  # of an earlier version
             problem = "its file does not say which tables the functions of its formula allow"
             raise refused("models", problem, code="no-method")
@@ -61,8 +61,8 @@ def _remembered(file: ModelFile) -> FitResult:
     theta = coordinates.convert(file.theta, file.coding, coordinates.coding)
     energy, total = file.energy, float(info["rows"])
     log_z = float(Auto().log_partition(energy).value)
-    found, slices = total * Auto().expectations(energy).detach(), energy.hypergraph.term_slices
-    margins = torch.cat([found[slices[edge]] for edge in graph.edges])
+    totals, slices = total * Auto().expectations(energy).detach(), energy.hypergraph.term_slices
+    margins = torch.cat([totals[slices[edge]] for edge in graph.edges])
     design = design_matrix(graph) if design_entries(graph) <= SMALL_ENTRIES else None
     existence, face, restriction, space = INTERIOR, None, None, None
     if info.get("is_restricted"):

@@ -175,12 +175,12 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
     def tail() -> PValue | None:
         return (_by_tail(test, expected) if _is_saturated(test) else None) or corrected
 
-    found = drawn(num_tables)
+    by_tables = drawn(num_tables)
     if how != "auto":
-        return found
-    if found.p_value_method == "exact" and _num_extreme(found) < _FEW and _is_listed(test, expected):
+        return by_tables
+    if by_tables.p_value_method == "exact" and _num_extreme(by_tables) < _FEW and _is_listed(test, expected):
         return _by_moves(test, expected, reason, num_tables, int(seed), is_bounded=True)
-    return _in_two_rounds(found, drawn, tail, num_tables)
+    return _in_two_rounds(by_tables, drawn, tail, num_tables)
 
 
 def _in_two_rounds(
@@ -373,7 +373,7 @@ def _by_drawing(
     too_long = _none(reason, f"{name} with {MIN_TABLES} tables would take longer than about two seconds")
     if is_bounded and MIN_TABLES * least > _BUDGET:
         return too_long
-    found = drawn_statistics(
+    statistics = drawn_statistics(
         conditional_tables(graph, data, cells, seed) if draw is None else draw,
         cell_counts(data)[cells],
         expected,
@@ -384,9 +384,11 @@ def _by_drawing(
         budget=_BUDGET if is_bounded else math.inf,
         drawing=drawing,
     )
-    if len(found) < MIN_TABLES:
+    if len(statistics) < MIN_TABLES:
         return too_long
-    return _counted(found, "pearson" if method == "bootstrap" and test.larger is None else "deviance", method, reason)
+    return _counted(
+        statistics, "pearson" if method == "bootstrap" and test.larger is None else "deviance", method, reason
+    )
 
 
 def _is_listed(test: Comparison, expected: np.ndarray) -> bool:
@@ -406,7 +408,7 @@ def _by_moves(
     cells = possible_cells(result)
     means = np.zeros(len(cells))
     means[cells] = expected
-    found = conditional_p_value(
+    conditional = conditional_p_value(
         result.hypergraph,
         None if larger is None else larger.hypergraph,
         cell_counts(result.complete_data()),
@@ -418,12 +420,12 @@ def _by_moves(
         budget=_BUDGET if is_bounded else math.inf,
     )
     return PValue(
-        p_value_note=f"{reason}; {found.note}",
-        p_value=found.p_value,
-        p_value_pearson=found.p_value_pearson,
+        p_value_note=f"{reason}; {conditional.note}",
+        p_value=conditional.p_value,
+        p_value_pearson=conditional.p_value_pearson,
         p_value_method="conditional",
-        p_value_std_error=found.std_error,
-        num_tables=found.num_tables,
+        p_value_std_error=conditional.std_error,
+        num_tables=conditional.num_tables,
         p_value_statistic="deviance",
     )
 
@@ -553,5 +555,5 @@ def corrected_p_value(test: Comparison, covariance: torch.Tensor, how: str | Non
     if not is_reliable:  # nothing else is known for weights; as of Wald's tests beside it
         note = f"rough: {note}"
     spread = float(np.square(effects).mean()) / mean**2
-    found = float(chdtrc(len(effects) / spread, max(test.deviance, 0.0) / (mean * spread)))
-    return PValue(p_value_note=note, p_value=found, p_value_method="rao-scott", p_value_statistic="deviance"), mean
+    p_value = float(chdtrc(len(effects) / spread, max(test.deviance, 0.0) / (mean * spread)))
+    return PValue(p_value_note=note, p_value=p_value, p_value_method="rao-scott", p_value_statistic="deviance"), mean

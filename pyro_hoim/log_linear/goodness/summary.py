@@ -77,9 +77,9 @@ def fit_summary(
     if frame is None:
         notes.append(f"no standard errors: {problem}")
         frame = _estimates(graph, result.coefficients(coding, reference), coding, reference)
-        if (held := result.restriction) is not None:
-            estimate = held.readings @ result.theta.numpy()
-            frame = pd.DataFrame({"term": held.terms, "levels": held.levels, "estimate": estimate})
+        if (restriction := result.restriction) is not None:
+            estimate = restriction.readings @ result.theta.numpy()
+            frame = pd.DataFrame({"term": restriction.terms, "levels": restriction.levels, "estimate": estimate})
     else:
         frame = frame.rename(columns={"interaction": "term"})
         covariance = result.usual_covariance if covariance is None else covariance
@@ -178,10 +178,10 @@ def _mark_infinite(result: FitResult, coding: Coding, frame: pd.DataFrame, refer
         outside = (outside @ space) @ space.T
     cone = (outside - (outside @ basis) @ basis.T).T
     for row in np.flatnonzero(gone):
-        own = contrasts[row] - (contrasts[row] @ basis) @ basis.T
+        contrast = contrasts[row] - (contrasts[row] @ basis) @ basis.T
         for sign in (1.0, -1.0):
-            _, residual = nnls(cone, sign * own)
-            if residual <= 1e-8 * np.linalg.norm(own):
+            _, residual = nnls(cone, sign * contrast)
+            if residual <= 1e-8 * np.linalg.norm(contrast):
                 frame.loc[row, "estimate"] = sign * math.inf
 
 

@@ -90,11 +90,11 @@ class CandidatePool:
         rows = np.broadcast_to(np.arange(len(facets))[:, None], others.shape)[is_new]
         larger = np.sort(np.concatenate([inside[rows], others[is_new][:, None]], axis=1), axis=1)
         if self._allowed is not None:
-            kept = [tuple(edge) in self._allowed for edge in larger.tolist()]
-            larger = larger[np.array(kept, dtype=bool)]
-        found, inverse = distinct_rows(np.concatenate([known, larger]))
+            is_allowed = [tuple(edge) in self._allowed for edge in larger.tolist()]
+            larger = larger[np.array(is_allowed, dtype=bool)]
+        sets, inverse = distinct_rows(np.concatenate([known, larger]))
         weights = np.concatenate([counts, np.ones(len(larger), dtype=np.int64)])
-        self._facets[size + 1] = found, np.bincount(inverse, weights, len(found)).astype(np.int64)
+        self._facets[size + 1] = sets, np.bincount(inverse, weights, len(sets)).astype(np.int64)
 
     def available(self) -> tuple[Edge, ...]:
         """Admitted sets that are not in the collection, in the order of edges: by size, then by schema positions."""
@@ -105,26 +105,26 @@ class CandidatePool:
             sets = [e for e in self._allowed if len(e) <= self._largest and usable.issuperset(e)]
             ordered = sorted((e for e in sets if e not in self._present), key=lambda e: (len(e), e))
             return tuple(tuple(names[list(e)]) for e in ordered)
-        found: list[Edge] = []
+        edges: list[Edge] = []
         for size, (sets, counts) in sorted(self._facets.items()):
             is_enough = np.array([is_admitted(self._threshold, size, count) for count in range(size + 1)])
             admitted = sets[is_enough[counts]]
             present = np.array([e for e in self._present if len(e) == size], dtype=np.int64).reshape(-1, size)
             inverse = distinct_rows(np.concatenate([admitted, present]))[1]
             is_free = ~np.isin(inverse[: len(admitted)], inverse[len(admitted) :])
-            found += zip(*(names[column].tolist() for column in admitted[is_free].T), strict=True)
-        return tuple(found)
+            edges += zip(*(names[column].tolist() for column in admitted[is_free].T), strict=True)
+        return tuple(edges)
 
 
 def distinct_rows(sets: Ints) -> tuple[Ints, Ints]:
     """Distinct rows (m, k) in lexicographic order, and which of them every row is."""
     if sets.shape[1] == 1 or not len(sets):
-        found, inverse = np.unique(sets[:, 0], return_inverse=True)
-        return found[:, None].reshape(-1, sets.shape[1]), inverse
+        distinct, inverse = np.unique(sets[:, 0], return_inverse=True)
+        return distinct[:, None].reshape(-1, sets.shape[1]), inverse
     base = int(sets.max()) + 1
     if base ** sets.shape[1] >= 2**62:
-        found, inverse = np.unique(sets, axis=0, return_inverse=True)
-        return found, inverse.reshape(-1)
+        distinct, inverse = np.unique(sets, axis=0, return_inverse=True)
+        return distinct, inverse.reshape(-1)
     keys = np.zeros(len(sets), dtype=np.int64)
     for column in sets.T:
         keys = keys * base + column

@@ -35,7 +35,7 @@ _PAIR_FACETS = ((0, 1), (0, 2), (1, 2))
 
 def lone_pairs(tester: EdgeTester, pairs: Sequence[Edge]) -> list[EdgeTest]:
     """The tests of pairs beside nothing else, as :meth:`EdgeTester.test` makes them, in the order of the pairs."""
-    found: dict[Edge, EdgeTest] = {}
+    by_pair: dict[Edge, EdgeTest] = {}
     for shape, batch in _batches(tester, pairs):
         tables, total = tester.tables(batch), tester.total
         row, column = tables.sum(2, keepdims=True), tables.sum(1, keepdims=True)
@@ -49,8 +49,8 @@ def lone_pairs(tester: EdgeTester, pairs: Sequence[Edge]) -> list[EdgeTest]:
             if groups is not None:
                 first, second = (np.eye(int(group.max()) + 1)[group] for group in groups.values())
                 tests.append(_pooled(edge, first.T @ tables[i] @ second))
-            found[edge] = smallest(tests)
-    return [found[edge] for edge in pairs]
+            by_pair[edge] = smallest(tests)
+    return [by_pair[edge] for edge in pairs]
 
 
 def promising_triples(tester: EdgeTester, names: Sequence[str], pairs: Sequence[Edge]) -> list[Edge]:
@@ -62,9 +62,9 @@ def promising_triples(tester: EdgeTester, names: Sequence[str], pairs: Sequence[
     if rows * num <= _LOOK_UPS:
         sets = list(itertools.combinations(names, 3))
     else:
-        place = {name: i for i, name in enumerate(names)}
+        position = {name: i for i, name in enumerate(names)}
         joined = {frozenset((*pair, name)) for pair in pairs if len(pair) == 2 for name in names}
-        sets = [tuple(sorted(found, key=place.__getitem__)) for found in joined if len(found) == 3]
+        sets = [tuple(sorted(triple, key=position.__getitem__)) for triple in joined if len(triple) == 3]
         if rows * len(sets) > _LOOK_UPS:
             return []
     values: dict[Edge, float] = {}
@@ -76,8 +76,8 @@ def promising_triples(tester: EdgeTester, names: Sequence[str], pairs: Sequence[
         gain = np.maximum(parts.reshape(len(batch), -1).sum(1), 0.0) * tester.total
         degrees = tester.num_parameters(batch[0])
         values.update(zip(batch, chi_square_log_tail(2 * gain, degrees).tolist(), strict=True))
-    found = [edge for edge, log_p in values.items() if log_p <= _PROMISING]
-    return sorted(found, key=values.__getitem__)[: max(_KEPT, 2 * len(names))]
+    promising = [edge for edge, log_p in values.items() if log_p <= _PROMISING]
+    return sorted(promising, key=values.__getitem__)[: max(_KEPT, 2 * len(names))]
 
 
 def _pooled(edge: Edge, table: np.ndarray) -> EdgeTest:
@@ -202,9 +202,9 @@ def confirm(
     is_same = rows_digest(train) == rows_digest(validation)
     search = _Search(EdgeTester(*([train] if is_same else [train, validation])), hypotheses, least_gain, given)
     search.run()
-    train_tester, held = EdgeTester(train), EdgeTester(validation)
+    train_tester, held_out = EdgeTester(train), EdgeTester(validation)
     edges = dict.fromkeys([*given, *search.kept])
-    tests = [search.verdict(edge, *train_tester.held_out(edge, search.kept, held)) for edge in edges]
+    tests = [search.verdict(edge, *train_tester.held_out(edge, search.kept, held_out)) for edge in edges]
     graph = singles(train.domain).add_edges(search.kept, hierarchical=False)
     return Confirmation(graph, kept_first(tests), float(false_discovery_rate))
 

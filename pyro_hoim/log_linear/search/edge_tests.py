@@ -66,11 +66,11 @@ class Maximum:
         seen = np.einsum("pr,prq->q", self.counts, design)
         seen[-1] = target
         offset = self.design @ self.parameters
-        found, probs, rise = _climbed(design, totals, seen, offset, 0.0)
+        parameters, probs, rise = _climbed(design, totals, seen, offset, 0.0)
         with_it = information(design, totals, probs)
         without = information(design[:, :, :-1], totals, self.probs)
         ratio = np.linalg.slogdet(with_it)[1] - np.linalg.slogdet(without)[1]
-        return rise, float(found[-1]), math.exp(min(ratio, 1400.0) / 2)
+        return rise, float(parameters[-1]), math.exp(min(ratio, 1400.0) / 2)
 
 
 def score_statistic(null: Maximum, added: Floats) -> float:
@@ -127,11 +127,11 @@ def _climbed(
         held = float(parameters @ (ridge * parameters)) / 2
         return float(parameters @ seen - totals @ _log_sum(eta)) + base - held
 
-    found = np.zeros(design.shape[2]) if start is None else start
-    eta = offset + design @ found
-    value, probs = objective(found, eta), _softmax(eta)
+    solution = np.zeros(design.shape[2]) if start is None else start
+    eta = offset + design @ solution
+    value, probs = objective(solution, eta), _softmax(eta)
     for _ in range(_STEPS):
-        slope = seen - np.einsum("p,pr,prq->q", totals, probs, design) - ridge * found
+        slope = seen - np.einsum("p,pr,prq->q", totals, probs, design) - ridge * solution
         curvature = information(design, totals, probs)
         curvature[np.diag_indices_from(curvature)] += ridge
         scale = max(float(curvature.diagonal().max(initial=0.0)), 1e-300)
@@ -141,7 +141,7 @@ def _climbed(
         if not gain > _DONE:
             break
         for _ in range(_HALVINGS):
-            trial = found + step
+            trial = solution + step
             eta = offset + design @ trial
             new = objective(trial, eta)
             if new >= value:
@@ -149,10 +149,10 @@ def _climbed(
             step = step / 2
         else:
             break
-        rise, value, found, probs = new - value, new, trial, _softmax(eta)
+        rise, value, solution, probs = new - value, new, trial, _softmax(eta)
         if rise < _DONE:
             break
-    return found, probs, value
+    return solution, probs, value
 
 
 def information(design: Floats, totals: Floats, probs: Floats) -> Floats:
@@ -300,10 +300,10 @@ class EdgeTester:
         if pooled is not None and any(set(edge) < set(other) for other in others):
             return self._test_inside(edge, patterns, pooled, nuisance)
         null = maximised(self._design(patterns, nuisance), patterns.counts)
-        found = [self._cell_test(edge, patterns, cell, null)]
+        tests = [self._cell_test(edge, patterns, cell, null)]
         if pooled is not None:
-            found.append(self._pooled_test(edge, patterns, pooled, nuisance, null))
-        return smallest(found)
+            tests.append(self._pooled_test(edge, patterns, pooled, nuisance, null))
+        return smallest(tests)
 
     def held_out(self, edge: Edge, others: Iterable[Edge], held: EdgeTester) -> tuple[float, float]:
         """Mean rise of the conditional log-likelihood of held-out rows with a set, and its error; nats a row.
@@ -333,9 +333,9 @@ class EdgeTester:
         columns, space = self._codes[places].T, math.prod(sizes)
         if space <= max(1024, len(columns)):
             counts = self._counted(_numbered(columns, sizes) * r + y, space, r)
-            found = np.flatnonzero(counts.any(1))
-            codes = np.stack(np.unravel_index(found, sizes), 1) if sizes else np.zeros((len(found), 0), np.int64)
-            return _Patterns(response, tuple(names), codes, counts[found])
+            occupied = np.flatnonzero(counts.any(1))
+            codes = np.stack(np.unravel_index(occupied, sizes), 1) if sizes else np.zeros((len(occupied), 0), np.int64)
+            return _Patterns(response, tuple(names), codes, counts[occupied])
         keys = _numbered(columns, sizes) if space < 2**62 else columns
         _, first, inverse = np.unique(keys, return_index=True, return_inverse=True, axis=0)
         counts = self._counted(inverse.reshape(-1) * r + y, len(first), r)
@@ -383,7 +383,7 @@ class EdgeTester:
         if self.num_parameters(edge) == 1:
             return None
         least = self.total * min(1.0, _LEAST_EXPECTED / self.total) ** (1 / len(edge))
-        found: dict[str, Ints] = {}
+        groups_of: dict[str, Ints] = {}
         for name in edge:
             counts = self._singles[name]
             order = np.argsort(counts, kind="stable")
@@ -394,8 +394,8 @@ class EdgeTester:
                 return None
             groups = np.zeros(len(counts), dtype=np.int64)
             groups[order[rare:]] = np.arange(len(counts) - rare) + (rare > 0)
-            found[name] = groups
-        return found
+            groups_of[name] = groups
+        return groups_of
 
     def _added(self, edge: Edge, patterns: _Patterns, pooled: dict[str, Ints]) -> Floats:
         """Statistics (P, r, k) of a set with its levels pooled."""
@@ -419,9 +419,9 @@ class EdgeTester:
         sizes = [self.num_parameters((*term, response)) for term in nuisance]
         is_larger[: sum(sizes)] = np.repeat([rest < set(term) for term in nuisance], sizes)
         strength, start = evidence_strength(both, patterns.counts, is_larger, _SMALL)
-        held = np.where(is_larger, min(_MOST, strength / 2), _SMALL)
-        null = maximised(design, patterns.counts, held[: design.shape[2]], start[: design.shape[2]])
-        whole = maximised(both, patterns.counts, held, start)
+        ridge = np.where(is_larger, min(_MOST, strength / 2), _SMALL)
+        null = maximised(design, patterns.counts, ridge[: design.shape[2]], start[: design.shape[2]])
+        whole = maximised(both, patterns.counts, ridge, start)
         gain = max(0.0, whole.penalised - null.penalised)
         return EdgeTest(edge, float(chi_square_log_tail(np.array(2 * gain), added.shape[2])), gain, "chi-square")
 
@@ -487,8 +487,8 @@ def two_by_two_log_tail(seen: Floats, row: Floats, column: Floats, total: Floats
         psi = np.abs(np.log(cells[0] * cells[3] / (cells[1] * cells[2])))
         margins = np.log(row) + np.log(total - row) + np.log(column) + np.log(total - column)
         ratio = np.log(cells).sum(0) + np.log(total) - margins
-        found = saddle_point_log_tail(root, psi, np.exp(ratio / 2))
-    return np.where(is_out, 0.0, found), np.where(is_out, 0.0, gain)
+        log_tail = saddle_point_log_tail(root, psi, np.exp(ratio / 2))
+    return np.where(is_out, 0.0, log_tail), np.where(is_out, 0.0, gain)
 
 
 def _log_tail(null: Maximum, counts: Floats, direction: Floats, seen: float) -> tuple[float, float]:

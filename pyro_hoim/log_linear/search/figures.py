@@ -111,11 +111,11 @@ def _ticks(axes: Axes, curves: Sequence[pd.DataFrame], references: Mapping[str, 
     heights = np.concatenate([*values, [v for v in references.values() if v > 0]])
     if len(sizes) and sizes[-1] < _NARROW * sizes[0]:
         least = 0.12 * np.log(sizes[-1] / sizes[0])
-        kept = [float(sizes[-1])]
+        marks = [float(sizes[-1])]
         for size in sizes[-2::-1]:
-            if np.log(kept[-1] / size) > least:
-                kept.append(float(size))
-        axes.xaxis.set_major_locator(FixedLocator(kept[::-1]))
+            if np.log(marks[-1] / size) > least:
+                marks.append(float(size))
+        axes.xaxis.set_major_locator(FixedLocator(marks[::-1]))
         if len(sizes) == 1:
             axes.set_xlim(sizes[0] / 2, sizes[0] * 2)
     else:

@@ -489,14 +489,14 @@ class RoundRunner:
         propose: Callable[[InteractionHypergraph], Proposal | SelectionStatus],
     ) -> SelectionResult:
         """Fit ``start``, then what ``propose`` makes of each collection, until the rule or ``propose`` ends it."""
-        found = None if self._file is None else self._file.start(self._run_settings())
-        if self._file is not None and found is not None:
+        stored = None if self._file is None else self._file.start(self._run_settings())
+        if self._file is not None and stored is not None:
             with self._file.taking_up():
-                self._restore(found)
-                check_equal(found, self._state())
+                self._restore(stored)
+                check_equal(stored, self._state())
         limit, is_hidden = self._rule.max_rounds, self._label is None
         with tqdm(total=limit, unit="round", desc=self._label, leave=False, disable=is_hidden) as bar:
-            if found is None:
+            if stored is None:
                 self._fit(Proposal(start), time.monotonic())
             while True:
                 last, best = self.rounds[-1], self.rounds[self.best]
@@ -677,7 +677,7 @@ def checked_pair(
     expected: str = "rows over the variables and levels of train",
 ) -> tuple[Observations, Observations]:
     """Both parts, refused unless complete, over one domain and not empty."""
-    found: list[Observations] = []
+    parts: list[Observations] = []
     for given, name in ((train, "train"), (validation, "validation")):
         rows = as_observations(given, domain=domain, argument=name)
         domain = domain or rows.domain
@@ -686,8 +686,8 @@ def checked_pair(
         check_complete(rows.codes, rows.domain, range(len(rows.domain)), name)
         if not rows.total_count > 0:
             raise none_received(name, "at least one observation")
-        found.append(rows)
-    return found[0], found[1]
+        parts.append(rows)
+    return parts[0], parts[1]
 
 
 def checked_start(init: InteractionHypergraph, trainer: Trainer) -> InteractionHypergraph:
