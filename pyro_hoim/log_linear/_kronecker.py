@@ -67,12 +67,12 @@ def _positions(hypergraph: InteractionHypergraph, edges: list[Edge], shape: tupl
 def _subset_positions(hypergraph: InteractionHypergraph, edge: Edge, shape: tuple[int, ...]) -> Array:
     """Where a transformed table goes: index 0 on an axis means without that variable, j its free entry j - 1."""
     places = np.empty(shape, dtype=np.int64)
-    for kept in itertools.product((False, True), repeat=len(edge)):
-        subset = tuple(name for name, keep in zip(edge, kept, strict=True) if keep)
-        where = tuple(slice(1, None) if keep else 0 for keep in kept)
+    for is_inside in itertools.product((False, True), repeat=len(edge)):
+        subset = tuple(name for name, keep in zip(edge, is_inside, strict=True) if keep)
+        where = tuple(slice(1, None) if keep else 0 for keep in is_inside)
         if subset:
             target = hypergraph.parameter_slices[subset]
-            sizes = [n - 1 for n, keep in zip(shape, kept, strict=True) if keep]
+            sizes = [n - 1 for n, keep in zip(shape, is_inside, strict=True) if keep]
             places[where] = np.arange(target.start, target.stop).reshape(sizes)
         else:
             places[where] = hypergraph.num_parameters
@@ -115,11 +115,11 @@ class KroneckerMap:
         inputs = np.concatenate([none, *(b.inputs.ravel() for b in self.blocks)])
         outputs = np.concatenate([none, *(b.outputs.ravel() for b in self.blocks)])
         gather = None if np.array_equal(inputs, np.arange(self.num_inputs)) else torch.from_numpy(inputs).to(device)
-        place = scatter = None
+        permutation = scatter = None
         if not np.array_equal(np.sort(outputs), np.arange(self.num_outputs)):
             scatter = torch.from_numpy(outputs).to(device)
         elif not np.array_equal(outputs, np.arange(self.num_outputs)):
-            place = torch.from_numpy(np.argsort(outputs)).to(device)
+            permutation = torch.from_numpy(np.argsort(outputs)).to(device)
         factors: list[list[torch.Tensor]] = []
         for block in self.blocks:
             axes = [self.factor(n) for n in block.shape]
@@ -127,7 +127,7 @@ class KroneckerMap:
                 axes = [reduce(np.kron, axes)]
             # Transposed, because rows of entries are multiplied from the right.
             factors.append([torch.from_numpy(np.ascontiguousarray(a.T)).to(device, dtype) for a in axes])
-        return _Placed(gather, factors, place, scatter)
+        return _Placed(gather, factors, permutation, scatter)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Apply to ``x`` (*batch, num_inputs), giving (*batch, num_outputs)."""

@@ -468,27 +468,27 @@ def margin_fault(
     one axis at a time, and every result is compared with the first one found for its variables; for decomposable
     collections that suffices for a common table to exist, for others it is necessary. Cost: O(closure of the tables).
     """
-    found: dict[Edge, tuple[torch.Tensor, Edge]] = {}
+    margin_of: dict[Edge, tuple[torch.Tensor, Edge]] = {}
     for edge, table in parametrization(hypergraph).split(margins).items():
-        found[edge] = table, edge
+        margin_of[edge] = table, edge
         sums = table.sum(list(range(-len(edge), 0)))
         gap = (sums - total).abs()
         if bool((gap > tolerance).any()):
             worst = int(gap.argmax())
             sizes = (float(part.expand_as(gap).flatten()[worst]) for part in (sums, total))
             return f"a table of {':'.join(edge)} that sums to {'{:.6g}, not {:.6g}'.format(*sizes)}"
-    pending = list(found)
+    pending = list(margin_of)
     while pending:
         names = pending.pop()
-        table, source = found[names]
+        table, source = margin_of[names]
         for axis in range(len(names)) if len(names) > 1 else ():
             rest = names[:axis] + names[axis + 1 :]
             margin = table.sum(axis - len(names))
-            if rest not in found:
-                found[rest] = margin, source
+            if rest not in margin_of:
+                margin_of[rest] = margin, source
                 pending.append(rest)
                 continue
-            known, other = found[rest]
+            known, other = margin_of[rest]
             gap = (margin - known).abs().flatten(-len(rest)).amax(-1)
             if bool((gap > tolerance).any()):
                 tables = f"{':'.join(other)} and {':'.join(source)}"

@@ -109,11 +109,11 @@ def condition_rows(
     offsets: dict[tuple[tuple[int, int], ...], np.ndarray] = {}
     edges, steps, columns, inside = list[np.ndarray](), list[np.ndarray](), list[np.ndarray](), list[int]()
     for number, axes in enumerate(axes_of):
-        kept = [axis for axis in axes if axis[0] in stay]
-        if not kept:
+        axes_left = [axis for axis in axes if axis[0] in stay]
+        if not axes_left:
             inside.append(number)
             continue
-        shape = tuple((stride, levels) for _, stride, levels in kept)
+        shape = tuple((stride, levels) for _, stride, levels in axes_left)
         if shape not in offsets:
             offset = np.zeros(1, dtype=np.int64)
             for stride, levels in shape:
@@ -122,7 +122,7 @@ def condition_rows(
         step = offsets[shape]
         edges.append(np.full(len(step), number))
         steps.append(step)
-        columns.append(start[tuple(names[i] for i, _, _ in kept)] + np.arange(len(step)))
+        columns.append(start[tuple(names[i] for i, _, _ in axes_left)] + np.arange(len(step)))
     tables = model.tables.new_zeros(len(codes), rest.num_terms)
     if edges:
         source = base[:, torch.from_numpy(np.concatenate(edges))] + torch.from_numpy(np.concatenate(steps))
@@ -255,14 +255,14 @@ def impossible_rows(model: LogLinearEnergy, codes: torch.Tensor) -> torch.Tensor
     structure, excluded = states.structure, states.excluded.cpu()
     columns = sorted({i for members in structure.edge_indices for i in members})
     unique, inverse = torch.unique(codes[:, columns], dim=0, return_inverse=True)
-    found = torch.zeros(len(unique), dtype=torch.bool)
-    place = {column: number for number, column in enumerate(columns)}
+    is_impossible = torch.zeros(len(unique), dtype=torch.bool)
+    position = {column: number for number, column in enumerate(columns)}
     pieces = zip(structure.edge_indices, structure.edge_shapes, structure.term_slices.values(), strict=True)
     for members, shape, where in pieces:
-        own = unique[:, [place[i] for i in members]]
-        cell = (own.clamp(min=0) * torch.tensor(row_strides(shape))).sum(1)
-        found |= (own >= 0).all(1) & excluded[where][cell]
-    left = (~found & (unique < 0).any(1)).nonzero().squeeze(1)
+        levels = unique[:, [position[i] for i in members]]
+        cell = (levels.clamp(min=0) * torch.tensor(row_strides(shape))).sum(1)
+        is_impossible |= (levels >= 0).all(1) & excluded[where][cell]
+    left = (~is_impossible & (unique < 0).any(1)).nonzero().squeeze(1)
     if len(left):
         domain = model.domain.project([model.domain.names[i] for i in columns])
         graph = InteractionHypergraph(domain, structure.edges, hierarchical=False)
@@ -270,9 +270,9 @@ def impossible_rows(model: LogLinearEnergy, codes: torch.Tensor) -> torch.Tensor
         try:
             logs = row_log_weights(walls, Observations.from_tensor(unique[left], domain))
         except IntractableError:
-            return found[inverse]
-        found[left] = logs < _EXCLUDED / 2
-    return found[inverse]
+            return is_impossible[inverse]
+        is_impossible[left] = logs < _EXCLUDED / 2
+    return is_impossible[inverse]
 
 
 def possible_draws(
@@ -381,12 +381,12 @@ def impute(
         if is_exactly_feasible(model, missing, num_incomplete, method):
             for part in exact_portions(model, missing, rows):
                 laws, _ = condition_rows(model, missing, data.codes[part])
-                found = (
+                states = (
                     Auto().sample(laws, (num_imputations,), generator)
                     if how == "draws"
                     else Auto().mode(laws)[0].unsqueeze(0)
                 )
-                codes[:, part[:, None], columns] = found
+                codes[:, part[:, None], columns] = states
             continue
         is_exact[rows] = False
         num_chains = num_imputations if how == "draws" else settings.num_chains

@@ -79,10 +79,10 @@ class ImpossibleStates:
             return np.asarray(cells.all(axis=others, keepdims=True))
 
         for edge, members in zip(hypergraph.edges, hypergraph.edge_indices, strict=True):
-            found = empty(members)
-            if (left & found).any():
-                tables[edge] = found
-                left &= ~found
+            empty_cells = empty(members)
+            if (left & empty_cells).any():
+                tables[edge] = empty_cells
+                left &= ~empty_cells
         if left.any():
             members = list(range(cells.ndim))
             for variable in range(cells.ndim):

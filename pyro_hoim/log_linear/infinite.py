@@ -53,19 +53,19 @@ def infinite_to_json(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def with_infinite(rows: Sequence[dict[str, Any]], infinite: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows of :func:`interaction_table` of a stored model, its infinite interactions marked and first."""
-    found = {tuple(row["edge"]): row for row in rows}
+    by_edge = {tuple(row["edge"]): row for row in rows}
     first = [
         {
-            **found.pop(tuple(kept["edge"])),
-            **{key: value for key, value in kept.items() if key != "sign"},
+            **by_edge.pop(tuple(entry["edge"])),
+            **{key: value for key, value in entry.items() if key != "sign"},
             "is_infinite": True,
             "value": math.inf,
-            "coefficient": kept["sign"] * math.inf,
+            "coefficient": entry["sign"] * math.inf,
         }
-        for kept in infinite
-        if tuple(kept["edge"]) in found
+        for entry in infinite
+        if tuple(entry["edge"]) in by_edge
     ]
-    return [*first, *({**row, "is_infinite": False} for row in found.values())]
+    return [*first, *({**row, "is_infinite": False} for row in by_edge.values())]
 
 
 def _infinite_share(row: dict[str, Any]) -> float:
@@ -83,14 +83,14 @@ def _from_margins(impossible: ImpossibleStates, row: dict[str, Any]) -> dict[str
     if not is_near:
         return row
     coefficient = math.copysign(math.inf, row["coefficient"])
-    found = {**row, "is_infinite": True, "value": math.inf, "coefficient": coefficient, "num_identified": None}
+    marked = {**row, "is_infinite": True, "value": math.inf, "coefficient": coefficient, "num_identified": None}
     if edge not in structure:
-        return found
+        return marked
     variables = [structure.domain[name] for name in edge]
     first = int(impossible.excluded[structure.term_slices[edge]].int().argmax())
     codes = np.unravel_index(first, [v.cardinality for v in variables])
     levels = [v.labels[int(c)] for v, c in zip(variables, codes, strict=True)]
-    return {**found, "coefficient": -math.inf, "levels": levels, "position": first}
+    return {**marked, "coefficient": -math.inf, "levels": levels, "position": first}
 
 
 def _from_basis(result: FitResult, row: dict[str, Any], basis: torch.Tensor) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _contrasts(result: FitResult, edge: tuple[str, ...], block: torch.Tensor) ->
         with suppress(IntractableError):  # singular information: the data do not tell the coefficients apart
             errors = ((free[known] @ result.covariance[where, where]) * free[known]).sum(1).clamp(min=0).sqrt()
     levels = list(itertools.product(*pairs))
-    found: list[dict[str, Any]] = []
+    contrasts: list[dict[str, Any]] = []
     for index, estimate, error in zip(known.tolist(), estimates.tolist(), errors.tolist(), strict=True):
         before, after = (
             [v.labels[code] for v, code in zip(variables, end, strict=True)] for end in zip(*levels[index], strict=True)
@@ -167,8 +167,8 @@ def _contrasts(result: FitResult, edge: tuple[str, ...], block: torch.Tensor) ->
         if estimate < 0:  # the first variable is turned round
             before[0], after[0] = after[0], before[0]
         std_error = error if math.isfinite(error) else None
-        found.append({"before": before, "after": after, "estimate": abs(estimate), "std_error": std_error})
-    return sorted(found, key=lambda contrast: -contrast["estimate"])
+        contrasts.append({"before": before, "after": after, "estimate": abs(estimate), "std_error": std_error})
+    return sorted(contrasts, key=lambda contrast: -contrast["estimate"])
 
 
 def has_cheap_covariance(result: FitResult) -> bool:

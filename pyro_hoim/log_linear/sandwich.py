@@ -116,10 +116,10 @@ def score_products(
     step = max(1, _CHUNK // max(size, 1))
     for start in range(0, len(units.rows), step):
         part = slice(start, start + step)
-        found = row_statistics(hypergraph, units.rows[part]) - mean
-        scores += units.totals[:, part] @ found
+        scores_of_rows = row_statistics(hypergraph, units.rows[part]) - mean
+        scores += units.totals[:, part] @ scores_of_rows
         if units.squares is not None:
-            middle += (found * units.squares[part, None]).T @ found
+            middle += (scores_of_rows * units.squares[part, None]).T @ scores_of_rows
     factor = units.sizes / (units.sizes - 1)
     by_stratum = scores
     if units.squares is None:
@@ -131,13 +131,13 @@ def score_products(
 
 def _units(data: Observations, clusters: Any, strata: Any, weights: WeightKind) -> _Units:
     check_choice(weights, ("auto", "frequency", "sampling"), "weights")
-    kept = data.counts.numpy() > 0
-    values = data.counts.numpy()[kept]
+    is_counted = data.counts.numpy() > 0
+    values = data.counts.numpy()[is_counted]
     by_cluster, by_stratum = (
-        None if given is None else _codes(given, len(kept), name)[kept]
+        None if given is None else _codes(given, len(is_counted), name)[is_counted]
         for name, given in (("clusters", clusters), ("strata", strata))
     )
-    rows, cell = np.unique(data.codes.numpy()[kept], axis=0, return_inverse=True)
+    rows, cell = np.unique(data.codes.numpy()[is_counted], axis=0, return_inverse=True)
     cell, num_rows = cell.reshape(-1), len(rows)
     stratum = np.zeros(len(values), dtype=np.int64) if by_stratum is None else _packed(by_stratum)
     if by_cluster is not None:
@@ -149,7 +149,7 @@ def _units(data: Observations, clusters: Any, strata: Any, weights: WeightKind) 
         strata_of_units, multiplicity, squares = stratum[first], np.ones(len(first)), None
     else:
         is_frequency = weights == "frequency" or (weights == "auto" and data.has_whole_counts)
-        each = np.square(values) if data.has_whole_counts else data.squared_weights.numpy()[kept]
+        each = np.square(values) if data.has_whole_counts else data.squared_weights.numpy()[is_counted]
         unit, strata_of_units = stratum, np.unique(stratum)
         multiplicity, squares = (values, values) if is_frequency else (np.square(values) / each, each)
     where = stratum if by_cluster is None else strata_of_units

@@ -78,12 +78,12 @@ def ascend(model: LogLinearEnergy, run: Run, engine: EngineName) -> tuple[torch.
     drawn, others = _starts(model, alone, run, min(_STARTS, max(_FEWEST, options.num_chains)))
     if drawn.shape[-2]:  # fields may hide what interactions favour
         drawn = climbed(drawn, GibbsSchedule(), _FIELDLESS, torch.from_numpy(alone).to(model.device))[0]
-    found = searched(torch.cat([others, drawn], -2))
+    ends = searched(torch.cat([others, drawn], -2))
     rows = options.rows_within([k - 1 for k in graph.domain.cardinalities])
     if rows is not None:
         rows = rows.to(model.device).expand(len(model.tables), -1, -1)
-        found += [climbed(rows, GibbsSchedule(), 0), *searched(rows)]
-    return torch.cat([states for states, _ in found], -2), torch.cat([log_q for _, log_q in found], -1)
+        ends += [climbed(rows, GibbsSchedule(), 0), *searched(rows)]
+    return torch.cat([states for states, _ in ends], -2), torch.cat([log_q for _, log_q in ends], -1)
 
 
 def _interaction_parts(graph: InteractionHypergraph, tables: Floats) -> Floats:
@@ -91,7 +91,7 @@ def _interaction_parts(graph: InteractionHypergraph, tables: Floats) -> Floats:
 
     Tables of more than two variables lose what is additive in these.
     """
-    found = np.zeros_like(tables)
+    parts = np.zeros_like(tables)
     for piece, shape in zip(graph.term_slices.values(), graph.edge_shapes, strict=True):
         if len(shape) < 2:
             continue
@@ -100,8 +100,8 @@ def _interaction_parts(graph: InteractionHypergraph, tables: Floats) -> Floats:
         rest = part + (len(shape) - 1) * part.mean(axes, keepdims=True)
         for axis in axes:
             rest = rest - part.mean(tuple(a for a in axes if a != axis), keepdims=True)
-        found[:, piece] = rest.reshape(len(tables), -1)
-    return found
+        parts[:, piece] = rest.reshape(len(tables), -1)
+    return parts
 
 
 def _starts(model: LogLinearEnergy, alone: Floats, run: Run, count: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -138,7 +138,7 @@ def _drawn_together(graph: InteractionHypergraph, alone: Floats, count: int, ran
     if not cells or len(alone) * max(total**2, cells) > _MOST_GAINS:
         return np.zeros((len(alone), 0, len(cards)), dtype=np.int64)
     variable = np.repeat(np.arange(len(cards)), cards)
-    found = list[Codes]()
+    states_of = list[Codes]()
     for tables in alone:
         gains = _gains(graph, tables, firsts)
         scale = np.abs(gains).max()
@@ -156,17 +156,17 @@ def _drawn_together(graph: InteractionHypergraph, alone: Floats, count: int, ran
         for _ in range(_STEPS):
             is_new = np.zeros_like(is_set)
             for v, (first, end) in enumerate(itertools.pairwise(firsts)):
-                own = field[:, first:end]
-                reached = ~is_set[:, v] & (own.max(1) - own.min(1) > 1e-6 * scale)
-                states[reached, v], is_new[reached, v] = own[reached].argmax(1), True
+                fields = field[:, first:end]
+                reached = ~is_set[:, v] & (fields.max(1) - fields.min(1) > 1e-6 * scale)
+                states[reached, v], is_new[reached, v] = fields[reached].argmax(1), True
             is_set |= is_new
             if not is_new.any() or is_set.all():
                 break
             chosen = np.zeros((len(seeds), total))
             np.put_along_axis(chosen, states + firsts[:-1], is_new, -1)
             field = field + chosen @ gains
-        found.append(states)
-    return np.stack(found)
+        states_of.append(states)
+    return np.stack(states_of)
 
 
 def _gains(graph: InteractionHypergraph, tables: Floats, firsts: Codes) -> Floats:

@@ -401,8 +401,8 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         error, cards = _CONDITIONALS[self.precision], graph.domain.cardinalities
         traits = Traits(graph.coding, ADVICE, hamming, error, cards, self._is_reversible)
         energy = LogLinearEnergy(graph, tables, validate=False)
-        own: dict[str, Any] = {"schedule": self.schedule, "engine": self.engine, "precision": self.precision}
-        return AnnealedLogLinear(energy, self._reference(energy), self, traits, own)
+        options: dict[str, Any] = {"schedule": self.schedule, "engine": self.engine, "precision": self.precision}
+        return AnnealedLogLinear(energy, self._reference(energy), self, traits, options)
 
     def _reference(self, model: LogLinearEnergy) -> torch.Tensor:
         """Log weights of the reference law, float64 (B, sum of cardinalities) or without the batch."""

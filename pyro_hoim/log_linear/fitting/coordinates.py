@@ -69,14 +69,14 @@ def own_coordinates(hypergraph: InteractionHypergraph) -> Coordinates:
 
 def working_coordinates(hypergraph: InteractionHypergraph, penalty: Penalty | None) -> Coordinates:
     """The coordinates in which a penalty has its closed forms; refused where the family has no such coordinates."""
-    own = own_coordinates(hypergraph)
+    of_family = own_coordinates(hypergraph)
     if penalty is None:
-        return own
+        return of_family
     coding = coding_of(penalty)
-    if own.coding == "corner" and (isinstance(penalty, Conjugate) or coding != "corner"):
+    if of_family.coding == "corner" and (isinstance(penalty, Conjugate) or coding != "corner"):
         problem = f"the collection lacks subsets and has corner tables, {penalty!r} acts on free coordinates"
         raise conflict("penalty", problem, "use L1, L2 or GroupL2 with coding='corner', or fit the closure")
-    if coding == "corner" and not hypergraph.is_hierarchical and own.coding != "corner":
+    if coding == "corner" and not hypergraph.is_hierarchical and of_family.coding != "corner":
         problem = f"the collection lacks subsets and has balanced tables, {penalty!r} acts on corner coordinates"
         raise conflict("penalty", problem, "fit hypergraph.in_coding('corner'), another family, or the closure")
     return Coordinates(hypergraph, coding)

@@ -64,5 +64,5 @@ def check_duration(graph: InteractionHypergraph) -> None:
         problem = f"{tables}, summed some {_EVALUATIONS} times, take very roughly {duration_words(seconds)}"
         raise out_of_reach("the fit", problem, f"{less}; partition=Auto() of pyro_hoim.log_linear takes the time")
     if seconds > _LONG:
-        told = f"the fit takes very roughly {duration_words(seconds)} ({tables})"
-        warnings.warn(CostWarning(f"{told}; {less}"), stacklevel=caller_level())
+        warning = f"the fit takes very roughly {duration_words(seconds)} ({tables})"
+        warnings.warn(CostWarning(f"{warning}; {less}"), stacklevel=caller_level())

@@ -123,7 +123,7 @@ def zero_margins(hypergraph: InteractionHypergraph, margins: torch.Tensor) -> li
     A combination is minimal when no part of it is empty already.
     """
     empty: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
-    found: list[tuple[Edge, tuple[int, ...]]] = []
+    combinations: list[tuple[Edge, tuple[int, ...]]] = []
     values = margins.numpy()
     slices = hypergraph.term_slices.items()
     for (edge, where), members, shape in zip(slices, hypergraph.edge_indices, hypergraph.edge_shapes, strict=True):
@@ -132,9 +132,9 @@ def zero_margins(hypergraph: InteractionHypergraph, margins: torch.Tensor) -> li
             levels = tuple(int(c) for c in codes)
             parts = ((members[:k] + members[k + 1 :], levels[:k] + levels[k + 1 :]) for k in range(len(members)))
             if not any(part in empty for part in parts):
-                found.append((edge, levels))
+                combinations.append((edge, levels))
             empty.add((members, levels))
-    return found
+    return combinations
 
 
 def _named(hypergraph: InteractionHypergraph, found: list[tuple[Edge, tuple[int, ...]]]) -> tuple[Combination, ...]:
@@ -279,13 +279,15 @@ def find_face(
         table = possible.reshape(hypergraph.domain.cardinalities).astype(float)
         possible_rows = Observations.from_table(hypergraph.domain, table)
         structural = set(zero_margins(hypergraph, possible_rows.marginal_counts(hypergraph.edges)))
-    found: list[tuple[Edge, tuple[int, ...]]] = []
+    empty_margins: list[tuple[Edge, tuple[int, ...]]] = []
     if hypergraph.is_hierarchical and space is None:
-        found = [f for f in zero_margins(hypergraph, rows.marginal_counts(hypergraph.edges)) if f not in structural]
+        empty_margins = [
+            f for f in zero_margins(hypergraph, rows.marginal_counts(hypergraph.edges)) if f not in structural
+        ]
     codes = cell_codes(hypergraph)
     dead = np.zeros(len(counts), dtype=bool)
     direction = np.zeros(hypergraph.num_terms)
-    for edge, levels in found:
+    for edge, levels in empty_margins:
         members = list(hypergraph.domain.indices(edge))
         dead |= (codes[:, members] == np.array(levels)).all(1)
         shape = [hypergraph.domain.cardinalities[i] for i in members]
@@ -298,7 +300,9 @@ def find_face(
             positive[_shown_positive(hypergraph, augmented, counts, is_open)] = True
         solution = forced_zeros(augmented, np.flatnonzero(positive), np.flatnonzero(is_open & ~positive))
     if solution is None:
-        return _from_margins(hypergraph, found if (possible is None and space is None) or found else None), None
+        return _from_margins(
+            hypergraph, empty_margins if (possible is None and space is None) or empty_margins else None
+        ), None
     forced, recession = solution
     face = allowed & ~dead
     face[forced] = False
@@ -311,15 +315,15 @@ def find_face(
     values_on_dead = augmented[dead] @ recession
     weight = 1.0 + max(0.0, float(values_on_dead.max(initial=0.0)))
     parts = recession[:-1].copy()
-    if found:
+    if empty_margins:
         parts = parts + weight * parametrization(hypergraph).from_tables(torch.from_numpy(direction)).numpy()
     result = Face(face, rank, basis, parts) if space is None else Face(face, rank, space @ basis, space @ parts)
     if lost == 0:
         return MLEExistence(True, "interior", (), 0, 0, design.shape[1] - rank, face), result
     cells = [(hypergraph.domain.names, tuple(int(c) for c in codes[i])) for i in forced]
-    offending = _named(hypergraph, found + cells)
-    kind = "zero margin" if found else "facial"
-    number = len(found) + len(cells)
+    offending = _named(hypergraph, empty_margins + cells)
+    kind = "zero margin" if empty_margins else "facial"
+    number = len(empty_margins) + len(cells)
     return MLEExistence(False, kind, offending, number, lost, design.shape[1] - rank, face), result
 
 
@@ -366,8 +370,8 @@ def mle_existence(
         'a=0, b=1'
     """
     if not isinstance(data, Observations):
-        found = zero_margins(hypergraph, data) if hypergraph.is_hierarchical else []
-        return _from_margins(hypergraph, found)
+        empty_margins = zero_margins(hypergraph, data) if hypergraph.is_hierarchical else []
+        return _from_margins(hypergraph, empty_margins)
     if data.domain != hypergraph.domain:
         raise other_domain("data", f"the variables {hypergraph.domain.names}", received=data.domain.names)
     possible = check_structural_zeros(hypergraph, structural_zeros)

@@ -365,8 +365,8 @@ def fit(
     defaults = (1e-9, 100) if chosen == "newton" else (1e-6, 5000)
     stopping = Stopping(stopping.tolerance or defaults[0], stopping.max_iterations or defaults[1], stopping.patience)
     monitor = _monitor(problem, validation, stopping, file, run.progress)
-    kept = None if file is None else _taken_up(problem, chosen, penalty, validation, monitor, file)
-    outcome, best = _solved(problem, chosen, penalty, stopping, monitor, kept or {})
+    state = None if file is None else _taken_up(problem, chosen, penalty, validation, monitor, file)
+    outcome, best = _solved(problem, chosen, penalty, stopping, monitor, state or {})
     _warn(problem, outcome, chosen, stopping)
     theta = torch.from_numpy(np.ascontiguousarray(problem.limit(problem.lift(outcome.point.theta))))
     log_likelihood, log_partition = _likelihood(problem, theta, outcome.point.loss, partition)
@@ -415,20 +415,20 @@ def _taken_up(
         "penalty": repr(penalty),
         "validation digest": None if validation is None else digest(validation),
     }
-    found = file.start(settings)
-    if found is None:
+    arrays = file.start(settings)
+    if arrays is None:
         return None
     with file.taking_up():
         size, patience = len(problem.start), monitor.patience
         shapes = {"theta": (size,), **kept_shapes(method, size), **({} if patience is None else patience.shapes(size))}
-        check_arrays(found, {name: (torch.float64, *shape) for name, shape in shapes.items()})
-        for name in found.keys() - {"patience"}:
-            check_finite(found[name], name)
-        kept = {name: value.numpy() for name, value in found.items()}
-        problem.start = kept["theta"]
+        check_arrays(arrays, {name: (torch.float64, *shape) for name, shape in shapes.items()})
+        for name in arrays.keys() - {"patience"}:
+            check_finite(arrays[name], name)
+        state = {name: value.numpy() for name, value in arrays.items()}
+        problem.start = state["theta"]
         if patience is not None:
-            patience.take_up(kept, _solver(problem, method, penalty)[0])
-    return kept
+            patience.take_up(state, _solver(problem, method, penalty)[0])
+    return state
 
 
 def _checked_possible(
@@ -517,18 +517,18 @@ def _solved(
         last = solve(evaluate, start, stopping.tolerance, stopping.max_iterations, monitor, state=state)
     except KeyboardInterrupt:
         monitor.write()
-        kept = monitor.best or monitor.last
-        if kept is None:
+        point = monitor.best or monitor.last
+        if point is None:
             raise
-        last = Outcome(kept, kept.norm, monitor.last_iteration, "interrupted")
+        last = Outcome(point, point.norm, monitor.last_iteration, "interrupted")
     finally:
         if monitor.bar is not None:
             monitor.bar.close()
-    best, kept = None, monitor.best
-    if monitor.patience is not None and kept is not None:
+    best, point = None, monitor.best
+    if monitor.patience is not None and point is not None:
         best = monitor.patience.best_iteration
         is_early = last.status == "stopped" or (last.status == "converged" and best != last.num_iterations)
-        last = Outcome(kept, kept.norm, last.num_iterations, "early_stopped" if is_early else last.status)
+        last = Outcome(point, point.norm, last.num_iterations, "early_stopped" if is_early else last.status)
     if last.status == "converged" and problem.is_infinite:
         last = last._replace(status="infinite")
     return last, best

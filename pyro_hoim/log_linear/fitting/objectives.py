@@ -63,18 +63,18 @@ class ConditionalLayout:
                 pieces.append(np.moveaxis(table, k, -1).reshape(-1))
                 size += table.size
         self.source = np.concatenate([np.zeros(0, dtype=np.int64), *pieces])
-        flat_pairs = [entry for found in pairs for entry in found]
-        flat_others = [entry for found in others for entry in found]
-        members = [member for _, found in flat_others for member in found]
+        flat_pairs = [entry for entries in pairs for entry in entries]
+        flat_others = [entry for entries in others for entry in entries]
+        members = [member for _, entries in flat_others for member in entries]
         self.reads = 2.0 * (len(flat_pairs) + len(members)) * max(cards, default=0)  # for a row and its gradient
         self.arrays = (
             np.array(cards, dtype=np.int64),
-            _ends([len(found) for found in pairs]),
-            _ends([len(found) for found in others]),
+            _ends([len(entries) for entries in pairs]),
+            _ends([len(entries) for entries in others]),
             np.array([base for base, _ in flat_pairs], dtype=np.int64),
             np.array([variable for _, variable in flat_pairs], dtype=np.int64),
             np.array([base for base, _ in flat_others], dtype=np.int64),
-            _ends([len(found) for _, found in flat_others]),
+            _ends([len(entries) for _, entries in flat_others]),
             np.array([variable for variable, _ in members], dtype=np.int64),
             np.array([stride for _, stride in members], dtype=np.int64),
         )

@@ -72,9 +72,9 @@ class Problem:
 
         Those of a large table are the combinations that no row has.
         """
-        graph, found = self.hypergraph, self.existence
-        if status == "infinite" and found is not None and found.facial_set is not None:
-            return ImpossibleStates.of_cells(graph, ~found.facial_set)
+        graph, existence = self.hypergraph, self.existence
+        if status == "infinite" and existence is not None and existence.facial_set is not None:
+            return ImpossibleStates.of_cells(graph, ~existence.facial_set)
         lost = None if self.face is None else ~self.face.cells
         if status == "infinite":
             margins = self.margins

@@ -126,17 +126,17 @@ class LogLinearPseudoLikelihood(PseudoLikelihood):
         vector, graph = self._checked(theta), self.hypergraph
         parts = list(zip(graph.parameter_slices.values(), graph.edge_indices, graph.edge_shapes, strict=True))
         for variable, levels in enumerate(graph.domain.cardinalities):
-            own = [part for part in parts if variable in part[1] and part[0].stop > part[0].start]
-            if levels == 1 or not own:
+            touching = [part for part in parts if variable in part[1] and part[0].stop > part[0].start]
+            if levels == 1 or not touching:
                 continue
-            where = np.concatenate([np.arange(part[0].start, part[0].stop) for part in own])
+            where = np.concatenate([np.arange(part[0].start, part[0].stop) for part in touching])
             self._check_memory(len(self._codes) * levels * len(where))
             states = np.repeat(self._codes[:, None], levels, axis=1)
             states[..., variable] = np.arange(levels)
             flat = states.reshape(-1, states.shape[-1])
             bases = [
                 edge_basis(shape, self.coding)[cell_numbers(flat, members, graph.domain.cardinalities)]
-                for _, members, shape in own
+                for _, members, shape in touching
             ]
             features = np.concatenate(bases, axis=1)
             logits = (features @ vector[where]).reshape(-1, levels)

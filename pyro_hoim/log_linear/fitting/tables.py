@@ -89,16 +89,16 @@ def coefficient_table(
         readings = torch.from_numpy(restriction.readings)
         named = {"interaction": list(restriction.terms), "levels": list(restriction.levels)}
         error = result.contrast_errors(readings, covariance)
-        found = pd.DataFrame({**named, **_wald(readings @ result.theta, error, level)})
-        found.attrs = {"coding": "restricted", "penalty": None}
-        return found
+        table = pd.DataFrame({**named, **_wald(readings @ result.theta, error, level)})
+        table.attrs = {"coding": "restricted", "penalty": None}
+        return table
     estimate = result.coefficients(coding, reference)
     interactions, combinations = entry_labels(result.hypergraph, coding, reference)
     levels = [", ".join(combination) for combination in combinations]
     error = result.standard_errors(coding, covariance, reference)
-    found = pd.DataFrame({"interaction": interactions, "levels": levels, **_wald(estimate, error, level)})
-    found.attrs = {"coding": coding, "penalty": None if result.penalty is None else repr(result.penalty)}
-    return found
+    table = pd.DataFrame({"interaction": interactions, "levels": levels, **_wald(estimate, error, level)})
+    table.attrs = {"coding": coding, "penalty": None if result.penalty is None else repr(result.penalty)}
+    return table
 
 
 def odds_ratio_table(

@@ -242,16 +242,16 @@ def flatten_tables(hypergraph: InteractionHypergraph, tables: Mapping[Sequence[s
 def marginal_tables(law: Law, names: Iterable[str]) -> tuple[InteractionHypergraph, torch.Tensor]:
     """Structure and tables (*law batch, num_terms), of the kind of the law's, of the law of some variables."""
     source = law.hypergraph
-    kept = source.domain.project(names)
-    parts = _eliminated_components(source, kept)
+    domain = source.domain.project(names)
+    parts = _eliminated_components(source, domain)
     boundaries = [boundary for _, boundary in parts if boundary]
     terms = sum(math.prod(1 + source.domain[n].cardinality for n in boundary) for boundary in boundaries)
     if terms > _MAX_TERMS:
         problem = f"its tables on the boundaries have {size_text(terms, 'cells')}, the limit is {_MAX_TERMS}"
         raise out_of_reach("marginal", problem, "keep more variables")
     simplices = {s for b in boundaries for k in range(1, len(b) + 1) for s in itertools.combinations(b, k)}
-    edges = {*source.project(kept.names).edges, *simplices}
-    target = InteractionHypergraph(kept, edges, hierarchical=source.is_hierarchical, coding=source.coding)
+    edges = {*source.project(domain.names).edges, *simplices}
+    target = InteractionHypergraph(domain, edges, hierarchical=source.is_hierarchical, coding=source.coding)
     tables, slices = law.tables, source.term_slices
     pieces = {e: tables[..., slices[e]] for e in target.edges if e in slices}
     for component, boundary in parts:

@@ -87,9 +87,9 @@ def consistent_margins(hypergraph: InteractionHypergraph, eta: torch.Tensor) -> 
     closed = hypergraph if hypergraph.is_hierarchical else hypergraph.closure()
     pieces = parametrization(hypergraph).split(eta.double())
     for edge in reversed(hypergraph.edges):
-        for kept in closed.edges if closed is not hypergraph else ():
-            if kept not in pieces and set(kept) <= set(edge):
-                pieces[kept] = pieces[edge].sum([i - len(edge) for i, name in enumerate(edge) if name not in kept])
+        for subset in closed.edges if closed is not hypergraph else ():
+            if subset not in pieces and set(subset) <= set(edge):
+                pieces[subset] = pieces[edge].sum([i - len(edge) for i, name in enumerate(edge) if name not in subset])
     codings = parametrization(closed)
     whole = codings.pi_to_eta(codings.eta_to_pi(codings.join({edge: pieces[edge] for edge in closed.edges})))
     slices = closed.term_slices
@@ -236,8 +236,8 @@ def check_conjugate_arguments(
         raise wrong_type("prior_sample_size", "a positive number, or a tensor of them", prior_sample_size) from error
     check_finite(n0.detach(), "prior_sample_size")
     if not bool((n0 > 0).all()):
-        found = f"{float(n0.min())}, which makes the prior improper"
-        raise out_of_range("prior_sample_size", "positive numbers", received=found)
+        received = f"{float(n0.min())}, which makes the prior improper"
+        raise out_of_range("prior_sample_size", "positive numbers", received=received)
     if bool((n0 > LARGEST_COUNT).any()):
         raise out_of_range("prior_sample_size", f"at most {LARGEST_COUNT}", received=float(n0.max()))
     if bool((s < 0).any()):

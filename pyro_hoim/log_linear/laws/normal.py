@@ -306,17 +306,17 @@ def unit_strengths(domain: Domain, edges: Sequence[Edge], rows: float = 1.0) -> 
 def _meaning(hypergraph: InteractionHypergraph, size: int, per: _Per | None) -> _Per:
     """What the last dimension of a tensor runs over."""
     sizes: dict[_Per, int] = {"edge": len(hypergraph), "coordinate": hypergraph.num_parameters}
-    found: list[_Per] = [key for key in sizes if per in (None, key) and sizes[key] == size]
-    if not found:
+    meanings: list[_Per] = [key for key in sizes if per in (None, key) and sizes[key] == size]
+    if not meanings:
         wanted = " or ".join(f"{n} ({key}s)" for key, n in sizes.items() if per in (None, key))
         raise unexpected("scale", f"a last dimension of {wanted}", received=size, code="wrong-shape")
-    if len(found) == 2 and any(math.prod(n - 1 for n in shape) != 1 for shape in hypergraph.edge_shapes):
+    if len(meanings) == 2 and any(math.prod(n - 1 for n in shape) != 1 for shape in hypergraph.edge_shapes):
         problem = (
             f"{size} entries may belong to the hyperedges or to the coordinates, of which there are as many but not "
             "one each"
         )
         raise conflict("scale", problem, "say per='edge' or per='coordinate'")
-    return found[0]
+    return meanings[0]
 
 
 def _from_mapping(

@@ -261,8 +261,8 @@ class DiaconisYlvisaker(TorchDistribution):
         inputs = law.mean_statistics, law.prior_sample_size
         has_graph = torch.is_grad_enabled() and any(t.requires_grad for t in inputs) and not is_detached
         versions = version_of(inputs[0]), version_of(inputs[1])
-        found, value = law._kept.get(name, (None, inputs[0]))
-        if has_graph or found != versions or any(t.is_inference() for t in inputs):
+        known_versions, value = law._kept.get(name, (None, inputs[0]))
+        if has_graph or known_versions != versions or any(t.is_inference() for t in inputs):
             with plain_mode(*inputs, gradients=has_graph):
                 value = compute(law)
             if not has_graph:

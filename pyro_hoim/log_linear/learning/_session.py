@@ -251,18 +251,18 @@ class Session:
         ``settled`` strengths stay, ``chosen`` ones are those of the rows.
         """
         recipe, file = self.recipe, run_file(self.run, f"{stage}.safetensors")
-        found = None
+        stored = None
         if file is not None:
-            found = file.start({**self._settings(hypergraph, ridge, rows), "strengths of the rows": chosen})
-        if file is not None and found is not None:
+            stored = file.start({**self._settings(hypergraph, ridge, rows), "strengths of the rows": chosen})
+        if file is not None and stored is not None:
             with file.taking_up():
-                kept: dict[str, Any] = unpacked(found.pop("report"))
-                notes = tuple(kept["report"].pop("notes"))
-                ridge = InteractionRidge.from_json(kept["ridge"])
+                record: dict[str, Any] = unpacked(stored.pop("report"))
+                notes = tuple(record["report"].pop("notes"))
+                ridge = InteractionRidge.from_json(record["ridge"])
                 trainer = recipe.trainer(rows, hypergraph, ridge, is_final=True, is_chosen=chosen)
-                trainer.load_state_dict(found)
-                check_equal(found, trainer.state_dict())
-                return FinalFit(trainer, TrainingReport(**kept["report"], notes=notes))
+                trainer.load_state_dict(stored)
+                check_equal(stored, trainer.state_dict())
+                return FinalFit(trainer, TrainingReport(**record["report"], notes=notes))
         check_time()
         if not settled and recipe.name == "sampled":  # strengths need fewer chains than tables
             rough = recipe.trainer(rows, hypergraph, ridge, recipe.evidence_rounds[1], is_chosen=True)
@@ -285,7 +285,7 @@ class Session:
         search: SelectionOptions,
     ) -> Confirmation:
         """Confirm interactions by all rows, or read what an interrupted run had found."""
-        file, found = run_file(self.run, "structure.safetensors"), None
+        file, stored = run_file(self.run, "structure.safetensors"), None
         order, candidates = search.max_order or 2, search.candidates
         if file is not None:
             allowed = None if candidates is None else sorted(sorted(edge) for edge in candidates)
@@ -297,13 +297,13 @@ class Session:
                 "rows digest": rows_digest(train),
                 "validation rows digest": rows_digest(validation),
             }
-            found = file.start(settings)
-        if file is not None and found is not None:
+            stored = file.start(settings)
+        if file is not None and stored is not None:
             with file.taking_up():
-                kept = unpacked(found["confirmation"])
-                graph = InteractionHypergraph(train.domain, kept["edges"], hierarchical=False)
-                result = Confirmation(graph, tuple(InteractionTest.from_json(test) for test in kept["tests"]), rate)
-                check_equal(found, _kept(result))
+                record = unpacked(stored["confirmation"])
+                graph = InteractionHypergraph(train.domain, record["edges"], hierarchical=False)
+                result = Confirmation(graph, tuple(InteractionTest.from_json(test) for test in record["tests"]), rate)
+                check_equal(stored, _kept(result))
                 return result
         check_time()
         result = confirm(

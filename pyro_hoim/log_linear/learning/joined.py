@@ -96,23 +96,23 @@ def learn(
     """
     check_names(options, list(LearnOptions.__annotations__), "learn", noun="option")
     parts = [train] if validation is None else [train, validation]
-    found = checked_parts(*parts)
-    if any(isinstance(rows, SourcedRows) for rows in found):
+    parts_read = checked_parts(*parts)
+    if any(isinstance(rows, SourcedRows) for rows in parts_read):
         if join not in ("exact", "none"):
             problem = "columns are joined in rows in memory alone, and there are more than 2^25 cells of different ones"
             raise out_of_reach("join", problem, "learn from rows.distinct(), or from some, rows.sample(10**6, seed=0)")
         join = "none"
-    joined = join if isinstance(join, JoinedColumns) else _found(found, join)
-    if joined.domain != found[0].domain:
+    joined = join if isinstance(join, JoinedColumns) else _found(parts_read, join)
+    if joined.domain != parts_read[0].domain:
         raise other_domain("join", "groups of the columns of train", received="others")
-    held = found
+    parts_joined = parts_read
     if joined:
         told(checked_run(options.get("run")), joined.sentence())
-        held = [_joined(part, joined) for part in found]
+        parts_joined = [_joined(part, joined) for part in parts_read]
         if search is not None and search.candidates is not None:
             search = replace(search, candidates=joined.sets(search.candidates))
-    learned = learn_variables(held[0], held[1] if len(held) > 1 else None, search, **options)
-    return columns_joined(learned, joined, held[0])
+    learned = learn_variables(parts_joined[0], parts_joined[1] if len(parts_joined) > 1 else None, search, **options)
+    return columns_joined(learned, joined, parts_joined[0])
 
 
 def _found(parts: list[Observations], join: Join) -> JoinedColumns:

@@ -138,12 +138,12 @@ class StagedSearch:
             "penalty of evidence digest": strong.to_json(),
         }
         self._file = run_file(run, _STRENGTHS)
-        found = None if self._file is None else self._file.start(settings)
-        if self._file is not None and found is not None:
+        stored = None if self._file is None else self._file.start(settings)
+        if self._file is not None and stored is not None:
             with self._file.taking_up():
-                kept = unpacked(found["strengths"])
-                self._ridges = {int(number): InteractionRidge.from_json(value) for number, value in kept.items()}
-                check_equal(found, self._state())
+                strengths = unpacked(stored["strengths"])
+                self._ridges = {int(number): InteractionRidge.from_json(value) for number, value in strengths.items()}
+                check_equal(stored, self._state())
         self._num_trials = 2 if evidence_rounds else 1
         rule = _Rule(
             search.patience,
@@ -179,16 +179,16 @@ class StagedSearch:
             else:
                 self._trainer.use_ridge(self._weak, 0)
         self._pool.add(hypergraph.edges)
-        found = self._pool.available()
+        candidates = self._pool.available()
         room, least = self._per_round << max(0, last - self._num_trials), 0.0
         if last > 1 and self._rows_choose:
             least = -math.inf  # a set of no use is held back by its strength, and the validation rows judge the round
-        pairs = tuple(edge for edge in found if len(edge) <= 2)
+        pairs = tuple(edge for edge in candidates if len(edge) <= 2)
         if hypergraph.order <= 1 and pairs:
-            found = pairs
+            candidates = pairs
             most = max(_MAX_ALL_PAIRS // 3, len(self._context.train.domain))
             room, least = (len(pairs), None) if len(pairs) <= _MAX_ALL_PAIRS else (most, least)
-        return Proposal.of_best(found, self._score, self._context, room, least)
+        return Proposal.of_best(candidates, self._score, self._context, room, least)
 
     def _note_round(self) -> None:
         """Keep the strengths of a new round, which the trainer holds, and tell of rounds not told of."""
@@ -198,9 +198,9 @@ class StagedSearch:
         if last in self._ridges:
             pass
         elif self._evidence_rounds and is_chosen:
-            found = self._trainer.penalty
+            penalty = self._trainer.penalty
             edges = [edge for edge in self._trainer.hypergraph.edges if len(edge) > 1]
-            self._ridges[last] = replace(self._strong, by_edge={edge: found.strength(edge) for edge in edges})
+            self._ridges[last] = replace(self._strong, by_edge={edge: penalty.strength(edge) for edge in edges})
         else:
             self._ridges[last] = self._weak
         if self._file is not None:
@@ -384,7 +384,7 @@ def learn(
     first = recipe.trainer(train, start, ridges.weak)
     rounds, until = recipe.evidence_rounds[0], session.until(_SEARCH_SHARE)
     staged = StagedSearch(train, validation, first, search, ridges.strong, rounds, run, session.tell_round, until)
-    selection, found, chosen = staged.run()
+    selection, ridge, chosen = staged.run()
     count = interactions(selection.hypergraph.num_interactions)
     if selection.status == "time limit":
         session.late("the search; a resumed one goes on")
@@ -395,9 +395,9 @@ def learn(
     # Every round of a sampled search has moved the strengths; moving them once more has not been seen to pay.
     settled, final = recipe.name == "sampled" or not chosen, None
     with session.giving_up("the last, longer fit: the tables are those of the search", _FIT_SHARE):
-        final = session.fit(train, selection.hypergraph, found, "final", settled=settled, chosen=chosen)
+        final = session.fit(train, selection.hypergraph, ridge, "final", settled=settled, chosen=chosen)
     if final is None:
-        final = FinalFit.of_round(recipe.trainer(train, selection.hypergraph, found, is_chosen=chosen), selection)
+        final = FinalFit.of_round(recipe.trainer(train, selection.hypergraph, ridge, is_chosen=chosen), selection)
     session.clock("training")
     confirmation = None
     if false_discovery_rate is not None:
@@ -433,14 +433,14 @@ def _with_structure(
     made: dict[str, Any],
 ) -> LearnResult:
     """The model with its structure, trained alike; without one where the time is over."""
-    kept, structure = confirmation.hypergraph, learned
-    session.tell(f"training the structure of {interactions(kept.num_interactions)}")
-    if kept != learned.hypergraph:
+    confirmed, structure = confirmation.hypergraph, learned
+    session.tell(f"training the structure of {interactions(confirmed.num_interactions)}")
+    if confirmed != learned.hypergraph:
         stage, fitted = "structure-refit" if learned.refit else "structure-fit", None
         with session.giving_up("the fit of the structure", 1.0):
-            ridge = _released(final.trainer.penalty, made["ridge"], kept) if chosen else final.trainer.penalty
+            ridge = _released(final.trainer.penalty, made["ridge"], confirmed) if chosen else final.trainer.penalty
             settled = session.recipe.name == "sampled" or not chosen
-            fitted = session.fit(rows, kept, ridge, stage, settled=settled, chosen=chosen)
+            fitted = session.fit(rows, confirmed, ridge, stage, settled=settled, chosen=chosen)
         session.clock("structure")
         if fitted is None:
             notes = tuple(dict.fromkeys((*session.notes, *learned.notes)))

@@ -110,7 +110,7 @@ class LearnResult(Fitted):
     def file(self, info: Mapping[str, Any] | None = None) -> ModelFile:
         """What a model file holds: the closure's tables, the penalty, log Z and the path of the search."""
         energy = self.energy
-        found: dict[str, Any] = {
+        content: dict[str, Any] = {
             "rows": self.num_rows,
             "trainer": self.trainer,
             "ridge": self.ridge.to_json(),
@@ -122,13 +122,13 @@ class LearnResult(Fitted):
             **({} if info is None else info),
         }
         if self.joined is not None:
-            found["joined"] = self.joined.to_json()
+            content["joined"] = self.joined.to_json()
         if self.confirmation is not None:
-            found["false_discovery_rate"] = self.confirmation.false_discovery_rate
-            found["tests"] = [test.to_json() for test in self.confirmation.tests]
+            content["false_discovery_rate"] = self.confirmation.false_discovery_rate
+            content["tests"] = [test.to_json() for test in self.confirmation.tests]
         if self.selection is not None:
-            found["selection"] = self.selection.to_json()
-        return ModelFile(energy.hypergraph, energy.tables, coding="balanced", info=found)
+            content["selection"] = self.selection.to_json()
+        return ModelFile(energy.hypergraph, energy.tables, coding="balanced", info=content)
 
     def save(self, path: str | os.PathLike[str], info: Mapping[str, Any] | None = None) -> None:
         """Write the model file."""

@@ -46,10 +46,10 @@ def hasse_figure(poset: Poset, *, members: Iterable[Hashable] | None = None) -> 
         problem = f"a diagram of {size_text(len(poset), 'elements')} cannot be read, the limit is {_MAX_ELEMENTS}"
         raise out_of_reach("poset", problem)
     heights, covers = poset.heights, poset._order.covers
-    kept = np.ones(len(poset), dtype=bool)
+    is_member = np.ones(len(poset), dtype=bool)
     if members is not None:
-        kept[:] = False
-        kept[poset.indices(members).numpy()] = True
+        is_member[:] = False
+        is_member[poset.indices(members).numpy()] = True
     points = _places(heights, covers, is_lattice=poset.variables is not None)
     widest = int(np.bincount(heights).max())
     figure = Figure(figsize=(max(4.0, min(1.1 * widest + 1, 16.0)), max(2.5, 1.25 * (heights.max() + 1))))
@@ -58,11 +58,11 @@ def hasse_figure(poset: Poset, *, members: Iterable[Hashable] | None = None) -> 
     size = min(26.0, 320.0 / widest)
     labels = [_label(element) for element in poset.elements]
     letters = [min(9.0, 0.4 * size, 1.2 * size / len(label)) for label in labels]
-    letters = [min(found for found, h in zip(letters, heights, strict=True) if h == level) for level in heights]
+    letters = [min(height for height, h in zip(letters, heights, strict=True) if h == level) for level in heights]
     for i, label in enumerate(labels):
         level = int(heights[i])
         colour = INK if level == 0 else _LEVELS[(level - 1) % len(_LEVELS)]
-        is_shown = bool(kept[i]) or (level == 0 and len(poset.minimal) == 1)
+        is_shown = bool(is_member[i]) or (level == 0 and len(poset.minimal) == 1)
         axes.plot(
             *points[i], "o", markersize=size, color=colour if is_shown else "white", zorder=2,
             markeredgecolor=INK if is_shown else FAINT, markeredgewidth=0.9,
@@ -83,7 +83,7 @@ def hasse_figure(poset: Poset, *, members: Iterable[Hashable] | None = None) -> 
     axes.set_xlim(-0.6, widest - 0.4)
     axes.set_ylim(-0.5, heights.max() + 0.5)
     axes.axis("off")
-    if members is not None and not kept.all():
+    if members is not None and not is_member.all():
         styles = {"in the collection": INK, "not in it": FAINT}
         handles = [
             Line2D([], [], marker="o", linestyle="", markeredgecolor=c, markerfacecolor=c if c == INK else "white")

@@ -388,13 +388,15 @@ def _model(graph: InteractionHypergraph, theta: torch.Tensor) -> LogLinearEnergy
 def _by_newton(graph: InteractionHypergraph, rows: Observations, partition: PartitionBackend | None) -> MachineResult:
     """The maximum-likelihood estimate, refused where it is infinite."""
     poset = Poset.boolean_lattice(graph.domain, max_elements=2**_MAX_LISTED)
-    found = m_projection(poset, rows.table().reshape(-1), graph.edges)
-    if found.is_attained is False:
+    projection = m_projection(poset, rows.table().reshape(-1), graph.edges)
+    if projection.is_attained is False:
         problem = "the maximum-likelihood estimate is infinite: the data leave some states no probability"
         hint = "method='gradient' stops after finitely many steps; m_projection gives the limit"
         raise refused("data", problem, hint, code="impossible")
     gap = (
-        poset.sums(found.probs, "above")[found.members]
-        - poset.sums(rows.table().reshape(-1) / rows.total_count, "above")[found.members]
+        poset.sums(projection.probs, "above")[projection.members]
+        - poset.sums(rows.table().reshape(-1) / rows.total_count, "above")[projection.members]
     )
-    return MachineResult(graph, found.theta, "newton", 1.0, found.num_iterations, float(gap.norm()), partition)
+    return MachineResult(
+        graph, projection.theta, "newton", 1.0, projection.num_iterations, float(gap.norm()), partition
+    )

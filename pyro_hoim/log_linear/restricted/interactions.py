@@ -64,17 +64,17 @@ class RestrictedInteractions:
             raise refused("hypergraph", "expected a collection closed under subsets", "use its closure()", "no-method")
         directions = np.asarray(self.directions, dtype=float)
         check_exact_shape(directions, (self.hypergraph.num_parameters, len(self.terms)), "directions")
-        kept, basis = list[int](), np.zeros((len(directions), 0))
+        independent, basis = list[int](), np.zeros((len(directions), 0))
         for column, direction in enumerate(directions.T):
             rest = direction - basis @ (basis.T @ direction)
             rest -= basis @ (basis.T @ rest)
             length = float(np.linalg.norm(rest))
             if length > _RANK_TOLERANCE * max(float(np.linalg.norm(direction)), 1e-300):
-                kept.append(column)
+                independent.append(column)
                 basis = np.column_stack([basis, rest / length])
-        object.__setattr__(self, "terms", tuple(self.terms[i] for i in kept))
-        object.__setattr__(self, "levels", tuple(self.levels[i] for i in kept))
-        object.__setattr__(self, "directions", directions[:, kept])
+        object.__setattr__(self, "terms", tuple(self.terms[i] for i in independent))
+        object.__setattr__(self, "levels", tuple(self.levels[i] for i in independent))
+        object.__setattr__(self, "directions", directions[:, independent])
 
     def __repr__(self) -> str:
         held, whole = self.num_parameters, self.hypergraph.num_parameters

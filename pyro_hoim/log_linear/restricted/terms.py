@@ -163,14 +163,14 @@ def restricted_interactions(domain: Domain, formula: str, *, scores: Scores | No
                 raise conflict(f"formula {formula!r}", f"{factors[0]} is no factor", "use symmetric(...)")
             parts.append((frozenset(names), _tied(domain, factors[0])))
         else:
-            found = [_factor(domain, factor, given, orders) for factor in factors]
-            parts.append((frozenset(names), [reduce(lambda a, b: _product(domain, a, b), found)]))
+            tables = [_factor(domain, factor, given, orders) for factor in factors]
+            parts.append((frozenset(names), [reduce(lambda a, b: _product(domain, a, b), tables)]))
     hypergraph = InteractionHypergraph(domain, [*whole, *(names for names, _ in parts)], closure=True)
     restricted = {frozenset(edge) for _, part in parts for edge, _, _ in part} - whole
     for edge in hypergraph.edges:
         if frozenset(edge) not in restricted:
-            found = [_factor(domain, name, given, orders) for name in edge]
-            parts.append((frozenset(edge), [reduce(lambda a, b: _product(domain, a, b), found)]))
+            tables = [_factor(domain, name, given, orders) for name in edge]
+            parts.append((frozenset(edge), [reduce(lambda a, b: _product(domain, a, b), tables)]))
     return replace(_assembled(hypergraph, parts), orders=orders)
 
 
@@ -207,13 +207,13 @@ def _factor(domain: Domain, factor: str | FunctionTerm, scores: Scores, orders: 
     first, second, labels = _alike(domain, factor)
     contrasts = level_contrasts(len(labels)).T
     if factor.function == "diagonal":
-        kept = [(i, i) for i in range(len(labels))]
+        pairs = [(i, i) for i in range(len(labels))]
         names = [(str(factor), label) for label in labels]
     else:
-        kept = [(i, j) for i in range(1, len(labels)) for j in range(i, len(labels))]
-        names = [(str(factor), f"{labels[i]},{labels[j]}") for i, j in kept]
-    columns = [np.outer(contrasts[:, i], contrasts[:, j]) for i, j in kept]
-    columns = [column if i == j else column + column.T for column, (i, j) in zip(columns, kept, strict=True)]
+        pairs = [(i, j) for i in range(1, len(labels)) for j in range(i, len(labels))]
+        names = [(str(factor), f"{labels[i]},{labels[j]}") for i, j in pairs]
+    columns = [np.outer(contrasts[:, i], contrasts[:, j]) for i, j in pairs]
+    columns = [column if i == j else column + column.T for column, (i, j) in zip(columns, pairs, strict=True)]
     return (first, second), names, np.stack(columns, -1)
 
 
@@ -275,8 +275,8 @@ def _scores(
         order = required_order(variable, str(factor))
         values = values[[order.labels.index(label) for label in labels]]
         if len(given):
-            said = ", ".join(f"{score:g}" for score in given)
-            order = Order(order.labels, f"{order.source}; scores {said}")
+            numbers = ", ".join(f"{score:g}" for score in given)
+            order = Order(order.labels, f"{order.source}; scores {numbers}")
     orders.setdefault(variable.name, order)
     return values
 

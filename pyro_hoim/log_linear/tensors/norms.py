@@ -226,8 +226,8 @@ def latent_norm(dense: torch.Tensor, *, tolerance: float = 1e-6, max_iterations:
         zeros = q.new_zeros(q.ndim, *q.shape)
         return LatentNorm(0.0, 0.0, zeros, torch.zeros_like(q), 0, "converged")
     scale = largest * float((q / largest).norm())  # the squares of small numbers would be zero
-    found = _search(q / scale, tolerance, max_iterations)
-    norm = replace(found, upper=scale * found.upper, lower=scale * found.lower, parts=scale * found.parts)
+    unit = _search(q / scale, tolerance, max_iterations)
+    norm = replace(unit, upper=scale * unit.upper, lower=scale * unit.lower, parts=scale * unit.parts)
     if norm.status != "converged":
         problem = f"the gap is {norm.gap / norm.upper:.2g} of the norm after {max_iterations} iterations"
         warnings.warn(ConvergenceWarning(problem, argument="latent_norm", hint="raise max_iterations"), stacklevel=2)
