@@ -131,7 +131,7 @@ class KroneckerMap:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Apply to ``x`` (*batch, num_inputs), giving (*batch, num_outputs)."""
-        gather, factors, place, scatter = self._place(x.dtype, x.device)
+        gather, factors, permutation, scatter = self._place(x.dtype, x.device)
         batch = x.shape[:-1]
         if not self.blocks:
             return x.new_zeros(*batch, self.num_outputs)
@@ -153,8 +153,8 @@ class KroneckerMap:
                     value = (value.transpose(-1, -2) @ matrix).reshape(*batch, num_edges, size)
             results.append(value.reshape(*batch, block.outputs.size))
         y = torch.cat(results, -1)
-        if place is not None:
-            return y.index_select(-1, place)
+        if permutation is not None:
+            return y.index_select(-1, permutation)
         if scatter is not None:
             return x.new_zeros(*batch, self.num_outputs).index_add(-1, scatter, y)
         return y

@@ -66,8 +66,8 @@ class Products:
     def __init__(self, hypergraph: InteractionHypergraph) -> None:
         cards = hypergraph.domain.cardinalities
         edges = [tuple(i for i in e if cards[i] == 2) for e in hypergraph.edge_indices]
-        found = {t for e in edges for k in range(1, len(e) + 1) for t in itertools.combinations(e, k)}
-        self.members = tuple(sorted(found, key=lambda t: (len(t), t)))
+        subsets_of_edges = {t for e in edges for k in range(1, len(e) + 1) for t in itertools.combinations(e, k)}
+        self.members = tuple(sorted(subsets_of_edges, key=lambda t: (len(t), t)))
         number = {t: k + 1 for k, t in enumerate(self.members)} | {(): 0}
         starts = [s.start for s in hypergraph.term_slices.values()]
         self.num_terms = hypergraph.num_terms
@@ -129,22 +129,22 @@ class BlockLists:
         self.bias = np.full(self.num_fields, -1)
         entries: tuple[list[tuple[int, int, tuple[int, ...]]], ...] = ([], [], [])
         for first, block in zip(self._field_first.tolist(), blocks, strict=True):
-            place = {v: k for k, v in enumerate(block)}
-            for v, k in place.items():
+            bit = {v: k for k, v in enumerate(block)}
+            for v, k in bit.items():
                 self.reference_variable[first + (1 << k) - 1] = v
             for number in sorted({k for v in block for k in products.incident[v]}):
                 subset = products.members[number]
-                field = first + sum(1 << place[v] for v in subset if v in place) - 1
-                others = tuple(v for v in subset if v not in place)
+                field = first + sum(1 << bit[v] for v in subset if v in bit) - 1
+                others = tuple(v for v in subset if v not in bit)
                 if others:
                     entries[min(len(others), 3) - 1].append((field, number, others))
                 else:
                     self.bias[field] = number
-        for found in entries:
-            found.sort(key=lambda e: e[:2])
-        self._fields = [np.array([e[0] for e in found], dtype=np.int64) for found in entries]
-        self._numbers = [np.array([e[1] for e in found], dtype=np.int64) for found in entries]
-        self._others = [ragged([v * width for v in e[2]] for e in found) for found in entries]
+        for visits in entries:
+            visits.sort(key=lambda e: e[:2])
+        self._fields = [np.array([e[0] for e in visits], dtype=np.int64) for visits in entries]
+        self._numbers = [np.array([e[1] for e in visits], dtype=np.int64) for visits in entries]
+        self._others = [ragged([v * width for v in e[2]] for e in visits) for visits in entries]
         self._all = ragged([v * width for v in subset] for subset in products.members)
         self._found: dict[bytes, KeptLists] = {}
 
@@ -285,9 +285,9 @@ class ProductsEngine:
         self._is_stale = True
         self._model_energy = np.zeros((tiles, self._width))
         self._reference_energy = np.zeros((tiles, self._width))
-        place = np.arange(num_chains)
-        self._tile = np.arange(num_groups)[:, None] * self._per_group + place // self._width
-        self._lane = place % self._width
+        position = np.arange(num_chains)
+        self._tile = np.arange(num_groups)[:, None] * self._per_group + position // self._width
+        self._lane = position % self._width
         self._levels = np.array(hypergraph.domain.cardinalities, dtype=np.int64)
 
     @classmethod
@@ -478,7 +478,7 @@ class ProductsEngine:
         """The run from other tables: every temperature has weights of its own, which are linear in it."""
         first = start.detach().to(torch.float64).cpu().numpy()
         base, gap = self._weights_of(first), self._weights_of(self._tables - first)
-        own = self._kept, self._weights, self._terms
+        state_before = self._kept, self._weights, self._terms
         self._kept = self._lists.kept(np.abs(base) + np.abs(gap))
         both = zip(self._kept.fields(base), self._kept.fields(gap), strict=True)
         fields = [(a[:, None], b[:, None]) for a, b in both]
@@ -500,7 +500,7 @@ class ProductsEngine:
                     num_steps=end - begin,
                 )
         finally:
-            self._kept, self._weights, self._terms = own
+            self._kept, self._weights, self._terms = state_before
             self._is_stale = True
         return self._by_chain(log_weights)
 

@@ -66,9 +66,9 @@ def _hosts(edges: Sequence[tuple[int, ...]], size: int) -> tuple[list[tuple[int,
     holding: list[set[int]] = [set() for _ in range(size)]
     host = [0] * len(edges)
     for e in sorted(range(len(edges)), key=lambda e: -len(edges[e])):
-        found = set[int].intersection(*(holding[v] for v in edges[e]))
-        if found:
-            host[e] = min(found)
+        hosts = set[int].intersection(*(holding[v] for v in edges[e]))
+        if hosts:
+            host[e] = min(hosts)
             continue
         host[e] = len(maximal)
         for v in edges[e]:
@@ -133,8 +133,8 @@ class _Copies:
     def place(self, edge: int, inside: tuple[int, ...], difference: bool) -> tuple[bool, int, tuple[int, ...]]:
         """Whether the copy is one of differences, its first entry among its kind, and the strides outside."""
         key = (edge, inside, difference)
-        found = self.found.get(key)
-        if found is None:
+        entry = self.found.get(key)
+        if entry is None:
             first = self.sizes[not difference]
             if difference:
                 high, low, strides = _difference(self.shapes[edge], inside[0])
@@ -144,8 +144,8 @@ class _Copies:
                 entries, strides = _copy(self.shapes[edge], inside)
                 self.plain.append((entries, self.starts[edge]))
                 self.sizes[1] += len(entries)
-            found = self.found[key] = difference, first, strides
-        return found
+            entry = self.found[key] = difference, first, strides
+        return entry
 
     def cells(self) -> tuple[Places, Places]:
         """Cells that are added and subtracted."""

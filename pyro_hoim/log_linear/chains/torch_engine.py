@@ -65,20 +65,20 @@ def steps(
     look-ups is made in parts.
     """
     meeting, cards = hypergraph.incident, hypergraph.domain.cardinalities
-    found: list[list[int]] = []
+    visits_by_step: list[list[int]] = []
     last: dict[tuple[bool, int], int] = {}
     for b in row:
         met = {(True, e) for i in blocks[b] for e in meeting[i]} | {(False, i) for i in blocks[b]}
         step = 1 + max((last.get(thing, -1) for thing in met), default=-1)
         last.update(dict.fromkeys(met, step))
-        if step == len(found):
-            found.append([])
-        found[step].append(b)
+        if step == len(visits_by_step):
+            visits_by_step.append([])
+        visits_by_step[step].append(b)
 
     def levels(b: int) -> int:
         return math.prod(cards[i] for i in blocks[b])
 
-    for visits in found:
+    for visits in visits_by_step:
         parts = [visits]
         if num_chains >= _SPLIT:
             parts = [list(part) for _, part in itertools.groupby(sorted(visits, key=levels), key=levels)]
@@ -130,7 +130,7 @@ def update_of(hypergraph: InteractionHypergraph, blocks: Blocks, dtype: torch.dt
     is_state = np.zeros((n, num_states), dtype=bool)
     state = np.zeros((size, n, num_states), dtype=np.int64)
     members = np.zeros((size, n), dtype=np.int64)
-    for b, (block, found) in enumerate(zip(blocks, factors, strict=True)):
+    for b, (block, edges) in enumerate(zip(blocks, factors, strict=True)):
         shape = [cards[i] for i in block]
         codes = np.indices(shape).reshape(len(block), -1)
         count = codes.shape[1]
@@ -140,7 +140,7 @@ def update_of(hypergraph: InteractionHypergraph, blocks: Blocks, dtype: torch.dt
         members[:, b] = [*block, *[block[0]] * (size - len(block))]
         for k, i in enumerate(block):
             reference[b, :count, k] = first_level[i] + codes[k]
-        for f, e in enumerate(found):
+        for f, e in enumerate(edges):
             start[b, f] = starts[e]
             for i, stride in zip(hypergraph.edge_indices[e], row_strides(hypergraph.edge_shapes[e]), strict=True):
                 if i in block:

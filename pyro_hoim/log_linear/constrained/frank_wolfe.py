@@ -52,14 +52,14 @@ def best_steps(plane: Restriction, upper: NDArray[np.float64]) -> Floats:
         is_free = ((steps > 0) | (here.gradient < 0)) & ((steps < upper) | (here.gradient > 0)) & (upper > 0)
         if float(np.abs(here.gradient * is_free) @ upper) <= _FLAT * scale:
             break
-        found = None
+        reached = None
         for direction in (_newton(here, is_free), -here.gradient * is_free * (upper @ upper) / scale):
-            found = _searched(plane, steps, here, direction, upper)
-            if found is not None:
+            reached = _searched(plane, steps, here, direction, upper)
+            if reached is not None:
                 break
-        if found is None:
+        if reached is None:
             break
-        steps, here = found
+        steps, here = reached
     return steps
 
 
@@ -105,7 +105,7 @@ def nested_step(plane: Restriction, moves: int, points: int = 4, depth: int = _D
     With :math:`a_i` the best point of a grid, the minimiser of a convex function is between :math:`a_{i-1}` and
     :math:`a_{i+1}`. (Paper 3, section 4.5, continues between :math:`a_{i-1}` and :math:`a_i`, which can miss it.)
     """
-    low, high, found = 0.0, 1.0, 0.0
+    low, high, step = 0.0, 1.0, 0.0
     for _ in range(depth):
         grid = np.linspace(low, high, points + 1)
         best, value = 0, plane.value(np.full(moves, grid[0]))
@@ -114,8 +114,8 @@ def nested_step(plane: Restriction, moves: int, points: int = 4, depth: int = _D
             if other > value:
                 break
             best, value = index, other
-        low, high, found = grid[max(0, best - 1)], grid[min(points, best + 1)], grid[best]
-    return np.full(moves, found)
+        low, high, step = grid[max(0, best - 1)], grid[min(points, best + 1)], grid[best]
+    return np.full(moves, step)
 
 
 class _Together:
@@ -273,17 +273,17 @@ def _spectral(
             ]
             moves = [a - b for a, b in zip(moved, here, strict=True)]
             square = float(sum(move @ move for move in moves))
-            found = evaluated(moved)
-            if found[0] <= max(recent) - _ARMIJO * square / (2 * length):
+            trial = evaluated(moved)
+            if trial[0] <= max(recent) - _ARMIJO * square / (2 * length):
                 break
             length /= 2
         else:
             break
         if square == 0.0:
             break
-        curvature = float(sum(move @ (a - b) for move, a, b in zip(moves, found[1], slopes, strict=True)))
+        curvature = float(sum(move @ (a - b) for move, a, b in zip(moves, trial[1], slopes, strict=True)))
         length = float(np.clip(square / curvature, _SHORTEST, _LONGEST)) if curvature > 0 else _LONGEST
-        here, (objective, slopes, norms) = moved, found
+        here, (objective, slopes, norms) = moved, trial
         recent.append(objective)
     return here
 
@@ -443,9 +443,9 @@ def _started(loss: Loss, terms: Mapping[str, Ball | NormPenalty], start: Constra
     coordinates: list[Floats] = []
     for name, term in terms.items():
         part = np.zeros(loss.num_parameters) if start is None else start.parts[name].numpy()
-        face, found = term.norm.face(part)
+        face, inside = term.norm.face(part)
         faces.append(face)
-        coordinates.append(face.project(found, term.radius) if isinstance(term, Ball) else found)
+        coordinates.append(face.project(inside, term.radius) if isinstance(term, Ball) else inside)
     return on_faces(loss, list(terms.values()), faces, coordinates)
 
 
@@ -466,10 +466,10 @@ def _corrected(
             for term, face, x in zip(terms, point.faces, point.coordinates, strict=True)
         ]
         wider = on_faces(loss, terms, [face for face, _ in pairs], [x for _, x in pairs])
-        found = descend(loss, terms, wider, max(0.3 * tolerance * point.objective, 0.1 * gap))
-        if found is wider and wider.gap <= point.gap:
+        descended = descend(loss, terms, wider, max(0.3 * tolerance * point.objective, 0.1 * gap))
+        if descended is wider and wider.gap <= point.gap:
             return
-        point = found
+        point = descended
 
 
 def _plain(loss: Loss, balls: Sequence[Ball], parts: Floats, rule: StepRule) -> Iterator[_Iterate]:

@@ -117,15 +117,15 @@ class SweepPlan:
         for run in runs:
             there = here | run
             if there == up:
-                place, add = self._place(up), up in self._filled
+                target, add = self._place(up), up in self._filled
                 self._filled.add(up)
             else:  # between two nodes: a place of its own, whatever nodes there are
-                place, add = self.work_cells, False
+                target, add = self.work_cells, False
                 self.work_cells += self.cells(there)
             low = (run & -run) - 1
             before, after = self.cells(there & low), self.cells(there & ~low & ~run)
-            self._steps.append((int(add), place, at, before, self.cells(run), after))
-            here, at = there, place
+            self._steps.append((int(add), target, at, before, self.cells(run), after))
+            here, at = there, target
 
 
 def axes_of_mask(mask: int) -> list[int]:

@@ -120,8 +120,8 @@ class TableTrainer(RidgeTrainer, ABC):
         self._hypergraph = hypergraph
         self._adopt(tables)
         if self._penalty is not None and self._penalty is not self.penalty_given:
-            found = self._penalty.by_edge
-            self._set_strengths({edge: found[edge] for edge in hypergraph.edges if edge in found})
+            strengths = self._penalty.by_edge
+            self._set_strengths({edge: strengths[edge] for edge in hypergraph.edges if edge in strengths})
 
     def _set_strengths(self, strengths: Mapping[Edge, float]) -> None:
         """The given penalty with other strengths for some interactions."""
@@ -149,7 +149,7 @@ class TableTrainer(RidgeTrainer, ABC):
         steps, done = report.num_iterations, 0
         while done < self.evidence.num_rounds and report.status != "diverged":
             assert self._penalty is not None
-            found = updated_ridge(
+            ridge = updated_ridge(
                 self._penalty,
                 graph,
                 self._tables,
@@ -158,7 +158,7 @@ class TableTrainer(RidgeTrainer, ABC):
                 damping=self.evidence.damping,
                 pseudo=self._is_pseudo,
             )
-            self._set_strengths({edge: found.strength(edge) for edge in graph.edges if len(edge) > 1})
+            self._set_strengths({edge: ridge.strength(edge) for edge in graph.edges if len(edge) > 1})
             report = self._fit()
             steps += report.num_iterations
             done += 1
@@ -196,7 +196,7 @@ class TableTrainer(RidgeTrainer, ABC):
         if float(np.abs(centred - tables).max(initial=0.0)) > 1e-6 * (1 + float(np.abs(tables).max(initial=0.0))):
             problem = "expected balanced tables, but a fibre does not sum to zero"
             raise refused("state", problem, "give tables made by a coding, see parametrization(hypergraph).convert")
-        found: dict[Edge, float] | None = None
+        by_edge: dict[Edge, float] | None = None
         if state.get("strengths") is not None:
             strengths = state_part(state, "strengths", (len(edges),))
             if bool((strengths < 0).any()):
@@ -204,11 +204,11 @@ class TableTrainer(RidgeTrainer, ABC):
             if self.penalty_given is None:
                 raise conflict("state", "it has strengths of a penalty, the trainer has none", "pass penalty=...")
             pairs = zip(edges, strengths.tolist(), strict=True)
-            found = {edge: value for edge, value in pairs if len(edge) > 1}
+            by_edge = {edge: value for edge, value in pairs if len(edge) > 1}
         self._adopt(tables)
         self._penalty = self.penalty_given
-        if found is not None:
-            self._set_strengths(found)
+        if by_edge is not None:
+            self._set_strengths(by_edge)
 
 
 def state_part(state: Mapping[str, torch.Tensor], name: str, shape: tuple[int, ...]) -> torch.Tensor:

@@ -23,8 +23,8 @@ def restructured_tables(
     """
     if target.domain != source.domain:
         expected = f"a collection over the variables {source.domain.names} and their levels"
-        found = f"one over {target.domain.names} or other levels"
-        raise other_domain("hypergraph", expected, hint="make a new trainer", received=found)
+        received = f"one over {target.domain.names} or other levels"
+        raise other_domain("hypergraph", expected, hint="make a new trainer", received=received)
     if tables.shape[-1] != source.num_terms:
         raise wrong_shape("tables", f"(..., {source.num_terms})", tables)
     result = tables.new_zeros(*tables.shape[:-1], target.num_terms)

@@ -342,11 +342,11 @@ class SampledPath:
         chains a whole check says again.
         """
         before, coarse = self._chains.population, 1 if is_last else self._coarse
-        found = self._compared(before, coarse)
-        while coarse > 1 and (self._is_bad(found) or not found.is_even):
-            self._coarse = coarse = 1 if self._is_bad(found) else coarse // 2
-            found = self._compared(before, coarse)
-        union, loss, distance, share, is_off, is_even = found
+        comparison = self._compared(before, coarse)
+        while coarse > 1 and (self._is_bad(comparison) or not comparison.is_even):
+            self._coarse = coarse = 1 if self._is_bad(comparison) else coarse // 2
+            comparison = self._compared(before, coarse)
+        union, loss, distance, share, is_off, is_even = comparison
         self._chains = self._started(union)
         self._apart = min(_RAREST, _RARER * self._apart) if is_even and not (is_off or self._doubts) else 1
         self._doubts = max(0, self._doubts - 1)
@@ -432,7 +432,7 @@ class SampledPath:
         """Steps with a rate that rises and falls, then the mean of the last parameters; whether they are sound."""
         every = self._settings.refresh_every
         warm_up = max(1.0, self._settings.warm_up * count) if checks else 1.0
-        total, kept, due = np.zeros_like(self._x), 0, (every or 0) - 1
+        total, num_summed, due = np.zeros_like(self._x), 0, (every or 0) - 1
         for k in tqdm(range(count), desc="training", unit="step", disable=not self._settings.progress):
             check_time()
             is_sound = self._step(self._rate * min(1.0, (k + 1) / warm_up) * (1 - k / count))
@@ -440,13 +440,13 @@ class SampledPath:
                 is_sound = self._check(f"{what} {k + 1}")[1]
                 due = k + every * self._apart
             if not is_sound:
-                total, kept = np.zeros_like(self._x), 0
+                total, num_summed = np.zeros_like(self._x), 0
                 if not self._recover():
                     return False
             elif k >= count * (1 - average):
                 total += self._x
-                kept += 1
-        if kept:
-            self._x = total / kept
+                num_summed += 1
+        if num_summed:
+            self._x = total / num_summed
             self._chains.move_to(self._coordinates.tables(self._x))
         return True

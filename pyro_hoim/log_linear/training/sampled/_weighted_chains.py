@@ -150,14 +150,14 @@ def network_law(rows: Observations, hypergraph: InteractionHypergraph, forest: S
 
     names, cards = rows.domain.names, rows.domain.cardinalities
     parents, order = _Parents(rows), [draw.variable for draw in forest.draws]
-    found: dict[int, _Draw] = {}
+    draw_of: dict[int, _Draw] = {}
 
     def search(first: int, step: int) -> None:
         for k in range(first, len(order), step):
-            found[k] = parents.draw(order[k], order[:k])
+            draw_of[k] = parents.draw(order[k], order[:k])
 
     run_threads(search, len(order), cost=parents.cost)
-    draws = [found[k] for k in range(len(order))]
+    draws = [draw_of[k] for k in range(len(order))]
     families = [tuple(sorted((draw.variable, *draw.parents))) for draw in draws]
     joint = InteractionHypergraph(
         rows.domain,
@@ -521,7 +521,7 @@ def weighted_margins(
     shapes = [[cards[i] for i in members] for members in sets]
     first = np.cumsum([0, *map(math.prod, shapes)])
     ends = np.cumsum([0, *map(len, sets)])
-    members = np.array([i for found in sets for i in found], dtype=np.int64)
+    members = np.array([i for positions in sets for i in positions], dtype=np.int64)
     strides = np.array([math.prod(shape[j + 1 :]) for shape in shapes for j in range(len(shape))], dtype=np.int64)
     total = np.zeros(int(first[-1]))
 

@@ -135,17 +135,17 @@ def annealed_log_z(
         check_time()
         chains, log_weights = runs.forward(size, seed_of(seed, k))
         estimate = log_mean_weight(log_weights[None])
-        found = _result(model, size, estimate)
-        if float(found.std_error) <= settings.loss_standard_error:
+        result = _result(model, size, estimate)
+        if float(result.std_error) <= settings.loss_standard_error:
             break
         is_even = bool(estimate.is_reliable[0]) and float(estimate.ess[0]) > _EVEN * size[0]
         larger = (2 * size[0], size[1]) if is_even else (2 * size[0], 2 * size[1])
         if is_even:  # the error falls with the square root of the number of chains: no steps that only confirm this
             room = settings.loss_budget // max(1, larger[0] * larger[1])
-            wanted = (float(found.std_error) / settings.loss_standard_error) ** 2 / 2
+            wanted = (float(result.std_error) / settings.loss_standard_error) ** 2 / 2
             larger = (larger[0] * 2 ** max(0, min(math.ceil(math.log2(wanted)), room.bit_length() - 1)), larger[1])
         if larger[0] * larger[1] > settings.loss_budget:
-            found = replace(found, notes=(*found.notes, _budget_note(found, settings)))
+            result = replace(result, notes=(*result.notes, _budget_note(result, settings)))
             break
         size, k = larger, k + 1
     met = [_met(chains), runs.climbed(chains.states, seed_of(seed, 301))]
@@ -156,12 +156,12 @@ def annealed_log_z(
         others = _Runs(model, settings, start)
         chains, wide = others.forward(_FIRST, seed_of(seed, 201))
         met += [_met(chains), others.climbed(chains.states, seed_of(seed, 302))]
-        found = _compared(found, log_mean_weight(wide[None]))
+        result = _compared(result, log_mean_weight(wide[None]))
         ends = ends.joined(Population(chains.states.cpu(), wide))
-    found = _bounded(found, model.hypergraph.domain, met)
-    if math.isfinite(float(found.std_error)):
-        return found, None
-    return found, ends.resampled(settings.num_chains, np.random.default_rng(seed_of(seed, 401)))
+    result = _bounded(result, model.hypergraph.domain, met)
+    if math.isfinite(float(result.std_error)):
+        return result, None
+    return result, ends.resampled(settings.num_chains, np.random.default_rng(seed_of(seed, 401)))
 
 
 def _met(chains: GibbsChains) -> tuple[torch.Tensor, torch.Tensor]:
@@ -173,13 +173,13 @@ def _bounded(result: LogPartition, domain: Domain, met: Sequence[tuple[torch.Ten
     """The result with the bound that the states met give; not reliable where it lies below that."""
     proof = certificate([states for states, _ in met], [values for _, values in met], domain.cardinalities)
     bound = torch.full_like(result.value, float(proof.bound[0]))
-    own = float(result.std_error) if math.isfinite(float(result.std_error)) else 0.0
+    own_error = float(result.std_error) if math.isfinite(float(result.std_error)) else 0.0
     result = replace(result, lower_bound=bound)
     if float(bound) <= float(result.value) + 1e-9 * (1 + abs(float(bound))):
         return replace(result, lower=torch.maximum(result.lower, bound))
     error = torch.full_like(result.value, max(float(result.std_error), float(bound - result.value)))
     raised = replace(result, value=bound, lower=bound, upper=torch.maximum(result.upper, bound), std_error=error)
-    if float(bound) <= max(float(result.value) + _GAP * own, float(result.upper)) and math.isfinite(float(error)):
+    if float(bound) <= max(float(result.value) + _GAP * own_error, float(result.upper)) and math.isfinite(float(error)):
         return raised
     labels = [variable.labels[int(k)] for variable, k in zip(domain, proof.best[0].tolist(), strict=True)]
     note = (
@@ -260,8 +260,8 @@ def with_reverse_run(
     parts = (ahead.value[0], errors[0], -behind.value[0], errors[1])
     sandwich = Sandwich(*(torch.tensor(float(v), dtype=torch.float64) for v in parts), start="tempered")
     gap = abs(float(behind.value[0] + result.value))
-    own = float(result.std_error)
-    error = math.hypot(own if math.isfinite(own) else 0.0, float(behind.error[0]))
+    forward_error = float(result.std_error)
+    error = math.hypot(forward_error if math.isfinite(forward_error) else 0.0, float(behind.error[0]))
     notes = tuple(note for note in result.notes if note != _ONE_SIDED)
     result = replace(result, sandwich=sandwich, notes=(*notes, _TEMPERED_NOTE))
     if not bool(behind.is_reliable[0]):
@@ -269,7 +269,7 @@ def with_reverse_run(
     if gap <= _GAP * error + 1e-9:
         return result
     note = f"the reverse run is {gap:.3g} nats away, more than its error; a part of the law may be unseen"
-    return _refused(result, max(gap, own), note)
+    return _refused(result, max(gap, forward_error), note)
 
 
 _START, _TRAIN, _MARGINS, _ANNEAL, _LOSS = range(5)  # purposes of seeds
