@@ -327,8 +327,8 @@ class GeneralizedRootEnergy(ParametricEnergy):
         """Precision (*batch, d, d), definite or not, and linear part h (*batch, d), as :meth:`gaussian_parameters`."""
         if self.family.name != "gaussian" or self.order > 2:
             expected = "the gaussian family with k <= 2"
-            found = f"{self.family.name} with k = {self.order}"
-            raise unexpected("gaussian_parameters", expected, received=found, code="no-method")
+            received = f"{self.family.name} with k = {self.order}"
+            raise unexpected("gaussian_parameters", expected, received=received, code="no-method")
         square, shift = self.structure.single_natural(self.psi, 2).unbind(-1)
         precision = torch.diag_embed(-2 * square)
         if (2, 2) in self.structure.slices:

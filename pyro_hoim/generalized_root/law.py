@@ -351,12 +351,12 @@ class GeneralizedRoot(EnergyLaw):
         if not self._law.is_usable:
             return self._undefined(value)
         try:
-            found = self._law.model.log_pseudo_prob(value, validate=False)
+            values = self._law.model.log_pseudo_prob(value, validate=False)
         except InputError:
             if not self._law.is_lenient:
                 raise
             return self._undefined(value)
-        return found.expand(self._sample_batch(value))
+        return values.expand(self._sample_batch(value))
 
     def sample(self, sample_shape: Sequence[int] = torch.Size()) -> torch.Tensor:
         """Draws (*sample_shape, *batch, d) of the dtype of psi: perfect and independent where :attr:`sample_is_exact`.

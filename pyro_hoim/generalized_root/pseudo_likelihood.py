@@ -189,8 +189,8 @@ def _design(structure: RootStructure, roots: Floats) -> sparse.csr_array:
                 for column in others.T:
                     product *= values[:, column]
                 row, term = np.nonzero(product)
-                place = (row * num_variables + chunk[term, member]) * k + root - 1
-                parts.append((product[row, term], place, term + first + begin))
+                position = (row * num_variables + chunk[term, member]) * k + root - 1
+                parts.append((product[row, term], position, term + first + begin))
     if not parts:
         return sparse.csr_array(shape)
     data, row, column = (np.concatenate(part) for part in zip(*parts, strict=True))

@@ -37,7 +37,7 @@ def uniform(words, b):
     """One draw of chain b: the middle of one of 2^52 equal intervals of (0, 1); row b of ``words`` moves on."""
     w0, w1, w2, w3 = words[b, 0], words[b, 1], words[b, 2], words[b, 3]
     total = w0 + w3
-    found = ((total << _23) | (total >> _41)) + w0
+    bits = ((total << _23) | (total >> _41)) + w0
     t = w1 << _17
     w2 ^= w0
     w3 ^= w1
@@ -45,7 +45,7 @@ def uniform(words, b):
     words[b, 0] = w0 ^ w3
     words[b, 2] = w2 ^ t
     words[b, 3] = (w3 << _45) | (w3 >> _19)
-    return (np.float64(np.int64(found >> _12)) + 0.5) * 2.0**-52
+    return (np.float64(np.int64(bits >> _12)) + 0.5) * 2.0**-52
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -546,9 +546,9 @@ def draw_small(natural, maximum, small, cumulative, words, drawn):
                 break
             at_most = u * (total + left)
             if at_most < total:
-                found = _first_above(cumulative, x, at_most)
-                if found == 0 or cumulative[found - 1] <= u * total:
-                    drawn[b] = found
+                value_at_most = _first_above(cumulative, x, at_most)
+                if value_at_most == 0 or cumulative[value_at_most - 1] <= u * total:
+                    drawn[b] = value_at_most
                     break
             if x == last:
                 drawn[b] = _invert_beyond(natural[b], maximum, size, weight, cumulative, u)

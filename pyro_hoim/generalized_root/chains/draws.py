@@ -73,9 +73,9 @@ def _by_variable(
     first_other = np.concatenate([[0], np.cumsum(widths - 1)]).astype(np.int64)
     # All members of the entries' terms in a row; the entry's own variable is left out.
     spread = np.repeat(first[entry] - np.concatenate([[0], np.cumsum(widths)[:-1]]), widths) + np.arange(widths.sum())
-    own = np.repeat(member[order], widths)
+    variable = np.repeat(member[order], widths)
     other = member[spread]
-    return start, root[entry], weight[entry], first_other, other[other != own]
+    return start, root[entry], weight[entry], first_other, other[other != variable]
 
 
 def draw_from_nodes(

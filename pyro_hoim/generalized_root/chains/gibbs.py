@@ -111,8 +111,8 @@ class RootChains(Chains):
         self._clamped = tuple(energy.domain.names[s] for s in fixed)
         self._free = np.array([s for s in range(len(energy.domain)) if s not in fixed], dtype=np.int64)
         first = None if init is None else self._checked_values(init, "init")
-        held = {str(s): torch.from_numpy(value.copy()) for s, value in fixed.items()}
-        self._init = checksum(held if first is None else {**held, "init": torch.from_numpy(first)})
+        arrays = {str(s): torch.from_numpy(value.copy()) for s, value in fixed.items()}
+        self._init = checksum(arrays if first is None else {**arrays, "init": torch.from_numpy(first)})
         if check:
             self._check_normalizable(fixed)
         if first is None:
@@ -150,13 +150,13 @@ class RootChains(Chains):
         values = np.stack([np.zeros(self._num_chains), *fixed.values()], axis=1)
         unknown = ""
         for row in _spread(np.unique(values, axis=0)):
-            held = dict(zip(self._clamped, row[1:].tolist(), strict=True))
-            rest = self._energy.condition(held)[0] if held else self._energy
-            found = check_normalizable(rest)
-            if found.verdict == "disproven":
-                found.check()
-            if found.verdict == "undecided":
-                unknown = unknown or found.reason
+            given = dict(zip(self._clamped, row[1:].tolist(), strict=True))
+            rest = self._energy.condition(given)[0] if given else self._energy
+            verdict = check_normalizable(rest)
+            if verdict.verdict == "disproven":
+                verdict.check()
+            if verdict.verdict == "undecided":
+                unknown = unknown or verdict.reason
         if unknown:
             message = f"energy: it is not known whether the model can be normalised ({unknown})"
             warnings.warn(ConvergenceWarning(message), stacklevel=3)
@@ -169,11 +169,11 @@ class RootChains(Chains):
         from ..nodes.integrability_kernels import is_integrable
 
         for s in self._free:
-            own = self._program.linear[s]
-            if user_has_law(family, own) if isinstance(family, UserFamily) else is_integrable(family.code, own):
+            natural = self._program.linear[s]
+            if user_has_law(family, natural) if isinstance(family, UserFamily) else is_integrable(family.code, natural):
                 continue
-            found = f"{self.domain.names[s]!r} with natural parameters {self._program.linear[s].tolist()}"
-            problem = f"the terms of single variables alone cannot be normalised ({found}); no first state can be drawn"
+            shown = f"{self.domain.names[s]!r} with natural parameters {self._program.linear[s].tolist()}"
+            problem = f"the terms of single variables alone cannot be normalised ({shown}); no first state can be drawn"
             raise refused("init", problem, "pass one", code="not-normalizable")
 
     def _make_tiles(self) -> None:
@@ -300,19 +300,19 @@ class RootChains(Chains):
         num_records = num_sweeps // thin if thin else 0
         shape = (num_records, self._num_chains)
         scores = torch.zeros(shape, dtype=torch.float64, device=self._energy.device) if energies else None
-        kept = torch.zeros((*shape, len(self.domain)), dtype=torch.float64) if states else None
+        recorded = torch.zeros((*shape, len(self.domain)), dtype=torch.float64) if states else None
         done = 0
         for record in range(num_records if energies or states else 0):
             self._move(thin, beta, order)
             done += thin
             if scores is not None:
                 scores[record] = -self.log_q()
-            if kept is not None:
-                kept[record] = torch.from_numpy(self._states())
+            if recorded is not None:
+                recorded[record] = torch.from_numpy(self._states())
         if num_sweeps > done:
             self._move(num_sweeps - done, beta, order)
         self._num_sweeps += num_sweeps
-        return Record(num_records, None, scores, None if kept is None else kept.to(self._energy.device))
+        return Record(num_records, None, scores, None if recorded is None else recorded.to(self._energy.device))
 
     def _scores(self) -> tuple[torch.Tensor, torch.Tensor]:
         from ._kernels import score

@@ -117,7 +117,7 @@ class _CountSource(Source):
                 raise conflict("vocab", f"belongs to a .npz file, received the data set {source}")
             rows = _LOADERS[source]()
             rows = rows if chosen is None else rows.columns(chosen)
-            found = cls(source, rows, (f"The public data set {source}. Source: {classic3_info().source}.",))
+            table = cls(source, rows, (f"The public data set {source}. Source: {classic3_info().source}.",))
         elif not path.exists():
             problem = f"no such file, nor one of the data sets of counts {', '.join(_LOADERS)}"
             raise refused(source, problem, code="no-file")
@@ -132,11 +132,11 @@ class _CountSource(Source):
                 count = None if reading.count_column == "none" else reading.count_column or "count"
                 rows = CountTable.from_csv(cells, kind=family.kind, count=count, columns=chosen)
                 notes = cells.note
-            found = cls(path.stem, rows, (f"Read from {path.name}.",), notes)
-        if not found.rows.num_rows:
+            table = cls(path.stem, rows, (f"Read from {path.name}.",), notes)
+        if not table.rows.num_rows:
             raise none_received(source, "at least one observation")
-        check_support(found.rows, family)
-        return found
+        check_support(table.rows, family)
+        return table
 
     @override
     def told(self) -> tuple[str, ...]:
@@ -284,7 +284,7 @@ def parse_l1(words: tuple[str, ...]) -> tuple[float, ...]:
         return (0.01,)
     if parts == ["auto"]:
         return AUTO_L1
-    found: list[float] = []
+    penalties: list[float] = []
     for part in parts:
         if part == "auto":
             several = ", ".join(f"{value:g}" for value in AUTO_L1)
@@ -296,10 +296,10 @@ def parse_l1(words: tuple[str, ...]) -> tuple[float, ...]:
             raise out_of_range("l1", "a number, or auto", received=what) from None
         if not 0 <= value <= _MOST_L1:
             raise out_of_range("l1", f"a number from 0 to {_MOST_L1:g} (nats a row)", received=part)
-        if value in found:
+        if value in penalties:
             raise refused("l1", f"{part} is given twice", code="repeated-name")
-        found.append(value)
-    return tuple(sorted(found, reverse=True))
+        penalties.append(value)
+    return tuple(sorted(penalties, reverse=True))
 
 
 def tuple_json(term: RootTerm) -> dict[str, Any]:
@@ -322,23 +322,23 @@ def _singles(analysis: RootAnalysis) -> list[RootTerm]:
 
 def _summary(analysis: RootAnalysis) -> dict[str, Any]:
     """The keys of ``fit.json``."""
-    found, parts = analysis.fit, analysis.parts
-    tests = None if found.confirmed is None else found.confirmed.confirmation
-    edges = [term for term in found.terms() if term.key[1] > 1]
+    fit, parts = analysis.fit, analysis.parts
+    tests = None if fit.confirmed is None else fit.confirmed.confirmation
+    edges = [term for term in fit.terms() if term.key[1] > 1]
     names = next(part for part in parts.values() if part is not None).baselines
     return {
         "num_variables": len(analysis.domain),
         "num_states": None,
-        "num_interactions": found.num_interactions,
-        "num_parameters": found.structure.num_terms,
-        "num_terms": [{"root": j, "order": size, "terms": n} for (j, size), n in found.num_terms.items()],
+        "num_interactions": fit.num_interactions,
+        "num_parameters": fit.structure.num_terms,
+        "num_terms": [{"root": j, "order": size, "terms": n} for (j, size), n in fit.num_terms.items()],
         "edges": [list(term.names) for term in edges],
         "log_partition": log_partition_json(analysis.log_partition),
         "log_partition_reason": analysis.no_log_partition or None,
         "rows": rows_by_part(parts, "scores.rows"),
-        "zero_columns": list(found.zero_columns),
-        "constant_columns": list(found.constant_columns),
-        "fixed_columns": dict(found.fixed_columns),
+        "zero_columns": list(fit.zero_columns),
+        "constant_columns": list(fit.constant_columns),
+        "fixed_columns": dict(fit.fixed_columns),
         **by_part(
             parts,
             impossible_rows="scores.impossible_rows",
@@ -352,13 +352,13 @@ def _summary(analysis: RootAnalysis) -> dict[str, Any]:
             gain_std_error="gain_std_error",
         ),
         "baselines": by_part(parts, **{name: lambda held, n=name: held.baselines[n].pseudo_nll for name in names}),
-        "family": found.family.name,
-        "maximum": int(found.family.largest_value) if found.family.name == "truncated-poisson" else None,
-        "order": found.order,
+        "family": fit.family.name,
+        "maximum": int(fit.family.largest_value) if fit.family.name == "truncated-poisson" else None,
+        "order": fit.order,
         "l1": analysis.l1,
-        "symmetrize": found.symmetrize,
-        "is_full": found.is_full,
-        "refit": None if found.refit is None else asdict(found.refit),
+        "symmetrize": fit.symmetrize,
+        "is_full": fit.is_full,
+        "refit": None if fit.refit is None else asdict(fit.refit),
         "structure": None if tests is None else confirmation_json(tests.tests, tests.false_discovery_rate),
         "path": [
             {
@@ -369,16 +369,16 @@ def _summary(analysis: RootAnalysis) -> dict[str, Any]:
             }
             for step in analysis.path
         ],
-        "kkt_residual": float(found.kkt_residual.max()) if len(found.nodes) else 0.0,
-        "tolerance": found.tolerance,
-        "status": "converged" if found.is_converged else "not converged",
+        "kkt_residual": float(fit.kkt_residual.max()) if len(fit.nodes) else 0.0,
+        "tolerance": fit.tolerance,
+        "status": "converged" if fit.is_converged else "not converged",
         "singles": [tuple_json(term) for term in _singles(analysis)],
         "interactions": [
             {**tuple_json(term), "standardised": standardise_term(term, analysis.scales).coefficient}
-            for key in sorted(found.num_terms)
+            for key in sorted(fit.num_terms)
             if key[1] > 1
             for sign in (1, -1)
-            for term in found.terms(key, num=_TOP, sign=sign)
+            for term in fit.terms(key, num=_TOP, sign=sign)
         ],
         "stage_seconds": dict(analysis.seconds),
     }

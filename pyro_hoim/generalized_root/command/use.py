@@ -61,10 +61,10 @@ def root_summary(file: RootFile, level: float = 0.95) -> pd.DataFrame:
     }
     if scales:
         columns["per_sd"] = [standardise_term(term, scales).coefficient for term in terms]
-    found = pd.DataFrame(columns)
+    frame = pd.DataFrame(columns)
     notes = ["estimate: factor of the product of the roots of the columns in the log density"]
-    found.attrs["notes"] = [*notes, "no standard errors: the coefficients come from penalised regressions"]
-    return found
+    frame.attrs["notes"] = [*notes, "no standard errors: the coefficients come from penalised regressions"]
+    return frame
 
 
 def root_figures(file: RootFile, refit: RootRefitResult | None, status: str) -> Figures:
@@ -124,7 +124,7 @@ def draw(question: Question) -> Answer:
         if (error.argument or "").startswith("clamped"):
             raise
         raise refused(question.path, str(error), code=error.code) from error
-    told = (
+    note = (
         "the rows are approximate: each is the last state of a Gibbs chain of its own "
         f"({plural(drawn.burn_in, 'sweep')} of burn-in from the model without interactions); compare with a longer "
         f"{option('burn_in')}"
@@ -133,7 +133,7 @@ def draw(question: Question) -> Answer:
     if model.energy.family.is_discrete:
         values = values.astype(np.int64)
     frame = pd.DataFrame(values, columns=list(model.domain.names))
-    return Answer(frame=frame, notes=[] if drawn.is_exact else [told])
+    return Answer(frame=frame, notes=[] if drawn.is_exact else [note])
 
 
 def log_z(question: Question, starts: torch.Tensor | None = None) -> LogPartition:
@@ -197,19 +197,19 @@ def predict(question: Question) -> Answer:
     """Mean of a column given all others, and how far from it the file's values are."""
     model, table, target = model_of(question), question.rows, question["target"]
     check_support(table, model.energy.family)
-    found = predict_roots(model, table, target, is_known=question.has_target)
-    values = {} if found.values is None else {target: found.values}
-    frame = beside_figures(values, {"mean": found.mean, "std": found.std})
+    prediction = predict_roots(model, table, target, is_known=question.has_target)
+    values = {} if prediction.values is None else {target: prediction.values}
+    frame = beside_figures(values, {"mean": prediction.mean, "std": prediction.std})
     json = {
         "target": target,
         "accuracy": None,
         "majority_accuracy": None,
         "rows": table.num_rows if question.has_target else 0,
-        "rmse": found.rmse,
-        "mae": found.mae,
-        "mean_rmse": found.mean_rmse,
-        "log_loss": found.log_loss,
-        "mean_prediction": float(found.mean.mean()) if len(found.mean) else None,
+        "rmse": prediction.rmse,
+        "mae": prediction.mae,
+        "mean_rmse": prediction.mean_rmse,
+        "log_loss": prediction.log_loss,
+        "mean_prediction": float(prediction.mean.mean()) if len(prediction.mean) else None,
         "predicted_rows": table.num_rows,
         "approximate_rows": 0,
         "kind": "exact",
@@ -220,7 +220,7 @@ def predict(question: Question) -> Answer:
 
     return Answer(
         json=json,
-        lines=_describe(found, table.num_rows),
+        lines=_describe(prediction, table.num_rows),
         frame=frame,
         of_part=of_part if question.has_target else None,
         shown=["rmse"],
@@ -252,7 +252,7 @@ def interactions(question: Question) -> Answer:
     pairs = sorted(pairs, key=lambda pair: -abs(pair[1].coefficient))[: question["top"]]
     rows: list[dict[str, Any]] = [tuple_json(term) for term, _ in pairs]
     if scales:
-        rows = [{**row, "standardised": own.coefficient} for row, (_, own) in zip(rows, pairs, strict=True)]
+        rows = [{**row, "standardised": scaled.coefficient} for row, (_, scaled) in zip(rows, pairs, strict=True)]
     head = ["interaction", *(["per SD"] if scales else []), "coefficient", "tensor entry", "root"]
     cells = [
         [

@@ -123,11 +123,11 @@ class IndependentClosedForm(ExactRoot):
             pair = user_value_moments(energy.family, np.ascontiguousarray(rows.reshape(-1, rows.shape[-1])))
             mean, variance = (torch.from_numpy(part).reshape(rows.shape[:-1]).to(energy.psi) for part in pair)
             return mean, variance
-        place = 1 if energy.family.name == "gaussian" else 0  # of x itself among the roots
-        natural = energy.structure.single_natural(psi, max(energy.order, place + 1))
-        found = node_moments(energy.family, natural)
-        assert found.covariance is not None
-        return found.mean[..., place].to(energy.psi), found.covariance[..., place, place].to(energy.psi)
+        root = 1 if energy.family.name == "gaussian" else 0  # of x itself among the roots
+        natural = energy.structure.single_natural(psi, max(energy.order, root + 1))
+        node = node_moments(energy.family, natural)
+        assert node.covariance is not None
+        return node.mean[..., root].to(energy.psi), node.covariance[..., root, root].to(energy.psi)
 
     @override
     def _sample(self, energy: GeneralizedRootEnergy, shape: torch.Size, random: torch.Generator | None) -> torch.Tensor:

@@ -105,9 +105,9 @@ class Bounds:
         if family.is_discrete or isinstance(family, UserFamily):  # whose profiles show whether they end
             return True
         powers = sorted({*self.ratios, *(1 / j for j in range(1, self.singles.shape[1] + 1))}, reverse=True)
-        for s, own in enumerate(self.singles):
+        for s, natural in enumerate(self.singles):
             slope = dict.fromkeys(powers, 0.0)
-            for j, value in enumerate(own, 1):
+            for j, value in enumerate(natural, 1):
                 slope[1 / j] += abs(value) if family.name == "gaussian" and j == 2 else value
             for ratio, value in zip(self.ratios, self.slopes[s], strict=True):
                 slope[ratio] += value
@@ -139,22 +139,22 @@ def product_below(terms: Terms) -> tuple[float, Floats]:
 
     best = bound()
     for _ in range(_SWEEPS if terms.interactions() else 0):
-        for s, held in enumerate(adjacent):
-            if not held:
+        for s, interactions in enumerate(adjacent):
+            if not interactions:
                 continue
             row = natural[s].copy()
-            for j, others, coefficient in held:
+            for j, others, coefficient in interactions:
                 row[j - 1] += coefficient * means[others, j - 1].prod()
             node = _nodes(terms, row[None]) if np.isfinite(row).all() else None
             if node is None:
                 return best, means[:, 0]
             field[s] = row
             value[s : s + 1], means[s : s + 1] = node
-        found = bound()
-        if not found > best + _SMALL_GAIN:
-            best = max(best, found)
+        bound_now = bound()
+        if not bound_now > best + _SMALL_GAIN:
+            best = max(best, bound_now)
             break
-        best = found
+        best = bound_now
     return best, means[:, 0]
 
 
@@ -256,7 +256,7 @@ def windows_of(terms: Terms, tolerance: float) -> tuple[list[Window], float]:
     if not candidates:
         problem = "found no product law above the model, near the edge of normalisability, to end the grid"
         raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()", code="no-method")
-    found: list[tuple[float, list[_Profile], Bounds]] = []
+    profiled: list[tuple[float, list[_Profile], Bounds]] = []
     failures: list[IntractableError] = []
     for bounds in candidates:
         try:
@@ -264,10 +264,10 @@ def windows_of(terms: Terms, tolerance: float) -> tuple[list[Window], float]:
         except IntractableError as error:  # another product may be narrower
             failures.append(error)
         else:
-            found.append((sum(p.log_total for p in profiles), profiles, bounds))
-    if not found:
+            profiled.append((sum(p.log_total for p in profiles), profiles, bounds))
+    if not profiled:
         raise failures[0]
-    _, best, chosen = min(found, key=lambda item: item[0])
+    _, best, chosen = min(profiled, key=lambda item: item[0])
     excess = sum(p.log_total for p in best) - below
     if excess + 60 > _DEPTH:
         best = [_profile(terms, chosen, s, excess + 60) for s in range(terms.size)]
@@ -430,9 +430,9 @@ def elimination(scopes: Sequence[Scope], sizes: Sequence[int], limit: int | None
     costs = {v: cells(v) for v in neighbours}
     while costs:
         v = min(costs, key=lambda w: (costs[w], w))
-        found = costs.pop(v)
-        largest, total = max(largest, found), total + found
-        if limit is not None and found > limit:
+        num_cells = costs.pop(v)
+        largest, total = max(largest, num_cells), total + num_cells
+        if limit is not None and num_cells > limit:
             break
         near = neighbours.pop(v)
         for w in near:
@@ -587,18 +587,18 @@ class RootEnumeration(ExactRoot):
         """Quadrature nodes at which log Z stands still to half the tolerance, and is no less than a lower bound."""
         before, moved = math.nan, ""
         for count in _NODES:
-            found = self._order(energy.structure, [count] * len(windows))
-            cost = self._cost(found, f"with {count} quadrature nodes, the largest table")
+            contraction = self._order(energy.structure, [count] * len(windows))
+            cost = self._cost(contraction, f"with {count} quadrature nodes, the largest table")
             if not cost.feasible:
                 raise out_of_reach("RootEnumeration", f"{cost.reason}; quadrature {moved or 'has not begun'}")
             grids = [grid_of(energy.family, window, count) for window in windows]
             with torch.no_grad():
-                value = float(contract(_factors(energy, psi, grids), found.order)[0])
+                value = float(contract(_factors(energy, psi, grids), contraction.order)[0])
             change = abs(value - before)
             moved = f"moved log Z by {change:.2g} at the last step, tolerance={self.tolerance:g}"
             is_seen = value >= below - 1e-6 * max(1.0, abs(below))  # nodes that miss the law stand still below a bound
             if is_seen and change <= self._allowed(value) / 2:
-                return grids, found
+                return grids, contraction
             before = value
         raise out_of_reach("RootEnumeration", f"quadrature with {_NODES[-1]} nodes {moved}", "use RootAnnealed()")
 
@@ -612,9 +612,9 @@ class RootEnumeration(ExactRoot):
         values: list[torch.Tensor] = []
         worst = Contraction((), 1, 0)
         for row in element_rows(energy, psi):
-            grids, found = self._grids(energy, row)
-            worst = max(worst, found, key=lambda c: c.largest)
-            values.append(contract(_factors(energy, row, grids), found.order)[0])
+            grids, contraction = self._grids(energy, row)
+            worst = max(worst, contraction, key=lambda c: c.largest)
+            values.append(contract(_factors(energy, row, grids), contraction.order)[0])
         value = torch.stack(values) if values else psi.sum(-1).reshape(0)
         largest = float(value.detach().abs().max()) if values else 0.0
         note = f"relative error of Z at most {self._allowed(largest):g}"
@@ -634,8 +634,8 @@ class RootEnumeration(ExactRoot):
         psi = checked_psi(energy.detach(), self.allow_undecided)
         parts: list[torch.Tensor] = []
         for row in element_rows(energy, psi):
-            grids, found = self._grids(energy, row)
-            steps = contract(_factors(energy, row, grids), found.order, keep=True)[1]
+            grids, contraction = self._grids(energy, row)
+            steps = contract(_factors(energy, row, grids), contraction.order, keep=True)[1]
             places = draw(steps, math.prod(shape), len(grids), random)
             parts.append(places + torch.tensor([int(grid.values[0]) for grid in grids], dtype=torch.long))
         return joined_states(energy, shape, parts)

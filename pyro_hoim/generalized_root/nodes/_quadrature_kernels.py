@@ -271,21 +271,25 @@ def _united(kind, coefs, powers, weights, floors, low, high, ends, peaks):
         )
         for w in range(num):
             a, b = more_ends[w, 0], more_ends[w, 1]
-            place, height = more_peaks[w, 0], more_peaks[w, 1] - (weights[which] - weights[0]) * more_peaks[w, 0]
+            top, height = more_peaks[w, 0], more_peaks[w, 1] - (weights[which] - weights[0]) * more_peaks[w, 0]
             is_own = 1.0 if which == 0 else 0.0
-            kept = 0
+            num_windows = 0
             for old in range(count):
                 if ends[old, 1] < a or ends[old, 0] > b:
-                    ends[kept, 0], ends[kept, 1] = ends[old, 0], ends[old, 1]
-                    peaks[kept, 0], peaks[kept, 1], peaks[kept, 2] = peaks[old, 0], peaks[old, 1], peaks[old, 2]
-                    kept += 1
+                    ends[num_windows, 0], ends[num_windows, 1] = ends[old, 0], ends[old, 1]
+                    peaks[num_windows, 0], peaks[num_windows, 1], peaks[num_windows, 2] = (
+                        peaks[old, 0],
+                        peaks[old, 1],
+                        peaks[old, 2],
+                    )
+                    num_windows += 1
                     continue
                 a, b = min(a, ends[old, 0]), max(b, ends[old, 1])
                 if peaks[old, 2] > is_own or (peaks[old, 2] == is_own and peaks[old, 1] > height):
-                    place, height, is_own = peaks[old, 0], peaks[old, 1], peaks[old, 2]
-            ends[kept, 0], ends[kept, 1] = a, b
-            peaks[kept, 0], peaks[kept, 1], peaks[kept, 2] = place, height, is_own
-            count = kept + 1
+                    top, height, is_own = peaks[old, 0], peaks[old, 1], peaks[old, 2]
+            ends[num_windows, 0], ends[num_windows, 1] = a, b
+            peaks[num_windows, 0], peaks[num_windows, 1], peaks[num_windows, 2] = top, height, is_own
+            count = num_windows + 1
     return count
 
 

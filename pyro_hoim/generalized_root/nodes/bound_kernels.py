@@ -60,36 +60,36 @@ def _plain_sum(linear, coefs, powers, y):
 @njit(cache=True, nogil=True, error_model="numpy")
 def sum_zeros(coefs, powers, linear, low, high, out):
     r"""Ascending zeros of :math:`a y + \sum_i c_i e^{p_i y}` with ascending p inside an interval; returns how many."""
-    logs, signs, kept = np.empty(coefs.shape[0] + 1), np.empty(coefs.shape[0] + 1), np.empty(coefs.shape[0] + 1)
+    logs, signs, exponents = np.empty(coefs.shape[0] + 1), np.empty(coefs.shape[0] + 1), np.empty(coefs.shape[0] + 1)
     n, is_placed = 0, linear == 0.0
     for i in range(coefs.shape[0]):
         c, p = coefs[i], powers[i]
         if linear != 0.0:  # the chain is that of the derivative, a + sum c p exp(p y)
             if not is_placed and p >= 0.0:
-                logs[n], signs[n], kept[n] = math.log(abs(linear)), math.copysign(1.0, linear), 0.0
+                logs[n], signs[n], exponents[n] = math.log(abs(linear)), math.copysign(1.0, linear), 0.0
                 n += 1
                 is_placed = True
             c *= p
         if c != 0.0:
-            logs[n], signs[n], kept[n] = math.log(abs(c)), math.copysign(1.0, c), p
+            logs[n], signs[n], exponents[n] = math.log(abs(c)), math.copysign(1.0, c), p
             n += 1
     if not is_placed:
-        logs[n], signs[n], kept[n] = math.log(abs(linear)), math.copysign(1.0, linear), 0.0
+        logs[n], signs[n], exponents[n] = math.log(abs(linear)), math.copysign(1.0, linear), 0.0
         n += 1
-    found, current, count = np.empty(n + 2), np.empty(n + 1), 0
+    zeros, current, count = np.empty(n + 2), np.empty(n + 1), 0
     for level in range(n - 2, -2 if linear != 0.0 else -1, -1):
         # Level t is the sum of the terms from t, each multiplied by the product of p_i - p_s over s < t.
         for i in range(max(level, 0), n):
             current[i] = logs[i]
             for s in range(max(level, 0)):
-                current[i] += math.log(kept[i] - kept[s])
+                current[i] += math.log(exponents[i] - exponents[s])
         new, left = 0, low
         for piece in range(count + 1):
-            right = found[piece] if piece < count else high
+            right = zeros[piece] if piece < count else high
             a, b = left, right
             if level >= 0:
-                at_a = _scaled_sum(current, signs, kept, level, n, a)
-                at_b = _scaled_sum(current, signs, kept, level, n, b)
+                at_a = _scaled_sum(current, signs, exponents, level, n, a)
+                at_b = _scaled_sum(current, signs, exponents, level, n, b)
             else:
                 at_a, at_b = _plain_sum(linear, coefs, powers, a), _plain_sum(linear, coefs, powers, b)
             if (at_a < 0.0) != (at_b < 0.0):
@@ -98,7 +98,7 @@ def sum_zeros(coefs, powers, linear, low, high, out):
                     if middle <= a or middle >= b or b - a < 1e-16 * abs(middle):
                         break
                     if level >= 0:
-                        at = _scaled_sum(current, signs, kept, level, n, middle)
+                        at = _scaled_sum(current, signs, exponents, level, n, middle)
                     else:
                         at = _plain_sum(linear, coefs, powers, middle)
                     if (at < 0.0) == (at_a < 0.0):
@@ -110,7 +110,7 @@ def sum_zeros(coefs, powers, linear, low, high, out):
             left = right
         count = new
         for i in range(count):
-            found[i] = out[i]
+            zeros[i] = out[i]
     return count
 
 
@@ -250,17 +250,17 @@ def _lines(eta, low, high, is_upper, is_tail, lines):
         at_low += eta[j] * low**power
         at_high += eta[j] * high**power if not is_tail else 0.0
     is_tangent = (curvature < 0.0) == is_upper
-    place = low if is_tail or at_low >= at_high else high
+    contact = low if is_tail or at_low >= at_high else high
     lines[0, 0], lines[0, 1] = 0.0, 1.0
     for j in range(1, k):
         power = 1.0 / (j + 1)
         if is_tangent:
-            lines[j, 1] = power * place ** (power - 1.0)
+            lines[j, 1] = power * contact ** (power - 1.0)
         elif is_tail:
             lines[j, 1] = 0.0
         else:
             lines[j, 1] = (high**power - low**power) / (high - low) if high > low else 0.0
-        lines[j, 0] = place**power - lines[j, 1] * place
+        lines[j, 0] = contact**power - lines[j, 1] * contact
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -320,16 +320,16 @@ def _subdomains(eta, maximum, wanted, ends, is_tail, gaps, lines, found):
             break
         low, high = ends[worst, 0], ends[worst, 1]
         if is_tail[worst]:
-            place = 4.0 * low
+            cut = 4.0 * low
         else:
             fall = eta[0] * (high - low) - math.lgamma(high + 1.0) + math.lgamma(low + 1.0)
             for j in range(1, k):
                 fall += eta[j] * (high ** (1.0 / (j + 1)) - low ** (1.0 / (j + 1)))
             share = 1.0 / (1.0 + math.exp(-min(max(fall, -700.0), 700.0)))  # of the density at the upper end
             share = _LEAST_SHARE + (1.0 - 2.0 * _LEAST_SHARE) * share
-            place = min(max(math.floor(low + share * (high - low)) + 1.0, low + 1.0), high)
-        ends[count, 0], ends[count, 1], is_tail[count] = place, high, is_tail[worst]
-        ends[worst, 1], is_tail[worst] = place - 1.0, False
+            cut = min(max(math.floor(low + share * (high - low)) + 1.0, low + 1.0), high)
+        ends[count, 0], ends[count, 1], is_tail[count] = cut, high, is_tail[worst]
+        ends[worst, 1], is_tail[worst] = cut - 1.0, False
         for i in (worst, count):
             gaps[i] = _gap(eta, ends[i, 0], ends[i, 1], is_tail[i], lines, found)
         count += 1
@@ -343,18 +343,18 @@ def bound_counts(eta, maximum, wanted, order, value, mean, cov):
     most = wanted + k + 2
     ends, is_tail, gaps = np.empty((most, 2)), np.empty(most, np.bool_), np.empty(most)
     lines, logs, means = np.empty((k, 2)), np.empty(most), np.empty((most, k))
-    slopes, spreads, found = np.empty((most, k)), np.empty(most), np.empty(3)
+    slopes, spreads, bounds = np.empty((most, k)), np.empty(most), np.empty(3)
     for row in range(n):
-        count = _subdomains(eta[row], maximum, wanted, ends, is_tail, gaps, lines, found)
+        count = _subdomains(eta[row], maximum, wanted, ends, is_tail, gaps, lines, bounds)
         largest = 0.0
         for i in range(count):
             low, high = ends[i, 0], ends[i, 1]
-            _side(eta[row], low, high, True, is_tail[i], lines, found)
+            _side(eta[row], low, high, True, is_tail[i], lines, bounds)
             if not is_tail[i] and high - low == 1.0:  # a secant is exact there
-                _exact_pair(eta[row], low, high, lines, found)
-            logs[i], spreads[i] = found[0], found[2]
+                _exact_pair(eta[row], low, high, lines, bounds)
+            logs[i], spreads[i] = bounds[0], bounds[2]
             for j in range(k):
-                means[i, j] = lines[j, 0] + lines[j, 1] * found[1]
+                means[i, j] = lines[j, 0] + lines[j, 1] * bounds[1]
                 slopes[i, j] = lines[j, 1]
             largest = max(largest, logs[i])
         if largest == np.inf:

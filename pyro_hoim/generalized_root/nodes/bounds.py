@@ -399,9 +399,9 @@ def _split(
     for i in by_gap:
         half, part = parts[i]
         best: tuple[float, Subdomain, Subdomain] | None = None
-        for place in _places(half, part, marks[half]):
-            next_low = place + 1 if half.kind == "count" else place
-            left = half.subdomain(part.low, place, marks[half])
+        for cut in _places(half, part, marks[half]):
+            next_low = cut + 1 if half.kind == "count" else cut
+            left = half.subdomain(part.low, cut, marks[half])
             right = half.subdomain(next_low, part.high, marks[half])
             gap = float(np.logaddexp(_log_gap(left), _log_gap(right)))
             if best is None or gap < best[0]:

@@ -174,7 +174,7 @@ def _check_range(dtype: torch.dtype, family: NodeFamily, eta: Floats, results: l
     if dtype == torch.float64 or not len(eta):
         return
     largest = torch.finfo(dtype).max
-    is_beyond = np.stack([(np.abs(found) > largest).reshape(len(eta), -1).any(1) for found in results])
+    is_beyond = np.stack([(np.abs(values) > largest).reshape(len(eta), -1).any(1) for values in results])
     if is_beyond.any():
         row = int(np.argmax(is_beyond.any(0)))
         what = ("log partition function", "mean of a root", "covariance of roots")[int(np.argmax(is_beyond[:, row]))]

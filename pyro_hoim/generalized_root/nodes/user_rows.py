@@ -127,10 +127,10 @@ def user_draws(family: FamilyOfFunctions, eta: Floats, uniforms: Callable[[Integ
     drawn = np.full(len(eta), np.nan)
     for table in _tables(family, distinct, is_for_draws=True):
         mine = np.concatenate([by_kind[ends[i] : ends[i + 1]] for i in table.rows])
-        place = np.repeat(np.arange(len(table.rows)), np.diff(ends)[table.rows])
+        row_of_table = np.repeat(np.arange(len(table.rows)), np.diff(ends)[table.rows])
         step = max(1, _CELLS // table.logs.shape[1])
         for first in range(0, len(mine), step):
-            rows, places = mine[first : first + step], place[first : first + step]
+            rows, places = mine[first : first + step], row_of_table[first : first + step]
             drawn[rows] = _drawn(family, distinct, table, places, lambda i, rows=rows: uniforms(rows[i]))
     return drawn
 
@@ -256,8 +256,10 @@ def _real_tables(family: FamilyOfFunctions, eta: Floats, rows: Integers, is_for_
                 is_still |= change <= _USELESS
             left[part] = ~is_still & (size < _LAST)
             if is_still.any():
-                kept = table._replace(rows=table.rows[is_still], points=table.points[is_still], error=change[is_still])
-                yield kept._replace(logs=table.logs[is_still], roots=table.roots[is_still])
+                settled = table._replace(
+                    rows=table.rows[is_still], points=table.points[is_still], error=change[is_still]
+                )
+                yield settled._replace(logs=table.logs[is_still], roots=table.roots[is_still])
         rows, before, ends = rows[left], before[left], [(low[left], high[left]) for low, high in ends]
         size *= 2
 

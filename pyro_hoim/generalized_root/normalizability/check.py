@@ -114,14 +114,14 @@ def check_normalizable(energy: GeneralizedRootEnergy) -> Normalizability:
         return Normalizability("proven", reason)
     worst = Normalizability("proven", "the batch is empty")
     for index in np.ndindex(*energy.batch_shape):
-        found = _examine(energy, coefficients[index].to("cpu", torch.float64).numpy())
-        if found.verdict == "disproven":
-            assert found.witness is not None
-            norm = np.linalg.norm(found.witness) if energy.family.name == "gaussian" else found.witness.sum()
-            direction = torch.from_numpy(found.witness / norm).to(energy.device)
-            return Normalizability("disproven", found.reason, direction, index)
+        verdict = _examine(energy, coefficients[index].to("cpu", torch.float64).numpy())
+        if verdict.verdict == "disproven":
+            assert verdict.witness is not None
+            norm = np.linalg.norm(verdict.witness) if energy.family.name == "gaussian" else verdict.witness.sum()
+            direction = torch.from_numpy(verdict.witness / norm).to(energy.device)
+            return Normalizability("disproven", verdict.reason, direction, index)
         if worst.is_proven:
-            worst = Normalizability(found.verdict, found.reason, index=() if found.verdict == "proven" else index)
+            worst = Normalizability(verdict.verdict, verdict.reason, index=() if verdict.verdict == "proven" else index)
     return worst
 
 
@@ -141,13 +141,13 @@ def _examine(energy: GeneralizedRootEnergy, coefficients: Array) -> _Found:
     undecided: _Found | None = None
     ways: list[str] = []
     for part in connected(len(energy.domain), [t.rows for t in terms]):
-        found = _examine_part(energy, terms, part)
-        if found.verdict == "disproven":
-            return found
-        if found.verdict == "undecided":
-            undecided = undecided or found
-        elif found.reason not in ways:
-            ways.append(found.reason)
+        verdict = _examine_part(energy, terms, part)
+        if verdict.verdict == "disproven":
+            return verdict
+        if verdict.verdict == "undecided":
+            undecided = undecided or verdict
+        elif verdict.reason not in ways:
+            ways.append(verdict.reason)
     return undecided or _Found("proven", "; ".join(ways))
 
 

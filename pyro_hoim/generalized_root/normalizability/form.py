@@ -175,8 +175,8 @@ def is_definite(form: Form) -> tuple[bool, Array | None]:
     """
     if form.size > _LARGEST_DEFINITE:
         return False, None
-    kept = [(i, c) for i, c in zip(form.sets, form.weights, strict=True) if i.shape[1] > 2]
-    larger = Form.of(np.zeros(form.size), kept).upper()
+    larger_sets = [(i, c) for i, c in zip(form.sets, form.weights, strict=True) if i.shape[1] > 2]
+    larger = Form.of(np.zeros(form.size), larger_sets).upper()
     values, vectors = np.linalg.eigh(form.matrix())
     top = vectors[:, -1]
     if values[-1] >= -10 * form.size * form.slack * form.scale:
@@ -252,8 +252,8 @@ def ascend(form: Form, start: Array) -> Array:
         return -float(total), -(slope - w * total)
 
     logits = np.log(np.maximum(start, 1e-12))
-    found = minimize(negated, logits, jac=True, method="L-BFGS-B", bounds=[(-60, 60)] * form.size).x
-    w = np.exp(found - found.max())
+    best = minimize(negated, logits, jac=True, method="L-BFGS-B", bounds=[(-60, 60)] * form.size).x
+    w = np.exp(best - best.max())
     return w / w.sum()
 
 
@@ -282,16 +282,16 @@ def settle(form: Form) -> Verdict:
     """The sign of the largest value of a form; ``zero`` only where it is certain, with a point that attains it."""
     verdicts: list[Verdict] = []
     for members in connected(form.size, form.sets):
-        found = _settle_connected(form.restricted(members))
-        if found.point is not None:
+        verdict = _settle_connected(form.restricted(members))
+        if verdict.point is not None:
             point, signs = np.zeros(form.size), np.ones(form.size)
-            point[members] = found.point
-            signs[members] = 1.0 if found.signs is None else found.signs
-            found = found._replace(point=point, signs=signs)
-        if found.sign == "positive":
-            return found
-        verdicts.append(found)
-    ways = "; ".join(dict.fromkeys(found.how for found in verdicts))
+            point[members] = verdict.point
+            signs[members] = 1.0 if verdict.signs is None else verdict.signs
+            verdict = verdict._replace(point=point, signs=signs)
+        if verdict.sign == "positive":
+            return verdict
+        verdicts.append(verdict)
+    ways = "; ".join(dict.fromkeys(verdict.how for verdict in verdicts))
     worst = min(verdicts, key=lambda found: ("unknown", "zero", "negative").index(found.sign), default=None)
     return Verdict("negative", ways) if worst is None or worst.sign == "negative" else worst
 

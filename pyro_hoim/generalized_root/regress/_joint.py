@@ -93,9 +93,9 @@ class JointRegression(Regression):
         places: list[Integers] = []
         values: list[Floats] = []
         num_rows = num_entries = 0
-        for node, own in members.items():
-            singles = [m for m in own if terms[m].key[1] == 1]
-            tuples = [m for m in own if terms[m].key[1] > 1]
+        for node, terms_of_node in members.items():
+            singles = [m for m in terms_of_node if terms[m].key[1] == 1]
+            tuples = [m for m in terms_of_node if terms[m].key[1] > 1]
             working = interactions(rows, node, [terms[m] for m in tuples], [terms[m].key[0] for m in singles])
             index = np.array([*singles, *tuples], dtype=np.int64)
             self.linear[index] += working.linear

@@ -17,25 +17,25 @@ def _intersection(indptr, rows, roots, variables, size, out_rows, out_values):
     """Rows and products of the columns ``variables[:size]``; returns how many rows they have in common."""
     count = 0
     first = variables[0]
-    for place in range(indptr[first], indptr[first + 1]):
-        out_rows[count] = rows[place]
-        out_values[count] = roots[place]
+    for entry in range(indptr[first], indptr[first + 1]):
+        out_rows[count] = rows[entry]
+        out_values[count] = roots[entry]
         count += 1
     for k in range(1, size):
-        place = indptr[variables[k]]
+        entry = indptr[variables[k]]
         end = indptr[variables[k] + 1]
-        kept = 0
+        num_common = 0
         for c in range(count):
             row = out_rows[c]
-            while place < end and rows[place] < row:
-                place += 1
-            if place == end:
+            while entry < end and rows[entry] < row:
+                entry += 1
+            if entry == end:
                 break
-            if rows[place] == row:
-                out_rows[kept] = row
-                out_values[kept] = out_values[c] * roots[place]
-                kept += 1
-        count = kept
+            if rows[entry] == row:
+                out_rows[num_common] = row
+                out_values[num_common] = out_values[c] * roots[entry]
+                num_common += 1
+        count = num_common
     return count
 
 
@@ -114,31 +114,31 @@ def screened_columns(row_end, columns, row_roots, residuals, num, skipped, thres
     for row in range(len(row_end)):
         end = row_end[row]
         top = 0.0
-        for place in range(start, end):
-            if columns[place] != skipped:
-                top = max(top, abs(row_roots[place]))
+        for entry in range(start, end):
+            if columns[entry] != skipped:
+                top = max(top, abs(row_roots[entry]))
         scale = top * abs(residuals[row])
         side = above if residuals[row] > 0.0 else below
-        for place in range(start, end):
-            side[columns[place]] += scale * abs(row_roots[place])
+        for entry in range(start, end):
+            side[columns[entry]] += scale * abs(row_roots[entry])
         start = end
     number = np.full(num, -1)
-    kept = 0
+    num_columns = 0
     for t in range(num):
         if t != skipped and max(above[t], below[t]) > threshold * (1.0 - 1e-9):
-            number[t] = kept
-            kept += 1
+            number[t] = num_columns
+            num_columns += 1
     ends = np.empty_like(row_end)
     some_columns, some_roots = np.empty_like(columns), np.empty_like(row_roots)
     count = start = 0
     for row in range(len(row_end)):
         end = row_end[row]
         if residuals[row] != 0.0:
-            for place in range(start, end):
-                new = number[columns[place]]
+            for entry in range(start, end):
+                new = number[columns[entry]]
                 if new >= 0:
                     some_columns[count] = new
-                    some_roots[count] = row_roots[place]
+                    some_roots[count] = row_roots[entry]
                     count += 1
         ends[row] = count
         start = end
@@ -167,20 +167,20 @@ def scan_pairs(row_end, columns, row_roots, residuals, num, skipped, threshold):
             end = row_end[row]
             stop = end
             scale = residuals[row]
-            for place in range(place_of[row], end):
-                if columns[place] >= high:
-                    stop = place
+            for entry in range(place_of[row], end):
+                if columns[entry] >= high:
+                    stop = entry
                     break
-                sums = total[columns[place] - low]
-                weight = row_roots[place] * scale
-                for q in range(place + 1, end):
+                sums = total[columns[entry] - low]
+                weight = row_roots[entry] * scale
+                for q in range(entry + 1, end):
                     sums[columns[q]] += weight * row_roots[q]
             place_of[row] = stop
         for t in range(low, high):
             for r in range(t + 1, num):
-                found = total[t - low, r]
+                summed = total[t - low, r]
                 total[t - low, r] = 0.0
-                if abs(found) > threshold and r != skipped and t != skipped:
+                if abs(summed) > threshold and r != skipped and t != skipped:
                     if count == capacity:
                         capacity *= 2
                         wider_first = np.empty(capacity, np.int64)
@@ -192,7 +192,7 @@ def scan_pairs(row_end, columns, row_roots, residuals, num, skipped, threshold):
                         first, second, value = wider_first, wider_second, wider_value
                     first[count] = t
                     second[count] = r
-                    value[count] = found
+                    value[count] = summed
                     count += 1
     return first[:count], second[:count], value[:count]
 
@@ -222,8 +222,8 @@ def descend(starts, rows, values, orders, gradients, hessians, l1, coefficients,
     for f in range(num):
         j = orders[f]
         total = 0.0
-        for place in range(starts[f], starts[f + 1]):
-            total += values[place] * values[place] * hessians[rows[place], j, j]
+        for entry in range(starts[f], starts[f + 1]):
+            total += values[entry] * values[entry] * hessians[rows[entry], j, j]
         curvatures[f] = total
         steps[f] = 0.0
     is_full = True
@@ -237,8 +237,8 @@ def descend(starts, rows, values, orders, gradients, hessians, l1, coefficients,
                 continue
             j = orders[f]
             slope = gradients[f]
-            for place in range(starts[f], starts[f + 1]):
-                slope += values[place] * moved[rows[place], j]
+            for entry in range(starts[f], starts[f + 1]):
+                slope += values[entry] * moved[rows[entry], j]
             if now == 0.0 and abs(slope) <= l1[f]:
                 continue
             if curvatures[f] <= 0.0:
@@ -253,9 +253,9 @@ def descend(starts, rows, values, orders, gradients, hessians, l1, coefficients,
             if new == 0.0:
                 steps[f] = -coefficients[f]
             worst = max(worst, abs(change) * curvatures[f])
-            for place in range(starts[f], starts[f + 1]):
-                row = rows[place]
-                amount = change * values[place]
+            for entry in range(starts[f], starts[f + 1]):
+                row = rows[entry]
+                amount = change * values[entry]
                 for i in range(k):
                     moved[row, i] += hessians[row, j, i] * amount
         if worst <= tolerance:

@@ -157,10 +157,10 @@ def newton(
         steps += 1
         step = _direction(regression, point, max(0.01 * violation, 0.1 * tolerance))
         gain = regression.slope(point, step)
-        found = _line_search(regression, point, step, gain)
-        if found is None:
+        next_point = _line_search(regression, point, step, gain)
+        if next_point is None:
             return NewtonEnd(point, steps, "stalled")
-        decrease = point.objective - found.objective
+        decrease = point.objective - next_point.objective
         is_nearer = violation < 0.5 * least
         idle = 0 if is_nearer or decrease > _noise(regression, point) else idle + 1
         creeping = 0 if is_nearer or decrease > -_SHARE * gain else creeping + 1
@@ -168,7 +168,7 @@ def newton(
             best, least = point, violation
         if idle == _IDLE or creeping == _CREEPING:
             return NewtonEnd(best, steps, "stalled")
-        point = found
+        point = next_point
         if advance is not None:
             advance(point, steps)
 

@@ -110,26 +110,26 @@ class ConditionalLaw:
         inner = probs @ self.scores.T  # (P, q)
         levels = weighted.sum(0)[1:]
         mean = np.concatenate([levels, (self.features * inner * totals[:, None]).sum(0)])
-        found = np.zeros((len(mean), len(mean)))
-        found[:free, :free] = np.diag(levels) - probs[:, 1:].T @ weighted[:, 1:]
+        covariance = np.zeros((len(mean), len(mean)))
+        covariance[:free, :free] = np.diag(levels) - probs[:, 1:].T @ weighted[:, 1:]
         crossed = weighted[:, 1:].T @ self.features * self.scores[:, 1:].T
         crossed -= weighted[:, 1:].T @ (self.features * inner)
-        found[:free, free:], found[free:, :free] = crossed, crossed.T
+        covariance[:free, free:], covariance[free:, :free] = crossed, crossed.T
         for rows, columns in itertools.product(self._groups, repeat=2):
             a, b = rows[0], columns[0]
             spread = (probs @ (self.scores[a] * self.scores[b]) - inner[:, a] * inner[:, b]) * totals
             block = self.features[:, rows].T @ (spread[:, None] * self.features[:, columns])
-            found[np.ix_(free + rows, free + columns)] = block
-        return Moments(mean, found)
+            covariance[np.ix_(free + rows, free + columns)] = block
+        return Moments(mean, covariance)
 
     def maximised(self, statistics: Floats, start: Floats, basis: Floats | None = None) -> tuple[Floats, float]:
         """Parameters of largest likelihood for some totals of the statistics, on a linear space through the start.
 
         Also that log-likelihood.
         """
-        found = start
-        probs, log_sum = self.log_weights(found)
-        value = float(found @ statistics) - log_sum
+        parameters = start
+        probs, log_sum = self.log_weights(parameters)
+        value = float(parameters @ statistics) - log_sum
         for _ in range(_STEPS):
             mean, curvature = self.moments(probs)
             slope = statistics - mean
@@ -141,7 +141,7 @@ class ConditionalLaw:
                 break
             step = step if basis is None else basis @ step
             for _ in range(_HALVINGS):
-                trial = found + step
+                trial = parameters + step
                 probs, log_sum = self.log_weights(trial)
                 new = float(trial @ statistics) - log_sum
                 if new >= value:
@@ -149,10 +149,10 @@ class ConditionalLaw:
                 step = step / 2
             else:
                 break
-            rise, value, found = new - value, new, trial
+            rise, value, parameters = new - value, new, trial
             if rise < _DONE:
                 break
-        return found, value
+        return parameters, value
 
     def is_inside(self, parameters: Floats) -> bool:
         """Whether the statistics vary in every direction at some parameters, so that Newton's steps may start there."""
@@ -174,10 +174,10 @@ class ConditionalLaw:
         statistics = np.append(self.statistics[:-1], target)
         value = float(parameters @ statistics) - self.log_weights(parameters)[1]
         is_near = start is not None and moving.shape[1] == len(before) and self.is_inside(start)
-        found, most = self.maximised(statistics, start if start is not None and is_near else parameters, basis)
-        _, after = self.moments(self.log_weights(found)[0])
+        moved, most = self.maximised(statistics, start if start is not None and is_near else parameters, basis)
+        _, after = self.moments(self.log_weights(moved)[0])
         ratio = np.linalg.slogdet(basis.T @ after @ basis)[1] - np.linalg.slogdet(moving.T @ before @ moving)[1]
-        return Tilted(most - value, float(found[-1]), math.exp(min(ratio, 1400.0) / 2))
+        return Tilted(most - value, float(moved[-1]), math.exp(min(ratio, 1400.0) / 2))
 
 
 def _solved(curvature: Floats, slope: Floats) -> Floats:
@@ -342,8 +342,8 @@ class RootSetTester:
             return 0.0, 0.0
         whole = self._nulls.get((node, tuple(sorted((*nuisance, term)))))
         if whole is not None:  # sorted features; the term comes last in this law
-            free, place = len(whole) - len(nuisance) - 1, sorted((*nuisance, term)).index(term)
-            whole = np.append(np.delete(whole, free + place), whole[free + place])
+            free, position = len(whole) - len(nuisance) - 1, sorted((*nuisance, term)).index(term)
+            whole = np.append(np.delete(whole, free + position), whole[free + position])
         moved = law.tilted(parameters, null, target, whole)
         root = math.sqrt(2 * max(moved.rise, 0.0))
         tail = saddle_point_log_tail(np.array(root), np.array(abs(moved.psi)), np.array(moved.information), step)
@@ -370,21 +370,21 @@ class RootSetTester:
         key = node, nuisance
         if key not in self._nulls:
             law = self._law(node, nuisance)
-            found = law.start
+            parameters = law.start
             if nuisance:
-                free, last = len(found) - len(nuisance), self._last.get(node, {})
-                start = np.append(found[:free], [last.get(feature, 0.0) for feature in nuisance])
-                found = law.maximised(law.statistics, start if last and law.is_inside(start) else found)[0]
-                self._last[node] = dict(zip(nuisance, found[free:].tolist(), strict=True))
-            self._nulls[key] = found
+                free, last = len(parameters) - len(nuisance), self._last.get(node, {})
+                start = np.append(parameters[:free], [last.get(feature, 0.0) for feature in nuisance])
+                parameters = law.maximised(law.statistics, start if last and law.is_inside(start) else parameters)[0]
+                self._last[node] = dict(zip(nuisance, parameters[free:].tolist(), strict=True))
+            self._nulls[key] = parameters
         return self._nulls[key]
 
     def _law(self, node: int, features: Sequence[_Feature]) -> ConditionalLaw:
         """The column's rows by the patterns of the columns of the features, both sides of unit spread."""
         column = self._column(node)
         keys, space = np.zeros(self.rows.num_rows, dtype=np.int64), 1
-        for place in sorted({place for feature in features for place in feature.others}):
-            other = self._column(place)
+        for position in sorted({position for feature in features for position in feature.others}):
+            other = self._column(position)
             if space > _MOST_KEYS // other.num_values:
                 values, keys = np.unique(keys, return_inverse=True)
                 space = len(values)
@@ -403,8 +403,8 @@ class RootSetTester:
         return np.prod([self._column(place).roots[feature.root - 1, rows] for place in feature.others], axis=0)
 
     def _scale(self, feature: _Feature) -> _Scale:
-        found = self._features.get(feature)
-        if found is None:
+        scale = self._features.get(feature)
+        if scale is None:
             values = self._product(feature, slice(None))
             mean = float(np.average(values, weights=self._weights))
             spread = math.sqrt(float(np.average((values - mean) ** 2, weights=self._weights)))
@@ -415,8 +415,8 @@ class RootSetTester:
                 shares = np.bincount(inverse, self._weights) / self._weights.sum()
                 common = np.argsort(-shares, kind="stable")[:_MOST_VALUES]
                 distinct, shares = distinct[common] / spread, shares[common]
-            found = self._features[feature] = _Scale(mean, spread, distinct, shares)
-        return found
+            scale = self._features[feature] = _Scale(mean, spread, distinct, shares)
+        return scale
 
     def _column(self, place: int) -> _Column:
         found = self._columns.get(place)

@@ -141,7 +141,7 @@ def checked_candidates(candidates: Any, domain: Domain, order: int) -> dict[int,
                 expected, shown = f"tuples of {size} variables", tuple(domain.names[i] for i in positions)
                 raise unexpected(f"candidates[{size}]", expected, received=shown, code="wrong-shape")
             groups.setdefault(len(positions), set()).add(positions)
-    return {size: np.array(sorted(found), dtype=np.int64).reshape(-1, size) for size, found in groups.items()}
+    return {size: np.array(sorted(sets), dtype=np.int64).reshape(-1, size) for size, sets in groups.items()}
 
 
 def _checked_tuple(names: Any, domain: Domain, order: int) -> tuple[int, ...]:
@@ -158,13 +158,13 @@ def clique_candidates(pairs: NDArray[np.int64], size: int, limit: int = _MOST_LI
     """All cliques of some size in a graph of pairs (m, 2), as sorted rows (count, size)."""
     graph: Any = nx.Graph()
     graph.add_edges_from(pairs.tolist())
-    found: list[tuple[int, ...]] = []
+    cliques: list[tuple[int, ...]] = []
     for clique in nx.enumerate_all_cliques(graph):  # by size
         if len(clique) > size:
             break
         if len(clique) == size:
-            found.append(tuple(sorted(clique)))
-            if len(found) > limit:
+            cliques.append(tuple(sorted(clique)))
+            if len(cliques) > limit:
                 problem = f"more than {limit} cliques of {size} variables in the graph of {len(pairs)} pairs"
                 raise out_of_reach("stagewise", problem, "raise l1 or give candidates")
-    return np.array(sorted(found), dtype=np.int64).reshape(-1, size)
+    return np.array(sorted(cliques), dtype=np.int64).reshape(-1, size)

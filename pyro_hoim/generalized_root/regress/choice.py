@@ -150,11 +150,11 @@ def _instability(rows: RootRows, fit_path: FitPath, num_subsamples: int, generat
     for _ in range(num_subsamples):
         path = fit_path(torch.randperm(rows.num_rows, generator=generator)[:size].numpy(), refit="none")
         joined = joined or [Counter() for _ in path]
-        for found, fitted in zip(joined, path, strict=True):
+        for times, fitted in zip(joined, path, strict=True):
             tuples = [rows.domain.indices(names) for _, names in fitted.structure.names]
-            found.update({pair for positions in tuples for pair in itertools.combinations(positions, 2)})
+            times.update({pair for positions in tuples for pair in itertools.combinations(positions, 2)})
     num_pairs = max(1, math.comb(len(rows.domain), 2))
-    shares = [np.array(list(found.values())) / num_subsamples for found in joined]
+    shares = [np.array(list(times.values())) / num_subsamples for times in joined]
     return tuple(float((2 * share * (1 - share)).sum()) / num_pairs for share in shares)
 
 

@@ -138,8 +138,8 @@ def confirm_rows(
     search.run()
     confirmation = RootConfirmation(kept_first(search.verdict(edge) for edge in proposed), rate)
     method = "none" if fit.refit is None else cast("Refit", fit.refit.method)
-    found = refit_rows(fit.restricted(search.kept), rows, method, settings)
-    return replace(found, confirmation=confirmation, seconds=fit.seconds + time.perf_counter() - begin)
+    refitted = refit_rows(fit.restricted(search.kept), rows, method, settings)
+    return replace(refitted, confirmation=confirmation, seconds=fit.seconds + time.perf_counter() - begin)
 
 
 def _allowed(listed: Mapping[int, Integers], rows: RootRows, order: int) -> list[frozenset[str]] | None:

@@ -87,8 +87,8 @@ class RegressionRun:
             for i in missing
         )
         try:
-            found = cast("Generator[tuple[int, tuple[NodeSolution, ...]]]", parallel(tasks))
-            with closing(found) as results, bar:
+            stream = cast("Generator[tuple[int, tuple[NodeSolution, ...]]]", parallel(tasks))
+            with closing(stream) as results, bar:
                 for index, solutions in results:
                     done[index] = solutions
                     self._keep(f"{stage}.{index}", solutions)
@@ -102,10 +102,10 @@ class RegressionRun:
 
     def refit(self, fit: RootFitResult, method: Refit, name: str) -> RootFitResult:
         """A refit of joined regressions; a refit of all terms is kept in the checkpoint step by step."""
-        place = f"refit.{method}.{float(self.settings.refit_share)!r}.{fit.symmetrize}.{name}."
+        prefix = f"refit.{method}.{float(self.settings.refit_share)!r}.{fit.symmetrize}.{name}."
 
         def begin(size: int) -> tuple[Floats, int] | None:
-            kept = part_of(self._tensors, place)
+            kept = part_of(self._tensors, prefix)
             if self.file is None or not kept:
                 return None
             with self.file.taking_up():
@@ -119,8 +119,8 @@ class RegressionRun:
         def advance(coefficients: Floats, steps: int) -> None:
             bar.update()
             if self.file is not None:
-                self._tensors[place + "coefficients"] = torch.from_numpy(coefficients)
-                self._tensors[place + "steps"] = torch.tensor(steps)
+                self._tensors[prefix + "coefficients"] = torch.from_numpy(coefficients)
+                self._tensors[prefix + "steps"] = torch.tensor(steps)
                 if self.file.is_due:
                     self._write()
 
@@ -137,19 +137,19 @@ class RegressionRun:
 
     def _restored(self, name: str, spaces: Sequence[SearchSpace]) -> tuple[NodeSolution, ...]:
         """Solutions of one node in the checkpoint; none if it is not done."""
-        kept = {place: tensor for place, tensor in self._tensors.items() if place.startswith(f"{name}.")}
-        if self.file is None or not kept:
+        tensors = {key: tensor for key, tensor in self._tensors.items() if key.startswith(f"{name}.")}
+        if self.file is None or not tensors:
             return ()
         solutions: list[NodeSolution] = []
         with self.file.taking_up():
             for step, space in enumerate(spaces):
                 prefix = f"{name}.{step}."
-                objective, residual, steps, scans, seconds, status = kept[prefix + "numbers"].tolist()
-                self._check(part_of(kept, prefix), space)
-                keys, others, coefficients = (kept[prefix + part].numpy() for part in _ARRAYS)
+                objective, residual, steps, scans, seconds, status = tensors[prefix + "numbers"].tolist()
+                self._check(part_of(tensors, prefix), space)
+                keys, others, coefficients = (tensors[prefix + part].numpy() for part in _ARRAYS)
                 outcome = Outcome(objective, residual, int(steps), int(scans), seconds, _STATUSES[int(status)])
                 solutions.append(NodeSolution(keys, others, coefficients, outcome))
-            check_equal(kept, _entries(name, solutions))
+            check_equal(tensors, _entries(name, solutions))
         return tuple(solutions)
 
     def _check(self, kept: Mapping[str, torch.Tensor], space: SearchSpace) -> None:
@@ -349,13 +349,13 @@ def _fit(
     else:
         by_penalty = []
         for i, space in enumerate(spaces):
-            solutions = [found[0] for found in regressions.solve(f"{i}.{stages[0]}", [space])]
+            solutions = [path[0] for path in regressions.solve(f"{i}.{stages[0]}", [space])]
             for stage in stages[1:]:  # the cliques of the pairs, size by size
                 graph = joined(solutions, i).pair_graph
                 lists = {size: listed.get(size, clique_candidates(graph, size)) for size in range(3, stage + 1)}
                 lists |= {2: listed[2]} if 2 in listed else {}
                 larger = search_space(len(rows.domain), stage, penalties[i], full, lists)
-                solutions = [found[0] for found in regressions.solve(f"{i}.{stage}", [larger], solutions)]
+                solutions = [path[0] for path in regressions.solve(f"{i}.{stage}", [larger], solutions)]
             by_penalty.append(solutions)
     fits = [joined(solutions, i) for i, solutions in enumerate(by_penalty)]
     _warn(fits)

@@ -183,10 +183,10 @@ class DescentTrainer(TableTrainer):
         else:
             inverse = ridge_preconditioner(self._penalty, self._hypergraph, self.rows.total_count)
             outcome = lbfgs(evaluate, first, *limits, report, inverse)
-        kept, steps, notes = outcome.point, outcome.num_iterations, outcome.notes
+        end, steps, notes = outcome.point, outcome.num_iterations, outcome.notes
         if patience is not None and patience.best is not None and outcome.status != "diverged":
-            kept = patience.best
+            end = patience.best
             note = f"the loss of the validation rows was lowest at step {patience.best_iteration} of {steps}"
             notes = (*notes, note)
         status = outcome.status if outcome.status in ("converged", "diverged") else "max_iterations"
-        return kept.theta, TrainingReport(status, steps, kept.norm, notes)
+        return end.theta, TrainingReport(status, steps, end.norm, notes)
