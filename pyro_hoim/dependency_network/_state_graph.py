@@ -47,7 +47,7 @@ def closed_classes(graph: Any, num_states: int) -> Ints:
     start = label[:num_states]  # every class of a sweep holds states of its beginning
     first = np.full(count, num_states, dtype=np.int64)
     np.minimum.at(first, start, np.arange(num_states))
-    kept = np.flatnonzero(is_closed)
+    closed = np.flatnonzero(is_closed)
     number = np.full(count, -1, dtype=np.int64)
-    number[kept[first[kept].argsort()]] = np.arange(len(kept))
+    number[closed[first[closed].argsort()]] = np.arange(len(closed))
     return number[start]

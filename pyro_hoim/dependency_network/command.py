@@ -216,12 +216,12 @@ def _draw(question: Question) -> Answer:
         raise error.replace(argument=argument, hint=hint) from error
     except IntractableError as error:
         raise error.replace(hint=f"{option('given')} fixes columns") from error
-    told = (
+    note = (
         "the rows are approximate: each is the last state of a pseudo-Gibbs chain of its own (random scan, "
         f"{plural(drawn.burn_in, 'sweep')} of burn-in, no thinning); compare with a longer {option('burn_in')}"
     )
     frame = Observations.from_tensor(drawn.codes, network.domain).to_pandas(count=None)
-    return Answer(frame=frame, notes=[] if drawn.is_exact else [told])
+    return Answer(frame=frame, notes=[] if drawn.is_exact else [note])
 
 
 def _burn_in(question: Question) -> int:
@@ -256,13 +256,13 @@ def _score(question: Question) -> Answer:
     if question["method"] == "ais":
         raise conflict(method, "estimates log Z, which a dependency network does not have", "leave it out")
     network: DependencyConditionals = question.stored.model.conditionals
-    found = find_law(network)
-    if question["method"] == "exact" and found.law is None:
+    finding = find_law(network)
+    if question["method"] == "exact" and finding.law is None:
         hint = f"leave {option('method')} out"
-        raise out_of_reach(method, f"the network's law is not known, {found.reason}", hint, code="no-method")
+        raise out_of_reach(method, f"the network's law is not known, {finding.reason}", hint, code="no-method")
     shares: dict[str, list[float]] | None = question.stored.info.get("independent")
     reference = _independent(network, shares)
-    score_of = partial(score_network, network, law=found.law, seed=question["seed"] or 0, reference=reference)
+    score_of = partial(score_network, network, law=finding.law, seed=question["seed"] or 0, reference=reference)
     scores = score_of(question.rows)
 
     def of_part(part: Observations) -> dict[str, Any]:
@@ -277,8 +277,8 @@ def _score(question: Question) -> Answer:
     if scores.impossible_rows:
         lines.append(f"impossible rows     {scores.impossible_rows:g} (with a cell of probability zero)")
     lines.append(figure_line("pseudo-NLL per row", scores.pseudo_nll, error=scores.pseudo_nll_std_error))
-    lines.append(figure_line("NLL per row", scores.nll, "missing cells" if found.law is not None else found.reason))
-    if found.law is not None:
+    lines.append(figure_line("NLL per row", scores.nll, "missing cells" if finding.law is not None else finding.reason))
+    if finding.law is not None:
         lines.append(figure_line("FC to the file", scores.fc))
     lines.append(figure_line("FC-limit", scores.fc_limit))
     numbers = ("rows", "impossible_rows", "approximate_rows")

@@ -204,12 +204,12 @@ class DependencyConditionals:
             raise other_domain(
                 "nodes", f"a conditional of {other!r} over the variables of that of {given[0].variable!r}"
             )
-        found = {node.variable: node for node in given}
+        node_of = {node.variable: node for node in given}
         check_unique([node.variable for node in given], "nodes")
-        if missing := next((name for name in self.domain.names if name not in found), None):
+        if missing := next((name for name in self.domain.names if name not in node_of), None):
             problem = f"expected one conditional per variable, but there is none of {missing!r}"
             raise refused("nodes", problem, code="missing-part")
-        self.nodes = tuple(found[name] for name in self.domain.names)
+        self.nodes = tuple(node_of[name] for name in self.domain.names)
         shapes = [batch_shape_of(node) for node in self.nodes]
         try:
             self.batch_shape = torch.broadcast_shapes(torch.Size(), *shapes)

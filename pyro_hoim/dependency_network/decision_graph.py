@@ -231,15 +231,15 @@ class DecisionGraph:
                 at_leaf[operation.first] = max(first, second)
         for node in reversed(range(len(united))):
             united[node] = united[united[node]]
-        kept = [node for node in range(len(asks)) if united[node] == node]
-        number = {node: k for k, node in enumerate(kept)}
+        nodes = [node for node in range(len(asks)) if united[node] == node]
+        number = {node: k for k, node in enumerate(nodes)}
         leaf_of = {node: leaf for leaf, node in enumerate(at_leaf)}
         offsets: list[int] = []
         children: list[int] = []
-        for node in kept:
+        for node in nodes:
             offsets.append(leaf_of[node] if asks[node] < 0 else len(children))
             children.extend(number[united[child]] for child in below[node])
-        arrays = [np.array(a, dtype=np.int32) for a in ([asks[node] for node in kept], offsets, children)]
+        arrays = [np.array(a, dtype=np.int32) for a in ([asks[node] for node in nodes], offsets, children)]
         for array in arrays:
             array.flags.writeable = False
         return CompiledGraph(*arrays)

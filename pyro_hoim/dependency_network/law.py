@@ -179,8 +179,8 @@ class NetworkLaw:
             record = chains.update(num_updates, thin=1, states=True).states
             assert record is not None
             rows = ((wanted > start) & (wanted <= start + num_updates)).nonzero().squeeze(-1)
-            place = wanted[rows] - start - 1
-            codes[rows] = record[place.cpu(), rows.cpu()].to(codes)
+            position = wanted[rows] - start - 1
+            codes[rows] = record[position.cpu(), rows.cpu()].to(codes)
         return codes
 
 

@@ -82,7 +82,7 @@ def run(
     width = tiles.shape[2]
     num_drawn, num_rows = drawn.shape[0], tiles.shape[1] - 1
     u, w = np.empty(width, dtype=cuts.dtype), np.empty(width, dtype=cuts.dtype)
-    place, chosen = np.empty(width, dtype=np.uint32), np.empty(width, dtype=np.uint32)
+    nodes, chosen = np.empty(width, dtype=np.uint32), np.empty(width, dtype=np.uint32)
     two = np.uint64(2)
     deepest = np.int64(0)
     for k in range(num_drawn):
@@ -98,21 +98,21 @@ def run(
             if picks is None:
                 k = next_variable
                 next_variable = k + 1 if k + 1 < num_drawn else 0
-                place[:] = roots[k]
-                _walk(x, code, place, depths[k])
+                nodes[:] = roots[k]
+                _walk(x, code, nodes, depths[k])
                 target, size = x[drawn[k]], levels[k]
                 for b in range(width):
-                    leaf = code[np.uint64(place[b]) + two]
+                    leaf = code[np.uint64(nodes[b]) + two]
                     target[b] = _level(cuts, others, leaf, size, u[b])
             else:
                 fill(r0, r1, r2, r3, w)
                 for b in range(width):
                     chosen[b] = _level(picks[0], picks[1], np.uint32(0), np.uint32(num_drawn), w[b])
-                    place[b] = roots[np.uint64(chosen[b])]
-                _walk(x, code, place, deepest)
+                    nodes[b] = roots[np.uint64(chosen[b])]
+                _walk(x, code, nodes, deepest)
                 for b in range(width):
                     k = np.uint64(chosen[b])
-                    leaf = code[np.uint64(place[b]) + two]
+                    leaf = code[np.uint64(nodes[b]) + two]
                     x[np.uint64(drawn[k]), b] = _level(cuts, others, leaf, levels[k], u[b])
             if thin == 0:
                 continue

@@ -60,7 +60,7 @@ class ConditionalEngine:
         """
         num_records = num_updates // thin if thin else 0
         total = torch.zeros(self._hypergraph.num_terms, dtype=torch.float64) if counts else None
-        kept = torch.zeros((num_records, *self._codes.shape), dtype=self._kept) if codes else None
+        recorded = torch.zeros((num_records, *self._codes.shape), dtype=self._kept) if codes else None
         with torch.no_grad():
             for k in range(num_updates):
                 if self._nodes:
@@ -69,9 +69,9 @@ class ConditionalEngine:
                     continue
                 if total is not None:
                     total += self._counts()
-                if kept is not None:
-                    kept[k // thin] = self._codes
-        return Record(num_records, total, None, kept)
+                if recorded is not None:
+                    recorded[k // thin] = self._codes
+        return Record(num_records, total, None, recorded)
 
     def _update(self, number: int) -> None:
         """One update of every chain."""

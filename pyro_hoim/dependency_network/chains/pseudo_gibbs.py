@@ -134,8 +134,8 @@ class PseudoGibbsChains(Chains):
         for i, codes in fixed.items():
             states[:, i] = codes
         if check:
-            found = check_ergodic(self._conditionals, clamped, scan=self._scan)
-            found.require_law(", or pass check=False to sample all the same")
+            ergodicity = check_ergodic(self._conditionals, clamped, scan=self._scan)
+            ergodicity.require_law(", or pass check=False to sample all the same")
         self._engine = self._make_engine(engine)
         self._engine.set_codes(states)
         self._num_updates = 0

@@ -237,9 +237,9 @@ def _cells(p: LawLike) -> tuple[torch.Tensor, Floats, Law | Observations]:
     """States (m, d) of positive probability with their probabilities (m,), and where they come from."""
     if isinstance(p, Observations):
         if p.has_missing:
-            found = f"{p.num_missing_cells} missing cells"
+            received = f"{p.num_missing_cells} missing cells"
             hint = "drop_missing or missing_as_level first"
-            raise MissingDataError(argument="p", expected="complete observations", received=found, hint=hint)
+            raise MissingDataError(argument="p", expected="complete observations", received=received, hint=hint)
         if not p.total_count > 0:
             raise unexpected("p", "a positive total count", received="no observations", code="empty")
         rows = p.unique()
@@ -253,8 +253,8 @@ def _cells(p: LawLike) -> tuple[torch.Tensor, Floats, Law | Observations]:
 def _node_divergence(codes: torch.Tensor, mass: Floats, node: NodeConditional) -> float:
     """KL(p || E(theta_i)) of a law on distinct states (m, d) with probabilities (m,)."""
     i = node.domain.index(node.variable)
-    own = _log_probs(node, codes).numpy()[np.arange(len(codes)), codes[:, i].numpy()]
-    if own.min() == -math.inf:
+    log_probs = _log_probs(node, codes).numpy()[np.arange(len(codes)), codes[:, i].numpy()]
+    if log_probs.min() == -math.inf:
         return math.inf
     others = codes.numpy().copy()
     others[:, i] = 0
@@ -264,7 +264,7 @@ def _node_divergence(codes: torch.Tensor, mass: Floats, node: NodeConditional) -
         others = np.ascontiguousarray(others).view(np.dtype((np.void, others.itemsize * others.shape[1])))[:, 0]
     _, fibre = np.unique(others, return_inverse=True)
     total = np.bincount(fibre.ravel(), weights=mass)[fibre.ravel()]
-    return max(0.0, math.fsum((mass * (np.log(mass) - np.log(total) - own)).tolist()))
+    return max(0.0, math.fsum((mass * (np.log(mass) - np.log(total) - log_probs)).tolist()))
 
 
 def _log_probs(node: NodeConditional, codes: torch.Tensor) -> torch.Tensor:
@@ -396,9 +396,9 @@ def conditional_inference_error(
             continue
         part = Law(free, table[state] / probs[state])
         network = conditionals.condition(dict(zip(clamped.names, state, strict=True)))
-        found = fc_limit(part, network, c)
-        limits[state] = found.value
-        for name, value in found.nodes.items():
+        limit = fc_limit(part, network, c)
+        limits[state] = limit.value
+        for name, value in limit.nodes.items():
             node_limits[name][state] = value
         try:
             settled = Law(free, stationary_law(network, scan=dict(zip(free.names, c, strict=True))).probs)

@@ -202,25 +202,25 @@ def _merge_levels(
     shares: Array, least_rise: Any,
 ) -> None:  # fmt: skip
     """Counts of levels of a merged leaf: of both leaves, of one of them and the rows of the other, or of the rows."""
-    begin, end, held = leaves.begin, leaves.end, leaves.held
-    held[c] = -1
-    if held[low] >= 0 and held[high] >= 0:
-        add_table(levels[held[low]], levels[held[high]], 1.0, 1.0)
-    elif held[low] >= 0:
-        _add(levels[held[low]], columns, x, pool, shares, begin[high], end[high], 1.0)
-    elif held[high] >= 0:
-        _add(levels[held[high]], columns, x, pool, shares, begin[low], end[low], 1.0)
+    begin, end, levels_of = leaves.begin, leaves.end, leaves.held
+    levels_of[c] = -1
+    if levels_of[low] >= 0 and levels_of[high] >= 0:
+        add_table(levels[levels_of[low]], levels[levels_of[high]], 1.0, 1.0)
+    elif levels_of[low] >= 0:
+        _add(levels[levels_of[low]], columns, x, pool, shares, begin[high], end[high], 1.0)
+    elif levels_of[high] >= 0:
+        _add(levels[levels_of[high]], columns, x, pool, shares, begin[low], end[low], 1.0)
     elif leaves.entropies[c] > least_rise:
-        held[c] = _pop(spare)
-        clear_table(levels[held[c]])
-        _add(levels[held[c]], columns, x, pool, shares, begin[low], end[low], 1.0)
-        _add(levels[held[c]], columns, x, pool, shares, begin[high], end[high], 1.0)
-    if held[low] >= 0:
-        held[c] = held[low]
-        if held[high] >= 0:
-            _push(spare, held[high])
-    elif held[high] >= 0:
-        held[c] = held[high]
+        levels_of[c] = _pop(spare)
+        clear_table(levels[levels_of[c]])
+        _add(levels[levels_of[c]], columns, x, pool, shares, begin[low], end[low], 1.0)
+        _add(levels[levels_of[c]], columns, x, pool, shares, begin[high], end[high], 1.0)
+    if levels_of[low] >= 0:
+        levels_of[c] = levels_of[low]
+        if levels_of[high] >= 0:
+            _push(spare, levels_of[high])
+    elif levels_of[high] >= 0:
+        levels_of[c] = levels_of[high]
 
 
 @njit(nogil=True, inline="always")
@@ -281,7 +281,7 @@ def _split_levels(
 
     The largest child takes the parent's less those of the others, where that is less work.
     """
-    begin, end, held, entropies = leaves.begin, leaves.end, leaves.held, leaves.entropies
+    begin, end, levels_of, entropies = leaves.begin, leaves.end, leaves.held, leaves.entropies
     heir, small = new[0], 0
     for c in new:
         if end[c] - begin[c] > end[heir] - begin[heir]:
@@ -289,29 +289,29 @@ def _split_levels(
     for c in new:
         if c != heir and entropies[c] <= least_rise:
             small += end[c] - begin[c]
-    inherits = is_exact and held[chosen] >= 0 and entropies[heir] > least_rise and small < end[heir] - begin[heir]
+    inherits = is_exact and levels_of[chosen] >= 0 and entropies[heir] > least_rise and small < end[heir] - begin[heir]
     for c in new:
         if entropies[c] > least_rise and not (inherits and c == heir):
-            held[c] = _pop(spare)
-            clear_table(levels[held[c]])
-            _add(levels[held[c]], columns, x, pool, shares, begin[c], end[c], 1.0)
+            levels_of[c] = _pop(spare)
+            clear_table(levels[levels_of[c]])
+            _add(levels[levels_of[c]], columns, x, pool, shares, begin[c], end[c], 1.0)
             if inherits:
-                add_table(levels[held[chosen]], levels[held[c]], 1.0, -1.0)
+                add_table(levels[levels_of[chosen]], levels[levels_of[c]], 1.0, -1.0)
         elif inherits and c != heir:
-            _add(levels[held[chosen]], columns, x, pool, shares, begin[c], end[c], -1.0)
+            _add(levels[levels_of[chosen]], columns, x, pool, shares, begin[c], end[c], -1.0)
     if inherits:
-        held[heir] = held[chosen]
-    elif held[chosen] >= 0:
-        _push(spare, held[chosen])
+        levels_of[heir] = levels_of[chosen]
+    elif levels_of[chosen] >= 0:
+        _push(spare, levels_of[chosen])
 
 
 @njit(nogil=True, inline="always")
 def _replace(leaves: Leaves, num_leaves: Any, first: Any, second: Any, new: Array) -> int:
     """Put a merged leaf in the place of the first, or children of one leaf at the end; the number of leaves."""
-    order, place, partner = leaves.order, leaves.place, leaves.partner
+    order, position, partner = leaves.order, leaves.place, leaves.partner
     if first != second:
-        order[place[first]] = new[0]
-    for at in range(place[second], num_leaves - 1):
+        order[position[first]] = new[0]
+    for at in range(position[second], num_leaves - 1):
         order[at] = order[at + 1]
     num_leaves -= 1
     if first == second:
@@ -370,8 +370,8 @@ def grow(
         np.full(room, -1, dtype=np.int64), np.full(room, np.inf), np.full(room, -1.0),
         np.zeros(room, dtype=np.int64), np.zeros(room, dtype=np.int64), np.arange(room, -1, -1),
     )  # fmt: skip
-    counts, totals, entropies, begin, end, held = leaves[:6]
-    partner, rise, partner_size, place, order, free = leaves[8:]
+    counts, totals, entropies, begin, end, levels_of = leaves[:6]
+    partner, rise, partner_size, position, order, free = leaves[8:]
     levels, spare = np.zeros((8, num_levels, num_ids)), np.arange(8, -1, -1)
     pool, shares, pool_end = np.arange(num_rows).astype(np.int32), weights.copy(), num_rows
     spare_rows, spare_weights = np.empty(num_rows, dtype=np.int32), np.empty(num_rows)
@@ -379,10 +379,10 @@ def grow(
     steps, deltas, tables = np.empty((64, 3), dtype=np.int64), np.empty(64), np.empty((64, num_levels))
     num_steps, num_tables, lossless_cost = 0, 0, np.inf
     if num_lossless > 0:
-        _, _, _, found = lossless_tables(ids, x, pool, shares, first, sizes, missing, kinds, num_levels)
+        _, _, _, lossless = lossless_tables(ids, x, pool, shares, first, sizes, missing, kinds, num_levels)
         lossless_cost = penalties[num_lossless]
         for leaf in range(num_lossless):
-            lossless_cost += leaf_entropy(found[leaf], fill_counts(found[leaf], found[leaf]), table)
+            lossless_cost += leaf_entropy(lossless[leaf], fill_counts(lossless[leaf], lossless[leaf]), table)
 
     root = _pop(free)
     for r in range(num_rows):
@@ -391,15 +391,15 @@ def grow(
     order[0] = root
     num_leaves, cost, new = 1, entropies[root] + penalties[1], np.full(1, root)
     if entropies[root] > least_rise:
-        held[root] = _pop(spare)
-        _add(levels[held[root]], columns, x, pool, shares, 0, num_rows, 1.0)
+        levels_of[root] = _pop(spare)
+        _add(levels[levels_of[root]], columns, x, pool, shares, 0, num_rows, 1.0)
 
     while True:
         _rate(leaves, new, levels, columns, costs)
         for at in range(num_leaves):
-            place[order[at]] = at
+            position[order[at]] = at
         renew_partners(
-            new, order, place, num_leaves, counts, totals, entropies, partner, rise, partner_size, table, tolerance
+            new, order, position, num_leaves, counts, totals, entropies, partner, rise, partner_size, table, tolerance
         )
         # The cheapest step, of equal ones a merge.
         best, low, column = _best_split(leaves, num_leaves, kind_sizes, costs)
@@ -419,16 +419,16 @@ def grow(
             num_steps += 1
             cost, lossless_cost = lossless_cost, np.inf
             every = np.arange(num_rows).astype(np.int32)
-            pool, shares, stops, found = lossless_tables(
+            pool, shares, stops, lossless = lossless_tables(
                 ids, x, every, weights.copy(), first, sizes, missing, kinds, num_levels
             )
-            _fill_lossless(leaves, num_leaves, num_lossless, spare, stops, found, table)
+            _fill_lossless(leaves, num_leaves, num_lossless, spare, stops, lossless, table)
             pool_end, num_leaves, new = pool.shape[0], num_lossless, np.arange(num_lossless)
             continue
 
         if is_merge:
             low, high = one, partner[one]
-            if place[low] > place[high]:
+            if position[low] > position[high]:
                 low, high = high, low
             needed = end[low] - begin[low] + end[high] - begin[high]
         else:
@@ -447,7 +447,7 @@ def grow(
         deltas[num_steps] = best
         cost += best
         steps[num_steps, 0] = 1 if is_merge else 0
-        steps[num_steps, 1], steps[num_steps, 2] = place[low], place[high] if is_merge else column
+        steps[num_steps, 1], steps[num_steps, 2] = position[low], position[high] if is_merge else column
         num_steps += 1
         if is_merge:
             c = _pop(free)

@@ -127,20 +127,20 @@ def add_bits(
     sums = np.zeros((num_levels, 64, length), dtype=np.int64)
     totals = np.zeros(num_levels, dtype=np.int64)
     masks = np.empty((num_levels, length), dtype=np.uint64)
-    own = np.empty((num_levels, side), dtype=np.uint64)
+    of_level = np.empty((num_levels, side), dtype=np.uint64)
     for start in range(begin, end, 64 * side):
         flat[:] = np.uint64(0)
-        own[:] = np.uint64(0)
+        of_level[:] = np.uint64(0)
         for p in range(start, min(end, start + 64 * side)):
-            r, at, place = rows[p], (p - start) >> 6, (p - start) & 63
-            line = place * length + at * width
+            r, at, bit = rows[p], (p - start) >> 6, (p - start) & 63
+            line = bit * length + at * width
             for w in range(width):
                 flat[line + w] = bits[r, words[w]]
-            own[x[r], at] |= _ONE << np.uint64(place)
+            of_level[x[r], at] |= _ONE << np.uint64(bit)
             totals[x[r]] += 1
         for v in range(num_levels):
             for i in range(length):
-                masks[v, i] = own[v, i // width]
+                masks[v, i] = of_level[v, i // width]
         _transpose(flat, length)
         _count_block(flat, masks, sums)
     for k in range(first.shape[0]):

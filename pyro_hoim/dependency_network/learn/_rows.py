@@ -169,7 +169,7 @@ class PreparedRows:
         from ._row_kernels import row_keys
 
         half, num_columns = len(self.sizes) // 2, len(self.sizes)
-        found: list[np.ndarray] = []
+        twins: list[np.ndarray] = []
         for part in (slice(half, num_columns), slice(0, half)):
             if len(self.ids):
                 keys = np.zeros(len(self.ids), dtype=np.uint64)
@@ -177,8 +177,8 @@ class PreparedRows:
             else:
                 keys = bit_keys(self.bits, self.planes[part], self.sizes[part], self.first[part])
             _, group, number = np.unique(keys, return_inverse=True, return_counts=True)
-            found.append(np.flatnonzero(number[group] > 1))
-        return found[0], found[1]
+            twins.append(np.flatnonzero(number[group] > 1))
+        return twins[0], twins[1]
 
     def entropy_given(self, x: np.ndarray, size: int, total: float, own: int | None) -> float | None:
         """Empirical conditional entropy of ranks given all columns but ``own``; None where cells of these are missing.

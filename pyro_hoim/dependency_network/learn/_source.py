@@ -61,11 +61,11 @@ def read_source(source: RowSource, *, lossless: bool, jobs: int) -> SourceRows |
     """
     domain = source.domain
     sizes = np.array(domain.cardinalities, dtype=np.int64)
-    found = source.fold(_Levels(domain.cardinalities))
-    num_rows, num_counted = int(found[0]), int(found[1])
+    levels_seen = source.fold(_Levels(domain.cardinalities))
+    num_rows, num_counted = int(levels_seen[0]), int(levels_seen[1])
     if not num_rows:
         raise none_received("rows", "at least one observation")
-    by_column = np.split(found[2:], np.cumsum(sizes + 1)[:-1])
+    by_column = np.split(levels_seen[2:], np.cumsum(sizes + 1)[:-1])
     planes, num_words = bit_planes(sizes)
     is_apart = not (num_counted or lossless or any(column[0] for column in by_column))
     if not is_apart or math.prod(domain.cardinalities) * _FEW <= num_rows:
@@ -78,7 +78,7 @@ def read_source(source: RowSource, *, lossless: bool, jobs: int) -> SourceRows |
     check_size(needed, MAX_SOURCE_BYTES, "bytes", "rows", hint, f"as bits, {num_rows:,} rows take")
     first = np.cumsum(sizes) - sizes
     none = [np.zeros(int(size), dtype=np.uint64) for size in sizes]
-    ranks = [level_ranks(column[1:], own) for column, own in zip(by_column, none, strict=True)]
+    ranks = [level_ranks(column[1:], colours_of) for column, colours_of in zip(by_column, none, strict=True)]
     bits = _packed(source, ranks, num_rows, planes, num_words)
     keys = bit_keys(bits, planes, sizes, first)
     _, at, number = np.unique(keys, return_index=True, return_counts=True)
@@ -87,7 +87,7 @@ def read_source(source: RowSource, *, lossless: bool, jobs: int) -> SourceRows |
     if any(_has_ties(column[1:]) for column in by_column):
         merged = _observed(domain, ranks, bits[at], planes, number)
         colours = _colours(merged, sizes)
-        renewed = [level_ranks(column[1:], own) for column, own in zip(by_column, colours, strict=True)]
+        renewed = [level_ranks(column[1:], colours_of) for column, colours_of in zip(by_column, colours, strict=True)]
         if any((one != other).any() for one, other in zip(ranks, renewed, strict=True)):
             ranks = renewed
             bits = _packed(source, ranks, num_rows, planes, num_words)

@@ -215,10 +215,10 @@ def learn_network(
             "penalty digest": [float(function(k, given.total_count)) for k in (1, 2, 5, 10, 100)],
             "data digest": given.digest if isinstance(given, SourceRows) else _digest(given),
         }
-        kept = file.start(settings)
+        stored = file.start(settings)
         with file.taking_up():
-            done = _restored(kept or {})
-            check_equal(kept or {}, _tensors(done))
+            done = _restored(stored or {})
+            check_equal(stored or {}, _tensors(done))
             finished = {i: finish(i, found) for i, found in done.items()}
     missing = [i for i in range(len(names)) if i not in done]
     bar = tqdm(total=len(names), initial=len(done), unit="node", leave=False, disable=not run.progress)

@@ -146,8 +146,10 @@ class NodeTask:
         self.num_observations = (
             math.fsum(weights[known].tolist()) if not prepared.is_whole else float(weights[known].sum())
         )
-        own = np.bincount(self._x[known], weights=weights[known], minlength=len(self._rank))
-        self._budget = float(-(own[own > 0] * np.log(own[own > 0] / self.num_observations)).sum())
+        level_counts = np.bincount(self._x[known], weights=weights[known], minlength=len(self._rank))
+        self._budget = float(
+            -(level_counts[level_counts > 0] * np.log(level_counts[level_counts > 0] / self.num_observations)).sum()
+        )
         others = [k for k, j in enumerate(self._columns) if j != index]
         self.lossless_leaves = math.prod(int(self._prepared.sizes[k]) for k in others)
         self._askable = [k for k in others if self._prepared.sizes[k] > 1]
@@ -231,10 +233,10 @@ class NodeTask:
         asked = found.steps[kinds == 0, 2]
         widths = rows.sizes[asked]
         ends = np.cumsum(widths)
-        own = np.bincount(self._x, weights=rows.weights, minlength=len(self._rank))[self._rank]
+        level_counts = np.bincount(self._x, weights=rows.weights, minlength=len(self._rank))[self._rank]
         pairs = zip(asked.tolist(), (ends - widths).tolist(), ends.tolist(), strict=True)
         tables = [found.tables[a:b][rows.ranks[column]][:, self._rank] for column, a, b in pairs]
-        return information_of_tables(graph, own.astype(np.float64), tables)
+        return information_of_tables(graph, level_counts.astype(np.float64), tables)
 
     def _operations(self, steps: np.ndarray) -> tuple[list[tuple[int, int, int]], list[int]]:
         """Steps with leaves numbered as equations (19, 20) do, children in the order of the domain's levels.

@@ -173,11 +173,11 @@ def leaf_penalties(
     while len(values) <= most:
         value = num_observations * _value(penalty, len(values) * per_leaf, num_observations)
         if value < values[-1]:
-            found = (
+            received = (
                 f"{value / num_observations!r} for {len(values) * per_leaf} parameters after "
                 f"{values[-1] / num_observations!r}"
             )
-            raise out_of_range("penalty", "one that does not fall in k", received=found)
+            raise out_of_range("penalty", "one that does not fall in k", received=received)
         values.append(value)
         if value > limit:
             break

@@ -117,11 +117,11 @@ def _run(
         to_go = math.log(tolerance / error) / math.log(rate) if rate < 1 else math.inf
         if to_go > _SLOW and used < max_iterations:
             length = _KRYLOV[min(runs, len(_KRYLOV) - 1)]
-            found = _krylov(step, law, uniform, length)
+            jump = _krylov(step, law, uniform, length)
             used += length
             runs += 1
-            if float(np.abs(step(found) - found).sum()) < residual:
-                law = found
+            if float(np.abs(step(jump) - jump).sum()) < residual:
+                law = jump
     return FixedPoint(law, residual, error, used, False)
 
 
@@ -303,8 +303,8 @@ def stationary_law(
 
     tables, levels, strides = free.tables, np.array(free.levels), np.array(free.strides)
     weights = np.array(list(free.scan.selection.values()))
-    law, found = free.settle(tables, lambda law: mix_updates(law, tables, levels, strides, weights), method)
-    return StationaryLaw(probs=torch.from_numpy(law).reshape(free.levels), **free.named, **found)
+    law, facts_of_law = free.settle(tables, lambda law: mix_updates(law, tables, levels, strides, weights), method)
+    return StationaryLaw(probs=torch.from_numpy(law).reshape(free.levels), **free.named, **facts_of_law)
 
 
 def cyclic_laws(
@@ -353,12 +353,12 @@ def _cyclic_laws(free: _Free) -> CyclicLaws:
             update_node(after, tables[i], free.levels[i], free.strides[i])
         return (law + after) / 2 if is_lazy else after
 
-    law, found = free.settle(tables, step, free.method)
+    law, facts_of_law = free.settle(tables, step, free.method)
     laws: list[Floats] = []
     for i in sweep:
         laws.append(law.copy())
         update_node(law, tables[i], free.levels[i], free.strides[i])
-    return CyclicLaws(probs=torch.from_numpy(np.array(laws)).reshape(-1, *free.levels), **free.named, **found)
+    return CyclicLaws(probs=torch.from_numpy(np.array(laws)).reshape(-1, *free.levels), **free.named, **facts_of_law)
 
 
 class _Free:
@@ -418,18 +418,18 @@ class _Free:
                 return law, {"residual": residual}
         can_solve = method == "auto" and size <= _MAX_SOLVE
         most = min(self.max_iterations, _PATIENCE) if can_solve else self.max_iterations
-        found = fixed_point(step, is_recurrent, _TOLERANCE, most)
-        if can_solve and not (found.is_converged and found.is_settled):
+        end = fixed_point(step, is_recurrent, _TOLERANCE, most)
+        if can_solve and not (end.is_converged and end.is_settled):
             return self.settle(tables, step, "solve")
-        if not found.is_converged:
+        if not end.is_converged:
             warnings.warn(
-                f"the stationary law did not settle within {found.num_iterations} iterations: a step moves a mass of "
-                f"{found.residual:.2g}, the estimated error is {found.error:.2g}; raise max_iterations, or smooth "
+                f"the stationary law did not settle within {end.num_iterations} iterations: a step moves a mass of "
+                f"{end.residual:.2g}, the estimated error is {end.error:.2g}; raise max_iterations, or smooth "
                 "probabilities near zero, which let a chain hardly ever leave some sets of states",
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        facts = found._asdict()
+        facts = end._asdict()
         return facts.pop("law"), {"method": "power", **{name: facts[name] for name in _FACTS}}
 
     def _recurrent(self, tables: Floats) -> tuple[int, NDArray[np.bool_]]:
@@ -450,9 +450,11 @@ class _Free:
             labels = ([v.labels[k] for v, k in zip(self.domain, row, strict=True)] for row in codes.tolist())
             shown = "; ".join(state_text(self.domain.names, row) for row in labels)
             more = "; ..." * (len(first) > _SHOWN_CLASSES)
-            found = f"one with {size_text(len(first))} closed sets of states that no chain leaves, around {shown}{more}"
+            received = (
+                f"one with {size_text(len(first))} closed sets of states that no chain leaves, around {shown}{more}"
+            )
             hint = "where it settles depends on the start. Smooth the conditional tables or clamp a variable"
-            raise unexpected("conditionals", "an ergodic network", hint=hint, received=found, code="no-method")
+            raise unexpected("conditionals", "an ergodic network", hint=hint, received=received, code="no-method")
         return int(first[0]), class_of >= 0
 
 

@@ -83,11 +83,11 @@ def network_summary(file: NetworkFile, level: float = 0.95) -> pd.DataFrame:
             row["entropy"] = _entropy(counts.sum(0, keepdim=True))
             row["information"] = row["entropy"] - _entropy(counts)
         rows.append(row)
-    found = pd.DataFrame(rows)
-    found.attrs["notes"] = ["parents: columns from which a column is predicted"]
-    if "information" in found:
-        found.attrs["notes"].append("information: what they say about it on the training rows, in nats a row")
-    return found
+    frame = pd.DataFrame(rows)
+    frame.attrs["notes"] = ["parents: columns from which a column is predicted"]
+    if "information" in frame:
+        frame.attrs["notes"].append("information: what they say about it on the training rows, in nats a row")
+    return frame
 
 
 def _entropy(counts: torch.Tensor) -> float:
