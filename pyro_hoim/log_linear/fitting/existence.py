@@ -41,6 +41,7 @@ _SLACK = 1e-6  # larger ones are no rounding: directions fill the unit box, entr
 _LISTED = 1000
 _MAX_FACIAL_CELLS, _MAX_FACIAL_PARAMETERS = 20_000, 2500  # for which the exact linear program is solved
 _FITS = 200  # rounds of proportional fitting before it
+_SMALL_PROGRAM, _SMALL_DESIGN = 2**13, 500  # undecided cells times parameters; parameters
 _LEAST_FITTED = (1e-6, 1e-3, 1e-2, 0.1)  # of the mean cell: what is fitted less is left to the linear program
 
 
@@ -217,6 +218,13 @@ def _recession(images: np.ndarray) -> np.ndarray | None:
     return None
 
 
+def _is_small_program(augmented: np.ndarray, positive: np.ndarray, undecided: int) -> bool:
+    """Whether the linear program of :func:`forced_zeros` has few entries, or none as the positive cells settle all."""
+    if undecided * augmented.shape[1] <= _SMALL_PROGRAM:
+        return True
+    return augmented.shape[1] <= _SMALL_DESIGN and not _null_space(augmented[positive]).size
+
+
 def _shown_positive(
     hypergraph: InteractionHypergraph, augmented: np.ndarray, counts: np.ndarray, allowed: np.ndarray
 ) -> np.ndarray:
@@ -296,9 +304,14 @@ def find_face(
     is_open = allowed & ~dead
     augmented, solution = np.hstack([design, np.ones((len(design), 1))]), None
     if int((is_open | positive).sum()) <= _MAX_FACIAL_CELLS and design.shape[1] <= _MAX_FACIAL_PARAMETERS:
-        if hypergraph.is_hierarchical and space is None and positive.any():
+        can_fit = hypergraph.is_hierarchical and space is None and bool(positive.any())
+        # A small program is solved sooner than a table is fitted; of a large one HiGHS may find no answer.
+        if can_fit and not _is_small_program(augmented, positive, int((is_open & ~positive).sum())):
             positive[_shown_positive(hypergraph, augmented, counts, is_open)] = True
         solution = forced_zeros(augmented, np.flatnonzero(positive), np.flatnonzero(is_open & ~positive))
+        if solution is None and can_fit:
+            positive[_shown_positive(hypergraph, augmented, counts, is_open)] = True
+            solution = forced_zeros(augmented, np.flatnonzero(positive), np.flatnonzero(is_open & ~positive))
     if solution is None:
         return _from_margins(
             hypergraph, empty_margins if (possible is None and space is None) or empty_margins else None
