@@ -141,15 +141,15 @@ def with_rows(family: Family, question: Question, file: Path, targets: Sequence[
             problem = f"the file lacks {listed(sorted(absent))}, and every other column must be known"
             raise conflict("--target", problem, "predict one column at a time")
         return replace(question, rows=rows, has_target=not absent)
-    kept = question.stored.info.get("reading")
-    rows, unseen = read_known(domain, file, question.values, optional=targets, kept=kept)
+    reading = question.stored.info.get("reading")
+    rows, unseen = read_known(domain, file, question.values, optional=targets, kept=reading)
     values = {**question.values, "unseen": unseen}
     return replace(question, values=values, rows=rows, left_out=unseen.lines)
 
 
 def parse_given(given: tuple[str, ...], domain: Domain, data_type: str) -> Mapping[str, Any]:
     """Codes, or numbers, at which ``--given`` holds columns."""
-    found: dict[str, str] = {}
+    words: dict[str, str] = {}
     for text in given:
         if "=" not in text:
             raise unexpected("--given", "COL=VALUE", text)
@@ -157,13 +157,13 @@ def parse_given(given: tuple[str, ...], domain: Domain, data_type: str) -> Mappi
         name = max(fitting, key=len, default=text.partition("=")[0])
         word = text[len(name) + 1 :]
         check_names([name], domain.names, "--given")
-        if name in found:
+        if name in words:
             raise refused("--given", f"column {name!r} is fixed twice", code="repeated-name")
-        found[name] = word
+        words[name] = word
     if data_type == "labels":
-        return domain.encode_state(found)
+        return domain.encode_state(words)
     numbers: dict[str, float] = {}
-    for name, word in found.items():
+    for name, word in words.items():
         try:
             numbers[name] = float(word)
         except ValueError:

@@ -170,16 +170,16 @@ def predict(model: object, rows: DataLike | CountTable, target: str, **options: 
     read = _checked_rows(family, question.stored, read, count=None, absent=(target,))
     values = {**question.values, "target": target}
     answer = family.predict(replace(question, rows=read, values=values, has_target=has_target))
-    found, lost = _frame(answer), answer.json.get("impossible_rows")
+    frame, lost = _frame(answer), answer.json.get("impossible_rows")
     if lost:
-        told = f"not predicted: {plural(lost, 'row')} whose other cells have probability zero together"
-        found.attrs["notes"] = [*answer.notes, told]
+        note = f"not predicted: {plural(lost, 'row')} whose other cells have probability zero together"
+        frame.attrs["notes"] = [*answer.notes, note]
     if isinstance(rows, pd.DataFrame):
         if family.data_type == "labels" and column is not None:
             variable = domain[target]
-            found["predicted"] = labels_like(_codes(found["predicted"], variable), variable, column)
-        found.index = rows.index
-    return found
+            frame["predicted"] = labels_like(_codes(frame["predicted"], variable), variable, column)
+        frame.index = rows.index
+    return frame
 
 
 def impute(model: object, rows: DataLike, number: int = 1, **options: Any) -> pd.DataFrame:
@@ -333,19 +333,19 @@ def signed_strengths(
             ``position`` in the table of the interaction, and ``is_infinite``.
     """
     is_binary = all(variable.is_finite and variable.cardinality == 2 for variable in domain)
-    found: dict[tuple[str, ...], float] = {}
+    strengths: dict[tuple[str, ...], float] = {}
     is_signed = False
     for row in rows:
         edge = tuple(sorted(set(row["edge"]), key=domain.index))
         size = math.inf if row.get("is_infinite") else abs(row["value"] or 0.0)
-        if size < abs(found.get(edge, 0.0)):
+        if size < abs(strengths.get(edge, 0.0)):
             continue
-        found[edge] = size
+        strengths[edge] = size
         if is_binary and len(edge) > 1 and {"coefficient", "position"} <= row.keys():
             is_signed = True
             is_odd = (len(edge) - int(row["position"]).bit_count()) % 2 == 1
-            found[edge] = math.copysign(size, -row["coefficient"] if is_odd else row["coefficient"])
-    return found, ("second levels together: more frequent", "less frequent") if is_signed else None
+            strengths[edge] = math.copysign(size, -row["coefficient"] if is_odd else row["coefficient"])
+    return strengths, ("second levels together: more frequent", "less frequent") if is_signed else None
 
 
 def row_log_likelihood(model: object, rows: DataLike | CountTable, *, pseudo: bool = False) -> pd.Series:

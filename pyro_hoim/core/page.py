@@ -159,14 +159,14 @@ class Section:
         rows = [
             [
                 part,
-                found["target"],
-                cell(found["accuracy"]),
-                cell(found["majority_accuracy"]),
-                against_majority(found).replace(BASELINE, "") or f"better (p = {found['majority_p_value']:.1g})",
-                found["rows"],
+                accuracy["target"],
+                cell(accuracy["accuracy"]),
+                cell(accuracy["majority_accuracy"]),
+                against_majority(accuracy).replace(BASELINE, "") or f"better (p = {accuracy['majority_p_value']:.1g})",
+                accuracy["rows"],
             ]
-            for part, found in accuracies.items()
-            if found is not None
+            for part, accuracy in accuracies.items()
+            if accuracy is not None
         ]
         if rows:
             columns = ["part", "target", "accuracy", "always the most frequent", "compared"]

@@ -224,17 +224,17 @@ class LogPartition:
         """
         if self.kind == "exact":
             return
-        value, found = self.value.detach(), log_probs.detach()
+        value, values = self.value.detach(), log_probs.detach()
         error = torch.as_tensor(self.std_error, dtype=value.dtype, device=value.device).detach()
         rounding = 1e3 * torch.finfo(value.dtype).eps * (1 + value.abs())
         allowed = _ERRORS_ALLOWED * torch.where(torch.isfinite(error), error, torch.zeros_like(error)) + rounding
-        is_above = found > allowed * rows
+        is_above = values > allowed * rows
         if bool(is_above.any()):
-            place = int(torch.where(is_above, found, -math.inf).argmax())
-            excess = float(found.reshape(-1)[place])
+            worst = int(torch.where(is_above, values, -math.inf).argmax())
+            excess = float(values.reshape(-1)[worst])
             raise out_of_reach(
                 "log_prob",
-                f"{describe(place)} would get the log-probability +{excess:.4g}, as the estimate of log Z "
+                f"{describe(worst)} would get the log-probability +{excess:.4g}, as the estimate of log Z "
                 f"({self.verdict}) has missed a part of the model that holds it",
                 "use more temperatures or chains, or an exact backend with a larger budget",
             )

@@ -42,13 +42,13 @@ def data(name: str, out: Path | None, safe_csv: bool) -> None:
     else:
         text = data_file(name).read_text(encoding="utf-8")
         rows = list(csv.reader(text.splitlines(keepends=True)))
-        head, written, found = safe_rows(rows, safe_csv)
+        head, written, formulas = safe_rows(rows, safe_csv)
         if head:
             buffer = io.StringIO()
             csv.writer(buffer, lineterminator="\n").writerows(written)
             text = head + buffer.getvalue()
         show_csv(text) if out is None else write_file(out, text)
-        warn_of_formulas(found, "--safe-csv")
+        warn_of_formulas(formulas, "--safe-csv")
         lines = len(rows) - 1
     if out is not None:
         say(f"{plural(lines, 'line')} below the header written to {out}")
@@ -59,7 +59,7 @@ def data(name: str, out: Path | None, safe_csv: bool) -> None:
 def tables(as_json: bool) -> None:
     """List the published tables that come with the library, and the public data sets that it downloads."""
     keys = ("name", "title", "source", "licence", "note")
-    found: list[dict[str, Any]] = [
+    embedded: list[dict[str, Any]] = [
         {
             **{key: getattr(info, key) for key in keys},
             "shape": [len(labels) for labels in info.labels.values()],
@@ -76,9 +76,9 @@ def tables(as_json: bool) -> None:
         for info in dataset_files()
     ]
     if as_json:
-        echo_json({"tables": found, "public": public})
+        echo_json({"tables": embedded, "public": public})
         return
-    for info in found:
+    for info in embedded:
         shape = " x ".join(map(str, info["shape"]))
         click.echo(f"{info['name']:<20}{shape:<30}n = {info['total']:<7}{info['title']}")
     for info in public:

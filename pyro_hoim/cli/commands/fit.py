@@ -177,9 +177,9 @@ def _accuracies(
 ) -> dict[str, dict[str, Any]]:
     """How well the model of a folder predicts columns of each part, by column and part; null for an empty part."""
     names = ("accuracy", "majority_accuracy", "majority_p_value", "rows")
-    found: dict[str, dict[str, Any]] = {name: {} for name in targets}
+    by_column: dict[str, dict[str, Any]] = {name: {} for name in targets}
     if not targets:
-        return found
+        return by_column
     path = folder / "model.safetensors"
     family = family_of(read_kind(path), path)
     family, stored = opened(family, family.read(path))
@@ -188,10 +188,10 @@ def _accuracies(
         if rows.total_count > 0:
             question = Question(stored, path, {**defaults, "target": name}, rows=rows)
             figures = family.predict(question).json
-            found[name][part] = {"target": name, **{key: figures[key] for key in names}}
+            by_column[name][part] = {"target": name, **{key: figures[key] for key in names}}
         else:
-            found[name][part] = None
-    return found
+            by_column[name][part] = None
+    return by_column
 
 
 def _accuracy_section(accuracies: Mapping[str, Mapping[str, Any]], has_weights: bool) -> Section:

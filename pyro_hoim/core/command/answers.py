@@ -98,11 +98,11 @@ def _exact(
     codes[:, list(domain.indices(names))] = torch.tensor(states).reshape(len(states), len(names))
     for name, code in given.items():
         codes[:, domain.index(name)] = code
-    found = family.row_log_likelihood(question.stored, Observations.from_tensor(codes, domain))
-    if found.kind != "likelihood" or not found.is_exact:
+    log_likelihood = family.row_log_likelihood(question.stored, Observations.from_tensor(codes, domain))
+    if log_likelihood.kind != "likelihood" or not log_likelihood.is_exact:
         return None
     labels = [tuple(v.labels[k] for v, k in zip(variables, state, strict=True)) for state in states]
-    return dict(zip(labels, torch.softmax(found.values, 0).tolist(), strict=True))
+    return dict(zip(labels, torch.softmax(log_likelihood.values, 0).tolist(), strict=True))
 
 
 def _drawn(
@@ -266,10 +266,10 @@ def prediction_answer(
         "impossible_rows": int((~found.is_predicted).sum()),
         "approximate_rows": approximate,
     }
-    told = question.left_out("they have no prediction, and none of the figures holds for them")
+    left_out = question.left_out("they have no prediction, and none of the figures holds for them")
     return Answer(
         json=json,
-        lines=[*_describe_prediction(found, json), *told],
+        lines=[*_describe_prediction(found, json), *left_out],
         notes=notes,
         frame=found.to_pandas(),
         of_part=lambda part: {"accuracy": predicted(part).accuracy},

@@ -178,16 +178,16 @@ class Reading:
         check_names([] if weight is None else [weight], header, "weight_column", noun="column")
         plain = "count" if "count" in header and weight is None else None
         count = {None: plain, _NONE: None}.get(self.count_column, self.count_column)
-        own = [name for name in (count, weight) if name is not None]
-        names = list(select_columns(header, chosen, exclude=own, source=source))
+        counting = [name for name in (count, weight) if name is not None]
+        names = list(select_columns(header, chosen, exclude=counting, source=source))
         cuts = {name: edge_bins(rule, name) for name, rule in self.bins.items()}
         columns = names if weight is None else [*names, weight]
         rows = self.pieces.opened(files, columns=columns, count=count, missing_values=missing, bins=cuts)
-        if not own:
+        if not counting:
             given = chosen if isinstance(chosen, list) else ()
             check_levels_told((v for v in rows.domain if v.name not in given), source, self._say)
-        found, note = distinct_rows(rows, source, weight, files.notes)
-        return found, note, cuts, None if count is not None else rows.num_rows
+        distinct, note = distinct_rows(rows, source, weight, files.notes)
+        return distinct, note, cuts, None if count is not None else rows.num_rows
 
     def _say(self, found: Counting) -> str | None:
         """How to say what a column is; None where that was said."""
@@ -237,9 +237,9 @@ def cut_columns(
         cells = ["" if cell in missing else cell for cell in table.column(name)]
         how = rule if isinstance(rule, Bins) else find_bins(cells, rule, weights, where=table.where, name=name)
         labels = how.apply(cells, table.where, name)
-        held = set(labels)
+        used = set(labels)
         columns[table.header.index(name)] = tuple(labels)
-        categories[name] = pd.CategoricalDtype([label for label in how.labels if label in held], ordered=True)
+        categories[name] = pd.CategoricalDtype([label for label in how.labels if label in used], ordered=True)
         cuts[name] = how
     return replace(table, columns=tuple(columns), categories=categories), cuts
 

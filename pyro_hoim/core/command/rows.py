@@ -281,37 +281,39 @@ class Table(Source):
 
     @override
     def told(self) -> tuple[str, ...]:
-        found: list[str] = []
+        sentences: list[str] = []
         if self.dropped_rows:
             verb = "was" if self.dropped_rows == 1 else "were"
             left = rows_text(self.rows)
             is_counted = self.rows.has_whole_counts
             dropped = plural(self.dropped_rows, "row") if is_counted else f"Weights of {self.dropped_rows:g}"
-            found.append(f"{dropped} with missing cells {verb} left out ({option('missing', 'drop')}); {left} stayed.")
+            sentences.append(
+                f"{dropped} with missing cells {verb} left out ({option('missing', 'drop')}); {left} stayed."
+            )
         if self.summed_cells:
             cells, policy = plural(self.summed_cells, "missing cell"), option("missing", "marginalise")
-            found.append(f"{cells} {'was' if self.summed_cells == 1 else 'were'} summed over ({policy}).")
+            sentences.append(f"{cells} {'was' if self.summed_cells == 1 else 'were'} summed over ({policy}).")
         if self.constant_columns:
             noun = "Constant column" + "s" * (len(self.constant_columns) > 1)
-            found.append(f"{noun}, which no interaction can hold: {listed(self.constant_columns)}.")
+            sentences.append(f"{noun}, which no interaction can hold: {listed(self.constant_columns)}.")
         named = identifier_columns(self.rows, weighted=self.is_weighted)
         if identifiers := [f"{name} ({levels:,} levels)" for name, levels in named]:
             verb = "is" if len(identifiers) == 1 else "are"
-            found.append(
+            sentences.append(
                 f"{listed(identifiers)} {verb} (almost) unique per row, like an identifier, so that nothing can be "
                 f"learned about the levels; {option('columns')} takes the other columns only."
             )
         if self.empty_levels:
             noun = "Level" + "s" * (len(self.empty_levels) > 1)
-            found.append(
+            sentences.append(
                 f"{noun} that no row has: {listed(self.empty_levels)}. Maximum likelihood gives such rows probability "
                 f"zero; {option('prior')}, {option('select')} and the {option('alpha')} of a dependency network do not."
             )
         if self.orders:
             shown = "; ".join(f"{name}: {order}" for name, order in self.orders.items())
             none = f"; {option('ordinal', 'none')} takes no column so" if self.has_ordinal_option else ""
-            found.append(f"Taken as ordered: {shown}{none}.")
-        return tuple(found)
+            sentences.append(f"Taken as ordered: {shown}{none}.")
+        return tuple(sentences)
 
     @override
     def size(self) -> str:
@@ -362,10 +364,10 @@ class Table(Source):
 
     def with_levels(self, levels: Path | None, levels_from: Path | None, missing: Sequence[str]) -> Table:
         """The table over the levels of a file, and those of the rows of another."""
-        rows, said = self.rows, dict[str, list[str]]()
+        rows, from_file = self.rows, dict[str, list[str]]()
         if levels is not None:
-            said = _read_levels(levels)
-            rows = _with_levels(rows, said, "levels")
+            from_file = _read_levels(levels)
+            rows = _with_levels(rows, from_file, "levels")
         if levels_from is not None:
             rows = _with_levels(rows, _levels_from_rows(levels_from, rows, missing), "levels_from")
         if levels is None and levels_from is None:
@@ -376,7 +378,7 @@ class Table(Source):
             for label in v.labels
             if label not in old.labels
         ]
-        return replace(self, rows=rows, said_levels=tuple(said), empty_levels=tuple(empty))
+        return replace(self, rows=rows, said_levels=tuple(from_file), empty_levels=tuple(empty))
 
     def with_ordinal(self, text: str) -> Table:
         """The table with ordinal columns marked: ``auto``, ``none`` or names separated by commas.
@@ -479,12 +481,12 @@ def _read_levels(path: Path) -> dict[str, list[str]]:
     if path.suffix.lower() == ".json":
         text = read_text(path, "a JSON object")
         try:
-            found = json.loads(text)
+            content = json.loads(text)
         except (ValueError, RecursionError) as error:  # also of numbers of many digits, and of nested lists
             raise refused("levels", f"{path} is not JSON ({error})", code="damaged-file") from None
-        if not isinstance(found, dict) or not all(isinstance(v, list) and v for v in found.values()):
+        if not isinstance(content, dict) or not all(isinstance(v, list) and v for v in content.values()):
             raise unexpected("levels", f'{{"column": ["level", ...]}} in {path}', received="something else")
-        levels = {str(name): [label_of(value) for value in values] for name, values in found.items()}
+        levels = {str(name): [label_of(value) for value in values] for name, values in content.items()}
     else:
         table = read_table_file(path)
         if list(table.header) != _LEVEL_COLUMNS:

@@ -54,13 +54,13 @@ def predicted(predict: _Predict, joined: JoinedColumns, question: Question) -> A
         if of_part is None:
             return replace(answer, notes=notes)
         return replace(answer, notes=notes, of_part=lambda part: of_part(joined.read(part).rows))
-    told: list[str] = []
+    notes_of_parts: list[str] = []
 
     def found(rows: Observations) -> Prediction:
-        return _within(predict, joined, group, question, rows, told)
+        return _within(predict, joined, group, question, rows, notes_of_parts)
 
     every = found(question.rows)
-    notes = list(dict.fromkeys(told))
+    notes = list(dict.fromkeys(notes_of_parts))
     approximate = int((~every.is_exact & every.is_predicted).sum())
     return prediction_answer(question, every, found, approximate, notes)
 
@@ -74,9 +74,9 @@ def _within(
     told: list[str],
 ) -> Prediction:
     """A column of a group from the other columns."""
-    target, place = question["target"], joined.domain.index(question["target"])
+    target, position = question["target"], joined.domain.index(question["target"])
     codes = rows.codes.clone()
-    codes[:, place] = -1
+    codes[:, position] = -1
     read = joined.read(rows.replaced(codes=codes))
     allowed = read.allowed[joined.groups.index(group)].double()
     hidden = read.rows.codes.clone()
@@ -96,7 +96,7 @@ def _within(
     log_probs = (by_code / by_code.sum(1, keepdim=True)).log()
     is_exact = is_decided | torch.from_numpy(answer.frame["is_exact"].to_numpy(dtype=bool).copy())
     error = torch.where(is_exact[:, None], 0.0, math.nan).expand_as(log_probs)
-    told_by = (rows.codes[:, place], rows.counts, rows.squared_weights)
+    told_by = (rows.codes[:, position], rows.counts, rows.squared_weights)
     return Prediction(target, variable.labels, log_probs, error, is_exact, *told_by)
 
 
@@ -134,7 +134,7 @@ def drawn(draw: Callable[[Question], Answer], joined: JoinedColumns, question: Q
     _check_possible(read, joined, "given")
     evidence = read.rows.codes[0].tolist()
     given = {name: code for name, code in zip(joined.joined_domain.names, evidence, strict=True) if code >= 0}
-    number, found, notes = question["number"], list[torch.Tensor](), dict[str, None]()
+    number, parts, notes = question["number"], list[torch.Tensor](), dict[str, None]()
     left = number
     for attempt in range(_ROUNDS):
         values = {**question.values, "given": given, "seed": question["seed"] + attempt}
@@ -142,10 +142,10 @@ def drawn(draw: Callable[[Question], Answer], joined: JoinedColumns, question: Q
         notes |= dict.fromkeys(answer.notes)
         codes = _codes_of(answer, joined.joined_domain)
         codes = codes[_agrees(codes, read, torch.zeros(len(codes), dtype=torch.long), joined)][:left]
-        found.append(codes)
+        parts.append(codes)
         left -= len(codes)
         if not left:
-            rows = Observations.from_tensor(torch.cat(found), joined.joined_domain)
+            rows = Observations.from_tensor(torch.cat(parts), joined.joined_domain)
             return replace(answer, frame=joined.split(rows).to_pandas(count=None), notes=list(notes))
     problem = f"{number - left} of {_ROUNDS * number:,} draws agree with the columns given"
     raise out_of_reach("given", problem, "give the one column of a group that is set")
@@ -323,11 +323,11 @@ class _Border:
             json = {**json, "rows": total, "impossible_rows": impossible, "possible": possible}
             names = [group.name for group, bad in zip(self.joined.groups, read.is_broken.any(0), strict=True) if bad]
             verb = "breaks" if lost == 1 else "break"
-            told = (
+            sentence = (
                 f"{plural(lost, 'row')} of {total:,} {verb} joined columns ({listed(names)}) and have probability "
                 "zero, so that the NLL of all rows is infinite; of the others:"
             )
-            lines = [told, *lines]
+            lines = [sentence, *lines]
         return replace(answer, json=json, lines=lines, of_part=None if of_part is None else figures)
 
     def row_log_likelihood(self, stored: Stored, rows: Observations, pseudo: bool = False) -> RowLogLikelihood:
@@ -336,15 +336,15 @@ class _Border:
         assert self.family.row_log_likelihood is not None
         read = self.joined.read(rows)
         spread, owner = _spread(read, self.joined)
-        found = self.family.row_log_likelihood(self.inner, spread, pseudo)
-        if found.kind != "likelihood" and bool(read.is_open.any()):
+        of_levels = self.family.row_log_likelihood(self.inner, spread, pseudo)
+        if of_levels.kind != "likelihood" and bool(read.is_open.any()):
             problem = "the pseudo-likelihood of rows that leave levels of joined columns open is not defined"
             raise out_of_reach("rows", problem, "fill all cells of such columns, or none", code="no-method")
         values = torch.full((len(rows.codes),), -math.inf, dtype=torch.float64)
-        values = values.scatter_reduce(0, owner, found.values.double(), "amax")
+        values = values.scatter_reduce(0, owner, of_levels.values.double(), "amax")
         peak = torch.where(values.isfinite(), values, 0.0)
-        sums = torch.zeros_like(values).index_add_(0, owner, (found.values.double() - peak[owner]).exp())
-        return replace(found, values=torch.where(read.is_broken.any(1), -math.inf, peak + sums.log()))
+        sums = torch.zeros_like(values).index_add_(0, owner, (of_levels.values.double() - peak[owner]).exp())
+        return replace(of_levels, values=torch.where(read.is_broken.any(1), -math.inf, peak + sums.log()))
 
     def _complete_groups(self, rows: Observations) -> JoinedRows:
         """Rows whose groups are known, missing or broken, one possible row at least; refused otherwise."""

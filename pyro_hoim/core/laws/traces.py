@@ -82,12 +82,12 @@ def _enclosing_inference() -> str | None:
     frame = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        found = _FUNCTIONS.get((module, frame.f_code.co_name), _FUNCTIONS.get((module, None)))
+        caller = _FUNCTIONS.get((module, frame.f_code.co_name), _FUNCTIONS.get((module, None)))
         for cls in type(frame.f_locals.get("self")).__mro__:
             if cls.__module__.startswith("pyro.infer.") and cls.__name__ in _KERNELS | _WEIGHTING:
-                found = found or f"Pyro's {cls.__name__}"
-        if found:
-            return found
+                caller = caller or f"Pyro's {cls.__name__}"
+        if caller:
+            return caller
         frame = frame.f_back
     return None
 
