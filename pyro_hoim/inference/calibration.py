@@ -139,10 +139,10 @@ def find_mode(likelihood: PseudoLikelihood, prior: Independent, start: Floats) -
     def curvature(z: Floats) -> Floats:
         return scale[:, None] * (np.diag(precision) - likelihood.hessian(scale * z)) * scale
 
-    found = optimize.minimize(
+    solution = optimize.minimize(
         loss, start / scale, jac=True, hess=curvature, method="trust-exact", options={"gtol": 1e-6, "maxiter": 500}
     )
-    return scale * found.x, bool(np.abs(loss(found.x)[1]).max() <= 1e-4)
+    return scale * solution.x, bool(np.abs(loss(solution.x)[1]).max() <= 1e-4)
 
 
 def calibrated_covariance(

@@ -182,9 +182,9 @@ class GibbsKernel(MCMCKernel):
         if not torch.equal(values.to(emitted), emitted):
             states = self._states_of(values)
             if fixed := list(chains.domain.indices(chains.clamped)):
-                held = chains.states
-                states = states.expand(held.shape).clone()
-                states[..., fixed] = held[..., fixed].to(states)
+                present = chains.states
+                states = states.expand(present.shape).clone()
+                states[..., fixed] = present[..., fixed].to(states)
             chains.set_states(states)
         chains.sweep(self.num_sweeps)
         self._num_transitions += 1

@@ -161,8 +161,8 @@ def laplace(program: IntractableProgram, coordinates: Coordinates, start: Values
             return 1e300, np.zeros_like(vector)
         return -float(value), -slope[0].numpy()
 
-    found = optimize.minimize(objective, coordinates.flat(first)[0].numpy(), jac=True, method="L-BFGS-B")
-    mode = torch.from_numpy(np.asarray(found.x, dtype=np.float64))
+    solution = optimize.minimize(objective, coordinates.flat(first)[0].numpy(), jac=True, method="L-BFGS-B")
+    mode = torch.from_numpy(np.asarray(solution.x, dtype=np.float64))
     step = max(_STEPS.get(program.dtypes[name], 1e-2) for name in program.moved)
     around = step * torch.eye(len(mode), dtype=torch.float64)
     both = torch.cat([mode + around, mode - around])
@@ -302,9 +302,9 @@ class IntractableKernel(MCMCKernel):
             expected = (num_chains, *program.shapes[name])
             if tuple(value.shape) != expected:
                 shown = expected if self.num_chains is not None else expected[1:]
-                found = tuple(value.shape) if self.num_chains is not None else tuple(value.shape[1:])
+                received = tuple(value.shape) if self.num_chains is not None else tuple(value.shape[1:])
                 raise unexpected(
-                    f"initial_params[{name!r}]", f"shape {shown}", received=f"shape {found}", code="wrong-shape"
+                    f"initial_params[{name!r}]", f"shape {shown}", received=f"shape {received}", code="wrong-shape"
                 )
         points = {name: given[name].detach().to(program.dtypes[name]) for name in program.latent}
         if not bool(program.is_valid(program.evaluate(points)).all()):

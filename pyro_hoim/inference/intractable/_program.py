@@ -102,7 +102,7 @@ class IntractableProgram:
 
     def _nodes(self, trace: Any) -> dict[str, Any]:
         """Sample sites of a trace; plates must be whole."""
-        found: dict[str, Any] = {}
+        sample_sites: dict[str, Any] = {}
         for name, node in cast(dict[str, Any], trace.nodes).items():
             if node["type"] != "sample":
                 continue
@@ -111,8 +111,8 @@ class IntractableProgram:
                     problem = f"plate {name!r} takes {len(node['value'])} of {node['fn'].size} elements"
                     raise conflict("model", f"{problem}; MCMC needs all of them")
             elif not node["infer"].get("_deterministic"):
-                found[name] = node
-        return found
+                sample_sites[name] = node
+        return sample_sites
 
     # Points
 
@@ -297,14 +297,14 @@ class IntractableProgram:
     def _disagreement(self, points: Values, apart: Evaluation) -> str | None:
         """Why points cannot be evaluated together, in a clause; None where they can."""
         try:
-            found = self._at(points, _CHECKED)
+            together = self._at(points, _CHECKED)
         except _NotVectorised as error:
             return str(error)
         except (RuntimeError, IndexError, ValueError, TypeError) as error:
             return f"the program raises {type(error).__name__} for many chains at once"
         least = _MOST_DIFFERENCE.get(min(self.dtypes.values(), key=lambda dtype: torch.finfo(dtype).bits), 1e-3)
-        pairs = [(found.log_density, apart.log_density)]
-        pairs += [(found.naturals[name], apart.naturals[name]) for name in self.sites]
+        pairs = [(together.log_density, apart.log_density)]
+        pairs += [(together.naturals[name], apart.naturals[name]) for name in self.sites]
         for left, right in pairs:
             if left.shape != right.shape or not torch.allclose(left, right, rtol=least, atol=least, equal_nan=True):
                 return "chains side by side get other log-probabilities than each by itself"
@@ -328,7 +328,7 @@ def _num_dims(nodes: Mapping[str, Any]) -> int:
 
 def _intractable_sites(nodes: Mapping[str, Any]) -> dict[str, IntractableSite]:
     """Observed sites of laws whose constant is not computed."""
-    found: dict[str, IntractableSite] = {}
+    sites: dict[str, IntractableSite] = {}
     for name, node in nodes.items():
         law, _, _ = unwrapped(node["fn"])
         if isinstance(law, DependencyNetwork):
@@ -341,5 +341,5 @@ def _intractable_sites(nodes: Mapping[str, Any]) -> dict[str, IntractableSite]:
             problem = "its log-probability is scaled, and a power of a likelihood has no auxiliary data"
             raise refused(f"site {name!r}", problem, "leave out poutine.scale and subsampling", code="conflict")
         make = RootSite if isinstance(law, GeneralizedRoot) else LogLinearSite
-        found[name] = make(name, cast(Any, law))
-    return found
+        sites[name] = make(name, cast(Any, law))
+    return sites

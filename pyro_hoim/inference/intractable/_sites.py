@@ -158,8 +158,8 @@ class IntractableSite(ABC):
     ) -> SiteData:
         """The data, read anew only where the program gives other tensors."""
         total = self.totals(law, layout.sizes)
-        kept = [mask for mask, _ in masks if mask is not None and mask is not True]
-        seen = (value, value._version, kept, layout.sizes, layout.shared, total)
+        masks_given = [mask for mask, _ in masks if mask is not None and mask is not True]
+        seen = (value, value._version, masks_given, layout.sizes, layout.shared, total)
         if self._data is not None and _is_same(seen, self._seen):
             return self._data
         sizes, event_dim = layout.sizes, len(law.event_shape)
@@ -302,14 +302,14 @@ class LogLinearSite(IntractableSite):
             self._cells = self._coded(self._codings.statistics(states))
         words = torch.randint(-(2**63), 2**63 - 1, (len(natural),), dtype=torch.int64).numpy().view(np.uint64)
         step = max(1, _CHUNK // len(self._cells))
-        found: list[torch.Tensor] = []
+        drawn: list[torch.Tensor] = []
         for first in range(0, len(natural), step):
             part = slice(first, first + step)
             logits = (natural[part] @ self._cells.T).numpy()
             counts = np.empty_like(logits)
             draw_tables(logits, np.ascontiguousarray(total[part].numpy()), words[part], counts)
-            found.append(torch.from_numpy(counts) @ self._cells)
-        return torch.cat([natural[:0], *found])
+            drawn.append(torch.from_numpy(counts) @ self._cells)
+        return torch.cat([natural[:0], *drawn])
 
     # Everything else
 
@@ -373,11 +373,11 @@ class LogLinearAuxiliaryChains:
             # A sweep in one order is undone by one in the other; the coin makes the pair of moves reversible.
             is_reversed = bool(torch.randint(2, (), generator=self._generator))
             path = torch.linspace(0, 1, num_bridges + 2, dtype=torch.float64)
-            found = chains.anneal(path, start=first, reverse_order=is_reversed)
+            log_weights = chains.anneal(path, start=first, reverse_order=is_reversed)
         else:
-            found = chains.energy_of(first) - chains.energy_of(last)
-        found = found.reshape(*self._shape, self._copies, self._num_rows)
-        return (found * self._is_row.unsqueeze(1)).sum((1, 3)).T
+            log_weights = chains.energy_of(first) - chains.energy_of(last)
+        log_weights = log_weights.reshape(*self._shape, self._copies, self._num_rows)
+        return (log_weights * self._is_row.unsqueeze(1)).sum((1, 3)).T
 
 
 class LogLinearParticles:
@@ -510,9 +510,13 @@ class RootAuxiliaryChains:
         seeds = np.random.SeedSequence(seed).generate_state(len(flat) + 1, np.uint64) >> np.uint64(1)
         self._chains = [
             RootChains(
-                site.energy(row), self._start.shape[1], init=self._start[i % self._shape[1]], seed=int(own), check=False
+                site.energy(row),
+                self._start.shape[1],
+                init=self._start[i % self._shape[1]],
+                seed=int(chain_seed),
+                check=False,
             )
-            for i, (row, own) in enumerate(zip(flat, seeds, strict=False))
+            for i, (row, chain_seed) in enumerate(zip(flat, seeds, strict=False))
         ]
         self._generator = torch.Generator().manual_seed(int(seeds[-1]))
 
@@ -520,7 +524,7 @@ class RootAuxiliaryChains:
         """Log weights (copies, chains) from laws at ``start`` to those at ``end``, both (chains, G, num_terms)."""
         first, last = (values.reshape(-1, values.shape[-1]) for values in (start, end))
         is_reversed = bool(torch.randint(2, (), generator=self._generator))
-        found: list[torch.Tensor] = []
+        by_group: list[torch.Tensor] = []
         for i, chains in enumerate(self._chains):
             group, way = i % self._shape[1], (last[i] - first[i]) / (num_bridges + 1)
             chains.set_model(self._site.energy(first[i]))
@@ -531,8 +535,8 @@ class RootAuxiliaryChains:
                 chains.set_model(self._site.energy(first[i] + k * way))
                 chains.sweep(1, reverse_order=is_reversed)
                 total = total + self._site.statistics(chains.states) @ way
-            found.append((total * self._is_row[group]).reshape(self._copies, -1).sum(-1))
-        return torch.stack(found).reshape(*self._shape, self._copies).sum(1).T
+            by_group.append((total * self._is_row[group]).reshape(self._copies, -1).sum(-1))
+        return torch.stack(by_group).reshape(*self._shape, self._copies).sum(1).T
 
 
 class RootParticles:

@@ -132,9 +132,9 @@ def draw_tables(logits, totals, words, counts):
                 left -= 1.0
             continue
         for i in range(num_cells - 1):
-            found = 0.0
+            count = 0.0
             if left > 0.0 and mass[i] > 0.0:
-                found = _binomial(words, g, left, (mass[i] - mass[i + 1]) / mass[i])
-            counts[g, i] = found
-            left -= found
+                count = _binomial(words, g, left, (mass[i] - mass[i + 1]) / mass[i])
+            counts[g, i] = count
+            left -= count
         counts[g, num_cells - 1] = left

@@ -166,15 +166,15 @@ def compare_sweeps(
     here, there = program.evaluate(present), program.evaluate(proposed)
     is_valid = program.is_valid(there)
     kind, num_bridges, num_sweeps = options
-    found: list[torch.Tensor] = []
+    log_weights: list[torch.Tensor] = []
     for sweeps in (num_sweeps, 2 * num_sweeps):
         total = torch.zeros(int(is_valid.sum()), dtype=torch.float64)
         for name, site in program.sites.items():
             start, end = there.naturals[name][is_valid], here.naturals[name][is_valid]
             auxiliary = AuxiliaryData(site, kind, here.naturals[name], num_bridges)
             total = total + auxiliary.log_weights(start, end, here.data[name], num_sweeps=sweeps)[0]
-        found.append(total)
-    return SweepCheck(num_sweeps, *found)
+        log_weights.append(total)
+    return SweepCheck(num_sweeps, *log_weights)
 
 
 class _Chain(NamedTuple):
@@ -296,13 +296,13 @@ class Exchange(IntractableKernel):
             walk = RandomWalk(covariance) if is_walk else Autoregression(mode, covariance)
             if self._given is None:
                 points = self._around(program, coordinates, points, mode, covariance)
-        found = program.evaluate(points)
+        present = program.evaluate(points)
         auxiliary = {
-            name: AuxiliaryData(site, self._auxiliary, found.naturals[name], self.num_bridges)
+            name: AuxiliaryData(site, self._auxiliary, present.naturals[name], self.num_bridges)
             for name, site in program.sites.items()
         }
         self._chain = _Chain(program, coordinates, auxiliary, walk)
-        self._present = (points, found)
+        self._present = (points, present)
         self._settle(program, points, is_exact=self._judge([one.is_perfect for one in auxiliary.values()]))
 
     def _judge(self, is_perfect: Sequence[bool]) -> bool:
@@ -321,18 +321,18 @@ class Exchange(IntractableKernel):
         num_chains = len(present.log_density)
         vectors, correction = chain.walk.propose(coordinates.flat(points))
         proposed = coordinates.points(vectors, points)
-        found = program.evaluate(proposed)
-        is_valid = program.is_valid(found)
-        naturals = {name: where(is_valid, value, present.naturals[name]) for name, value in found.naturals.items()}
-        log_ratio = found.log_density - present.log_density + correction
+        evaluated = program.evaluate(proposed)
+        is_valid = program.is_valid(evaluated)
+        naturals = {name: where(is_valid, value, present.naturals[name]) for name, value in evaluated.naturals.items()}
+        log_ratio = evaluated.log_density - present.log_density + correction
         log_ratio = log_ratio + self._log_exchange(chain, present, naturals)
         log_ratio = torch.where(is_valid, log_ratio, -math.inf)
         acceptance = log_ratio.clamp(max=0).exp()
         is_accepted = torch.rand(num_chains, dtype=torch.float64) < acceptance
         points = {name: where(is_accepted, value, points[name]) for name, value in proposed.items()}
-        kept = {name: where(is_accepted, value, present.naturals[name]) for name, value in naturals.items()}
-        log_density = torch.where(is_accepted, found.log_density, present.log_density)
-        self._present = (points, Evaluation(log_density, kept, found.data))
+        accepted = {name: where(is_accepted, value, present.naturals[name]) for name, value in naturals.items()}
+        log_density = torch.where(is_accepted, evaluated.log_density, present.log_density)
+        self._present = (points, Evaluation(log_density, accepted, evaluated.data))
         self._note(chain, acceptance, is_accepted, points)
         return {name: self._emitted(value) for name, value in points.items()}
 

@@ -141,9 +141,10 @@ class Langevin(IntractableKernel):
             factor = torch.linalg.cholesky(covariance)
             if self._given is None:
                 points = self._around(program, coordinates, points, mode, covariance)
-        found = program.evaluate(points)
+        present = program.evaluate(points)
         means = {
-            name: self._means_of(site, found.naturals[name], found.data[name]) for name, site in program.sites.items()
+            name: self._means_of(site, present.naturals[name], present.data[name])
+            for name, site in program.sites.items()
         }
         self._chain = _Chain(program, coordinates, means, factor)
         self._present = program.attached(points)
@@ -180,11 +181,11 @@ class Langevin(IntractableKernel):
         slope = coordinates.flat(self._slopes(chain, leaves, present))
         noise = torch.randn(vectors.shape, dtype=torch.float64)
         move = (step / 2 * slope @ chain.factor + math.sqrt(step) * noise) @ chain.factor.mT
-        there, found = program.attached(coordinates.points(vectors + move, points))
-        is_valid = program.is_valid(found)
+        there, evaluated = program.attached(coordinates.points(vectors + move, points))
+        is_valid = program.is_valid(evaluated)
         if not bool(is_valid.all()):
-            there, found = program.attached({n: where(is_valid, value, points[n]) for n, value in there.items()})
-        self._present = (there, found)
+            there, evaluated = program.attached({n: where(is_valid, value, points[n]) for n, value in there.items()})
+        self._present = (there, evaluated)
         self._num_transitions += 1
         if self._num_transitions > self._warmup_steps:
             self._record["step_size"].append(torch.full((len(is_valid),), step, dtype=torch.float64))
@@ -209,8 +210,8 @@ class Langevin(IntractableKernel):
                 means = particles.means(at, self.num_sweeps)
             total = total + (natural * (data.statistics - data.total.unsqueeze(-1) * means)).sum()
         moved = chain.program.moved
-        found = torch.autograd.grad(total, [leaves[name] for name in moved], materialize_grads=True)
-        return dict(zip(moved, found, strict=True))
+        slopes = torch.autograd.grad(total, [leaves[name] for name in moved], materialize_grads=True)
+        return dict(zip(moved, slopes, strict=True))
 
     @override
     def logging(self) -> dict[str, str]:  # type: ignore[override]

@@ -213,8 +213,8 @@ class DiscreteMoves:
             node = nodes[name]
             law, _ = split_law(node["fn"])
             if name == site.name and law is not None:
-                own = own_log_prob(node, visit, values[name], site)
-                total = total + (own if row is None else own[:, row : row + 1])
+                of_site = own_log_prob(node, visit, values[name], site)
+                total = total + (of_site if row is None else of_site[:, row : row + 1])
                 continue
             is_changed = [self._is_changed(part, event_dim, count) for part, event_dim in log_z_factors(node)]
             total = total + self._split(log_prob_of(node, any(is_changed)), count, site, row, name)
@@ -287,9 +287,9 @@ class DiscreteMoves:
             return self._slow(site, "one by one", self._dependence, _IN_TENSORS)
         followers = self._dependence.followers[site.name]
         self._relevant[site.name] = followers | {site.name}
-        own = nodes[site.name]
-        law, mask = split_law(own["fn"])
-        is_plain = mask is True and own["mask"] is None and bool(torch.as_tensor(own["scale"]).eq(1).all())
+        node = nodes[site.name]
+        law, mask = split_law(node["fn"])
+        is_plain = mask is True and node["mask"] is None and bool(torch.as_tensor(node["scale"]).eq(1).all())
         if law is not None and is_plain and not followers:
             return "law alone"
         if not self._is_parallel:
@@ -304,12 +304,12 @@ class DiscreteMoves:
         if site.num_rows > 1:
             modes.append("row by row")
         for mode in modes:
-            found = None
+            fault = None
             for state in (values, random_state):
-                found = found or self._disagreement(site, mode, state, generator)
-            if found is None:
+                fault = fault or self._disagreement(site, mode, state, generator)
+            if fault is None:
                 return mode if why is None else self._slow(site, mode, why, _IN_SHAPE)
-            why = found if why is None else f"{why}; and row by row {found}"
+            why = fault if why is None else f"{why}; and row by row {fault}"
         assert why is not None
         return self._slow(site, "one by one", why, _IN_SHAPE)
 
