@@ -158,12 +158,12 @@ def sample_network_posterior(
         raise out_of_range("alpha", "a number from 1e-300 to 1e300", alpha)
     shape = check_whole(num_chains, "num_chains"), check_whole(num_draws, "num_draws")
     rng = np.random.default_rng(checked_seed(seed))
-    found = {node.variable: _counts(node, data) + alpha / node.probs.shape[-1] for node in nodes}
-    width = sum(value.numel() for value in found.values())
+    concentrations = {node.variable: _counts(node, data) + alpha / node.probs.shape[-1] for node in nodes}
+    width = sum(value.numel() for value in concentrations.values())
     check_cells(shape[0] * shape[1], width, "num_draws", "keep fewer draws")
-    draws = {name: torch.from_numpy(_dirichlet(rng, value.numpy(), shape)) for name, value in found.items()}
-    means = DependencyConditionals(node.with_probs(_mean(found[node.variable])) for node in nodes)
-    return NetworkPosterior(means, found, draws, float(alpha), seed)
+    draws = {name: torch.from_numpy(_dirichlet(rng, value.numpy(), shape)) for name, value in concentrations.items()}
+    means = DependencyConditionals(node.with_probs(_mean(concentrations[node.variable])) for node in nodes)
+    return NetworkPosterior(means, concentrations, draws, float(alpha), seed)
 
 
 def _leaf_nodes(conditionals: DependencyConditionals) -> list[LeafConditional]:
@@ -184,17 +184,17 @@ def _mean(concentrations: torch.Tensor) -> torch.Tensor:
 
 def _counts(node: LeafConditional, data: Observations) -> torch.Tensor:
     """Counts of levels at every leaf (num_leaves, cardinality), float64, of the rows in which the variable is known."""
-    own = data.domain.index(node.variable)
-    is_kept = (data.codes[:, own] >= 0) & (data.counts > 0)
+    column = data.domain.index(node.variable)
+    is_kept = (data.codes[:, column] >= 0) & (data.counts > 0)
     codes, weights = data.codes[is_kept], data.counts[is_kept]
     for name in node.reads:
         if bool((codes[:, data.domain.index(name)] < 0).any()):
             problem = f"variable {name!r}, which the graph of {node.variable!r} asks, is missing in some rows"
             raise refused("data", problem, "complete these rows (impute) or leave them out", code="missing-cells")
-    size = data.domain.cardinalities[own]
-    cell = node.graph.compiled.leaves(codes) * size + codes[:, own]
-    found = torch.zeros(node.graph.num_leaves * size, dtype=torch.float64)
-    return found.index_add_(0, cell.long(), weights.double()).reshape(-1, size)
+    size = data.domain.cardinalities[column]
+    cell = node.graph.compiled.leaves(codes) * size + codes[:, column]
+    totals = torch.zeros(node.graph.num_leaves * size, dtype=torch.float64)
+    return totals.index_add_(0, cell.long(), weights.double()).reshape(-1, size)
 
 
 def _dirichlet(rng: np.random.Generator, concentrations: np.ndarray, shape: tuple[int, int]) -> np.ndarray:

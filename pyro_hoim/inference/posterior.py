@@ -483,19 +483,19 @@ def sample_pseudo_posterior(
         hint = "give whole counts, or write a program with pseudo_model, whose likelihood takes weights"
         raise conflict("data", "fractional counts do not tell how many rows there are", hint)
     start = np.zeros(size)
-    found = draw_calibrated(
+    calibrated = draw_calibrated(
         pseudo_model, "theta", law, likelihood, start, settings, calibrate=calibrate, seed=seed, progress=progress
     )
     result = PseudoPosterior(
         hypergraph,
         law,
-        found.draws,
-        found.mode,
-        found.covariance,
-        found.plain_covariance,
+        calibrated.draws,
+        calibrated.mode,
+        calibrated.covariance,
+        calibrated.plain_covariance,
         calibrate,
         seed,
-        found.run,
+        calibrated.run,
         "converged",
     )
-    return result.judged("" if found.is_mode else "the mode was not found, ")
+    return result.judged("" if calibrated.is_mode else "the mode was not found, ")

@@ -210,10 +210,10 @@ def sample_root_posterior(
     if not np.isfinite(likelihood.log_prob(start)):
         likelihood.gradient(start)  # raises with the name of the column
     how: Calibration = "curvature" if calibrate else "none"
-    found = draw_calibrated(
+    calibrated = draw_calibrated(
         root_pseudo_model, "psi", law, likelihood, start, settings, calibrate=how, seed=seed, progress=progress
     )
-    draws = found.draws
+    draws = calibrated.draws
     # Draws that were moved may be where a conditional has no law; those that were not, cannot.
     moved = draws.flatten(0, 1).numpy() if calibrate and not family.is_discrete else ()
     num_lawless = sum(not np.isfinite(likelihood.log_prob(psi)) for psi in moved)
@@ -221,12 +221,12 @@ def sample_root_posterior(
         structure,
         family,
         draws,
-        found.mode,
-        found.covariance,
-        found.plain_covariance,
+        calibrated.mode,
+        calibrated.covariance,
+        calibrated.plain_covariance,
         calibrate,
         num_lawless,
-        found.run,
+        calibrated.run,
         "converged",
     )
     if num_lawless:
@@ -236,7 +236,7 @@ def sample_root_posterior(
             ConvergenceWarning,
             stacklevel=2,
         )
-    return result.judged("" if found.is_mode else "the mode was not found, ")
+    return result.judged("" if calibrated.is_mode else "the mode was not found, ")
 
 
 def _prior(structure: RootStructure, prior: Any) -> Independent:

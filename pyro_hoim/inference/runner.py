@@ -320,8 +320,8 @@ def run_mcmc(
             diagnostics = []
             for chain in range(num_chains):
                 _seed_chain(seed, chain)
-                own = None if start is None else {name: value[chain] for name, value in start.items()}
-                drawn, report = _run_chain(kernel, call, own, bar)
+                first = None if start is None else {name: value[chain] for name, value in start.items()}
+                drawn, report = _run_chain(kernel, call, first, bar)
                 parts.append(drawn)
                 diagnostics += report
             samples = {name: torch.stack([part[name] for part in parts]) for name in parts[0]}
@@ -349,19 +349,19 @@ def _run_chain(
         kernel.setup(call.burn_in, *call.args, **call.kwargs)
         params = kernel.initial_params
         names = list(getattr(kernel, "save_params", None) or params)
-        kept: dict[str, list[torch.Tensor]] = {name: [] for name in names}
+        recorded: dict[str, list[torch.Tensor]] = {name: [] for name in names}
         for step in range(call.burn_in + call.num_draws):
             params = kernel.sample(params)
             if step >= call.burn_in:
                 for name in names:
-                    kept[name].append(params[name].detach().clone())
+                    recorded[name].append(params[name].detach().clone())
             bar.set_postfix(kernel.logging() or {}, refresh=False)
             bar.update()
         diagnostics = (
             kernel.chain_diagnostics() if isinstance(kernel, VectorizedKernel) else [kernel.diagnostics() or {}]
         )
         transforms: Mapping[str, Any] = getattr(kernel, "transforms", None) or {}
-        drawn = {name: torch.stack(values) for name, values in kept.items()}
+        drawn = {name: torch.stack(values) for name, values in recorded.items()}
         drawn = {name: transforms[name].inv(v) if name in transforms else v for name, v in drawn.items()}
         decode: Callable[[Samples], Samples] | None = getattr(kernel, "decode", None)
         return (drawn if decode is None else decode(drawn)), diagnostics
@@ -395,8 +395,8 @@ def _checked_start(params: Mapping[str, torch.Tensor] | None, num_chains: int) -
         check_type(value, torch.Tensor, f"initial_params[{name!r}]", "a tensor")
         if value.dim() == 0 or len(value) != num_chains:
             expected = f"a first dimension of {num_chains} chains"
-            found = f"shape {tuple(value.shape)}"
-            raise unexpected(f"initial_params[{name!r}]", expected, received=found, code="wrong-shape")
+            received = f"shape {tuple(value.shape)}"
+            raise unexpected(f"initial_params[{name!r}]", expected, received=received, code="wrong-shape")
     return dict(params)
 
 

@@ -146,35 +146,35 @@ class RootAnalysis(StudyRecord[RootPart]):
         """One record a law and part: ``model``, ``part``, ``rows``, ``pseudo_nll``, ``std_error``, ``gain``."""
         records: list[dict[str, Any]] = []
         for name, part in self.held.items():
-            for model, found in {**part.baselines, f"grm order {self.fit.order}": part.scores}.items():
+            for model, scores in {**part.baselines, f"grm order {self.fit.order}": part.scores}.items():
                 records.append(
                     {
                         "model": model,
                         "part": name,
-                        "rows": found.rows,
-                        "pseudo_nll": found.pseudo_nll,
-                        "std_error": found.pseudo_nll_std_error,
-                        "gain": part.independent.pseudo_nll - found.pseudo_nll,
+                        "rows": scores.rows,
+                        "pseudo_nll": scores.pseudo_nll,
+                        "std_error": scores.pseudo_nll_std_error,
+                        "gain": part.independent.pseudo_nll - scores.pseudo_nll,
                     }
                 )
         return records
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model file, in a folder that exists; it also holds the columns that are no part of the model."""
-        found = self.fit
+        fit = self.fit
         info = {
             "data": self.title,
-            "rows": found.num_rows,
-            "columns": list(found.domain.names),
-            "fixed_columns": dict(found.fixed_columns),
-            "l1": {str(root): value for root, value in found.l1.items()},
-            "symmetrize": found.symmetrize,
-            "refit": "none" if found.refit is None else found.refit.method,
-            "is_full": found.is_full,
+            "rows": fit.num_rows,
+            "columns": list(fit.domain.names),
+            "fixed_columns": dict(fit.fixed_columns),
+            "l1": {str(root): value for root, value in fit.l1.items()},
+            "symmetrize": fit.symmetrize,
+            "refit": "none" if fit.refit is None else fit.refit.method,
+            "is_full": fit.is_full,
             "scales": dict(self.scales),
             "seed": self.seed,
         }
-        save_roots(path, RootFile(found.structure, found.psi, found.family, info, self.independent.tensors()))
+        save_roots(path, RootFile(fit.structure, fit.psi, fit.family, info, self.independent.tensors()))
 
 
 def standardise_term(term: RootTerm, scales: Mapping[str, float]) -> RootTerm:
@@ -235,10 +235,10 @@ def analyse_roots(
     """
     penalties = [float(l1)] if is_real(l1) else list(cast("Sequence[float]", l1))
     check_part_names(parts)
-    held = {name: rows for name, rows in parts.items() if rows.num_rows}
-    if "train" not in held:
+    with_rows = {name: rows for name, rows in parts.items() if rows.num_rows}
+    if "train" not in with_rows:
         raise none_received("parts", "rows of 'train'")
-    train, validation = held["train"], held.get("validation")
+    train, validation = with_rows["train"], with_rows.get("validation")
     for name, rows in parts.items():
         if rows.domain != train.domain:
             raise other_domain(f"parts[{name!r}]", "the columns of the training rows")
@@ -251,9 +251,9 @@ def analyse_roots(
     def learned(root: int) -> tuple[RootFitResult, tuple[PathStep, ...]]:
         return _chosen(learn(train, penalties, family, order=root), penalties, train, validation)
 
-    found, path = learned(order)
+    fit, path = learned(order)
     settings = RootSettings(false_discovery_rate=false_discovery_rate)
-    found = with_confirmed(found, found.rows(train, found.order), {}, settings)
+    fit = with_confirmed(fit, fit.rows(train, fit.order), {}, settings)
     learning = time.perf_counter() - begin
     independent = {kind: fit_independent(train, kind, family) for kind in BASELINES[family.name]}
     laws: dict[str, IndependentLaw | RootFitResult] = {**independent}
@@ -261,9 +261,11 @@ def analyse_roots(
     if pairs is not None:
         laws[PAIRWISE] = pairs
     baselines = time.perf_counter() - begin - learning
-    model = RootModel.from_fit(found)
+    model = RootModel.from_fit(fit)
     log_partition, reason = exact_log_partition(model.energy)
-    scored = {name: _part(found, model, log_partition, laws, held[name]) if name in held else None for name in PARTS}
+    scored = {
+        name: _part(fit, model, log_partition, laws, with_rows[name]) if name in with_rows else None for name in PARTS
+    }
     scoring = time.perf_counter() - begin - learning - baselines
     spread = train.to_array().std(0).tolist() if family.name == "gaussian" else []
     return RootAnalysis(
@@ -272,7 +274,7 @@ def analyse_roots(
         parts=scored,
         seed=seed,
         seconds={"learning": learning, "baselines": baselines, "scoring": scoring},
-        fit=found,
+        fit=fit,
         path=path,
         pairwise=pairs,
         log_partition=log_partition,
@@ -292,12 +294,12 @@ def _chosen(
     steps = tuple(
         PathStep(
             float(penalty),
-            found.num_interactions,
-            -float(found.log_pseudo_prob(train).mean()),
+            fit.num_interactions,
+            -float(fit.log_pseudo_prob(train).mean()),
             None if score is None else -score,
-            float(found.kkt_residual.max()),
+            float(fit.kkt_residual.max()),
         )
-        for found, penalty, score in zip(fits, penalties, scores, strict=True)
+        for fit, penalty, score in zip(fits, penalties, scores, strict=True)
     )
     return fits[_best(scores, penalties) if len(fits) > 1 else 0], steps
 
@@ -319,8 +321,8 @@ def _part(
 ) -> RootPart:
     entropy = rows.entropy()
     log_prob = None if log_partition is None else model.log_q(rows) - float(log_partition.value)
-    own = found.log_pseudo_prob(rows)
-    scores = root_scores(own.numpy(), log_prob, entropy)
+    log_pseudo = found.log_pseudo_prob(rows)
+    scores = root_scores(log_pseudo.numpy(), log_prob, entropy)
     gain_error = None
     baselines: dict[str, Scores] = {}
     for name, law in laws.items():
@@ -329,6 +331,8 @@ def _part(
         else:
             each = law.log_prob(rows)
             if not baselines:
-                gain_error = mean_gain(own, torch.as_tensor(each), torch.ones(len(own), dtype=torch.float64))[1]
+                gain_error = mean_gain(
+                    log_pseudo, torch.as_tensor(each), torch.ones(len(log_pseudo), dtype=torch.float64)
+                )[1]
             baselines[name] = root_scores(each, each, entropy)
     return RootPart(scores, baselines, gain_error)

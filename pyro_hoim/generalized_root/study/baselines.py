@@ -85,10 +85,10 @@ class IndependentLaw:
         gain = self.log_density(matrix.indices, matrix.data) - at_zero[matrix.indices]
         gain[is_never_zero[matrix.indices]] = 0.0
         row = np.repeat(np.arange(table.num_rows), np.diff(matrix.indptr))
-        found = at_zero.sum() + np.bincount(row, weights=gain, minlength=table.num_rows)
+        log_probs = at_zero.sum() + np.bincount(row, weights=gain, minlength=table.num_rows)
         for s in np.flatnonzero(is_never_zero):
-            found += self.log_density(np.full(table.num_rows, s), table.column(self.domain.names[s]))
-        return found
+            log_probs += self.log_density(np.full(table.num_rows, s), table.column(self.domain.names[s]))
+        return log_probs
 
 
 def kept_independent(stored: RootFile, domain: Domain) -> IndependentLaw | None:
@@ -184,14 +184,14 @@ def fit_independent(table: CountTable, kind: str, family: NodeFamily) -> Indepen
 
 def _negative_binomial_size(values: np.ndarray) -> float:
     """Maximum-likelihood size of counts (N,), infinite unless they vary above their mean (Levin and Reeds, 1977)."""
-    held, times = np.unique(values, return_counts=True)
-    num, mean = times.sum(), float(times @ held) / times.sum()
-    if not float(times @ (held - mean) ** 2) / num > mean * (1 + 1e-12):
+    distinct, times = np.unique(values, return_counts=True)
+    num, mean = times.sum(), float(times @ distinct) / times.sum()
+    if not float(times @ (distinct - mean) ** 2) / num > mean * (1 + 1e-12):
         return math.inf
 
     def slope(log_size: float) -> float:
         size = math.exp(log_size)
-        score = times @ (digamma(held + size) - digamma(size)) - num * math.log1p(mean / size)
+        score = times @ (digamma(distinct + size) - digamma(size)) - num * math.log1p(mean / size)
         return float(score) * size / num
 
     return _exp_of_root(slope, math.log(mean), 2.0, 1e-12)

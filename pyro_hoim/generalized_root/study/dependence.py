@@ -70,10 +70,10 @@ def pair_moments(energy: GeneralizedRootEnergy) -> PairMoments:
     """
     check_type(energy, GeneralizedRootEnergy, "energy")
     if len(energy.domain) != 2 or energy.batch_shape:
-        found = f"{len(energy.domain)} variables and batch shape {tuple(energy.batch_shape)}"
+        received = f"{len(energy.domain)} variables and batch shape {tuple(energy.batch_shape)}"
         hint = "clamp the other variables with condition()"
         expected = "a model of two variables without a batch"
-        raise unexpected("energy", expected, hint=hint, received=found, code="wrong-shape")
+        raise unexpected("energy", expected, hint=hint, received=received, code="wrong-shape")
     if energy.family.name == "gaussian":
         raise unexpected("energy", "counts or positive numbers", received="the gaussian family", code="no-method")
     backend = RootEnumeration()

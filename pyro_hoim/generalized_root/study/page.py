@@ -73,9 +73,9 @@ def root_network_figure(
     edges = [*((name,) for name in names), *weights]
     domain = Domain.from_cardinalities(dict.fromkeys(names, 2))
     graph = InteractionHypergraph(domain, edges, hierarchical=False)
-    found = {domain.project(edge).names: value for edge, value in weights.items()}
+    strengths = {domain.project(edge).names: value for edge, value in weights.items()}
     signs = ("rise together", "avoid each other")
-    return figure_of(plot_hypergraph, graph, found, top=max_pairs, max_sets=max_sets, signs=signs)
+    return figure_of(plot_hypergraph, graph, strengths, top=max_pairs, max_sets=max_sets, signs=signs)
 
 
 def root_scores_figure(scores: Mapping[str, Mapping[str, Scores]]) -> Figure:
@@ -100,24 +100,24 @@ def root_scores_figure(scores: Mapping[str, Mapping[str, Scores]]) -> Figure:
     laws = list(next(iter(scores.values())))
     figure = Figure(figsize=(2.6 + 2.6 * len(scores), 1.2 + 0.42 * len(laws)), layout="constrained")
     grid = figure.subplots(1, len(scores), squeeze=False, sharex=True, sharey=True)[0]
-    for axes, (part, found) in zip(grid, scores.items(), strict=True):
-        values = np.array([found[law].pseudo_nll for law in laws])
-        errors = np.array([found[law].pseudo_nll_std_error for law in laws])
+    for axes, (part, scores_of) in zip(grid, scores.items(), strict=True):
+        values = np.array([scores_of[law].pseudo_nll for law in laws])
+        errors = np.array([scores_of[law].pseudo_nll_std_error for law in laws])
         finite = np.isfinite(values)
-        place = np.arange(len(laws))[::-1]
+        heights = np.arange(len(laws))[::-1]
         colours = [ORANGE if law == laws[-1] else BLUE for law in laws]
         axes.barh(
-            place[finite],
+            heights[finite],
             values[finite],
             color=[c for c, keep in zip(colours, finite, strict=True) if keep],
             xerr=np.nan_to_num(errors[finite]),
             error_kw={"ecolor": INK, "elinewidth": 1.0, "capsize": 2},
             height=0.62,
         )
-        for at, value in zip(place[~finite], values[~finite], strict=True):
+        for at, value in zip(heights[~finite], values[~finite], strict=True):
             words = "infinite" if value > 0 else "–"
             axes.text(0.02, at, words, va="center", fontsize=9, color=INK, transform=axes.get_yaxis_transform())
-        axes.set_yticks(place, [wrapped(law, 24) for law in laws])
+        axes.set_yticks(heights, [wrapped(law, 24) for law in laws])
         axes.set_title(part, color=INK, fontsize=10)
         axes.set_xlabel("pseudo-NLL, nats per row", color=INK, fontsize=9)
         axes.xaxis.set_major_locator(MaxNLocator(4))

@@ -355,9 +355,9 @@ class DiscreteMoves:
             rows = [0, len(rows) - 1, *others.tolist()]
         for visit in visits:
             try:
-                found = self._together(site, visit, values, None) if mode == "rows together" else None
+                together = self._together(site, visit, values, None) if mode == "rows together" else None
                 for row in rows:
-                    logits = self._together(site, visit, values, row) if found is None else found[row : row + 1]
+                    logits = self._together(site, visit, values, row) if together is None else together[row : row + 1]
                     if not is_same_law(logits, *self._one_by_one(site, visit, values, row)):
                         return "candidates side by side get other log-probabilities than each by itself"
             except _NotVectorised as error:

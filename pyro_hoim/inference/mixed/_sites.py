@@ -145,26 +145,26 @@ def start(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
 def find_sites(trace: Trace, names: Sequence[str] | None, schedules: Schedules) -> tuple[DiscreteSite, ...]:
     """The latent discrete sites of a trace, in the order given or else in that of the program."""
     nodes = {name: node for name, node in sample_nodes(trace).items() if not node["is_observed"]}
-    found = [name for name, node in nodes.items() if is_discrete(node["fn"])]
-    order = found if names is None else list(names)
+    discrete = [name for name, node in nodes.items() if is_discrete(node["fn"])]
+    order = discrete if names is None else list(names)
     if names is not None:
         check_unique(order, "discrete_sites")
         for name in order:
-            if name in nodes and name not in found:
+            if name in nodes and name not in discrete:
                 raise refused(
                     "discrete_sites",
                     f"site {name!r} is continuous",
                     "leave it to the inner kernel",
                     code="unknown-name",
                 )
-        check_names(order, found, "discrete_sites", "latent discrete site")
-        left_out = [name for name in found if name not in order]
+        check_names(order, discrete, "discrete_sites", "latent discrete site")
+        left_out = [name for name in discrete if name not in order]
         if left_out:
             problem = f"expected every latent discrete site, but {left_out[0]!r} is left out"
             hint = "name it too, or observe or marginalise it in the program"
             raise refused("discrete_sites", problem, hint, code="missing-part")
     if isinstance(schedules, Mapping):
-        check_names(schedules, found, "schedule", "latent discrete site")
+        check_names(schedules, discrete, "schedule", "latent discrete site")
     sites = tuple(_describe(name, nodes[name], schedules) for name in order)
     for site in sites:
         if isinstance(schedules, Mapping) and site.name in schedules and site.law is None:

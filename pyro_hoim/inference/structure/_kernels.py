@@ -125,19 +125,19 @@ def newton_modes(
             # Near the maximum the value no longer resolves a step, and full steps are safe.
             is_done = slope <= _DECREMENT
             is_safe = slope <= 1e-11 * (1.0 + abs(value))
-            share, found = 1.0, value
+            share, value_there = 1.0, value
             for _halving in range(_MAX_HALVINGS):
                 for i in range(size):
                     trial[i] = point[i] + share * step[i]
                 log_z = log_laws(part, trial, probs)
-                found = -total * log_z
+                value_there = -total * log_z
                 for i in range(size):
                     off = trial[i] - centre[index[i]]
-                    found += target[index[i]] * trial[i] - 0.5 * precision[index[i]] * off * off
-                if is_safe or found >= value + 1e-4 * share * slope:
+                    value_there += target[index[i]] * trial[i] - 0.5 * precision[index[i]] * off * off
+                if is_safe or value_there >= value + 1e-4 * share * slope:
                     break
                 share *= 0.5
-            value = found
+            value = value_there
             point[:] = trial
             if is_done:
                 break
@@ -172,9 +172,9 @@ def eliminate_graphs(
                 around[ends[j, 1]] |= one << ends[j, 0]
         left = (one << num_variables) - one
         closed[k] = 0
-        found = True
-        while left != 0 and found:
-            found = False
+        is_moving = True
+        while left != 0 and is_moving:
+            is_moving = False
             for v in range(num_variables):
                 if (left >> v) & one == 0:
                     continue
@@ -190,7 +190,7 @@ def eliminate_graphs(
                     closed[k, v] = near | (one << v)
                     largest[k] = max(largest[k], size)
                     left ^= one << v
-                    found = True
+                    is_moving = True
                     break
         if left != 0:
             largest[k] = -1

@@ -42,14 +42,14 @@ def conditionals(tables: torch.Tensor, rows: Observations, target: str) -> torch
 
     From joint probabilities of positive sum, (..., *cards).
     """
-    domain, kept = rows.domain, tables.dim() - len(rows.domain)
+    domain, num_batch = rows.domain, tables.dim() - len(rows.domain)
     size = domain[target].cardinality
-    probs = tables.new_empty(*tables.shape[:kept], len(rows.codes), size)
-    last = tables.movedim(kept + domain.index(target), -1)
+    probs = tables.new_empty(*tables.shape[:num_batch], len(rows.codes), size)
+    last = tables.movedim(num_batch + domain.index(target), -1)
     others = [name for name in domain.names if name != target]
     for missing, positions in row_patterns(rows):
-        gone = [kept + k for k, name in enumerate(others) if name in missing]
-        margin = (last.sum(gone) if gone else last).reshape(*tables.shape[:kept], -1, size)
+        gone = [num_batch + k for k, name in enumerate(others) if name in missing]
+        margin = (last.sum(gone) if gone else last).reshape(*tables.shape[:num_batch], -1, size)
         cell = torch.zeros_like(positions)
         for name in others:
             if name not in missing:

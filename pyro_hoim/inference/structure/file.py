@@ -119,8 +119,8 @@ def load_structure_posterior(path: str | os.PathLike[str]) -> StructurePosterior
         result = header["result"]
         if result["num_effective"] is not None and result["num_effective"] <= 0:
             raise conflict("result", "no posterior has these values")
-        found = tensors["gamma"].bool(), tensors["log_evidence"], tensors["probabilities"]
-        return StructurePosterior(evidence, law, *found, index, theta, **result)
+        listed = tensors["gamma"].bool(), tensors["log_evidence"], tensors["probabilities"]
+        return StructurePosterior(evidence, law, *listed, index, theta, **result)
 
 
 def _check_collections(law: StructurePrior, gamma: torch.Tensor, values: torch.Tensor, shares: torch.Tensor) -> None:

@@ -189,8 +189,8 @@ class LogKernel:
         theta = self.centre.copy()
         if self.is_dense and self.log_prior is None:
             chosen = np.ones((1, self.size), dtype=bool)
-            found, _, thetas = newton_batch(self, chosen)
-            value, theta = float(found[0]), thetas[0]
+            modes, _, thetas = newton_batch(self, chosen)
+            value, theta = float(modes[0]), thetas[0]
             if not math.isnan(value):
                 return Mode(theta, value, np.linalg.cholesky(self.curvature(theta)))
             raise self._no_mode("a step found no larger value")

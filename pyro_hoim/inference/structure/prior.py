@@ -296,7 +296,7 @@ class StructurePrior(TorchDistribution):
 
     def _chain(self, num: int) -> Flags:
         """States of one Metropolis chain of single flips, thinned; a sweep proposes as many as there are candidates."""
-        space, mask, kept = self.space, 0, list[int]()
+        space, mask, masks = self.space, 0, list[int]()
         steps = space.num_free * (_BURN_IN_SWEEPS + _SWEEPS * num)
         if not num:
             return np.zeros((0, len(space.candidates)), dtype=bool)
@@ -308,8 +308,8 @@ class StructurePrior(TorchDistribution):
                 mask = other
             done, rest = divmod(step, space.num_free)
             if not rest and done > _BURN_IN_SWEEPS and not (done - _BURN_IN_SWEEPS) % _SWEEPS:
-                kept.append(mask)
-        return space.flags_of(kept)
+                masks.append(mask)
+        return space.flags_of(masks)
 
     def enumerate_support(self, expand: bool = True) -> torch.Tensor:
         """All members (M, *batch, candidates), or (M, 1, ..., candidates) when not expanded; for listed spaces."""

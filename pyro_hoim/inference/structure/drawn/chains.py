@@ -61,25 +61,25 @@ class Neighbourhood:
         number = len(births) + len(deaths)
         if not number:
             return mask, 0.0
-        place = int(uniforms[1] * number)
-        end = births[place] if place < len(births) else deaths[place - len(births)]
+        number_of_move = int(uniforms[1] * number)
+        end = births[number_of_move] if number_of_move < len(births) else deaths[number_of_move - len(births)]
         back = self.moves(end)
         return end, math.log(number / (len(back[0]) + len(back[1])))
 
     def proposals(self, mask: int) -> dict[int, tuple[float, float]]:
         """Every member that can be proposed with its probability and log ratio; for tests and small spaces."""
         births, deaths = self.moves(mask)
-        found: dict[int, tuple[float, float]] = {}
+        moves_to: dict[int, tuple[float, float]] = {}
         ends = births + deaths
         for end in ends:
             back = self.moves(end)
-            found[end] = (1 - SWAP_SHARE) / len(ends), math.log(len(ends) / (len(back[0]) + len(back[1])))
+            moves_to[end] = (1 - SWAP_SHARE) / len(ends), math.log(len(ends) / (len(back[0]) + len(back[1])))
         for between in deaths:
             others = [end for end in self.moves(between)[0] if end != mask]
             for end in others:
                 ratio = math.log(len(deaths) / len(self.moves(end)[1]))
-                found[end] = SWAP_SHARE / len(deaths) / len(others), ratio
-        return found
+                moves_to[end] = SWAP_SHARE / len(deaths) / len(others), ratio
+        return moves_to
 
 
 class TemperedChain:

@@ -297,14 +297,14 @@ def theta_given(evidence: StructureEvidence, mask: int, num_chains: int, num_dra
         return evidence.sample_theta(mask, num_chains * num_draws, generator)[:, columns].unflatten(0, (num_chains, -1))
     proposal, steps = ThetaProposal(evidence, mask), _STEPS_PER_DRAW * (1 + num_draws)
     drawn = np.empty((num_chains, num_draws, proposal.size))
-    for rows, own in zip(drawn, np.random.SeedSequence(seed).spawn(num_chains), strict=True):
-        rng = np.random.default_rng(own)
+    for rows, chain_seed in zip(drawn, np.random.SeedSequence(seed).spawn(num_chains), strict=True):
+        rng = np.random.default_rng(chain_seed)
         theta, log_weights = proposal.many(steps, rng)
-        at, kept = 0, np.empty(steps, dtype=np.int64)
+        at, visited = 0, np.empty(steps, dtype=np.int64)
         for k, log_uniform in enumerate(np.log1p(-rng.random(steps)).tolist()):
             at = k if log_uniform < log_weights[k] - log_weights[at] else at
-            kept[k] = at
-        rows[:] = theta[kept[2 * _STEPS_PER_DRAW - 1 :: _STEPS_PER_DRAW]]
+            visited[k] = at
+        rows[:] = theta[visited[2 * _STEPS_PER_DRAW - 1 :: _STEPS_PER_DRAW]]
     return torch.from_numpy(drawn)
 
 
@@ -469,8 +469,8 @@ class _Walk:
         temperatures = checked_temperatures(settings.temperatures)
         proposals = None if collapsed else ThetaProposals(evidence)
         self.chains = [
-            chain_of(moves, evidence, proposals, temperatures, start, own)
-            for k, (start, own) in enumerate(zip(starts, seeds, strict=False))
+            chain_of(moves, evidence, proposals, temperatures, start, chain_seed)
+            for k, (start, chain_seed) in enumerate(zip(starts, seeds, strict=False))
             if number in (None, k)
         ]
         self.drawn: list[list[int]] = [[] for _ in self.chains]
@@ -526,7 +526,7 @@ def _starts(
     if not isinstance(settings.starts, str):
         return [space.mask_of(graph) for graph in settings.starts]
     words = ("empty", "full", "prior") if settings.starts in ("spread", "select") else (settings.starts,)
-    found: list[int] = []
+    starts: list[int] = []
     for k, generator in enumerate(generators):
         mask, word = 0, words[k % len(words)]
         if word == "prior":
@@ -536,8 +536,8 @@ def _starts(
             mask = space.masks_of(flags.numpy())[0]
         while word == "full" and (births := moves.moves(mask)[0]):
             mask = births[int(generator.integers(len(births)))]
-        found.append(_climbed(moves, evidence, mask) if settings.starts == "select" else mask)
-    return found
+        starts.append(_climbed(moves, evidence, mask) if settings.starts == "select" else mask)
+    return starts
 
 
 def _climbed(moves: Neighbourhood, evidence: StructureEvidence, mask: int) -> int:
@@ -546,10 +546,10 @@ def _climbed(moves: Neighbourhood, evidence: StructureEvidence, mask: int) -> in
     around = [mask]
     while True:
         values = evidence.many(around) + np.array([weight(member) for member in around])
-        place = int(values.argmax())
-        if values[place] <= best:
+        best_of = int(values.argmax())
+        if values[best_of] <= best:
             return mask
-        mask, best = around[place], values[place]
+        mask, best = around[best_of], values[best_of]
         around = [*moves.moves(mask)[0], *moves.moves(mask)[1]]
         if not around:
             return mask
@@ -574,9 +574,9 @@ def posterior_of(
     if r_hat is None or bool((r_hat <= limit).all()):
         return result
     worst = float(r_hat.max())
-    place = prior.space.candidates[int(r_hat.argmax())]
+    worst_edge = prior.space.candidates[int(r_hat.argmax())]
     warnings.warn(
-        f"structures: largest R-hat {worst:.3g} (limit {limit:.3g}), of {'*'.join(place)}; take more draws, or "
+        f"structures: largest R-hat {worst:.3g} (limit {limit:.3g}), of {'*'.join(worst_edge)}; take more draws, or "
         "temperatures where chains are stuck",
         ConvergenceWarning,
         stacklevel=3,

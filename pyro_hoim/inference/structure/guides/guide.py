@@ -133,8 +133,8 @@ def present_normal(
     """
     precision = factor @ factor.mT
     outer = is_present.unsqueeze(-1) * is_present.unsqueeze(-2)
-    own = torch.where(is_present == 1, torch.zeros_like(absent_scale), absent_scale.square().reciprocal())
-    masked = precision * outer + torch.diag_embed(own)
+    precision_alone = torch.where(is_present == 1, torch.zeros_like(absent_scale), absent_scale.square().reciprocal())
+    masked = precision * outer + torch.diag_embed(precision_alone)
     pull = (precision @ (mean * (1 - is_present)).unsqueeze(-1)).squeeze(-1) * is_present
     # A factor of the precision with its coordinates in reverse order is, turned back, the inverse of the covariance's.
     inverse = torch.linalg.cholesky(masked.flip(-2, -1)).flip(-2, -1).mT
@@ -239,11 +239,11 @@ class AutoStructure(AutoGuide):
             for name, node in prototype.nodes.items()
             if node["type"] == "sample" and not node["is_observed"] and name not in ("_INPUT", "_RETURN")
         }
-        found = [name for name, node in nodes.items() if isinstance(node["fn"], StructurePrior)]
-        if len(found) != 1:
-            problem = f"expected one site with a StructurePrior, found {len(found)}"
-            raise refused("model", problem, code="missing-part" if not found else "conflict")
-        (self._site,) = found
+        sites = [name for name, node in nodes.items() if isinstance(node["fn"], StructurePrior)]
+        if len(sites) != 1:
+            problem = f"expected one site with a StructurePrior, found {len(sites)}"
+            raise refused("model", problem, code="missing-part" if not sites else "conflict")
+        (self._site,) = sites
         node = nodes.pop(self._site)
         self._structure: StructurePrior = node["fn"]
         if node["value"].dim() > 1:
@@ -272,7 +272,7 @@ class AutoStructure(AutoGuide):
         prior = self._sites[self.theta_site]["fn"]
         # Laws such as Cauchy's have no moments, others do not tell them; the fit finds what is best.
         try:
-            centre, spread = (found.detach().double().clone() for found in (prior.mean, prior.stddev))
+            centre, spread = (sites.detach().double().clone() for sites in (prior.mean, prior.stddev))
         except NotImplementedError:
             centre, spread = torch.zeros_like(mean[:size]), torch.ones_like(mean[:size])
         is_proper = torch.isfinite(centre) & torch.isfinite(spread)
