@@ -272,7 +272,7 @@ class AutoStructure(AutoGuide):
         prior = self._sites[self.theta_site]["fn"]
         # Laws such as Cauchy's have no moments, others do not tell them; the fit finds what is best.
         try:
-            centre, spread = (sites.detach().double().clone() for sites in (prior.mean, prior.stddev))
+            centre, spread = (moment.detach().double().clone() for moment in (prior.mean, prior.stddev))
         except NotImplementedError:
             centre, spread = torch.zeros_like(mean[:size]), torch.ones_like(mean[:size])
         is_proper = torch.isfinite(centre) & torch.isfinite(spread)
