@@ -17,7 +17,7 @@ from ..nodes.log_partition import checked_natural, node_log_partition
 __all__ = ["draw_from_nodes", "independent_log_partition"]
 
 
-# A generalized root model as arrays for the compiled sampler. Private to :mod:`pyro_hoim.generalized_root.chains`.
+# A generalized root model as arrays for the compiled sampler.
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
