@@ -1,30 +1,24 @@
-"""Models of any family: load, save and use them through the registry.
+"""Models of any family: load, save and use them.
 
-The registry holds the families of the library and those of installed packages, which name theirs by an entry point of
-the group ``pyro_hoim.families``; see :doc:`/add_a_family`. A model is what :func:`load` returns, or an energy, a law or
-the result of a fit that a family knows.
+A model is what :func:`load` returns, or an energy, a law or the result of a fit, whose class names its kind. Families
+are those of the library and those of installed packages, which name theirs by an entry point of the group
+``pyro_hoim.families``; see :doc:`/add_a_family`.
 """
 
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from .atomic import draft_of
-from .boltzmann.command.family import FAMILY as MACHINES
-from .core.family import Family, families, family_of, register
+from .core.family import families, family_of
 from .core.joined.border import opened
 from .core.operations import impute, predict, sample, save, score
-from .dependency_network.command import FAMILY as NETWORKS
-from .errors import FamilyWarning, HoimError, ModelFileError, check_type, refused
-from .generalized_root.command.family import FAMILY as ROOTS
+from .errors import ModelFileError, refused
 from .results.fitted import LoadedModel
 from .runs.container import read_kind, with_info
-from .study.command.family import FAMILY as LOG_LINEAR
 
 __all__ = [
     "DEFAULT",
@@ -33,40 +27,13 @@ __all__ = [
     "impute",
     "load",
     "predict",
-    "register_installed",
     "sample",
     "save",
     "score",
 ]
 
-GROUP = "pyro_hoim.families"
-
-DEFAULT = LOG_LINEAR.short
+DEFAULT = "log-linear"
 """The family that is fitted where none is named."""
-
-
-def register_installed() -> None:
-    """Register the families of installed packages; one that cannot be is left out.
-
-    Warns:
-        FamilyWarning: an entry point that cannot be loaded, is no :class:`~pyro_hoim.core.Family`, or has the name of
-            another.
-    """
-    for entry in entry_points(group=GROUP):
-        try:
-            family = entry.load()
-            check_type(family, Family, entry.value)
-            register(family)
-        except Exception as error:  # noqa: BLE001 (a module of somebody else's)
-            package = "" if entry.dist is None else f" of the package {entry.dist.name}"
-            problem = str(error) if isinstance(error, HoimError) else f"{type(error).__name__}: {error}"
-            told = f"the family {entry.name!r}{package} is left out, for it cannot be registered: {problem}"
-            warnings.warn(FamilyWarning(told), stacklevel=2)
-
-
-for known in (LOG_LINEAR, NETWORKS, ROOTS, MACHINES):
-    register(known)
-register_installed()
 
 
 def load(path: str | os.PathLike[str]) -> LoadedModel:

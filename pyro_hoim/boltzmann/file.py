@@ -5,23 +5,21 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from ..checks import check_shape
 from ..core.partition import LogPartition, PartitionBackend
 from ..errors import check_type, refused
-from ..runs.container import fitting, keep_contents, read_container, stored, take_parameters, write_container
+from ..runs.container import BOLTZMANN, fitting, keep_contents, read_container, stored, take_parameters, write_container
 from ..runs.rules import DOMAIN, NAME, NAMES, Either, Items, Leaf, Row, one_of, optional
 from ..schema import Domain
 from .law import BoltzmannMachine
 from .restricted import as_machine
 from .structure import MachineStructure, MarginalEnergy
 
-__all__ = ["KIND", "MachineFile", "load_machine", "save_machine"]
-
-KIND = "boltzmann-machine"
+__all__ = ["MachineFile", "load_machine", "save_machine"]
 """What model files call the family."""
 
 _DTYPES = (torch.float32, torch.float64)
@@ -52,6 +50,8 @@ class MachineFile:
         >>> file.law().probs.round(decimals=4).tolist()  # 2 and 1 + exp(2), over their sum
         [0.1925, 0.8075]
     """
+
+    model_kind: ClassVar[str] = BOLTZMANN
 
     structure: MachineStructure
     theta: torch.Tensor
@@ -88,7 +88,7 @@ def save_machine(path: str | os.PathLike[str], file: MachineFile) -> None:
     structure = file.structure
     edges = "restricted" if structure.is_restricted else [list(edge) for edge in structure.edges]
     contents = {"domain": structure.domain.to_json(), "hidden": list(structure.hidden), "edges": edges}
-    write_container(path, KIND, {**contents, "info": file.info}, {"theta": file.theta, **file.tensors})
+    write_container(path, BOLTZMANN, {**contents, "info": file.info}, {"theta": file.theta, **file.tensors})
 
 
 def load_machine(path: str | os.PathLike[str]) -> MachineFile:
@@ -107,7 +107,7 @@ def load_machine(path: str | os.PathLike[str]) -> MachineFile:
         (('mood',), {'rows': 40})
     """
     target = Path(path)
-    header, tensors = read_container(target, KIND, _CONTENTS)
+    header, tensors = read_container(target, BOLTZMANN, _CONTENTS)
     theta = take_parameters(target, tensors, "theta", *_DTYPES)
     with fitting(target):
         domain, hidden, edges = Domain.from_json(header["domain"]), header["hidden"], header["edges"]

@@ -10,7 +10,7 @@ import torch
 from ..errors import check_type, check_whole, out_of_reach, size_text, unexpected
 from .law import BoltzmannMachine
 
-__all__ = ["MAX_INTERACTIONS", "effective_interactions"]
+__all__ = ["MAX_INTERACTIONS", "effective_interactions", "strongest"]
 
 MAX_INTERACTIONS = 2**18
 """Most sets of variables that are looked at."""
@@ -70,3 +70,18 @@ def effective_interactions(law: BoltzmannMachine, order: int = 2) -> dict[tuple[
             below = (found[part] for k in range(size) for part in itertools.combinations(chosen, k))
             found[chosen] = score - math.fsum(below)
     return {tuple(names[i] for i in chosen): value for chosen, value in found.items() if chosen}
+
+
+_SETS = 2**16  # of which interactions are shown
+_LARGEST = 3  # variables of an interaction where not all sets are looked at
+
+
+def strongest(law: BoltzmannMachine) -> tuple[int, list[tuple[tuple[str, ...], float]]]:
+    """The largest order within reach, and interactions of two and more columns up to it, strongest first."""
+    n, order, total = len(law.domain), 0, 0
+    while order < n and (total := total + math.comb(n, order + 1)) <= _SETS and (order < _LARGEST or 2**n <= _SETS):
+        order += 1
+    if order < 2:
+        return order, []
+    found = effective_interactions(law, order)
+    return order, sorted(((e, v) for e, v in found.items() if len(e) > 1), key=lambda pair: -abs(pair[1]))

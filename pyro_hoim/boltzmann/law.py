@@ -25,6 +25,7 @@ from ..data.observations import Observations
 from ..errors import check_names, check_whole, other_domain, out_of_reach, size_text
 from ..log_linear.auto import Auto, in_coding
 from ..log_linear.laws.law import HierarchicalLogLinear
+from ..runs.container import BOLTZMANN
 from ..schema import Domain
 from ..structure.hypergraph import evidence_codes
 from .structure import MAX_LAYER_STATES, Layers, MachineStructure, MarginalEnergy, layer_scores
@@ -245,6 +246,8 @@ class BoltzmannMachine(FiniteLaw, EnergyLaw):  # pyright: ignore[reportIncompati
         (tensor(4.3091), tensor([[0.0269, 0.1128],
             [0.1128, 0.7475]]))
     """
+
+    model_kind: ClassVar[str] = BOLTZMANN
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {  # type: ignore[override]
         "theta": constraints.real_vector,

@@ -13,12 +13,11 @@ import pandas as pd
 from click.core import ParameterSource
 
 from ..atomic import new_file
-from ..core.family import Answer, Family, Option, Question, family_of
+from ..core.family import Answer, Family, Option, Question, families, family_of
 from ..core.joined.border import opened
 from ..core.words import listed, plural
 from ..data.files.safe_cells import safe_frame, warn_of_formulas
 from ..errors import check_names, check_unique, conflict, out_of_range, refused, unexpected, visible
-from ..families import families
 from ..runs.container import read_kind
 from ..schema import Domain
 from .options import Command, click_option
@@ -60,7 +59,7 @@ def DATA(command: Callable[..., Any]) -> Callable[..., Any]:  # noqa: N802 (a de
 
 def _options(command: str | None) -> list[Option]:
     """The options of all families for a command."""
-    return list(dict.fromkeys(o for family in families() for o in family.options.get(str(command), ())))
+    return list(dict.fromkeys(o for family in families() for o in family.options(str(command))))
 
 
 _SEVERAL = "Options of several families"
@@ -73,7 +72,7 @@ class FamilyCommand(Command):
 
     def _owners(self, name: str) -> list[Family]:
         """The families that have an option of this name."""
-        return [f for f in families() if any(o.name == name for o in f.options.get(str(self.name), ()))]
+        return [f for f in families() if any(o.name == name for o in f.options(str(self.name)))]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options: those of the command, those of several families, and those of each."""
@@ -114,8 +113,8 @@ def own_options(family: Family, ctx: click.Context, not_for: str = "") -> frozen
         if ctx.get_parameter_source(option.name) is not ParameterSource.COMMANDLINE:
             continue
         given.add(option.name)
-        if option not in family.options.get(str(ctx.command.name), ()):
-            owners = " or ".join(f.short for f in families() if option in f.options.get(str(ctx.command.name), ()))
+        if option not in family.options(str(ctx.command.name)):
+            owners = " or ".join(f.short for f in families() if option in f.options(str(ctx.command.name)))
             words = not_for.format(owners=owners) or f"not for a {family.name}"
             raise conflict(flag(option.name), words, family.hint(option.name))
     return frozenset(given)

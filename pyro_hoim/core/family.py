@@ -1,4 +1,4 @@
-"""Families of models as records in a registry: the command line asks the registry and knows no family by name.
+"""Families of models: a model names the kind of its own, and the registry finds the family of a kind or of a word.
 
 A family declares the options that it takes beside those of every family, fits, and answers questions about a model
 from its file; what it found is a record. It neither parses a command line nor prints: that is done once, for all.
@@ -6,15 +6,32 @@ from its file; what it found is a record. It neither parses a command line nor p
 
 from __future__ import annotations
 
+import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, Protocol
 
 import pandas as pd
 
-from ..errors import ModelFileError, check_choice, check_names, check_whole, refused
+from .._kinds import ENTRY_POINTS, KINDS
+from ..errors import (
+    FamilyWarning,
+    HoimError,
+    IntractableError,
+    ModelFileError,
+    check_choice,
+    check_names,
+    check_type,
+    check_whole,
+    out_of_reach,
+    refused,
+    wrong_type,
+)
 from ..schema import Domain
 from .page import Page
 from .partition import LogPartition
@@ -35,7 +52,9 @@ __all__ = [
     "families",
     "family_named",
     "family_of",
+    "family_of_model",
     "register",
+    "register_installed",
 ]
 
 
@@ -235,7 +254,7 @@ class Plan(Protocol):
 
     Example:
         >>> family = family_named("log-linear")
-        >>> defaults = {option.name: option.unset for option in family.options["fit"]} | {"target": None}
+        >>> defaults = {option.name: option.unset for option in family.options("fit")} | {"target": None}
         >>> plan: Plan = family.fit(Asked(defaults, frozenset(), "ucb_admissions", None, None, seed=0))
         >>> table = plan.complete(plan.read())
         >>> table.rows.total_count, plan.split(table)
@@ -349,96 +368,149 @@ class Answer:
     shown: Sequence[str] = ()
 
 
-def _save_model(analysis: Any, folder: Path) -> dict[str, str]:
-    """Write the one file of an analysis."""
-    analysis.save(folder / "model.safetensors")
-    return {}
+class Family(ABC):
+    """One kind of model, and what is asked of it.
 
-
-@dataclass(frozen=True)
-class Family:
-    """One kind of model.
+    A subclass has one instance, ``FAMILY``, which imports what it needs in its methods, so that it costs little to
+    know it. Methods that are not abstract say that the family cannot do this, or do it in the way of every family.
 
     Attributes:
-        kind: in model files, such as ``generalized-root``.
+        kind: in model files, such as ``generalized-root``; classes of models and results name it as ``model_kind``.
         name: in a sentence, such as ``generalized root model``.
         short: value of the option ``model``.
         data_type: what its columns hold; ``labels`` are :class:`~pyro_hoim.Observations`, ``numbers`` a
             :class:`~pyro_hoim.CountTable`.
-        options: beside those of every family, by command.
-        fit: checks options against each other.
-        load: what a file holds.
-        write: leaves that in a file.
-        stored: what a file holds, as a record, of a model, of what a fit returned, or of what ``load`` did; None for
-            those of other families.
-        sections: the page on what a fit has found.
-        draw: rows of the model, given some columns.
-        score: how well it predicts rows.
-        predict: one column of rows from the others.
-        interactions: what ties its columns, strongest first.
-        complete: fills the missing cells of rows; None where that is not possible.
-        log_z: its log normalising constant; None where it has none.
-        estimate: fits rows in memory, without files: rows (a data frame for a family of numbers), ``seed``, and options
-            by keyword; what it returns ``stored`` knows. None where a model is fitted from files alone.
-        row_log_likelihood: log-likelihood of every row: of a record, rows, and whether the log pseudo-likelihood is
-            asked for; None where there is none.
-        save: leaves the model of an analysis in a folder, as ``model.safetensors``, and what belongs to it; names of
-            further files by what they hold. By default the method ``save`` of the analysis writes that one file.
-        summary: table of what a model, or the result of a fit, consists of: columns ``term`` and mostly ``estimate``,
-            sentences in ``attrs["notes"]``; takes ``level`` and options of its own. By default its interactions.
-        figures: of a model, or of the result of a fit; by default the number of variables and interactions.
-        nested: likelihood-ratio test of a result against a larger one: statistic, degrees of freedom, p-value, and in
-            words how that was found, "" for a chi-square distribution that fits; InputError where the models are not
-            nested or were not fitted to the same rows.
-        term_tests: table of tests of every interaction of a result: ``term``, ``statistic``, ``df``, ``p_value``.
+        commands: options beside those of every family, by command.
         instead: what to do instead of an option, of ``log-z`` or of a method of results that the family lacks; written
             as help is.
 
     Example:
         >>> family = family_named("log-linear")
-        >>> family.name, family.data_type
-        ('log-linear model', 'labels')
+        >>> family.name, family.data_type, family.has("log_z")
+        ('log-linear model', 'labels', True)
     """
 
     kind: str
     name: str
     short: str
     data_type: Literal["labels", "numbers"]
-    options: Mapping[str, tuple[Option, ...]]
-    fit: Callable[[Asked], Plan]
-    load: Callable[[Path], Any]
-    write: Callable[[Path, Any], None]
-    stored: Callable[[Any], Stored | None]
-    sections: Callable[[Any], Page]
-    draw: Callable[[Question], Answer]
-    score: Callable[[Question], Answer]
-    predict: Callable[[Question], Answer]
-    interactions: Callable[[Question], Answer]
-    complete: Callable[[Question], Answer] | None = None
-    log_z: Callable[[Question], LogPartition] | None = None
-    estimate: Callable[..., Any] | None = None
-    row_log_likelihood: Callable[..., RowLogLikelihood] | None = None
-    save: Callable[[Any, Path], Mapping[str, str]] = _save_model
-    summary: Callable[..., pd.DataFrame] | None = None
-    figures: Callable[[Any], Figures] | None = None
-    nested: Callable[[Any, Any], tuple[float, int, float, str]] | None = None
-    term_tests: Callable[..., pd.DataFrame] | None = None
-    instead: Mapping[str, str] = field(default_factory=dict[str, str])
+    commands: ClassVar[Mapping[str, tuple[Option, ...]]] = MappingProxyType({})
+    instead: ClassVar[Mapping[str, str]] = MappingProxyType({})
+
+    def options(self, command: str) -> tuple[Option, ...]:
+        """The options of a command beside those of every family."""
+        return self.commands.get(command, ())
+
+    @abstractmethod
+    def fit(self, asked: Asked) -> Plan:
+        """A fit whose options have been checked against each other."""
+
+    @abstractmethod
+    def load(self, path: Path) -> Any:
+        """The model of a file."""
+
+    @abstractmethod
+    def write(self, path: Path, model: Any) -> None:
+        """Leave what :meth:`load` returns in a file."""
+
+    @abstractmethod
+    def stored(self, model: Any) -> Stored:
+        """What a file holds of a model, of what a fit returned, or of what :meth:`load` did."""
+
+    @abstractmethod
+    def sections(self, analysis: Any) -> Page:
+        """The page on what a fit has found."""
+
+    @abstractmethod
+    def draw(self, question: Question) -> Answer:
+        """Rows of the model, given some columns."""
+
+    @abstractmethod
+    def score(self, question: Question) -> Answer:
+        """How well the model predicts rows."""
+
+    @abstractmethod
+    def predict(self, question: Question) -> Answer:
+        """One column of rows from the others."""
+
+    @abstractmethod
+    def interactions(self, question: Question) -> Answer:
+        """What ties the columns, strongest first."""
+
+    def save(self, analysis: Any, folder: Path) -> Mapping[str, str]:
+        """Leave the model of an analysis as ``model.safetensors``, and further files, named by what they hold."""
+        analysis.save(folder / "model.safetensors")
+        return {}
+
+    def complete(self, question: Question) -> Answer:  # noqa: ARG002
+        """Rows with their missing cells filled."""
+        raise self.lack("complete", "completes no rows", "predict the columns with missing cells, one by one", "impute")
+
+    def log_z(self, question: Question) -> LogPartition:  # noqa: ARG002
+        """Log of the normalising constant."""
+        raise self.lack("log-z", "has no log Z")
+
+    def estimate(self, rows: Any, *, seed: int, **options: Any) -> Any:  # noqa: ARG002
+        """A fit of rows in memory, a data frame for a family of numbers, without files."""
+        raise self.lack("estimate", "is fitted from files alone", argument="family")
+
+    def row_log_likelihood(self, stored: Stored, rows: Any, pseudo: bool = False) -> RowLogLikelihood:  # noqa: ARG002
+        """Log-likelihood, or log pseudo-likelihood, of every row."""
+        problem = "does not give the likelihood of single rows"
+        raise self.lack("row_log_likelihood", problem, "score(rows) tells the mean")
+
+    def summary(self, model: Any, *, level: float) -> pd.DataFrame:  # noqa: ARG002
+        """Columns ``term`` and mostly ``estimate``, sentences in ``attrs["notes"]``; a family adds options of its own.
+
+        Where a family has none, its interactions are shown.
+        """
+        raise self.lack("summary", "has no table of coefficients")
+
+    def figures(self, model: Any) -> Figures:  # noqa: ARG002
+        """Size of a model and how well it fits; where a family has none, variables and interactions are counted."""
+        raise self.lack("figures", "has no figures")
+
+    def nested(self, small: Any, big: Any) -> tuple[float, int, float, str]:  # noqa: ARG002
+        """Likelihood-ratio test: statistic, degrees of freedom, p-value, and how that was found.
+
+        The last is empty for a chi-square distribution that fits.
+
+        Raises:
+            InputError: the models are not nested, or were not fitted to the same rows.
+        """
+        raise self.lack("nested", "has no test of nested models")
+
+    def term_tests(self, model: Any, **options: Any) -> pd.DataFrame:  # noqa: ARG002
+        """A test of every interaction of a result: ``term``, ``statistic``, ``df``, ``p_value``."""
+        problem, hint = (
+            "has no tests of single interactions",
+            "compare models with and without them on other rows, by compare(data=)",
+        )
+        raise self.lack("test_terms", problem, hint)
+
+    def has(self, method: str) -> bool:
+        """Whether the family has a method of its own where it need not."""
+        return getattr(type(self), method) is not getattr(Family, method)
 
     def read(self, path: Path) -> Stored:
         """The model of a file."""
-        found = self.stored(self.load(path))
-        assert found is not None
-        return found
+        return self.stored(self.load(path))
 
     def hint(self, lacking: str) -> str | None:
         """What to do instead of an option or a command that the family lacks, where there is anything."""
         words = self.instead.get(lacking)
         return None if words is None else with_options(words)
 
+    def lack(self, what: str, problem: str, hint: str | None = None, argument: str | None = None) -> IntractableError:
+        """The error that says what the family cannot do, and what to do instead."""
+        return out_of_reach(argument or what, f"a {self.name} {problem}", self.hint(what) or hint, code="no-method")
 
-_REGISTRATIONS = "pyro_hoim.families"
+
+# The registry: a family is imported when its kind is met in a model or a file, or its name in a command.
+
 _FAMILIES: dict[str, Family] = {}
+"""By kind, those that were imported or registered."""
+_HAS_INSTALLED: list[bool] = []
 
 
 def register(family: Family) -> None:
@@ -450,22 +522,51 @@ def register(family: Family) -> None:
             ...
         pyro_hoim.errors.InputError: family: 'log-linear' of kind 'hierarchical-log-linear' is registered already
     """
-    for other in _FAMILIES.values():
-        if family.short == other.short or family.kind == other.kind:
-            problem = f"{family.short!r} of kind {family.kind!r} is registered already"
-            raise refused("family", problem, code="repeated-name")
-    _FAMILIES[family.short] = family
+    shorts = [other.short for other in _FAMILIES.values()] + [short for short, _ in KINDS.values()]
+    if family.short in shorts or family.kind in {*_FAMILIES, *KINDS}:
+        problem = f"{family.short!r} of kind {family.kind!r} is registered already"
+        raise refused("family", problem, code="repeated-name")
+    _FAMILIES[family.kind] = family
+
+
+def register_installed() -> None:
+    """Register the families of installed packages; one that cannot be is left out.
+
+    Warns:
+        FamilyWarning: an entry point that cannot be loaded, is no :class:`Family`, or has the name of another.
+    """
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            family = entry.load()
+            check_type(family, Family, entry.value)
+            register(family)
+        except Exception as error:  # noqa: BLE001 (a module of somebody else's)
+            package = "" if entry.dist is None else f" of the package {entry.dist.name}"
+            problem = str(error) if isinstance(error, HoimError) else f"{type(error).__name__}: {error}"
+            sentence = f"the family {entry.name!r}{package} is left out, for it cannot be registered: {problem}"
+            warnings.warn(FamilyWarning(sentence), stacklevel=2)
+
+
+def _known(kind: str | None) -> Family | None:
+    """The family of a kind, imported where it is one of the library."""
+    if kind in KINDS and kind not in _FAMILIES:
+        _FAMILIES[kind] = import_module(KINDS[kind][1]).FAMILY
+    if kind not in _FAMILIES and not _HAS_INSTALLED:
+        _HAS_INSTALLED.append(True)
+        register_installed()
+    return _FAMILIES.get(str(kind))
 
 
 def families() -> tuple[Family, ...]:
-    """All families, in the order in which they were registered; those of the library register at first use.
+    """All families: those of the library, those of installed packages, and those that were registered.
 
     Example:
         >>> [family.short for family in families()][:3]
         ['log-linear', 'dependency-network', 'grm']
     """
-    import_module(_REGISTRATIONS)
-    return tuple(_FAMILIES.values())
+    _known(None)
+    found = map(_known, dict.fromkeys([*KINDS, *_FAMILIES]))
+    return tuple(family for family in found if family is not None)
 
 
 def family_named(short: str) -> Family:
@@ -482,8 +583,16 @@ def family_named(short: str) -> Family:
 
 def family_of(kind: str, where: object) -> Family:
     """The family of a kind of model file, as found in a place; ModelFileError for no such kind."""
-    for family in families():
-        if family.kind == kind:
-            return family
-    known = " or ".join(repr(family.kind) for family in families())
-    raise ModelFileError(f"holds a model of kind {kind[:40]!r}, expected {known}", argument=where)
+    family = _known(kind)
+    if family is None:
+        known = " or ".join(repr(family.kind) for family in families())
+        raise ModelFileError(f"holds a model of kind {kind[:40]!r}, expected {known}", argument=where)
+    return family
+
+
+def family_of_model(model: object) -> Family:
+    """The family that a model, a law or the result of a fit names as its own; InputTypeError for other objects."""
+    family = _known(model.kind if isinstance(model, Stored) else getattr(type(model), "model_kind", None))
+    if family is None:
+        raise wrong_type("model", "a model, a law or the result of a fit of a registered family", model)
+    return family

@@ -1,4 +1,4 @@
-"""What every family does with a model, asked of the registry: score, predict, impute, sample and save.
+"""What every family does with a model: score, predict, impute, sample and save.
 
 A model is what :func:`~pyro_hoim.load` returns, or an energy, a distribution or the result of a fit that a family
 knows. Rows are data frames of pandas or polars, :class:`~pyro_hoim.Observations`, or a :class:`~pyro_hoim.CountTable`
@@ -37,12 +37,10 @@ from ..errors import (
     is_whole,
     none_received,
     other_domain,
-    out_of_reach,
     refused,
-    wrong_type,
 )
 from ..schema import Domain, Variable
-from .family import Answer, Family, Question, Stored, families, family_of
+from .family import Answer, Family, Question, Stored, family_of_model
 from .joined.border import model_domain, opened
 from .prediction import extend_rows
 from .scores import RowLogLikelihood
@@ -210,10 +208,8 @@ def impute(model: object, rows: DataLike, number: int = 1, **options: Any) -> pd
     """
     check_whole(number, "number")
     family, question = _question("sample", model, options, number=number)
-    if family.complete is None:
-        problem = f"a {family.name} completes no rows"
-        hint = family.hint("complete") or "predict the columns with missing cells, one by one"
-        raise out_of_reach("impute", problem, hint, code="no-method")
+    if not family.has("complete"):
+        family.complete(question)  # refuses, before any work
     if not is_frame(rows):
         read = _checked_rows(family, question.stored, rows)
         return _frame(family.complete(replace(question, rows=read)))
@@ -309,7 +305,7 @@ def _ties(model: object, top: int | None, options: Mapping[str, Any]) -> list[di
     if top is not None:
         check_whole(top, "top")
     family, question = _question("interactions", model, options, top=top)
-    off = {option.name: False for option in family.options.get("interactions", ()) if option.kind == "switch"}
+    off = {option.name: False for option in family.options("interactions") if option.kind == "switch"}
     found = family.interactions(replace(question, values={**question.values, **off, **options}))
     return found.json["interactions"]
 
@@ -377,10 +373,8 @@ def scored_rows(
 ) -> tuple[RowLogLikelihood, Observations | CountTable]:
     """Log-likelihoods as of :func:`row_log_likelihood`, and the rows as they were read."""
     family, stored = stored_model(model)
-    if family.row_log_likelihood is None:
-        problem = f"a {family.name} does not give the likelihood of single rows"
-        hint = family.hint("row_log_likelihood") or "score(rows) tells the mean"
-        raise out_of_reach("row_log_likelihood", problem, hint, code="no-method")
+    if not family.has("row_log_likelihood"):
+        family.row_log_likelihood(stored, rows, pseudo)  # refuses, before any work
     read = _checked_rows(family, stored, rows)
     return family.row_log_likelihood(stored, read, pseudo), read
 
@@ -392,26 +386,24 @@ def read_rows(model: object, rows: DataLike | CountTable) -> Observations | Coun
 
 
 def stored_model(model: object) -> tuple[Family, Stored]:
-    """The family of a model, and what a file holds of it; InputTypeError for what no family knows.
+    """The family of a model, and what a file holds of it; InputTypeError for what names no family.
 
     Of a model of joined columns both answer about the columns (:mod:`pyro_hoim.core.joined.border`).
     """
+    family = family_of_model(model)
     if isinstance(model, Stored):
-        return opened(family_of(model.kind, "model"), model)
-    for family in families():
-        stored = family.stored(model)
-        if stored is not None:
-            if reading := getattr(model, READING, None):
-                info = {**stored.info, "reading": reading}
-                stored = replace(stored, info=info, model=replace(stored.model, info=info))
-            return opened(family, stored)
-    raise wrong_type("model", "a model, a law or the result of a fit of a registered family", model)
+        return opened(family, model)
+    stored = family.stored(model)
+    if reading := getattr(model, READING, None):
+        info = {**stored.info, "reading": reading}
+        stored = replace(stored, info=info, model=replace(stored.model, info=info))
+    return opened(family, stored)
 
 
 def _question(command: str, model: object, options: Mapping[str, Any], **values: Any) -> tuple[Family, Question]:
     """The family of a model, and a question with checked options."""
     family, stored = stored_model(model)
-    known = {option.name: option for option in family.options.get(command, ())}
+    known = {option.name: option for option in family.options(command)}
     if command == "sample":
         values["seed"] = options.get("seed", 0)
         options = {name: value for name, value in options.items() if name != "seed"}

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
+import pandas as pd
 import torch
+from typing_extensions import override
 
 from ..core.command.answers import accuracy_by_part, by_part, drawn_rows, figure_line, prediction_answer, rows_by_part
 from ..core.command.options import (
@@ -22,9 +25,11 @@ from ..core.command.options import (
     PREDICT_SEED,
 )
 from ..core.command.rows import Fractions, Missing, Table, held_out_split, read_labelled
-from ..core.family import Answer, Asked, Family, Option, Question, Request, Stored, Study
+from ..core.family import Answer, Asked, Family, Option, Plan, Question, Request, Stored, Study
+from ..core.page import Page
 from ..core.prediction import Prediction
 from ..core.rows import ClampedGibbs
+from ..core.scores import Figures, RowLogLikelihood
 from ..core.words import (
     PSEUDO,
     columns_of,
@@ -52,7 +57,7 @@ from .study.page import network_page
 from .study.predictions import draw_network, impute_network, predict_network
 from .study.scores import find_law, network_log_likelihood, score_network
 
-__all__ = ["FAMILY"]
+__all__ = ["FAMILY", "NetworkFamily"]
 
 _BURN_IN = 200
 _NAME = 28  # characters
@@ -78,6 +83,206 @@ _OPTIONS = (
     JOBS,
     *LABELLED,
 )
+
+
+class NetworkFamily(Family):
+    """Dependency networks.
+
+    Example:
+        >>> FAMILY.kind
+        'dependency-network'
+    """
+
+    kind = DEPENDENCY_NETWORK
+    name = "dependency network"
+    short = "dependency-network"
+    data_type = "labels"
+    commands: ClassVar[Mapping[str, tuple[Option, ...]]] = {
+        "fit": _OPTIONS,
+        "sample": (DRAW_METHOD, BURN_IN, *COMPLETE),
+        "score": (LABEL, *(option for option in LOG_Z_OPTIONS if option.name in ("method", "seed"))),
+        "predict": (PREDICT_METHOD, PREDICT_SEED, LABEL),
+        "log-z": LOG_Z_OPTIONS,
+    }
+    instead: ClassVar[Mapping[str, str]] = {
+        "prior": "its leaves have the Dirichlet prior of {alpha}",
+        "most_probable": "it does not hold the joint law",
+        "chains": "it has no log Z to estimate",
+        "temperatures": "it has no log Z to estimate",
+        "device": "it has no log Z to estimate",
+        "information": "its file holds the information that each edge gained",
+        "samples": "its file holds the information that each edge gained",
+        "log-z": "its conditionals need not belong to one joint law; its score is the pseudo-likelihood, and the "
+        "likelihood where the law can be enumerated",
+    }
+
+    @override
+    def fit(self, asked: Asked) -> Plan:
+        return _NetworkPlan(asked)
+
+    @override
+    def load(self, path: Path) -> NetworkFile:
+        return load_network(path)
+
+    @override
+    def write(self, path: Path, model: NetworkFile) -> None:
+        save_network(path, model)
+
+    @override
+    def stored(self, model: Any) -> Stored:
+        if isinstance(model, LearnedNetwork):
+            model = learned_file(model)
+        if isinstance(model, DependencyNetwork):
+            model = model.conditionals
+        if isinstance(model, DependencyConditionals):
+            model = NetworkFile(model)
+        return Stored(DEPENDENCY_NETWORK, model, model.conditionals.domain, model.info)
+
+    @override
+    def sections(self, analysis: Any) -> Page:
+
+        return network_page(analysis)
+
+    @override
+    def row_log_likelihood(self, stored: Stored, rows: Observations, pseudo: bool = False) -> RowLogLikelihood:
+        return network_log_likelihood(stored.model.conditionals, rows, pseudo)
+
+    @override
+    def summary(self, model: Any, *, level: float = 0.95) -> pd.DataFrame:
+        return network_summary(self._file(model), level)
+
+    @override
+    def figures(self, model: Any) -> Figures:
+        return network_figures(self._file(model))
+
+    def _file(self, model: Any) -> NetworkFile:
+        """What a file holds of a network."""
+        return model.model if isinstance(model, Stored) else self.stored(model).model
+
+    @override
+    def draw(self, question: Question) -> Answer:
+        """Rows given some columns: exact where the law is enumerated, else by conditional pseudo-Gibbs sampling."""
+        network: DependencyConditionals = question.stored.model.conditionals
+        try:
+            with drawn_rows(question, "pseudo-gibbs") as advance:
+                drawn = draw_network(
+                    network,
+                    question["number"],
+                    clamped=question["given"],
+                    method=question["method"],
+                    burn_in=_burn_in(question),
+                    seed=question["seed"],
+                    advance=advance,
+                )
+        except InputError as error:
+            argument = str(question.path) if error.argument == "conditionals" else error.argument
+            is_unsmoothed = error.code in ("impossible", "no-method")
+            hint = f"fit again with an {option('alpha')} above 0" if is_unsmoothed else error.hint
+            raise error.replace(argument=argument, hint=hint) from error
+        except IntractableError as error:
+            raise error.replace(hint=f"{option('given')} fixes columns") from error
+        note = (
+            "the rows are approximate: each is the last state of a pseudo-Gibbs chain of its own (random scan, "
+            f"{plural(drawn.burn_in, 'sweep')} of burn-in, no thinning); compare with a longer {option('burn_in')}"
+        )
+        frame = Observations.from_tensor(drawn.codes, network.domain).to_pandas(count=None)
+        return Answer(frame=frame, notes=[] if drawn.is_exact else [note])
+
+    @override
+    def complete(self, question: Question) -> Answer:
+        """Completions of rows, by conditional pseudo-Gibbs sampling."""
+        if question["method"] == "exact" and question.rows.has_missing:
+            problem = "a dependency network completes rows by pseudo-Gibbs chains only"
+            raise out_of_reach(option("method", "exact"), problem, code="no-method")
+        network, gibbs = question.stored.model.conditionals, ClampedGibbs(burn_in=_burn_in(question))
+        found = impute_network(network, question.rows, question["number"], gibbs=gibbs, seed=question["seed"])
+        return Answer(frame=found.to_pandas(), notes=_note_chains(int((~found.is_exact).sum()), "filled"))
+
+    @override
+    def score(self, question: Question) -> Answer:
+        """Gain over independent columns and pseudo-NLL, and NLL, KL and FC where the law is enumerated."""
+        method = option("method", question["method"])
+        if question["method"] == "ais":
+            raise conflict(method, "estimates log Z, which a dependency network does not have", "leave it out")
+        network: DependencyConditionals = question.stored.model.conditionals
+        finding = find_law(network)
+        if question["method"] == "exact" and finding.law is None:
+            hint = f"leave {option('method')} out"
+            raise out_of_reach(method, f"the network's law is not known, {finding.reason}", hint, code="no-method")
+        shares: dict[str, list[float]] | None = question.stored.info.get("independent")
+        reference = _independent(network, shares)
+        score_of = partial(score_network, network, law=finding.law, seed=question["seed"] or 0, reference=reference)
+        scores = score_of(question.rows)
+
+        def of_part(part: Observations) -> dict[str, Any]:
+            its = score_of(part)
+            return {name: getattr(its, name) for name in _OF_PART}
+
+        lines: list[str] = []
+        if shares is not None:
+            lines.append(gain_sentence("file's", "network", scores.gain, scores.gain_std_error, PSEUDO))
+        lines.append(f"rows                {scores.rows:g}")
+        lines += question.left_out("with them the NLL and the pseudo-NLL would be infinite")
+        if scores.impossible_rows:
+            lines.append(f"impossible rows     {scores.impossible_rows:g} (with a cell of probability zero)")
+        lines.append(figure_line("pseudo-NLL per row", scores.pseudo_nll, error=scores.pseudo_nll_std_error))
+        lines.append(
+            figure_line("NLL per row", scores.nll, "missing cells" if finding.law is not None else finding.reason)
+        )
+        if finding.law is not None:
+            lines.append(figure_line("FC to the file", scores.fc))
+        lines.append(figure_line("FC-limit", scores.fc_limit))
+        numbers = ("rows", "impossible_rows", "approximate_rows")
+        return Answer(
+            json={
+                **{name: whole(getattr(scores, name)) for name in numbers},
+                **{name: getattr(scores, name) for name in _SCORES},
+            },
+            lines=lines,
+            notes=_note_chains(int(scores.approximate_rows), "scored"),
+            of_part=of_part,
+            shown=["pseudo_nll"] if shares is None else ["gain", "pseudo_nll"],
+        )
+
+    @override
+    def predict(self, question: Question) -> Answer:
+        """A column of rows, from its own conditional."""
+        network, target = question.stored.model.conditionals, question["target"]
+
+        def predicted(part: Observations) -> Prediction:
+            return predict_network(network, part, target, method=question["method"], seed=question["seed"])
+
+        found = predicted(question.rows)
+        approximate = int((~found.is_exact).sum())
+        return prediction_answer(question, found, predicted, approximate, _note_chains(approximate, "predicted"))
+
+    @override
+    def interactions(self, question: Question) -> Answer:
+        """Which column is predicted from which, with the information gained."""
+        network: DependencyConditionals = question.stored.model.conditionals
+        values = {(parent, child): value for parent, child, value in question.stored.info.get("edges", [])}
+        edges = [*values, *(edge for edge in network.edges if edge not in values)][: question["top"]]
+        labels = short_labels(network.domain.names, _NAME)
+        cells = [
+            [f"{labels[a]} -> {labels[b]}", fixed(values[a, b]) if (a, b) in values else "not in the file"]
+            for a, b in edges
+        ]
+        json = {"interactions": [{"edge": list(edge), "value": values.get(edge)} for edge in edges]}
+        return Answer(json, columns_of(["from -> to", "information"], cells))
+
+    @override
+    def estimate(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        rows: Observations,
+        *,
+        alpha: float = 1.0,
+        max_leaves: int | None = None,
+        lossless: bool = False,
+        seed: int = 0,
+    ) -> LearnedNetwork:
+        """A network learned from rows."""
+        _ = seed  # nothing is random
+        return learn_network(rows, alpha=alpha, max_leaves=max_leaves, lossless=lossless)
 
 
 @dataclass(frozen=True)
@@ -175,67 +380,8 @@ def _summary(analysis: NetworkAnalysis) -> dict[str, Any]:
     return {**summary, "stage_seconds": dict(analysis.seconds)}
 
 
-def _stored(found: Any) -> Stored | None:
-    """What a file holds of a network, of a law, or of what learning returned."""
-    if isinstance(found, LearnedNetwork):
-        found = learned_file(found)
-    if isinstance(found, DependencyNetwork):
-        found = found.conditionals
-    if isinstance(found, DependencyConditionals):
-        found = NetworkFile(found)
-    if not isinstance(found, NetworkFile):
-        return None
-    return Stored(DEPENDENCY_NETWORK, found, found.conditionals.domain, found.info)
-
-
-def _file(found: Any) -> NetworkFile:
-    """What a file holds of a network."""
-    stored = found if isinstance(found, Stored) else _stored(found)
-    assert stored is not None
-    return stored.model
-
-
-def _draw(question: Question) -> Answer:
-    """Rows given some columns: exact where the law is enumerated, else by conditional pseudo-Gibbs sampling."""
-    network: DependencyConditionals = question.stored.model.conditionals
-    try:
-        with drawn_rows(question, "pseudo-gibbs") as advance:
-            drawn = draw_network(
-                network,
-                question["number"],
-                clamped=question["given"],
-                method=question["method"],
-                burn_in=_burn_in(question),
-                seed=question["seed"],
-                advance=advance,
-            )
-    except InputError as error:
-        argument = str(question.path) if error.argument == "conditionals" else error.argument
-        is_unsmoothed = error.code in ("impossible", "no-method")
-        hint = f"fit again with an {option('alpha')} above 0" if is_unsmoothed else error.hint
-        raise error.replace(argument=argument, hint=hint) from error
-    except IntractableError as error:
-        raise error.replace(hint=f"{option('given')} fixes columns") from error
-    note = (
-        "the rows are approximate: each is the last state of a pseudo-Gibbs chain of its own (random scan, "
-        f"{plural(drawn.burn_in, 'sweep')} of burn-in, no thinning); compare with a longer {option('burn_in')}"
-    )
-    frame = Observations.from_tensor(drawn.codes, network.domain).to_pandas(count=None)
-    return Answer(frame=frame, notes=[] if drawn.is_exact else [note])
-
-
 def _burn_in(question: Question) -> int:
     return _BURN_IN if question["burn_in"] is None else question["burn_in"]
-
-
-def _complete(question: Question) -> Answer:
-    """Completions of rows, by conditional pseudo-Gibbs sampling."""
-    if question["method"] == "exact" and question.rows.has_missing:
-        problem = "a dependency network completes rows by pseudo-Gibbs chains only"
-        raise out_of_reach(option("method", "exact"), problem, code="no-method")
-    network, gibbs = question.stored.model.conditionals, ClampedGibbs(burn_in=_burn_in(question))
-    found = impute_network(network, question.rows, question["number"], gibbs=gibbs, seed=question["seed"])
-    return Answer(frame=found.to_pandas(), notes=_note_chains(int((~found.is_exact).sum()), "filled"))
 
 
 def _note_chains(number: int, verb: str) -> list[str]:
@@ -250,50 +396,6 @@ def _note_chains(number: int, verb: str) -> list[str]:
     return [told]
 
 
-def _score(question: Question) -> Answer:
-    """Gain over independent columns and pseudo-NLL, and NLL, KL and FC where the law is enumerated."""
-    method = option("method", question["method"])
-    if question["method"] == "ais":
-        raise conflict(method, "estimates log Z, which a dependency network does not have", "leave it out")
-    network: DependencyConditionals = question.stored.model.conditionals
-    finding = find_law(network)
-    if question["method"] == "exact" and finding.law is None:
-        hint = f"leave {option('method')} out"
-        raise out_of_reach(method, f"the network's law is not known, {finding.reason}", hint, code="no-method")
-    shares: dict[str, list[float]] | None = question.stored.info.get("independent")
-    reference = _independent(network, shares)
-    score_of = partial(score_network, network, law=finding.law, seed=question["seed"] or 0, reference=reference)
-    scores = score_of(question.rows)
-
-    def of_part(part: Observations) -> dict[str, Any]:
-        its = score_of(part)
-        return {name: getattr(its, name) for name in _OF_PART}
-
-    lines: list[str] = []
-    if shares is not None:
-        lines.append(gain_sentence("file's", "network", scores.gain, scores.gain_std_error, PSEUDO))
-    lines.append(f"rows                {scores.rows:g}")
-    lines += question.left_out("with them the NLL and the pseudo-NLL would be infinite")
-    if scores.impossible_rows:
-        lines.append(f"impossible rows     {scores.impossible_rows:g} (with a cell of probability zero)")
-    lines.append(figure_line("pseudo-NLL per row", scores.pseudo_nll, error=scores.pseudo_nll_std_error))
-    lines.append(figure_line("NLL per row", scores.nll, "missing cells" if finding.law is not None else finding.reason))
-    if finding.law is not None:
-        lines.append(figure_line("FC to the file", scores.fc))
-    lines.append(figure_line("FC-limit", scores.fc_limit))
-    numbers = ("rows", "impossible_rows", "approximate_rows")
-    return Answer(
-        json={
-            **{name: whole(getattr(scores, name)) for name in numbers},
-            **{name: getattr(scores, name) for name in _SCORES},
-        },
-        lines=lines,
-        notes=_note_chains(int(scores.approximate_rows), "scored"),
-        of_part=of_part,
-        shown=["pseudo_nll"] if shares is None else ["gain", "pseudo_nll"],
-    )
-
-
 def _independent(
     network: DependencyConditionals, shares: Mapping[str, Sequence[float]] | None
 ) -> DependencyConditionals | None:
@@ -304,75 +406,4 @@ def _independent(
     return DependencyConditionals([TableConditional(network.domain, name, [], table) for name, table in tables.items()])
 
 
-def _predict(question: Question) -> Answer:
-    """A column of rows, from its own conditional."""
-    network, target = question.stored.model.conditionals, question["target"]
-
-    def predicted(part: Observations) -> Prediction:
-        return predict_network(network, part, target, method=question["method"], seed=question["seed"])
-
-    found = predicted(question.rows)
-    approximate = int((~found.is_exact).sum())
-    return prediction_answer(question, found, predicted, approximate, _note_chains(approximate, "predicted"))
-
-
-def _interactions(question: Question) -> Answer:
-    """Which column is predicted from which, with the information gained."""
-    network: DependencyConditionals = question.stored.model.conditionals
-    values = {(parent, child): value for parent, child, value in question.stored.info.get("edges", [])}
-    edges = [*values, *(edge for edge in network.edges if edge not in values)][: question["top"]]
-    labels = short_labels(network.domain.names, _NAME)
-    cells = [
-        [f"{labels[a]} -> {labels[b]}", fixed(values[a, b]) if (a, b) in values else "not in the file"]
-        for a, b in edges
-    ]
-    json = {"interactions": [{"edge": list(edge), "value": values.get(edge)} for edge in edges]}
-    return Answer(json, columns_of(["from -> to", "information"], cells))
-
-
-def _estimate(
-    rows: Observations, *, alpha: float = 1.0, max_leaves: int | None = None, lossless: bool = False, seed: int = 0
-) -> LearnedNetwork:
-    """A network learned from rows."""
-    _ = seed  # nothing is random
-    return learn_network(rows, alpha=alpha, max_leaves=max_leaves, lossless=lossless)
-
-
-FAMILY = Family(
-    kind=DEPENDENCY_NETWORK,
-    name="dependency network",
-    short="dependency-network",
-    data_type="labels",
-    options={
-        "fit": _OPTIONS,
-        "sample": (DRAW_METHOD, BURN_IN, *COMPLETE),
-        "score": (LABEL, *(option for option in LOG_Z_OPTIONS if option.name in ("method", "seed"))),
-        "predict": (PREDICT_METHOD, PREDICT_SEED, LABEL),
-        "log-z": LOG_Z_OPTIONS,
-    },
-    fit=_NetworkPlan,
-    load=load_network,
-    write=save_network,
-    stored=_stored,
-    sections=network_page,
-    draw=_draw,
-    score=_score,
-    predict=_predict,
-    interactions=_interactions,
-    complete=_complete,
-    estimate=_estimate,
-    row_log_likelihood=lambda stored, *asked: network_log_likelihood(stored.model.conditionals, *asked),
-    summary=lambda found, level=0.95: network_summary(_file(found), level),
-    figures=lambda found: network_figures(_file(found)),
-    instead={
-        "prior": "its leaves have the Dirichlet prior of {alpha}",
-        "most_probable": "it does not hold the joint law",
-        "chains": "it has no log Z to estimate",
-        "temperatures": "it has no log Z to estimate",
-        "device": "it has no log Z to estimate",
-        "information": "its file holds the information that each edge gained",
-        "samples": "its file holds the information that each edge gained",
-        "log-z": "its conditionals need not belong to one joint law; its score is the pseudo-likelihood, and the "
-        "likelihood where the law can be enumerated",
-    },
-)
+FAMILY = NetworkFamily()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
 
 import torch
 
@@ -19,6 +20,7 @@ from ..errors import (
     unexpected,
     wrong_type,
 )
+from ..runs.container import DEPENDENCY_NETWORK
 from ..schema import Domain
 from ..structure.hypergraph import check_codes, evidence_codes
 from .node_conditionals import LeafConditional, NodeConditional, TableConditional, batch_shape_of, remaining
@@ -194,6 +196,8 @@ class DependencyConditionals:
         >>> network.log_conditionals(torch.tensor([0, 1])).exp()
         tensor([0.2000, 0.1000])
     """
+
+    model_kind: ClassVar[str] = DEPENDENCY_NETWORK
 
     def __init__(self, nodes: Iterable[NodeConditional]) -> None:
         given = list(nodes)

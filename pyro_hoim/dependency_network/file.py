@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -77,6 +77,8 @@ class NetworkFile:
         >>> file.conditionals.node("a").probs, file.info
         (tensor([0.2500, 0.7500]), {'data': 'coins'})
     """
+
+    model_kind: ClassVar[str] = DEPENDENCY_NETWORK
 
     conditionals: DependencyConditionals
     info: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -16,6 +16,7 @@ from ..core.laws.expansion import list_states
 from ..core.laws.shared import FiniteLaw, check_value
 from ..core.laws.traces import refuse_traced
 from ..errors import check_choice, check_whole, out_of_reach, refused, size_text, wrong_type
+from ..runs.container import DEPENDENCY_NETWORK
 from .chains.ergodicity import check_ergodic
 from .chains.pseudo_gibbs import PseudoGibbsChains
 from .conditionals import DependencyConditionals, checked_conditionals, device_of, tables_of
@@ -239,6 +240,8 @@ class DependencyNetwork(FiniteLaw):
         tensor([[0.3500, 0.1500],
                 [0.1500, 0.3500]])
     """
+
+    model_kind: ClassVar[str] = DEPENDENCY_NETWORK
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}  # type: ignore[override]
     _law: NetworkLaw

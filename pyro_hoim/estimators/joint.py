@@ -83,8 +83,8 @@ class InteractionEstimator(BaseEstimator):
     def _family(self) -> Family:
         """The family, once the parameters have been checked."""
         family = family_named(self.family)
-        if family.estimate is None:
-            raise refused("family", f"a {family.name} is fitted from files alone", code="no-method")
+        if not family.has("estimate"):
+            raise family.lack("estimate", "is fitted from files alone", argument="family")
         check_choice(self.handle_unknown, ("error", "missing"), "handle_unknown")
         if self.bins is not None:
             check_whole(self.bins, "bins", 2)
@@ -94,7 +94,6 @@ class InteractionEstimator(BaseEstimator):
 
     def _estimate(self, family: Family, rows: Any) -> Any:
         """A fit of rows with the parameters that were given."""
-        assert family.estimate is not None
         given = {name: getattr(self, name) for name in ("order", "edges", "prior") if getattr(self, name) is not None}
         for name in set(given) & set(self.options or ()):
             raise conflict("options", f"{name!r} is a parameter of its own")

@@ -7,6 +7,7 @@ import numbers
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from typing_extensions import override
 from ..checks import check_finite, check_shape, checked_floating
 from ..core.model import ParametricEnergy
 from ..errors import check_type, conflict, out_of_range, refused, unexpected, wrong_type
+from ..runs.container import GENERALIZED_ROOT
 from ..schema import Domain
 from .nodes.families import NodeFamily, UserFamily
 from .nodes.log_partition import node_log_partition
@@ -62,6 +64,8 @@ class GeneralizedRootEnergy(ParametricEnergy):
         >>> model.node_natural(torch.tensor([1.0, 4.0])).tolist()  # eta_1 and eta_2 of a, then of b
         [[0.5, 1.0], [0.0, 0.5]]
     """
+
+    model_kind: ClassVar[str] = GENERALIZED_ROOT
 
     def __init__(
         self, structure: RootStructure, psi: torch.Tensor, family: NodeFamily, *, validate: bool = True

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -66,6 +66,8 @@ class RootFile:
         >>> file.energy().energy(torch.tensor([[1.0]])), file.info["data"]  # minus log 2
         (tensor([-0.6931]), 'goals')
     """
+
+    model_kind: ClassVar[str] = GENERALIZED_ROOT
 
     structure: RootStructure
     psi: torch.Tensor

@@ -28,6 +28,7 @@ from ..errors import (
     out_of_reach,
     wrong_type,
 )
+from ..runs.container import GENERALIZED_ROOT
 from .annealed.importance import RootAnnealed
 from .auto import RootAuto, draws_exactly
 from .energy import GeneralizedRootEnergy
@@ -230,6 +231,8 @@ class GeneralizedRoot(EnergyLaw):
         >>> law.log_prob(torch.tensor([1.0, 1.0])), law.mean
         (tensor(-1.6070), tensor([0.7758, 0.7758]))
     """
+
+    model_kind: ClassVar[str] = GENERALIZED_ROOT
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {  # type: ignore[override]
         "psi": constraints.real_vector,

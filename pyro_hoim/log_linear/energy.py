@@ -3,6 +3,7 @@ r"""Log-linear energies: minus the sum of the entries that a state selects in th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from typing_extensions import override
@@ -10,6 +11,7 @@ from typing_extensions import override
 from ..checks import check_finite, check_shape, checked_floating
 from ..core.model import ParametricEnergy
 from ..errors import check_type
+from ..runs.container import LOG_LINEAR
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph, cell_index, check_codes, evidence_codes, gather_slices
 from .coding import Coding, family_of, parametrization
@@ -51,6 +53,8 @@ class LogLinearEnergy(ParametricEnergy):
         >>> model.energy(torch.tensor([[0, 0], [0, 1]])).tolist()
         [-1.0, 1.0]
     """
+
+    model_kind: ClassVar[str] = LOG_LINEAR
 
     def __init__(self, hypergraph: InteractionHypergraph, tables: torch.Tensor, *, validate: bool = True) -> None:
         check_type(hypergraph, InteractionHypergraph, "hypergraph")

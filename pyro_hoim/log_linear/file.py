@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -110,6 +110,8 @@ class ModelFile:
         >>> model.theta.dtype, model.info
         (torch.float64, {'rows': 12})
     """
+
+    model_kind: ClassVar[str] = LOG_LINEAR
 
     hypergraph: InteractionHypergraph
     theta: torch.Tensor

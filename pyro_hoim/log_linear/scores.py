@@ -26,6 +26,8 @@ from .infinite import has_cheap_covariance, infinite_to_json, mark_infinite
 __all__ = [
     "CoefficientInterval",
     "coefficient_intervals",
+    "column_shares",
+    "directions_of",
     "gain_over_columns",
     "infinite_interactions",
     "interaction_table",
@@ -323,3 +325,21 @@ def num_impossible(result: FitResult, part: DataLike) -> float:
     check_type(result, FitResult, "result")
     part = as_observations(part, domain=result.hypergraph.domain, argument="part")
     return float(part.counts[impossible_rows(result.model, part.codes)].sum())
+
+
+def column_shares(rows: Observations) -> dict[str, list[float]]:
+    """Frequencies of the levels of every column among its known cells; equal ones where no cell is known."""
+    shares: dict[str, list[float]] = {}
+    for column, variable in enumerate(rows.domain):
+        known = rows.codes[:, column] >= 0
+        counts = torch.bincount(
+            rows.codes[known, column], weights=rows.counts[known].double(), minlength=variable.cardinality
+        )
+        counts = counts if counts.any() else torch.ones_like(counts)
+        shares[variable.name] = (counts / counts.sum()).tolist()
+    return shares
+
+
+def directions_of(result: FitResult) -> dict[str, torch.Tensor]:
+    """What a model file keeps of restricted interactions: which tables they allow."""
+    return {} if result.restriction is None else {"directions": torch.from_numpy(result.restriction.directions)}

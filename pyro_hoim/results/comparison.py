@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from ..core.family import family_of_model
 from ..core.operations import interactions, scored_rows, stored_model
 from ..core.scores import Figures, mean_gain
 from ..data.observations import Observations
@@ -24,9 +25,10 @@ _COLUMNS = ("log_likelihood", "log_pseudo_likelihood", "AIC", "BIC", "deviance",
 
 def figures_of(model: object) -> Figures:
     """Size and fit of a model of any family, as far as the family knows them."""
-    family, stored = stored_model(model)
-    if family.figures is not None:
+    family = family_of_model(model)
+    if family.has("figures"):
         return family.figures(model)
+    _, stored = stored_model(model)
     return Figures(num_variables=len(stored.domain), num_interactions=len(interactions(stored)))
 
 
@@ -130,11 +132,11 @@ def _tests(models: Mapping[str, object]) -> tuple[pd.DataFrame, list[str]]:
     figures = {name: figures_of(model) for name, model in models.items()}
     rows, reasons = dict[str, dict[str, Any]](), list[str]()
     for name, model in models.items():
-        family, _ = stored_model(model)
+        family = family_of_model(model)
         smaller = [other for other in models if _is_smaller(figures[other], figures[name])]
         why = ""
         for other in sorted(smaller, key=lambda n: figures[n].num_parameters or 0, reverse=True):
-            if family.nested is None or stored_model(models[other])[0] is not family:
+            if not family.has("nested") or family_of_model(models[other]) is not family:
                 continue
             try:
                 statistic, df, p_value, how = family.nested(models[other], model)

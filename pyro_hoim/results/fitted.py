@@ -13,11 +13,11 @@ from typing_extensions import override
 
 from ..atomic import made_folder
 from ..core import operations
-from ..core.family import Stored
+from ..core.family import Stored, family_of_model
 from ..core.words import plural
 from ..data.counts import CountTable
 from ..data.observations import Observations
-from ..errors import check_fraction, check_names, out_of_reach, refused
+from ..errors import check_fraction, check_names, refused
 from .comparison import compare, figures_of
 from .table import SummaryTable, html_of
 
@@ -67,15 +67,12 @@ class Fitted:
             UnknownNameError: an option that the family lacks.
         """
         check_fraction(level, "level")
-        family, stored = operations.stored_model(self)
-        if family.summary is None:
-            check_names(options, [], "options", noun="option of summary")
-            found = operations.interactions(stored).rename(columns={"value": "estimate"})
-            return _table(found)
-        known = list(inspect.signature(family.summary).parameters)[1:]
+        family = family_of_model(self)
+        known = [*inspect.signature(family.summary).parameters][1:]
         check_names(options, known, "options", noun="option of summary")
-        found = family.summary(self, level=level, **options)
-        return _table(found)
+        if not family.has("summary"):
+            return _table(operations.interactions(self).rename(columns={"value": "estimate"}))
+        return _table(family.summary(self, level=level, **options))
 
     def test_terms(self, **options: Any) -> SummaryTable:
         """A test of every interaction, with p-values adjusted for their number.
@@ -87,12 +84,7 @@ class Fitted:
         Raises:
             IntractableError: the family has no such tests.
         """
-        family, _ = operations.stored_model(self)
-        if family.term_tests is None:
-            problem = f"a {family.name} has no tests of single interactions"
-            hint = family.hint("test_terms") or "compare models with and without them on other rows, by compare(data=)"
-            raise out_of_reach("test_terms", problem, hint, code="no-method")
-        return _table(family.term_tests(self, **options))
+        return _table(family_of_model(self).term_tests(self, **options))
 
     def interactions(self, top: int | None = None, **options: Any) -> pd.DataFrame:
         """What ties the columns, strongest first; see :func:`pyro_hoim.core.operations.interactions`."""
@@ -212,8 +204,7 @@ class Fitted:
 
     @override
     def __repr__(self) -> str:
-        family, _ = operations.stored_model(self)
-        found = figures_of(self)
+        family, found = family_of_model(self), figures_of(self)
         first = [
             f"{type(self).__name__}: {family.name}",
             plural(found.num_variables, "variable"),

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..core import operations
+from ..core.family import family_of_model
 from ..core.joined.border import joined_of, model_domain
 from ..core.operations import interactions, stored_model
 from ..core.page import Cell, Page, Section
@@ -79,7 +80,7 @@ def draw_mosaic(result: Any, names: tuple[str, ...], ax: Target, data: Any) -> A
 
 def _rows(result: Any, data: Any, method: str) -> Observations:
     """Rows of labels as given, or those that the result keeps."""
-    family, _ = operations.stored_model(result)
+    family = family_of_model(result)
     if family.data_type != "labels":
         problem = f"the columns of a {family.name} are numbers, which make no table of cells"
         raise out_of_reach(method, problem, "cut them into levels, or plot predict(data, target)", code="no-method")

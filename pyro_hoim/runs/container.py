@@ -121,6 +121,7 @@ FORMAT_VERSION = 3
 LOG_LINEAR = "hierarchical-log-linear"
 DEPENDENCY_NETWORK = "dependency-network"
 GENERALIZED_ROOT = "generalized-root"
+BOLTZMANN = "boltzmann-machine"
 STRUCTURE_POSTERIOR = "structure-posterior"
 
 _FORMAT = "pyro-hoim"

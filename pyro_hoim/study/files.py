@@ -6,20 +6,17 @@ import os
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ..atomic import draft_of
-from ..data.observations import Observations
 from ..inference.structure.file import save_structure_posterior
 from ..log_linear.file import ModelFile, save_model
-from ..log_linear.fitting.result import FitResult
 from ..log_linear.goodness.summary import is_maximum
 from ..log_linear.infinite import infinite_to_json
+from ..log_linear.scores import column_shares, directions_of
 from .analysis import Analysis
 from .learned import LearnedAnalysis
 from .posterior import file_stem
 
-__all__ = ["STRUCTURE_FILE", "column_shares", "directions_of", "save_analysis", "save_learned"]
+__all__ = ["STRUCTURE_FILE", "save_analysis", "save_learned"]
 
 _ROOM = 2**18  # bytes for names, labels and the tables of HDF5
 STRUCTURE_FILE = "structures.safetensors"
@@ -133,21 +130,3 @@ def save_learned(analysis: LearnedAnalysis, folder: Path) -> dict[str, str]:
         about = {"name": "learned", "data": analysis.title, "status": model.training.status, "seed": analysis.seed}
         model.save(folder / f"{name}.safetensors", about)
     return {"predictive model": "predictive.safetensors"} if "predictive" in models else {}
-
-
-def directions_of(result: FitResult) -> dict[str, torch.Tensor]:
-    """What a model file keeps of restricted interactions: which tables they allow."""
-    return {} if result.restriction is None else {"directions": torch.from_numpy(result.restriction.directions)}
-
-
-def column_shares(rows: Observations) -> dict[str, list[float]]:
-    """Frequencies of the levels of every column among its known cells; equal ones where no cell is known."""
-    shares: dict[str, list[float]] = {}
-    for column, variable in enumerate(rows.domain):
-        known = rows.codes[:, column] >= 0
-        counts = torch.bincount(
-            rows.codes[known, column], weights=rows.counts[known].double(), minlength=variable.cardinality
-        )
-        counts = counts if counts.any() else torch.ones_like(counts)
-        shares[variable.name] = (counts / counts.sum()).tolist()
-    return shares

@@ -33,8 +33,9 @@ from pyro_hoim import (
     score,
 )
 from pyro_hoim.core import family, register
+from pyro_hoim.core.family import register_installed
 from pyro_hoim.errors import FamilyWarning, InputError
-from pyro_hoim.families import families, register_installed
+from pyro_hoim.families import families
 from pyro_hoim.testing import FALSE_ALARM_RATE, raises
 
 SOURCE = Path(__file__).parents[1] / "toy_family" / "bernoulli_mixture.py"
@@ -83,14 +84,14 @@ def test_fit_page_and_files(shell):
     text = shell("fit", "t.csv", "--model", "mixture", "--out", "p").out
     assert f"NLL of test: {found['nll']['test']:.4f} nats a row." in text and "p/report.html" in text
     assert Path("o/model.safetensors").read_bytes()[-64:] == Path("p/model.safetensors").read_bytes()[-64:]
-    model = toy.load(Path("o/model.safetensors"))
+    model = toy.FAMILY.load(Path("o/model.safetensors"))
     assert math.fsum(law(model).values()) == pytest.approx(1, abs=1e-12)
     assert found["nll"]["train"] < 3 * math.log(2)  # two of the columns depend
 
 
 def test_score_predict_and_interactions_agree_with_enumeration(shell):
     fitted = shell.json("fit", "t.csv", "--model", "mixture", "--out", "o")
-    probs = law(toy.load(Path("o/model.safetensors")))
+    probs = law(toy.FAMILY.load(Path("o/model.safetensors")))
     Path("r.csv").write_text("a,b,c\n1,,0\n0,1,1\n", encoding="utf-8")
     rows = [probs[1, 0, 0] + probs[1, 1, 0], probs[0, 1, 1]]
     found = shell.json("score", "o", "r.csv")
@@ -110,7 +111,7 @@ def test_score_predict_and_interactions_agree_with_enumeration(shell):
 
 def test_sample_has_the_law(shell):
     shell.json("fit", "t.csv", "--model", "mixture", "--out", "o")
-    probs = law(toy.load(Path("o/model.safetensors")))
+    probs = law(toy.FAMILY.load(Path("o/model.safetensors")))
     number = 20_000
     frame = pd.read_csv(io.StringIO(shell("sample", "o", "-n", str(number), "--given", "c=1").out))
     assert set(frame["c"]) == {1}
@@ -166,7 +167,7 @@ def test_its_options_are_its_own(shell):
 
 def test_a_kind_that_is_not_registered_is_refused(shell, monkeypatch):
     shell("fit", "t.csv", "--model", "mixture", "--out", "o")
-    monkeypatch.delitem(family._FAMILIES, "mixture")
+    monkeypatch.delitem(family._FAMILIES, toy.KIND)
     assert "holds a model of kind 'bernoulli-mixture', expected 'hierarchical" in shell.refused("score", "o", "t.csv")
 
 
@@ -185,7 +186,7 @@ def _package(folder, name, value):
 
 
 def test_installed_packages_register_families(tmp_path, monkeypatch, shell):
-    monkeypatch.delitem(family._FAMILIES, "mixture")
+    monkeypatch.delitem(family._FAMILIES, toy.KIND)
     assert "mixture" not in shell("fit", "--help").out
     monkeypatch.syspath_prepend(tmp_path)
     _package(tmp_path, "mixtures", "bernoulli_mixture:FAMILY")

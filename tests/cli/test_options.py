@@ -54,7 +54,7 @@ def test_help_is_grouped_by_family_and_says_bounds_in_words(shell):
         assert own in named[heading] and other not in named[heading]
     assert "--missing" in named["Options of several families"] and "--seed" in named["Options"]
     for family in families():
-        for option in family.options["fit"]:
+        for option in family.options("fit"):
             assert text.count(f"\n  --{option.name.replace('_', '-')} ") == 1
 
 

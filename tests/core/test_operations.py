@@ -1,5 +1,12 @@
 """Score, predict, impute and sample of every family on data frames, against the same rows as observations."""
 
+import ast
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
 import pandas as pd
 import polars as pl
 import pytest
@@ -7,9 +14,10 @@ import torch
 
 import pyro_hoim as hoim
 from pyro_hoim import CountTable, InteractionHypergraph, Observations, load_table
-from pyro_hoim.core import family
 from pyro_hoim.testing import raises
 
+BELOW_THE_CORE = {"structure", "datasets", "data", "schema", "checks", "budgets", "atomic", "errors", "compute"}
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 NAMES = ("smoke", "mental", "phys", "systol")
 
 
@@ -108,13 +116,31 @@ def test_numbers_of_a_data_frame(models):
         hoim.score(model, frame, weights="b")
 
 
-def test_families_register_at_first_use(monkeypatch, tmp_path):
-    source = "from pyro_hoim.core.family import register\nfrom pyro_hoim.families import ROOTS\nregister(ROOTS)\n"
-    (tmp_path / "late_registrations.py").write_text(source, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(family, "_FAMILIES", {})
-    monkeypatch.setattr(family, "_REGISTRATIONS", "late_registrations")
-    assert family.family_named("grm") is family.families()[0]
+def test_a_summary_imports_its_own_family_alone():
+    source = """
+        import sys
+        import pyro_hoim as hoim
+        result = hoim.fit(".^2", hoim.load_table("czech_autoworkers").to_pandas())
+        result.summary()
+        met = [short for short, module in hoim._kinds.KINDS.values() if module in sys.modules]
+        print(met, [name for name in ("matplotlib", "scipy.stats", "arviz", "sklearn") if name in sys.modules])
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(source)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['log-linear'] []"
+
+
+def test_the_core_names_nothing_above_it():
+    """Not in an import, and not in a string that names a module."""
+    package = Path(hoim.__file__).parent
+    above = {path.stem for path in package.iterdir()} - {"core", *BELOW_THE_CORE}
+    named = re.compile(rf"\bpyro_hoim\.({'|'.join(sorted(above))})\b")
+    for path in (package / "core").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        first = [node.body[0] for node in ast.walk(tree) if isinstance(node, DOCUMENTED) and node.body]
+        documented = {id(line.value) for line in first if isinstance(line, ast.Expr)}
+        texts = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in documented]
+        assert not [text for text in texts if isinstance(text, str) and named.search(text)], path
+    assert named.search("pyro_hoim.log_linear.energy") and not named.search("pyro_hoim.schema")  # control
 
 
 def test_a_fit_knows_its_gain_over_independent_columns():

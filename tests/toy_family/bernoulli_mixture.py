@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
+from typing_extensions import override
 
 from pyro_hoim.core import Answer, Asked, Family, Option, Page, Prediction, Question, Request, Section, Stored, Study
 from pyro_hoim.core.command.answers import prediction_answer
@@ -26,6 +28,7 @@ KIND = "bernoulli-mixture"
 class Mixture:
     """Weights (K,) of components, and probabilities (K, d) of the second level of every column in each."""
 
+    model_kind: ClassVar[str] = KIND
     domain: Domain
     weights: torch.Tensor
     probs: torch.Tensor
@@ -109,23 +112,6 @@ def write(path: Path, model: Mixture, **contents: Any) -> None:
     write_container(path, KIND, contents, {"weights": model.weights, "probs": model.probs})
 
 
-def load(path: Path) -> Mixture:
-    """The mixture of a file."""
-    header, tensors = read_container(path, KIND)
-    return Mixture(Domain.from_json(header["schema"]), tensors["weights"], tensors["probs"], header["info"])
-
-
-def stored(found: Any) -> Stored | None:
-    """A mixture as its file holds it."""
-    return Stored(KIND, found, found.domain, found.info) if isinstance(found, Mixture) else None
-
-
-def save(analysis: Analysis, folder: Path) -> dict[str, str]:
-    """Write the mixture."""
-    write(folder / "model.safetensors", analysis.model)
-    return {}
-
-
 def page(analysis: Analysis) -> Page:
     """The page: the components, and how well they predict rows."""
     model, request = analysis.model, analysis.request
@@ -145,73 +131,102 @@ def page(analysis: Analysis) -> Page:
     )
 
 
-def draw(question: Question) -> Answer:
-    """Rows: a component given the columns that are fixed, then the other columns."""
-    model, number, given = question.stored.model, question["number"], question["given"]
-    known = torch.tensor([[given.get(name, -1) for name in model.domain.names]])
-    generator = torch.Generator().manual_seed(question["seed"])
-    component = model.log_joint(known).softmax(-1)[0].multinomial(number, replacement=True, generator=generator)
-    codes = torch.bernoulli(model.probs[component], generator=generator).long()
-    codes = torch.where(known >= 0, known, codes)
-    return Answer(frame=Observations.from_tensor(codes, model.domain).to_pandas(count=None))
-
-
-def score(question: Question) -> Answer:
-    """Mean negative log-likelihood; missing cells are summed over."""
-    nll = -mean(question.stored.model, question.rows)
-    lines = [f"NLL per row  {nll:.6g} nats", *question.left_out("the NLL is of the other rows")]
-    json = {"rows": question.rows.total_count, "nll": nll}
-    return Answer(json, lines, of_part=lambda part: {"nll": -mean(question.stored.model, part)}, shown=["nll"])
-
-
-def predict(question: Question) -> Answer:
-    """A column given the known cells of the others, by Bayes' rule."""
-    model, target = question.stored.model, question["target"]
-    column = model.domain.index(target)
-
-    def predicted(rows: Observations) -> Prediction:
-        both: list[torch.Tensor] = []
-        for level in (0, 1):
-            codes = rows.codes.clone()
-            codes[:, column] = level
-            both.append(model.log_prob(codes))
-        exact = torch.ones(len(rows.codes), dtype=torch.bool)
-        log_probs = torch.stack(both, 1).log_softmax(1)
-        labels, truth = model.domain[target].labels, rows.codes[:, column]
-        return Prediction(target, labels, log_probs, torch.zeros_like(log_probs), exact, truth, rows.counts)
-
-    return prediction_answer(question, predicted(question.rows), predicted)
-
-
-def interactions(question: Question) -> Answer:
-    """Covariances of pairs of columns, largest first."""
-    model = question.stored.model
-    centred = model.probs - model.weights @ model.probs
-    covariance = (model.weights[:, None] * centred).T @ centred
-    names = model.domain.names
-    pairs = [(a, b, float(covariance[i, j])) for (i, a), (j, b) in combinations(enumerate(names), 2)]
-    pairs = sorted(pairs, key=lambda pair: -abs(pair[2]))[: question["top"]]
-    json = {"interactions": [{"edge": [a, b], "value": value} for a, b, value in pairs]}
-    return Answer(json, columns_of(["pair", "covariance"], [[f"{a}:{b}", fixed(value)] for a, b, value in pairs]))
-
-
 COMPONENTS = Option("components", "Components of a mixture.", kind="whole", low=1, high=100, default=2)
 STEPS = Option("steps", "Steps of the fit of a mixture.", kind="whole", low=1, default=100)
-FAMILY = Family(
-    kind=KIND,
-    name="mixture of independent columns",
-    short="mixture",
-    data_type="labels",
-    options={"fit": (COMPONENTS, STEPS, *LABELLED), "score": (LABEL,), "predict": (LABEL,)},
-    fit=MixturePlan,
-    load=load,
-    write=write,
-    stored=stored,
-    save=save,
-    sections=page,
-    draw=draw,
-    score=score,
-    predict=predict,
-    interactions=interactions,
-    instead={"prior": "its components have one fictive row each", "log-z": "its probabilities sum to one"},
-)
+
+
+class MixtureFamily(Family):
+    """Mixtures of independent binary columns, as the commands ask for them."""
+
+    kind = KIND
+    name = "mixture of independent columns"
+    short = "mixture"
+    data_type = "labels"
+    commands: ClassVar[Mapping[str, tuple[Option, ...]]] = {
+        "fit": (COMPONENTS, STEPS, *LABELLED),
+        "score": (LABEL,),
+        "predict": (LABEL,),
+    }
+    instead: ClassVar[Mapping[str, str]] = {
+        "prior": "its components have one fictive row each",
+        "log-z": "its probabilities sum to one",
+    }
+
+    @override
+    def fit(self, asked: Asked) -> MixturePlan:
+        return MixturePlan(asked)
+
+    @override
+    def load(self, path: Path) -> Mixture:
+        header, tensors = read_container(path, KIND)
+        return Mixture(Domain.from_json(header["schema"]), tensors["weights"], tensors["probs"], header["info"])
+
+    @override
+    def write(self, path: Path, model: Mixture) -> None:
+        write(path, model)
+
+    @override
+    def stored(self, model: Mixture) -> Stored:
+        return Stored(KIND, model, model.domain, model.info)
+
+    @override
+    def save(self, analysis: Analysis, folder: Path) -> dict[str, str]:
+        write(folder / "model.safetensors", analysis.model)
+        return {}
+
+    @override
+    def sections(self, analysis: Analysis) -> Page:
+        return page(analysis)
+
+    @override
+    def draw(self, question: Question) -> Answer:
+        """Rows: a component given the columns that are fixed, then the other columns."""
+        model, number, given = question.stored.model, question["number"], question["given"]
+        known = torch.tensor([[given.get(name, -1) for name in model.domain.names]])
+        generator = torch.Generator().manual_seed(question["seed"])
+        component = model.log_joint(known).softmax(-1)[0].multinomial(number, replacement=True, generator=generator)
+        codes = torch.bernoulli(model.probs[component], generator=generator).long()
+        codes = torch.where(known >= 0, known, codes)
+        return Answer(frame=Observations.from_tensor(codes, model.domain).to_pandas(count=None))
+
+    @override
+    def score(self, question: Question) -> Answer:
+        """Mean negative log-likelihood; missing cells are summed over."""
+        nll = -mean(question.stored.model, question.rows)
+        lines = [f"NLL per row  {nll:.6g} nats", *question.left_out("the NLL is of the other rows")]
+        json = {"rows": question.rows.total_count, "nll": nll}
+        return Answer(json, lines, of_part=lambda part: {"nll": -mean(question.stored.model, part)}, shown=["nll"])
+
+    @override
+    def predict(self, question: Question) -> Answer:
+        """A column given the known cells of the others, by Bayes' rule."""
+        model, target = question.stored.model, question["target"]
+        column = model.domain.index(target)
+
+        def predicted(rows: Observations) -> Prediction:
+            both: list[torch.Tensor] = []
+            for level in (0, 1):
+                codes = rows.codes.clone()
+                codes[:, column] = level
+                both.append(model.log_prob(codes))
+            exact = torch.ones(len(rows.codes), dtype=torch.bool)
+            log_probs = torch.stack(both, 1).log_softmax(1)
+            labels, truth = model.domain[target].labels, rows.codes[:, column]
+            return Prediction(target, labels, log_probs, torch.zeros_like(log_probs), exact, truth, rows.counts)
+
+        return prediction_answer(question, predicted(question.rows), predicted)
+
+    @override
+    def interactions(self, question: Question) -> Answer:
+        """Covariances of pairs of columns, largest first."""
+        model = question.stored.model
+        centred = model.probs - model.weights @ model.probs
+        covariance = (model.weights[:, None] * centred).T @ centred
+        names = model.domain.names
+        pairs = [(a, b, float(covariance[i, j])) for (i, a), (j, b) in combinations(enumerate(names), 2)]
+        pairs = sorted(pairs, key=lambda pair: -abs(pair[2]))[: question["top"]]
+        json = {"interactions": [{"edge": [a, b], "value": value} for a, b, value in pairs]}
+        return Answer(json, columns_of(["pair", "covariance"], [[f"{a}:{b}", fixed(value)] for a, b, value in pairs]))
+
+
+FAMILY = MixtureFamily()

@@ -2,220 +2,305 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from ...core.command.answers import describe_log_z
+import numpy as np
+import pandas as pd
+import torch
+from typing_extensions import override
+
+from ...annealing.runs import chosen_rows
+from ...core.command.answers import (
+    annealed_rows_note,
+    describe_log_z,
+    drawn_rows,
+    figure_line,
+    is_default_log_z,
+    log_z_json,
+    log_z_of,
+    prediction_answer,
+)
 from ...core.command.options import BURN_IN, COMPLETE, DRAW_METHOD, LABEL, LOG_Z_OPTIONS
-from ...core.family import Family, Stored
-from ...core.page import Page, Section, cell
-from ...core.scores import Figures
-from ...core.words import amount_column, amount_text, fixed, gain_sentence, plural, possible_rows
-from ...runs.container import check_single
-from ..file import KIND, MachineFile, load_machine, save_machine
-from ..law import BoltzmannMachine
+from ...core.family import Answer, Asked, Family, Option, Plan, Question, Stored
+from ...core.page import Page
+from ...core.partition import LogPartition
+from ...core.prediction import Prediction
+from ...core.scores import Figures, RowLogLikelihood
+from ...core.words import coefficient, columns_of, gain_sentence, option, short_edge
+from ...data.observations import Observations
+from ...errors import IntractableError
+from ...log_linear.annealed.importance import AnnealedImportance
+from ...log_linear.auto import in_coding
+from ...runs.container import BOLTZMANN, check_single
+from ..file import MachineFile, load_machine, save_machine
+from ..interactions import strongest
+from ..law import BoltzmannMachine, impute_machine, log_likelihoods, predict_machine, row_log_pseudo_scores
 from ..learning.fit import MachineResult
-from . import use
-from .analysis import MACHINE_OPTIONS, MachineAnalysis, MachinePlan, estimate
-from .figures import curve_figure, weights_figure
-from .use import machine_figures, machine_summary, strongest
+from .analysis import COLOURS, MACHINE_OPTIONS, SCORES, MachinePlan, estimate, find_log_z, score_machine
 
-__all__ = ["FAMILY"]
+__all__ = ["FAMILY", "MachineFamily"]
 
 
-# The page of a Boltzmann machine. Nothing is computed here but formats and interactions.
-
-_FIRST, _BRIEF = 20, 8
-_METHODS = {
-    "exact": "exact gradients",
-    "cd": "contrastive divergence with {steps}",
-    "pcd": "persistent chains with {steps}",
-}
+_PORTION = 1024  # rows drawn between two steps of the progress bar
+_EDGE = 48  # characters
+_OF_PART = ("gain", "gain_std_error", "nll", "pseudo_nll")
 
 
-def machine_page(analysis: MachineAnalysis) -> Page:
-    """The page of a machine."""
-    return Page(
-        title=f"Boltzmann machine of {analysis.title.replace('_', ' ')}",
-        rows={name: 0.0 if part is None else part.rows for name, part in analysis.parts.items()},
-        names=analysis.law.domain.names,
-        summary=_summary(analysis),
-        warnings=_warnings(analysis),
-        about=analysis.about,
-        sections=[_scores(analysis), _interactions(analysis), _weights(analysis), _learning(analysis)],
-        seed=analysis.seed,
-        has_weights=analysis.has_weights,
-    )
+class MachineFamily(Family):
+    """Restricted and general Boltzmann machines.
 
+    Example:
+        >>> FAMILY.kind
+        'boltzmann-machine'
+    """
 
-def _kind(analysis: MachineAnalysis) -> str:
-    return "exact" if analysis.log_z.kind == "exact" else f"annealed, {analysis.log_z.verdict}"
-
-
-def _summary(analysis: MachineAnalysis) -> list[str]:
-    """A few sentences that answer the reader's question."""
-    structure, result = analysis.law.structure, analysis.result
-    judged = next(name for name in ("test", "validation", "train") if analysis.parts[name] is not None)
-    scores = analysis.parts[judged]
-    assert scores is not None
-    how = _METHODS[result.options.method].format(steps=plural(result.options.steps, "sweep"))
-    amount = amount_text(result.num_rows, analysis.has_weights)
-    fitted = (
-        f"{analysis.title}: {amount} of {plural(len(analysis.law.domain), 'column')} "
-        f"({possible_rows(analysis.law.domain.num_states)}). A restricted Boltzmann machine with "
-        f"{plural(structure.num_hidden, 'hidden unit')} and {plural(structure.num_parameters, 'parameter')} was "
-        "estimated from them, by "
-        f"{how}."
-    )
-    return [
-        gain_sentence(judged, "machine", scores.gain, scores.gain_std_error),
-        fitted,
-        f"Its log-likelihoods are {_kind(analysis)}.",
-    ]
-
-
-def _warnings(analysis: MachineAnalysis) -> list[str]:
-    """What a careful reader must know before trusting the page."""
-    found: list[str] = []
-    if analysis.log_z.verdict == "unreliable":
-        found.append("The estimate of log Z is unreliable, and with it every likelihood here; see its notes.")
-    if analysis.result.converged is False:
-        found.append("Learning stopped before it had converged: more iterations would change the machine.")
-    return found
-
-
-def _scores(analysis: MachineAnalysis) -> Section:
-    section = Section("How well it predicts rows")
-    rows = [
-        [name, part.rows, *map(cell, (part.nll, part.kl, part.pseudo_nll, part.gain))]
-        for name, part in analysis.parts.items()
-        if part is not None
-    ]
-    amount = amount_column(analysis.has_weights)
-    columns = ["part", amount, f"NLL ({_kind(analysis)})", "KL", "pseudo-NLL", "gain over independent columns"]
-    section.table(columns, rows, brief=len(rows))
-    section.note(
-        "In nats a row. NLL: mean of minus the log-probability of a row. KL: Kullback-Leibler divergence of the "
-        "machine from the observed frequencies. Pseudo-NLL: sum over the columns of minus the log-probability of a "
-        "cell given the rest of its row. Gain: by how much the NLL is lower than that of independent columns."
-    )
-    section.accuracy_table(analysis.accuracy, analysis.has_weights)
-    for line in describe_log_z(analysis.log_z):
-        section.note(line)
-    return section
-
-
-def _interactions(analysis: MachineAnalysis) -> Section:
-    section = Section("Interactions of the columns")
-    order, values = strongest(analysis.law)
-    if not values:
-        section.text("There are no interactions to show.")
-        return section
-    section.text(
-        f"Hidden units make columns depend on each other. These are the interactions of up to {order} columns once the "
-        "hidden units are summed out, in corner coding: the change of the log-probability when these columns go from "
-        "level 0 to level 1, the others staying at 0, beyond what smaller sets explain."
-    )
-    rows = [[":".join(edge), cell(value, _signed)] for edge, value in values]
-    columns = ["interaction", "value (nats)"]
-    section.table(columns, rows, first=_FIRST, further="Further interactions", brief=_BRIEF)
-    return section
-
-
-def _signed(value: float) -> str:
-    return fixed(value, sign=True)
-
-
-def _weights(analysis: MachineAnalysis) -> Section:
-    section = Section("Weights")
-    law = analysis.law
-    if not law.structure.num_hidden or not len(law.domain):
-        section.text("There are no hidden units.")
-        return section
-    weights = law.energy_model.weights.numpy()
-    drawing = weights_figure(weights, law.domain.names, law.structure.hidden)
-    section.figure(drawing, "Weights between columns and hidden units, the strongest units first")
-    section.note(
-        "Each row is a hidden unit. Order and sign of units have no meaning: exchanging two, or swapping the two "
-        "states of one, gives the same machine. Compare interactions, not weights."
-    )
-    return section
-
-
-def _learning(analysis: MachineAnalysis) -> Section:
-    result = analysis.result
-    section = Section("Learning")
-    section.figure(curve_figure(result.curve, result.score_name), f"The {result.score_name} during learning")
-    section.note(
-        f"On up to 1,000 of the most frequent rows. {plural(result.iterations, 'iteration')} in {result.seconds:.1f} s."
-    )
-    return section
-
-
-def _load(path: Path) -> MachineFile:
-    """The one machine of a file."""
-    file = load_machine(path)
-    check_single(path, file.theta, "load_machine")
-    return file
-
-
-def _stored(found: Any) -> Stored | None:
-    """What a file holds of a machine, or of what a fit returned."""
-    info = dict[str, Any]()
-    if isinstance(found, MachineResult):
-        info = {"rows": found.num_rows, "method": found.options.method}
-        found = found.law
-    if isinstance(found, BoltzmannMachine):
-        found = MachineFile(found.structure, found.theta, info)
-    if not isinstance(found, MachineFile):
-        return None
-    return Stored(KIND, found, found.structure.domain, found.info)
-
-
-def _file(found: Any) -> MachineFile:
-    """What a file holds of a machine."""
-    stored = found if isinstance(found, Stored) else _stored(found)
-    assert stored is not None
-    return stored.model
-
-
-def _figures(found: Any) -> Figures:
-    """Its size, and how learning ended."""
-    is_early = isinstance(found, MachineResult) and found.converged is False
-    return machine_figures(_file(found), "not converged" if is_early else "")
-
-
-FAMILY = Family(
-    kind=KIND,
-    name="Boltzmann machine",
-    short="rbm",
-    data_type="labels",
-    options={
+    kind = BOLTZMANN
+    name = "Boltzmann machine"
+    short = "rbm"
+    data_type = "labels"
+    commands: ClassVar[Mapping[str, tuple[Option, ...]]] = {
         "fit": MACHINE_OPTIONS,
         "sample": (DRAW_METHOD, BURN_IN, *COMPLETE),
         "score": (LABEL, *LOG_Z_OPTIONS),
         "predict": (LABEL,),
         "log-z": LOG_Z_OPTIONS,
-    },
-    fit=MachinePlan,
-    load=_load,
-    write=save_machine,
-    stored=_stored,
-    sections=machine_page,
-    draw=use.draw,
-    score=use.score,
-    predict=use.predict,
-    interactions=use.interactions,
-    complete=use.complete,
-    log_z=use.log_z,
-    estimate=estimate,
-    row_log_likelihood=use.score_each_row,
-    summary=lambda found, level=0.95: machine_summary(_file(found), level),
-    figures=_figures,
-    instead={
+    }
+    instead: ClassVar[Mapping[str, str]] = {
         "prior": "its weights are held back by {decay}",
         "most_probable": "its missing cells are drawn",
         "information": "its interactions are sorted by value",
         "samples": "its interactions are sorted by value",
-    },
-)
+    }
+
+    @override
+    def fit(self, asked: Asked) -> Plan:
+        return MachinePlan(asked)
+
+    @override
+    def estimate(self, rows: Observations, *, hidden: int = 8, seed: int = 0, **options: Any) -> MachineResult:
+        return estimate(rows, hidden=hidden, seed=seed, **options)
+
+    @override
+    def load(self, path: Path) -> MachineFile:
+        file = load_machine(path)
+        check_single(path, file.theta, "load_machine")
+        return file
+
+    @override
+    def write(self, path: Path, model: MachineFile) -> None:
+        save_machine(path, model)
+
+    @override
+    def stored(self, model: Any) -> Stored:
+        info = dict[str, Any]()
+        if isinstance(model, MachineResult):
+            info = {"rows": model.num_rows, "method": model.options.method}
+            model = model.law
+        if isinstance(model, BoltzmannMachine):
+            model = MachineFile(model.structure, model.theta, info)
+        return Stored(BOLTZMANN, model, model.structure.domain, model.info)
+
+    @override
+    def sections(self, analysis: Any) -> Page:
+        from .page import machine_page
+
+        return machine_page(analysis)
+
+    @override
+    def summary(self, model: Any, *, level: float = 0.95) -> pd.DataFrame:
+        return _summary(self._file(model), level)
+
+    @override
+    def figures(self, model: Any) -> Figures:
+        is_early = isinstance(model, MachineResult) and model.converged is False
+        return _figures(self._file(model), "not converged" if is_early else "")
+
+    def _file(self, model: Any) -> MachineFile:
+        """What a file holds of a machine."""
+        return model.model if isinstance(model, Stored) else self.stored(model).model
+
+    @override
+    def log_z(self, question: Question, starts: torch.Tensor | None = None) -> LogPartition:
+        """Log Z in corner coding; ``auto`` prefers exact to what the file keeps, estimates look from starts."""
+        law = _law(question)
+        if question["method"] == "ais":
+            if starts is not None and len(starts):
+                hidden = (law.energy_model.hidden_fields(starts) > 0).long()
+                starts = torch.cat([starts, hidden], -1)
+            joint = law.joint.energy_model
+            return in_coding(joint, log_z_of(question, joint, AnnealedImportance, None, starts), "corner")
+        kept = question.stored.info.get("log_partition")
+        if kept is not None and is_default_log_z(question):
+            try:
+                return law.log_partition
+            except IntractableError:
+                return LogPartition.from_json(kept)
+        return log_z_of(question, law, None, _Exact())
+
+    @override
+    def draw(self, question: Question) -> Answer:
+        """Rows given some columns: perfect where log Z is a small sum, else by one Gibbs chain a row."""
+        law, number, given, method = _law(question), question["number"], question["given"], question["method"]
+        rest, notes = law.condition(given), list[str]()
+        if method == "gibbs" or (method == "auto" and not _is_exact(rest)):
+            burn_in = {} if question["burn_in"] is None else {"burn_in": question["burn_in"]}
+            backend = AnnealedImportance(schedule=COLOURS, **burn_in)
+            rest = BoltzmannMachine(rest.structure, rest.theta, partition=backend)
+            notes.append(annealed_rows_note(backend.burn_in))
+        parts: list[torch.Tensor] = []
+        with torch.random.fork_rng(devices=[]), drawn_rows(question, "gibbs") as advance:
+            torch.manual_seed(question["seed"])
+            for start in range(0, number, _PORTION):
+                parts.append(_sample(rest, min(_PORTION, number - start)))
+                advance(len(parts[-1]))
+        drawn, names = torch.cat(parts), law.domain.names
+        codes = torch.tensor([[given.get(name, -1) for name in names]]).repeat(number, 1)
+        codes[:, [i for i, name in enumerate(names) if name not in given]] = drawn
+        return Answer(frame=Observations.from_tensor(codes, law.domain).to_pandas(count=None), notes=notes)
+
+    @override
+    def complete(self, question: Question) -> Answer:
+        """Completions of rows, by perfect draws."""
+        if question["method"] == "gibbs":
+            problem = "the missing cells of rows are drawn perfectly, or not at all"
+            raise IntractableError(problem, argument=option("method", "gibbs"), code="no-method")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(question["seed"])
+            found = impute_machine(_law(question), question.rows, question["number"])
+        return Answer(frame=found.to_pandas())
+
+    @override
+    def score(self, question: Question) -> Answer:
+        """NLL, KL, pseudo-NLL and gain over independent columns, with log Z exact, of the file, or estimated."""
+        law, shares, starts = _law(question), _independent(question), None
+        if question["method"] == "ais" and not question.rows.has_missing:
+            starts = chosen_rows(question.rows.codes, question.rows.counts)
+        found = self.log_z(question, starts)
+        scores = score_machine(law, question.rows, found, shares)
+
+        def of_part(part: Observations) -> dict[str, Any]:
+            its = score_machine(law, part, found, shares)
+            return {name: getattr(its, name) for name in _OF_PART}
+
+        lines = [] if shares is None else [gain_sentence("file's", "machine", scores.gain, scores.gain_std_error)]
+        lines.append(f"rows                {scores.rows:g}")
+        lines += question.left_out("with them the NLL and the pseudo-NLL would be infinite")
+        lines.append(figure_line("NLL per row", scores.nll, error=scores.nll_std_error))
+        lines.append(figure_line("KL to the file", scores.kl))
+        lines.append(figure_line("pseudo-NLL per row", scores.pseudo_nll))
+        lines += describe_log_z(found) if found.kind != "exact" else []
+        return Answer(
+            json={
+                "rows": scores.rows,
+                "nll_std_error": scores.nll_std_error,
+                **{key: getattr(scores, name) for key, name in SCORES.items()},
+                **log_z_json(found),
+            },
+            lines=lines,
+            of_part=of_part,
+            shown=["nll"] if shares is None else ["gain", "nll"],
+        )
+
+    @override
+    def row_log_likelihood(self, stored: Stored, rows: Observations, pseudo: bool = False) -> RowLogLikelihood:
+        """Log-likelihood of every row, with an exact log Z or an estimate; log pseudo-likelihood on demand."""
+        law: BoltzmannMachine = stored.model.law()
+        if pseudo:
+            return RowLogLikelihood(row_log_pseudo_scores(law, rows), "pseudo-likelihood")
+        found = find_log_z(law, seed=0, progress=False)
+        return RowLogLikelihood(log_likelihoods(law, rows, found), is_exact=found.kind == "exact")
+
+    @override
+    def predict(self, question: Question) -> Answer:
+        """A column of rows given the known cells of the others; exact, without log Z of the machine."""
+        law, target = _law(question), question["target"]
+
+        def predicted(part: Observations) -> Prediction:
+            return predict_machine(law, part, target)
+
+        return prediction_answer(question, predicted(question.rows), predicted)
+
+    @override
+    def interactions(self, question: Question) -> Answer:
+        """Corner interactions of the columns that the hidden units bring, by the size of their values."""
+        order, values = strongest(_law(question))
+        values = values[: question["top"]]
+        json = {
+            "interactions": [{"edge": list(edge), "value": value} for edge, value in values],
+            "largest_order": order,
+        }
+        cells = [[short_edge(edge, _EDGE), coefficient(value)] for edge, value in values]
+        note = f"(interactions of up to {order} columns in corner coding, the hidden units summed out; nats)"
+        return Answer(json, [*columns_of(["interaction", "value"], cells), note])
+
+
+def _law(question: Question) -> BoltzmannMachine:
+    file: MachineFile = question.stored.model
+    return file.law()
+
+
+class _Exact:
+    """Log Z of the machine itself as :func:`log_z_of` asks for it."""
+
+    def log_partition(self, law: BoltzmannMachine) -> LogPartition:
+        """Exact, or refused."""
+        return law.log_partition
+
+
+def _is_exact(law: BoltzmannMachine) -> bool:
+    """Whether perfect draws are within reach."""
+    try:
+        _sample(law, 0)
+    except IntractableError:
+        return False
+    return law.sample_is_exact
+
+
+def _sample(law: BoltzmannMachine, number: int) -> torch.Tensor:
+    try:
+        return law.sample((number,))
+    except IntractableError as error:
+        gibbs, given = option("method", "gibbs"), option("given")
+        raise error.replace(hint=f"{gibbs} draws approximately, at any size, or fix columns with {given}") from error
+
+
+def _independent(question: Question) -> list[float] | None:
+    """Shares of level 1 of every column that the file keeps, if any."""
+    return question.stored.info.get("independent")
+
+
+def _summary(file: MachineFile, level: float = 0.95) -> pd.DataFrame:
+    """Interactions of the visible columns, the hidden units summed out, strongest first; ``level`` plays no role.
+
+    Returns:
+        ``term``; ``estimate``, its value in corner coding, in nats; and of pairs the ``odds_ratio`` where all other
+        columns are at their first level.
+    """
+    _ = level
+    order, values = strongest(file.law())
+    found = pd.DataFrame(
+        {"term": [":".join(edge) for edge, _ in values], "estimate": np.array([value for _, value in values])}
+    )
+    is_pair = np.array([len(edge) == 2 for edge, _ in values], dtype=bool)
+    with np.errstate(over="ignore"):
+        found["odds_ratio"] = np.where(is_pair, np.exp(found["estimate"]), np.nan)
+    notes = [f"interactions of up to {order} columns, the hidden units summed out (corner coding), in nats"]
+    found.attrs["notes"] = [*notes, "no standard errors: the likelihood of a machine has many optima"]
+    return found
+
+
+def _figures(file: MachineFile, status: str) -> Figures:
+    """Its size; an interaction is a weight between two units."""
+    return Figures(
+        num_variables=len(file.structure.domain),
+        num_interactions=len(file.structure.edges),
+        num_parameters=file.structure.num_parameters,
+        num_rows=file.info.get("rows"),
+        status=status,
+        method=f"method {file.info['method']!r}" if "method" in file.info else "",
+    )
+
+
+FAMILY = MachineFamily()

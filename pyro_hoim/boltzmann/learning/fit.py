@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from ...errors import (
 from ...results.fitted import Fitted
 from ...runs.arguments import checked_seed
 from ...runs.checkpoint import RunOptions, checked_run, follow, packed, unpacked
-from ...runs.container import checksum
+from ...runs.container import BOLTZMANN, checksum
 from ..law import BoltzmannMachine
 from ..restricted import as_machine, sweep_layers
 from ..structure import MachineStructure, MarginalEnergy, softplus
@@ -288,6 +288,8 @@ class MachineResult(Fitted):
         >>> found.score_name, round(found.curve[-1][1], 4)  # 0.8 log 0.4 + 0.2 log 0.1
         ('log-likelihood', -1.1935)
     """
+
+    model_kind: ClassVar[str] = BOLTZMANN
 
     law: BoltzmannMachine
     options: LearningOptions

@@ -13,13 +13,13 @@ import click
 
 from ...atomic import write_file
 from ...core.command.rows import Fractions
-from ...core.family import Asked, Question, Request, Study, family_named, family_of
+from ...core.family import Asked, Question, Request, Study, families, family_named, family_of
 from ...core.joined.border import opened
 from ...core.page import Page, Section
 from ...data.counts import CountTable
 from ...data.observations import Observations
 from ...errors import check_names, check_unique, refused, unexpected
-from ...families import DEFAULT, families
+from ...families import DEFAULT
 from ...report import plain_text, provenance, write_page
 from ...runs.container import read_kind
 from ..asking import JSON, SAFE_CSV, FamilyCommand, own_options
@@ -183,7 +183,7 @@ def _accuracies(
     path = folder / "model.safetensors"
     family = family_of(read_kind(path), path)
     family, stored = opened(family, family.read(path))
-    defaults = {option.name: option.unset for option in family.options["predict"]}
+    defaults = {option.name: option.unset for option in family.options("predict")}
     for name, (part, rows) in product(targets, parts.items()):
         if rows.total_count > 0:
             question = Question(stored, path, {**defaults, "target": name}, rows=rows)

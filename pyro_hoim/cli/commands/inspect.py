@@ -90,7 +90,7 @@ def log_z(ctx: click.Context, model: Path, as_json: bool, **_: Any) -> None:
     Of an estimate also its standard error, one-sided limits, the effective sample size, and the verdict on them.
     """
     family, question = ask(ctx, model)
-    if family.log_z is None:
+    if not family.has("log_z"):
         why = family.hint("log-z")
         problem = f"{model} holds a {family.name}, which has no normalising constant" + (f": {why}" if why else "")
         raise InputError(problem, code="not-normalizable")

@@ -53,8 +53,7 @@ __all__ = ["predict", "repeated", "sample", "score"]
 
 def complete_pieces(family: Family, question: Question, path: Path, out: Path | None, safe: bool) -> None:
     """Complete the rows of a folder or file in their order, in blocks of 65,536 with a seed of their own each."""
-    complete = family.complete
-    if complete is None:
+    if not family.has("complete"):
         raise conflict("--complete", f"a {family.name} completes no rows")
     missing = tuple(question.values.get("missing") or ())
     kept = question.stored.info.get("reading") or {}
@@ -70,7 +69,7 @@ def complete_pieces(family: Family, question: Question, path: Path, out: Path | 
             if not found.total_count > 0:
                 continue
             asked = {**question.values, "seed": _block_seed(question["seed"], number)}
-            answer = complete(replace(question, values=asked, rows=repeated(found, question["number"])))
+            answer = family.complete(replace(question, values=asked, rows=repeated(found, question["number"])))
             notes.update(dict.fromkeys(answer.notes))
             yield pd.DataFrame() if answer.frame is None else answer.frame
 
@@ -171,7 +170,7 @@ def sample(ctx: click.Context, model: Path, given: tuple[str, ...], out: Path | 
         question = replace(question, values={**question.values, "number": 1})
     if file is None:
         check_cells(question["number"], len(question.stored.domain), "number", "draw fewer", "rows")
-    if file is None or family.complete is None:
+    if file is None or not family.has("complete"):
         for name in ("most_probable", "missing"):
             if name in question.given:
                 raise conflict(f"--{name.replace('_', '-')}", "belongs to --complete FILE")

@@ -24,6 +24,7 @@ from ..words import against_majority, columns_of, fixed, option, plural, whole
 
 __all__ = [
     "accuracy_by_part",
+    "annealed_rows_note",
     "by_part",
     "describe_log_z",
     "drawn_rows",
@@ -109,7 +110,7 @@ def _drawn(
     family: Family, question: Question, names: Sequence[str], given: Mapping[str, Any]
 ) -> dict[tuple[str, ...], float]:
     """Shares of draws, the largest first."""
-    unset = {known.name: known.unset for known in family.options.get("sample", ())}
+    unset = {known.name: known.unset for known in family.options("sample")}
     values = {**unset, "number": question["draws"], "seed": question["seed"], "given": given}
     frame = family.draw(replace(question, values=values)).frame
     assert frame is not None
@@ -158,6 +159,14 @@ def drawn_rows(question: Question, how: str) -> Generator[Callable[[int], Any]]:
     """A bar for the rows that are drawn, which a number of rows advances."""
     with tqdm(total=question["number"], unit="row", desc=how, disable=not question.progress, leave=False) as bar:
         yield bar.update
+
+
+def annealed_rows_note(burn_in: int) -> str:
+    """What rows that are ends of annealed Gibbs chains are worth."""
+    return (
+        "the rows are approximate: each is the state of a Gibbs chain of its own, annealed and then burnt in by "
+        f"{burn_in} sweeps; compare with a longer {option('burn_in')}"
+    )
 
 
 def is_default_log_z(question: Question) -> bool:

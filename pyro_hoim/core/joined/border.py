@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -253,10 +254,10 @@ def opened(family: Family, stored: Stored) -> tuple[Family, Stored]:
     if stored.domain not in (joined.domain, joined.joined_domain):
         raise refused("model", "its joined columns are not those of its variables", code="other-domain")
     border = _Border(family, joined, replace(_plain(stored), domain=joined.joined_domain))
-    wrapped: dict[str, Any] = {name: getattr(border, name) for name in ("draw", "score", "predict", "interactions")}
-    for name in ("complete", "log_z", "row_log_likelihood"):
-        wrapped[name] = None if getattr(family, name) is None else getattr(border, name)
-    return replace(family, **wrapped), replace(_plain(stored), domain=joined.domain)
+    wrapped = copy(family)
+    answers = ("draw", "score", "predict", "interactions", "complete", "log_z", "row_log_likelihood")
+    vars(wrapped).update({name: getattr(border, name) for name in answers})
+    return wrapped, replace(_plain(stored), domain=joined.domain)
 
 
 def _plain(stored: Stored) -> Stored:
@@ -281,7 +282,6 @@ class _Border:
 
     def complete(self, question: Question) -> Answer:
         """Rows with their missing cells filled."""
-        assert self.family.complete is not None
         return completed(self.family.complete, self.joined, self._asked(question))
 
     def predict(self, question: Question) -> Answer:
@@ -290,7 +290,6 @@ class _Border:
 
     def log_z(self, question: Question) -> LogPartition:
         """Log Z of the model of the joined variables."""
-        assert self.family.log_z is not None
         return self.family.log_z(self._asked(question))
 
     def interactions(self, question: Question) -> Answer:
@@ -333,7 +332,6 @@ class _Border:
     def row_log_likelihood(self, stored: Stored, rows: Observations, pseudo: bool = False) -> RowLogLikelihood:
         """Log-likelihood of every row, summed over the levels that its known cells leave."""
         del stored  # the border holds it
-        assert self.family.row_log_likelihood is not None
         read = self.joined.read(rows)
         spread, owner = _spread(read, self.joined)
         of_levels = self.family.row_log_likelihood(self.inner, spread, pseudo)

@@ -31,11 +31,9 @@ _WEIGHTING = frozenset(
         "WeighedPredictive",
     }
 )
-_FUNCTIONS = {
-    ("pyro.infer.importance", "vectorized_importance_weights"): "Pyro's vectorized_importance_weights",
-    ("pyro_hoim.inference.mixed._full_conditional", None): "MixedGibbs",
-    ("pyro_hoim.inference.intractable._program", None): "Exchange and Langevin",
-}
+_FUNCTIONS = {("pyro.infer.importance", "vectorized_importance_weights"): "Pyro's vectorized_importance_weights"}
+_MARK = "NEEDS_FIXED_LOG_Z"
+"""A module whose functions cannot use noise says so by a global of this name, with the words for itself."""
 
 
 def check_probabilities(
@@ -82,7 +80,7 @@ def _enclosing_inference() -> str | None:
     frame = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        caller = _FUNCTIONS.get((module, frame.f_code.co_name), _FUNCTIONS.get((module, None)))
+        caller = _FUNCTIONS.get((module, frame.f_code.co_name), frame.f_globals.get(_MARK))
         for cls in type(frame.f_locals.get("self")).__mro__:
             if cls.__module__.startswith("pyro.infer.") and cls.__name__ in _KERNELS | _WEIGHTING:
                 caller = caller or f"Pyro's {cls.__name__}"

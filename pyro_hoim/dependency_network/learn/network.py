@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import joblib
 import numpy as np
@@ -22,6 +22,7 @@ from ...data.sources import RowSource
 from ...errors import check_names, check_not_negative, check_type, check_whole, is_whole, out_of_range, wrong_type
 from ...results.fitted import Fitted
 from ...runs.checkpoint import DeferredInterrupt, RunFile, RunOptions, check_arrays, check_equal, checked_run
+from ...runs.container import DEPENDENCY_NETWORK
 from ...schema import Domain
 from ..conditionals import DependencyConditionals
 from ..decision_graph import DecisionGraph
@@ -70,6 +71,8 @@ class LearnedNetwork(Fitted):
         >>> round(learned.cost, 4), learned.fc_limit, learned.with_alpha(10.0).conditionals.node("a").probs.tolist()
         (0.5465, 0.0, [[0.75, 0.25], [0.25, 0.75]])
     """
+
+    model_kind: ClassVar[str] = DEPENDENCY_NETWORK
 
     conditionals: DependencyConditionals
     nodes: tuple[NodeReport, ...]

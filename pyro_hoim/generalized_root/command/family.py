@@ -2,92 +2,386 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
+import pandas as pd
+import torch
+from typing_extensions import override
+
+from ...core.command.answers import (
+    describe_log_z,
+    drawn_rows,
+    figure_line,
+    is_default_log_z,
+    log_z_json,
+    log_z_of,
+    number_text,
+)
 from ...core.command.options import BURN_IN, DRAW_METHOD, LOG_Z_OPTIONS
-from ...core.family import Family, Stored
-from ...core.scores import Figures
+from ...core.family import Answer, Asked, Family, Option, Plan, Question, Stored
+from ...core.page import Page
+from ...core.partition import LogPartition
+from ...core.scores import Figures, RowLogLikelihood, mean_gain
+from ...core.tables import beside_figures
+from ...core.words import PSEUDO, coefficient, columns_of, gain_sentence, option, plural, short_edge
+from ...data.counts import CountTable
+from ...errors import InputError, IntractableError, out_of_range, refused
 from ...runs.container import GENERALIZED_ROOT, check_single
+from ..annealed.importance import RootAnnealed
+from ..auto import RootAuto
 from ..energy import GeneralizedRootEnergy
 from ..file import RootFile, load_roots, save_roots
 from ..law import GeneralizedRoot
-from ..regress.result import RootFitResult
-from ..study.page import root_page
-from ..study.scores import RootModel
-from . import use
-from .fit import ROOT_OPTIONS, VOCAB, estimate, plan_roots
-from .use import root_figures, root_summary
+from ..nodes.families import NodeFamily, node_family
+from ..regress.fit import fit_roots
+from ..regress.options import Refit, RootSettings
+from ..regress.result import RootFitResult, RootRefitResult, RootTerm
+from ..study.analysis import standardise_term
+from ..study.baselines import kept_independent
+from ..study.scores import RootModel, RootPrediction, draw_roots, exact_log_partition, predict_roots
+from .fit import ROOT_OPTIONS, VOCAB, check_support, plan_roots, tuple_json
 
-__all__ = ["FAMILY"]
-
-
-def _load(path: Path) -> RootFile:
-    """The one model of a file."""
-    file = load_roots(path)
-    check_single(path, file.psi, "load_roots")
-    return file
+__all__ = ["FAMILY", "RootFamily"]
 
 
-def _stored(found: Any) -> Stored | None:
-    """What a file holds of a model, of a law, or of what a fit returned."""
-    if isinstance(found, RootFitResult):
-        info: dict[str, Any] = {"columns": list(found.domain.names), "fixed_columns": dict(found.fixed_columns)}
-        info |= {"rows": found.num_rows, "refit": None if found.refit is None else found.refit.method}
-        found = RootFile(found.structure, found.psi, found.family, info)
-    elif isinstance(found, GeneralizedRoot | GeneralizedRootEnergy):
-        found = RootFile(found.structure, found.psi, found.family)
-    if not isinstance(found, RootFile):
-        return None
-    return Stored(GENERALIZED_ROOT, found, RootModel.from_file(found).domain, found.info)
+_BURN_IN = 200
+_ROWS = 4096  # of a file, to choose starts of a search from
+_EDGE = 48  # characters
 
 
-def _file(found: Any) -> RootFile:
-    """What a file holds of a model of this family."""
-    stored = found if isinstance(found, Stored) else _stored(found)
-    assert stored is not None
-    return stored.model
+class RootFamily(Family):
+    """Generalized root models.
 
+    Example:
+        >>> FAMILY.kind
+        'generalized-root'
+    """
 
-def _figures(found: Any) -> Figures:
-    """Its size, and the pseudo-likelihood of a refit."""
-    refit = found.refit if isinstance(found, RootFitResult) else None
-    status = "" if not isinstance(found, RootFitResult) or found.is_converged else "not converged"
-    return root_figures(_file(found), refit, status)
-
-
-FAMILY = Family(
-    kind=GENERALIZED_ROOT,
-    name="generalized root model",
-    short="grm",
-    data_type="numbers",
-    options={
+    kind = GENERALIZED_ROOT
+    name = "generalized root model"
+    short = "grm"
+    data_type = "numbers"
+    commands: ClassVar[Mapping[str, tuple[Option, ...]]] = {
         "fit": ROOT_OPTIONS,
         "sample": (DRAW_METHOD, BURN_IN),
         "score": (VOCAB, *LOG_Z_OPTIONS),
         "predict": (VOCAB,),
         "log-z": LOG_Z_OPTIONS,
-    },
-    fit=plan_roots,
-    load=_load,
-    write=save_roots,
-    stored=_stored,
-    sections=root_page,
-    draw=use.draw,
-    score=use.score,
-    predict=use.predict,
-    interactions=use.interactions,
-    log_z=use.log_z,
-    estimate=estimate,
-    row_log_likelihood=use.score_each_row,
-    summary=lambda found, level=0.95: root_summary(_file(found), level),
-    figures=_figures,
-    instead={
+    }
+    instead: ClassVar[Mapping[str, str]] = {
         "prior": "its coefficients are held back by {l1}",
         "target": "fit without it, then predict the column with the model",
         "missing": "fill empty cells or leave out their rows first, for it needs every number",
         "complete": "its rows are complete",
         "information": "its tuples are sorted by coefficient",
         "samples": "its tuples are sorted by coefficient",
-    },
-)
+    }
+
+    @override
+    def fit(self, asked: Asked) -> Plan:
+        return plan_roots(asked)
+
+    @override
+    def estimate(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        rows: pd.DataFrame,
+        *,
+        family: str = "poisson",
+        maximum: int | None = None,
+        order: int | None = None,
+        l1: float = 0.01,
+        refit_terms: Refit = "all",
+        false_discovery_rate: float | None = 0.1,
+        seed: int = 0,
+    ) -> RootFitResult:
+        """A model of a data frame of numbers, all roots up to ``order`` (2)."""
+        found = node_family(family, maximum)
+        table = CountTable.from_pandas(rows, kind=found.kind, count=None)
+        check_support(table, found)
+        full = found.name == "gaussian"
+        settings = RootSettings(false_discovery_rate=false_discovery_rate)
+        degree = 2 if order is None else order
+        return fit_roots(table, found, order=degree, l1=l1, full=full, refit=refit_terms, settings=settings)
+
+    @override
+    def load(self, path: Path) -> RootFile:
+        file = load_roots(path)
+        check_single(path, file.psi, "load_roots")
+        return file
+
+    @override
+    def write(self, path: Path, model: RootFile) -> None:
+        save_roots(path, model)
+
+    @override
+    def stored(self, model: Any) -> Stored:
+        if isinstance(model, RootFitResult):
+            info: dict[str, Any] = {"columns": list(model.domain.names), "fixed_columns": dict(model.fixed_columns)}
+            info |= {"rows": model.num_rows, "refit": None if model.refit is None else model.refit.method}
+            model = RootFile(model.structure, model.psi, model.family, info)
+        elif isinstance(model, GeneralizedRoot | GeneralizedRootEnergy):
+            model = RootFile(model.structure, model.psi, model.family)
+        return Stored(GENERALIZED_ROOT, model, RootModel.from_file(model).domain, model.info)
+
+    @override
+    def sections(self, analysis: Any) -> Page:
+        from ..study.page import root_page
+
+        return root_page(analysis)
+
+    @override
+    def summary(self, model: Any, *, level: float = 0.95) -> pd.DataFrame:
+        return _summary(self._file(model), level)
+
+    @override
+    def figures(self, model: Any) -> Figures:
+        refit = model.refit if isinstance(model, RootFitResult) else None
+        status = "" if not isinstance(model, RootFitResult) or model.is_converged else "not converged"
+        return _figures(self._file(model), refit, status)
+
+    def _file(self, model: Any) -> RootFile:
+        """What a file holds of a model of this family."""
+        return model.model if isinstance(model, Stored) else self.stored(model).model
+
+    @override
+    def draw(self, question: Question) -> Answer:
+        """Rows given some columns: exact where the model allows, else by one Gibbs chain a row."""
+        model = model_of(question)
+        _check_evidence(question["given"], model.energy.family)
+        try:
+            with drawn_rows(question, "gibbs") as advance:
+                drawn = draw_roots(
+                    model,
+                    question["number"],
+                    clamped=question["given"],
+                    method=question["method"],
+                    burn_in=_BURN_IN if question["burn_in"] is None else question["burn_in"],
+                    seed=question["seed"],
+                    advance=advance,
+                )
+        except IntractableError as error:
+            raise error.replace(hint=f"{option('method', 'gibbs')} draws approximately, at any size") from error
+        except InputError as error:
+            if (error.argument or "").startswith("clamped"):
+                raise
+            raise refused(question.path, str(error), code=error.code) from error
+        note = (
+            "the rows are approximate: each is the last state of a Gibbs chain of its own "
+            f"({plural(drawn.burn_in, 'sweep')} of burn-in from the model without interactions); compare with a longer "
+            f"{option('burn_in')}"
+        )
+        values = drawn.values.numpy()
+        if model.energy.family.is_discrete:
+            values = values.astype(np.int64)
+        frame = pd.DataFrame(values, columns=list(model.domain.names))
+        return Answer(frame=frame, notes=[] if drawn.is_exact else [note])
+
+    @override
+    def log_z(self, question: Question, starts: torch.Tensor | None = None) -> LogPartition:
+        """Log Z of the columns that are not fixed; an estimate looks for modes from ``starts``, too."""
+        return log_z_of(question, model_of(question).energy, RootAnnealed, RootAuto(), starts)
+
+    @override
+    def score(self, question: Question) -> Answer:
+        """Gain over independent columns and pseudo-NLL, and NLL and KL where log Z is exact or was asked for."""
+        model, table = model_of(question), question.rows
+        law = kept_independent(question.stored.model, model.domain)
+        family = model.energy.family
+        check_support(table, family)
+        if is_default_log_z(question):
+            log_z_found, reason = exact_log_partition(model.energy)
+        else:
+            starts = model.some_rows(table, _ROWS) if question["method"] == "ais" and family.is_discrete else None
+            log_z_found, reason = self.log_z(question, starts), ""
+        value = None if log_z_found is None else float(log_z_found.value)
+        scores = model.scores(table, value)
+
+        def gain_of(rows: CountTable) -> dict[str, float | None]:
+            if law is None:
+                return {"gain": None, "gain_std_error": None}
+            own, alone = torch.as_tensor(model.log_pseudo_prob(rows)), torch.as_tensor(law.log_prob(rows))
+            return dict(
+                zip(("gain", "gain_std_error"), mean_gain(own, alone, torch.ones(len(own)).double()), strict=True)
+            )
+
+        def of_part(part: CountTable) -> dict[str, float | None]:
+            its = model.scores(part, value)
+            return {**gain_of(part), "nll": its.nll, "pseudo_nll": its.pseudo_nll}
+
+        gain = gain_of(table)
+        lines: list[str] = []
+        if law is not None:
+            lines.append(gain_sentence("file's", "model", gain["gain"], gain["gain_std_error"], PSEUDO))
+        lines.append(f"rows                {scores.rows:.12g}")
+        if scores.impossible_rows:
+            lines.append(
+                f"impossible rows     {scores.impossible_rows:.12g} (new values in columns that held one only)"
+            )
+        lines.append(figure_line("pseudo-NLL per row", scores.pseudo_nll, error=scores.pseudo_nll_std_error))
+        lines.append(figure_line("NLL per row", scores.nll, reason or "no log Z"))
+        lines += describe_log_z(log_z_found) if log_z_found is not None and log_z_found.kind != "exact" else []
+        return Answer(
+            json={**asdict(scores), **gain, **log_z_json(log_z_found)},
+            lines=lines,
+            of_part=of_part,
+            shown=["pseudo_nll"] if law is None else ["gain", "pseudo_nll"],
+        )
+
+    @override
+    def row_log_likelihood(self, stored: Stored, rows: CountTable, pseudo: bool = False) -> RowLogLikelihood:
+        """Log-likelihood of every row where exact sums for log Z take seconds; pseudo-likelihood else or on demand."""
+        model = RootModel.from_file(stored.model)
+        check_support(rows, model.energy.family)
+        found = None if pseudo else exact_log_partition(model.energy)[0]
+        if found is None:
+            return RowLogLikelihood(torch.from_numpy(model.log_pseudo_prob(rows)), "pseudo-likelihood")
+        return RowLogLikelihood(torch.from_numpy(model.log_q(rows)) - float(found.value))
+
+    @override
+    def predict(self, question: Question) -> Answer:
+        """Mean of a column given all others, and how far from it the file's values are."""
+        model, table, target = model_of(question), question.rows, question["target"]
+        check_support(table, model.energy.family)
+        prediction = predict_roots(model, table, target, is_known=question.has_target)
+        values = {} if prediction.values is None else {target: prediction.values}
+        frame = beside_figures(values, {"mean": prediction.mean, "std": prediction.std})
+        json = {
+            "target": target,
+            "accuracy": None,
+            "majority_accuracy": None,
+            "rows": table.num_rows if question.has_target else 0,
+            "rmse": prediction.rmse,
+            "mae": prediction.mae,
+            "mean_rmse": prediction.mean_rmse,
+            "log_loss": prediction.log_loss,
+            "mean_prediction": float(prediction.mean.mean()) if len(prediction.mean) else None,
+            "predicted_rows": table.num_rows,
+            "approximate_rows": 0,
+            "kind": "exact",
+        }
+
+        def of_part(part: CountTable) -> dict[str, float | None]:
+            return {"rmse": predict_roots(model, part, target).rmse}
+
+        return Answer(
+            json=json,
+            lines=_describe(prediction, table.num_rows),
+            frame=frame,
+            of_part=of_part if question.has_target else None,
+            shown=["rmse"],
+        )
+
+    @override
+    def interactions(self, question: Question) -> Answer:
+        """Tuples of two and more columns by the size of their coefficients, of real numbers per standard deviation."""
+        energy = model_of(question).energy
+        scales: dict[str, float] = question.stored.info.get("scales", {})
+        values: list[float] = energy.coefficients.tolist()
+        terms = [
+            RootTerm(key, names, value) for (key, names), value in zip(energy.structure.names, values, strict=True)
+        ]
+        pairs = [(term, standardise_term(term, scales)) for term in terms if term.key[1] > 1]
+        pairs = sorted(pairs, key=lambda pair: -abs(pair[1].coefficient))[: question["top"]]
+        rows: list[dict[str, Any]] = [tuple_json(term) for term, _ in pairs]
+        if scales:
+            rows = [{**row, "standardised": scaled.coefficient} for row, (_, scaled) in zip(rows, pairs, strict=True)]
+        head = ["interaction", *(["per SD"] if scales else []), "coefficient", "tensor entry", "root"]
+        cells = [
+            [
+                short_edge(row["edge"], _EDGE),
+                *([coefficient(row["standardised"])] if scales else []),
+                coefficient(row["coefficient"]),
+                coefficient(row["value"]),
+                str(row["root"]),
+            ]
+            for row in rows
+        ]
+        lines = columns_of(head, cells)
+        if scales:
+            lines.append(
+                "(per SD: of columns divided by their standard deviations among the training rows; coefficient and "
+                "tensor entry are in units of the columns)"
+            )
+        elif energy.family.name == "gaussian":
+            lines.append("(in units of the columns: the model file does not hold their standard deviations)")
+        return Answer({"interactions": rows}, lines)
+
+
+# What a generalized root model consists of, and how likely rows are under it.
+def _summary(file: RootFile, level: float = 0.95) -> pd.DataFrame:
+    """A line for every coefficient of the joint model, those of single columns first; ``level`` plays no role.
+
+    Returns:
+        ``term``; ``root``, the order j of the roots that are multiplied; ``estimate``, the factor of their product; and
+        of real columns with known scales ``per_sd``, the same for columns divided by their standard deviations.
+    """
+    _ = level
+    energy, scales = file.energy(torch.float64), file.info.get("scales", {})
+    zipped = zip(energy.structure.names, energy.coefficients.tolist(), strict=True)
+    terms = [RootTerm(key, names, value) for (key, names), value in zipped]
+    terms = sorted(terms, key=lambda term: (term.key[1] > 1, -abs(term.coefficient) if term.key[1] > 1 else 0.0))
+    columns = {
+        "term": [":".join(term.names) for term in terms],
+        "root": [term.key[0] for term in terms],
+        "estimate": [term.coefficient for term in terms],
+    }
+    if scales:
+        columns["per_sd"] = [standardise_term(term, scales).coefficient for term in terms]
+    frame = pd.DataFrame(columns)
+    notes = ["estimate: factor of the product of the roots of the columns in the log density"]
+    frame.attrs["notes"] = [*notes, "no standard errors: the coefficients come from penalised regressions"]
+    return frame
+
+
+def _figures(file: RootFile, refit: RootRefitResult | None, status: str) -> Figures:
+    """Its size, and the log pseudo-likelihood of the training rows after a refit."""
+    rows = file.info.get("rows")
+    return Figures(
+        num_variables=len(file.info.get("columns", file.structure.domain.names)),
+        num_interactions=sum(key[1] > 1 for key, _ in file.structure.names),
+        num_parameters=file.structure.num_terms,
+        num_rows=rows,
+        log_pseudo_likelihood=None if refit is None or rows is None else -refit.pseudo_nll * rows,
+        status=status,
+        method="penalised regressions" + ("" if refit is None else f", refit {refit.method!r}"),
+    )
+
+
+def model_of(question: Question) -> RootModel:
+    """The model with the columns that are no part of it."""
+    file: RootFile = question.stored.model
+    return RootModel.from_file(file)
+
+
+def _check_evidence(values: dict[str, float], family: NodeFamily) -> None:
+    low, high = (-math.inf, math.inf) if family.name == "gaussian" else (0.0, family.largest_value)
+    for name, value in values.items():
+        is_whole = not family.is_discrete or value == math.floor(value)
+        if not math.isfinite(value) or not low <= value <= high or not is_whole:
+            expected = "a finite number" if math.isinf(low) else "a number from 0"
+            if family.is_discrete:
+                expected = "a whole number from 0" + (f" to {high:.0f}" if math.isfinite(high) else "")
+            raise out_of_range("given", f"{expected} for {name!r}", received=f"{value:g}")
+
+
+def _describe(found: RootPrediction, rows: int) -> list[str]:
+    lines = [f"target           {found.target}", f"rows             {rows:.12g}"]
+    if rows:
+        lines.append(f"mean prediction  {number_text(float(found.mean.mean()))}")
+    if found.values is None:
+        return [*lines, "error            not available (the file has no column of the target)"]
+    return [
+        *lines,
+        f"RMSE             {number_text(found.rmse)} (always the mean of the file: {number_text(found.mean_rmse)})"
+        + ("; no better" if (found.rmse or 0.0) >= (found.mean_rmse or 0.0) else ""),
+        f"mean error       {number_text(found.mae)}",
+        f"log loss         {number_text(found.log_loss)} nats",
+    ]
+
+
+FAMILY = RootFamily()

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from typing_extensions import override
 
 from ...core.command.answers import by_part, log_partition_json, rows_by_part
@@ -25,12 +24,12 @@ from ...errors import conflict, none_received, out_of_range, refused, unexpected
 from ...results.confirmation_page import confirmation_json
 from ...runs.checkpoint import RunOptions
 from ..nodes.families import NodeFamily, node_family
-from ..regress.fit import fit_root_path, fit_roots
-from ..regress.options import Refit, RootSettings
+from ..regress.fit import fit_root_path
+from ..regress.options import RootSettings
 from ..regress.result import RootFitResult, RootTerm
 from ..study.analysis import AUTO_L1, RootAnalysis, analyse_roots, standardise_term
 
-__all__ = ["ROOT_OPTIONS", "VOCAB", "check_support", "estimate", "parse_l1", "plan_roots", "tuple_json"]
+__all__ = ["ROOT_OPTIONS", "VOCAB", "check_support", "parse_l1", "plan_roots", "tuple_json"]
 
 _TOP = 50
 _MOST_L1 = 1e6
@@ -156,28 +155,6 @@ def check_support(rows: CountTable, family: NodeFamily) -> None:
         rows.check_range(0, family.largest_value, what)
     elif family.name != "gaussian":
         rows.check_range(0, np.inf, option("family", family.name))
-
-
-def estimate(
-    rows: pd.DataFrame,
-    *,
-    family: str = "poisson",
-    maximum: int | None = None,
-    order: int | None = None,
-    l1: float = 0.01,
-    refit_terms: Refit = "all",
-    false_discovery_rate: float | None = 0.1,
-    seed: int = 0,
-) -> RootFitResult:
-    """A model of a data frame of numbers, all roots up to ``order`` (2)."""
-    _ = seed  # nothing is random
-    found = node_family(family, maximum)
-    table = CountTable.from_pandas(rows, kind=found.kind, count=None)
-    check_support(table, found)
-    full = found.name == "gaussian"
-    settings = RootSettings(false_discovery_rate=false_discovery_rate)
-    degree = 2 if order is None else order
-    return fit_roots(table, found, order=degree, l1=l1, full=full, refit=refit_terms, settings=settings)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from ...data.counts import CountTable
 from ...errors import check_choice, other_domain
 from ...results.confirmation import InteractionTest
 from ...results.fitted import Fitted
+from ...runs.container import GENERALIZED_ROOT
 from ...schema import Domain
 from ...structure.hypergraph import Edge
 from ..energy import GeneralizedRootEnergy
@@ -208,6 +209,8 @@ class RootFitResult(Fitted):
         >>> fitted.num_terms, fitted.terms((2, 2))[0].names, fitted.is_converged
         ({(1, 1): 2, (2, 2): 1}, ('a', 'b'), True)
     """
+
+    model_kind: ClassVar[str] = GENERALIZED_ROOT
 
     structure: RootStructure
     psi: torch.Tensor

@@ -22,6 +22,9 @@ from ...log_linear.laws.law import HierarchicalLogLinear
 from ...log_linear.laws.statistics import LogLinearStatistics
 from ._sites import IntractableSite, LogLinearSite, RootSite, SiteData, unwrapped
 
+NEEDS_FIXED_LOG_Z = "Exchange and Langevin"
+"""Read where an estimate of log Z is asked for: its noise would make these moves wrong."""
+
 Values = dict[str, torch.Tensor]
 
 _RADIUS = 2.0

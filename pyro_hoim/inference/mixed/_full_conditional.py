@@ -31,6 +31,9 @@ from ._sites import (
     without_nan,
 )
 
+NEEDS_FIXED_LOG_Z = "MixedGibbs"
+"""Read where an estimate of log Z is asked for: its noise would make these moves wrong."""
+
 Mode = Literal["law alone", "rows together", "row by row", "one by one"]
 Values = dict[str, torch.Tensor]
 

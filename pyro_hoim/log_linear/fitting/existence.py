@@ -42,6 +42,7 @@ _LISTED = 1000
 _MAX_FACIAL_CELLS, _MAX_FACIAL_PARAMETERS = 20_000, 2500  # for which the exact linear program is solved
 _FITS = 200  # rounds of proportional fitting before it
 _SMALL_PROGRAM, _SMALL_DESIGN = 2**13, 500  # undecided cells times parameters; parameters
+_FITTED_AN_ENTRY = 300  # updates of a cell by fitting that take as long as an entry of the program, roughly
 _LEAST_FITTED = (1e-6, 1e-3, 1e-2, 0.1)  # of the mean cell: what is fitted less is left to the linear program
 
 
@@ -218,11 +219,14 @@ def _recession(images: np.ndarray) -> np.ndarray | None:
     return None
 
 
-def _is_small_program(augmented: np.ndarray, positive: np.ndarray, undecided: int) -> bool:
-    """Whether the linear program of :func:`forced_zeros` has few entries, or none as the positive cells settle all."""
-    if undecided * augmented.shape[1] <= _SMALL_PROGRAM:
+def _is_solved_sooner(augmented: np.ndarray, positive: np.ndarray, undecided: int, num_groups: int) -> bool:
+    """Whether the linear program of :func:`forced_zeros` has few entries, or few beside the work of fitting a table."""
+    columns = augmented.shape[1]
+    if undecided * columns <= _SMALL_PROGRAM:
         return True
-    return augmented.shape[1] <= _SMALL_DESIGN and not _null_space(augmented[positive]).size
+    if columns <= _SMALL_DESIGN:
+        columns = _null_space(augmented[positive]).shape[1]  # what the positive cells leave open
+    return _FITS * num_groups * len(augmented) >= _FITTED_AN_ENTRY * undecided * columns
 
 
 def _shown_positive(
@@ -306,7 +310,8 @@ def find_face(
     if int((is_open | positive).sum()) <= _MAX_FACIAL_CELLS and design.shape[1] <= _MAX_FACIAL_PARAMETERS:
         can_fit = hypergraph.is_hierarchical and space is None and bool(positive.any())
         # A small program is solved sooner than a table is fitted; of a large one HiGHS may find no answer.
-        if can_fit and not _is_small_program(augmented, positive, int((is_open & ~positive).sum())):
+        num_groups, undecided = len(hypergraph.maximal_edges), int((is_open & ~positive).sum())
+        if can_fit and not _is_solved_sooner(augmented, positive, undecided, num_groups):
             positive[_shown_positive(hypergraph, augmented, counts, is_open)] = True
         solution = forced_zeros(augmented, np.flatnonzero(positive), np.flatnonzero(is_open & ~positive))
         if solution is None and can_fit:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from ...core.partition import PartitionBackend
 from ...data.observations import Observations
 from ...errors import MissingDataError, check_choice, out_of_reach, refused, size_text, unexpected
 from ...results.fitted import Fitted
+from ...runs.container import LOG_LINEAR
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, parametrization
 from ..codings.references import Reference, check_corner, reference_matrix, to_reference
@@ -83,6 +84,8 @@ class FitResult(Fitted):
         >>> round(float(result.standard_errors("corner")[-1]), 6)  # sqrt(1/30 + 1/10 + 1/20 + 1/40)
         0.456435
     """
+
+    model_kind: ClassVar[str] = LOG_LINEAR
 
     hypergraph: InteractionHypergraph
     theta: torch.Tensor = field(repr=False)

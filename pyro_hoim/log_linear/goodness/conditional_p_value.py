@@ -72,8 +72,8 @@ def conditional_tables(
     return draw
 
 
-_STEPS_PER_CELL = 10
-_MIN_STEPS = 1000
+_STEPS_PER_CELL = 10  # G2 forgets where it was in about one move a cell
+_MIN_STEPS, _LEAST_BOUNDED = 200, 1000
 _STEP = 25  # cost of a step, in cell updates of a refit
 _SEARCH = 0.5  # cost of a step of sparse tables, for every cell that holds rows
 _SPARSE = 0.25  # share of cells that hold rows, below which moves are found among the rows
@@ -171,7 +171,8 @@ def conditional_p_value(
         step = _STEP + is_sparse * _SEARCH * num_occupied
         steps = max(_MIN_STEPS, _STEPS_PER_CELL * int(cells.sum()))
         if budget < math.inf:
-            steps = int(max(_MIN_STEPS, min(steps, budget / (2 * MIN_TABLES * step))))
+            least = min(steps, _LEAST_BOUNDED)
+            steps = int(max(least, min(steps, budget / (2 * MIN_TABLES * step))))
             num_tables = int(np.clip(budget // (steps * step + refit), MIN_TABLES, num_tables))
         walked = fibre.chains(counts, steps, seed, is_sparse=is_sparse)
         shares = [

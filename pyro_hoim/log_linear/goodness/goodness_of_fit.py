@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import torch
 from scipy.special import chdtrc, xlog1py
-from scipy.stats import false_discovery_control
 
 from ...errors import (
     IntractableError,
@@ -443,6 +442,8 @@ def adjust_p_values(p_values: Sequence[float] | np.ndarray, method: Correction =
         steps = np.minimum(1.0, adjusted[order] * np.arange(len(adjusted), 0, -1))
         adjusted[order] = np.maximum.accumulate(steps)
     elif len(adjusted):
+        from scipy.stats import false_discovery_control  # takes a second to import
+
         adjusted = false_discovery_control(adjusted, method="bh" if method == "benjamini-hochberg" else "by")
     values[known] = adjusted
     return values

@@ -18,8 +18,6 @@ from ..fitting.design import cell_codes, cell_counts, cell_numbers
 from ..fitting.result import FitResult
 from ..restricted.interactions import RestrictedInteractions
 from .bootstrap import MIN_TABLES, DrawnStatistics, bootstrap_cost, drawn_statistics, multinomial_tables
-from .conditional_p_value import conditional_cost, conditional_p_value, conditional_tables
-from .fibre import listed_tables
 from .mean_shift import mean_shift, mean_shifts, saturated_cost, saturated_shift, shift_cost
 
 __all__ = [
@@ -358,6 +356,8 @@ def _by_drawing(
     is_bounded: bool,
 ) -> PValue:
     """P-values by tables drawn given the margins that the model fits, or from the fitted model."""
+    from .conditional_p_value import conditional_cost, conditional_tables  # imports Numba
+
     result, graph, cells = test.result, test.result.hypergraph, possible_cells(test.result)
     data = result.complete_data()
     margins: list[np.ndarray] = []
@@ -393,6 +393,8 @@ def _by_drawing(
 
 def _is_listed(test: Comparison, expected: np.ndarray) -> bool:
     """Whether the tables with the margins that the model fits are few enough to be listed."""
+    from .fibre import listed_tables  # imports Numba
+
     cells = possible_cells(test.result)
     allowed = cells.copy()
     allowed[cells] = expected > 0
@@ -404,6 +406,8 @@ def _by_moves(
     test: Comparison, expected: np.ndarray, reason: str, num_tables: int, seed: int, *, is_bounded: bool
 ) -> PValue:
     """P-values among the tables with the margins that the model fits, listed or reached by moves."""
+    from .conditional_p_value import conditional_p_value  # imports Numba
+
     result, larger = test.result, None if _is_saturated(test) else test.larger
     cells = possible_cells(result)
     means = np.zeros(len(cells))

@@ -19,6 +19,7 @@ from ...core.laws.shared import EnergyLaw, FiniteLaw, check_value
 from ...core.laws.traces import check_probabilities, check_seed, refuse_traced
 from ...core.partition import LogPartition, PartitionBackend
 from ...errors import out_of_reach, refused, size_text, wrong_shape, wrong_type
+from ...runs.container import LOG_LINEAR
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto, in_coding
@@ -362,6 +363,8 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         >>> law.event_shape, law.log_prob(torch.tensor([1, 2])).exp()
         (torch.Size([2]), tensor(0.1667))
     """
+
+    model_kind: ClassVar[str] = LOG_LINEAR
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {  # type: ignore[override]
         "theta": constraints.real_vector,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -16,6 +16,7 @@ from ...data.frames import DataLike, as_observations
 from ...data.joined.columns import JoinedColumns
 from ...data.observations import Observations
 from ...results.fitted import Fitted
+from ...runs.container import LOG_LINEAR
 from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
 from ..file import ModelFile, save_model
@@ -60,6 +61,8 @@ class LearnResult(Fitted):
         >>> learned.trainer, learned.log_partition.kind, learned.num_rows, learned.structure.hypergraph.edges[-1]
         ('exact', 'exact', 200.0, ('a', 'b'))
     """
+
+    model_kind: ClassVar[str] = LOG_LINEAR
 
     hypergraph: InteractionHypergraph
     tables: torch.Tensor

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import helmert
-from scipy.special import log_softmax
-from scipy.stats import chi2
+from scipy.special import chdtrc, log_softmax
 
 from ...data.observations import Observations
 from ...data.sources.sourced import held_rows
@@ -451,10 +450,11 @@ def smallest(tests: Sequence[EdgeTest]) -> EdgeTest:
 
 def chi_square_log_tail(value: Floats, df: int) -> Floats:
     """Logarithm of the tail of the chi-square law, also where the tail underflows."""
-    found = np.asarray(chi2.logsf(value, df), dtype=np.float64)
+    with np.errstate(divide="ignore"):
+        near = np.log(chdtrc(df, np.asarray(value, dtype=np.float64)))
     a, x = df / 2, np.maximum(value, 1.0) / 2
     far = (a - 1) * np.log(x) - x - math.lgamma(a) + np.log1p(np.maximum((a - 1) / x, -0.5))
-    return np.where(np.isfinite(found), found, far)
+    return np.where(np.isfinite(near), near, far)
 
 
 def conditional_terms(response: str, edge: Edge, others: Iterable[Edge]) -> list[tuple[str, ...]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -55,6 +55,7 @@ from .scores import Score, ScoreContext, ScoreName, checked_score, checked_value
 
 if TYPE_CHECKING:
     import pandas as pd
+from ...runs.container import LOG_LINEAR
 
 __all__ = [
     "Proposal",
@@ -272,6 +273,8 @@ class SelectionResult(Fitted):
         >>> found.capacity_curve()[["num_interactions", "num_parameters", "is_best"]].values.tolist()
         [[0, 3, False], [1, 4, True]]
     """
+
+    model_kind: ClassVar[str] = LOG_LINEAR
 
     rounds: tuple[SelectionRound, ...]
     best_round: int

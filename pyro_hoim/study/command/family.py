@@ -2,172 +2,560 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 import torch
+from scipy.special import ndtri
+from typing_extensions import override
 
-from ...core.command.options import BURN_IN, COMPLETE, DRAW_METHOD, LABEL, LOG_Z_OPTIONS, PREDICT_METHOD, PREDICT_SEED
-from ...core.family import Family, Stored
+from ...annealing.runs import chosen_rows
+from ...budgets import MAX_SWEEPS
+from ...core.command.answers import (
+    annealed_rows_note,
+    describe_log_z,
+    drawn_rows,
+    figure_line,
+    is_default_log_z,
+    log_z_json,
+    log_z_of,
+    not_completed,
+    prediction_answer,
+)
+from ...core.command.options import (
+    BURN_IN,
+    COMPLETE,
+    DRAW_METHOD,
+    LABEL,
+    LARGEST_SEED,
+    LOG_Z_OPTIONS,
+    PREDICT_METHOD,
+    PREDICT_SEED,
+)
+from ...core.command.rows import warn_of_ranks
+from ...core.family import Answer, Asked, Family, Option, Plan, Question, Stored
 from ...core.page import Page
-from ...core.scores import Figures
-from ...errors import check_type, out_of_reach, refused
+from ...core.partition import LogPartition
+from ...core.prediction import Prediction
+from ...core.rows import ClampedGibbs
+from ...core.scores import Figures, RowLogLikelihood
+from ...core.words import columns_of, fixed, gain_sentence, number, option, plain, plural, short_edge, whole
+from ...data.observations import Observations
+from ...errors import (
+    IntractableError,
+    check_choice,
+    check_fraction,
+    check_type,
+    conflict,
+    out_of_reach,
+    refused,
+    size_text,
+)
+from ...information.removal import RemovalValue, removal_values
+from ...log_linear.annealed.importance import ADVICE, AnnealedImportance
+from ...log_linear.auto import Auto
 from ...log_linear.coding import Coding, parametrization
 from ...log_linear.codings.references import Reference
 from ...log_linear.energy import LogLinearEnergy
+from ...log_linear.exact.elimination import VariableElimination
 from ...log_linear.file import ModelFile, load_model, save_model
+from ...log_linear.fitting.duration import check_duration
+from ...log_linear.fitting.fit import fit
+from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
 from ...log_linear.fitting.result import CovarianceKind, FitResult
+from ...log_linear.given import impossible_rows, impute, possible_draws, predict as predict_rows
 from ...log_linear.goodness.goodness_of_fit import likelihood_ratio_test, term_tests
-from ...log_linear.goodness.of_files import ratio_test_of_files
 from ...log_linear.goodness.summary import fit_figures, fit_summary, model_figures, model_summary
-from ...log_linear.impossible import ImpossibleStates
+from ...log_linear.impossible import ImpossibleStates, walled
+from ...log_linear.infinite import with_infinite
 from ...log_linear.laws.law import HierarchicalLogLinear
-from ...log_linear.learning.model import LearnResult
-from ...log_linear.scores import infinite_interactions
+from ...log_linear.named_priors import Prior
+from ...log_linear.restricted.interactions import RestrictedInteractions, graph_of
+from ...log_linear.restricted.terms import interactions_of
+from ...log_linear.scores import (
+    column_shares,
+    directions_of,
+    gain_over_columns,
+    infinite_interactions,
+    interaction_table,
+    row_log_pseudo_prob,
+    score_rows,
+)
 from ...log_linear.search.rounds import SelectionResult
 from ...runs.container import LOG_LINEAR, check_single
-from ..files import column_shares, directions_of, save_analysis, save_learned
-from ..learned import LearnedAnalysis
-from ..learned_page import learned_page
-from ..page import analysis_page
-from . import use
-from .fit import LOG_LINEAR_OPTIONS, plan_log_linear
-from .use import estimate, score_each_row
+from ...structure.hypergraph import InteractionHypergraph
 
-__all__ = ["FAMILY"]
+if TYPE_CHECKING:
+    from ...log_linear.learning.model import LearnResult
+
+__all__ = ["FAMILY", "LogLinearFamily"]
 
 
-def _load(path: Path) -> ModelFile:
-    """The one model of a file."""
-    file = load_model(path)
-    check_single(path, file.theta, "load_model")
-    return file
+_MOST_FLOPS, _MOST_SUMS = 2**20, 2**24
+_QUICK = Auto(elimination=VariableElimination(max_operations=2**28))
+"""Log Z where it takes about a second."""
 
+_PORTION = 1024  # rows drawn between two steps of the progress bar
+_EDGE, _LEVELS = 48, 32  # characters
+_OF_PART = ("gain", "gain_std_error", "nll", "pseudo_nll")
 
-def _stored(found: Any) -> Stored | None:
-    """What a file holds of an energy, of a law, or of what a fit or learning returned."""
-    if isinstance(found, SelectionResult):
-        found = found.log_linear()
-    if isinstance(found, LearnResult):
-        found = found.file()
-    elif isinstance(found, LogLinearEnergy):
-        codings, impossible = parametrization(found.hypergraph), ImpossibleStates.of_energy(found)
-        tables = found.tables
-        if impossible is not None:
-            tables = tables.masked_fill(torch.isneginf(tables), 0.0)
-        if codings.coding == "corner":
-            found = ModelFile(found.hypergraph, codings.from_tables(tables), "corner", impossible=impossible)
-        else:
-            found = ModelFile(found.hypergraph, codings.purify(tables)[0], "balanced", impossible=impossible)
-    elif isinstance(found, HierarchicalLogLinear):
-        found = ModelFile(found.hypergraph, found.theta, found.coding)
-    elif isinstance(found, FitResult):
-        figures = fit_figures(found)
-        names = ("num_parameters", "log_likelihood", "is_maximum", "status")
-        info = {"rows": found.num_rows, **{name: getattr(figures, name) for name in names}}
-        info["is_restricted"] = found.restriction is not None
-        info |= {} if found.penalty is None else {"penalty": repr(found.penalty)}
-        if found.data is not None:
-            info["independent"] = column_shares(found.data)
-        info["infinite_interactions"] = infinite_interactions(found)
-        info["has_structural_zeros"] = found.possible is not None
-        tensors, impossible = directions_of(found), found.impossible
-        found = ModelFile(found.hypergraph, found.theta, found.coding, info, tensors, impossible)
-    if not isinstance(found, ModelFile):
-        return None
-    return Stored(LOG_LINEAR, found, found.hypergraph.domain, found.info)
-
-
-def _file(found: Any) -> ModelFile:
-    """What a file holds of a model of this family."""
-    stored = found if isinstance(found, Stored) else _stored(found)
-    assert stored is not None
-    return stored.model
-
-
-def _summary(
-    found: Any,
-    *,
-    level: float = 0.95,
-    coding: Coding | None = None,
-    covariance: CovarianceKind | None = None,
-    reference: Reference | None = None,
-) -> pd.DataFrame:
-    """Coefficients, with tests where the result of a fit allows them."""
-    if isinstance(found, FitResult):
-        return fit_summary(found, level=level, coding=coding, covariance=covariance, reference=reference)
-    return model_summary(_file(found), coding, reference)
-
-
-def _term_tests(found: Any, **options: Any) -> pd.DataFrame:
-    """A test of every interaction of a fit."""
-    if not isinstance(found, FitResult):
-        problem = f"interactions are tested on the rows of a fit, which a {type(found).__name__} does not keep"
-        raise out_of_reach("test_terms", problem, "fit its hypergraph to the rows, and test that", code="no-method")
-    return term_tests(found, **options)
-
-
-def _figures(found: Any) -> Figures:
-    """How large a model is and how well it fits."""
-    return fit_figures(found) if isinstance(found, FitResult) else model_figures(_file(found))
-
-
-def _nested(small: Any, big: Any) -> tuple[float, int, float, str]:
-    """Likelihood-ratio test by what the expected counts allow, corrected for weights that are not whole."""
-    if all(isinstance(found, Stored) for found in (small, big)):
-        if small.info.get("split") is None or small.info["split"] != big.info.get("split"):
-            raise refused("models", "the files do not tell that the rows were the same", code="other-domain")
-        test = ratio_test_of_files(small.model, big.model)
-    else:
-        for name, result in (("small", small), ("big", big)):
-            check_type(result, FitResult, name, "the result of a fit")
-        test = likelihood_ratio_test(small, big)
-    method = test.p_value_method
-    how = "" if method == "chi-square" else f"p-value: {method or 'none'}; {test.p_value_note}"
-    return test.statistic, test.df_adjusted, test.p_value, how
-
-
-def _page(analysis: Any) -> Page:
-    """The page of given interactions, or of learned ones."""
-    return learned_page(analysis) if isinstance(analysis, LearnedAnalysis) else analysis_page(analysis)
-
-
-def _save(analysis: Any, folder: Path) -> dict[str, str]:
-    """Write the models of given interactions, or of learned ones."""
-    is_learned = isinstance(analysis, LearnedAnalysis)
-    return save_learned(analysis, folder) if is_learned else save_analysis(analysis, folder)
-
-
-FAMILY = Family(
-    kind=LOG_LINEAR,
-    name="log-linear model",
-    short="log-linear",
-    data_type="labels",
-    options={
-        "fit": LOG_LINEAR_OPTIONS,
-        "sample": (DRAW_METHOD, BURN_IN, use.MOST_PROBABLE, *COMPLETE),
-        "score": (LABEL, *LOG_Z_OPTIONS),
-        "predict": (PREDICT_METHOD, PREDICT_SEED, LABEL),
-        "log-z": LOG_Z_OPTIONS,
-        "interactions": use.INTERACTIONS_OPTIONS,
-    },
-    fit=plan_log_linear,
-    load=_load,
-    write=save_model,
-    stored=_stored,
-    save=_save,
-    sections=_page,
-    draw=use.draw,
-    score=use.score,
-    predict=use.predict,
-    interactions=use.interactions,
-    complete=use.complete,
-    log_z=use.log_z,
-    estimate=estimate,
-    row_log_likelihood=score_each_row,
-    summary=_summary,
-    figures=_figures,
-    nested=_nested,
-    term_tests=_term_tests,
+MOST_PROBABLE = Option("most_probable", "With {complete}: the most probable cells instead of draws.", kind="flag")
+INTERACTIONS_OPTIONS = (
+    Option(
+        "information",
+        "Also find what the model loses without each interaction.",
+        kind="switch",
+        default=True,
+    ),
+    Option(
+        "samples",
+        "Rows drawn from a large model to estimate that loss.",
+        kind="whole",
+        low=100,
+        high=MAX_SWEEPS,
+        default=4096,
+        metavar="N",
+    ),
+    Option("level", "Coverage of the intervals of coefficients.", kind="number", high=1, default=0.95),
+    Option("seed", "Seed of those rows.", kind="whole", low=0, high=LARGEST_SEED, default=0),
 )
+_OPTIONS = {
+    "sample": (DRAW_METHOD, BURN_IN, MOST_PROBABLE, *COMPLETE),
+    "score": (LABEL, *LOG_Z_OPTIONS),
+    "predict": (PREDICT_METHOD, PREDICT_SEED, LABEL),
+    "log-z": LOG_Z_OPTIONS,
+    "interactions": INTERACTIONS_OPTIONS,
+}
+
+
+class LogLinearFamily(Family):
+    """Hierarchical log-linear models.
+
+    Example:
+        >>> FAMILY.kind
+        'hierarchical-log-linear'
+    """
+
+    kind = LOG_LINEAR
+    name = "log-linear model"
+    short = "log-linear"
+    data_type = "labels"
+
+    @override
+    def options(self, command: str) -> tuple[Option, ...]:
+        if command == "fit":
+            from .fit import LOG_LINEAR_OPTIONS
+
+            return LOG_LINEAR_OPTIONS
+        return _OPTIONS.get(command, ())
+
+    @override
+    def fit(self, asked: Asked) -> Plan:
+        from .fit import plan_log_linear
+
+        return plan_log_linear(asked)
+
+    @override
+    def estimate(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        rows: Observations,
+        *,
+        order: int | None = None,
+        edges: str | Iterable[Iterable[str]] | None = None,
+        prior: str = "unit",
+        objective: Literal["auto", "likelihood", "pseudo-likelihood"] = "auto",
+        seed: int = 0,
+    ) -> FitResult:
+        """Given interactions: all of up to ``order`` variables (2), or ``edges`` as a formula or sets of names, closed.
+
+        A formula may hold functions such as ``linear(a)`` (:func:`~pyro_hoim.log_linear.restricted_interactions`).
+        With the objective ``auto`` complete rows are fitted by likelihood where log Z takes up to 2^20 operations, else
+        by pseudo-likelihood; missing cells are summed over, which needs an exact likelihood. Unlike a fit for its
+        tests, the estimate is finite by default: ``prior`` is ``unit``, and ``none`` is maximum likelihood.
+        """
+        check_choice(objective, ("auto", "likelihood", "pseudo-likelihood"), "objective")
+        domain = rows.domain
+        if edges is None:
+            structure = InteractionHypergraph.from_order(domain, min(2, len(domain)) if order is None else order)
+        elif order is not None:
+            raise conflict("order, edges", "at most one of them says the interactions")
+        elif isinstance(edges, str):
+            structure = interactions_of(domain, edges)
+            if isinstance(structure, RestrictedInteractions):
+                warn_of_ranks(structure.orders)
+        else:
+            structure = InteractionHypergraph(domain, edges, closure=True)
+        graph = graph_of(structure)
+        cost, penalty = Auto().plan(graph), Prior.parse(prior).penalty(graph)
+        if rows.has_missing:
+            if objective == "pseudo-likelihood":
+                raise conflict("objective", "a pseudo-likelihood needs complete rows", 'give "likelihood" or "auto"')
+            if cost.feasible and cost.flops > _MOST_SUMS:
+                problem = f"to sum over them needs log Z of {size_text(int(cost.flops), 'operations')} at every step"
+                raise out_of_reach(
+                    "missing cells", problem, "leave out their rows, or use fewer interactions or levels"
+                )
+            return fit_incomplete(structure, rows, penalty=penalty)
+        if objective == "auto":
+            objective = "likelihood" if cost.feasible and cost.flops <= _MOST_FLOPS else "pseudo-likelihood"
+        elif objective == "likelihood":
+            check_duration(graph)
+        quick = _QUICK if objective == "pseudo-likelihood" else None
+        return fit(structure, rows, penalty=penalty, objective=objective, partition=quick)
+
+    @override
+    def load(self, path: Path) -> ModelFile:
+        file = load_model(path)
+        check_single(path, file.theta, "load_model")
+        return file
+
+    @override
+    def write(self, path: Path, model: ModelFile) -> None:
+        save_model(path, model)
+
+    @override
+    def stored(self, model: Any) -> Stored:
+        file = model if isinstance(model, ModelFile) else _file_of(model)
+        return Stored(LOG_LINEAR, file, file.hypergraph.domain, file.info)
+
+    @override
+    def sections(self, analysis: Any) -> Page:
+        from ..learned import LearnedAnalysis
+        from ..learned_page import learned_page
+        from ..page import analysis_page
+
+        return learned_page(analysis) if isinstance(analysis, LearnedAnalysis) else analysis_page(analysis)
+
+    @override
+    def save(self, analysis: Any, folder: Path) -> dict[str, str]:
+        from ..files import save_analysis, save_learned
+        from ..learned import LearnedAnalysis
+
+        is_learned = isinstance(analysis, LearnedAnalysis)
+        return save_learned(analysis, folder) if is_learned else save_analysis(analysis, folder)
+
+    @override
+    def draw(self, question: Question) -> Answer:
+        """Rows given some columns, exact or by Gibbs."""
+        energy, number, evidence = question.stored.model.energy, question["number"], question["given"]
+        known = torch.tensor([[evidence.get(name, -1) for name in energy.domain.names]], dtype=torch.long)
+        if bool(impossible_rows(energy, known)):
+            cells = ", ".join(f"{name}={energy.domain[name].labels[code]}" for name, code in evidence.items())
+            problem = f"{cells} has probability zero in the model"
+            other = (
+                "" if question.stored.info.get("has_structural_zeros") else f", or fit with {option('prior', 'unit')}"
+            )
+            raise refused("given", problem, f"give other values{other}", code="impossible")
+        rest, _ = energy.condition(evidence)
+        drawn, notes = _drawn(rest, question)
+        codes = known.repeat(number, 1)
+        for column, name in enumerate(energy.domain.names):
+            if name not in evidence:
+                codes[:, column] = drawn[:, rest.domain.index(name)]
+        return Answer(frame=Observations.from_tensor(codes, energy.domain).to_pandas(count=None), notes=notes)
+
+    @override
+    def score(self, question: Question) -> Answer:
+        """Gain over independent columns, NLL and pseudo-NLL."""
+        stored, rows = question.stored, question.rows
+        energy: LogLinearEnergy = stored.model.energy
+        starts = None
+        if question["method"] == "ais":
+            merged = rows.drop_missing().unique()
+            starts = chosen_rows(merged.codes, merged.counts)
+        log_z_found = self.log_z(question, starts)
+        value = float(log_z_found.value)
+        shares: dict[str, list[float]] | None = stored.info.get("independent")
+
+        def figures(part: Observations) -> dict[str, Any]:
+            found = score_rows(energy, part, log_z=value)
+            gain, error = (None, None) if shares is None else gain_over_columns(energy, part, value, shares)
+            return {
+                "rows": whole(found.rows),
+                "impossible_rows": whole(float(part.counts[impossible_rows(energy, part.codes)].sum())),
+                "gain": gain,
+                "gain_std_error": error,
+                "nll": found.nll,
+                "kl": found.kl,
+                "nll_std_error": found.nll_std_error,
+                **log_z_json(log_z_found),
+                "pseudo_nll": found.pseudo_nll,
+            }
+
+        found = figures(rows)
+        if shares is None:
+            first = "The gain over independent columns is not known: the model file does not hold their frequencies."
+        else:
+            first = gain_sentence("file's", "model", found["gain"], found["gain_std_error"])
+        lines = [first, f"rows                {rows.total_count:g}"]
+        lines += question.left_out("with them the NLL would be infinite")
+        if found["impossible_rows"]:
+            number = found["impossible_rows"]
+            lines.append(f"impossible rows     {number:g} (a combination that the model gives probability zero)")
+        lines.append(figure_line("NLL per row", found["nll"], error=found["nll_std_error"]))
+        lines.append(figure_line("pseudo-NLL per row", found["pseudo_nll"]))
+        lines += describe_log_z(log_z_found) if log_z_found.kind != "exact" else []
+        return Answer(
+            json=found,
+            lines=lines,
+            notes=_unnamed_combinations(stored),
+            of_part=lambda part: {name: value for name, value in figures(part).items() if name in _OF_PART},
+            shown=["nll"] if shares is None else ["gain", "nll"],
+        )
+
+    @override
+    def predict(self, question: Question) -> Answer:
+        """A column of rows."""
+        energy, target = question.stored.model.energy, question["target"]
+
+        def predicted(part: Observations) -> Prediction:
+            return predict_rows(energy, part, target, method=question["method"], seed=question["seed"])
+
+        found = predicted(question.rows)
+        approximate = int((~found.is_exact & found.is_predicted).sum())
+        return prediction_answer(question, found, predicted, approximate, _note_chains(approximate, "predicted"))
+
+    @override
+    def interactions(self, question: Question) -> Answer:
+        """Interactions by strength, with what the model loses without them."""
+        energy: LogLinearEnergy = question.stored.model.finite
+        rows: list[dict[str, Any]] = with_infinite(
+            interaction_table(energy), question.stored.info.get("infinite_interactions", [])
+        )[: question["top"]]
+        # Information is not defined for corner families, nor where structural zeros outlast every interaction.
+        has_zeros = question.stored.info.get("has_structural_zeros", False)
+        if has_zeros and question["information"] and "information" in question.given:
+            raise out_of_reach("information", "it is not defined for models with structural zeros", code="no-method")
+        information = question["information"] and not has_zeros and energy.hypergraph.coding != "corner"
+        if information and rows:
+            wanted = [row["edge"] for row in rows]
+            values = removal_values(energy, wanted, num_samples=question["samples"], seed=question["seed"])
+            rows = [{**row, "refined_information": _information(v)} for row, v in zip(rows, values, strict=True)]
+        check_fraction(question["level"], "level")
+        rows, precise = _with_uncertainty(rows, question.stored.info.get("uncertainty", []), question["level"])
+        head = ["interaction", "strength", "coefficient", *precise]
+        head += [*(["information"] if information else []), "levels"]
+        cells = [
+            [
+                short_edge(row["edge"], _EDGE),
+                "infinite" if row["is_infinite"] else fixed(row["value"]),
+                plain(number(row["coefficient"])) if row["is_infinite"] else fixed(row["coefficient"], sign=True),
+                *(plain(number(row[name])) for name in precise.values()),
+                *([_information_text(row["refined_information"])] if information else []),
+                short_edge(row["levels"], _LEVELS),
+            ]
+            for row in rows
+        ]
+        lines = columns_of(head, cells)
+        if any(row["is_infinite"] for row in rows):
+            from ..analysis import finite_contrast_lines
+
+            lines = [*lines, *finite_contrast_lines(rows)]
+        return Answer({"interactions": rows}, lines)
+
+    @override
+    def complete(self, question: Question) -> Answer:
+        """Completions of rows; those whose known cells have probability zero stay as they are."""
+        found = impute(
+            question.stored.model.energy,
+            question.rows,
+            question["number"],
+            how="most probable" if question["most_probable"] else "draws",
+            method=question["method"],
+            gibbs=ClampedGibbs() if question["burn_in"] is None else ClampedGibbs(burn_in=question["burn_in"]),
+            seed=question["seed"],
+        )
+        approximate = int((~found.is_exact & found.is_completed).sum())
+        notes = [*_note_chains(approximate, "filled"), *not_completed(found)]
+        return Answer(frame=found.to_pandas(), notes=notes)
+
+    @override
+    def log_z(self, question: Question, starts: torch.Tensor | None = None) -> LogPartition:
+        """Log Z of the family's tables; ``auto`` prefers exact to what the file keeps, estimates look from starts."""
+        stored = question.stored.model
+        kept = stored.log_partition if is_default_log_z(question) else None
+        if kept is not None and not Auto().plan(stored.hypergraph).feasible:
+            found = replace(kept, method=f"{kept.method}, as the model file holds it")
+        else:
+            energy = walled(stored.energy) if question["method"] == "ais" else stored.energy
+            found = log_z_of(question, energy, AnnealedImportance, Auto(), starts)
+        more = (
+            f"try more {option('temperatures')} or {option('chains')}; in Python there are block moves and resampling"
+        )
+        return replace(found, notes=tuple(note.replace(ADVICE, f"{more} as well") for note in found.notes))
+
+    @override
+    def row_log_likelihood(self, stored: Stored, rows: Observations, pseudo: bool = False) -> RowLogLikelihood:
+        """Log-likelihood of every row; log pseudo-likelihood on demand and where log Z takes more than a second."""
+        energy: LogLinearEnergy = stored.model.energy
+        if not pseudo and _QUICK.plan(energy.hypergraph).feasible:
+            return RowLogLikelihood(row_log_likelihood(energy, rows))
+        return RowLogLikelihood(row_log_pseudo_prob(energy, rows), "pseudo-likelihood")
+
+    @override
+    def summary(
+        self,
+        model: Any,
+        *,
+        level: float = 0.95,
+        coding: Coding | None = None,
+        covariance: CovarianceKind | None = None,
+        reference: Reference | None = None,
+    ) -> pd.DataFrame:
+        if isinstance(model, FitResult):
+            return fit_summary(model, level=level, coding=coding, covariance=covariance, reference=reference)
+        return model_summary(self._model(model), coding, reference)
+
+    @override
+    def term_tests(self, model: Any, **options: Any) -> pd.DataFrame:
+        if not isinstance(model, FitResult):
+            problem = f"interactions are tested on the rows of a fit, which a {type(model).__name__} does not keep"
+            raise out_of_reach("test_terms", problem, "fit its hypergraph to the rows, and test that", code="no-method")
+        return term_tests(model, **options)
+
+    @override
+    def figures(self, model: Any) -> Figures:
+        return fit_figures(model) if isinstance(model, FitResult) else model_figures(self._model(model))
+
+    @override
+    def nested(self, small: Any, big: Any) -> tuple[float, int, float, str]:
+        from ...log_linear.goodness.of_files import ratio_test_of_files
+
+        if all(isinstance(model, Stored) for model in (small, big)):
+            if small.info.get("split") is None or small.info["split"] != big.info.get("split"):
+                raise refused("models", "the files do not tell that the rows were the same", code="other-domain")
+            test = ratio_test_of_files(small.model, big.model)
+        else:
+            for name, result in (("small", small), ("big", big)):
+                check_type(result, FitResult, name, "the result of a fit")
+            test = likelihood_ratio_test(small, big)
+        method = test.p_value_method
+        how = "" if method == "chi-square" else f"p-value: {method or 'none'}; {test.p_value_note}"
+        return test.statistic, test.df_adjusted, test.p_value, how
+
+    def _model(self, model: Any) -> ModelFile:
+        """What a file holds of a model of this family."""
+        return model.model if isinstance(model, Stored) else self.stored(model).model
+
+
+def _drawn(energy: LogLinearEnergy, question: Question) -> tuple[torch.Tensor, list[str]]:
+    """Rows (number, d), exact or by Gibbs, the latter with a note."""
+    number, method, burn_in = question["number"], question["method"], question["burn_in"]
+    generator = torch.Generator().manual_seed(question["seed"])
+    cost = Auto().plan(energy.hypergraph)
+    if not len(energy.domain):
+        return torch.zeros((number, 0), dtype=torch.long), []
+    if cost.feasible and method != "gibbs":
+        return Auto().sample(energy, (number,), generator), []
+    if method == "exact":
+        gibbs, given = option("method", "gibbs"), option("given")
+        raise IntractableError(
+            cost.reason, hint=f"{gibbs} draws approximately, at any size, or fix columns with {given}"
+        )
+    backend = AnnealedImportance() if burn_in is None else AnnealedImportance(burn_in=burn_in)
+
+    def by_chains(finite: LogLinearEnergy, wanted: torch.Tensor) -> torch.Tensor:
+        parts: list[torch.Tensor] = []
+        with drawn_rows(question, "gibbs") as advance:
+            for portion in wanted.split(_PORTION):
+                parts.append(backend.sample(finite, (len(portion),), generator))
+                advance(len(portion))
+        return torch.cat(parts)
+
+    return possible_draws(energy, number, by_chains), [annealed_rows_note(backend.burn_in)]
+
+
+def _note_chains(count: int, verb: str) -> list[str]:
+    """A note on rows that needed Markov chains."""
+    if not count:
+        return []
+    miss, are = ("misses", "it is") if count == 1 else ("miss", "they are")
+    told = (
+        f"{plural(count, 'row')} {miss} so many cells that {are} {verb} approximately, by Gibbs chains that hold the "
+        f"known cells; {option('method', 'exact')} refuses instead"
+    )
+    return [told]
+
+
+_PRECISE = {"SE": "std_error", "lower": "lower", "upper": "upper", "p": "p_value", "adjusted p": "p_value_adjusted"}
+
+
+def _with_uncertainty(
+    rows: list[dict[str, Any]], kept: Sequence[Mapping[str, Any]], level: float
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Rows with standard error, interval and test where the file keeps them, and the columns to show."""
+    held = {tuple(found["edge"]): found for found in kept}
+    if not held:
+        return rows, {}
+    names, width = ("std_error", "df", "statistic", "p_value", "p_value_adjusted"), -ndtri((1 - level) / 2)
+    result = list[dict[str, Any]]()
+    for row in rows:
+        found = held.get(tuple(row["edge"]), {})
+        error = found.get("std_error")
+        ends = {"lower": None, "upper": None}
+        if error is not None:
+            ends = {"lower": row["coefficient"] - width * error, "upper": row["coefficient"] + width * error}
+        result.append({**row, **{name: found.get(name) for name in names}, **ends})
+    is_tested = any(row["p_value"] is not None for row in result)
+    return result, {head: name for head, name in _PRECISE.items() if is_tested or not name.startswith("p_")}
+
+
+def _information(value: RemovalValue) -> dict[str, Any]:
+    """The JSON object of a removal value."""
+    return {"value": value.value, "std_error": value.std_error, "kind": value.kind}
+
+
+def _information_text(value: dict[str, Any]) -> str:
+    """The number, with <= and its error where it is an estimated bound."""
+    if value["kind"] == "exact":
+        return fixed(value["value"], 5)
+    error = f"{value['std_error']:.1g}" if math.isfinite(value["std_error"]) else "?"
+    return f"<={fixed(value['value'])} +-{error}"
+
+
+def _unnamed_combinations(stored: Stored) -> list[str]:
+    """A sentence where a file of an earlier version does not name all combinations."""
+    found = len(stored.info.get("infinite_combinations", []))
+    total = stored.info.get("num_infinite_combinations", found)
+    if total <= found:
+        return []
+    told = (
+        f"the model file names only {found} of {total} combinations of probability zero; rows with one of the others "
+        "get a very small probability instead"
+    )
+    return [told]
+
+
+def _file_of(model: Any) -> ModelFile:
+    """What a file holds of an energy, of a law, or of what a fit or learning returned."""
+    if isinstance(model, SelectionResult):
+        model = model.log_linear()
+    if isinstance(model, HierarchicalLogLinear):
+        return ModelFile(model.hypergraph, model.theta, model.coding)
+    if isinstance(model, FitResult):
+        figures = fit_figures(model)
+        names = ("num_parameters", "log_likelihood", "is_maximum", "status")
+        info = {"rows": model.num_rows, **{name: getattr(figures, name) for name in names}}
+        info["is_restricted"] = model.restriction is not None
+        info |= {} if model.penalty is None else {"penalty": repr(model.penalty)}
+        if model.data is not None:
+            info["independent"] = column_shares(model.data)
+        info["infinite_interactions"] = infinite_interactions(model)
+        info["has_structural_zeros"] = model.possible is not None
+        return ModelFile(model.hypergraph, model.theta, model.coding, info, directions_of(model), model.impossible)
+    if not isinstance(model, LogLinearEnergy):
+        learned: LearnResult = model  # the one class left, which is not imported to be asked for
+        return learned.file()
+    codings, impossible, tables = parametrization(model.hypergraph), ImpossibleStates.of_energy(model), model.tables
+    if impossible is not None:
+        tables = tables.masked_fill(torch.isneginf(tables), 0.0)
+    is_corner = codings.coding == "corner"
+    theta = codings.from_tables(tables) if is_corner else codings.purify(tables)[0]
+    return ModelFile(model.hypergraph, theta, "corner" if is_corner else "balanced", impossible=impossible)
+
+
+FAMILY = LogLinearFamily()

@@ -32,10 +32,10 @@ from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph, check_tables
 from ..analysis import analyse
 from ..posterior import PosteriorSettings
+from .keys import summary
 from .penalty import PENALTY_OPTIONS, PenaltyPlan, plan_penalty
 from .select import SELECT_OPTIONS, SelectPlan, check_sampled, smaller, train_given
 from .structures import STRUCTURE_OPTIONS, StructurePlan, plan_structures
-from .use import summary
 
 __all__ = ["LOG_LINEAR_OPTIONS", "plan_log_linear"]
 

@@ -18,7 +18,7 @@ from ...runs.checkpoint import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
 from ..analysis import analyse
 from ..constrained.record import ConstrainedRecord, Constraint, as_fit, fit_constrained
-from .use import summary
+from .keys import summary
 
 __all__ = ["PENALTY_OPTIONS", "PenaltyPlan", "plan_penalty"]
 

@@ -28,7 +28,7 @@ from ...runs.checkpoint import RunOptions
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..learned import LearnedAnalysis, analyse_learned
-from .use import GAINS, SCORES
+from .keys import GAINS, SCORES
 
 __all__ = ["SELECT_OPTIONS", "SelectPlan", "train_given"]
 

@@ -23,7 +23,7 @@ from ...runs.checkpoint import RunOptions
 from ..analysis import analyse
 from ..files import STRUCTURE_FILE
 from ..structures.record import find_structures, record_structures
-from .use import summary
+from .keys import summary
 
 __all__ = ["STRUCTURE_OPTIONS", "StructurePlan", "plan_structures"]
 
