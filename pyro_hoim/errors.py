@@ -427,11 +427,12 @@ def rounded_power(number: int, digits: int) -> tuple[str, int]:
 
 def check_unique(names: Sequence[str], argument: str, hint: str | None = None) -> None:
     """Raise :class:`InputError` if a name occurs twice."""
+    if len({*names}) == len(names):
+        return
     seen: set[str] = set()
     repeated = sorted({str(n) for n in names if n in seen or seen.add(n)})
-    if repeated:
-        shown = ", ".join(map(repr, repeated))
-        raise refused(argument, f"names must be unique, but {shown} is repeated", hint, code="repeated-name")
+    shown = ", ".join(map(repr, repeated))
+    raise refused(argument, f"names must be unique, but {shown} is repeated", hint, code="repeated-name")
 
 
 def caller_level() -> int:

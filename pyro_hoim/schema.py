@@ -187,10 +187,12 @@ class Domain:
 
     def indices(self, names: Iterable[str]) -> tuple[int, ...]:
         """Schema positions of several variables, in the order given; unknown and repeated names are refused."""
-        wanted = tuple(names)
-        positions = tuple(self.index(name) for name in wanted)
-        check_unique(wanted, "variable names")
-        return positions
+        wanted, known = tuple(names), self._positions
+        if not known.keys() >= {*wanted}:
+            check_names(wanted, self.names, "domain")
+        if len({*wanted}) < len(wanted):
+            check_unique(wanted, "variable names")
+        return tuple(known[name] for name in wanted)
 
     def project(self, names: Iterable[str]) -> Domain:
         """Domain of the given variables, in schema order whatever the order given."""

@@ -270,7 +270,7 @@ def _check_levels(name: str, values: Any, levels: Iterable[tuple[Any, str]], rea
 
 def check_alike(words: Collection[str], what: str) -> None:
     """Warn of words that look alike: they differ in blanks around them, or in how an accent is encoded."""
-    if all(word.isascii() and word == word.strip() for word in words):
+    if "".join(words).isascii() and [*map(str.strip, words)] == [*words]:
         return
     seen: dict[str, str] = {}
     looks = {word: unicodedata.normalize("NFC", word).strip() for word in words}

@@ -296,6 +296,8 @@ def check_depth(value: Any, where: str) -> None:
     """Raise :class:`InputError` for lists and objects of a JSON text that are nested too deep."""
     level = [value] if type(value) in (dict, list) else []
     for _ in range(MOST_DEPTH):
+        if not level:
+            return
         items = chain.from_iterable(item.values() if type(item) is dict else item for item in level)
         level = [item for item in items if type(item) is list or type(item) is dict]
     if level:

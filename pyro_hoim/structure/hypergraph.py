@@ -115,25 +115,28 @@ class InteractionHypergraph:
         check_type(domain, Domain, "domain")
         check_choice(coding, ("balanced", "corner"), "coding")
         _ = domain.cardinalities  # refuses variables that are not finite
-        found: set[tuple[int, ...]] = set()
+        positions: set[tuple[int, ...]] = set()
         check_type(edges, Iterable, "edges", "sets of names")
         for edge in edges:
-            check_type(edge, Iterable, "edges", "sets of names")
             if isinstance(edge, str):
                 raise wrong_type("edges", "sets of names", hint=f"write ({edge!r},)", received=f"the string {edge!r}")
+            if not isinstance(edge, Iterable):
+                raise wrong_type("edges", "sets of names", edge)
             names = tuple(edge)
-            check_unique(names, f"edge {names!r}")
             if not names:
                 problem = "the empty set is not an edge; its term is the normalising constant"
                 raise refused("edges", problem, code="empty")
-            found.add(tuple(sorted(domain.indices(names))))
-            check_size(len(found), MAX_SETS, "sets", "edges", _FEWER, "there are at least")
+            if len({*names}) < len(names):
+                check_unique(names, f"edge {names!r}")
+            positions.add(tuple(sorted(domain.indices(names))))
+            if len(positions) > MAX_SETS:
+                check_size(len(positions), MAX_SETS, "sets", "edges", _FEWER, "there are at least")
         if closure:
             hint = "use smaller edges, or hierarchical=False to keep the collection as it is"
-            size = sum(2 ** len(e) - 1 for e in found)
+            size = sum(2 ** len(e) - 1 for e in positions)
             check_size(size, MAX_SETS, "sets", "edges", hint, "the closure may have up to")
-            found = {s for e in found for k in range(1, len(e) + 1) for s in itertools.combinations(e, k)}
-        self._set(domain, tuple(sorted(found, key=_by_size)), coding)
+            positions = {s for e in positions for k in range(1, len(e) + 1) for s in itertools.combinations(e, k)}
+        self._set(domain, tuple(sorted(positions, key=_by_size)), coding)
         if hierarchical and not self.is_hierarchical:
             missing = self.closure()._index_set - self._index_set
             shown = ", ".join(":".join(self._names(e)) for e in sorted(missing, key=_by_size)[:4])
@@ -324,11 +327,7 @@ class InteractionHypergraph:
         """
         size, what = len(self.edges), "the collections of the chain have"
         check_size(size * (size + 1) // 2, MAX_SETS, "sets", "chain", "take fewer edges", what)
-        hierarchical, coding = self.is_hierarchical, self.coding
-        return tuple(
-            InteractionHypergraph(self.domain, self.edges[:k], hierarchical=hierarchical, coding=coding)
-            for k in range(len(self.edges) + 1)
-        )
+        return tuple(self._part(self.edge_indices[:k]) for k in range(len(self.edges) + 1))
 
     def add_edges(
         self, edges: Iterable[Iterable[str]], *, closure: bool = False, hierarchical: bool = True
@@ -344,9 +343,18 @@ class InteractionHypergraph:
             if tuple(sorted(edge)) not in self._index_set:
                 problem = f"{':'.join(self._names(sorted(edge)))} is not an edge of the collection"
                 raise refused("edges", problem, code="unknown-name")
-        kept = [e for e in self.edge_indices if not any(g == set(e) or (hierarchical and g <= set(e)) for g in gone)]
-        left = map(self._names, kept)
-        return InteractionHypergraph(self.domain, left, hierarchical=hierarchical, coding=self.coding)
+        left = tuple(
+            e for e in self.edge_indices if not any(g == set(e) or (hierarchical and g <= set(e)) for g in gone)
+        )
+        if hierarchical and not self.is_hierarchical:  # which the constructor decides on
+            return InteractionHypergraph(self.domain, map(self._names, left), coding=self.coding)
+        return self._part(left)
+
+    def _part(self, edge_indices: tuple[tuple[int, ...], ...]) -> InteractionHypergraph:
+        """Some edges of this collection, in its order, which need no checks."""
+        part = object.__new__(InteractionHypergraph)
+        part._set(self.domain, edge_indices, self.coding)
+        return part
 
     @cached_property
     def _graph(self) -> nx.Graph[int]:

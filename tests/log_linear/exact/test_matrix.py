@@ -3,6 +3,7 @@
 import functools
 import gc
 import itertools
+import sys
 
 import pytest
 import torch
@@ -116,6 +117,8 @@ def test_a_loop_over_structures_does_not_hold_them(monkeypatch, kept):
 
 
 def test_every_cache_of_the_package_has_a_bound():
-    caches = [found for found in gc.get_objects() if type(found) is functools._lru_cache_wrapper]
-    own = [found for found in caches if str(found.__module__).startswith("pyro_hoim.")]
-    assert len(own) > 10 and all(found.cache_parameters()["maxsize"] is not None for found in own)
+    modules = [module for name, module in sys.modules.items() if name.startswith("pyro_hoim.")]
+    spaces = [vars(module) for module in modules]
+    spaces += [vars(each) for space in spaces for each in space.values() if isinstance(each, type)]
+    caches = [each for space in spaces for each in space.values() if type(each) is functools._lru_cache_wrapper]
+    assert len(caches) > 10 and all(each.cache_parameters()["maxsize"] is not None for each in caches)
