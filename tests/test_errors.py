@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
-import joblib
 import numpy as np
 import pytest
 import torch
+from joblib.externals.loky import get_reusable_executor
 
 from pyro_hoim import errors
 from pyro_hoim.checks import check_exact_shape, check_finite, check_shape
@@ -128,7 +128,7 @@ def test_parts_reach_other_processes():
         raise errors.out_of_range("jobs", "a whole number from 1", 0)
 
     with raises("out-of-range", "jobs"):
-        joblib.Parallel(n_jobs=2)(joblib.delayed(fail)() for _ in range(2))
+        get_reusable_executor(max_workers=1).submit(fail).result()
 
 
 def test_check_of_codes_fails_for_another_code_argument_or_no_exception():

@@ -16,7 +16,7 @@
 # first look to the answers. The same is one command at the shell:
 #
 # ```
-# pyro-hoim fit survey.csv --select --target lung
+# pyro-hoim learn survey.csv --target lung
 # ```
 #
 # The file here is made by a distribution that we know, so that at the end we can say whether the answers were right:

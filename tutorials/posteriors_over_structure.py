@@ -253,7 +253,7 @@ triples_stay_below = all(
 # ## The same from the command line
 #
 # ```
-# pyro-hoim fit czech_autoworkers --structure-posterior --space decomposable --prior conjugate:1 --out DIR
+# pyro-hoim structures czech_autoworkers --space decomposable --prior conjugate:1 --out DIR
 # ```
 #
 # writes a page with the interactions, the most probable collections, other priors and averaged cells, and the posterior
@@ -261,8 +261,8 @@ triples_stay_below = all(
 
 # %%
 with tempfile.TemporaryDirectory() as folder, redirect_stdout(StringIO()):
-    options = ["--structure-posterior", "--space", "decomposable", "--prior", "conjugate:1"]
-    status = run(["fit", "czech_autoworkers", *options, "--out", f"{folder}/out"])
+    options = ["--space", "decomposable", "--prior", "conjugate:1"]
+    status = run(["structures", "czech_autoworkers", *options, "--out", f"{folder}/out"])
     told = json.loads(Path(folder, "out", "fit.json").read_text())["structure_posterior"]
     kept = load_structure_posterior(Path(folder, "out", told["file"]))
 

@@ -1,4 +1,4 @@
-"""The command ``pyro-hoim``: fit, inspect and use a model of a table from the shell.
+"""The command ``pyro-hoim``: fit, learn, inspect and use a model of a table from the shell.
 
 Everything a person reads goes to standard output as text, or with ``--json`` as exactly one JSON object; progress and
 warnings go to standard error. The exit status is 0, or 2 with one line on standard error for anything wrong with the
@@ -28,6 +28,8 @@ __all__ = ["cli", "main"]
 # Module and first sentence of each command: the list of commands is shown without importing torch.
 _COMMANDS = {
     "fit": ("commands.fit", "Fit a model to a table and write a report."),
+    "learn": ("commands.fit", "Learn which interactions a table has."),
+    "structures": ("commands.fit", "How probable every interaction of a table is."),
     "sample": ("commands.use", "Draw rows from a model."),
     "score": ("commands.use", "Log-likelihood of the rows of a file."),
     "predict": ("commands.use", "Predict one column from the others."),

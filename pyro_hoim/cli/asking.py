@@ -36,6 +36,7 @@ __all__ = [
     "beside",
     "check_new_file",
     "figures",
+    "options_of",
     "own_options",
     "parse_given",
     "show",
@@ -57,7 +58,7 @@ def DATA(command: Callable[..., Any]) -> Callable[..., Any]:  # noqa: N802 (a de
     return click.argument("file", type=click.Path(path_type=Path))(file_options(command))
 
 
-def _options(command: str | None) -> list[Option]:
+def options_of(command: str | None) -> list[Option]:
     """The options of all families for a command."""
     return list(dict.fromkeys(o for family in families() for o in family.options(str(command))))
 
@@ -79,13 +80,14 @@ class FamilyCommand(Command):
         groups: dict[str, list[tuple[str, str]]] = {"Options": [], _SEVERAL: []}
         for family in families():
             groups[self._heading(family)] = []
+        takers = [family for family in families() if family.options(str(self.name))]
         for param in self.get_params(ctx):
             record, owners = param.get_help_record(ctx), self._owners(str(param.name))
             if record is None or isinstance(param, click.Argument):
                 continue
-            if len(owners) == 1:
+            if len(owners) == 1 and len(takers) > 1:
                 groups[self._heading(owners[0])].append(record)
-            elif owners and len(owners) < len(families()):
+            elif owners and len(takers) > 1 and len(owners) < len(families()):
                 names = ", ".join(family.short for family in owners)
                 groups[_SEVERAL].append((record[0], f"{record[1]}  [{names}]"))
             else:
@@ -103,13 +105,13 @@ class FamilyCommand(Command):
         """The arguments, the families' options, and those of the command."""
         common = super().get_params(ctx)
         first = sum(isinstance(param, click.Argument) for param in common)
-        return [*common[:first], *map(click_option, _options(self.name)), *common[first:]]
+        return [*common[:first], *map(click_option, options_of(self.name)), *common[first:]]
 
 
 def own_options(family: Family, ctx: click.Context, not_for: str = "") -> frozenset[str]:
     """Names of the families' options that were typed; one of other families is refused, in the words of ``not_for``."""
     given: set[str] = set()
-    for option in _options(ctx.command.name):
+    for option in options_of(ctx.command.name):
         if ctx.get_parameter_source(option.name) is not ParameterSource.COMMANDLINE:
             continue
         given.add(option.name)

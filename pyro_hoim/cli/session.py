@@ -77,6 +77,7 @@ class Session:
         before = cast("dict[str, str]", then.get("options", {}))
         options = self._options
         differ = [name for name in dict.fromkeys([*before, *options]) if before.get(name) != options.get(name)]
+        differ = ["pyro-hoim"] if "pyro-hoim" in differ else differ  # another command has other options
         if differ:
             was, now = (", ".join(_said(name, them.get(name)) for name in differ) for them in (before, options))
             problem = f"was started with {was}, and received {now}"
@@ -178,7 +179,7 @@ def _options() -> dict[str, str]:
     context = click.get_current_context(silent=True)
     if context is None:
         return {}
-    found: dict[str, str] = {}
+    found = {"pyro-hoim": str(context.info_name)}
     for param in context.command.get_params(context):
         value = context.params.get(str(param.name))
         if param.name not in _FREE and value is not None and value is not False and value != ():

@@ -39,7 +39,7 @@ _HINTS: dict[tuple[str, str | None], str | None] = {
 }
 """By code and argument, or any argument: what to do here in the place of a hint about calls in Python."""
 _SMALLER = {
-    "fit": "use fewer --columns or a lower --order",
+    **dict.fromkeys(("fit", "learn", "structures"), "use fewer --columns or a lower --order"),
     "sample": "use --method gibbs, or fix columns with --given",
     "predict": "use --method gibbs",
     "score": "use --method ais",

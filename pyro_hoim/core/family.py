@@ -118,6 +118,7 @@ class Asked:
         columns: text of the option ``columns``.
         split: fractions of training, validation and test rows, where they were given.
         seed: of everything random.
+        verb: the command: ``fit``, ``learn`` or ``structures``.
 
     Example:
         >>> asked = Asked({"order": (2,)}, frozenset({"order"}), None, None, None, seed=1)
@@ -131,6 +132,7 @@ class Asked:
     columns: str | None
     split: tuple[float, float, float] | None
     seed: int
+    verb: str = "fit"
 
     def __getitem__(self, name: str) -> Any:
         """Value of an option."""

@@ -16,17 +16,19 @@ from pathlib import Path
 import numpy as np
 from harness import about, markdown, publish, script
 
+from support.verbs import verb_first
+
 LIMIT_MB = 150
 LARGE = 10**12
 FITS = {
     "fit": "",
     "fit, split": "--split 0.5,0.2,0.3",
     "fit --edges": "--edges a*b+b*c+c*d --tests wald",
-    "fit --select": "--select",
-    "fit --select, sampled": "--select --trainer sampled",
-    "fit --select, pseudo-likelihood": "--select --trainer pseudo-likelihood",
+    "learn": "learn",
+    "learn, sampled": "learn --trainer sampled",
+    "learn, pseudo-likelihood": "learn --trainer pseudo-likelihood",
     "fit --posterior": "--order 1 --posterior --draws 100 --burn-in 100 --chains 2",
-    "fit --structure-posterior": "--structure-posterior",
+    "structures": "structures",
     "fit, dependency network": "--model dependency-network",
     "fit, hidden units": "--model rbm --hidden 2 --iterations 200 --columns a,c,d",
     "fit, root model": "--model grm --l1 0.01",
@@ -95,7 +97,7 @@ def main():
                 model = out / "model.safetensors"
                 if name in FITS:
                     out = Path(folder, name.replace(" ", "_") + str(scale)) if name != "fit" else out
-                    arguments = ["fit", str(file), *words.split(), "--out", str(out)]
+                    arguments = verb_first(str(file), *words.split(), "--out", str(out))
                 else:
                     if not model.exists():
                         measured(["fit", str(file), "--out", str(out)], options.limit)

@@ -1,4 +1,4 @@
-"""Recovery of interactions by the default of ``fit --select``: its structure beside its predictive model.
+"""Recovery of interactions by the default of ``learn``: its structure beside its predictive model.
 
 usage: PYTHONPATH=tutorials bench_structure_recovery.py [--laws N] [--rows N ...] [--patterns NAME ...]
     [--seed N]

@@ -37,6 +37,12 @@ def commands_may_be_slow(monkeypatch):
     monkeypatch.setattr("pyro_hoim.cli.output.PERIOD", 3600.0)
 
 
+@pytest.fixture(autouse=True)
+def p_values_are_of_one_round(monkeypatch):
+    """Draw no more tables where few are as extreme, which takes a second a fit; tests of goodness of fit draw them."""
+    monkeypatch.setattr("pyro_hoim.log_linear.goodness.p_values._FINER", 1)
+
+
 @pytest.fixture
 def shell(capsys):
     """Runs commands and reads what they print."""

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from support.verbs import verb_first
+
 GOOD = "a,b,c\nx,0,u\ny,1,v\nx,1,u\ny,0,v\nx,0,v\n"
 SIXTY = "a,b,c\n" + "".join(f"{i % 2},{i % 3},{i % 5 % 2}\n" for i in range(60))
 UNIQUE = "id,a\n" + "".join(f"{i},{i % 2}\n" for i in range(60))
@@ -44,38 +46,44 @@ OF_FIT = [
     (SIXTY, "--columns a,a", "--columns: names must be unique, but 'a' is repeated"),
     (GOOD, "--columns=", ["--columns"]),
     (SIXTY, "--posterior --chains 0", "--chains: expected a whole number from 1 to 64, received 0"),
-    (SIXTY, "--trainer gibbs", "--trainer: 'gibbs' is not one of 'auto', 'exact', 'sampled', 'pseudo-likelihood'"),
-    (SIXTY, "--refit", ["--refit: belongs to --select"]),
+    (
+        SIXTY,
+        "learn --trainer gibbs",
+        "--trainer: 'gibbs' is not one of 'auto', 'exact', 'sampled', 'pseudo-likelihood'",
+    ),
+    (SIXTY, "--refit", "--refit: belongs to pyro-hoim learn"),
     (GOOD, "--out no/such/folder", ["does not exist"]),
     (GOOD, "--resume", ["--resume"]),
-    (SIXTY, "--select --resume", ["--resume"]),
+    (SIXTY, "learn --resume", ["--resume"]),
     # the search
-    (SIXTY, "--select --order 1", ["--order", "2 to 3", "received 1"]),
-    (SIXTY, "--select --order 4", ["--order: with --select expected 2 to 3 (the number of variables)", "received 4"]),
-    (SIXTY, "--select --order 9", "--order: with --select expected 2 to 3 (the number of variables)"),
-    (SIXTY, "--select --edges a*b", ["--select", "--edges"]),
-    (SIXTY, "--select --posterior", ["--select", "--posterior"]),
-    (SIXTY, "--select --model grm", ["grm"]),
-    (SIXTY, "--select --heredity nan", "--heredity: expected a number above 0, up to 1, received 'nan'"),
-    (SIXTY, "--select --heredity 0", "--heredity: expected a number above 0, up to 1, received 0"),
-    (SIXTY, "--select --heredity 1.5", ["--heredity"]),
-    (SIXTY, "--select --per-round 0", "--per-round: expected a whole number of at least 1, received 0"),
-    (SIXTY, "--select --target z", ["unknown variable 'z'"]),
-    ("a,b\n" + "x,y\nz,w\n" * 9, "--select --target c", "--target: unknown variable 'c'; known: 'a', 'b'"),
-    (SIXTY, "--select --ordinal z", ["--ordinal", "'z'"]),
-    (SIXTY, "--select --split 0.5,0,0.5", ["validation part is empty", "--split"]),
-    (SIXTY, "--select --split 0.9,0.001,0.099", ["--split", "validation part"]),
-    (UNIQUE, "--select", ["error: --columns: expected columns that", "'id' (60 levels in 60 rows)", "unique per row"]),
-    ("a,b\nx,y\n", "--select", "--split: no row of 1 falls in the train part; use a larger fraction or more rows"),
+    (SIXTY, "learn --order 1", ["--order", "2 to 3", "received 1"]),
+    (SIXTY, "learn --order 4", ["--order: expected 2 to 3 (the number of variables)", "received 4"]),
+    (SIXTY, "learn --order 9", "--order: expected 2 to 3 (the number of variables)"),
+    (SIXTY, "learn --edges a*b", ["--edges"]),
+    (SIXTY, "learn --posterior", ["--posterior"]),
+    (SIXTY, "learn --model grm", ["--model"]),
+    (SIXTY, "--select", "--select: is a command of its own; write pyro-hoim learn"),
+    (SIXTY, "--structure-posterior", "--structure-posterior: is a command of its own; write pyro-hoim structures"),
+    (SIXTY, "learn --heredity nan", "--heredity: expected a number above 0, up to 1, received 'nan'"),
+    (SIXTY, "learn --heredity 0", "--heredity: expected a number above 0, up to 1, received 0"),
+    (SIXTY, "learn --heredity 1.5", ["--heredity"]),
+    (SIXTY, "learn --per-round 0", "--per-round: expected a whole number of at least 1, received 0"),
+    (SIXTY, "learn --target z", ["unknown variable 'z'"]),
+    ("a,b\n" + "x,y\nz,w\n" * 9, "learn --target c", "--target: unknown variable 'c'; known: 'a', 'b'"),
+    (SIXTY, "learn --ordinal z", ["--ordinal", "'z'"]),
+    (SIXTY, "learn --split 0.5,0,0.5", ["validation part is empty", "--split"]),
+    (SIXTY, "learn --split 0.9,0.001,0.099", ["--split", "validation part"]),
+    (UNIQUE, "learn", ["error: --columns: expected columns that", "'id' (60 levels in 60 rows)", "unique per row"]),
+    ("a,b\nx,y\n", "learn", "--split: no row of 1 falls in the train part; use a larger fraction or more rows"),
     # missing cells
     (HOLE, "", ["1 cell", "--missing drop", "--missing marginalise"]),
     ("a,b\nx,?\ny,1\nx,?\n", "--missing ?", ["2 cells", "--missing drop"]),
     (GOOD, "--missing drop --missing marginalise", ["not both"]),
     (HOLE, "--missing marginalise --split 0.4,0.3,0.3", ["validation"]),
-    (HOLE, "--select", ["1 cell", "--missing drop"]),
-    (HOLE, "--select --missing marginalise", ["validation", "--missing drop"]),
-    ("a,b\nx,\ny,\nz,\n,1\n", "--select --missing drop", ["no complete row"]),
-    ("a,b\n" + ",1\n" * 9, "--select --missing drop", "column 'a': expected at least one level"),
+    (HOLE, "learn", ["1 cell", "--missing drop"]),
+    (HOLE, "learn --missing marginalise", ["validation", "--missing drop"]),
+    ("a,b\nx,\ny,\nz,\n,1\n", "learn --missing drop", ["no complete row"]),
+    ("a,b\n" + ",1\n" * 9, "learn --missing drop", "column 'a': expected at least one level"),
 ]
 OF_FILES = [
     ("", "t.csv: expected a header and rows, received an empty file"),
@@ -94,7 +102,7 @@ OF_FILES = [
 
 
 def refused(content, options, told, shell):
-    line = shell.refused("fit", write("t.csv", content), *options, says=told if isinstance(told, list) else [])
+    line = shell.refused(*verb_first(write("t.csv", content), *options), says=told if isinstance(told, list) else [])
     assert isinstance(told, list) or line.startswith(told), line
 
 
@@ -103,25 +111,25 @@ def test_fit_refuses(content, options, told, shell):
     refused(content, options.split(), told, shell)
 
 
-@pytest.mark.parametrize("search", [[], ["--select"]], ids=["fit", "select"])
+@pytest.mark.parametrize("search", [[], ["learn"]], ids=["fit", "learn"])
 @pytest.mark.parametrize(("content", "told"), OF_FILES)
 def test_files_are_refused(content, search, told, shell):
     refused(content, search, told, shell)
 
 
-@pytest.mark.parametrize("options", [["--order", "1"], ["--select"]])
+@pytest.mark.parametrize("options", [["--order", "1"], ["learn"]])
 def test_control_the_same_tables_without_fault_are_accepted(options, shell):
-    content = SIXTY if "--select" in options else GOOD
-    shell("fit", write("t.csv", content), *options, "--out", "out")
+    content = SIXTY if "learn" in options else GOOD
+    shell(*verb_first(write("t.csv", content), *options, "--out", "out"))
     assert Path("out/report.html").exists()
-    shell("fit", write("unique.csv", UNIQUE), "--columns", "a", *options, "--out", "second")
+    shell(*verb_first(write("unique.csv", UNIQUE), "--columns", "a", *options, "--out", "second"))
 
 
 def test_source_must_exist(shell):
     shell.refused("fit", "nowhere.csv", says=["no such file", "czech_autoworkers"])
     Path("input").mkdir()
     shell.refused("fit", "input", says=["input"])
-    shell.refused("fit", "--select", says=["--select"])
+    shell.refused("learn", says=["Missing argument"])
 
 
 def test_existing_folder_is_kept(shell):

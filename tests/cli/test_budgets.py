@@ -14,7 +14,7 @@ from command_line import save_random
 from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.log_linear import ModelFile, parametrization, save_model
 from pyro_hoim.structure import hypergraph as cells
-from pyro_hoim.study.command import fit as fit_command, select
+from pyro_hoim.study.command import fit as fit_command, learn
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def model(name="m.safetensors", num=4):
 @pytest.mark.parametrize(
     ("num_columns", "options", "says"),
     [
-        (60, ("--order", "60"), ("--order: there are about 1.15e+18 sets of up to 60 of 60", "4,194,304", "--select")),
+        (60, ("--order", "60"), ("--order: there are about 1.15e+18 sets of up to 60 of 60", "4,194,304", "use learn")),
         (300, ("--order", "3"), ("--order: there are 4,500,250 sets of up to 3 of 300", "--columns", "--edges")),
         (60, ("--edges", "*".join(f"v{i}" for i in range(60))), ("about 1.15e+18 sets", "1,048,576", "in --edges")),
         (60, ("--edges", ":".join(f"v{i}" for i in range(60))), ("--edges: the closure", "about 1.15e+18 sets")),
@@ -58,7 +58,7 @@ def model(name="m.safetensors", num=4):
                 "--order: exact inference is out of reach",
                 f"{sum(math.comb(60, k) * 2**k for k in range(1, 5)):,} entries",
                 "2,097,152",
-                "--select",
+                "use learn",
             ),
         ),
         (6, ("--posterior", "--draws", "10000000"), ("--draws: 40,000,000", "cells", "134,217,728", "fewer --draws")),
@@ -69,7 +69,7 @@ def model(name="m.safetensors", num=4):
     ],
 )
 def test_fits_are_refused_before_any_work(num_columns, options, says, shell, monkeypatch):
-    monkeypatch.setattr(select, "MAX_SAMPLED_ENTRIES", 2**21)
+    monkeypatch.setattr(learn, "MAX_SAMPLED_ENTRIES", 2**21)
     shell.refused("fit", table(num_columns), *options, "--out", "out", says=says, progress=True)
 
 
@@ -84,12 +84,12 @@ def test_a_column_of_too_many_levels_is_refused_by_name(shell, monkeypatch):
 
 
 def test_below_the_budget_of_sampled_gradients_sizes_are_said_before_the_work(shell, monkeypatch):
-    monkeypatch.setattr(select, "MAX_SAMPLED_ENTRIES", 9_860_480)
+    monkeypatch.setattr(learn, "MAX_SAMPLED_ENTRIES", 9_860_480)
 
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(select, "fit_collection", stop)
+    monkeypatch.setattr(learn, "fit_collection", stop)
     err = shell("fit", table(60), "--order", "2", "--out", "out", status=130).err
     assert "fitting 40 rows by sampled gradients: 1,770 interactions, 1,830 parameters" in err
 
@@ -99,7 +99,7 @@ def test_all_sets_are_counted_and_not_made(shell, monkeypatch):
     monkeypatch.setattr(InteractionHypergraph, "_set", lambda *args: made.append(args))
     shell.refused("fit", table(60), "--order", "7", says=("--order",), progress=True)
     monkeypatch.setattr(fit_command, "MAX_SETS", 2**60)
-    monkeypatch.setattr(select, "MAX_SAMPLED_ENTRIES", 0)
+    monkeypatch.setattr(learn, "MAX_SAMPLED_ENTRIES", 0)
     shell.refused(
         "fit",
         table(60),

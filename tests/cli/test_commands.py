@@ -101,7 +101,7 @@ def test_infinite_estimate_is_reported_not_hidden(shell):
     assert result["num_parameters"] == 17
     test = result["goodness_of_fit"]
     assert (test["df"], test["p_value_method"]) == (10, "conditional")
-    assert test["p_value"] == 1 / (test["num_tables"] + 1) < 0.0002  # as far as tables drawn can tell
+    assert test["p_value"] == 1 / (test["num_tables"] + 1) < 0.002  # as far as tables drawn can tell
     assert (test["deviance"], test["p_value"]) == (record["g2"], record["p_value"])
     assert record["g2"] == pytest.approx(116.588, abs=5e-4)
     page = Path("out/report.html").read_text(encoding="utf-8")

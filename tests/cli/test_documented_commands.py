@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 SHELLS = ("", "sh", "bash", "shell", "console")
 LONG = re.compile(
-    r"--select|--posterior|--method ais|--order \d --order|mushroom|adult|breast_cancer|fit( --seed \d+)?$"
+    r"learn |structures |--posterior|--method ais|--order \d --order|mushroom|adult|breast_cancer|fit( --seed \d+)?$"
 )
 PUBLIC = re.compile("|".join(info.name for info in dataset_files()))
 

@@ -8,6 +8,8 @@ import pytest
 
 from pyro_hoim.errors import IntractableError
 
+from support.verbs import verb_first
+
 
 def table(header, lines):
     """Write ``t.csv`` and return its name."""
@@ -21,22 +23,23 @@ HOLES = [f"{'' if i < 12 else i % 2},{(i // 2) % 2},{i % 3}" for i in range(60)]
 
 def test_missing_cells_say_what_to_do(shell):
     source = table("a,b,c", HOLES)
-    assert shell.refused("fit", source, "--select") == (
-        "t: 12 cells are missing; pass --missing drop to leave out 12 of 60 rows"
-    )
+    assert shell.refused(
+        "learn",
+        source,
+    ) == ("t: 12 cells are missing; pass --missing drop to leave out 12 of 60 rows")
     assert "12 of 60 rows, or --missing marginalise to sum over them" in shell.refused("fit", source)
-    assert shell.refused("fit", source, "--select", "--missing", "marginalise") == (
-        "--missing marginalise: not together with --select, whose validation rows must be complete; "
+    assert shell.refused("learn", source, "--missing", "marginalise") == (
+        "--missing marginalise: not together with learn, whose validation rows must be complete; "
         "pass --missing drop to leave out 12 of 60 rows, or leave out the columns that miss most by --columns (missing "
         "cells are in a)"
     )
 
 
-@pytest.mark.parametrize("options", [["--select", "--order", "2"], ["--order", "1"]])
+@pytest.mark.parametrize("options", [["learn", "--order", "2"], ["--order", "1"]])
 def test_dropped_rows_are_told(options, shell):
     source = table("a,b,c,d", [f"{line},same" for line in HOLES])
     told = "12 rows with missing cells were left out (--missing drop); 48 rows stayed."
-    out = shell("fit", source, *options, "--missing", "drop", "--out", "out").out
+    out = shell(*verb_first(source, *options, "--missing", "drop", "--out", "out")).out
     assert out.startswith(f"{told}\nConstant column, which no interaction can hold: d.\n")
     found = json.loads(Path("out/fit.json").read_text())
     assert found["dropped_rows"] == 12 and sum(found["rows"].values()) == 48 and found["constant_columns"] == ["d"]
@@ -58,7 +61,7 @@ def test_many_columns_are_counted(shell):
     names = [f"a constant column with a long name, number {i}" for i in range(9)]
     header = ",".join(["a", *(f'"{name}"' for name in names)])
     first = shell(
-        "fit", table(header, [f"{i % 2}" + ",same" * 9 for i in range(40)]), "--select", "--out", "out"
+        "learn", table(header, [f"{i % 2}" + ",same" * 9 for i in range(40)]), "--out", "out"
     ).out.splitlines()[0]
     assert first.startswith("Constant columns, which no interaction can hold: a constant col") and len(first) < 250
     assert first.endswith(" and 3 more.")
@@ -68,14 +71,14 @@ def test_many_columns_are_counted(shell):
 def test_names_that_pictures_and_pages_could_misread(shell):
     header = 'first name,"a:b",_hidden,c$d$,"<b>&"'
     lines = [f"l {i % 2},{i % 2},$x$ {i % 3 % 2},{'[u]' if i % 5 else '_v'},{i % 2}" for i in range(120)]
-    assert "first name:a:b" in shell("fit", table(header, lines), "--select", "--order", "2", "--out", "out").out
+    assert "first name:a:b" in shell("learn", table(header, lines), "--order", "2", "--out", "out").out
     page = Path("out/report.html").read_text(encoding="utf-8")
     assert page.count("data:image/svg+xml") == 3 and "<b>" not in page and "&lt;b&gt;&amp;" in page
 
 
 def test_levels_absent_from_training(shell):
     lines = [f"{'rare' if i in (5, 77) else 'usual'},{i % 2},{i % 3}" for i in range(120)]
-    shell("fit", table("a,b,c", lines), "--select", "--seed", "2", "--target", "a", "--out", "out")
+    shell("learn", table("a,b,c", lines), "--seed", "2", "--target", "a", "--out", "out")
     found = json.loads(Path("out/fit.json").read_text())
     assert all(value is not None for key in ("nll", "kl") for value in found[key].values())
 
@@ -90,7 +93,7 @@ def test_an_identifier_is_told_and_fitted_where_that_can_be_done(shell):
     shell("fit", source, "--order", "2", "--allow", "id", "--out", "two")  # too many parameters to list the cells
     quality = json.loads(Path("two/fit.json").read_text())["goodness_of_fit"]
     assert quality["p_value"] == 1 and "no other table" in quality["p_value_note"]  # the pairs say the whole table
-    assert "'id' (900 levels in 900 rows)" in shell.refused("fit", source, "--select", "--allow", "id")
+    assert "'id' (900 levels in 900 rows)" in shell.refused("learn", source, "--allow", "id")
 
 
 def test_odds_ratios_that_nobody_can_tell_do_not_end_a_fit(shell, monkeypatch):

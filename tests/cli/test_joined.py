@@ -1,4 +1,4 @@
-"""Indicator columns at the command line: joined by ``fit --select``, split again by every other command."""
+"""Indicator columns at the command line: joined by ``learn``, split again by every other command."""
 
 import contextlib
 import json
@@ -36,7 +36,7 @@ def learned(tmp_path_factory):
     indicators(frame).to_csv(folder / "wide.csv", index=False)
     with contextlib.chdir(folder):
         for name, target in (("plain", "walk"), ("wide", "walk=far")):
-            assert run(["fit", f"{name}.csv", "--select", "--out", name, "--target", target]) == 0
+            assert run(["learn", f"{name}.csv", "--out", name, "--target", target]) == 0
     return folder
 
 
@@ -152,5 +152,5 @@ def test_missing_cells(files, shell):
 
 
 def test_columns_left_apart(files, shell):
-    found = shell.json("fit", "wide.csv", "--select", "--join", "none", "--out", "apart")
+    found = shell.json("learn", "wide.csv", "--join", "none", "--out", "apart")
     assert found["joined"] == {} and found["num_states"] == "128"

@@ -37,6 +37,9 @@ def test_a_fit_of_large_counts_is_that_of_their_proportions(shell, write):
 def test_other_counts_are_one_line(shell, write, count):
     told = shell.refused("fit", write("bad.csv", [*COUNTS[:7], count]), "--out", "out", says=["'count'"])
     assert "expected a" in told and "received" in told
+
+
+def test_control_a_large_count_is_read(shell, write):
     fits = write("good.csv", [*COUNTS[:7], "1e15"])
     assert shell.json("fit", fits, "--order", "1", "--out", "good")["rows"]["train"] == 10**15 + sum(COUNTS[:7])
 

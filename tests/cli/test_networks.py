@@ -243,9 +243,9 @@ def test_a_network_that_settles_nowhere_is_learned_but_not_sampled(shell):
     [
         (["--order", "2"], "--order: belongs to --model log-linear or grm, received --model dependency-network"),
         (["--edges", "smoke*phys"], "--edges: belongs to --model log-linear, received --model dependency-network"),
-        (["--select"], "--select: belongs to --model log-linear, received --model dependency-network"),
+        (["--penalty", "l1:1"], "--penalty: belongs to --model log-linear, received --model dependency-network"),
         (["--posterior"], "--posterior: belongs to --model log-linear, received --model dependency-network"),
-        (["--heredity", "0.5"], "--heredity: belongs to --model log-linear, received --model dependency-network"),
+        (["--heredity", "0.5"], "--heredity: belongs to pyro-hoim learn"),
         (["--draws", "100"], "--draws: belongs to --model log-linear, received --model dependency-network"),
         (["--target", "smok"], "--target: unknown variable 'smok'; did you mean 'smoke'"),
         (["--alpha", "-1"], "--alpha: expected a number from 0, up to 1e+06, received -1"),

@@ -28,7 +28,7 @@ def test_every_command_counts_the_parameters_that_the_rows_identify(shell, empty
     family, identified, cells = 7, 7 - empty, 12 - 2 * empty
 
     page = shell("fit", file, "--edges", "a*b + b*c", "--out", "fit").out
-    text = shell("fit", file, "--select", "--out", "learned").out
+    text = shell("learn", file, "--out", "learned").out
     fitted, learned = (json.loads(Path(name, "fit.json").read_text(encoding="utf-8")) for name in ("fit", "learned"))
     (record,) = fitted["models"]
     assert fitted["num_parameters"] == record["num_parameters"] == identified

@@ -14,6 +14,8 @@ from command_line import messages
 
 from pyro_hoim import load
 
+from support.verbs import verb_first
+
 COUNTS = [(20, 80), (50, 40), (81, 20)]
 SLOPE = sm.GLM(COUNTS, sm.add_constant([0.0, 1.0, 2.0]), sm.families.Binomial()).fit(tol=1e-14).params[1]
 
@@ -65,15 +67,15 @@ def test_an_unknown_order_is_refused_with_a_file_that_says_it(shell):
     for words in (
         ["--edges", "linear(a):b"],
         ["--edges", "a*b + linear(a, 1, 2, 5):b"],
-        ["--select", "--ordinal", "a"],
+        ["learn", "--ordinal", "a"],
     ):
-        shown = shell.refused("fit", source, *words, says=["would be x < y < z; say it by --levels FILE"])
+        shown = shell.refused(*verb_first(source, *words), says=["would be x < y < z; say it by --levels FILE"])
     file = json.loads(shown.partition("as JSON: ")[2])
     assert file == {"a": ["x", "y", "z"]}
     Path("l.json").write_text(json.dumps({"a": ["x", "z", "y"]}))
-    shell("fit", source, "--select", "--ordinal", "a", "--levels", "l.json", "--out", "o")
+    shell("learn", source, "--ordinal", "a", "--levels", "l.json", "--out", "o")
     assert (load("o").domain["a"].labels, load("o").domain["a"].kind) == (("x", "z", "y"), "ordinal")
-    shell("fit", source, "--select", "--levels", "l.json", "--out", "p")
+    shell("learn", source, "--levels", "l.json", "--out", "p")
     assert load("p").domain["a"].kind == "nominal"  # control: a list of levels alone ties no neighbours
 
 
@@ -92,7 +94,7 @@ def test_ordinal_none_unmarks_what_a_file_declares(shell):
     frame.to_parquet("t.parquet")
     kinds = {}
     for said in ("auto", "none", "words", "a"):
-        found = shell.json("fit", "t.parquet", "--select", "--ordinal", said, "--out", said)
+        found = shell.json("learn", "t.parquet", "--ordinal", said, "--out", said)
         domain = load(said).domain
         kinds[said] = [variable.kind for variable in domain]
         assert domain["a"].labels == ("b", "a", "d", "c")

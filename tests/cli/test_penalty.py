@@ -156,17 +156,11 @@ def test_malformed_and_empty_balls(text, shell, table):
     [
         (["--order", "4"], "--order: expected 2 to 3 (the number of variables) with --penalty l1:1, received 4"),
         (["--order", "1"], "--order: expected 2 to 3 (the number of variables) with --penalty l1:1, received 1"),
-        (
-            ["--select"],
-            "--penalty: fits all interactions within norm balls, received --select, which learns the interactions",
-        ),
         (["--edges", "a*b"], "received --edges, which gives single interactions"),
         (["--posterior"], "received --posterior, which draws a posterior"),
-        (["--structure-posterior"], "received --structure-posterior, which finds the interactions"),
         (["--prior", "unit"], "received --prior, which makes estimates finite in another way"),
         (["--draws", "20"], "--draws: has no use with --penalty l1:1"),
         (["--jobs", "2"], "--jobs: has no use with --penalty l1:1"),
-        (["--space", "pairwise"], "--space: belongs to --structure-posterior"),
         (["--split", "0.5,0.2,0.3"], "--split: --penalty l1:1 has no use for validation rows"),
         (["--model", "grm"], "--penalty"),
     ],

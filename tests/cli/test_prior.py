@@ -6,6 +6,8 @@ from pyro_hoim.datasets import load_table
 from pyro_hoim.log_linear import Prior, fit, load_model
 from pyro_hoim.structure import InteractionHypergraph
 
+from support.verbs import verb_first
+
 
 @pytest.mark.parametrize("text", ["unit", "normal:2", "ridge:0.25", "conjugate:1"])
 def test_estimates_are_the_finite_mode_under_the_prior(text, shell):
@@ -38,21 +40,21 @@ def test_the_report_says_which_prior(shell):
         (["titanic", "--prior", "flat"], "--prior: expected none, unit, normal:S, ridge:S or conjugate:N"),
         (["titanic", "--prior", "normal:0"], "--prior: expected none, unit, normal:S, ridge:S or conjugate:N"),
         (["titanic", "--posterior", "--prior", "none"], "--prior: a posterior needs a proper prior, received none"),
-        (["titanic", "--select", "--prior", "conjugate:1"], "--prior: a search needs unit, normal:S or ridge:S"),
+        (["titanic", "learn", "--prior", "conjugate:1"], "--prior: a search needs unit, normal:S or ridge:S"),
         (["titanic", "--model", "dependency-network", "--prior", "unit"], "the Dirichlet prior of --alpha"),
         (["titanic", "--model", "grm", "--prior", "unit"], "its coefficients are held back by --l1"),
     ],
 )
 def test_one_clear_error(options, message, shell):
-    assert message in shell.refused("fit", *options, "--out", "out")
+    assert message in shell.refused(*verb_first(*options, "--out", "out"))
 
 
 def test_a_search_keeps_the_strengths_of_the_prior(shell):
-    options = ["titanic", "--select", "--order", "2", "--trainer", "exact", "--split", "0.6,0.4,0"]
-    result = shell.json("fit", *options, "--prior", "ridge:3", "--out", "out")
+    options = ["titanic", "learn", "--order", "2", "--trainer", "exact", "--split", "0.6,0.4,0"]
+    result = shell.json(*verb_first(*options, "--prior", "ridge:3", "--out", "out"))
     assert result["prior"] == "ridge:3"
     assert {row["ridge"] for row in result["interactions"]} == {3.0}
-    free = shell.json("fit", *options, "--out", "free")
+    free = shell.json(*verb_first(*options, "--out", "free"))
     assert free["prior"] is None and {row["ridge"] for row in free["interactions"]} != {3.0}  # control: the rows choose
 
 

@@ -11,6 +11,8 @@ from safetensors.numpy import load_file
 
 from pyro_hoim.cli import run
 
+from support.verbs import verb_first
+
 OPTIONS = ["czech_autoworkers", "--order", "1", "--posterior", "--chains", "3", "--draws", "30", "--burn-in", "20"]
 OPTIONS += ["--seed", "5", "--out"]
 
@@ -70,7 +72,7 @@ COUNTS = "a,b\n" + "0,1\n3,2\n1,0\n2,2\n" * 6
 KINDS = {
     "log-linear": (TABLE, ["--order", "1"]),
     "posterior": (TABLE, ["--order", "1", "--posterior"]),
-    "select": (TABLE, ["--select"]),
+    "select": (TABLE, ["learn"]),
     "dependency-network": (TABLE, ["--model", "dependency-network"]),
     "grm": (COUNTS, ["--model", "grm"]),
 }
@@ -81,12 +83,14 @@ def test_a_folder_that_is_new_empty_or_of_something_else(kind, shell):
     content, options = KINDS[kind]
     Path("rows.csv").write_text(content)
     for state in ("does not exist", "is empty"):
-        line = shell.refused("fit", "rows.csv", *options, "--resume", "--out", "new")
+        line = shell.refused(*verb_first("rows.csv", *options, "--resume", "--out", "new"))
         assert f"--resume: new {state}, so there is nothing to resume; leave out --resume" in line
         assert Path("new").exists() is (state == "is empty")
         Path("new").mkdir(exist_ok=True)
     (Path("new") / "precious.txt").write_text("mine")
-    assert "--resume: new holds no checkpoint" in shell.refused("fit", "rows.csv", *options, "--resume", "--out", "new")
+    assert "--resume: new holds no checkpoint" in shell.refused(
+        *verb_first("rows.csv", *options, "--resume", "--out", "new")
+    )
     assert [path.name for path in Path("new").iterdir()] == ["precious.txt"]
 
 

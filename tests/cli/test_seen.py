@@ -13,6 +13,8 @@ from pyro_hoim.families import add_info
 from pyro_hoim.log_linear import LogLinearEnergy, load_model
 from pyro_hoim.log_linear.given import predict
 
+from support.verbs import verb_first
+
 NETWORK = ["--model", "dependency-network"]
 GRM = ["--model", "grm", "--order", "2", "--jobs", "1"]
 
@@ -62,10 +64,10 @@ def test_score_says_which_rows_were_seen(family, key, shell):
     assert "fitted from" not in shell("score", "out", "new.csv").out
 
 
-@pytest.mark.parametrize("family", [NETWORK, ["--select"]])
+@pytest.mark.parametrize("family", [NETWORK, ["learn"]])
 def test_predict_says_which_rows_were_seen(family, shell):
     write(number=300)
-    fitted = shell.json("fit", "rows.csv", *family, "--target", "b", "--out", "out")
+    fitted = shell.json(*verb_first("rows.csv", *family, "--target", "b", "--out", "out"))
     found = shell.json("predict", "out", "rows.csv", "--target", "b")["parts"]
     accuracies = {name: part["accuracy"] for name, part in found.items()}
     assert accuracies == {name: part["accuracy"] for name, part in fitted["accuracy"].items() if part}
@@ -108,10 +110,10 @@ def test_a_coin_is_predicted_no_better_than_by_its_more_frequent_side(shell):
     assert "always guessing" not in shell("predict", "out", "rows.csv", "--target", "b").out
 
 
-@pytest.mark.parametrize("options", [["--order", "2"], ["--select"]], ids=["given", "learned"])
+@pytest.mark.parametrize("options", [["--order", "2"], ["learn"]], ids=["given", "learned"])
 def test_score_leads_with_the_gain_that_the_fit_reports(options, shell):
     write(number=400)
-    fitted = shell.json("fit", "rows.csv", *options, "--split", "0.5,0.2,0.3", "--out", "out")
+    fitted = shell.json(*verb_first("rows.csv", *options, "--split", "0.5,0.2,0.3", "--out", "out"))
     found = shell.json("score", "out", "rows.csv")
     for part in ("train", "validation", "test"):
         for key in ("gain", "gain_std_error"):

@@ -1,4 +1,4 @@
-"""``fit --select``: what it prints and writes, what it does with awkward tables, and how it is resumed."""
+"""``learn``: what it prints and writes, what it does with awkward tables, and how it is resumed."""
 
 import json
 import re
@@ -35,7 +35,7 @@ def write(name, rows, header=None):
 
 def test_json_and_files(shell):
     source = write("coins.csv", rows_of(2000))
-    found = shell.json("fit", source, "--select", "--target", "v4", "--out", "out")
+    found = shell.json("learn", source, "--target", "v4", "--out", "out")
     edges = {tuple(edge) for edge in found["edges"]}
     assert {edge for edge in edges if len(edge) > 1} == {("v0", "v1"), ("v2", "v3", "v4")}
     assert found["predictive"]["num_interactions"] > found["num_interactions"]  # control: nothing is pruned there
@@ -92,7 +92,7 @@ def test_json_and_files(shell):
 
 
 def test_text_names_what_was_learned(shell):
-    captured = shell("fit", write("coins.csv", rows_of(2000)), "--select", "--refit", "--out", "out")
+    captured = shell("learn", write("coins.csv", rows_of(2000)), "--refit", "--out", "out")
     assert captured.out.startswith("On the test rows the model gains ")
     assert " nats per row over independent columns (standard error 0.0" in captured.out.splitlines()[0]
     assert "v2:v3:v4" in captured.out and "gain" in captured.out and "out/report.html" in captured.out
@@ -108,7 +108,7 @@ def test_text_names_what_was_learned(shell):
 
 def test_other_commands_take_the_model(shell):
     source = write("coins.csv", rows_of(600))
-    shell.json("fit", source, "--select", "--out", "out")
+    shell.json("learn", source, "--out", "out")
     for command in (
         ["score", "out", source],
         ["predict", "out", source, "--target", "v1"],
@@ -121,17 +121,17 @@ def test_other_commands_take_the_model(shell):
 
 def test_maximum_order_and_seed(shell):
     source = write("coins.csv", rows_of(800))
-    pairs = shell.json("fit", source, "--select", "--order", "2", "--out", "a")
+    pairs = shell.json("learn", source, "--order", "2", "--out", "a")
     assert max(map(len, pairs["edges"])) == 2
-    again = shell.json("fit", source, "--select", "--order", "2", "--out", "b")
+    again = shell.json("learn", source, "--order", "2", "--out", "b")
     assert again["nll"] == pairs["nll"]
-    other = shell.json("fit", source, "--select", "--order", "2", "--seed", "1", "--out", "c")
+    other = shell.json("learn", source, "--order", "2", "--seed", "1", "--out", "c")
     assert other["nll"] != pairs["nll"]
 
 
 def test_constant_columns_and_levels_absent_from_training(shell):
     rows = [[*line, "same", "rare" if i == 7 else "usual"] for i, line in enumerate(rows_of(400))]
-    found = shell.json("fit", write("t.csv", rows), "--select", "--out", "out")
+    found = shell.json("learn", write("t.csv", rows), "--out", "out")
     assert found["num_variables"] == 7
     assert all("v5" not in edge for edge in found["edges"])
     assert found["constant_columns"] == ["v5"]
@@ -139,7 +139,7 @@ def test_constant_columns_and_levels_absent_from_training(shell):
 
 
 def test_all_rows_equal(shell):
-    found = shell.json("fit", write("t.csv", [["x", "y"]] * 30), "--select", "--out", "out")
+    found = shell.json("learn", write("t.csv", [["x", "y"]] * 30), "--out", "out")
     assert found["num_interactions"] == 0 and found["nll"]["test"] == 0 and found["gain"]["test"] == 0
 
 
@@ -174,7 +174,7 @@ def test_too_large_for_exact_inference_is_sampled(settings, shell, request):
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_killed_run_is_resumed(how, shell):
     source = write("coins.csv", rows_of(500))
-    options = ["fit", source, "--select", "--trainer", "sampled", "--order", "2", "--out"]
+    options = ["learn", source, "--trainer", "sampled", "--order", "2", "--out"]
     kill([*options, "broken"], Path("broken/checkpoint/search.safetensors"), how, FEW)
     assert not Path("broken/fit.json").exists()
 
@@ -203,7 +203,7 @@ def test_killed_run_is_resumed(how, shell):
 
 def test_a_run_that_its_time_limit_ended_is_complete_and_goes_on(shell):
     source = write("coins.csv", rows_of(2000))
-    command = ["fit", source, "--select", "--target", "v4", "--seed", "3"]
+    command = ["learn", source, "--target", "v4", "--seed", "3"]
     cut = shell.json(*command, "--out", "out", "--time-limit", "0.000001m")
     assert (cut["selection"]["status"], cut["num_interactions"], cut["structure"]) == ("time limit", 0, None)
     assert any(note.startswith("the time limit of 6e-05 s ended the search") for note in cut["notes"])
@@ -222,5 +222,5 @@ def test_a_run_that_its_time_limit_ended_is_complete_and_goes_on(shell):
 @pytest.mark.parametrize("time", ["0", "0m", "5 minutes", "-3s", "1e3", ""])
 def test_times_that_are_none_are_refused(shell, time):
     source = write("coins.csv", rows_of(50))
-    shell.refused("fit", source, "--select", "--time-limit", time, says=["--time-limit", "90s, 5m or 2h"])
+    shell.refused("learn", source, "--time-limit", time, says=["--time-limit", "90s, 5m or 2h"])
     assert not list(Path().glob("pyro-hoim-*"))

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from pyro_hoim import Observations
-from pyro_hoim.cli.commands.fit import fit
+from pyro_hoim.cli.commands.fit import fit, learn
 from pyro_hoim.cli.session import session
 from pyro_hoim.errors import InputError
 from pyro_hoim.runs.container import sealed
@@ -20,9 +20,9 @@ OTHER = Observations.from_table(Domain.from_cardinalities([2, 2]), [[3, 1], [1, 
 REFUSED = "checkpoint: search.safetensors belongs to a run with another trainer rows"
 
 
-def begin(folder, words, rows=ROWS, refused="", keep="x"):
-    """One session of ``fit``; it leaves a checkpoint named ``keep``, or is refused. Returns the time before it."""
-    with fit.make_context("fit", ["t.csv", *words]), session(folder, time.perf_counter(), rows) as run:
+def begin(folder, words, rows=ROWS, refused="", keep="x", command=fit):
+    """One session of a command; it leaves a checkpoint named ``keep``, or is refused. Returns the time before it."""
+    with command.make_context(command.name, ["t.csv", *words]), session(folder, time.perf_counter(), rows) as run:
         if refused:
             _, is_other, found = refused.partition(" belongs to a run with ")
             received = found.split(";")[0] if "=" in found else None
@@ -69,17 +69,21 @@ def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path):
 
 def test_options_that_differ_are_named(tmp_path):
     folder = tmp_path / "out"
-    begin(folder, ["--select", "--refit", "--target", "a"])
+    begin(folder, ["--refit", "--target", "a"], command=learn)
     with pytest.raises(InputError) as caught:
-        begin(folder, ["--select", "--seed", "1", "--resume", "--target", "b", "--json"], refused=REFUSED)
+        begin(folder, ["--seed", "1", "--resume", "--target", "b", "--json"], refused=REFUSED, command=learn)
     assert str(caught.value).startswith(f"--resume: the run in {folder} was started with --refit, --seed 0, and ")
     assert "received no --refit, --seed 1; repeat its options" in str(caught.value)
     with pytest.raises(InputError, match="was started with other rows"):
-        begin(folder, ["--select", "--refit", "--resume"], rows=OTHER, refused=REFUSED)
+        begin(folder, ["--refit", "--resume"], rows=OTHER, refused=REFUSED, command=learn)
     with pytest.raises(InputError, match=r"was started by another release of the library \(patience=2, not 1\); start"):
-        begin(folder, ["--select", "--refit"], refused="checkpoint: x belongs to a run with patience=2, not 1; repeat")
+        begin(
+            folder, ["--refit"], refused="checkpoint: x belongs to a run with patience=2, not 1; repeat", command=learn
+        )
     with pytest.raises(InputError, match=r"^checkpoint: damaged"):  # control: what is no other run stays as it is
-        begin(folder, ["--select", "--seed", "1"], refused="checkpoint: damaged")
+        begin(folder, ["--seed", "1"], refused="checkpoint: damaged")
+    with pytest.raises(InputError, match="was started with pyro-hoim learn, and received pyro-hoim fit; repeat"):
+        begin(folder, ["--resume"], refused=REFUSED)
 
 
 def test_a_damaged_record_is_named_and_one_that_is_missing_is_no_obstacle(tmp_path):

@@ -8,6 +8,8 @@ import torch
 from pyro_hoim import InteractionHypergraph, Observations, fit, load_table
 from pyro_hoim.log_linear import goodness_of_fit, likelihood_ratio_test
 
+from support.verbs import verb_first
+
 EDGES = "Hair*Eye + Sex"
 HOLES = "a,b\n" + "x,0\n" * 9 + "x,1\n" * 3 + "y,0\n" * 2 + "y,1\n" * 8 + "x,\ny,\n,1\n"
 
@@ -75,13 +77,13 @@ def test_with_missing_cells_criteria_are_of_the_known_cells_and_their_number_is_
         (["--order", "1", "--edges", "Hair + Eye + Sex"], "Hair + Eye + Sex has the same interactions as order 1"),
         (["--order", "1", "--order", "9"], "--order: expected 1 to 3 (the number of variables), received 9"),
         (["--order", "2", "--edges", "Hair*Height"], "unknown variable 'Height'"),
-        (["--select", "--order", "2", "--order", "3"], "--order: several are compared for given interactions"),
-        (["--structure-posterior", "--order", "2", "--order", "3"], "--order: several are compared"),
-        (["--select", "--edges", "Hair*Eye"], "received --edges with it"),
+        (["learn", "--order", "2", "--order", "3"], "--order: several are compared for given interactions"),
+        (["structures", "--order", "2", "--order", "3"], "--order: several are compared"),
+        (["learn", "--edges", "Hair*Eye"], "--edges: belongs to pyro-hoim fit"),
     ],
 )
 def test_wrong_models_are_refused(words, told, shell):
-    assert told in shell.refused("fit", "hair_eye_color", *words)
+    assert told in shell.refused(*verb_first("hair_eye_color", *words))
 
 
 def test_other_families_take_one_order(shell):

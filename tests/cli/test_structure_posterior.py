@@ -1,4 +1,4 @@
-"""``fit --structure-posterior``: what it prints, writes and shows, awkward tables, and runs that are killed."""
+"""``structures``: what it prints, writes and shows, awkward tables, and runs that are killed."""
 
 import json
 import re
@@ -17,7 +17,6 @@ from pyro_hoim.log_linear import Auto, Enumeration, MatrixEnumeration, VariableE
 
 TABLE = "a,b,c,count\nx,0,u,14\nx,1,u,3\ny,0,u,4\ny,1,u,9\nx,0,v,12\nx,1,v,5\ny,0,v,3\ny,1,v,11\n"
 SHORT = ("--chains", "2", "--draws", "40", "--burn-in", "10")
-GIVEN = ["--structure-posterior"]
 SECTIONS = ("Which interactions exist", "Most probable models", "Other priors", "Averaged cells")
 
 
@@ -40,8 +39,8 @@ def law_of(source, **options):
 
 
 def test_published_numbers_and_the_file(shell):
-    options = ("--structure-posterior", "--space", "decomposable", "--prior", "conjugate:1", "--out", "out")
-    found = shell.json("fit", "czech_autoworkers", *options)
+    options = ("--space", "decomposable", "--prior", "conjugate:1", "--out", "out")
+    found = shell.json("structures", "czech_autoworkers", *options)
     told = found["structure_posterior"]
     assert (told["method"], told["is_exact"], told["status"], told["max_r_hat"]) == ("list", True, "exact", None)
     assert told["models"][0]["probability"] == pytest.approx(0.2489, abs=1e-4)
@@ -62,7 +61,7 @@ def test_published_numbers_and_the_file(shell):
 
 
 def test_a_list_and_other_priors_are_those_of_enumeration(shell, table):
-    found = shell.json("fit", table, "--structure-posterior", "--inclusion", "beta:1,2", "--out", "out")
+    found = shell.json("structures", table, "--inclusion", "beta:1,2", "--out", "out")
     rows, law = law_of(table, inclusion=("beta", 1.0, 2.0))
     told = found["structure_posterior"]
     assert [other["prior"] for other in told["other_priors"]] == ["unit:0.25", "unit", "unit:4"]
@@ -71,19 +70,19 @@ def test_a_list_and_other_priors_are_those_of_enumeration(shell, table):
         assert other["inclusion"] == pytest.approx(expected.tolist(), abs=1e-12)
     assert told["evidence_method"] == "laplace" and told["status"] == "approximate" and not told["is_exact"]
     assert told["other_priors"][0]["inclusion"] != pytest.approx(told["other_priors"][2]["inclusion"], abs=0.01)
-    plain = shell.json("fit", table, "--structure-posterior", "--out", "plain")
+    plain = shell.json("structures", table, "--out", "plain")
     assert probabilities(plain)["b:c"] > probabilities(found)["b:c"]  # control: the beta law is at work
 
 
 def test_orders_and_spaces(shell, table):
     for options, number in ((["--order", "2"], 8), (["--space", "pairwise"], 8), (["--space", "hierarchical"], 9)):
-        found = shell.json("fit", table, "--structure-posterior", *options, "--out", f"o{options[0][2]}{options[1]}")
+        found = shell.json("structures", table, *options, "--out", f"o{options[0][2]}{options[1]}")
         assert found["structure_posterior"]["num_collections"] == number
 
 
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
 def test_chains_where_they_are_asked_for_and_where_no_list_is_possible(shell, table):
-    found = shell.json("fit", table, "--structure-posterior", "--draws", "2000", "--out", "chains")
+    found = shell.json("structures", table, "--draws", "2000", "--out", "chains")
     told = found["structure_posterior"]
     assert told["method"] == "chains" and told["status"] in ("converged", "unconverged") and told["max_r_hat"] >= 1
     expected = enumerate_structures(*[law_of(table)[0], "unit"]).inclusion
@@ -91,9 +90,9 @@ def test_chains_where_they_are_asked_for_and_where_no_list_is_possible(shell, ta
         assert line["mcse"] > 0 and line["probability"] == pytest.approx(expected[line["edge"]], abs=6 * line["mcse"])
     page = Path("chains/report.html").read_text(encoding="utf-8")
     assert "Where the chains disagree" in page and "chain 4" in page and "effective draws" in page
-    large = shell.json("fit", "czech_autoworkers", "--structure-posterior", *SHORT, "--out", "large")  # 7,785,062
+    large = shell.json("structures", "czech_autoworkers", *SHORT, "--out", "large")  # 7,785,062
     assert large["structure_posterior"]["method"] == "chains" and len(large["structure_posterior"]["inclusion"]) == 57
-    captured = shell("fit", "czech_autoworkers", "--structure-posterior", *SHORT, "--out", "text")
+    captured = shell("structures", "czech_autoworkers", *SHORT, "--out", "text")
     assert "The collections are draws of Markov chains. Evidence: Laplace's approximation." in captured.out
 
 
@@ -103,8 +102,8 @@ def test_junction_trees_where_graphs_are_too_many_to_list(shell):
     columns = [first, np.where(rng.random(60) < 0.9, first, 1 - first), *rng.integers(0, 2, (5, 60))]
     lines = [",".join("abcdefg"), *(",".join(map(str, row)) for row in np.stack(columns, 1))]
     Path("seven.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    options = ["--structure-posterior", "--space", "decomposable", "--prior", "conjugate:1", "--order", "2"]
-    found = shell.json("fit", "seven.csv", *options, "--out", "out")
+    options = ["--space", "decomposable", "--prior", "conjugate:1", "--order", "2"]
+    found = shell.json("structures", "seven.csv", *options, "--out", "out")
     told = found["structure_posterior"]
     assert (told["method"], told["is_exact"], told["status"]) == ("junction-trees", True, "exact")
     assert probabilities(found)["a:b"] > 0.99 and told["inclusion"][0]["mcse"] < 0.01 and told["max_r_hat"] is None
@@ -114,21 +113,21 @@ def test_junction_trees_where_graphs_are_too_many_to_list(shell):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
 def test_processes_change_no_draw(shell, table):
-    first, second = (shell.json("fit", table, *GIVEN, *SHORT, "--jobs", n, "--out", f"jobs{n}") for n in "12")
+    first, second = (shell.json("structures", table, *SHORT, "--jobs", n, "--out", f"jobs{n}") for n in "12")
     told = [{**found["structure_posterior"], "file": ""} for found in (first, second)]
     assert told[0] == told[1] and told[0]["method"] == "chains"
 
 
 # Interrupted runs
 
-LONG = ["--structure-posterior", "--prior", "unit", "--chains", "2", "--draws", "6000", "--burn-in", "10"]
+LONG = ["--prior", "unit", "--chains", "2", "--draws", "6000", "--burn-in", "10"]
 WHOLE = []  # what a run that nobody disturbed says
 OFTEN = "from pyro_hoim.runs.checkpoint import RunFile; RunFile.SECONDS = 0.0; "
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_killed_run_is_resumed(how, shell, table):
-    options = ["fit", table, *LONG, "--out"]
+    options = ["structures", table, *LONG, "--out"]
     kill([*options, "broken"], Path("broken/checkpoint/structures.safetensors"), how, OFTEN)
     assert not Path("broken/fit.json").exists()
     assert "--resume" in shell.refused(*options, "broken")
@@ -167,7 +166,7 @@ MOMENTS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_killed_at_any_moment(moment, shell, table):
-    options = ["fit", table, *GIVEN, *SHORT, "--out"]
+    options = ["structures", table, *SHORT, "--out"]
     place, name = moment.rsplit(".", 1)
     program = f"""
 import os, signal, pkgutil
@@ -198,7 +197,7 @@ main({[*options, "broken"]!r})
 
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
 def test_a_run_in_processes_is_resumed_with_any_number_of_jobs(shell, table, monkeypatch):
-    options = ["fit", table, *GIVEN, *SHORT, "--out"]
+    options = ["structures", table, *SHORT, "--out"]
 
     def interrupted(*_, **__):
         raise KeyboardInterrupt
@@ -210,7 +209,7 @@ def test_a_run_in_processes_is_resumed_with_any_number_of_jobs(shell, table, mon
     assert all(Path("broken/checkpoint", name).exists() for name in names)
     Path("broken/checkpoint", names[1]).unlink()
     told = shell.refused(*options, "broken", "--resume", "--prior", "unit:2", progress=True)
-    assert "was started with no --prior, and received --prior unit:2" in told
+    assert "was started with --prior unit, and received --prior unit:2" in told
     shell(*options, "broken", "--resume")
     shell(*options, "whole")
     broken, whole = (json.loads(Path(n, "fit.json").read_text())["structure_posterior"] for n in ("broken", "whole"))
@@ -223,9 +222,8 @@ def test_a_run_in_processes_is_resumed_with_any_number_of_jobs(shell, table, mon
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--select"], "--structure-posterior: finds the interactions itself, received --select"),
-        (["--edges", "a*b"], "--structure-posterior: finds the interactions itself, received --edges"),
-        (["--posterior"], "--structure-posterior: finds the interactions itself, received --posterior"),
+        (["--edges", "a*b"], "--edges: belongs to pyro-hoim fit"),
+        (["--posterior"], "--posterior: belongs to pyro-hoim fit"),
         (["--inclusion", "0"], "--inclusion: expected a probability between 0 and 1, or beta:A,B"),
         (["--inclusion", "1"], "--inclusion: expected a probability between 0 and 1, or beta:A,B"),
         (["--inclusion", "-0.2"], "--inclusion: expected a probability between 0 and 1, or beta:A,B"),
@@ -244,20 +242,20 @@ def test_a_run_in_processes_is_resumed_with_any_number_of_jobs(shell, table, mon
         (["--order", "1"], "--order: expected"),
         (["--chains", "1"], "--chains: expected at least 2"),
         (["--jobs", "0"], "--jobs: expected a whole number from 1 to 256"),
-        (["--split", "0.5,0.5,0"], "--split: --structure-posterior has no use for validation rows"),
-        (["--model", "grm"], "--structure-posterior: belongs to --model log-linear"),
+        (["--split", "0.5,0.5,0"], "--split: structures has no use for validation rows"),
+        (["--model", "grm"], "No such option '--model'"),
     ],
 )
 def test_one_clear_error(options, message, shell, table):
-    assert message in shell.refused("fit", table, *GIVEN, *options, "--out", "out")
+    assert message in shell.refused("structures", table, *options, "--out", "out")
 
 
 @pytest.mark.parametrize("options", [[], ["--space", "pairwise"], ["--space", "decomposable"]])
 def test_tables_too_large_for_the_evidence(options, shell):
     names = [f"v{i}" for i in range(13)]
     Path("wide.csv").write_text("\n".join(",".join(line) for line in (names, "0" * 13, "1" * 13)) + "\n", "utf-8")
-    told = shell.refused("fit", "wide.csv", *GIVEN, *options, "--out", "out")
-    assert "--structure-posterior: the evidence of a collection is a sum over a table of up to 4,096 cells" in told
+    told = shell.refused("structures", "wide.csv", *options, "--out", "out")
+    assert "--columns: the evidence of a collection is a sum over a table of up to 4,096 cells" in told
     assert "received 8192 cells" in told and "--space decomposable with --prior conjugate:1" in told
 
 
@@ -265,7 +263,7 @@ def test_a_collection_too_large_for_a_fit_is_refused_before_it_is_compared(shell
     small = {"enumeration": Enumeration(max_states=2), "matrix": MatrixEnumeration(max_entries=2)}
     tiny = Auto(**small, elimination=VariableElimination(max_cells=2, max_slices=1))
     monkeypatch.setattr("pyro_hoim.study.command.structures.Auto", lambda: tiny)
-    told = shell("fit", table, *GIVEN, "--out", "out", status=2).err
+    told = shell("structures", table, "--out", "out", status=2).err
     assert told.count("\n") == 1 and told.startswith("pyro-hoim: error: ")
     assert "the fit of the most probable collection" in told and "use fewer --columns, or a lower --order" in told
     path = Path("out/structures.safetensors")  # what was found is kept
@@ -276,7 +274,7 @@ def test_a_collection_too_large_for_a_fit_is_refused_before_it_is_compared(shell
 @pytest.mark.parametrize("options", [["--space", "graphical"], ["--inclusion", "0.3"]])
 def test_options_without_the_posterior(options, shell, table):
     told = shell.refused("fit", table, *options, "--out", "out")
-    assert f"{options[0]}: belongs to --structure-posterior" in told
+    assert f"{options[0]}: belongs to pyro-hoim structures" in told
 
 
 @pytest.mark.parametrize(
@@ -286,12 +284,12 @@ def test_options_without_the_posterior(options, shell, table):
         ("a,b\n", [], "t"),
         ("a,b,count\nx,0,2.5\ny,1,3.5\n", [], "expected a non-negative whole number, received '2.5'"),
         ("a,b\nx,0\ny,\nx,1\n", [], "pass --missing drop"),
-        ("a,b\nx,0\ny,\nx,1\n", ["--missing", "marginalise"], "not together with --structure-posterior"),
+        ("a,b\nx,0\ny,\nx,1\n", ["--missing", "marginalise"], "not together with structures"),
     ],
 )
 def test_rows_that_are_refused(content, options, message, shell):
     Path("t.csv").write_text(content, encoding="utf-8")
-    assert message in shell.refused("fit", "t.csv", *GIVEN, *options, "--out", "out")
+    assert message in shell.refused("structures", "t.csv", *options, "--out", "out")
 
 
 # Awkward tables with an exact answer
@@ -308,7 +306,7 @@ def test_rows_that_are_refused(content, options, message, shell):
 )
 def test_awkward_tables(content, expected, shell):
     Path("t.csv").write_text(content, encoding="utf-8")
-    found = shell.json("fit", "t.csv", *GIVEN, "--out", "out")
+    found = shell.json("structures", "t.csv", "--out", "out")
     if expected is None:
         rows, _ = law_of("t.csv")
         expected = {"a:b": enumerate_structures(rows).inclusion["a", "b"]}
@@ -320,7 +318,7 @@ def test_awkward_tables(content, expected, shell):
 
 @pytest.mark.parametrize("prior", ["normal:0.001", "normal:1000", "unit:1000", "ridge:1"])
 def test_narrow_and_wide_priors(prior, shell, table):
-    found = shell.json("fit", table, *GIVEN, "--prior", prior, "--out", "out")
+    found = shell.json("structures", table, "--prior", prior, "--out", "out")
     expected = enumerate_structures(law_of(table)[0], prior).inclusion.mean
     assert list(probabilities(found).values()) == pytest.approx(expected.tolist(), abs=1e-12)
     if prior == "normal:0.001":
@@ -330,7 +328,7 @@ def test_narrow_and_wide_priors(prior, shell, table):
 
 def test_missing_cells_are_dropped_where_asked_for(shell):
     Path("t.csv").write_text(TABLE.replace("x,0,u,14", "x,0,u,14\n,0,u,3"), encoding="utf-8")
-    found = shell.json("fit", "t.csv", *GIVEN, "--missing", "drop", "--out", "out")
+    found = shell.json("structures", "t.csv", "--missing", "drop", "--out", "out")
     Path("whole.csv").write_text(TABLE, encoding="utf-8")
     assert found["dropped_rows"] == 3
     expected = enumerate_structures(law_of("whole.csv")[0]).inclusion.mean
@@ -338,5 +336,5 @@ def test_missing_cells_are_dropped_where_asked_for(shell):
 
 
 def test_target_and_test_rows_are_scored(shell, table):
-    found = shell.json("fit", table, *GIVEN, "--split", "0.8,0,0.2", "--target", "b", "--out", "out")
+    found = shell.json("structures", table, "--split", "0.8,0,0.2", "--target", "b", "--out", "out")
     assert found["accuracy"]["test"]["rows"] == found["rows"]["test"] > 0

@@ -34,7 +34,7 @@ def written():
 
 COMMANDS = [
     ["fit", "ucb_admissions", "--order", "1", "--order", "2", "--out", "new"],
-    pytest.param(["fit", "ucb_admissions", "--select", "--out", "new"], marks=pytest.mark.slow),
+    pytest.param(["learn", "ucb_admissions", "--out", "new"], marks=pytest.mark.slow),
     ["sample", "m", "-n", "3", "--out", "new.csv"],
     ["predict", "m", "ucb_admissions", "--target", "Admit", "--out", "new.csv"],
     ["report", "m", "--out", "new"],

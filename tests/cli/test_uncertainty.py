@@ -92,5 +92,5 @@ def test_what_has_none_says_nothing_of_them(shell):
     finite = shell.json("fit", "ucb_admissions", "--order", "2", "--prior", "unit", "--out", "p")
     assert finite["tests"] is None and finite["coefficients"][0]["std_error"] > 0
     shell.refused("fit", "ucb_admissions", "--level", "1", says=["--level: expected a number between 0 and 1"])
-    shell.refused("fit", "ucb_admissions", "--select", "--level", "0.9", says=["--level: belongs to fits of given"])
+    shell.refused("learn", "ucb_admissions", "--level", "0.9", says=["--level: belongs to pyro-hoim fit"])
     shell.refused("interactions", "n", "--level", "0.9", says=["--level: not for a dependency network"])

@@ -19,14 +19,14 @@ NO_LAWS = refused("trainer", "has no marginal laws", "use the trainer 'sampled' 
     ("command", "error", "shown"),
     [
         ("fit", out_of_range("max_order", "at least 1", 0), "--order: expected at least 1, received 0"),
-        ("fit", out_of_range("per_round", "1 or\n more", 0), "--per-round: expected 1 or more, received 0"),
+        ("learn", out_of_range("per_round", "1 or\n more", 0), "--per-round: expected 1 or more, received 0"),
         (
             "fit",
             UnknownNameError("unknown column 'q'", argument="columns of t.csv"),
             "--columns of t.csv: unknown column 'q'",
         ),
         ("sample", out_of_range("number", "at least 1", 0), "-n: expected at least 1, received 0"),
-        ("fit", NO_LAWS, "--trainer: has no marginal laws; use --trainer sampled"),
+        ("learn", NO_LAWS, "--trainer: has no marginal laws; use --trainer sampled"),
         (
             "fit",
             ENCODED,
@@ -52,7 +52,18 @@ def test_arguments_and_hints_become_options(command, error, shown):
 
 
 def test_every_command_on_models_says_what_to_do_where_a_computation_is_too_large():
-    for name in ("fit", "sample", "score", "predict", "log-z", "interactions", "margins", "compare"):
+    for name in (
+        "fit",
+        "learn",
+        "structures",
+        "sample",
+        "score",
+        "predict",
+        "log-z",
+        "interactions",
+        "margins",
+        "compare",
+    ):
         command = cli.get_command(click.Context(cli), name)
         told = error_message(BUDGET, command).removeprefix("9e9 cells, the budget is 100; ")
         options = {word for p in command.get_params(click.Context(command)) for word in (*p.opts, *p.secondary_opts)}

@@ -18,6 +18,8 @@ import pytest
 from pyro_hoim.runs import checkpoint
 from pyro_hoim.runs.checkpoint import RunFile
 
+from support.verbs import verb_first
+
 ROWS = "a,b,c\n" + "x,0,u\ny,1,v\nx,1,u\ny,0,u\nx,0,v\nx,1,v\n" * 12
 COUNTS = "a,b,c\n" + "0,1,2\n3,2,0\n1,0,1\n2,2,4\n0,0,1\n" * 8
 CHAINS = ["--chains", "2", "--draws", "20", "--burn-in", "10"]
@@ -25,8 +27,8 @@ COMMANDS = {
     "fit": ["rows.csv", "--order", "2"],
     "posterior": ["rows.csv", "--order", "1", "--posterior", *CHAINS, "--jobs", "1"],
     "penalty": ["rows.csv", "--order", "2", "--penalty", "l1:1"],
-    "structures": ["rows.csv", "--structure-posterior", *CHAINS],
-    "select": ["rows.csv", "--select"],
+    "structures": ["rows.csv", "structures", *CHAINS],
+    "select": ["rows.csv", "learn"],
     "network": ["rows.csv", "--model", "dependency-network"],
     "roots": ["counts.csv", "--model", "grm"],
     "machine": ["rows.csv", "--model", "rbm", "--hidden", "2", "--iterations", "300"],
@@ -46,7 +48,7 @@ def kept_at_once(monkeypatch, tmp_path):
 
 
 def fit(kind, folder, *options):
-    return ["fit", *COMMANDS[kind], "--seed", "3", "--out", folder, *options]
+    return verb_first(*COMMANDS[kind], "--seed", "3", "--out", folder, *options)
 
 
 def timeless(value):

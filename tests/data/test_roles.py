@@ -22,6 +22,8 @@ from pyro_hoim.data.columns import check_columns
 from pyro_hoim.data.frames import as_observations
 from pyro_hoim.errors import DataWarning, InputError
 
+from support.verbs import verb_first
+
 CELLS = pd.DataFrame({"a": list("xxyy"), "b": list("nono")})
 GOOD = [20, 10, 10, 40]
 KINDS = {
@@ -270,7 +272,7 @@ def test_control_a_table_of_one_way_is_that_of_its_rows(counts):
     [
         (25 / 300, []),
         (2.0, []),
-        (2.0, ["--select"]),
+        (2.0, ["learn"]),
         (2.0, ["--model", "dependency-network"]),
     ],
 )
@@ -281,7 +283,7 @@ def test_sums_of_weights_are_no_rows(tmp_path, weight, options):
     frame.to_csv(tmp_path / "d.csv", index=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        status, told = run("fit", tmp_path / "d.csv", "--weight-column", "w", "--out", tmp_path / "m", *options)
+        status, told = run(*verb_first(tmp_path / "d.csv", "--weight-column", "w", "--out", tmp_path / "m", *options))
     page = (tmp_path / "m" / "report.html").read_text()
     assert status == 0 and f"300 rows with weights that add up to {total}" in told, told
     assert "weights that add up to" in page and not re.search(r"\d rows of|\d (train|test) rows", told + page)

@@ -45,7 +45,7 @@ WORDS = [
     "a,b",
 ]
 WORDS += ["-h", "a=x", "x=", "=", "a=quantile:2", "a:b", "a*b", ".^2", "t.csv", "junk", "/dev/null", "/nonexistent/x"]
-SLOW = {"--posterior", "--structure-posterior", "--select", "--model", "--jobs", "--tests"}
+SLOW = {"--posterior", "learn", "structures", "--model", "--jobs", "--tests"}
 
 
 @functools.cache

@@ -39,6 +39,8 @@ from pyro_hoim.generalized_root import RootChains, RootFile, load_roots, node_fa
 from pyro_hoim.log_linear import GibbsChains, ModelFile, load_model, save_model
 from pyro_hoim.runs.container import read_kind
 
+from support.verbs import verb_first
+
 HERE = Path(__file__).resolve().parent
 FILES = HERE / "model_files"
 NUMBERS = HERE / "model_files.json"
@@ -199,7 +201,7 @@ def write_files(target):
         commands = {
             "log_linear_czech": "czech_autoworkers --order 2",
             "log_linear_conjugate": "hair_eye_color --edges Hair*Eye+Sex --prior conjugate:2",
-            "learned_hair_eye_color": "hair_eye_color --select",
+            "learned_hair_eye_color": "hair_eye_color learn",
             "network_czech": "czech_autoworkers --model dependency-network",
             "root_poisson": "counts.csv --model grm --order 3 --split 1,0,0",
             "root_truncated": "few.csv --model grm --family truncated-poisson --maximum 4 --order 2",
@@ -208,7 +210,7 @@ def write_files(target):
         }
         for name, words in commands.items():
             jobs = ["--jobs", "1"] if "--model" in words else []
-            if run(["fit", *words.split(), "--out", name, *jobs]) != 0:
+            if run(verb_first(*words.split(), "--out", name, *jobs)) != 0:
                 raise SystemExit(f"{name}: the fit failed")
             for path in sorted(Path(name).glob("*.safetensors")):
                 (target / (name if path.stem == "model" else f"{name}_{path.stem}")).write_bytes(path.read_bytes())

@@ -18,6 +18,8 @@ sys.path.append(str(Path(__file__).parent))
 
 from page_browser import colours, find_chromium, hidden_width, opened, printed, problems
 
+from support.verbs import verb_first
+
 LONG = "how satisfied are you, all things considered, with the service that you received from our staff"
 CHAINS = ("--draws", "60", "--burn-in", "40", "--chains", "2")
 PAGES = {
@@ -27,10 +29,10 @@ PAGES = {
     "grm": ("counts.csv", "--model", "grm", "--l1", "0.05", "--l1", "0.01"),
     "rbm": ("bits.csv", "--model", "rbm", "--hidden", "2", "--method", "exact", "--iterations", "30"),
     "penalty": ("bits.csv", "--penalty", "sparse-low-rank:0.8,0.8"),
-    "structure": ("bits.csv", "--structure-posterior"),
-    "select": ("rows.csv", "--select"),
+    "structure": ("bits.csv", "structures"),
+    "select": ("rows.csv", "learn"),
     "posterior": ("rows.csv", "--posterior", "--order", "2", "--jobs", "1", *CHAINS),
-    "structure-chains": ("bits.csv", "--structure-posterior", "--space", "decomposable", "--jobs", "1", *CHAINS),
+    "structure-chains": ("bits.csv", "structures", "--space", "decomposable", "--jobs", "1", *CHAINS),
 }
 SLOW = ("orders", "penalty", "select", "posterior", "structure", "structure-chains")
 
@@ -70,7 +72,7 @@ def pages(tmp_path_factory):
     def page(name):
         if name not in made:
             words = [str(folder / word) if word.endswith(".csv") else word for word in PAGES[name]]
-            assert run(["fit", *words, "--out", str(folder / name)]) == 0
+            assert run(verb_first(*words, "--out", str(folder / name))) == 0
             made[name] = folder / name / "report.html"
         return made[name]
 

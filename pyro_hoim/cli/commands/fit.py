@@ -1,9 +1,9 @@
-"""``pyro-hoim fit``: read a table, fit, diagnose, draw, and leave a folder with report, model and posterior."""
+"""``fit``, ``learn`` and ``structures``: read a table, find a model, and leave a folder with report and model."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -18,17 +18,18 @@ from ...core.joined.border import opened
 from ...core.page import Page, Section
 from ...data.counts import CountTable
 from ...data.observations import Observations
-from ...errors import check_names, check_unique, refused, unexpected
+from ...errors import check_names, check_unique, conflict, refused, unexpected
 from ...families import DEFAULT
 from ...report import plain_text, provenance, write_page
 from ...runs.container import read_kind
-from ..asking import JSON, SAFE_CSV, FamilyCommand, own_options
+from ..asking import JSON, SAFE_CSV, FamilyCommand, options_of, own_options
 from ..options import SEED
 from ..output import (
     SUMMARY,
     Progress,
     echo_json,
     files_in,
+    flag,
     is_terminal,
     new_folder,
     peak_memory_mb,
@@ -40,10 +41,32 @@ from ..reading import fit_file_options, say_notes
 from ..seen import keep_split
 from ..session import Session, command_line, session
 
-__all__ = ["fit"]
+__all__ = ["fit", "learn", "structures"]
 
 
-class _FitCommand(FamilyCommand):
+_ONCE = {"--select": "learn", "--structure-posterior": "structures"}
+
+
+class _Verb(FamilyCommand):
+    """A command that leaves a folder; an option of another such command is answered with its name."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words."""
+        for word in args:
+            if word in _ONCE:
+                problem, hint = "is a command of its own", f"write pyro-hoim {_ONCE[word]}"
+                raise refused(word, problem, hint, code="unknown-name")
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            names = {verb: [flag(option.name) for option in options_of(verb)] for verb in ("fit", *_ONCE.values())}
+            verbs = [f"pyro-hoim {verb}" for verb, known in names.items() if error.option_name in known]
+            if not verbs:
+                raise
+            raise conflict(error.option_name, f"belongs to {' and '.join(verbs)}") from error
+
+
+class _FitCommand(_Verb):
     """The command with the choice of a family."""
 
     choice = " (--model {})"
@@ -61,34 +84,39 @@ class _FitCommand(FamilyCommand):
         return [argument, model, *others]
 
 
+def _fitting(split: str, *, needs_source: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The argument and the options of a command that leaves a model, its page and its figures in a folder."""
+    split_help = f"Fractions of the rows, shuffled by the seed.  [default: {split}]"
+    out_help = "Folder to write.  [default: a new one]"
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        metavar = "TABLE|FILE" if needs_source else "[TABLE|FILE]"
+        for parameter in (
+            click.pass_context,
+            JSON,
+            SAFE_CSV,
+            click.option("--resume", is_flag=True, help="Continue an interrupted run in its folder."),
+            click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=out_help),
+            click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of everything random."),
+            click.option("--split", metavar="TRAIN,VALIDATION,TEST", help=split_help),
+            fit_file_options,
+            click.option(
+                "--columns", metavar="NAMES|N", help="Columns to use: names separated by commas, or the first N."
+            ),
+            click.argument("source", required=needs_source, metavar=metavar),
+        ):
+            command = parameter(command)
+        return command
+
+    return decorate
+
+
 @click.command(cls=_FitCommand)
-@click.argument("source", required=False, metavar="[TABLE|FILE]")
-@click.option("--columns", metavar="NAMES|N", help="Columns to use: names separated by commas, or the first N.")
-@fit_file_options
-@click.option(
-    "--split",
-    metavar="TRAIN,VALIDATION,TEST",
-    help="Fractions of the rows, shuffled by the seed.  [default: 1,0,0; with --select 0.35,0.15,0.5; of "
-    "rbm, a dependency network or grm 0.8,0,0.2, and 0.6,0.2,0.2 where several --l1 are compared]",
+@_fitting(
+    "1,0,0; of rbm, a dependency network or grm 0.8,0,0.2, and 0.6,0.2,0.2 where several --l1 are compared",
+    needs_source=False,
 )
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of everything random.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder to write.  [default: a new one]")
-@click.option("--resume", is_flag=True, help="Continue an interrupted run in its folder.")
-@SAFE_CSV
-@JSON
-@click.pass_context
-def fit(
-    ctx: click.Context,
-    source: str | None,
-    model: str,
-    columns: str | None,
-    split: str | None,
-    seed: int,
-    out: Path | None,
-    resume: bool,
-    as_json: bool,
-    **_: Any,
-) -> None:
+def fit(ctx: click.Context, **_: Any) -> None:
     """Fit a model to an embedded table or a file and write a folder with report, model and posterior.
 
     FILE has one row per observation, or one row per cell with a column of counts. It is text (CSV of any delimiter and
@@ -100,12 +128,41 @@ def fit(
     A generalized root model (--model grm) holds counts or real numbers, in a CSV file or a sparse matrix of SciPy
     (.npz with --vocab), and learns pairs and triples of columns that vary together.
     """
+    _run(ctx, "fit", ctx.params["model"])
+
+
+@click.command(cls=_Verb)
+@_fitting("0.35,0.15,0.5", needs_source=True)
+def learn(ctx: click.Context, **_: Any) -> None:
+    """Learn which interactions a table has, with their strengths, and write a folder with report and models.
+
+    The model kept holds the interactions that the rows confirm; a richer one that predicts stands beside it where it
+    is better. TABLE or FILE is as of fit.
+    """
+    _run(ctx, "learn", DEFAULT)
+
+
+@click.command(cls=_Verb)
+@_fitting("1,0,0", needs_source=True)
+def structures(ctx: click.Context, **_: Any) -> None:
+    """Find how probable every interaction of a table is, fit the most probable collection, and write a folder.
+
+    Every collection of interactions is listed where that is possible, else collections are drawn. TABLE or FILE is as
+    of fit.
+    """
+    _run(ctx, "structures", DEFAULT)
+
+
+def _run(ctx: click.Context, verb: str, model: str) -> None:
+    """Plan, read, fit, and leave the folder."""
     started = time.perf_counter()
+    source, columns, split = (ctx.params[name] for name in ("source", "columns", "split"))
+    seed, out, resume = (ctx.params[name] for name in ("seed", "out", "resume"))
     family = family_named(model)
     given = own_options(family, ctx, f"belongs to --model {{owners}}, received --model {family.short}")
     targets: tuple[str, ...] = ctx.params["target"]
     values = {**ctx.params, "target": targets[0] if len(targets) == 1 else None}
-    asked = Asked(values, given, source, columns, None if split is None else _parse_split(split), seed)
+    asked = Asked(values, given, source, columns, None if split is None else _parse_split(split), seed, verb)
     plan = family.fit(asked)
     folder = None if out is None else new_folder(out, "", resume)  # before rows are read, which may take minutes
     read = plan.read()
@@ -157,7 +214,7 @@ def fit(
         inside = to_json_text(without_folder(summary, run.folder), indent=2)
         write_file(run.folder / SUMMARY, inside + "\n")
         run.finish(is_open=study.is_open)
-    if as_json:
+    if ctx.params["as_json"]:
         echo_json(summary)
         return
     _show(table.told(), page, files, run.folder)

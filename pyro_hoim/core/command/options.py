@@ -25,16 +25,16 @@ LARGEST_SEED = 2**31 - 1
 
 ORDER = Option(
     "order",
-    "All interactions of up to K variables [default: 2]; given several times, the models are compared. With {select} "
-    "or {model} grm the largest that may be learned [default: 3].",
+    "All interactions of up to K variables [default: 2]; given several times, the models are compared. With {model} "
+    "grm the largest that may be learned [default: 3].",
     kind="whole",
     multiple=True,
     metavar="K",
 )
 JOBS = Option(
     "jobs",
-    "With {posterior} or {structure_posterior}: chains drawn at a time, each in a process; with a dependency network "
-    "or grm: columns learned at a time.  [default: one per core; with {structure_posterior} 1]",
+    "With {posterior}: chains drawn at a time, each in a process; with a dependency network or grm: columns learned at "
+    "a time.  [default: one per core]",
     kind="whole",
     low=1,
     high=256,

@@ -307,7 +307,7 @@ class Table(Source):
             noun = "Level" + "s" * (len(self.empty_levels) > 1)
             sentences.append(
                 f"{noun} that no row has: {listed(self.empty_levels)}. Maximum likelihood gives such rows probability "
-                f"zero; {option('prior')}, {option('select')} and the {option('alpha')} of a dependency network do not."
+                f"zero; {option('prior')}, learn and the {option('alpha')} of a dependency network do not."
             )
         if self.orders:
             shown = "; ".join(f"{name}: {order}" for name, order in self.orders.items())

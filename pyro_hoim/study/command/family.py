@@ -151,6 +151,14 @@ class LogLinearFamily(Family):
             from .fit import LOG_LINEAR_OPTIONS
 
             return LOG_LINEAR_OPTIONS
+        if command == "learn":
+            from .learn import LEARN_OPTIONS
+
+            return LEARN_OPTIONS
+        if command == "structures":
+            from .structures import STRUCTURE_OPTIONS
+
+            return STRUCTURE_OPTIONS
         return _OPTIONS.get(command, ())
 
     @override

@@ -1,4 +1,4 @@
-"""The fit of a log-linear model: given interactions, or learned ones."""
+"""The fit of a log-linear model of given interactions, and which plan a command has."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from ...structure.hypergraph import InteractionHypergraph, check_tables
 from ..analysis import analyse
 from ..posterior import PosteriorSettings
 from .keys import summary
+from .learn import LearnPlan, check_sampled, plan_learn, smaller, train_given
 from .penalty import PENALTY_OPTIONS, PenaltyPlan, plan_penalty
-from .select import SELECT_OPTIONS, SelectPlan, check_sampled, smaller, train_given
-from .structures import STRUCTURE_OPTIONS, StructurePlan, plan_structures
+from .structures import StructurePlan, plan_structures
 
 __all__ = ["LOG_LINEAR_OPTIONS", "plan_log_linear"]
 
@@ -47,17 +47,13 @@ LOG_LINEAR_OPTIONS = (
         multiple=True,
         metavar="SPEC",
     ),
-    Option("select", "Learn the interactions and their strengths from the data.", kind="flag"),
-    *SELECT_OPTIONS,
-    *STRUCTURE_OPTIONS,
     *PENALTY_OPTIONS,
     Option(
         "prior",
         "Prior of the estimates, which makes them finite: normal with standard deviation S, the same by its strength "
         "S, with the information of one row (unit) or of M, or N fictive rows spread evenly. Every fit of given "
         "interactions takes it, by exact or sampled gradients, and the same for each of several models; not formulas "
-        "with functions. With {select}: unit, normal:S or ridge:S.  [default: none; normal:1 "
-        "for {posterior}; unit for {structure_posterior}; with {select} the rows choose]",
+        "with functions.  [default: none; normal:1 for {posterior}]",
         metavar="none|unit[:M]|normal:S|ridge:S|conjugate:N",
     ),
     Option("level", "Coverage of the intervals of coefficients.", kind="number", high=1, default=0.95),
@@ -70,8 +66,7 @@ LOG_LINEAR_OPTIONS = (
     Option("posterior", "Sample the posterior with NUTS and compare models by leave-one-out.", kind="flag"),
     Option(
         "chains",
-        "Chains of {posterior}. With {structure_posterior} each of these three asks for chains where the collections "
-        "could be listed.",
+        "Chains of {posterior}.",
         kind="whole",
         low=1,
         high=64,
@@ -80,7 +75,7 @@ LOG_LINEAR_OPTIONS = (
     Option("draws", "Draws a chain.", kind="whole", low=10, high=MAX_SWEEPS, default=1000),
     Option(
         "burn_in",
-        "Steps, or sweeps over collections, before the draws.",
+        "Steps before the draws.",
         kind="whole",
         low=10,
         high=MAX_SWEEPS,
@@ -235,31 +230,24 @@ def _closed(structure: InteractionHypergraph) -> InteractionHypergraph:
     raise refused("edges", problem, code="missing-part")
 
 
-def plan_log_linear(asked: Asked) -> _LogLinearPlan | SelectPlan | StructurePlan | PenaltyPlan:
-    """Options checked against each other."""
-    edges, posterior, select = asked["edges"], asked["posterior"], asked["select"]
+def plan_log_linear(asked: Asked) -> _LogLinearPlan | LearnPlan | StructurePlan | PenaltyPlan:
+    """The plan of a command, its options checked against each other."""
+    if asked.verb == "learn":
+        return plan_learn(asked)
+    if asked.verb == "structures":
+        return plan_structures(asked)
+    edges, posterior = asked["edges"], asked["posterior"]
     check_fraction(asked["level"], "level")
     for own in ("level", "tests"):
-        if own in asked.given and (select or asked["structure_posterior"] or asked["penalty"]):
+        if own in asked.given and asked["penalty"]:
             raise conflict(own, "belongs to fits of given interactions by likelihood")
     penalty = plan_penalty(asked)
     if penalty is not None:
-        plan_structures(asked)
         return penalty
-    structures = plan_structures(asked)
-    if structures is not None:
-        return structures
-    if select and (edges or posterior or asked.source is None):
-        received = "edges" if edges else "posterior" if posterior else None
-        what = "no TABLE or FILE" if received is None else option(received)
-        raise conflict("select", f"learns the interactions of one table, received {what} with it")
-    for own in SELECT_OPTIONS:
-        if not select and own.name in asked.given:
-            raise conflict(own.name, f"belongs to {option('select', True)}")
     prior = None if asked["prior"] is None else Prior.parse(asked["prior"], "prior")
     is_main_job = asked.source is None and not asked["order"] and not edges
     if asked["jobs"] is not None and not (posterior or is_main_job):
         raise conflict("jobs", f"of a log-linear model belongs to {option('posterior', True)}")
     if prior is not None and prior.is_flat and (posterior or is_main_job):
         raise conflict("prior", "a posterior needs a proper prior, received none", "use normal:S or another")
-    return SelectPlan(asked, prior) if select else _LogLinearPlan(asked, prior, is_main_job)
+    return _LogLinearPlan(asked, prior, is_main_job)

@@ -33,10 +33,8 @@ PENALTY_OPTIONS = (
 )
 
 _OTHERS = {
-    "select": "learns the interactions",
     "edges": "gives single interactions",
     "posterior": "draws a posterior",
-    "structure_posterior": "finds the interactions",
     "prior": "makes estimates finite in another way",
 }
 

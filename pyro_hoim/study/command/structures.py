@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from ...core.command.options import only
+from ...budgets import MAX_SWEEPS
+from ...core.command.options import LABELLED, only
 from ...core.command.rows import ALL_TRAIN, Fractions, Missing, Table, read_labelled
 from ...core.family import Asked, Option, Request, Study
 from ...core.words import num_states_text, option
@@ -31,24 +32,32 @@ _NAME = "the most probable collection"
 _CHAINS = ("chains", "draws", "burn_in")
 
 STRUCTURE_OPTIONS = (
-    Option(
-        "structure_posterior",
-        "Posterior over which interactions exist: list every collection where that is possible, else draw them. The "
-        "most probable one is fitted.",
-        kind="flag",
-    ),
-    Option(
-        "space",
-        "With {structure_posterior}: which collections may be; {order} bounds their interactions.  [default: "
-        "hierarchical]",
-        choices=get_args(SpaceName),
-    ),
+    Option("order", "Variables of the largest interaction that may be.", kind="whole", multiple=True, metavar="K"),
+    Option("space", "Which collections may be.  [default: hierarchical]", choices=get_args(SpaceName)),
     Option(
         "inclusion",
-        "With {structure_posterior}: prior probability of an interaction, or a beta law of an unknown one.  [default: "
-        "0.5, all collections alike]",
+        "Prior probability of an interaction, or a beta law of an unknown one.  [default: 0.5, all collections alike]",
         metavar="P|beta:A,B",
     ),
+    Option(
+        "prior",
+        "Prior of the coefficients of a collection: with the information of one row (unit) or of M, normal with "
+        "standard deviation S or strength S, or N fictive rows spread evenly.",
+        default="unit",
+        metavar="unit[:M]|normal:S|ridge:S|conjugate:N",
+    ),
+    Option(
+        "chains",
+        "Chains. Each of these three asks for chains where the collections could be listed.",
+        kind="whole",
+        low=1,
+        high=64,
+        default=4,
+    ),
+    Option("draws", "Draws a chain.", kind="whole", low=10, high=MAX_SWEEPS, default=1000),
+    Option("burn_in", "Sweeps over collections before the draws.", kind="whole", low=10, high=MAX_SWEEPS, default=500),
+    Option("jobs", "Chains drawn at a time, each in a process.", kind="whole", low=1, high=256, default=1, metavar="N"),
+    *LABELLED,
 )
 
 
@@ -68,7 +77,7 @@ class StructurePlan:
 
     def complete(self, source: Table) -> Table:
         """The table without missing cells; refused where the options do not fit its columns."""
-        table = source.complete(Missing.parse(self.asked["missing"]), option("structure_posterior", True))
+        table = source.complete(Missing.parse(self.asked["missing"]), "structures")
         self._law(table.rows)
         return table
 
@@ -83,7 +92,7 @@ class StructurePlan:
         if self.settings is not None or not law.is_listed:
             request.begin("drawing collections of interactions")
         run = RunOptions(request.checkpoint / "structures.safetensors", request.resume, request.progress)
-        jobs = self.asked["jobs"] or 1
+        jobs = self.asked["jobs"]
         posterior, route = find_structures(rows, self.prior, law, self.settings, jobs=jobs, seed=request.seed, run=run)
         cost = Auto().plan(posterior.models(1)[0].hypergraph)
         if not cost.feasible:
@@ -116,7 +125,7 @@ class StructurePlan:
         if self.prior.kind != "conjugate" and not is_dense(law.space.largest):
             cells, largest = num_states_text(data.domain.num_states), law.space.largest.num_parameters
             raise out_of_reach(
-                "structure_posterior",
+                "columns",
                 f"the evidence of a collection is a sum over a table of up to 4,096 cells, and 2^22 cells times "
                 f"parameters; received {cells} cells and up to {largest:,} parameters",
                 f"use fewer {option('columns')}, a lower {option('order')}, or {option('space', 'decomposable')} with "
@@ -125,20 +134,11 @@ class StructurePlan:
         return law
 
 
-def plan_structures(asked: Asked) -> StructurePlan | None:
-    """Options checked against each other; None where no posterior over structure was asked for."""
-    own = option("structure_posterior", True)
-    if not asked["structure_posterior"]:
-        for name in ("space", "inclusion"):
-            if name in asked.given:
-                raise conflict(name, f"belongs to {own}")
-        return None
-    for name in ("select", "edges", "posterior"):
-        if asked[name]:
-            raise conflict("structure_posterior", f"finds the interactions itself, received {option(name)} with it")
+def plan_structures(asked: Asked) -> StructurePlan:
+    """Options checked against each other."""
     if asked.split is not None and asked.split[1]:
-        raise conflict("split", f"{own} has no use for validation rows", "make its second fraction 0")
-    prior = Prior.parse(asked["prior"] or "unit", "prior")
+        raise conflict("split", "structures has no use for validation rows", "make its second fraction 0")
+    prior = Prior.parse(asked["prior"], "prior")
     space: SpaceName = asked["space"] or "hierarchical"
     if prior.is_flat:
         raise conflict("prior", "a posterior needs a proper prior, received none", "use unit, normal:S or another")
@@ -148,7 +148,7 @@ def plan_structures(asked: Asked) -> StructurePlan | None:
     settings = None
     if any(name in asked.given for name in _CHAINS):
         if asked["chains"] < 2:
-            raise out_of_range("chains", f"at least 2 with {own}, since one has none to disagree with", asked["chains"])
+            raise out_of_range("chains", "at least 2, since one has none to disagree with", asked["chains"])
         settings = ChainSettings(asked["chains"], asked["draws"], asked["burn_in"])
     return StructurePlan(asked, prior, space, _parse_inclusion(asked["inclusion"]), settings)
 

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from ...budgets import MAX_SAMPLED_ENTRIES, check_size
 from ...core.command.answers import accuracy_by_part, by_part, log_partition_json, rows_by_part
-from ...core.command.options import only
+from ...core.command.options import LABELLED, only
 from ...core.command.rows import Fractions, Missing, Table, read_labelled
 from ...core.family import Asked, Option, Request, Study
 from ...core.words import num_states_text, option, plural, rows_text
@@ -30,15 +30,22 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..learned import LearnedAnalysis, analyse_learned
 from .keys import GAINS, SCORES
 
-__all__ = ["SELECT_OPTIONS", "SelectPlan", "train_given"]
+__all__ = ["LEARN_OPTIONS", "LearnPlan", "plan_learn", "train_given"]
 
 _SPLIT: Fractions = (0.35, 0.15, 0.5)
 
-SELECT_OPTIONS = (
-    Option("refit", "With {select}: at the end fit training and validation rows together.", kind="flag"),
+LEARN_OPTIONS = (
+    Option(
+        "order",
+        "Variables of the largest interaction that may be learned.  [default: 3]",
+        kind="whole",
+        multiple=True,
+        metavar="K",
+    ),
+    Option("refit", "At the end fit training and validation rows together.", kind="flag"),
     Option(
         "heredity",
-        "With {select}: share of the subsets one variable smaller that a set must have in the model.",
+        "Share of the subsets one variable smaller that a set must have in the model.",
         kind="number",
         high=1,
         is_open=True,
@@ -46,7 +53,7 @@ SELECT_OPTIONS = (
     ),
     Option(
         "per_round",
-        "With {select}: interactions added in the first round beyond pairs; twice as many in every further one.  "
+        "Interactions added in the first round beyond pairs; twice as many in every further one.  "
         "[default: 60, or a quarter of the columns]",
         kind="whole",
         low=1,
@@ -54,35 +61,42 @@ SELECT_OPTIONS = (
     ),
     Option(
         "trainer",
-        "With {select}: how models are fitted; auto is exact up to about two million states.",
+        "How models are fitted; auto is exact up to about two million states.",
         choices=("auto", "exact", "sampled", "pseudo-likelihood"),
         default="auto",
     ),
     Option(
         "time_limit",
-        "With {select}: time, such as 90s, 5m or 2h, after which the search ends with its best model so far; the "
+        "Time, such as 90s, 5m or 2h, after which the search ends with its best model so far; the "
         "stages that follow are cut as well. {resume} goes on from there.",
         metavar="TIME",
     ),
     Option(
         "ordinal",
-        "With {select}: columns whose neighbouring levels are alike; auto takes those whose order is declared or known "
+        "Columns whose neighbouring levels are alike; auto takes those whose order is declared or known "
         "(numbers, ranges, dates, common scales); none takes none, also none that a file declares.",
         default="auto",
         metavar="auto|none|NAMES",
     ),
     Option(
         "join",
-        "With {select}: columns to join to one variable; exact: those of which exactly one is set, exclusive: at most "
+        "Columns to join to one variable; exact: those of which exactly one is set, exclusive: at most "
         "one, determined: also those that say nearly all of another.",
         choices=get_args(Join),
         default="exact",
     ),
+    Option(
+        "prior",
+        "Prior of the strengths: with the information of one row (unit) or of M, or normal with standard deviation S "
+        "or strength S.  [default: the rows choose]",
+        metavar="unit[:M]|normal:S|ridge:S",
+    ),
+    *LABELLED,
 )
 
 
 @dataclass(frozen=True)
-class SelectPlan:
+class LearnPlan:
     """Learning which interactions there are; the rows choose their strengths where there is no prior."""
 
     asked: Asked
@@ -97,7 +111,7 @@ class SelectPlan:
 
     def complete(self, source: Table) -> Table:
         """The table without missing cells, its ordered columns marked; refused where nothing can be learned."""
-        reason = f"{option('select', True)}, whose validation rows must be complete"
+        reason = "learn, whose validation rows must be complete"
         table = source.complete(Missing.parse(self.asked["missing"]), reason)
         check_columns(table.rows, weighted=table.is_weighted)
         table = table.with_ordinal(self.asked["ordinal"])
@@ -123,7 +137,7 @@ class SelectPlan:
                     f"the {part} part is empty; rows are needed to fit and others to decide when to stop. Use a "
                     f"{option('split')} whose first two fractions are large enough, such as 0.7,0.3,0"
                 )
-                raise refused("select", problem, code="empty")
+                raise refused("split", problem, code="empty")
 
         def work(checkpoint: Path) -> LearnResult:
             return learn(
@@ -161,11 +175,16 @@ class SelectPlan:
         if not 2 <= order <= len(domain):
             raise refused(
                 "order",
-                f"with {option('select', True)} expected 2 to {len(domain)} (the number of variables), the size of "
-                f"the largest interaction; received {order}",
+                f"expected 2 to {len(domain)} (the number of variables), the size of the largest interaction; received "
+                f"{order}",
                 code="out-of-range",
             )
         return order
+
+
+def plan_learn(asked: Asked) -> LearnPlan:
+    """Options checked against each other."""
+    return LearnPlan(asked, None if asked["prior"] is None else Prior.parse(asked["prior"], "prior"))
 
 
 def _seconds(text: str | None) -> float | None:
@@ -181,9 +200,7 @@ def _seconds(text: str | None) -> float | None:
 
 def smaller() -> str:
     """What to do about too many interactions."""
-    return (
-        f"use {option('select', True)}, a lower {option('order')}, fewer {option('columns')}, or name {option('edges')}"
-    )
+    return f"use learn, a lower {option('order')}, fewer {option('columns')}, or name {option('edges')}"
 
 
 def check_sampled(num_entries: int) -> None:

@@ -1,0 +1,9 @@
+"""Commands that fit, from lists of words in which ``learn`` or ``structures`` may stand anywhere."""
+
+VERBS = ("learn", "structures")
+
+
+def verb_first(*words):
+    """The words of a command, the verb before the others; ``fit`` where none is among them."""
+    verbs = [word for word in words if word in VERBS]
+    return [verbs[0] if verbs else "fit", *(word for word in words if word not in VERBS)]
