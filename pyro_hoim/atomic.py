@@ -73,11 +73,11 @@ def draft_of(path: str | os.PathLike[str], kind: type[InputError] = InputError) 
         pyro_hoim.errors.InputError: missing-folder/cells.csv: the folder missing-folder does not exist; create it first
     """
     target = Path(path)
-    place: Path | None = None
+    draft: Path | None = None
     try:
-        found = _mode(target)
-        if found is not None and not stat.S_ISREG(found):
-            if stat.S_ISDIR(found):
+        mode = _mode(target)
+        if mode is not None and not stat.S_ISREG(mode):
+            if stat.S_ISDIR(mode):
                 raise kind("is a folder", argument=target, hint="give the name of a file in it", code="no-file")
             yield target
             return
@@ -85,23 +85,23 @@ def draft_of(path: str | os.PathLike[str], kind: type[InputError] = InputError) 
         if not final.parent.is_dir():
             problem = f"the folder {final.parent if target.is_symlink() else target.parent} does not exist"
             raise kind(problem, argument=target, hint="create it first", code="no-file")
-        if found is not None and not os.access(final, os.W_OK):
+        if mode is not None and not os.access(final, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        place = final.with_name(f".pyro-hoim-{secrets.token_hex(8)}.part")
-        os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # less what the umask takes away
-        if found is not None:
-            place.chmod(stat.S_IMODE(found))
-        yield place
-        with place.open("rb+") as file:
+        draft = final.with_name(f".pyro-hoim-{secrets.token_hex(8)}.part")
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # less what the umask takes away
+        if mode is not None:
+            draft.chmod(stat.S_IMODE(mode))
+        yield draft
+        with draft.open("rb+") as file:
             os.fsync(file.fileno())
-        place.replace(final)
+        draft.replace(final)
     except BrokenPipeError:
         raise
     except OSError as error:
         raise unwritable(target, error, kind) from error
     finally:
-        if place is not None:
-            place.unlink(missing_ok=True)
+        if draft is not None:
+            draft.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -76,7 +76,7 @@ def warm_up(jobs: int | None = None) -> CompilationReport:
     wanted = min(len(_PARTS), int(jobs) if jobs is not None else os.cpu_count() or 1)
     start = time.perf_counter()
     if wanted == 1:
-        found = _compile(tuple(_PARTS))
+        kernels = _compile(tuple(_PARTS))
     else:
         shares = [[name for k, name in enumerate(_PARTS) if k % wanted == j] for j in range(wanted)]
         command = [sys.executable, "-m", "pyro_hoim.compilation", "--parts"]
@@ -89,8 +89,8 @@ def warm_up(jobs: int | None = None) -> CompilationReport:
         for process, share in zip(processes, shares, strict=True):
             if process.returncode:
                 raise RuntimeError(f"compiling {', '.join(share)} ended with exit status {process.returncode}")
-        found = [kernel for output in outputs for kernel in json.loads(output)]
-    return CompilationReport(tuple(sorted(found)), wanted, time.perf_counter() - start)
+        kernels = [kernel for output in outputs for kernel in json.loads(output)]
+    return CompilationReport(tuple(sorted(kernels)), wanted, time.perf_counter() - start)
 
 
 def _compile(parts: Sequence[str]) -> list[str]:
@@ -109,13 +109,13 @@ def _recorded() -> Generator[list[str]]:
 
     from .compute.jit import kernel_of
 
-    found: list[str] = []
+    kernels: list[str] = []
 
     class Listener(event.Listener):
         def on_start(self, event: event.Event) -> None:
             name = kernel_of(event)
             if name is not None:
-                found.append(name)
+                kernels.append(name)
 
         def on_end(self, event: event.Event) -> None:
             pass
@@ -125,7 +125,7 @@ def _recorded() -> Generator[list[str]]:
     logger.setLevel(logging.ERROR)
     try:
         with event.install_listener("numba:compile", Listener()):
-            yield found
+            yield kernels
     finally:
         logger.setLevel(before)
 
@@ -239,13 +239,13 @@ def _root_models() -> None:
         node_moments(family, torch.tensor([-1.0, -1.0, 0.1], dtype=torch.float64))
     node_moments(PoissonFamily(), torch.tensor([9.0, 0.0, 0.0], dtype=torch.float64))  # a count beyond the tables
     node_bounds(ExponentialFamily(), [-1.0, 0.5])
-    own = UserFamily("geometric", "count", lambda x: 0.0 * x, is_normalizable=True)
-    for family in (PoissonFamily(), ExponentialFamily(), own):
+    geometric = UserFamily("geometric", "count", lambda x: 0.0 * x, is_normalizable=True)
+    for family in (PoissonFamily(), ExponentialFamily(), geometric):
         draw_from_nodes(family, torch.tensor([[-1.0, 0.1]]), generator=torch.Generator().manual_seed(0))
         domain = Domain([Variable(name, kind=family.kind) for name in "ab"])
         structure = RootStructure.simplified(domain, [("a", "b")])
         energy = GeneralizedRootEnergy(structure, torch.tensor([-1.0, -1.0, 0.01], dtype=torch.float64), family)
-        if family is not own:
+        if family is not geometric:
             RootEnumeration().log_partition(energy)
         chains = RootChains(energy, 2)
         chains.sweep(1)

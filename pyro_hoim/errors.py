@@ -453,8 +453,8 @@ def check_names(
             folded: dict[str, list[str]] = {}
             for one in map(str, known):
                 folded.setdefault(one.casefold(), []).append(one)
-            found = difflib.get_close_matches(str(name).casefold(), folded, n=3, cutoff=0.5)
-            close = [one for key in found for one in folded[key]][:3]
+            matches = difflib.get_close_matches(str(name).casefold(), folded, n=3, cutoff=0.5)
+            close = [one for key in matches for one in folded[key]][:3]
             shown = close or [str(k) for k in known[:6]]
             hint = ("did you mean " if close else "known: ") + ", ".join(map(repr, shown))
             if not close and len(known) > len(shown):

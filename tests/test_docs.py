@@ -47,10 +47,14 @@ def test_every_package_has_an_api_page_in_the_index():
 
 
 def test_modules_named_in_the_architecture_exist():
-    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
-    modules = re.findall(r"\| `([\w/.]+)` \|$", text, flags=re.MULTILINE)
-    assert modules
-    assert [name for name in modules if not (ROOT / "pyro_hoim" / name).exists()] == []
+    paths = [f"/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "pyro_hoim").rglob("*.py")]
+    folders = {f"{Path(path).parent.as_posix()}/" for path in paths}
+    for page in ("architecture", "from_papers_to_modules", "contracts"):
+        text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+        named = re.findall(r"`((?:\w+/)*\w+\.py|(?:\w+/)+)`", text)
+        assert len(named) > 3
+        assert [n for n in named if not any(known.endswith(f"/{n}") for known in (*paths, *folders))] == [], page
+    assert (DOCS / "architecture.md").read_text(encoding="utf-8").count("\n") <= 120
 
 
 def test_names_in_the_notation_exist_in_the_sources():

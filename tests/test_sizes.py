@@ -40,6 +40,36 @@ def _wide(source):
     return found
 
 
+EMPTY_WORDS = {"found", "kept", "held", "own", "said", "told", "place"}
+
+
+def _empty_names(source):
+    """Functions of more than ten lines with locals or parameters whose names do not say what they hold."""
+    found = []
+    for function in ast.walk(ast.parse(source)):
+        if isinstance(function, ast.FunctionDef) and _body_lines(function) > 10:
+            inner = {
+                id(n)
+                for f in ast.walk(function)
+                if isinstance(f, ast.FunctionDef) and f is not function
+                for n in ast.walk(f)
+            }
+            nodes = [node for node in ast.walk(function) if id(node) not in inner]
+            names = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            names |= {argument.arg for argument in [*function.args.args, *function.args.kwonlyargs]}
+            found += [function.name] if names & EMPTY_WORDS else []
+    return found
+
+
+def test_locals_of_long_functions_say_what_they_hold():
+    for path in PACKAGE.rglob("*.py"):
+        assert _empty_names(path.read_text(encoding="utf-8")) == [], path
+    lines = "\n".join(f"    a{i} = {i}" for i in range(10))
+    assert (
+        _empty_names(f"def f():\n{lines}\n    found = 1\n") == ["f"] and _empty_names("def f(own): ...\n") == []
+    )  # control
+
+
 def test_public_functions_take_few_parameters():
     found = set()
     for path in PACKAGE.rglob("*.py"):

@@ -133,7 +133,7 @@ def checked(run: Run, reverse: Reverse | None) -> Checks:
         return Checks(Certificate.none(len(rounding)), None, rounding, ("",) * len(rounding))
     met = [(run.ends, run.log_q), ascents, *([] if reverse is None else [(reverse.states, reverse.log_q)])]
     proof = certificate([states for states, _ in met], [log_q for _, log_q in met], traits.cardinalities)
-    found: Weighed | None = None
+    of_modes: Weighed | None = None
     is_open = estimate_of(options, rows(run.log_weights)).is_reliable & ~proof.is_complete
     if reverse is not None and reverse.start == "tempered" and is_open.any():
         main = Ends(rows(run.log_weights + model.log_z0[:, None]), rows(run.ends), rows(run.log_q), options.num_groups)
@@ -143,9 +143,9 @@ def checked(run: Run, reverse: Reverse | None) -> Checks:
         phases = first_to_weigh(phases, main, traits.distance)
         number = max(1, min(_RUNS, len(phases.ceiling), count // _FEWEST))
         starts = phases.states[:number, :, np.arange(count // number) % phases.states.shape[2]]
-        found = weighed(main, phases, model.mode_runs(run, starts), traits.distance)
+        of_modes = weighed(main, phases, model.mode_runs(run, starts), traits.distance)
     rounding = rounding + np.finfo(np.float64).eps * np.abs(proof.best_log_q)
-    return Checks(proof, found, rounding, tuple(model.describe(state) for state in proof.best))
+    return Checks(proof, of_modes, rounding, tuple(model.describe(state) for state in proof.best))
 
 
 def _joined(parts: Sequence[Checks]) -> Checks:
@@ -265,9 +265,9 @@ class _Outcome(NamedTuple):
     reliable: Flags
 
 
-def _with_checks(found: _Outcome, checks: Checks, notes: _Notes, is_perfect: bool) -> _Outcome:
+def _with_checks(outcome: _Outcome, checks: Checks, notes: _Notes, is_perfect: bool) -> _Outcome:
     """The outcome in the light of the states that were met and of the runs from modes."""
-    value, error, lower, upper, reliable = found
+    value, error, lower, upper, reliable = outcome
     proof = checks.certificate
     slack = 1e-9 * (1 + np.abs(proof.bound))
     is_beaten = proof.bound > np.where(reliable, np.maximum(upper, value + _GAP * error), value) + slack
@@ -419,11 +419,11 @@ class AnnealedBackend(AnnealingOptions):
     ) -> LogPartition:
         """Log Z of all models together, differentiable in parameters (*batch, num_terms) with the slope of the runs."""
         differentiable = torch.is_grad_enabled() and parameters.requires_grad
-        found = self._forward(models)
-        slopes = slope(found) if differentiable else None
+        runs = self._forward(models)
+        slopes = slope(runs) if differentiable else None
         wanted = self.combine or (not differentiable if self.reverse == "auto" else self.reverse)
         like = parameters.detach().new_zeros(parameters.shape[:-1])
-        result = judged(found, [reverse(run) for run in found] if wanted else None, like, cost)
+        result = judged(runs, [reverse(run) for run in runs] if wanted else None, like, cost)
         if slopes is not None:
             found_once = result.value, slopes
             value = log_z_with_gradient(parameters, lambda _: found_once, lambda t: constant(t, slopes))

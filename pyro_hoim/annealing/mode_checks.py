@@ -199,12 +199,12 @@ def explored(
         places, is_there = _begun(relaxed, np.where(is_open, log_q, -np.inf), size // 2, distance, random)
         start = relaxed[np.arange(len(relaxed)), places]
         move = partial(moved, sweeps=_SETTLED, looks=_LOOKS, stream=number)
-        found = _settled(start, is_there, move, fitted, distance, count)
-        rounds.append(found)
+        settled = _settled(start, is_there, move, fitted, distance, count)
+        rounds.append(settled)
         for states, values in zip(looks, looks_log_q, strict=True):
-            is_open &= ~found.holds(states, values)[0].any(0)
-        for place, there in zip(places, is_there, strict=True):
-            is_open[np.arange(len(relaxed)), place] &= ~there
+            is_open &= ~settled.holds(states, values)[0].any(0)
+        for position, there in zip(places, is_there, strict=True):
+            is_open[np.arange(len(relaxed)), position] &= ~there
         if not is_open.any():
             break
     ceiling = _told_apart(rounds)
@@ -272,11 +272,11 @@ def _groups(states: Numbers, fitted: Fitted, distance: Distance) -> list[NDArray
     no law are more probable under the law of their own group than under one of both, by more than the choice costs.
     """
     count, _, size = states.shape
-    left, found = [np.arange(count)], list[NDArray[np.intp]]()
+    left, groups = [np.arange(count)], list[NDArray[np.intp]]()
     while left:
         members = left.pop()
         parts = _split(states[members], distance) if len(members) >= 2 * _LEAST_GROUP else []
-        if min(map(len, parts), default=0) >= _LEAST_GROUP and len(left) + len(found) < _MOST_GROUPS - 1:
+        if min(map(len, parts), default=0) >= _LEAST_GROUP and len(left) + len(groups) < _MOST_GROUPS - 1:
             both = [_halves(members, count), *(_halves(members[part], count) for part in parts)]
             law = fitted(np.stack([states[of[: count // 2]].reshape(1, -1, size) for of in both]))
             gain = 0.0
@@ -287,8 +287,8 @@ def _groups(states: Numbers, fitted: Fitted, distance: Distance) -> list[NDArray
             if gain > _LEAST_GAIN:
                 left += [members[part] for part in parts]
                 continue
-        found.append(_halves(members, count))
-    return found
+        groups.append(_halves(members, count))
+    return groups
 
 
 def _halves(members: NDArray[np.intp], count: int) -> NDArray[np.intp]:
@@ -328,12 +328,12 @@ def _told_apart(rounds: Sequence[_Found]) -> Floats:
     is_same = is_part & is_part.swapaxes(0, 2)
     ceiling = np.concatenate([np.where(part.is_there, part.ceiling, -np.inf) for part in rounds])
     for b in range(batch):
-        kept = list[int]()
+        distinct = list[int]()
         for j in ceiling[:, b].argsort(kind="stable").tolist():
-            if not np.isfinite(ceiling[j, b]) or is_same[kept, b, j].any():
+            if not np.isfinite(ceiling[j, b]) or is_same[distinct, b, j].any():
                 ceiling[j, b] = -np.inf
             else:
-                kept.append(j)
+                distinct.append(j)
     return ceiling
 
 
@@ -362,15 +362,15 @@ def weighed(main: Ends, phases: Phases, runs: ModeRuns, distance: Distance) -> W
     is_blind, has_run = np.zeros((2, *here.shape), dtype=bool)
     is_more = np.zeros(log_z.value.shape, dtype=bool)
     for k in range(size):
-        found = log_mean_weight(runs.log_weights[k])
+        of_mode = log_mean_weight(runs.log_weights[k])
         there = phases.holds(runs.ends[k], runs.log_q[k])
         part, part_error = _part(runs.log_weights[k], there[0][k], log_z.value)
         missed[k], spread[k] = part - here[k], np.hypot(np.hypot(part_error, error[k]), spread[k])
-        gap = found.value - log_z.value
-        is_more |= found.is_reliable & is_there[k] & (gap > _GAP * np.hypot(found.error, log_z.error) + 1e-9)
-        is_seen = found.is_reliable & (_effective(runs.log_weights[k], there[1][k]) >= _VISITS)
+        gap = of_mode.value - log_z.value
+        is_more |= of_mode.is_reliable & is_there[k] & (gap > _GAP * np.hypot(of_mode.error, log_z.error) + 1e-9)
+        is_seen = of_mode.is_reliable & (_effective(runs.log_weights[k], there[1][k]) >= _VISITS)
         is_blind[k], has_run[k] = ~is_seen & is_unseen[k] & (share[k] > _NEGLIGIBLE), is_seen
-        missed[k] = np.where(found.is_reliable, missed[k], np.maximum(missed[k], 0))
+        missed[k] = np.where(of_mode.is_reliable, missed[k], np.maximum(missed[k], 0))
     is_blind &= is_there
     missed, spread = np.where(is_there, missed, 0), np.where(is_there, spread, 0)
     positive = np.maximum(missed, 0)

@@ -159,16 +159,16 @@ class AnnealingOptions:
         """
         if self.starts is None:
             return None
-        argument, found = f"{type(self).__name__} starts", torch.tensor(cast("Rows", self.starts), dtype=torch.long)
-        if found.shape[1] != len(largest):
+        argument, states = f"{type(self).__name__} starts", torch.tensor(cast("Rows", self.starts), dtype=torch.long)
+        if states.shape[1] != len(largest):
             wanted = f"rows of {len(largest)} cells, one for every variable of the model"
-            raise unexpected(argument, wanted, found.shape[1], code="wrong-shape")
-        is_bad = found > torch.tensor(largest, dtype=torch.float64)
+            raise unexpected(argument, wanted, states.shape[1], code="wrong-shape")
+        is_bad = states > torch.tensor(largest, dtype=torch.float64)
         if bool(is_bad.any()):
             row, column = (int(i) for i in is_bad.nonzero()[0])
             wanted = f"at most {largest[column]:g} for variable number {column}"
-            raise out_of_range(argument, wanted, int(found[row, column]))
-        return found
+            raise out_of_range(argument, wanted, int(states[row, column]))
+        return states
 
 
 def _checked_path(values: Sequence[float]) -> tuple[float, ...]:

@@ -60,16 +60,16 @@ def effective_interactions(law: BoltzmannMachine, order: int = 2) -> dict[tuple[
         sets = size_text(total, "sets of variables")
         raise out_of_reach("order", f"{sets}, the limit is {MAX_INTERACTIONS}", "ask for a smaller order")
     model = law.energy_model.to(dtype=torch.float64)
-    found: dict[tuple[int, ...], float] = {(): -float(model.energy(torch.zeros(n, device=model.device)))}
+    interactions: dict[tuple[int, ...], float] = {(): -float(model.energy(torch.zeros(n, device=model.device)))}
     for size in range(1, order + 1):
         sets = list(itertools.combinations(range(n), size))
         states = torch.zeros(len(sets), n, device=model.device)
         states.scatter_(1, torch.tensor(sets, device=model.device), 1.0)
         scores = [value for part in states.split(4096) for value in (-model.energy(part, validate=False)).tolist()]
         for chosen, score in zip(sets, scores, strict=True):
-            below = (found[part] for k in range(size) for part in itertools.combinations(chosen, k))
-            found[chosen] = score - math.fsum(below)
-    return {tuple(names[i] for i in chosen): value for chosen, value in found.items() if chosen}
+            below = (interactions[part] for k in range(size) for part in itertools.combinations(chosen, k))
+            interactions[chosen] = score - math.fsum(below)
+    return {tuple(names[i] for i in chosen): value for chosen, value in interactions.items() if chosen}
 
 
 _SETS = 2**16  # of which interactions are shown

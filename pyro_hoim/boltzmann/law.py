@@ -384,7 +384,7 @@ class BoltzmannMachine(FiniteLaw, EnergyLaw):  # pyright: ignore[reportIncompati
         self._require_finite()
         structure, theta = self.structure, self._law.parameters
         codes, shape = evidence_codes(self.domain, evidence, self._law.batch_shape)
-        kept = [i for i, name in enumerate(structure.names) if name not in codes]
+        free = [i for i, name in enumerate(structure.names) if name not in codes]
         biases = [theta[..., i].expand(shape) for i in range(len(structure.names))]
         edges: list[tuple[str, str]] = []
         weights: list[torch.Tensor] = []
@@ -395,11 +395,11 @@ class BoltzmannMachine(FiniteLaw, EnergyLaw):  # pyright: ignore[reportIncompati
                 weights.append(weight)
             elif (a in codes) != (b in codes):
                 given, other = (a, b) if a in codes else (b, a)
-                place = structure.names.index(other)
-                biases[place] = biases[place] + weight * torch.as_tensor(codes[given], device=theta.device)
+                position = structure.names.index(other)
+                biases[position] = biases[position] + weight * torch.as_tensor(codes[given], device=theta.device)
         domain = self.domain.project([name for name in self.domain.names if name not in codes])
         rest = MachineStructure(domain, structure.hidden, edges)
-        columns = [*(biases[i] for i in kept), *weights]
+        columns = [*(biases[i] for i in free), *weights]
         flat = torch.stack(columns, -1) if columns else theta.new_zeros(*shape, 0)
         options: dict[str, Any] = {"partition": self.partition, "validate_args": self._own_validation}
         return self._in_batch(BoltzmannMachine(rest, flat, **options))
@@ -440,17 +440,17 @@ def row_log_scores(law: BoltzmannMachine, data: DataLike) -> torch.Tensor:
         [2.0, 4.0]
     """
     data = _checked(law, data)
-    found = law.theta.new_zeros(len(data.codes))
+    scores = law.theta.new_zeros(len(data.codes))
     for missing, rows in row_patterns(data):
         if not missing:
-            found[rows] = -law.free_energy(data.codes[rows])
+            scores[rows] = -law.free_energy(data.codes[rows])
             continue
         rest = law.condition(_evidence(data, rows, missing))
         known = torch.where(data.codes[rows] < 0, 0, data.codes[rows])
         # what is known alone: the free energy with the missing cells at 0, less the same of the rest
         zero = rest.free_energy(torch.zeros(len(missing), device=rest.theta.device))
-        found[rows] = zero - law.free_energy(known) + rest.log_partition.value
-    return found
+        scores[rows] = zero - law.free_energy(known) + rest.log_partition.value
+    return scores
 
 
 @torch.no_grad()

@@ -165,15 +165,15 @@ class RestrictedBoltzmannMachine(BoltzmannMachine):
         model = self._law.model
         codes, shape = evidence_codes(self.domain, evidence, self._law.batch_shape)
         given = [i for i, name in enumerate(self.domain.names) if name in codes]
-        kept = [i for i, name in enumerate(self.domain.names) if name not in codes]
+        free = [i for i, name in enumerate(self.domain.names) if name not in codes]
         columns = [
             torch.as_tensor(codes[self.domain.names[i]], device=model.device).to(model.dtype).expand(shape)
             for i in given
         ]
         rows = torch.stack(columns, -1) if columns else model.theta.new_zeros(*shape, 0)
         bias = model.hidden_bias + _times(rows, model.weights[..., given, :])
-        domain = self.domain.project([self.domain.names[i] for i in kept])
-        parts = model.visible_bias[..., kept], bias, model.weights[..., kept, :]
+        domain = self.domain.project([self.domain.names[i] for i in free])
+        parts = model.visible_bias[..., free], bias, model.weights[..., free, :]
         return self._in_batch(
             RestrictedBoltzmannMachine(
                 domain,

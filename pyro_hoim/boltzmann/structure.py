@@ -233,22 +233,22 @@ class MachineStructure:
 
     def _sorted(self, edges: Iterable[Sequence[str]]) -> tuple[tuple[str, str], ...]:
         names = self.names
-        place = {name: i for i, name in enumerate(names)}
-        found: list[tuple[int, int]] = []
+        positions = {name: i for i, name in enumerate(names)}
+        pairs: list[tuple[int, int]] = []
         check_type(edges, Iterable, "edges", "pairs of names")
         for edge in edges:
             if not isinstance(edge, Sequence) or isinstance(edge, str) or len(edge) != 2:
                 raise unexpected("edges", "pairs of names", edge)
-            if not (edge[0] in place and edge[1] in place):
+            if not (edge[0] in positions and edge[1] in positions):
                 check_names(edge, names, "edges")
-            first, second = sorted(place[name] for name in edge)
+            first, second = sorted(positions[name] for name in edge)
             if first == second:
                 raise unexpected("edges", "pairs of two variables", tuple(edge))
-            found.append((first, second))
-        if len(set(found)) < len(found):
-            twice = next(pair for k, pair in enumerate(found) if pair in found[:k])
+            pairs.append((first, second))
+        if len(set(pairs)) < len(pairs):
+            twice = next(pair for k, pair in enumerate(pairs) if pair in pairs[:k])
             raise refused("edges", f"{tuple(names[i] for i in twice)!r} comes twice; each pair counts once")
-        return tuple((names[i], names[j]) for i, j in sorted(found))
+        return tuple((names[i], names[j]) for i, j in sorted(pairs))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -314,10 +314,10 @@ class MachineStructure:
         dtype = next((t.dtype for t in tensors.values() if t.is_floating_point()), torch.get_default_dtype())
         columns = [torch.zeros((), dtype=dtype)] * self.num_parameters
         for key, value in tensors.items():
-            place = at.get(key, at.get(key[::-1] if isinstance(key, tuple) else key))
-            if place is None:
+            position = at.get(key, at.get(key[::-1] if isinstance(key, tuple) else key))
+            if position is None:
                 raise refused("values", f"{key!r} is neither a variable nor an edge", code="unknown-name")
-            columns[place] = value.to(dtype)
+            columns[position] = value.to(dtype)
         return torch.stack(torch.broadcast_tensors(*columns), -1) if columns else torch.zeros(0, dtype=dtype)
 
     def __repr__(self) -> str:
@@ -462,7 +462,7 @@ class MarginalEnergy(ParametricEnergy):
         codes = check_codes(x, self.domain) if validate else x
         structure, shape = self.structure, self._shape(codes)
         rows = codes.to(self.theta.dtype)
-        first, _, third = (place.to(self.theta.device) for place in structure.places)
+        first, _, third = (index.to(self.theta.device) for index in structure.places)
         value = (rows * self.visible_bias).sum(-1)
         if len(first):
             ends = torch.tensor(structure.graph.pairs, device=rows.device)[first - len(structure.names)]

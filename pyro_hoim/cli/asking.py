@@ -143,7 +143,7 @@ def with_rows(family: Family, question: Question, file: Path, targets: Sequence[
             raise conflict("--target", problem, "predict one column at a time")
         return replace(question, rows=rows, has_target=not absent)
     reading = question.stored.info.get("reading")
-    rows, unseen = read_known(domain, file, question.values, optional=targets, kept=reading)
+    rows, unseen = read_known(domain, file, question.values, optional=targets, reading=reading)
     values = {**question.values, "unseen": unseen}
     return replace(question, values=values, rows=rows, left_out=unseen.lines)
 

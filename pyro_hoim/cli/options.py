@@ -109,7 +109,7 @@ SEED = WholeNumber(0, LARGEST_SEED)
 
 def click_option(option: Option) -> click.Option:
     """An option of a family as click knows it."""
-    own = flag(option.name)
+    name = flag(option.name)
     low, high = (None if bound is None else int(bound) for bound in (option.low, option.high))
     types: dict[str, Any] = {
         "text": click.Choice(option.choices) if option.choices else str,
@@ -119,7 +119,7 @@ def click_option(option: Option) -> click.Option:
     }
     is_flag = option.kind in ("flag", "switch")
     return click.Option(
-        [f"{own}/--no-{own[2:]}" if option.kind == "switch" else own, option.name],
+        [f"{name}/--no-{name[2:]}" if option.kind == "switch" else name, option.name],
         type=None if is_flag else types[option.kind],
         is_flag=is_flag,
         default=option.unset,

@@ -93,26 +93,26 @@ def read_known(
     values: Mapping[str, Any],
     *,
     optional: Sequence[str] = (),
-    kept: Mapping[str, Any] | None = None,
+    reading: Mapping[str, Any] | None = None,
 ) -> tuple[Observations, UnseenLabels]:
     """The rows of a file whose labels are all levels of the model, and what is to be said of the others.
 
-    Columns that the fit cut into levels are cut in the same way, as ``kept`` says, unless they hold these levels.
+    Columns that the fit cut into levels are cut in the same way, as ``reading`` says, unless they hold these levels.
 
     Args:
         domain: of the model.
         file: a file, or the name of an embedded table.
         values: of options; cells with a label among ``missing`` are missing.
         optional: columns that the file may leave out, whose cells are missing then.
-        kept: what the model keeps of how its own rows were read.
+        reading: what the model keeps of how its own rows were read.
     """
     missing: tuple[str, ...] = tuple(values.get("missing") or ())
-    held = kept or {}
+    reading = reading or {}
     pieces = Pieces.of(values)
     if pieces.wanted(file) and Path(file).exists():
-        return KnownRows.opened(domain, file, pieces, missing, optional, held).distinct()
+        return KnownRows.opened(domain, file, pieces, missing, optional, reading).distinct()
     table = _cells(file, values)
-    bins = {name: Bins.from_json(cut) for name, cut in held.get("bins", {}).items() if name in table.header}
+    bins = {name: Bins.from_json(cut) for name, cut in reading.get("bins", {}).items() if name in table.header}
     raw = {name: cut for name, cut in bins.items() if not {*table.column(name)} <= {*domain[name].labels, "", *missing}}
     table = replace(cut_columns(table, raw, missing)[0], categories={})
     absent = {name for name in optional if name not in table.header}
@@ -131,7 +131,7 @@ def read_known(
         return cells
 
     source = Source(table.header, column, table.path, table.where, len(table.lines))
-    names = [held.get(name) for name in ("count_column", "weight_column")]
+    names = [reading.get(name) for name in ("count_column", "weight_column")]
     count, weights = (name if name in table.header and name not in domain else None for name in names)
     if count is None and weights is None and "count" in table.header and "count" not in domain:
         count = "count"
@@ -140,8 +140,8 @@ def read_known(
     if is_unseen.all():  # name the first label
         Observations.from_csv(table, domain=present, count=count, weights=weights, missing_values=("", *missing))
     is_kept = torch.from_numpy(~is_unseen)
-    found = UnseenLabels(float(rows.counts[~is_kept].sum()), labels, is_unseen)
-    return extend_rows(rows.rows(is_kept), domain), found
+    unseen = UnseenLabels(float(rows.counts[~is_kept].sum()), labels, is_unseen)
+    return extend_rows(rows.rows(is_kept), domain), unseen
 
 
 def read_counts(
@@ -171,14 +171,14 @@ def read_counts(
     wanted = [name for name in absent if name not in optional]
     if wanted:
         check_names(wanted[:1], header, str(file), noun="column", problem="the table lacks")
-    held = [name for name in domain.names if name in known]
-    if not held:
+    present = [name for name in domain.names if name in known]
+    if not present:
         return CountTable.from_matrix(np.zeros((0, len(domain))), domain.names, kind=kind), set(absent)
-    table = read(kind=kind, columns=held)
+    table = read(kind=kind, columns=present)
     if not absent:
         return table, set()
     empty = np.zeros((table.num_rows, len(absent)))
     is_sparse = kind == "count"
     joined = sparse.hstack([sparse.csr_matrix(table.matrix), empty]) if is_sparse else np.hstack([table.matrix, empty])
-    found = CountTable.from_matrix(joined, [*held, *absent], kind=kind, source=str(file))
-    return found.columns(domain.names), set(absent)
+    table_of_model = CountTable.from_matrix(joined, [*present, *absent], kind=kind, source=str(file))
+    return table_of_model.columns(domain.names), set(absent)

@@ -100,18 +100,18 @@ class Session:
         except (OSError, UnicodeDecodeError):
             text = ""
         try:
-            found = cast("dict[str, Any]", json.loads(text, parse_constant=str)) if is_intact(text, {}) else {}
+            record = cast("dict[str, Any]", json.loads(text, parse_constant=str)) if is_intact(text, {}) else {}
         except (ValueError, RecursionError):
-            found = {}
-        times: list[Any] = [found.get(name) for name in ("seconds", "since")]
+            record = {}
+        times: list[Any] = [record.get(name) for name in ("seconds", "since")]
         if not (
-            isinstance(found.get("options"), dict) and all(type(t) in (int, float) and abs(t) < 1e12 for t in times)
+            isinstance(record.get("options"), dict) and all(type(t) in (int, float) and abs(t) < 1e12 for t in times)
         ):
             problem = f"{self._file} cannot be read, it is damaged"
             hint = "delete it to continue without what it says of options and time, or start in another folder"
             raise refused("--resume", problem, hint, code="damaged-file")
-        del found["sha256"]
-        return found
+        del record["sha256"]
+        return record
 
     def _seconds_before(self, held: list[Path]) -> float:
         if self._then is None:
@@ -153,8 +153,8 @@ def session(folder: Path, started: float, rows: Observations | CountTable, resum
             for path in folder.rglob(".*.part"):  # left by a process that was killed
                 path.unlink(missing_ok=True)
     except HoimError:
-        own = (RECORD, LOCK)
-        if run is not None and not any(path.is_file() and path.name not in own for path in folder.rglob("*")):
+        records = (RECORD, LOCK)
+        if run is not None and not any(path.is_file() and path.name not in records for path in folder.rglob("*")):
             shutil.rmtree(folder)
         raise
     if run.is_complete and not run.is_open:

@@ -90,29 +90,29 @@ class KnownRows:
         pieces: Pieces,
         missing: Sequence[str],
         optional: Sequence[str],
-        kept: Mapping[str, Any],
+        reading: Mapping[str, Any],
     ) -> KnownRows:
-        """The rows of a folder or file; ``optional`` columns may be absent, columns are cut as is ``kept``."""
-        count = kept.get("count_column", "count")
+        """The rows of a folder or file; ``optional`` columns may be absent, columns are cut as is ``reading``."""
+        count = reading.get("count_column", "count")
         files = pieces.files(path)
         header = files.header
         names = [name for name in domain.names if name in header or name not in optional]
-        weight = kept.get("weight_column")
+        weight = reading.get("weight_column")
         weight = weight if weight in header and weight not in domain else None
         used = count if count in header and count not in domain and weight is None else None
-        bins = {name: Bins.from_json(cut) for name, cut in kept.get("bins", {}).items() if name in names}
+        bins = {name: Bins.from_json(cut) for name, cut in reading.get("bins", {}).items() if name in names}
         cuts = {name: cut for name, cut in bins.items() if cut.kind == "numbers"}
         columns = names if weight is None else [*names, weight]
         rows = pieces.opened(files, columns=columns, count=used, missing_values=missing, bins=cuts)
-        found: list[np.ndarray] = []
+        codes: list[np.ndarray] = []
         for variable in (v for v in rows.domain if v.name != weight):
             labels: Sequence[str] = variable.labels
             known = domain[variable.name].labels
             if variable.name in bins.keys() - cuts and not {*labels} <= {*known}:
                 labels = bins[variable.name].apply(labels, name=variable.name)
-            place = {label: code for code, label in enumerate(known)}
-            found.append(np.array([*(place.get(label, -2 if label else -1) for label in labels), -1]))
-        return cls(domain, rows, tuple(found), path, weight)
+            code_of = {label: code for code, label in enumerate(known)}
+            codes.append(np.array([*(code_of.get(label, -2 if label else -1) for label in labels), -1]))
+        return cls(domain, rows, tuple(codes), path, weight)
 
     def distinct(self) -> tuple[Observations, UnseenLabels]:
         """The distinct rows all of whose labels are levels of the model, and what is to be said of the others."""

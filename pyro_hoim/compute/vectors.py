@@ -564,15 +564,15 @@ def _add_rows(width: int) -> Any:
         step: Any,
         num: Any,
         out: Any,
-        place: Any,
+        target: Any,
         stride: Any,
     ) -> Any:
-        """out[place + k * stride + l] = sum over f < num of table[index[first + f * step + l] + state + k], k < width.
+        """out[target + k * stride + l] = sum over f < num of table[index[first + f * step + l] + state + k], k < width.
 
         One row of ``width`` entries is read as a whole for each of the eight lanes l; ``num`` is at least 1 and
         ``index`` is uint32.
         """
-        signature = types.void(table, state, index, first, step, num, out, place, stride)
+        signature = types.void(table, state, index, first, step, num, out, target, stride)
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             kinds = signature.args
@@ -594,8 +594,8 @@ def _add_rows(width: int) -> Any:
             row = builder.gep(start, [builder.mul(factor, jump)])
             sums: list[Any] = []
             for lane, total in enumerate(totals):
-                place = builder.load(builder.gep(row, [ir.Constant(_INT64, lane)]))
-                entry = builder.gep(base, [builder.zext(place, _INT64)])
+                base_of = builder.load(builder.gep(row, [ir.Constant(_INT64, lane)]))
+                entry = builder.gep(base, [builder.zext(base_of, _INT64)])
                 values = builder.load(entry) if width == 1 else _read_lanes(builder, entry, width)
                 sums.append(builder.fadd(total, values))
             following = builder.add(factor, ir.Constant(_INT64, 1))

@@ -26,8 +26,8 @@ def arrow_library() -> Any:
     return pa
 
 
-def frame_of(place: Any, table: Any) -> pd.DataFrame:
-    """A table of Arrow as a data frame of pandas; ``place`` says in messages what it is.
+def frame_of(where: Any, table: Any) -> pd.DataFrame:
+    """A table of Arrow as a data frame of pandas; ``where`` says in messages what it is.
 
     Whole numbers with missing cells get a type of pandas that holds both, categorical columns the levels of their
     dictionaries, and an index that was saved is the index again.
@@ -53,16 +53,16 @@ def frame_of(place: Any, table: Any) -> pd.DataFrame:
                 whole[field.type] = pd.api.types.pandas_dtype(f"{sign}Int{field.type.bit_width}")
             if plain is not column:
                 table = table.set_column(i, field.with_type(plain.type), plain)
-        _warn_of_lost_levels(place, table.schema)
+        _warn_of_lost_levels(where, table.schema)
         return table.to_pandas(types_mapper=whole.get)
     except (pa.ArrowException, ArithmeticError, ValueError, TypeError, NotImplementedError) as error:
         named = next((field for field in table.schema if pa.types.is_nested(field.type)), None)
-        where = place if named is None else f"{place} column {named.name!r}"
+        argument = where if named is None else f"{where} column {named.name!r}"
         problem = f"expected a text, number, date or boolean in every cell ({' '.join(str(error).split())[:120]})"
-        raise refused(where, problem, "turn its columns into text or numbers first", code="wrong-type") from None
+        raise refused(argument, problem, "turn its columns into text or numbers first", code="wrong-type") from None
 
 
-def fields_of(place: Any, schema: Any) -> tuple[dict[str, str], frozenset[str], list[str]]:
+def fields_of(where: Any, schema: Any) -> tuple[dict[str, str], frozenset[str], list[str]]:
     """The columns of a table in a file: their fields by their names, those whose type says levels, and those of text.
 
     Names of an index come first, as pandas puts them; an index without a name numbers the rows, and is left out. It
@@ -73,14 +73,14 @@ def fields_of(place: Any, schema: Any) -> tuple[dict[str, str], frozenset[str], 
     """
     import pyarrow as pa
 
-    _warn_of_lost_levels(place, schema)
+    _warn_of_lost_levels(where, schema)
     metadata = schema.pandas_metadata or {}
     names = {column["field_name"]: column["name"] for column in metadata.get("columns", ())}
     index = [field for field in metadata.get("index_columns", ()) if isinstance(field, str)]
     fields = [field for field in index if names.get(field) is not None]
     fields += [field for field in schema.names if field not in index and not _ROW_NAMES.fullmatch(field)]
     header = [str(names[field] if field in index else field).strip() for field in fields]
-    check_unique(header, f"{place} columns")
+    check_unique(header, f"{where} columns")
     by_name = dict(zip(header, fields, strict=True))
     levels = frozenset(name for name, field in by_name.items() if pa.types.is_dictionary(schema.field(field).type))
     return by_name, levels, [f.name for f in schema if _is_text(f.type) or pa.types.is_binary(f.type)]
@@ -98,7 +98,7 @@ def coded_texts(texts: Sequence[str], file: Any) -> list[str]:
     return [name for name in texts if name in found]
 
 
-def coded_column(place: Any, column: Any) -> tuple[np.ndarray, Any, bool | None] | pd.Series:
+def coded_column(where: Any, column: Any) -> tuple[np.ndarray, Any, bool | None] | pd.Series:
     """Positions (N,) of the cells of a column of Arrow in its levels, -1 where missing, these, and their order.
 
     It is None where the type says no levels. A series of pandas where Arrow does not tell levels apart.
@@ -110,12 +110,12 @@ def coded_column(place: Any, column: Any) -> tuple[np.ndarray, Any, bool | None]
     order = kind.ordered if pa.types.is_dictionary(kind) else None
     if order is None:
         if pa.types.is_float16(kind) or not (_is_text(kind) or pa.types.is_primitive(kind)):
-            return frame_of(place, pa.table({"": column})).iloc[:, 0]
+            return frame_of(where, pa.table({"": column})).iloc[:, 0]
         column = column.dictionary_encode()
     coded = plain_dictionary(column)
     levels, indices = coded.dictionary, coded.indices
     indices = indices.cast(pa.int64()).fill_null(-1) if indices.null_count else indices
-    labels = levels.to_pylist() if _is_text(levels.type) else frame_of(place, pa.table({"": levels})).iloc[:, 0]
+    labels = levels.to_pylist() if _is_text(levels.type) else frame_of(where, pa.table({"": levels})).iloc[:, 0]
     return indices.to_numpy(zero_copy_only=False).astype(np.int64), labels, order
 
 
@@ -164,7 +164,7 @@ def not_plain(place: str) -> Exception:
     return unexpected(place, expected, received="lists or mappings", hint=hint, code="damaged-file")
 
 
-def _warn_of_lost_levels(place: Any, schema: Any) -> None:
+def _warn_of_lost_levels(where: Any, schema: Any) -> None:
     import pyarrow as pa
 
     saved_columns = (schema.pandas_metadata or {}).get("columns", ())
@@ -173,7 +173,7 @@ def _warn_of_lost_levels(place: Any, schema: Any) -> None:
     if lost:
         shown = ", ".join(lost[:6]) + ", ..." * (len(lost) > 6)
         problem = (
-            f"{place}: the categories of {shown} were no text, and Parquet keeps the levels of text alone: their "
+            f"{where}: the categories of {shown} were no text, and Parquet keeps the levels of text alone: their "
             "order, and levels without a row, are lost; give the domain, or save them as text or as Feather"
         )
         warnings.warn(DataWarning(problem), stacklevel=caller_level())

@@ -211,10 +211,10 @@ def has_levels(dtype: Any) -> bool:
     return is_arrow or isinstance(dtype, pd.CategoricalDtype)
 
 
-def factorise(values: Any, place: Any = None) -> tuple[np.ndarray, list[Any], pd.CategoricalDtype | None]:
+def factorise(values: Any, where: Any = None) -> tuple[np.ndarray, list[Any], pd.CategoricalDtype | None]:
     """Positions (N,) into distinct values (-1 for None or NaN), those values, and the categorical dtype if any.
 
-    The values may be in an array of Arrow; ``place`` says in messages where they are.
+    The values may be in an array of Arrow; ``where`` says in messages where they are.
 
     Raises:
         InputError: cells that hold several values, where a place is known.
@@ -222,7 +222,7 @@ def factorise(values: Any, place: Any = None) -> tuple[np.ndarray, list[Any], pd
     """
     dtype = getattr(values, "dtype", None)
     if isinstance(dtype, pd.ArrowDtype) or hasattr(values, "null_count"):
-        coded = coded_column(place, values if dtype is None else pd.Series(values))
+        coded = coded_column(where, values if dtype is None else pd.Series(values))
         if isinstance(coded, tuple):
             positions, distinct, order = coded
             return positions, values_of(distinct), None if order is None else pd.CategoricalDtype(ordered=order)
@@ -234,9 +234,9 @@ def factorise(values: Any, place: Any = None) -> tuple[np.ndarray, list[Any], pd
     try:
         positions, distinct = pd.factorize(array)
     except TypeError:
-        if place is None:
+        if where is None:
             raise
-        raise not_plain(place) from None
+        raise not_plain(where) from None
     return np.asarray(positions, dtype=np.int64), values_of(distinct, dtype), None
 
 

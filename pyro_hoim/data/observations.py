@@ -210,8 +210,8 @@ class Observations:
         if len(header) != array.shape[1]:
             raise unexpected("from_numpy names", f"{array.shape[1]} names", received=len(header), code="wrong-shape")
         check_unique(header, "from_numpy names")
-        held = Source(header, lambda name: array[:, header.index(name)], "the array", row_position, len(array))
-        read = cls._read(held, domain, None, None, None, missing_values)
+        source = Source(header, lambda name: array[:, header.index(name)], "the array", row_position, len(array))
+        read = cls._read(source, domain, None, None, None, missing_values)
         return cls(read.domain, read.codes, row_counts(counts, weights, len(array)), weights is not None)
 
     @classmethod

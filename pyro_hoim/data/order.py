@@ -226,13 +226,13 @@ def place_of(label: str) -> Place | None:
     for pattern, sign in _PHRASES:
         text = pattern.sub(sign, text)
     text = " ".join(text.split())
-    found = _read(text)
-    if found is None and (prefix := _PREFIX.match(text)):
-        found, noun = _read(text[prefix.end() :]), prefix["prefix"]
-        if found is None or (found.low == found.high and not _COUNTED.fullmatch(noun)):
+    reading = _read(text)
+    if reading is None and (prefix := _PREFIX.match(text)):
+        reading, noun = _read(text[prefix.end() :]), prefix["prefix"]
+        if reading is None or (reading.low == reading.high and not _COUNTED.fullmatch(noun)):
             return None
-        found = found._replace(unit=f"{noun} {found.unit}".strip())
-    return found and found._replace(unit=" ".join(word for word in map(_singular, found.unit.split()) if word))
+        reading = reading._replace(unit=f"{noun} {reading.unit}".strip())
+    return reading and reading._replace(unit=" ".join(word for word in map(_singular, reading.unit.split()) if word))
 
 
 def _singular(noun: str) -> str:

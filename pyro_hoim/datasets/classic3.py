@@ -99,8 +99,8 @@ def _from_folder(folder: Path, info: FileInfo) -> CountTable:
         raw = original.read_bytes()
         info.check(original, "", info.original_sha256, hashlib.sha256(raw).hexdigest())
         return _from_original(raw, info)
-    held = " or ".join(name for name in (info.original_name, info.files[0]) if name)
-    problem = f"expected {held} in the folder {str(folder)!r}, found no such file"
+    expected = " or ".join(name for name in (info.original_name, info.files[0]) if name)
+    problem = f"expected {expected} in the folder {str(folder)!r}, found no such file"
     raise refused(LOCAL_FOLDER, problem, f"put it there or unset {LOCAL_FOLDER}", code="no-file")
 
 

@@ -145,8 +145,8 @@ def canonical_form(raw: bytes, info: FileInfo) -> bytes:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
-        found = "bytes that are not UTF-8"
-        raise unexpected(f"data set {info.name!r}", "a text file", received=found, code="damaged-file") from None
+        received = "bytes that are not UTF-8"
+        raise unexpected(f"data set {info.name!r}", "a text file", received=received, code="damaged-file") from None
     rows = [",".join(info.header)]
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith("|"):
@@ -198,7 +198,7 @@ class _Meter:
         """Nothing is open."""
 
 
-def download(info: FileInfo, held: str, timeout: float) -> Path:
+def download(info: FileInfo, local: str, timeout: float) -> Path:
     """A published file in the cache folder, downloaded by pooch unless it is there; its checksum is verified."""
     import pooch
     from requests import RequestException
@@ -210,7 +210,7 @@ def download(info: FileInfo, held: str, timeout: float) -> Path:
     try:
         return Path(pooch.retrieve(url, sha256, info.original_name, folder, downloader=downloader))  # type: ignore[arg-type]
     except RequestException as error:
-        hint = f"download it elsewhere and set {LOCAL_FOLDER} to the folder that holds {info.original_name} or {held}"
+        hint = f"download it elsewhere and set {LOCAL_FOLDER} to the folder that holds {info.original_name} or {local}"
         reason = str(error) if len(str(error)) <= _LONGEST else "no connection"
         problem = f"{url} could not be downloaded ({reason})"
         raise refused(f"data set {info.name!r}", problem, hint, code="no-file") from None

@@ -24,7 +24,7 @@ from ..core.command.options import (
     PREDICT_METHOD,
     PREDICT_SEED,
 )
-from ..core.command.rows import Fractions, Missing, Table, held_out_split, read_labelled
+from ..core.command.rows import LabelledPlan, Missing, Table
 from ..core.family import Answer, Asked, Family, Option, Plan, Question, Request, Stored, Study
 from ..core.page import Page
 from ..core.prediction import Prediction
@@ -286,24 +286,14 @@ class NetworkFamily(Family):
 
 
 @dataclass(frozen=True)
-class _NetworkPlan:
+class _NetworkPlan(LabelledPlan):
     """Learning a dependency network; see :func:`~pyro_hoim.dependency_network.analyse_network`."""
-
-    asked: Asked
-
-    def read(self) -> Table:
-        """The table."""
-        return read_labelled(self.asked)
 
     def complete(self, source: Table) -> Table:
         """The table with missing cells dealt with, refused where no column can be learned."""
         table = source.complete(Missing.parse(self.asked["missing"]), None)
         check_columns(table.rows, weighted=table.is_weighted)
         return table
-
-    def split(self, source: Table) -> Fractions:
-        """A fifth of the rows is held out."""
-        return held_out_split(source.rows.total_count)
 
     def run(self, request: Request) -> Study:
         """Learn from the training rows."""

@@ -140,15 +140,15 @@ class InteractionEstimator(BaseEstimator):
         if family.data_type != "labels":
             problem = f"a {family.name} has numbers, and this estimator needs levels"
             raise refused("family", problem, "InteractionDensity takes it", code="conflict")
-        kept = weights > 0
-        frame, weights = frame.loc[kept], weights[kept]
+        is_counted = weights > 0
+        frame, weights = frame.loc[is_counted], weights[is_counted]
         self._columns = Columns.learn(frame, weights, self.bins)
         codes, variable = self._columns.read(frame, "error"), None
         if more is not None:
             variable, target = more
             if variable.name in [str(name) for name in frame.columns]:
                 raise refused("target", f"X has a column {variable.name!r}", "give another name", code="repeated-name")
-            codes = np.column_stack([codes, target[kept]])
+            codes = np.column_stack([codes, target[is_counted]])
         rows = self._columns.observations(codes, weights, variable)
         self.result_ = self._estimate(family, rows)
         object.__setattr__(self.result_, READING, self._columns.reading())  # so that its file reads numbers, too
@@ -307,8 +307,8 @@ class InteractionClassifier(ClassifierMixin, InteractionEstimator):
         check_is_fitted(self, "result_")
         variable = self.domain_.variables[-1]
         _, rows = self._rows(X, variable)
-        found = predict(self.result_, rows, variable.name)
-        probs = found[[f"p({label})" for label in variable.labels]].to_numpy()
+        predicted = predict(self.result_, rows, variable.name)
+        probs = predicted[[f"p({label})" for label in variable.labels]].to_numpy()
         lost = np.isnan(probs).any(1)
         if lost.any():
             problem = (
@@ -497,14 +497,14 @@ class InteractionImputer(OneToOneFeatureMixin, TransformerMixin, InteractionEsti
         if not rows.has_missing:
             return [self._filled(X, frame, rows.codes.numpy()) for _ in range(number)]
         options = {"most_probable": True} if self.strategy == "most_probable" else {}
-        found = impute(self.result_, rows, number, seed=self._seed(), **options)
-        labels = found if number == 1 else found.drop(columns="imputation")
+        imputed = impute(self.result_, rows, number, seed=self._seed(), **options)
+        labels = imputed if number == 1 else imputed.drop(columns="imputation")
         codes = self._columns.codes_of(
             labels.set_axis([column.variable.name for column in self._columns.columns], axis=1)
         )
         if lost := int((codes < 0).any(1).sum()) // number:
-            told = f"not filled: {plural(lost, 'row')} whose known cells have probability zero together"
-            warnings.warn(f'{told}; fit with prior="unit"', DataWarning, stacklevel=caller_level())
+            sentence = f"not filled: {plural(lost, 'row')} whose known cells have probability zero together"
+            warnings.warn(f'{sentence}; fit with prior="unit"', DataWarning, stacklevel=caller_level())
         return [self._filled(X, frame, part) for part in np.split(codes, number)]
 
     def _filled(self, X: Any, frame: pd.DataFrame, codes: np.ndarray) -> Any:

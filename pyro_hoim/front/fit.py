@@ -155,15 +155,15 @@ def fit(
     if missing == "marginalise":
         accepted += ["tolerance", "max_iterations", "progress"]
     check_names(options, [*_OWN, *accepted], "fit", noun="option")
-    said = _said(structure, order, edges)
+    asked = _said(structure, order, edges)
     rows: Observations | torch.Tensor
     if is_frame(data):
-        interactions, rows = _read_frame(said, data, _Columns(weights, count, missing_values))
+        interactions, rows = _read_frame(asked, data, _Columns(weights, count, missing_values))
     else:
         if (weights, count, missing_values) != (None, "count", ("",)):
             problem = "weights, count and missing_values describe a data frame"
             raise conflict("fit", problem, "observations hold their own counts and missing cells")
-        interactions, rows = _read_rows(said, data)
+        interactions, rows = _read_rows(asked, data)
         if isinstance(rows, RowSource):
             rows = _held(rows, interactions, missing)
     penalty = options.pop("penalty", None)
@@ -184,46 +184,46 @@ def fit(
 
 def _said(structure: Any, order: int | None, edges: Any) -> Any:
     """The one thing that says the interactions: a formula, hypergraph, order or list of sets."""
-    said = [value for value in (structure, order, edges) if value is not None]
-    if not said:
+    given = [value for value in (structure, order, edges) if value is not None]
+    if not given:
         raise none_received("structure", _SAY, "pyro_hoim.learn searches for interactions")
-    if len(said) > 1:
+    if len(given) > 1:
         raise conflict("structure, order, edges", "one of them says the interactions, not several")
-    found = said[0]
-    if isinstance(found, str | Interactions) or is_whole(found):
-        return found
-    if not isinstance(found, Sequence | Collection) or not all(isinstance(edge, Iterable) for edge in found):
-        raise wrong_type("structure", _SAY, found)
-    sets = [tuple(edge.split(":")) if isinstance(edge, str) else tuple(edge) for edge in found]
+    only = given[0]
+    if isinstance(only, str | Interactions) or is_whole(only):
+        return only
+    if not isinstance(only, Sequence | Collection) or not all(isinstance(edge, Iterable) for edge in only):
+        raise wrong_type("structure", _SAY, only)
+    sets = [tuple(edge.split(":")) if isinstance(edge, str) else tuple(edge) for edge in only]
     for name in itertools.chain.from_iterable(sets):
         check_type(name, str, "edges", "the names of columns")
     return sets
 
 
-def _read_frame(said: Any, data: FrameLike, columns: _Columns) -> tuple[Interactions, Observations]:
+def _read_frame(asked: Any, data: FrameLike, columns: _Columns) -> tuple[Interactions, Observations]:
     """The interactions over the columns of a data frame that they use, and its rows."""
     frame = as_frame(data)
-    if isinstance(said, Interactions):
-        domain = graph_of(said).domain
+    if isinstance(asked, Interactions):
+        domain = graph_of(asked).domain
         _check_counting(frame, columns, domain.names)
-        return said, as_observations(frame, domain=domain, **asdict(columns))
+        return asked, as_observations(frame, domain=domain, **asdict(columns))
     left = None
-    if isinstance(said, str):
-        left, said = split_formula(said)
+    if isinstance(asked, str):
+        left, asked = split_formula(asked)
     how = long_table if (left, columns.weights, columns.count) == (None, None, "count") else with_index
-    frame = how(frame, lambda name: name in _named(said, [name]))
+    frame = how(frame, lambda name: name in _named(asked, [name]))
     if left is not None:
         check_names([left], [str(name) for name in frame.columns], "left side of the formula", noun="column")
         if columns.count not in (None, "count", left) or columns.weights is not None:
             raise conflict("structure, count", f"the left side of the formula names the counts, {left!r}, already")
         others = [str(name) for name in frame.columns if str(name) != left]
         if columns.count != left:
-            _check_counts(frame, left, _interactions(said, others)[0])
+            _check_counts(frame, left, _interactions(asked, others)[0])
         columns = replace(columns, count=left)
     names = [str(name) for name in frame.columns if str(name) not in (columns.weights, columns.count)]
-    _check_counting(frame, columns, _named(said, names))
+    _check_counting(frame, columns, _named(asked, names))
     try:
-        used, over = _interactions(said, names)
+        used, over = _interactions(asked, names)
     except UnknownNameError as error:
         if error.received != repr(columns.count) or column_named(frame, str(columns.count)) is None:
             raise
@@ -277,17 +277,17 @@ def _check_counts(frame: pd.DataFrame, left: str, used: Collection[str]) -> None
     raise refused("structure", problem, hint)
 
 
-def _read_rows(said: Any, data: Any) -> tuple[Interactions, Any]:
+def _read_rows(asked: Any, data: Any) -> tuple[Interactions, Any]:
     """The interactions over the variables of observations that they use, and the rows; marginal counts as they are."""
-    if isinstance(said, Interactions):
-        return said, data
+    if isinstance(asked, Interactions):
+        return asked, data
     rows = data if isinstance(data, RowSource) else as_observations(data)
-    if isinstance(said, str):
-        left, said = split_formula(said)
+    if isinstance(asked, str):
+        left, asked = split_formula(asked)
         if left is not None:
             problem = f"observations hold their counts, and the left side {left!r} names none"
             raise conflict("structure", problem, "write the right side alone")
-    used, over = _interactions(said, rows.domain.names)
+    used, over = _interactions(asked, rows.domain.names)
     rows = rows.project(used) if used else rows
     return over(rows.domain), rows
 
@@ -299,16 +299,16 @@ def _held(source: RowSource, interactions: Interactions, missing: str | None) ->
     return rows_or_margins(graph_of(interactions), source if missing is None else source.drop_missing())
 
 
-def _interactions(said: Any, names: Sequence[str]) -> tuple[set[str], Callable[[Domain], Interactions]]:
+def _interactions(asked: Any, names: Sequence[str]) -> tuple[set[str], Callable[[Domain], Interactions]]:
     """The columns that a formula or a list of sets uses, none for all, and what makes the interactions of a domain."""
-    if is_whole(said):
-        return set(names), lambda domain: InteractionHypergraph.from_order(domain, said)
-    if not isinstance(said, str):
-        check_names(itertools.chain.from_iterable(said), names, "edges", noun="column")
-        sets, text = said, None
+    if is_whole(asked):
+        return set(names), lambda domain: InteractionHypergraph.from_order(domain, asked)
+    if not isinstance(asked, str):
+        check_names(itertools.chain.from_iterable(asked), names, "edges", noun="column")
+        sets, text = asked, None
     else:
-        terms = parse_terms(said, names, FUNCTIONS, closure=True)
-        text = said if any(isinstance(factor, FunctionTerm) for term in terms for factor in term) else None
+        terms = parse_terms(asked, names, FUNCTIONS, closure=True)
+        text = asked if any(isinstance(factor, FunctionTerm) for term in terms for factor in term) else None
         sets = [
             [n for factor in term for n in (factor.variables if isinstance(factor, FunctionTerm) else (factor,))]
             for term in terms

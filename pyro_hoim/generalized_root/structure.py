@@ -108,18 +108,18 @@ class RootStructure:
         """Sort, check for repeated sets and fill the slots; positions inside a row are sorted here."""
         for variable in domain:
             if variable.is_finite:
-                found, hint = f"{variable.name!r} of kind {variable.kind!r}", "use a log-linear model for levels"
+                received, hint = f"{variable.name!r} of kind {variable.kind!r}", "use a log-linear model for levels"
                 expected = "variables of kind 'count', 'positive' or 'real'"
-                raise unexpected("domain", expected, hint=hint, received=found, code="other-domain")
+                raise unexpected("domain", expected, hint=hint, received=received, code="other-domain")
         values = self.__dict__
         values["domain"] = domain
-        kept = {key: _sorted_rows(domain, key, arrays[key]) for key in sorted(arrays) if len(arrays[key])}
-        values["_arrays"] = kept
-        values["keys"] = tuple(kept)
-        stops = list(itertools.accumulate((len(rows) for rows in kept.values()), initial=0))
-        values["slices"] = {key: slice(stops[i], stops[i + 1]) for i, key in enumerate(kept)}
+        sorted_arrays = {key: _sorted_rows(domain, key, arrays[key]) for key in sorted(arrays) if len(arrays[key])}
+        values["_arrays"] = sorted_arrays
+        values["keys"] = tuple(sorted_arrays)
+        stops = list(itertools.accumulate((len(rows) for rows in sorted_arrays.values()), initial=0))
+        values["slices"] = {key: slice(stops[i], stops[i + 1]) for i, key in enumerate(sorted_arrays)}
         values["num_terms"] = stops[-1]
-        values["_hash"] = hash((domain.names, tuple((key, rows.tobytes()) for key, rows in kept.items())))
+        values["_hash"] = hash((domain.names, tuple((key, rows.tobytes()) for key, rows in sorted_arrays.items())))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a RootStructure is immutable")
@@ -286,15 +286,15 @@ class RootStructure:
         given = _set_names(names, "names")
         ordered = tuple(self.domain.names[i] for i in sorted(self.domain.indices(given)))
         roots = range(1, self.order + 1) if root is None else [root]
-        found = {j: self._places[j, ordered] for j in roots if (j, ordered) in self._places}
+        by_root = {j: self._places[j, ordered] for j in roots if (j, ordered) in self._places}
         shown = ":".join(ordered)
-        if not found:
+        if not by_root:
             where = f" for root {root}" if root else ""
             raise refused("names", f"{shown} is no term of the structure{where}", code="unknown-name")
-        if len(found) > 1:
-            problem = f"{shown} has terms for the roots {', '.join(map(str, found))}"
+        if len(by_root) > 1:
+            problem = f"{shown} has terms for the roots {', '.join(map(str, by_root))}"
             raise refused("names", problem, "say which by root", code="missing-part")
-        return next(iter(found.values()))
+        return next(iter(by_root.values()))
 
     @cached_property
     def graph(self) -> nx.Graph[int]:
@@ -396,9 +396,9 @@ def fold(
 ) -> tuple[RootStructure, torch.Tensor, torch.Tensor]:
     """Structure and coefficients over the variables that are not fixed, and the constant that is left."""
     d = len(structure.domain)
-    place = np.full(d, -1)  # of a fixed variable among the fixed ones
-    place[list(positions)] = np.arange(len(positions))
-    free = np.flatnonzero(place < 0)
+    position = np.full(d, -1)  # of a fixed variable among the fixed ones
+    position[list(positions)] = np.arange(len(positions))
+    free = np.flatnonzero(position < 0)
     renumbered = np.full(d, -1)
     renumbered[free] = np.arange(len(free))
     rows: dict[tuple[int, int], list[npt.NDArray[np.int64]]] = {}
@@ -408,7 +408,7 @@ def fold(
     for key in structure.keys:
         j, length = key
         terms = structure.positions(key).numpy()
-        is_free = place[terms] < 0
+        is_free = position[terms] < 0
         part = coefficients[..., structure.slices[key]]
         fixed = roots(j)
         # Place -1 finds the factor 1 of a free variable.
@@ -417,7 +417,7 @@ def fold(
             chosen = np.flatnonzero(is_free.sum(1) == left)
             if not len(chosen):
                 continue
-            where = torch.from_numpy(place[terms[chosen]]).to(values.device)
+            where = torch.from_numpy(position[terms[chosen]]).to(values.device)
             weight = part.index_select(-1, torch.from_numpy(chosen).to(part.device)) * values[..., where].prod(-1)
             if left == 0:
                 constant = constant + weight.sum(-1)
@@ -425,15 +425,15 @@ def fold(
             rows.setdefault((j, left), []).append(renumbered[terms[chosen][is_free[chosen]].reshape(-1, left)])
             weights.setdefault((j, left), []).append(weight)
     variables = structure.domain.variables
-    found: dict[tuple[int, int], npt.NDArray[np.int64]] = {}
+    folded: dict[tuple[int, int], npt.NDArray[np.int64]] = {}
     parts: dict[tuple[int, int], torch.Tensor] = {}
     for key, pieces in rows.items():
         unique, inverse = np.unique(np.concatenate(pieces), axis=0, return_inverse=True)
         weight = torch.cat(weights[key], -1)
         index = torch.from_numpy(inverse.reshape(-1)).to(weight.device)
-        found[key] = unique
+        folded[key] = unique
         parts[key] = weight.new_zeros(*weight.shape[:-1], len(unique)).index_add(-1, index, weight)
-    rest = RootStructure.from_positions(Domain(variables[i] for i in free), found)
+    rest = RootStructure.from_positions(Domain(variables[i] for i in free), folded)
     empty = coefficients.new_zeros(*shape, 0)
     return rest, torch.cat([empty, *(parts[key] for key in rest.keys)], -1), constant
 

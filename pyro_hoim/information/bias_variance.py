@@ -156,14 +156,14 @@ def bias_variance(truth: Any, projection: Any, fits: Any, *, validate: bool = Tr
     for table, argument in ((log_p, "truth"), (log_q, "projection"), (log_fits, "fits")):
         if validate:
             _check_sum(table, ndim, argument)
-    p, q, found = (table.flatten(-ndim) for table in (log_p, log_q, log_fits))
+    p, q, fitted = (table.flatten(-ndim) for table in (log_p, log_q, log_fits))
     weights, least = p.exp() - q.exp(), 0.0 if validate else -math.inf
-    change = torch.where((weights == 0) | (q == found), 0.0, q - found)
+    change = torch.where((weights == 0) | (q == fitted), 0.0, q - fitted)
     return BiasVariance(
-        total=_divergence(p, found, least),
+        total=_divergence(p, fitted, least),
         bias=_divergence(p, q, 0.0),
-        variance=_divergence(q, found, least),
-        remainder=torch.where(torch.isinf(found) & (weights != 0), math.nan, weights * change).sum(-1),
+        variance=_divergence(q, fitted, least),
+        remainder=torch.where(torch.isinf(fitted) & (weights != 0), math.nan, weights * change).sum(-1),
     )
 
 
@@ -189,13 +189,13 @@ def _by_expectations(truth: Any, projection: Any, fits: Any) -> BiasVariance | N
         return None
     try:
         bias = kl_divergence(truth, projection)
-        found = [(kl_divergence(truth, fit), kl_divergence(projection, fit)) for fit in estimates]
+        divergences = [(kl_divergence(truth, fit), kl_divergence(projection, fit)) for fit in estimates]
     except NotImplementedError:
         return None
     if bias.dim():
         raise wrong_shape("truth", "() of its batch, as of the projection's", bias)
     total, variance = (
-        torch.stack(part) if isinstance(fits, Sequence) else part[0] for part in zip(*found, strict=True)
+        torch.stack(part) if isinstance(fits, Sequence) else part[0] for part in zip(*divergences, strict=True)
     )
     return BiasVariance(total, bias, variance, total - bias - variance)
 

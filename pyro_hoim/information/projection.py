@@ -250,8 +250,8 @@ def _finished(
         divergence = float((p[support] * (np.log(p[support]) - np.log(q[support]))).sum())
     error = abs(float(q.sum()) - 1)
     for edge in hypergraph.maximal_edges:
-        kept = law.domain.indices(edge)
-        other = tuple(i for i in range(p.ndim) if i not in kept)
+        margin = law.domain.indices(edge)
+        other = tuple(i for i in range(p.ndim) if i not in margin)
         error = max(error, float(np.abs(p.sum(other) - q.sum(other)).max()))
     return Projection(
         law,

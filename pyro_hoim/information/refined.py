@@ -97,13 +97,13 @@ class RefinedInformationTable:
         Columns: ``edge`` ("a:b", several sets joined by " + "), ``order`` (size of the largest added set), ``value``
         (nats), ``step`` (position in ``steps``), ``collection`` (its maximal sets; "1" for none).
         """
-        place = {id(step): i for i, step in enumerate(self.steps)}
+        number = {id(step): i for i, step in enumerate(self.steps)}
         rows = [
             {
                 "edge": " + ".join(":".join(edge) for edge in step.added),
                 "order": max((len(edge) for edge in step.added), default=0),
                 "value": step.value,
-                "step": place[id(step)],
+                "step": number[id(step)],
                 "collection": " + ".join(":".join(edge) for edge in step.collection.maximal_edges) or "1",
             }
             for step in self
@@ -313,11 +313,11 @@ def hierarchical_collections(domain: Domain) -> tuple[InteractionHypergraph, ...
         problem = f"the collections of {len(domain)} variables are out of reach (7,828,353 for six)"
         raise out_of_reach("domain", f"{problem}, the limit is {_MAX_VARIABLES} variables", "use a marginal law")
     layer: set[_Sets] = {frozenset()}
-    found: list[_Sets] = []
+    collections: list[_Sets] = []
     while layer:
-        found.extend(layer)
+        collections.extend(layer)
         layer = {sets | {edge} for sets in layer for edge in _addable(sets, len(domain))}
-    ordered = sorted(sorted(sets, key=_edge_key) for sets in found)
+    ordered = sorted(sorted(sets, key=_edge_key) for sets in collections)
     names = domain.names
     hypergraphs = [InteractionHypergraph(domain, [[names[i] for i in edge] for edge in sets]) for sets in ordered]
     return tuple(sorted(hypergraphs, key=lambda h: (len(h), [_edge_key(edge) for edge in h.edge_indices])))

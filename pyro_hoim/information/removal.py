@@ -152,8 +152,8 @@ def removal_values(
     check_count(num_samples, "num_samples", 2)
     seed = checked_seed(seed)
     if model.batch_shape:
-        found = f"a batch of shape {tuple(model.batch_shape)}"
-        raise unexpected("model", "one model", received=found, code="wrong-shape")
+        batch = f"a batch of shape {tuple(model.batch_shape)}"
+        raise unexpected("model", "one model", received=batch, code="wrong-shape")
     graph = model.hypergraph
     check_balanced_family(graph, "the value of an interaction")
     if edges is None:
@@ -518,15 +518,15 @@ def removal_effect(
         if models["refitted"].domain != model.domain:
             raise other_domain("refit", "a model over the same variables")
     last = rows["train" if test is None else "test"]
-    found = {} if target is None else {name: predict(m, last, target) for name, m in models.items()}
+    predicted = {} if target is None else {name: predict(m, last, target) for name, m in models.items()}
     keys = ("accuracy", "log_loss", "majority_accuracy")
-    predictions = pd.DataFrame({key: {name: getattr(p, key) for name, p in found.items()} for key in keys})
+    predictions = pd.DataFrame({key: {name: getattr(p, key) for name, p in predicted.items()} for key in keys})
     return RemovalEffect(
         with_supersets(model.hypergraph, chosen),
         models,
         _likelihoods(models, rows, num_samples, seed),
-        predictions if found else None,
-        None if sensitive is None or code is None else _groups(found, last, sensitive, code),
+        predictions if predicted else None,
+        None if sensitive is None or code is None else _groups(predicted, last, sensitive, code),
         None if target is None or code is None else (target, model.domain[target].labels[code]),
         sensitive,
     )

@@ -69,18 +69,18 @@ class NamedDraws(NamedTuple):
 
 def structure_draws(posterior: Structures, num_chains: int | None) -> NamedDraws:
     """Indicators, and theta where it is not too large, by chain; the draws are those of temperature 1."""
-    found = posterior.chains(num_chains)
+    chains = posterior.chains(num_chains)
     prior = posterior.structure_prior
-    sites = {"inclusion": to_array(found.gamma).astype(np.int64)}
-    if found.theta is not None:
-        sites["theta"] = to_array(found.theta)
-    log_evidence = to_array(found.log_evidence)
+    sites = {"inclusion": to_array(chains.gamma).astype(np.int64)}
+    if chains.theta is not None:
+        sites["theta"] = to_array(chains.theta)
+    log_evidence = to_array(chains.log_evidence)
     constants: dict[str, np.ndarray] = {}
     with suppress(IntractableError):  # a sum over a space that is not listed
         constants["prior_inclusion"] = to_array(prior.marginal_inclusion)
     stats = {"log_evidence": log_evidence, "temperature": np.ones_like(log_evidence)}
     names = [":".join(edge) for edge in prior.space.candidates]
-    about = {"status": posterior.status, "independent_draws": found.is_independent}
+    about = {"status": posterior.status, "independent_draws": chains.is_independent}
     return NamedDraws(sites, stats, constants, {INTERACTION_DIM: names}, about)
 
 
@@ -297,7 +297,7 @@ def _made(
     unnamed = {f"{name}_dim_{i}" for name, value in arrays.items() if name not in used for i in range(value.ndim)}
     sites = _without_slashes(arrays, {"chain", "draw", *axes.values(), *unnamed})
 
-    stored = {group: {sites[name]: value for name, value in held.items()} for group, held in groups.items()}
+    stored = {group: {sites[name]: value for name, value in names_of.items()} for group, names_of in groups.items()}
     coords = {axes[name]: values for name, values in coords.items()}
     data = engine.from_dict(stored, coords, {sites[name]: [axes[dim] for dim in used[name]] for name in used})
     if cells:
@@ -308,8 +308,8 @@ def _made(
     changed = {new: old for old, new in (*sites.items(), *axes.items()) if new != old}
     for group in (*groups, CELL_GROUP) if changed else ():
         dataset = get_group(data, group)
-        if dataset is not None and (found := changed.keys() & set(dataset.variables)):
-            for name in found:
+        if dataset is not None and (taken := changed.keys() & set(dataset.variables)):
+            for name in taken:
                 dataset[name].attrs[_ORIGINAL] = changed[name]
             set_group(data, group, dataset)
     return data
@@ -351,8 +351,8 @@ def _name_theta(
 ) -> dict[str, list[str]]:
     """Names the coordinates of theta in place, or puts its tables in its stead; its secondary coordinates."""
     theta, coding = labels.theta, labels.coding or parametrization(hypergraph).coding
-    found = theta_coords(hypergraph, coding)
-    names = found.pop(THETA_DIM)
+    coordinates = theta_coords(hypergraph, coding)
+    names = coordinates.pop(THETA_DIM)
     extra: dict[str, list[str]] = {}
     for group in groups:
         if theta not in group:
@@ -365,7 +365,7 @@ def _name_theta(
                 code="wrong-shape",
             )
         if labels.layout == "flat":
-            dims[theta], coords[dimension], extra = [dimension], names, found
+            dims[theta], coords[dimension], extra = [dimension], names, coordinates
             continue
         values = torch.as_tensor(group.pop(theta))
         tables = parametrization(hypergraph).to_tables(values, coding, validate=False)

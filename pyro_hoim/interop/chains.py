@@ -111,8 +111,8 @@ def diagnose_chains(
     table["mean"] = np.where(is_constant, flat[0], flat.mean(axis=0))
     table["sd"] = np.where(is_constant, 0.0, flat.std(axis=0, ddof=1))
     if not is_constant.all():
-        for name, found in _arviz_figures(values[..., ~is_constant], backend).items():
-            table.loc[~is_constant, name] = found
+        for name, figures in _arviz_figures(values[..., ~is_constant], backend).items():
+            table.loc[~is_constant, name] = figures
         if len(values) > 1:
             table.loc[is_stuck, "r_hat"] = np.inf
     table["is_constant"] = is_constant
@@ -261,7 +261,7 @@ def _arviz_figures(values: Array, backend: BackendName | None) -> dict[str, Arra
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, (function, options) in calls.items():
-            found = getattr(engine.stats, function)(data, **options)
-            group = getattr(found, "children", {}).get("posterior", found)
+            figures = getattr(engine.stats, function)(data, **options)
+            group = getattr(figures, "children", {}).get("posterior", figures)
             result[name] = np.asarray(group["value"].values, dtype=np.float64)
     return result

@@ -237,11 +237,11 @@ def compare_by_cell(
         if not np.array_equal(first, counts):
             problem = f"the cell counts of {label!r} differ from the first model's"
             raise refused("models", problem, "use one data set", code="other-domain")
-    found = {label: _by_cell(data, var_name, None) for label, data in models.items()}
-    figures = {label: loo_figures(one.result) for label, one in found.items()}
-    order = sorted(found, key=lambda label: -figures[label]["elpd"])
-    counts = found[order[0]].counts
-    each = np.stack([found[label].each for label in order], axis=1)
+    by_model = {label: _by_cell(data, var_name, None) for label, data in models.items()}
+    figures = {label: loo_figures(one.result) for label, one in by_model.items()}
+    order = sorted(by_model, key=lambda label: -figures[label]["elpd"])
+    counts = by_model[order[0]].counts
+    each = np.stack([by_model[label].each for label in order], axis=1)
     gaps = each[:, :1] - each
     columns = {
         "rank": range(len(order)),
@@ -251,7 +251,7 @@ def compare_by_cell(
         "dse": _spread(gaps, counts),
         "se": _spread(each, counts),
         "weight": _model_weights(each, counts, method),
-        "warning": [bool(found[label].result["warning"]) for label in order],
+        "warning": [bool(by_model[label].result["warning"]) for label in order],
     }
     return pd.DataFrame(columns, index=order)
 

@@ -136,9 +136,9 @@ def legend_below(ax: Target, axes: Axes, handles: Sequence[Any], key: Sequence[s
     assert figure is not None
     if not handles and not key:
         return
-    held = axes.get_tightbbox()
-    assert held is not None
-    gap = (axes.bbox.y0 - held.y0) * 72 / figure.dpi + _GAP  # points
+    extent = axes.get_tightbbox()
+    assert extent is not None
+    gap = (axes.bbox.y0 - extent.y0) * 72 / figure.dpi + _GAP  # points
     room = max(float(figure.get_size_inches()[0]), _WIDE if key else _NARROW)
     style: dict[str, Any] = {
         "loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "borderaxespad": 0.0, "frameon": False, "fontsize": FONT,

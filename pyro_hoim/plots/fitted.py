@@ -63,8 +63,8 @@ def plot_fitted(observed: Any, expected: Any, *, residuals: Any = None, ax: Targ
         >>> axes.get_legend().get_texts()[0].get_text()
         'residual beyond ±2'
     """
-    found = pearson_residuals(observed, expected)
-    n, m, r = _flat(observed, expected, found if residuals is None else residuals)
+    standard = pearson_residuals(observed, expected)
+    n, m, r = _flat(observed, expected, standard if residuals is None else residuals)
     axes = axes_for(ax, 4.6, 4.2)
     top = float(max(n.max(initial=0), m.max(initial=0), 1.0)) * 1.3
     axes.plot([0, top], [0, top], color=FAINT, linewidth=1)

@@ -47,15 +47,15 @@ def edge_weights(hypergraph: InteractionHypergraph, weights: Weights | None) -> 
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
     if weights is None:
         return dict.fromkeys(hypergraph.edges, 1.0)
-    found = dict.fromkeys(hypergraph.edges, 0.0)
+    known = dict.fromkeys(hypergraph.edges, 0.0)
     for names, value in weights.items():
         edge = hypergraph.domain.project(names).names
-        if edge not in found:
+        if edge not in known:
             raise refused("weights", f"{':'.join(edge)} is no interaction of the hypergraph", code="unknown-name")
         if math.isnan(value):
             raise out_of_range("weights", "numbers", received=f"{value} for {':'.join(edge)}")
-        found[edge] = float(value)
-    return found
+        known[edge] = float(value)
+    return known
 
 
 def _share(value: float, top: float) -> float:
@@ -86,12 +86,12 @@ def circle_order(hypergraph: InteractionHypergraph, weights: Weights | None = No
         ('x0', 'x5', 'x2')
     """
     names = hypergraph.domain.names
-    found = edge_weights(hypergraph, weights)
+    strengths = edge_weights(hypergraph, weights)
     if len(names) <= 6:
         return names
     hint, what = "draw hypergraph.project(names) of fewer", "there are"
     check_size(len(names), _MOST_VARIABLES, "variables on the circle", "hypergraph", hint, what)
-    bond = _bonds(hypergraph, found)
+    bond = _bonds(hypergraph, strengths)
     paths = [[i] for i in range(len(names))]
     while len(paths) > 1:
         ends = np.array([(path[-1], path[0]) for path in paths])  # as a path ends, not turned and turned
@@ -176,21 +176,23 @@ def plot_hypergraph(
     """
     if max_sets < 0 or (top is not None and top < 0):
         raise out_of_range("top, max_sets", "numbers of at least 0", received=f"{top}, {max_sets}")
-    found = edge_weights(hypergraph, weights)
-    place = circle_places(circle_order(hypergraph, weights))
-    heaviest = sorted((e for e in found if found[e]), key=lambda e: -abs(found[e]))
+    strengths = edge_weights(hypergraph, weights)
+    points = circle_places(circle_order(hypergraph, weights))
+    heaviest = sorted((e for e in strengths if strengths[e]), key=lambda e: -abs(strengths[e]))
     pairs, sets = [e for e in heaviest if len(e) == 2], [e for e in heaviest if len(e) > 2]
     shown = (pairs[:top], sets[:max_sets])
-    is_signed = signs is not None or any(found[e] < 0 for e in (*pairs, *sets))
+    is_signed = signs is not None or any(strengths[e] < 0 for e in (*pairs, *sets))
     is_weighted = weights is not None
-    handles = _legend(found, (pairs, sets), shown, full=full, is_weighted=is_weighted, is_signed=is_signed, unit=unit)
-    handles += _signs(signs or ("positive", "negative"), [found[e] for e in (*shown[0], *shown[1])]) * is_signed
+    handles = _legend(
+        strengths, (pairs, sets), shown, full=full, is_weighted=is_weighted, is_signed=is_signed, unit=unit
+    )
+    handles += _signs(signs or ("positive", "negative"), [strengths[e] for e in (*shown[0], *shown[1])]) * is_signed
     names = hypergraph.domain.names
     labels, key = circle_labels(names)
     axes = circle_axes(ax, labels)
-    _draw_sets(axes, shown[1], found, place, full, is_signed)
-    _draw_pairs(axes, shown[0], found, place, full)
-    draw_variables(axes, dict(zip(names, labels, strict=True)), found, place)
+    _draw_sets(axes, shown[1], strengths, points, full, is_signed)
+    _draw_pairs(axes, shown[0], strengths, points, full)
+    draw_variables(axes, dict(zip(names, labels, strict=True)), strengths, points)
     if title:
         axes.set_title(wrapped(title, 60), color=INK, fontsize=12)
     legend_below(ax, axes, handles, key)
@@ -230,13 +232,13 @@ def _width(share: float, some_infinite: bool = False) -> float:
     return 0.5 + (WIDEST - 1.1) * share * (FINITE_SHARE if some_infinite else 1.0)
 
 
-def _draw_pairs(axes: Axes, pairs: _Edges, weights: Weights, place: _Places, full: float | None) -> None:
+def _draw_pairs(axes: Axes, pairs: _Edges, weights: Weights, centres: _Places, full: float | None) -> None:
     """Arcs bent towards the centre, the heaviest on top."""
     heaviest = full or top_weight([weights[e] for e in pairs])
     some_infinite = any(math.isinf(weights[e]) for e in pairs)
     for edge in reversed(pairs):
         share = _share(weights[edge], heaviest)
-        start, end = place[edge[0]], place[edge[1]]
+        start, end = centres[edge[0]], centres[edge[1]]
         middle = 0.5 * (start + end)
         far = float(np.linalg.norm(end - start)) / 2
         bend = middle * (0.35 + 0.4 * (1 - far))
@@ -275,14 +277,16 @@ def _colour(edge: tuple[str, ...], value: float, is_signed: bool) -> str:
     return ORDERS.get(len(edge), HIGHER)
 
 
-def _draw_sets(axes: Axes, sets: _Edges, weights: Weights, place: _Places, full: float | None, is_signed: bool) -> None:
+def _draw_sets(
+    axes: Axes, sets: _Edges, weights: Weights, points: _Places, full: float | None, is_signed: bool
+) -> None:
     """Hulls where there are few sets, stars where there are many."""
     heaviest = {k: full or top_weight([weights[e] for e in sets if len(e) == k]) for k in {len(e) for e in sets}}
     as_hulls = len(sets) <= _MAX_HULLS
     for edge in reversed(sets):
         share = _share(weights[edge], heaviest[len(edge)])
         colour = _colour(edge, weights[edge], is_signed)
-        corners = np.array([place[n] for n in edge])
+        corners = np.array([points[n] for n in edge])
         if as_hulls:
             middle = corners.mean(0)
             outline = corners[np.argsort(np.arctan2(*(corners - middle).T[::-1]))]
@@ -302,12 +306,12 @@ def _draw_sets(axes: Axes, sets: _Edges, weights: Weights, place: _Places, full:
         axes.plot(*hub, marker="o", markersize=4 + 5 * share, color=colour, markeredgecolor="white", zorder=4.5)
 
 
-def draw_variables(axes: Axes, labels: Mapping[str, str], weights: Weights, place: _Places) -> None:
+def draw_variables(axes: Axes, labels: Mapping[str, str], weights: Weights, points: _Places) -> None:
     """Circles with labels that point outward."""
     heaviest = top_weight([w for e, w in weights.items() if len(e) == 1])
-    many = len(place) > _MAX_HORIZONTAL
+    many = len(points) > _MAX_HORIZONTAL
     for name, label in labels.items():
-        x, y = place[name]
+        x, y = points[name]
         share = _share(weights.get((name,), 0.0), heaviest)
         size = (6.5 if many else 11) + 5 * share
         axes.plot(x, y, "o", color="white", markeredgecolor=INK, markersize=size, markeredgewidth=1.5, zorder=5)
@@ -380,9 +384,9 @@ def _legend(
         handles.append(Line2D([], [], marker="o", linestyle="", markersize=4, color=colour, label=text))
     if len(shown_sets) > _MAX_HULLS:
         handles.append(Line2D([], [], linestyle="", label=f"and {len(shown_sets) - _MAX_HULLS} more"))
-    own = [abs(w) for e, w in weights.items() if len(e) == 1 and math.isfinite(w)]
-    if is_weighted and max(own, default=0.0) > 0:
-        label = f"own term, up to {max(own):.2g} {unit}".rstrip()
+    singles = [abs(w) for e, w in weights.items() if len(e) == 1 and math.isfinite(w)]
+    if is_weighted and max(singles, default=0.0) > 0:
+        label = f"own term, up to {max(singles):.2g} {unit}".rstrip()
         style: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": INK, "markersize": 10}
         handles.append(Line2D([], [], marker="o", linestyle="", label=label, **style))
     return handles

@@ -57,8 +57,8 @@ def plot_interactions(
         table = table.iloc[np.sort(np.argsort(-np.abs(sizes), kind="stable")[:top])]
     labels = [str(term) for term in table["term"]]
     if "levels" in table.columns:
-        levels = ["" if pd.isna(held) else str(held) for held in table["levels"]]
-        labels = [f"{term}  ({held})" if held else term for term, held in zip(labels, levels, strict=True)]
+        levels = ["" if pd.isna(level) else str(level) for level in table["levels"]]
+        labels = [f"{term}  ({level})" if level else term for term, level in zip(labels, levels, strict=True)]
     centre, lower, upper = (table[name].to_numpy(dtype=float) for name in ("estimate", "lower", "upper"))
     return plot_forest(labels, centre, lower, upper, ax=ax, reference=reference, label=label)
 

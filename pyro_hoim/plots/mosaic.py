@@ -150,9 +150,9 @@ def plot_mosaic(
     """
     domain, counts = _table(data, names, _MOST)
     expected = _against(counts, expected)
-    found = pearson_residuals(counts, expected) if residuals is None else np.asarray(residuals, dtype=float)
-    if found.shape != counts.shape:
-        raise wrong_shape("residuals", counts.shape, found)
+    shown = pearson_residuals(counts, expected) if residuals is None else np.asarray(residuals, dtype=float)
+    if shown.shape != counts.shape:
+        raise wrong_shape("residuals", counts.shape, shown)
     tiles = mosaic_tiles(counts)
     labels, key = _labels(domain)
     axes = axes_for(ax, *_mosaic_size(labels))
@@ -162,7 +162,7 @@ def plot_mosaic(
     for index in np.ndindex(*counts.shape):
         x, y, width, height = tiles[index]
         if counts[index] > 0:
-            style: dict[str, Any] = {"facecolor": shade(float(found[index])), "edgecolor": INK, "linewidth": 0.7}
+            style: dict[str, Any] = {"facecolor": shade(float(shown[index])), "edgecolor": INK, "linewidth": 0.7}
             axes.add_patch(Rectangle((x, y), width, height, clip_on=False, **style))
         else:
             axes.plot([x, x + width], [y, y + height], color=FAINT, linewidth=1.2, solid_capstyle="butt")
@@ -219,10 +219,10 @@ def _name_levels(axes: Axes, name: str, labels: Sequence[str], counts: np.ndarra
     """Labels of a variable on its side, apart from one another, and its name."""
     blocks = mosaic_tiles(counts.sum(tuple(range(axis + 1, counts.ndim))))
     outer: list[Any] = [slice(None), 0, (slice(None), -1), (-1, slice(None), -1)]
-    held = blocks[outer[axis]].reshape(-1, 4)  # those at the side where the labels stand
+    tiles = blocks[outer[axis]].reshape(-1, 4)  # those at the side where the labels stand
     across = axis % 2
-    centres = held[:, across] + held[:, 2 + across] / 2
-    texts = list(labels) * (len(held) // len(labels))
+    centres = tiles[:, across] + tiles[:, 2 + across] / 2
+    texts = list(labels) * (len(tiles) // len(labels))
     extent = axes.get_window_extent()
     inches = 0.72 * (extent.width, extent.height)[across] / axes.figure.dpi
     order = np.argsort(centres, kind="stable")
@@ -232,27 +232,27 @@ def _name_levels(axes: Axes, name: str, labels: Sequence[str], counts: np.ndarra
     is_flat = across == 1 or bool((gaps * inches > letters * _LETTER + 0.05).all())
     apart = _LINE * lines / inches if across == 1 or not is_flat else 0.0
     moved = spread(centres[order], apart)
-    for place, k in zip(moved, order.tolist(), strict=True):
-        _label(axes, texts[k], (float(centres[k]), float(place)), axis, is_flat)
+    for moved_to, k in zip(moved, order.tolist(), strict=True):
+        _label(axes, texts[k], (float(centres[k]), float(moved_to)), axis, is_flat)
     _title(axes, name, axis, letters * FONT * 0.6 if across == 1 or not is_flat else lines * FONT * 1.25)
 
 
 def _label(axes: Axes, text: str, at: tuple[float, float], axis: int, is_flat: bool) -> None:
     """One label outside the square with a line to the middle of its tile."""
-    true, place = at
+    true, shifted = at
     side = {0: (1.0, 1), 1: (0.0, -1), 2: (0.0, -1), 3: (1.0, 1)}[axis]
     start, direction = side
     reach = 0.03 * direction
     line = [start, start + reach * 0.8]
     if axis % 2 == 0:
-        axes.plot([true, place], line, color=FAINT, linewidth=0.7, clip_on=False)
+        axes.plot([true, shifted], line, color=FAINT, linewidth=0.7, clip_on=False)
         vertical = "bottom" if direction > 0 else "top"
         style: dict[str, Any] = {"ha": "center", "va": vertical, "rotation": 0 if is_flat else 90}
-        axes.text(place, start + reach, text, color=INK, fontsize=FONT, **style)
+        axes.text(shifted, start + reach, text, color=INK, fontsize=FONT, **style)
         return
-    axes.plot(line, [true, place], color=FAINT, linewidth=0.7, clip_on=False)
+    axes.plot(line, [true, shifted], color=FAINT, linewidth=0.7, clip_on=False)
     align = "left" if direction > 0 else "right"
-    axes.text(start + reach, place, text, color=INK, fontsize=FONT, ha=align, va="center")
+    axes.text(start + reach, shifted, text, color=INK, fontsize=FONT, ha=align, va="center")
 
 
 def _title(axes: Axes, name: str, axis: int, points: float) -> None:

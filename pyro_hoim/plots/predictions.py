@@ -70,9 +70,9 @@ def calibration_table(probabilities: Any, outcomes: Any, *, bins: int = 10, leve
         raise out_of_range("probabilities", "numbers from 0 to 1", received=f"{chance.min():g} to {chance.max():g}")
     at = np.minimum((chance * bins).astype(int), bins - 1)
     count = np.bincount(at, minlength=bins)
-    held = count > 0
-    n = count[held]
-    events = np.bincount(at, happened, bins)[held]
+    is_filled = count > 0
+    n = count[is_filled]
+    events = np.bincount(at, happened, bins)[is_filled]
     from scipy.special import ndtri  # takes a moment to import
 
     z = float(ndtri(0.5 + level / 2))
@@ -80,10 +80,10 @@ def calibration_table(probabilities: Any, outcomes: Any, *, bins: int = 10, leve
     edges = np.arange(bins + 1) / bins
     return pd.DataFrame(
         {
-            "lower_edge": edges[:-1][held],
-            "upper_edge": edges[1:][held],
+            "lower_edge": edges[:-1][is_filled],
+            "upper_edge": edges[1:][is_filled],
             "count": n,
-            "predicted": np.bincount(at, chance, bins)[held] / n,
+            "predicted": np.bincount(at, chance, bins)[is_filled] / n,
             "observed": events / n,
             "lower": np.clip((events + z * z / 2 - half) / (n + z * z), 0.0, 1.0),
             "upper": np.clip((events + z * z / 2 + half) / (n + z * z), 0.0, 1.0),
@@ -127,14 +127,14 @@ def plot_calibration(
     axes.plot(predicted, observed, "o", color=BLUE, markersize=6)
     size = FONT if bins <= 10 else FONT - 1
     for x, count in zip((table["lower_edge"] + table["upper_edge"]) / 2, table["count"], strict=True):
-        place: dict[str, Any] = {
+        style: dict[str, Any] = {
             "ha": "center",
             "va": "bottom",
             "color": INK,
             "fontsize": size,
             "rotation": 0 if bins <= 5 else 90,
         }
-        axes.text(x, 1.03, f"{count:,}", **place)
+        axes.text(x, 1.03, f"{count:,}", **style)
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(-0.02, 1.02)
     axes.set_aspect("equal")

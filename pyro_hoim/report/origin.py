@@ -53,12 +53,12 @@ def provenance(
             data |= {"file": Path(source).name, _BYTES: hashlib.file_digest(file, "sha256").hexdigest()}
     if rows is not None:
         data[_ROWS] = digest(rows)
-    found: dict[str, Any] = {"command": command, "data": data, "split": dict(split or {}), "seed": seed}
+    record: dict[str, Any] = {"command": command, "data": data, "split": dict(split or {}), "seed": seed}
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     now = datetime.now(UTC) if epoch is None else datetime.fromtimestamp(int(epoch), UTC)
-    found["date"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    found["versions"] = {"Python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
-    return {key: value for key, value in found.items() if value not in ("", None, {})}
+    record["date"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    record["versions"] = {"Python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
+    return {key: value for key, value in record.items() if value not in ("", None, {})}
 
 
 def provenance_lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:

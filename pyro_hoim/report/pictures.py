@@ -49,5 +49,5 @@ def picture(figure: Figure) -> Picture:
             metadata={"Date": None, "Creator": None},
         )
     svg = buffer.getvalue()
-    width, height = (float(found) * 4 / 3 for found in re.findall(rb'(?:width|height)="([\d.]+)pt"', svg)[:2])
+    width, height = (float(size) * 4 / 3 for size in re.findall(rb'(?:width|height)="([\d.]+)pt"', svg)[:2])
     return Picture(svg, round(width), round(height))

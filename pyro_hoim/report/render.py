@@ -29,16 +29,16 @@ _STEM = 60  # characters of a file's name
 
 def _rows_text(rows: Mapping[str, float], has_weights: bool) -> str:
     """Numbers of rows of the parts that hold some, empty where there are none."""
-    held = [(part, count) for part, count in rows.items() if count]
-    if not held:
+    filled = [(part, count) for part, count in rows.items() if count]
+    if not filled:
         return ""
     if has_weights:
-        parts = [f"{count:g}{f' ({part})' if len(held) > 1 else ''}" for part, count in held]
+        parts = [f"{count:g}{f' ({part})' if len(filled) > 1 else ''}" for part, count in filled]
         return f"weights that add up to {', '.join(parts)}"
-    if [part for part, _ in held] == ["train"]:
-        return plural(held[0][1], "row")
-    words = [plural(count, part, part) for part, count in held]
-    noun = "row" if held[-1][1] == 1 else "rows"
+    if [part for part, _ in filled] == ["train"]:
+        return plural(filled[0][1], "row")
+    words = [plural(count, part, part) for part, count in filled]
+    noun = "row" if filled[-1][1] == 1 else "rows"
     return f"{', '.join(words[:-1])}{' and ' * (len(words) > 1)}{words[-1]} {noun}"
 
 
@@ -72,7 +72,7 @@ def _unique(stem: str, taken: set[str]) -> str:
 
 def file_names(page: Page) -> dict[int, str]:
     """Files of the tables and pictures of a page, by the ``id`` of their blocks: named by section and heading."""
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     taken: dict[str, set[str]] = {"table": set(), "figure": set()}
     for section in page.sections:
         stem = slug(section.title)
@@ -81,8 +81,8 @@ def file_names(page: Page) -> dict[int, str]:
                 stem = slug(f"{section.title} {block.text}")
             elif block.kind in taken:
                 folder, end = ("tables", "csv") if block.kind == "table" else ("figures", "svg")
-                found[id(block)] = f"{folder}/{_unique(stem, taken[block.kind])}.{end}"
-    return found
+                names[id(block)] = f"{folder}/{_unique(stem, taken[block.kind])}.{end}"
+    return names
 
 
 def render_page(
@@ -162,8 +162,8 @@ def write_page(
         target = folder / name
         if blocks[key].kind != "table":
             pictures[key] = picture(blocks[key].drawing)
-        text, found = csv_text(blocks[key], safe_csv) if blocks[key].kind == "table" else ("", [])
-        formulas += found
+        text, risky = csv_text(blocks[key], safe_csv) if blocks[key].kind == "table" else ("", [])
+        formulas += risky
         with made_folder(target.parent):
             write_file(target, pictures[key].svg if key in pictures else text)
     write_file(folder / "report.html", render_page(page, provenance, pictures))

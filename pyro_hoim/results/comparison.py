@@ -81,23 +81,23 @@ def compare(models: Mapping[str, object], data: Any = None) -> SummaryTable:
     rows = [
         {
             "family": family.short,
-            "parameters": found.num_parameters,
-            "rows": found.num_rows,
-            "log_likelihood": found.log_likelihood,
-            "log_pseudo_likelihood": found.log_pseudo_likelihood,
-            **_criteria(found),
-            "deviance": found.deviance,
-            "df": found.df,
+            "parameters": figures.num_parameters,
+            "rows": figures.num_rows,
+            "log_likelihood": figures.log_likelihood,
+            "log_pseudo_likelihood": figures.log_pseudo_likelihood,
+            **_criteria(figures),
+            "deviance": figures.deviance,
+            "df": figures.df,
         }
-        for family, _, found in known.values()
+        for family, _, figures in known.values()
     ]
-    notes = _notes({name: found for name, (_, _, found) in known.items()})
+    notes = _notes({name: figures for name, (_, _, figures) in known.items()})
     frame = pd.DataFrame(rows, index=pd.Index(list(known), name="model"))
     tests, reasons = _tests(models)
     frame = frame.join(tests)
     if data is not None:
-        held, measure = _on_rows(models, data)
-        frame = frame.join(held)
+        gains, measure = _on_rows(models, data)
+        frame = frame.join(gains)
         notes.append(measure)
     for name in ("parameters", "rows", *_COLUMNS, "statistic", "test_df", "p_value"):
         if name in frame:
@@ -169,26 +169,26 @@ def _is_smaller(one: Figures, other: Figures) -> bool:
 
 def _on_rows(models: Mapping[str, object], data: Any) -> tuple[pd.DataFrame, str]:
     """Mean log-likelihoods of rows, and gains over the first model row by row."""
-    found = {name: scored_rows(model, data) for name, model in models.items()}
-    kinds = {rows.kind for rows, _ in found.values()}
+    scored = {name: scored_rows(model, data) for name, model in models.items()}
+    kinds = {rows.kind for rows, _ in scored.values()}
     if len(kinds) > 1:
-        found = {name: scored_rows(model, data, pseudo=True) for name, model in models.items()}
+        scored = {name: scored_rows(model, data, pseudo=True) for name, model in models.items()}
     measure = "pseudo-likelihood" if "pseudo-likelihood" in kinds else "likelihood"
     lines = dict[str, dict[str, Any]]()
-    first = next(iter(found.values()))[0].values.double()
-    for name, (scores, read) in found.items():
+    first = next(iter(scored.values()))[0].values.double()
+    for name, (scores, read) in scored.items():
         counts = getattr(read, "counts", None)
         weights = counts.double() if isinstance(counts, torch.Tensor) else torch.ones(len(scores.values)).double()
         squares = read.squared_weights if isinstance(read, Observations) else weights
-        kept, values = weights > 0, scores.values.double()
-        mean = float((weights[kept] * values[kept]).sum() / weights.sum())
-        gain, error = mean_gain(values[kept], first[kept], weights[kept], squares[kept])
+        is_counted, values = weights > 0, scores.values.double()
+        mean = float((weights[is_counted] * values[is_counted]).sum() / weights.sum())
+        gain, error = mean_gain(values[is_counted], first[is_counted], weights[is_counted], squares[is_counted])
         lost = float(weights[values == -math.inf].sum()) or None
         lines[str(name)] = {"mean_log_likelihood": mean, "gain": gain, "gain_std_error": error, "impossible_rows": lost}
-    estimated = [str(name) for name, (scores, _) in found.items() if not scores.is_exact]
-    told = f"mean log {measure} of the rows of data, in nats a row; gain over {next(iter(found))}"
-    told += f"; estimated for {', '.join(estimated)}" if estimated else ""
+    estimated = [str(name) for name, (scores, _) in scored.items() if not scores.is_exact]
+    sentence = f"mean log {measure} of the rows of data, in nats a row; gain over {next(iter(scored))}"
+    sentence += f"; estimated for {', '.join(estimated)}" if estimated else ""
     frame = pd.DataFrame.from_dict(lines, orient="index")
     if bool(frame["impossible_rows"].notna().to_numpy().any()):
         frame["impossible_rows"] = frame["impossible_rows"].fillna(0)
-    return frame, told
+    return frame, sentence

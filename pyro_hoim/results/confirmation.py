@@ -290,20 +290,20 @@ class StepwiseSearch(ABC):
     def _replacement(self, edge: Edge) -> tuple[Edge, ...]:
         """Kept sets beside which a set is confirmed for none of its variables, as few as steps forth and back find."""
         rest = [other for other in self.kept if not set(edge).isdisjoint(other)]
-        found: list[Edge] = []
+        chosen: list[Edge] = []
 
         def values(sets: Sequence[Edge]) -> list[float]:
             return [self.hypotheses.weighted(self._judged(edge, sets, name)) for name in self.responses(edge)]
 
-        while rest and min(values(found)) <= self._limit:
-            best = self.likeliest(edge, rest, lambda other: values([*found, other]))
+        while rest and min(values(chosen)) <= self._limit:
+            best = self.likeliest(edge, rest, lambda other: values([*chosen, other]))
             rest.remove(best)
-            found.append(best)
-        for other in found[:-1]:
-            fewer = [kept for kept in found if kept != other]
+            chosen.append(best)
+        for other in chosen[:-1]:
+            fewer = [one for one in chosen if one != other]
             if min(values(fewer)) > self._limit:
-                found = fewer
-        return tuple(found)
+                chosen = fewer
+        return tuple(chosen)
 
 
 def kept_first(tests: Iterable[InteractionTest]) -> tuple[InteractionTest, ...]:

@@ -204,19 +204,19 @@ class Fitted:
 
     @override
     def __repr__(self) -> str:
-        family, found = family_of_model(self), figures_of(self)
+        family, figures = family_of_model(self), figures_of(self)
         first = [
             f"{type(self).__name__}: {family.name}",
-            plural(found.num_variables, "variable"),
-            plural(found.num_interactions, "interaction"),
-            *([] if found.num_parameters is None else [plural(found.num_parameters, "parameter")]),
+            plural(figures.num_variables, "variable"),
+            plural(figures.num_interactions, "interaction"),
+            *([] if figures.num_parameters is None else [plural(figures.num_parameters, "parameter")]),
         ]
-        second = [] if found.num_rows is None else [found.rows_text]
-        if found.log_likelihood is not None:
-            second.append(f"log-likelihood {found.log_likelihood:.2f}")
-        elif found.log_pseudo_likelihood is not None:
-            second.append(f"log pseudo-likelihood {found.log_pseudo_likelihood:.2f}")
-        second += [words for words in (found.status, found.method) if words]
+        second = [] if figures.num_rows is None else [figures.rows_text]
+        if figures.log_likelihood is not None:
+            second.append(f"log-likelihood {figures.log_likelihood:.2f}")
+        elif figures.log_pseudo_likelihood is not None:
+            second.append(f"log pseudo-likelihood {figures.log_pseudo_likelihood:.2f}")
+        second += [words for words in (figures.status, figures.method) if words]
         return ", ".join(first) + (f"\n  {', '.join(second)}" if second else "")
 
     def _repr_html_(self) -> str:

@@ -65,11 +65,11 @@ def draw_fitted(result: Any, ax: Target, data: Any) -> Axes:
         grid = torch.cartesian_prod(*(torch.arange(n) for n in rows.domain.cardinalities))
         cells = grid.reshape(-1, len(rows.domain))
         merged = rows.replaced(codes=cells, counts=rows.table().flatten())
-    found, _ = operations.scored_rows(result, merged)
-    if found.kind != "likelihood":
+    scores, _ = operations.scored_rows(result, merged)
+    if scores.kind != "likelihood":
         problem = "the probabilities of cells are out of reach, for log Z is"
         raise out_of_reach("plot_fitted", problem, "look at predict(data, target), column by column")
-    expected = rows.total_count * found.values.double().exp()
+    expected = rows.total_count * scores.values.double().exp()
     return plot_fitted(merged.counts.numpy(), expected.numpy(), ax=ax)
 
 
@@ -100,14 +100,14 @@ _SHOWN = 15
 def result_page(result: Any) -> Page:
     """What the result says of itself; a study of parts of the rows has a page of its own."""
     family, stored = stored_model(result)
-    found, table, joined = figures_of(result), result.summary(), joined_of(stored)
-    size = [plural(found.num_interactions, "interaction")]
-    size += [] if found.num_parameters is None else [plural(found.num_parameters, "parameter")]
-    sentences = [f"A {family.name} of {plural(found.num_variables, 'variable')} with {' and '.join(size)}."]
-    if found.num_rows is not None and found.log_likelihood is not None:
-        sentences.append(f"Its log-likelihood on its {found.rows_text} is {found.log_likelihood:.2f} nats.")
-    if found.deviance is not None and found.df is not None:
-        words = f"{found.deviance:.2f} on {plural(found.df, 'degree')} of freedom"
+    figures, table, joined = figures_of(result), result.summary(), joined_of(stored)
+    size = [plural(figures.num_interactions, "interaction")]
+    size += [] if figures.num_parameters is None else [plural(figures.num_parameters, "parameter")]
+    sentences = [f"A {family.name} of {plural(figures.num_variables, 'variable')} with {' and '.join(size)}."]
+    if figures.num_rows is not None and figures.log_likelihood is not None:
+        sentences.append(f"Its log-likelihood on its {figures.rows_text} is {figures.log_likelihood:.2f} nats.")
+    if figures.deviance is not None and figures.df is not None:
+        words = f"{figures.deviance:.2f} on {plural(figures.df, 'degree')} of freedom"
         sentences.append(f"Its deviance from the saturated model is {words}.")
     terms = Section("What the model consists of")
     lines = [[_cell(name, value) for name, value in row.items()] for row in table.to_dict("records")]
@@ -117,8 +117,8 @@ def result_page(result: Any) -> Page:
         terms.note(f"{note[0].upper()}{note[1:]}.")
     return Page(
         title=f"{family.name[0].upper()}{family.name[1:]} of {stored.info.get('data', 'data')}",
-        rows={"train": found.num_rows or 0},
-        has_weights=found.has_weights,
+        rows={"train": figures.num_rows or 0},
+        has_weights=figures.has_weights,
         names=stored.domain.names,
         summary=sentences,
         warnings=[],

@@ -59,7 +59,7 @@ class SummaryTable(pd.DataFrame):
 
 def html_of(frame: pd.DataFrame, heading: str = "") -> str:
     """HTML of at most 20 rows and the notes below, in the colours of the page that it stands in; wide ones scroll."""
-    frame, told = _without_notes(frame)
+    frame, own_notes = _without_notes(frame)
     header, rows = _cells(frame.head(_SHOWN), math.inf)
     is_word = _are_words(_with_index(frame))
     style = ["text-align:left;" if word else "text-align:right;" for word in is_word]
@@ -80,7 +80,7 @@ def html_of(frame: pd.DataFrame, heading: str = "") -> str:
     body = "".join(line("td", row) for row in rows)
     parts.append(f"<table><thead>{line('th', header)}</thead><tbody>{body}</tbody></table>")
     more = [f"... {len(frame) - _SHOWN} more"] if len(frame) > _SHOWN else []
-    notes = [*more, *told]
+    notes = [*more, *own_notes]
     parts += [
         f'<p style="margin:0.2em 0;opacity:0.75;font-size:smaller">{html.escape(visible(note))}</p>' for note in notes
     ]
@@ -135,8 +135,8 @@ def _blocks(header: list[str], rows: list[list[str]]) -> list[str]:
     while not lines or start < len(header):
         end = len(header)
         while True:
-            kept = [0, *range(start, end)]
-            block = columns_of([header[k] for k in kept], [[row[k] for k in kept] for row in rows])
+            columns = [0, *range(start, end)]
+            block = columns_of([header[k] for k in columns], [[row[k] for k in columns] for row in rows])
             if len(block[0].rstrip()) <= _LINE or end <= start + 1:
                 break
             end -= 1

@@ -97,16 +97,16 @@ def checked_clamps(
     check_names(clamped, domain.names, "clamped")
     per_chain = {n: torch.as_tensor(v, device=device) for n, v in clamped.items() if isinstance(v, _PER_CHAIN)}
     shape = (max((v.numel() for v in per_chain.values()), default=1),) if lead is None else lead
-    found: dict[int, torch.Tensor | int] = {}
+    clamps: dict[int, torch.Tensor | int] = {}
     for name, value in clamped.items():
         i, argument = domain.index(name), f"clamped[{name!r}]"
         if name in per_chain:
             codes = broadcast(per_chain[name], shape, argument)
             check_levels(codes, torch.tensor(domain.cardinalities[i], device=device), argument)
-            found[i] = codes.long()
+            clamps[i] = codes.long()
         else:
-            found[i] = domain.encode_state({name: value})[name]
-    return dict(sorted(found.items()))
+            clamps[i] = domain.encode_state({name: value})[name]
+    return dict(sorted(clamps.items()))
 
 
 def checked_seed(value: int) -> int:

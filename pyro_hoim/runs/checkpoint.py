@@ -147,9 +147,9 @@ class RunFile:
                 tensors: dict[str, torch.Tensor] = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         except (safetensors.SafetensorError, OSError) as error:
             raise self._damaged(str(error)) from error
-        found = cast("dict[str, Any]", self._header(header, tensors)["settings"])
-        for name in dict.fromkeys([*self._settings, *found]):
-            here, there = self._settings.get(name), found.get(name)
+        stored = cast("dict[str, Any]", self._header(header, tensors)["settings"])
+        for name in dict.fromkeys([*self._settings, *stored]):
+            here, there = self._settings.get(name), stored.get(name)
             if here != there:
                 wanted = (
                     f"another {name.removesuffix(' digest')}"
@@ -352,16 +352,16 @@ def follow(
     checkpoint and raises KeyboardInterrupt.
     """
     before = 0.0
-    found = None if file is None else file.start(settings)
-    if file is not None and found is not None:
+    stored = None if file is None else file.start(settings)
+    if file is not None and stored is not None:
         with file.taking_up():
             check_alike(
-                found, {**job.state(), "done": torch.tensor(0), "seconds": torch.zeros((), dtype=torch.float64)}
+                stored, {**job.state(), "done": torch.tensor(0), "seconds": torch.zeros((), dtype=torch.float64)}
             )
-            before = float(found.pop("seconds"))
-            job.done = check_whole(int(found.pop("done")), "done", 0, job.total)
-            job.load_state(found)
-            check_equal(found, job.state())  # short arrays are not spread, nor others converted
+            before = float(stored.pop("seconds"))
+            job.done = check_whole(int(stored.pop("done")), "done", 0, job.total)
+            job.load_state(stored)
+            check_equal(stored, job.state())  # short arrays are not spread, nor others converted
     start = time.monotonic()
 
     def save() -> None:

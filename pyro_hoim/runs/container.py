@@ -303,11 +303,11 @@ def _read_header(target: Path, text: str) -> dict[str, Any]:
     entries = cast("dict[str, Any]", header)
     if entries.get("format") != _FORMAT:
         raise ModelFileError(f"has format {str(entries.get('format'))[:40]!r}, expected {_FORMAT!r}", argument=target)
-    found = entries.get("format_version")
-    if type(found) is not int or found != FORMAT_VERSION:
-        newer = type(found) is int and found > FORMAT_VERSION
+    number = entries.get("format_version")
+    if type(number) is not int or number != FORMAT_VERSION:
+        newer = type(number) is int and number > FORMAT_VERSION
         writer = f"{_FORMAT} {str(entries.get('library_version', 'unknown'))[:20]}"
-        version = f"has format version {str(found)[:20]!r} (written by {writer})"
+        version = f"has format version {str(number)[:20]!r} (written by {writer})"
         problem = f"{version}, but this library reads version {FORMAT_VERSION}"
         hint = "a newer release may read it" if newer else "fit the model again"
         raise ModelFileError(problem, argument=target, hint=hint, code="file-version")

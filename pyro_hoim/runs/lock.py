@@ -36,36 +36,36 @@ def one_process(path: Path, argument: str, hint: str) -> Generator[None]:
     while True:
         path.parent.mkdir(exist_ok=True)
         try:
-            held = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)  # no link is emptied
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)  # no link is emptied
         except FileNotFoundError:  # the folder of a run that has just ended was removed
             continue
-        if not _is_free(held):
-            who = "" if sys.platform == "win32" else os.pread(held, 20, 1).decode(errors="replace").strip()
-            os.close(held)
+        if not _is_free(handle):
+            who = "" if sys.platform == "win32" else os.pread(handle, 20, 1).decode(errors="replace").strip()
+            os.close(handle)
             problem = f"another process{f' ({who})' if who.isdigit() else ''} is at work in {path.parent.parent}"
             raise refused(argument, problem, hint, code="conflict")
-        if sys.platform == "win32" or _is_same(held, path):
+        if sys.platform == "win32" or _is_same(handle, path):
             break
-        os.close(held)  # removed by its owner between our two steps
+        os.close(handle)  # removed by its owner between our two steps
     try:
-        os.ftruncate(held, 0)
-        os.write(held, f"\n{os.getpid()}\n".encode())
+        os.ftruncate(handle, 0)
+        os.write(handle, f"\n{os.getpid()}\n".encode())
         yield
     finally:
-        os.close(held)
+        os.close(handle)
 
 
-def _is_free(held: int) -> bool:
+def _is_free(handle: int) -> bool:
     """Whether this process now has the lock of an open file."""
     try:
         if sys.platform == "win32":
             import msvcrt
 
-            msvcrt.locking(held, msvcrt.LK_NBLCK, 1)
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
         else:
             import fcntl
 
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         return error.errno not in _HELD
     return True

@@ -199,13 +199,13 @@ class Fields(Rule):
         if not all(isinstance(value, Mapping) for value in values):
             return False
         known = {**self.needed, **self.allowed}
-        found = set(chain.from_iterable(values))
-        if not all(name in value for value in values for name in self.needed) or not (self.others or found <= {*known}):
+        names = set(chain.from_iterable(values))
+        if not all(name in value for value in values for name in self.needed) or not (self.others or names <= {*known}):
             return False
         return all(
             rule.fits([value[name] for value in values if name in value])
             for name, rule in known.items()
-            if name in found
+            if name in names
         )
 
     @override

@@ -156,8 +156,8 @@ class Recorder:
                 rows = shown[first : first + at_once].reshape(-1, shown.shape[-1])
                 cells, count = flat(rows).numpy(), len(rows) // each
                 cells += (np.arange(len(rows)) // each * terms)[:, None]
-                found = np.bincount(cells.ravel(), minlength=count * terms).reshape(-1, self._blocks, terms)
-                sums["blocks"][:, first : first + at_once] += torch.from_numpy(found).transpose(0, 1)
+                counts = np.bincount(cells.ravel(), minlength=count * terms).reshape(-1, self._blocks, terms)
+                sums["blocks"][:, first : first + at_once] += torch.from_numpy(counts).transpose(0, 1)
 
     def summary(self) -> Summary | None:
         """Estimates from all records, or None where statistics were not asked for."""

@@ -117,9 +117,9 @@ def elimination_order(
         keep: variables that stay; they are in no step's elimination but may be in its table.
         first: other variables than these, which are summed out first, in this order; the rest follow in a good one.
     """
-    kept = frozenset(hypergraph.domain.indices(keep))
+    stay = frozenset(hypergraph.domain.indices(keep))
     leading = list(hypergraph.domain.indices(first))
-    if not kept.isdisjoint(leading):
+    if not stay.isdisjoint(leading):
         raise conflict("first", "holds a variable that is kept")
     size = len(hypergraph.domain)
     cards = hypergraph.domain.cardinalities
@@ -131,7 +131,7 @@ def elimination_order(
     rest = list(adjacency)
     for v in leading:
         _eliminate(rest, v)
-    left = [v for v in range(size) if v not in kept and v not in set(leading)]
+    left = [v for v in range(size) if v not in stay and v not in set(leading)]
     rules: tuple[_Score, ...] = (
         lambda fill, cells: (fill, cells),
         lambda fill, cells: (cells, fill),

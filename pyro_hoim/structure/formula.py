@@ -69,7 +69,7 @@ def _tokens(text: str, names: Collection[str] = ()) -> list[tuple[str, str]]:
     if len(text) > _MAX_CHARACTERS:
         problem = f"it has {len(text)} characters, the limit is {_MAX_CHARACTERS}"
         raise out_of_reach("formula", problem, "write powers, such as (a + b + c)^2")
-    found: list[tuple[str, str]] = []
+    tokens: list[tuple[str, str]] = []
     position = 0
     stripped = text.rstrip()
     while position < len(stripped):
@@ -82,8 +82,8 @@ def _tokens(text: str, names: Collection[str] = ()) -> list[tuple[str, str]]:
         if kind == "name" and token not in names:
             ends = [i for i, letter in enumerate(token) if letter == "-" and token[:i] in names]
             token, position = (token[: ends[-1]], match.start(kind) + ends[-1]) if ends else (token, position)
-        found.append(("name" if kind == "quoted" else kind, token))
-    return found
+        tokens.append(("name" if kind == "quoted" else kind, token))
+    return tokens
 
 
 class _Parser:
@@ -140,13 +140,13 @@ class _Parser:
         factors = list[_Terms]()
         while not factors or self.accept(symbol):
             factors.append(self.product(":") if is_crossed else self.power())
-        held = [frozenset[str | FunctionTerm]().union(*factor) for factor in factors]
-        if sum(map(len, held)) == len(frozenset().union(*held)):  # then no two of the sets are equal
+        sets = [frozenset[str | FunctionTerm]().union(*factor) for factor in factors]
+        if sum(map(len, sets)) == len(frozenset().union(*sets)):  # then no two of the sets are equal
             self.check_size(math.prod(len(factor) + is_crossed for factor in factors) - is_crossed)
         terms = factors[0]
         for factor in factors[1:]:
-            found = self.unions(terms, factor)
-            terms = terms | factor | found if is_crossed else found
+            unions = self.unions(terms, factor)
+            terms = terms | factor | unions if is_crossed else unions
         return terms
 
     def unions(self, first: _Terms, second: _Terms) -> _Terms:
@@ -171,18 +171,18 @@ class _Parser:
         check_size(self.compared, _MAX_COMPARED, "sets", self.where, "list what stays", "its minus signs compare")
         left = set(terms)
         for gone in sorted(removed, key=lambda gone: (len(gone), sorted(map(str, gone)))):
-            held = set[frozenset[str | FunctionTerm]].intersection(*(holding[name] for name in gone))
-            if not held:
+            larger = set[frozenset[str | FunctionTerm]].intersection(*(holding[name] for name in gone))
+            if not larger:
                 problem = f"there is no {':'.join(sorted(map(str, gone)))} to remove"
                 raise refused(self.where, problem, code="unknown-name")
             if self.closure:  # subsets of the terms, so that something holds what is gone only if a term did
-                facets = {term - {name} for term in held & left for name in gone} - {frozenset()}
+                facets = {term - {name} for term in larger & left for name in gone} - {frozenset()}
                 for term in facets - left:
                     for name in term:
                         holding[name].add(term)
                 left |= facets
                 self.check_size(len(left))
-            left -= held
+            left -= larger
         return frozenset(left)
 
     def power(self) -> _Terms:

@@ -408,13 +408,13 @@ class InteractionHypergraph:
                 tree.add_edge(i, j, weight=len(shared))
         tree = nx.maximum_spanning_tree(tree)
         nodes: list[JunctionTreeNode] = []
-        place: dict[int | None, int] = {}
+        number_of: dict[int | None, int] = {}
         for component in sorted(map(sorted, nx.connected_components(tree))):
             for parent, child in [(None, component[0]), *nx.bfs_edges(tree, component[0])]:
                 shared = frozenset[int]() if parent is None else cliques[child] & cliques[parent]
-                place[child] = len(nodes)
+                number_of[child] = len(nodes)
                 clique, separator = self._names(sorted(cliques[child])), self._names(sorted(shared))
-                nodes.append(JunctionTreeNode(clique, separator, place.get(parent)))
+                nodes.append(JunctionTreeNode(clique, separator, number_of.get(parent)))
         return tuple(nodes)
 
     def components(self) -> tuple[Edge, ...]:
@@ -471,11 +471,11 @@ class InteractionHypergraph:
         for key in ("domain", "edges"):
             if key not in value:
                 raise unexpected("hypergraph", f"{wanted}, {key!r} is missing", code="missing-part")
-        found = value.get("coding", "balanced")
+        named = value.get("coding", "balanced")
         if not isinstance(value["edges"], list | tuple) or not {*map(type, value["edges"])} <= {list, tuple}:
             raise unexpected("hypergraph", f"{wanted}, the edges a list of lists of names", code="wrong-type")
-        check_choice(found, ("balanced", "corner", "free"), "coding")  # model files say that of theta
-        coding: FamilyCoding = "corner" if found == "corner" else "balanced"
+        check_choice(named, ("balanced", "corner", "free"), "coding")  # model files say that of theta
+        coding: FamilyCoding = "corner" if named == "corner" else "balanced"
         return cls(Domain.from_json(value["domain"]), value["edges"], hierarchical=False, coding=coding)
 
 
@@ -654,8 +654,8 @@ class CellIndex:
         block in row-major order, (states, edges).
         """
         key = (positions, codes.device)
-        found = self._blocks.get(key)
-        if found is None:
+        cells = self._blocks.get(key)
+        if cells is None:
             inside = set(positions)
             edges = [edge for edge in self._edges if inside.intersection(edge[1])]
             layout = self._layout(edges, inside, codes.device)
@@ -665,10 +665,10 @@ class CellIndex:
                 shape = [self._cardinalities[i] for i in positions]
                 states = np.indices(shape).reshape(len(shape), math.prod(shape)).T
                 added = torch.from_numpy(states @ weights.reshape(len(shape), len(edges))).to(codes.device)
-            found = layout, added
+            cells = layout, added
             if added.numel() <= _KEPT_BLOCK_ENTRIES and len(self._blocks) < _KEPT_BLOCKS:
-                self._blocks[key] = found
-        layout, added = found
+                self._blocks[key] = cells
+        layout, added = cells
         return layout(codes), added
 
 

@@ -176,18 +176,26 @@ class Analysis(StudyRecord[PartScores]):
         Only models that have a test against the saturated one are compared, and that maximise the likelihood.
         """
         fits = {m.name: m.fit for m in self.models if m.goodness is not None and m.fit.penalty is None}
-        held = {name: found.restriction or found.hypergraph for name, found in fits.items() if found.is_converged}
-        nested = [(a, b) for a in held for b in held if a != b and is_within(held[a], held[b])]
-        found: list[dict[str, Any]] = []
+        structures = {
+            name: records.restriction or records.hypergraph for name, records in fits.items() if records.is_converged
+        }
+        nested = [(a, b) for a in structures for b in structures if a != b and is_within(structures[a], structures[b])]
+        records: list[dict[str, Any]] = []
         for small, big in nested:
-            if any((small, between) in nested and (between, big) in nested for between in held):
+            if any((small, between) in nested and (between, big) in nested for between in structures):
                 continue
             test = likelihood_ratio_test(fits[small], fits[big])  # drawn as in tests of terms
-            told = {"statistic": test.statistic, "df": test.df_adjusted, "p_value": test.p_value}
-            found.append(
-                {"small": small, "big": big, **told, "p_value_method": test.p_value_method, "note": test.p_value_note}
+            figures = {"statistic": test.statistic, "df": test.df_adjusted, "p_value": test.p_value}
+            records.append(
+                {
+                    "small": small,
+                    "big": big,
+                    **figures,
+                    "p_value_method": test.p_value_method,
+                    "note": test.p_value_note,
+                }
             )
-        return tuple(found)
+        return tuple(records)
 
     @property
     def no_goodness(self) -> str | None:
@@ -225,8 +233,8 @@ class Analysis(StudyRecord[PartScores]):
             elif not math.isnan(model.criteria[0]):
                 record |= dict(zip(("aic", "bic"), model.criteria, strict=True))
             if model.posterior is not None:
-                told = ("elpd_loo", "elpd_se", "p_loo", "max_r_hat", "min_ess_bulk")
-                record |= {name: getattr(model.posterior, name) for name in told}
+                names = ("elpd_loo", "elpd_se", "p_loo", "max_r_hat", "min_ess_bulk")
+                record |= {name: getattr(model.posterior, name) for name in names}
             records.append(record)
         return records
 
@@ -241,11 +249,11 @@ def _scored(
     """Scores of a part that holds rows; infinite where a row is impossible under an infinite estimate."""
     if part is None or not part.total_count > 0:
         return None
-    own, other = score_rows(result.model, part, reference=alone.model), score_rows(alone.model, part)
+    model_scores, other = score_rows(result.model, part, reference=alone.model), score_rows(alone.model, part)
     impossible = num_impossible(result, part)
     accuracy = None if target is None else prediction_accuracy(result.model, part, target)
     return PartScores(
-        own,
+        model_scores,
         other,
         accuracy,
         impossible,
@@ -316,7 +324,9 @@ def analyse(
             draws = run_posterior(graph_of(structure), train, posterior, seed=seed + 1000 * index, name=name, run=run)
         is_tested = not train.has_missing and every["validation"] is None and _is_small(result)
         rows = None if draws is None else draws.theta.reshape(-1, draws.theta.shape[-1])
-        scores = {part: _scored(result, independent, held, target, laws.get(part)) for part, held in every.items()}
+        scores = {
+            part: _scored(result, independent, rows_of, target, laws.get(part)) for part, rows_of in every.items()
+        }
         models.append(
             ModelAnalysis(
                 name=name,
@@ -365,16 +375,16 @@ def _checked(
             raise conflict("structures", f"{name!r} is restricted, and has no posterior")
         check_balanced_family(graph_of(structure), f"the study of {name!r}")
     domain = as_observations(parts["train"], argument="train").domain
-    found = {part: as_observations(rows, domain=domain, argument=part) for part, rows in parts.items()}
-    for part, rows in found.items():
+    read = {part: as_observations(rows, domain=domain, argument=part) for part, rows in parts.items()}
+    for part, rows in read.items():
         if not rows.total_count > 0:
             raise none_received(part, "at least one row")
-    if found["train"].has_missing and ("validation" in found or posterior is not None):
+    if read["train"].has_missing and ("validation" in read or posterior is not None):
         problem = "rows with missing cells can be marginalised only without validation and posterior"
         raise refused("train", problem, code="missing-part")
-    if "validation" in found and found["validation"].has_missing:
+    if "validation" in read and read["validation"].has_missing:
         raise conflict("validation", "early stopping needs complete rows, received missing cells")
-    return found
+    return read
 
 
 def _fitted(
@@ -431,21 +441,21 @@ def _odds_ratios(result: FitResult) -> pd.DataFrame | None:
     frames: list[pd.DataFrame] = []
     for a, b in pairs:
         try:
-            found = odds_ratio_table(result, a, b)
+            table = odds_ratio_table(result, a, b)
         except IntractableError:  # an infinite estimate of a large table, of which nobody can tell what is identified
             return None
-        called = found.attrs["columns"]
+        called = table.attrs["columns"]
         modifiers = {name: column for name, column in called.items() if name not in (a, b)}
-        known = np.isfinite(found["std_error"].to_numpy(float))
+        known = np.isfinite(table["std_error"].to_numpy(float))
         ratios = {
-            name: np.where(known, found[name].to_numpy(float), np.nan) for name in ("odds_ratio", "lower", "upper")
+            name: np.where(known, table[name].to_numpy(float), np.nan) for name in ("odds_ratio", "lower", "upper")
         }
         frames.append(
             pd.DataFrame(
                 {
                     "pair": f"{a} × {b}",
-                    "contrast": found[called[a]] + ", " + found[called[b]],
-                    "given": [", ".join(f"{m}={row[c]}" for m, c in modifiers.items()) for _, row in found.iterrows()],
+                    "contrast": table[called[a]] + ", " + table[called[b]],
+                    "given": [", ".join(f"{m}={row[c]}" for m, c in modifiers.items()) for _, row in table.iterrows()],
                     **ratios,
                 }
             )
@@ -488,8 +498,8 @@ def coefficient_rows(model: ModelAnalysis) -> list[CoefficientInterval]:
                         tuple(row["edge"]), tuple(row["levels"]), row["position"], end, end, end, level=0.9
                     )
                 )
-    found = {row.edge for row in infinite}
-    return [*infinite, *(row for row in joint if row.edge not in found)] or model.intervals
+    unbounded = {row.edge for row in infinite}
+    return [*infinite, *(row for row in joint if row.edge not in unbounded)] or model.intervals
 
 
 def finite_contrast_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -542,8 +552,8 @@ def add_interactions(section: Section, model: ModelAnalysis, folded: str) -> Non
         "where it is negative less frequent."
     )
     contrasts = [
-        [":".join(edge), _words(edge, found), found["estimate"], *_interval(found)]
-        for edge, found in _contrasts(model.interactions, _SHOWN)
+        [":".join(edge), _words(edge, contrast), contrast["estimate"], *_interval(contrast)]
+        for edge, contrast in _contrasts(model.interactions, _SHOWN)
     ]
     if contrasts:
         section.heading("Finite contrasts of infinite interactions", brief=True)

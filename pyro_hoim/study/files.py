@@ -67,25 +67,25 @@ def save_analysis(analysis: Analysis, folder: Path) -> dict[str, str]:
         if model.uncertainty is not None:
             stored.info["uncertainty"] = list(model.uncertainty.kept)
         if analysis.constrained is not None:
-            found = analysis.constrained
-            parts = {f"part_{name}": part for name, part in found.result.parts.items()}
-            info = {**stored.info, "penalty": found.constraint.text, "gap": found.result.gap}
-            stored = ModelFile(model.hypergraph, found.result.theta, "corner", info, parts)
+            record = analysis.constrained
+            parts = {f"part_{name}": part for name, part in record.result.parts.items()}
+            info = {**stored.info, "penalty": record.constraint.text, "gap": record.result.gap}
+            stored = ModelFile(model.hypergraph, record.result.theta, "corner", info, parts)
         endings = [""] if model is analysis.chosen else []
         endings += [f"-{file_stem(model.name)}"] if len(analysis.models) > 1 else []
         for ending in endings:
             save_model(folder / f"model{ending}.safetensors", stored)
             if model.posterior is not None:
                 _leave_out_dates(model.posterior.data)
-                with draft_of(folder / f"posterior{ending}.nc") as place:
-                    _reserve(place, model.posterior.data)
-                    model.posterior.data.to_netcdf(str(place))
-    found = {} if analysis.chosen.posterior is None else {"posterior": "posterior.nc"}
+                with draft_of(folder / f"posterior{ending}.nc") as draft:
+                    _reserve(draft, model.posterior.data)
+                    model.posterior.data.to_netcdf(str(draft))
+    record = {} if analysis.chosen.posterior is None else {"posterior": "posterior.nc"}
     if analysis.structures is not None:
         about = {"data": analysis.title, "seed": analysis.seed, "method": analysis.structures.route}
         save_structure_posterior(folder / STRUCTURE_FILE, analysis.structures.posterior, about)
-        found["structure posterior"] = STRUCTURE_FILE
-    return found
+        record["structure posterior"] = STRUCTURE_FILE
+    return record
 
 
 def _groups(data: Any) -> list[Any]:
@@ -114,7 +114,7 @@ def save_learned(analysis: LearnedAnalysis, folder: Path) -> dict[str, str]:
 
     Example:
         >>> import tempfile
-        >>> from pyro_hoim import Domain, learn, load
+        >>> from pyro_hoim import Domain, Observations, learn, load
         >>> from pyro_hoim.study import analyse_learned
         >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
         >>> with tempfile.TemporaryDirectory() as folder:

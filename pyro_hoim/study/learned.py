@@ -95,12 +95,12 @@ def analyse_learned(
     model = learned if learned.structure is None else learned.structure
     energy = model.energy
     laws = held_out({name: rows for name, rows in parts.items() if not (learned.refit and name == "validation")})
-    found: dict[str, PartScores | None] = {}
+    scored: dict[str, PartScores | None] = {}
     for name, rows in sorted(parts.items(), key=lambda part: PARTS.index(part[0])):
         if rows is None or not rows.total_count > 0:
-            found[name] = None
+            scored[name] = None
             continue
-        found[name] = PartScores(
+        scored[name] = PartScores(
             model.row_scores(rows),
             score_rows(learned.independent, rows),
             None if target is None else prediction_accuracy(energy, rows, target),
@@ -114,7 +114,7 @@ def analyse_learned(
     return LearnedAnalysis(
         title=title,
         about=tuple(about),
-        parts=found,
+        parts=scored,
         seed=seed,
         learned=learned,
         interactions=_interactions(model, seed),
@@ -185,17 +185,17 @@ def structure_sentences(analysis: LearnedAnalysis) -> list[str]:
     confirmation = analysis.model.confirmation
     if confirmation is None:
         return []
-    found = [kept_sentence(confirmation.tests, confirmation.false_discovery_rate, "training and validation")]
+    sentences = [kept_sentence(confirmation.tests, confirmation.false_discovery_rate, "training and validation")]
     other = analysis.held[analysis.judged_on].predictive
     if other is not None:
         is_exact = all(m.log_partition.kind == "exact" for m in (analysis.model, analysis.learned))
         left_out = "" if is_exact else "; the errors of log Z are not part of it"
-        found.append(
+        sentences.append(
             f"The predictive model (predictive.safetensors) has all that the search chose: on the {analysis.judged_on} "
             f"rows its log-likelihood differs from that of the structure by {fixed(other.advantage, 4, True)} ± "
             f"{other.advantage_std_error:.1g} nats a row (standard error over rows{left_out})."
         )
-    return found
+    return sentences
 
 
 def structure_section(analysis: LearnedAnalysis) -> Section | None:
@@ -212,7 +212,11 @@ def structure_section(analysis: LearnedAnalysis) -> Section | None:
             cell(entry.gain),
             cell(entry.predictive.model.less_nll(entry.independent)),
             cell(entry.predictive.advantage, _signed, entry.predictive.advantage_std_error),
-            *(cell(found["accuracy"]) for found in (entry.accuracy, entry.predictive.accuracy) if found is not None),
+            *(
+                cell(accuracy["accuracy"])
+                for accuracy in (entry.accuracy, entry.predictive.accuracy)
+                if accuracy is not None
+            ),
         ]
         for name, entry in analysis.held.items()
         if entry.predictive is not None

@@ -160,18 +160,18 @@ def _shows_kl(analysis: LearnedAnalysis) -> bool:
 def _warnings(analysis: LearnedAnalysis) -> list[str]:
     """What a careful reader must know before trusting the page."""
     learned = analysis.model
-    found: list[str] = []
+    warnings: list[str] = []
     if learned.training.status == "diverged":
-        found.append("Training diverged; the parameters are those of the last step before.")
+        warnings.append("Training diverged; the parameters are those of the last step before.")
     log_z = learned.log_partition
     if log_z.verdict == "unreliable":
-        found.append(f"The estimate of log Z is unreliable: {' '.join(log_z.notes) or 'no reason is known'}")
+        warnings.append(f"The estimate of log Z is unreliable: {' '.join(log_z.notes) or 'no reason is known'}")
     if learned.refit:
-        found.append(
+        warnings.append(
             "The final parameters were fitted to the training and validation rows together, so the scores of both are "
             "those of rows the model has seen."
         )
-    return found
+    return warnings
 
 
 def _loss_without(removal: Any) -> Cell:
@@ -186,18 +186,18 @@ def _loss_without(removal: Any) -> Cell:
 
 def _scores(analysis: LearnedAnalysis) -> Section:
     names = distinct_parts(analysis.held)
-    columns, explained, told = {}, "", [distinct_sentence(names)] if names else []
+    columns, explained, notes = {}, "", [distinct_sentence(names)] if names else []
     if _shows_kl(analysis):
         columns = {"KL": "model", "KL independent": "independent", "KL of one-body": "one_body"}
         explained = f" {KL_EXPLAINED} One-body: a model of single variables alone, under the penalty."
     elif names:
-        told = ["All rows are distinct: KL, which then is NLL - log(rows) and says nothing about fit, is left out."]
+        notes = ["All rows are distinct: KL, which then is NLL - log(rows) and says nothing about fit, is left out."]
     return score_section(
         "How well it describes rows",
         analysis,
         columns,
         f"{SCORES_EXPLAINED} Independent columns are smoothed frequencies.{explained}",
-        told,
+        notes,
     )
 
 

@@ -164,18 +164,18 @@ def _goodness_sentences(test: GoodnessOfFit) -> list[str]:
     name = "exact conditional test" if is_given else "parametric bootstrap"
     tables = f"{plural(test.num_tables, 'table')} {source}"
     if test.p_value <= (1 + 1e-9) / (test.num_tables + 1):
-        found = f"{symbol}{square} is not as large in any of {tables}, hence p < {number(test.p_value)} ({name})"
+        p_value = f"{symbol}{square} is not as large in any of {tables}, hence p < {number(test.p_value)} ({name})"
     else:
         error = number(test.p_value_std_error)
         rests = f"{name}, Monte Carlo standard error {error}"
-        found = f"p = {number(test.p_value)} for {symbol}{square}, from {tables} ({rests})"
-    return [f"{statistics}; {found}.", f"The chi-square distribution is not used, because {test.p_value_note}."]
+        p_value = f"p = {number(test.p_value)} for {symbol}{square}, from {tables} ({rests})"
+    return [f"{statistics}; {p_value}.", f"The chi-square distribution is not used, because {test.p_value_note}."]
 
 
 def _warnings(analysis: Analysis) -> list[str]:
     """What a careful reader must know before trusting the page."""
-    found: list[str] = [] if analysis.structures is None else structure_warnings(analysis.structures)
-    found += [] if analysis.constrained is None else constrained_warnings(analysis.constrained)
+    warnings: list[str] = [] if analysis.structures is None else structure_warnings(analysis.structures)
+    warnings += [] if analysis.constrained is None else constrained_warnings(analysis.constrained)
     for model in analysis.models:
         existence = model.fit.existence
         if existence is not None and existence.exists is False:
@@ -187,31 +187,31 @@ def _warnings(analysis: Analysis) -> list[str]:
                 )
             elif model.fit.status == "early_stopped":
                 sentence += " Early stopping on the validation rows keeps this fit finite."
-            found.append(sentence)
+            warnings.append(sentence)
         if model.fit.is_counted_by_family:
-            found.append(
+            warnings.append(
                 f"{model.name}: the parameters are those of the family; how many of them the rows identify was not "
                 "counted. df, AIC and BIC use the former."
             )
         if model.fit.status in ("max_iterations", "stalled"):
-            found.append(f"{model.name}: the fit stopped before it had converged.")
+            warnings.append(f"{model.name}: the fit stopped before it had converged.")
         run = model.posterior
         if run is not None:
             if run.num_chains == 1:
-                found.append(f"{model.name}: one chain cannot show whether chains agree (no R-hat); draw several.")
+                warnings.append(f"{model.name}: one chain cannot show whether chains agree (no R-hat); draw several.")
             elif not run.is_converged or run.min_ess_bulk < _MIN_ESS:
-                found.append(
+                warnings.append(
                     f"{model.name}: the chains have not mixed well (largest R-hat {run.max_r_hat:.3f}, smallest bulk "
                     f"effective sample size {_whole(run.min_ess_bulk)}, "
                     f"{plural(run.num_divergences, 'divergent transition')}); intervals may be wrong, run longer "
                     "chains."
                 )
             if run.max_pareto_k > 0.7:
-                found.append(
+                warnings.append(
                     f"{model.name}: leave-one-out is unreliable for some cells (largest Pareto k "
                     f"{run.max_pareto_k:.2f})."
                 )
-    return found
+    return warnings
 
 
 _COLUMNS = {
@@ -421,10 +421,10 @@ def _posterior(model: ModelAnalysis) -> Section | None:
 
 
 def _prediction(analysis: Analysis) -> Section | None:
-    held = analysis.held
-    if len(held) < 2 and all(part.accuracy is None for part in held.values()):
+    parts = analysis.held
+    if len(parts) < 2 and all(part.accuracy is None for part in parts.values()):
         return None
-    names = distinct_parts(held)
+    names = distinct_parts(parts)
     return score_section(
         "Prediction",
         analysis,

@@ -118,7 +118,7 @@ def score_section(
     title: str, analysis: StudyRecord[PartScores], laws: Mapping[str, str], explained: str, notes: list[str]
 ) -> Section:
     """A line of scores for every part, with the KL of some laws: attributes of the part by column."""
-    held, amount = analysis.held, amount_column(analysis.has_weights)
+    parts, amount = analysis.held, amount_column(analysis.has_weights)
     rows = [
         [
             name,
@@ -126,14 +126,14 @@ def score_section(
             *map(cell, (part.gain, part.gain_std_error, part.model.nll, part.model.pseudo_nll)),
             *(cell(getattr(part, law).kl) for law in laws.values()),
         ]
-        for name, part in held.items()
+        for name, part in parts.items()
     ]
     section = Section(title)
     section.table(["part", amount, "gain", "SE", "NLL", "pseudo-NLL", *laws], rows, brief=len(rows))
     section.note(explained)
     for sentence in notes:
         section.note(sentence, brief=True)
-    section.accuracy_table({name: part.accuracy for name, part in held.items()}, analysis.has_weights)
+    section.accuracy_table({name: part.accuracy for name, part in parts.items()}, analysis.has_weights)
     return section
 
 
@@ -160,10 +160,10 @@ def split_section(models: Mapping[str, Mapping[str, PartScores | None]], chosen:
     rows: list[list[object]] = []
     marked = -1
     for number, (name, parts) in enumerate(models.items()):
-        for part, found in parts.items():
-            if found is not None and found.split is not None:
+        for part, entry in parts.items():
+            if entry is not None and entry.split is not None:
                 marked = len(rows) if number == chosen and marked < 0 else marked
-                split, size = found.split, found.split.projection.hypergraph.num_parameters
+                split, size = entry.split, entry.split.projection.hypergraph.num_parameters
                 rows.append([name, part, size, *map(cell, (split.total, split.inestimable, split.estimable))])
     if not rows:
         return None

@@ -142,9 +142,9 @@ def in_processes(
     calls = (joblib.delayed(_in_process)(task, number, argument, os.getpid()) for number, argument in arguments.items())
     bar = tqdm(total=len(arguments), desc="chains", unit="chain", disable=not progress, file=sys.stderr)
     with bar, closing(cast("Generator[tuple[int, bytes]]", parallel(calls))) as results:
-        for number, found in results:
+        for number, content in results:
             bar.update()
-            yield number, pickle.loads(found)  # noqa: S301 (made by our own process)
+            yield number, pickle.loads(content)  # noqa: S301 (made by our own process)
 
 
 def _in_process(task: bytes, number: int, argument: int, parent: int) -> tuple[int, bytes]:
@@ -265,12 +265,12 @@ def _chains_found(
     files: Sequence[RunFile | None], digests: Sequence[str], hypergraph: InteractionHypergraph, num_draws: int
 ) -> dict[int, Chain]:
     """Finished chains by number; a damaged file, or one of other data or settings, is refused."""
-    found: dict[int, Chain] = {}
+    chains: dict[int, Chain] = {}
     for number, (file, digest) in enumerate(zip(files, digests, strict=True)):
         chain = None if file is None else file.start({"kind": "posterior chain", _DIGEST: digest})
         if file is not None and chain is not None:
             with file.taking_up():
-                first = next(iter(found.values()), chain)
+                first = next(iter(chains.values()), chain)
                 wanted: dict[str, tuple[object, ...]] = {
                     name: (tensor.dtype, num_draws) for name, tensor in first.items()
                 }
@@ -278,8 +278,8 @@ def _chains_found(
                 check_arrays(chain, wanted)
                 if not bool(chain["theta"].isfinite().all()):
                     raise ValueError("theta is not finite")
-                found[number] = chain
-    return found
+                chains[number] = chain
+    return chains
 
 
 def _replicates(
@@ -345,14 +345,14 @@ def run_posterior(
         None if folder is None else folder / f"{file_stem(name)}-chain-{c}.safetensors" for c in range(len(digests))
     ]
     files = [None if path is None else RunFile(path, run.resume) for path in paths]
-    found = _chains_found(files, digests, hypergraph, settings.num_draws)
-    missing = {number: seed + number for number in range(settings.num_chains) if number not in found}
+    stored = _chains_found(files, digests, hypergraph, settings.num_draws)
+    missing = {number: seed + number for number in range(settings.num_chains) if number not in stored}
     with closing(draw_chains(hypergraph, data, settings, missing, run.progress)) as drawn:
         for number, chain in drawn:
-            found[number], file = chain, files[number]
+            stored[number], file = chain, files[number]
             if file is not None:
                 file.write(chain)
-    chains = [found[number] for number in range(settings.num_chains)]
+    chains = [stored[number] for number in range(settings.num_chains)]
     theta = torch.stack([c["theta"] for c in chains])
     stats = {
         key.removeprefix("stats."): torch.stack([c[key] for c in chains]).numpy()

@@ -85,23 +85,23 @@ def _kept(
     index = [slices[tuple(row["edge"])].start + row["position"] for row in interactions]
     units = torch.eye(fit.hypergraph.num_parameters, dtype=torch.float64)
     errors = fit.contrast_errors(parametrization(fit.hypergraph).to_tables(units).T[index], None).tolist()
-    found = {} if tests is None else {row["term"]: row for row in tests.to_dict("records")}
-    kept = list[dict[str, Any]]()
+    by_term = {} if tests is None else {row["term"]: row for row in tests.to_dict("records")}
+    records = list[dict[str, Any]]()
     for row, error in zip(interactions, errors, strict=True):
-        test = found.get(":".join(row["edge"]), {})
+        test = by_term.get(":".join(row["edge"]), {})
         figures = {name: test.get(name) for name in ("df", "statistic", "p_value", "p_value_adjusted")}
         figures = {"std_error": error, **figures}
         known = {n: v if v is not None and math.isfinite(v) else None for n, v in figures.items()}
-        kept.append({"edge": list(row["edge"]), **known})
-    return tuple(kept)
+        records.append({"edge": list(row["edge"]), **known})
+    return tuple(records)
 
 
-def uncertainty_section(found: Uncertainty | None) -> Section | None:
+def uncertainty_section(uncertainty: Uncertainty | None) -> Section | None:
     """The tables of coefficients and tests."""
-    if found is None:
+    if uncertainty is None:
         return None
     section = Section("Coefficients and tests")
-    frame, percent = found.coefficients, f"{100 * found.level:g} %"
+    frame, percent = uncertainty.coefficients, f"{100 * uncertainty.level:g} %"
     names = {"term": "term", "levels": "levels", "estimate": "estimate", "std_error": "SE", "lower": "lower"}
     names |= {"upper": "upper", "z": "z", "p_value": "p", "odds_ratio": "odds ratio"}
     columns = [name for name in names if name in frame]
@@ -109,22 +109,22 @@ def uncertainty_section(found: Uncertainty | None) -> Section | None:
     folded = f"All {len(frame)} coefficients" if len(frame) > 2 * _BRIEF else ""
     section.table([names[name] for name in columns], rows, folded=folded, brief=_BRIEF)
     section.note(f"Intervals: {percent}. {'. '.join(n[0].upper() + n[1:] for n in frame.attrs['notes'])}.")
-    if found.tests is not None and len(found.tests):
+    if uncertainty.tests is not None and len(uncertainty.tests):
         section.heading("Tests of interactions", brief=True)
         columns = ["term", "removal", "df", "statistic", "p_value", "p_value_adjusted", "p_value_method"]
-        rows = found.tests[columns].astype(object).to_numpy().tolist()
-        label = "Wald" if found.method == "wald" else "likelihood ratio"
+        rows = uncertainty.tests[columns].astype(object).to_numpy().tolist()
+        label = "Wald" if uncertainty.method == "wald" else "likelihood ratio"
         section.table(["interaction", "removed", "df", label, "p", "adjusted p", "p by"], rows, brief=_BRIEF)
         section.note(
             "Each interaction against the model without it and without those that contain it. Adjusted p: by "
             "Benjamini and Hochberg, rejecting those of at most 0.05 keeps the expected share of false rejections at "
             "most 0.05."
         )
-        why = dict.fromkeys(found.tests.loc[found.tests["p_value_method"].isna(), "note"])
+        why = dict.fromkeys(uncertainty.tests.loc[uncertainty.tests["p_value_method"].isna(), "note"])
         if why:
             section.note(f"No p-value where {'; '.join(map(str, why))}.", brief=True)
-        if num := int(found.tests["note"].astype(str).str.endswith(SMALLER).sum()):
+        if num := int(uncertainty.tests["note"].astype(str).str.endswith(SMALLER).sum()):
             section.note(f"Of {plural(num, 'test')} the p-values are smaller than shown: no table drawn is as extreme.")
-        if num := int(found.tests["note"].astype(str).str.startswith("rough").sum()):
+        if num := int(uncertainty.tests["note"].astype(str).str.startswith("rough").sum()):
             section.note(f"Of {plural(num, 'test')} the p-values are rough: the expected counts are small.", brief=True)
     return section

@@ -128,8 +128,8 @@ def check_hessian(case: BackendCase) -> None:
     tables = case.tables()
     covariance = torch.as_tensor(exact_covariance(case.hypergraph, case.table()))
     for direction in torch.as_tensor(np.random.default_rng(case.seed).normal(size=(2, len(tables)))):
-        _, found = torch.autograd.functional.hvp(log_z, tables, direction)
-        assert_close(found, covariance @ direction, what="Hessian in a direction")
+        _, product = torch.autograd.functional.hvp(log_z, tables, direction)
+        assert_close(product, covariance @ direction, what="Hessian in a direction")
 
 
 def check_marginals(case: BackendCase) -> None:
@@ -142,8 +142,8 @@ def check_marginals(case: BackendCase) -> None:
         positions = [case.hypergraph.domain.index(name) for name in query]
         others = tuple(1 + i for i in range(len(names)) if i not in positions)
         expected = law.sum(axis=others)
-        kept = [i for i in range(len(names)) if i in positions]
-        expected = expected.transpose(0, *(1 + kept.index(i) for i in positions))
+        remaining = [i for i in range(len(names)) if i in positions]
+        expected = expected.transpose(0, *(1 + remaining.index(i) for i in positions))
         result = case.backend.marginal(case.model(2), query)
         assert_close(result, expected, what=f"marginal {query}")
         logs = case.backend.log_marginal(case.model(2), query)

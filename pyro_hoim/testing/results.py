@@ -75,9 +75,9 @@ def check_summary(case: ResultCase) -> None:
     assert_equal(isinstance(table, SummaryTable) and "term" in table, True, "a summary with terms")
     assert_equal(max(len(line) for line in str(table).split("\n")) <= _LINE, True, "a print that fits a line")
     if {"estimate", "std_error", "z"} <= set(table.columns):
-        kept = table["z"].notna()
-        assert_close(table["z"][kept], (table["estimate"] / table["std_error"])[kept], what="z")
-        assert_equal(bool((table["lower"] <= table["upper"])[kept].all()), True, "limits in order")
+        has_test = table["z"].notna()
+        assert_close(table["z"][has_test], (table["estimate"] / table["std_error"])[has_test], what="z")
+        assert_equal(bool((table["lower"] <= table["upper"])[has_test].all()), True, "limits in order")
     for level in (0.0, 1.0):
         try:
             case.result.summary(level=level)
@@ -179,9 +179,9 @@ def check_plots(case: ResultCase) -> None:
     drawn = 0
     for plot in plots:
         axes = Figure().add_subplot()
-        found = _or_refused(lambda plot=plot, axes=axes: plot(axes))
-        assert_equal(found is None or found is axes, True, "the axes given")
-        drawn += found is not None
+        shown = _or_refused(lambda plot=plot, axes=axes: plot(axes))
+        assert_equal(shown is None or shown is axes, True, "the axes given")
+        drawn += shown is not None
     assert_equal(drawn >= 2, True, "pictures of the interactions")
 
 

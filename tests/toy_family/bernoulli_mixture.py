@@ -14,7 +14,7 @@ from typing_extensions import override
 from pyro_hoim.core import Answer, Asked, Family, Option, Page, Prediction, Question, Request, Section, Stored, Study
 from pyro_hoim.core.command.answers import prediction_answer
 from pyro_hoim.core.command.options import LABEL, LABELLED
-from pyro_hoim.core.command.rows import Fractions, Missing, Table, held_out_split, read_labelled
+from pyro_hoim.core.command.rows import LabelledPlan, Missing, Table
 from pyro_hoim.core.words import columns_of, fixed
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import out_of_range
@@ -59,16 +59,13 @@ class Analysis:
     nll: dict[str, float | None]
     request: Request
 
+    def save(self, path: Path) -> None:
+        """Leave the mixture in a file."""
+        write(path, self.model)
 
-@dataclass(frozen=True)
-class MixturePlan:
-    """A fit whose options are known."""
 
-    asked: Asked
-
-    def read(self) -> Table:
-        """The table."""
-        return read_labelled(self.asked)
+class MixturePlan(LabelledPlan):
+    """A fit whose options are known: how rows are read and held out it has from all plans of labels."""
 
     def complete(self, source: Table) -> Table:
         """Rows without missing cells, of binary columns."""
@@ -77,10 +74,6 @@ class MixturePlan:
             if variable.cardinality != 2:
                 raise out_of_range(variable.name, "two levels", variable.cardinality)
         return found
-
-    def split(self, source: Table) -> Fractions:
-        """A fifth of the rows is held out."""
-        return held_out_split(source.rows.total_count)
 
     def run(self, request: Request) -> Study:
         """Fit from the checkpoint, or from random probabilities."""
@@ -168,11 +161,6 @@ class MixtureFamily(Family):
     @override
     def stored(self, model: Mixture) -> Stored:
         return Stored(KIND, model, model.domain, model.info)
-
-    @override
-    def save(self, analysis: Analysis, folder: Path) -> dict[str, str]:
-        write(folder / "model.safetensors", analysis.model)
-        return {}
 
     @override
     def sections(self, analysis: Analysis) -> Page:

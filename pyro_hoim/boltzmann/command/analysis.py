@@ -12,8 +12,8 @@ import torch
 from ...budgets import MAX_SWEEPS
 from ...core.command.answers import by_part, log_partition_json, rows_by_part
 from ...core.command.options import LABELLED
-from ...core.command.rows import Fractions, Missing, Table, held_out_split, read_labelled, warn_of_size
-from ...core.family import Asked, Option, Request, Study
+from ...core.command.rows import LabelledPlan, Missing, Table, warn_of_size
+from ...core.family import Option, Request, Study
 from ...core.partition import LogPartition
 from ...core.scores import Scores, mean_gain, mean_over_rows
 from ...core.words import num_states_text, option, plural, rows_text
@@ -119,15 +119,15 @@ def score_machine(
 ) -> Scores:
     """Scores of rows with a positive total count."""
     total, counts, squares = data.total_count, data.counts, data.squared_weights
-    own = row_log_scores(law, data).double() - log_z.value.double()
-    nll, nll_error = mean_over_rows(-own, counts, squares)
+    log_probs = row_log_scores(law, data).double() - log_z.value.double()
+    nll, nll_error = mean_over_rows(-log_probs, counts, squares)
     entropy = None if data.has_missing else data.entropy()
     gain = gain_error = None
     if shares is not None:
         p = torch.tensor(shares, dtype=torch.float64)
         cells = torch.where(data.codes == 1, p.log(), (-p).log1p())
         alone = torch.where(data.codes < 0, 0.0, cells).sum(-1)
-        gain, gain_error = mean_gain(own, alone, counts, squares)
+        gain, gain_error = mean_gain(log_probs, alone, counts, squares)
     return Scores(
         rows=total,
         nll=nll,
@@ -182,10 +182,8 @@ MACHINE_OPTIONS = (
 
 
 @dataclass(frozen=True)
-class MachinePlan:
+class MachinePlan(LabelledPlan):
     """Learning a machine; see :func:`~pyro_hoim.boltzmann.fit_machine`."""
-
-    asked: Asked
 
     def read(self) -> Table:
         """The table."""
@@ -193,17 +191,13 @@ class MachinePlan:
             for name in ("steps", "rate"):
                 if name in self.asked.given:
                     raise conflict(name, f"belongs to cd and pcd, received {option('method', 'exact')}")
-        return read_labelled(self.asked)
+        return super().read()
 
     def complete(self, source: Table) -> Table:
         """Rows without missing cells, of binary columns."""
         found = source.complete(Missing.parse(self.asked["missing"]), "a Boltzmann machine")
         check_method(_structure(found.rows.domain, self.asked["hidden"]), self.asked["method"])
         return found
-
-    def split(self, source: Table) -> Fractions:
-        """A fifth of the rows is held out."""
-        return held_out_split(source.rows.total_count)
 
     def run(self, request: Request) -> Study:
         """Learn from the training rows; validation rows, where there are any, end the run."""

@@ -131,12 +131,12 @@ class MachineFamily(Family):
                 starts = torch.cat([starts, hidden], -1)
             joint = law.joint.energy_model
             return in_coding(joint, log_z_of(question, joint, AnnealedImportance, None, starts), "corner")
-        kept = question.stored.info.get("log_partition")
-        if kept is not None and is_default_log_z(question):
+        stored = question.stored.info.get("log_partition")
+        if stored is not None and is_default_log_z(question):
             try:
                 return law.log_partition
             except IntractableError:
-                return LogPartition.from_json(kept)
+                return LogPartition.from_json(stored)
         return log_z_of(question, law, None, _Exact())
 
     @override
@@ -177,11 +177,11 @@ class MachineFamily(Family):
         law, shares, starts = _law(question), _independent(question), None
         if question["method"] == "ais" and not question.rows.has_missing:
             starts = chosen_rows(question.rows.codes, question.rows.counts)
-        found = self.log_z(question, starts)
-        scores = score_machine(law, question.rows, found, shares)
+        log_z = self.log_z(question, starts)
+        scores = score_machine(law, question.rows, log_z, shares)
 
         def of_part(part: Observations) -> dict[str, Any]:
-            its = score_machine(law, part, found, shares)
+            its = score_machine(law, part, log_z, shares)
             return {name: getattr(its, name) for name in _OF_PART}
 
         lines = [] if shares is None else [gain_sentence("file's", "machine", scores.gain, scores.gain_std_error)]
@@ -190,13 +190,13 @@ class MachineFamily(Family):
         lines.append(figure_line("NLL per row", scores.nll, error=scores.nll_std_error))
         lines.append(figure_line("KL to the file", scores.kl))
         lines.append(figure_line("pseudo-NLL per row", scores.pseudo_nll))
-        lines += describe_log_z(found) if found.kind != "exact" else []
+        lines += describe_log_z(log_z) if log_z.kind != "exact" else []
         return Answer(
             json={
                 "rows": scores.rows,
                 "nll_std_error": scores.nll_std_error,
                 **{key: getattr(scores, name) for key, name in SCORES.items()},
-                **log_z_json(found),
+                **log_z_json(log_z),
             },
             lines=lines,
             of_part=of_part,
@@ -280,15 +280,15 @@ def _summary(file: MachineFile, level: float = 0.95) -> pd.DataFrame:
     """
     _ = level
     order, values = strongest(file.law())
-    found = pd.DataFrame(
+    table = pd.DataFrame(
         {"term": [":".join(edge) for edge, _ in values], "estimate": np.array([value for _, value in values])}
     )
     is_pair = np.array([len(edge) == 2 for edge, _ in values], dtype=bool)
     with np.errstate(over="ignore"):
-        found["odds_ratio"] = np.where(is_pair, np.exp(found["estimate"]), np.nan)
+        table["odds_ratio"] = np.where(is_pair, np.exp(table["estimate"]), np.nan)
     notes = [f"interactions of up to {order} columns, the hidden units summed out (corner coding), in nats"]
-    found.attrs["notes"] = [*notes, "no standard errors: the likelihood of a machine has many optima"]
-    return found
+    table.attrs["notes"] = [*notes, "no standard errors: the likelihood of a machine has many optima"]
+    return table
 
 
 def _figures(file: MachineFile, status: str) -> Figures:

@@ -233,9 +233,9 @@ class LearningJob:
 
         bounds: dict[str, Any] = {"maxiter": number, "gtol": _TOLERANCE, "ftol": 0.0, "maxls": 40, "maxcor": 30}
         at = self.progress.theta.numpy()
-        found = optimize.minimize(value_and_gradient, at, jac=True, method="L-BFGS-B", options=bounds)
-        self.progress.theta = torch.from_numpy(np.asarray(found.x, dtype=np.float64))
-        self.progress.is_converged = float(np.abs(found.jac).max(initial=0.0)) <= _TOLERANCE
+        optimum = optimize.minimize(value_and_gradient, at, jac=True, method="L-BFGS-B", options=bounds)
+        self.progress.theta = torch.from_numpy(np.asarray(optimum.x, dtype=np.float64))
+        self.progress.is_converged = float(np.abs(optimum.jac).max(initial=0.0)) <= _TOLERANCE
 
     def _likelihood(self, theta: torch.Tensor) -> tuple[float, torch.Tensor]:
         """Mean log-likelihood of the rows and its gradient: in closed form of restricted machines, else by autograd."""
@@ -359,17 +359,17 @@ def fit_machine(
     if structure.domain != data.domain:
         raise other_domain("hidden", "a structure over the variables of the rows")
     check_method(structure, options.method)
-    held = None if validation is None else _checked_rows(validation, "validation", data)
-    if options.patience is not None and held is None:
+    judges = None if validation is None else _checked_rows(validation, "validation", data)
+    if options.patience is not None and judges is None:
         raise conflict("patience", "stops by rows of validation, and there are none", "give validation=...")
     theta = (
         _start(structure, rows, options, seed) if start is None else checked_floating(start, "start").detach().double()
     )
     if theta.shape != (structure.num_parameters,):
         raise wrong_shape("start", (structure.num_parameters,), theta)
-    job = LearningJob(structure, theta, (rows, held), options, seed)
+    job = LearningJob(structure, theta, (rows, judges), options, seed)
     digests = {"rows digest": checksum(rows._asdict()), "start digest": checksum({"theta": theta})}
-    digests["validation rows digest"] = "" if held is None else checksum(held._asdict())
+    digests["validation rows digest"] = "" if judges is None else checksum(judges._asdict())
     names = {"variables": structure.names, "edges digest": structure.edges}
     seconds = follow(
         job, {**asdict(options), **names, **digests, "seed": seed}, run.file(), run.progress, ("learning", "step")

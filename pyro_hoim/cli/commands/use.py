@@ -56,8 +56,8 @@ def complete_pieces(family: Family, question: Question, path: Path, out: Path | 
     if not family.has("complete"):
         raise conflict("--complete", f"a {family.name} completes no rows")
     missing = tuple(question.values.get("missing") or ())
-    kept = question.stored.info.get("reading") or {}
-    known = KnownRows.opened(question.stored.domain, path, Pieces.of(question.values), missing, (), kept)
+    reading = question.stored.info.get("reading") or {}
+    known = KnownRows.opened(question.stored.domain, path, Pieces.of(question.values), missing, (), reading)
     notes: dict[str, None] = {}
     unseen = 0.0
 
@@ -88,10 +88,10 @@ def predict_pieces(family: Family, asked: Mapping[str, Question], known: KnownRo
     def parts() -> Iterator[pd.DataFrame]:
         nonlocal predicted
         for rows in known.blocks():
-            found, is_unseen = known.coded(rows)
+            coded, is_unseen = known.coded(rows)
             answers: dict[str, Answer] = {}
             for name, question in asked.items():
-                answers[name] = family.predict(replace(question, rows=found)) if len(found.codes) else Answer({}, [])
+                answers[name] = family.predict(replace(question, rows=coded)) if len(coded.codes) else Answer({}, [])
             predicted += max(answer.json.get("predicted_rows", 0) for answer in answers.values())
             frame = labels_of(rows.domain, rows.codes.numpy()).astype(object).fillna("")
             if bool((rows.counts != 1).any()):
@@ -128,8 +128,8 @@ def _write(parts: Iterator[pd.DataFrame], out: Path | None, safe: bool) -> int:
     written, formulas = 0, list[str]()
     with nullcontext() if out is None else new_file(out) as file:
         for frame in parts:
-            _, frame, found = safe_frame(frame, safe)
-            formulas = formulas or found
+            _, frame, risky = safe_frame(frame, safe)
+            formulas = formulas or risky
             options: Any = {"index": False, "header": not written, "lineterminator": "\n"}
             written += len(frame)
             if file is None:

@@ -258,7 +258,7 @@ def figure_line(name: str, value: float | None, missing: str = "missing cells", 
 
 def prediction_answer(
     question: Question,
-    found: Prediction,
+    prediction: Prediction,
     predicted: Callable[[Observations], Prediction],
     approximate: int = 0,
     notes: Sequence[str] = (),
@@ -269,18 +269,18 @@ def prediction_answer(
     """
     names = ("target", "accuracy", "majority_accuracy", "majority_p_value", "log_loss", "class_accuracy", "kind")
     json = {
-        **{name: getattr(found, name) for name in names},
-        "rows": whole(found.rows),
-        "predicted_rows": int(found.is_predicted.sum()),
-        "impossible_rows": int((~found.is_predicted).sum()),
+        **{name: getattr(prediction, name) for name in names},
+        "rows": whole(prediction.rows),
+        "predicted_rows": int(prediction.is_predicted.sum()),
+        "impossible_rows": int((~prediction.is_predicted).sum()),
         "approximate_rows": approximate,
     }
     left_out = question.left_out("they have no prediction, and none of the figures holds for them")
     return Answer(
         json=json,
-        lines=[*_describe_prediction(found, json), *left_out],
+        lines=[*_describe_prediction(prediction, json), *left_out],
         notes=notes,
-        frame=found.to_pandas(),
+        frame=prediction.to_pandas(),
         of_part=lambda part: {"accuracy": predicted(part).accuracy},
         shown=["accuracy"],
     )
@@ -292,27 +292,30 @@ def not_completed(found: Imputation) -> list[str]:
     return [f"not filled: {plural(lost, 'row')} whose known cells have probability zero together"] if lost else []
 
 
-def _describe_prediction(found: Prediction, figures: Mapping[str, Any]) -> list[str]:
+def _describe_prediction(prediction: Prediction, figures: Mapping[str, Any]) -> list[str]:
     """Lines for a reader."""
-    lines = [f"target             {found.target}", f"rows               {found.rows:g}"]
-    if not bool(found.is_predicted.all()):
+    lines = [f"target             {prediction.target}", f"rows               {prediction.rows:g}"]
+    if not bool(prediction.is_predicted.all()):
         number = plural(figures["impossible_rows"], "row")
         lines.append(f"not predicted      {number} whose other cells have probability zero together")
-    if not found.rows:
-        shares = torch.bincount(found.codes[found.is_predicted], minlength=len(found.labels)).tolist()
+    if not prediction.rows:
+        shares = torch.bincount(prediction.codes[prediction.is_predicted], minlength=len(prediction.labels)).tolist()
         return [
             *lines,
             "accuracy           not available (no row has a known value of the target)",
-            *(f"predicted          {label}: {plural(n, 'row')}" for label, n in zip(found.labels, shares, strict=True)),
+            *(
+                f"predicted          {label}: {plural(n, 'row')}"
+                for label, n in zip(prediction.labels, shares, strict=True)
+            ),
         ]
     words = against_majority(figures)
     lines += [
-        f"accuracy           {found.accuracy:.4f}",
-        f"majority accuracy  {found.majority_accuracy:.4f}" + (f" (the accuracy is {words})" if words else ""),
-        f"log loss           {number_text(found.log_loss)} nats",
+        f"accuracy           {prediction.accuracy:.4f}",
+        f"majority accuracy  {prediction.majority_accuracy:.4f}" + (f" (the accuracy is {words})" if words else ""),
+        f"log loss           {number_text(prediction.log_loss)} nats",
     ]
-    totals = found.confusion.sum(1).tolist()
-    for (label, share), total in zip(found.class_accuracy.items(), totals, strict=True):
+    totals = prediction.confusion.sum(1).tolist()
+    for (label, share), total in zip(prediction.class_accuracy.items(), totals, strict=True):
         if total:
             lines.append(f"  {label}: {share:.4f} of {total:g} recognised")
     return lines

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from typing_extensions import override
@@ -44,6 +44,7 @@ from .reading import Reading, cells_of, cut_columns, encoded, missing_words, rea
 __all__ = [
     "ALL_TRAIN",
     "Fractions",
+    "LabelledPlan",
     "Missing",
     "Table",
     "check_rows",
@@ -546,6 +547,34 @@ def held_out_split(num_rows: float, validates: bool = False) -> Fractions:
     if validates:
         return (0.6, 0.2, 0.2)
     return ALL_TRAIN if num_rows < _LEAST_HELD_OUT else (0.8, 0.0, 0.2)
+
+
+@dataclass(frozen=True)
+class LabelledPlan:
+    """What plans of tables of labels share.
+
+    Attributes:
+        asked: what the command was asked.
+        shares: fractions of training, validation and test rows; None holds out a fifth.
+
+    Example:
+        >>> from pyro_hoim.core.family import family_named
+        >>> values = {option.name: option.unset for option in family_named("rbm").options("fit")} | {"target": None}
+        >>> plan = family_named("rbm").fit(Asked(values, frozenset(), "ucb_admissions", None, None, seed=0))
+        >>> isinstance(plan, LabelledPlan)
+        True
+    """
+
+    asked: Asked
+    shares: ClassVar[Fractions | None] = None
+
+    def read(self) -> Table:
+        """The table, missing cells and all."""
+        return read_labelled(self.asked)
+
+    def split(self, source: Table) -> Fractions:
+        """Fractions of training, validation and test rows where none were asked for."""
+        return held_out_split(source.rows.total_count) if self.shares is None else self.shares
 
 
 def read_labelled(asked: Asked) -> Table:

@@ -72,7 +72,7 @@ def _within(
     group: ColumnGroup,
     question: Question,
     rows: Observations,
-    told: list[str],
+    notes: list[str],
 ) -> Prediction:
     """A column of a group from the other columns."""
     target, position = question["target"], joined.domain.index(question["target"])
@@ -85,7 +85,7 @@ def _within(
     asked = read.rows.replaced(codes=hidden)
     values = {**question.values, "target": group.name}
     answer = predict(replace(question, rows=asked, values=values, has_target=False))
-    told += [*answer.notes, *_unused(read, rows)]
+    notes += [*answer.notes, *_unused(read, rows)]
     assert answer.frame is not None
     names = [f"p({label})" for label in group.labels]
     probs = torch.from_numpy(answer.frame[names].to_numpy(dtype=float).copy()) * allowed

@@ -76,13 +76,15 @@ def read_typed(path: Any, raw: bytes, kind: str) -> CsvColumns:
         raise refused(path, problem, "save it again, or as CSV", code="damaged-file") from None
 
 
-def _cells(path: Any, held: Mapping[str, Any], categorical: Collection[str], notes: Sequence[str] = ()) -> CsvColumns:
-    num_rows = max(map(len, held.values()), default=0)
+def _cells(
+    path: Any, columns_read: Mapping[str, Any], categorical: Collection[str], notes: Sequence[str] = ()
+) -> CsvColumns:
+    num_rows = max(map(len, columns_read.values()), default=0)
     if not num_rows:
-        raise unexpected(path, "columns and rows", received=f"{len(held)} and {num_rows}", code="empty")
+        raise unexpected(path, "columns and rows", received=f"{len(columns_read)} and {num_rows}", code="empty")
     columns: list[tuple[str, ...]] = []
     levels: dict[str, pd.CategoricalDtype] = {}
-    for name, column in held.items():
+    for name, column in columns_read.items():
         where = f"{path} column {name!r}"
         codes, distinct, dtype = factorise(column, where)
         labels = labels_of_values(where, distinct)
@@ -90,7 +92,7 @@ def _cells(path: Any, held: Mapping[str, Any], categorical: Collection[str], not
         if dtype is not None and name in categorical:
             check_unique(labels, f"{where} categories")
             levels[name] = pd.CategoricalDtype(labels, dtype.ordered)
-    return CsvColumns(str(path), (*held,), tuple(columns), range(1, num_rows + 1), tuple(notes), levels, "row")
+    return CsvColumns(str(path), (*columns_read,), tuple(columns), range(1, num_rows + 1), tuple(notes), levels, "row")
 
 
 def _parquet(path: Any, raw: bytes) -> _Typed:

@@ -58,20 +58,20 @@ class _Marks:
         names = tuple(self.names[place] for place in places)
         return _Marks(names, self.never_set, self.single, self.is_set[:, places], self.counts, self.totals[places])
 
-    def groups(self, found: Sequence[tuple[Sequence[int], bool]], unset: Mapping[str, str]) -> Iterator[ColumnGroup]:
+    def groups(self, blocks: Sequence[tuple[Sequence[int], bool]], unset: Mapping[str, str]) -> Iterator[ColumnGroup]:
         """Groups, each with the columns that are never set and whose names begin as those of the group do."""
-        members = [[self.names[place] for place in places] for places, _ in found]
+        members = [[self.names[position] for position in places] for places, _ in blocks]
         prefixes = [prefix_of(names) for names in members]
         joined: dict[str, list[str]] = {}
         for name, label in self.never_set.items():
             fits = [
                 p
-                for p, own in zip(prefixes, members, strict=True)
-                if p and name.startswith(p) and unset[own[0]] == label
+                for p, names_of in zip(prefixes, members, strict=True)
+                if p and name.startswith(p) and unset[names_of[0]] == label
             ]
             if fits:
                 joined.setdefault(max(fits, key=len), []).append(name)
-        for names, prefix, (_, may_be_none) in zip(members, prefixes, found, strict=True):
+        for names, prefix, (_, may_be_none) in zip(members, prefixes, blocks, strict=True):
             more = joined.pop(prefix, [])
             group = ColumnGroup.exclusive([*names, *(n for n in more if n not in self.single)], may_be_none=may_be_none)
             single = [name for name in more if name in self.single]

@@ -15,17 +15,17 @@ from ...compute.lanes import fill
 
 
 @njit(nogil=True, error_model="numpy", forceinline=True)
-def _walk(x, code, place, depth):
-    """Lead all lanes from the nodes in ``place`` to their leaves, one question at a time."""
+def _walk(x, code, nodes, depth):
+    """Lead all lanes from the nodes in ``nodes`` to their leaves, one question at a time."""
     one = np.uint64(1)
     for _ in range(depth):
         moved = np.uint32(0)
-        for b in range(place.shape[0]):
-            here = place[b]
+        for b in range(nodes.shape[0]):
+            here = nodes[b]
             asked = x[np.uint64(code[np.uint64(here)]), b]
             below = code[np.uint64(here) + one + np.uint64(asked)]
             moved |= here ^ below
-            place[b] = below
+            nodes[b] = below
         if moved == 0:
             break
 

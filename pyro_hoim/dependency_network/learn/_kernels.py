@@ -134,7 +134,7 @@ def _best_split(leaves: Leaves, num_leaves: Any, kind_sizes: Array, costs: Costs
 
 @njit(nogil=True, inline="always")
 def _fill_lossless(
-    leaves: Leaves, num_leaves: Any, num_lossless: Any, spare: Array, stops: Array, found: Array, table: Array
+    leaves: Leaves, num_leaves: Any, num_lossless: Any, spare: Array, stops: Array, counts: Array, table: Array
 ) -> None:
     """Leaves of the lossless source in place of all; they differ in every column: no split can pay before a merge."""
     order, free, room = leaves.order, leaves.free, leaves.totals.shape[0]
@@ -147,7 +147,7 @@ def _fill_lossless(
         free[slot + 1] = room - 1 - slot
     for slot in range(num_lossless):
         order[slot] = slot
-        _fill(leaves, slot, found[slot], stops[slot - 1] if slot else 0, stops[slot], table)
+        _fill(leaves, slot, counts[slot], stops[slot - 1] if slot else 0, stops[slot], table)
 
 
 @njit(nogil=True, inline="always")

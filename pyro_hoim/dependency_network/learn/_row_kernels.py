@@ -232,7 +232,7 @@ def _best_partner(
 def renew_partners(
     new: Array,
     order: Array,
-    place: Array,
+    position: Array,
     num_leaves: Any,
     counts: Array,
     totals: Array,
@@ -251,7 +251,7 @@ def renew_partners(
     is_merge = new.shape[0] == 1
     is_new = np.zeros(num_leaves, dtype=np.bool_)
     for c in new:
-        is_new[place[c]] = True
+        is_new[position[c]] = True
     for c in new:
         partner[c] = -1
         rise[c] = np.inf
@@ -267,7 +267,7 @@ def renew_partners(
                 continue
             # Of equally good partners the earlier one. A merge stands no later than the leaves it was made of, so it
             # also follows an equally good partner that is gone.
-            follows = is_merge and partner[b] == _LOST if partner[b] < 0 else place[c] < place[partner[b]]
+            follows = is_merge and partner[b] == _LOST if partner[b] < 0 else position[c] < position[partner[b]]
             if merge_wins(delta, totals[c], rise[b], partner_size[b], tolerance) or (
                 follows and not merge_wins(rise[b], partner_size[b], delta, totals[c], tolerance)
             ):

@@ -180,20 +180,20 @@ class PreparedRows:
             twins.append(np.flatnonzero(number[group] > 1))
         return twins[0], twins[1]
 
-    def entropy_given(self, x: np.ndarray, size: int, total: float, own: int | None) -> float | None:
-        """Empirical conditional entropy of ranks given all columns but ``own``; None where cells of these are missing.
+    def entropy_given(self, x: np.ndarray, size: int, total: float, column: int | None) -> float | None:
+        """Empirical conditional entropy of ranks given all but one column; None where cells of these are missing.
 
         Rows that agree in these with rows of the same level alone have nothing to add.
         """
         from ._row_kernels import row_keys
 
-        if any(missing >= 0 for k, missing in enumerate(self.missing) if k != own):
+        if any(missing >= 0 for k, missing in enumerate(self.missing) if k != column):
             return None
-        at = np.arange(self.num_rows) if own is None else self._twins[int(own >= len(self.sizes) // 2)]
+        at = np.arange(self.num_rows) if column is None else self._twins[int(column >= len(self.sizes) // 2)]
         at = at[x[at] < size]
         keys, x, weights = self.keys[at], x[at], self.weights[at]
-        if own is not None:
-            row_keys((x.astype(np.int64) + self.first[own])[:, None], keys, -1)
+        if column is not None:
+            row_keys((x.astype(np.int64) + self.first[column])[:, None], keys, -1)
         groups, group = np.unique(keys, return_inverse=True)
         joint = np.bincount(group * size + x, weights=weights, minlength=len(groups) * size).reshape(-1, size)
         joint = joint[(joint > 0).sum(1) > 1]

@@ -222,13 +222,13 @@ def learn_network(
         with file.taking_up():
             done = _restored(stored or {})
             check_equal(stored or {}, _tensors(done))
-            finished = {i: finish(i, found) for i, found in done.items()}
+            finished = {i: finish(i, steps) for i, steps in done.items()}
     missing = [i for i in range(len(names)) if i not in done]
     bar = tqdm(total=len(names), initial=len(done), unit="node", leave=False, disable=not run.progress)
     try:
         with closing(_run(task, missing, options, jobs)) as results, bar:
-            for index, found in results:
-                done[index] = found
+            for index, steps in results:
+                done[index] = steps
                 bar.update()
                 if file is not None and file.is_due:
                     _write(file, done)

@@ -178,18 +178,18 @@ class NodeTask:
         )
         return columns, rows.weights, self._x, size, penalties, rows.is_whole, num_lossless
 
-    def finish(self, found: Found, options: SearchOptions) -> tuple[DecisionGraph, torch.Tensor, NodeReport]:
+    def finish(self, search: Found, options: SearchOptions) -> tuple[DecisionGraph, torch.Tensor, NodeReport]:
         """Graph, counts and report in the order of the domain's levels."""
-        operations, order = self._operations(found.steps)
+        operations, order = self._operations(search.steps)
         names = self.domain.names
         graph = DecisionGraph(
             self.domain,
             self.variable.name,
             (Split(a, names[b]) if kind == 0 else Merge(a, b) for kind, a, b in operations),
         )
-        counts = found.counts[order][:, self._rank]
-        if found.counts.shape != (len(order), len(self._rank)) or len(found.deltas) != len(found.steps):
-            raise ValueError(f"counts of shape {found.counts.shape} after {len(found.steps)} steps")
+        counts = search.counts[order][:, self._rank]
+        if search.counts.shape != (len(order), len(self._rank)) or len(search.deltas) != len(search.steps):
+            raise ValueError(f"counts of shape {search.counts.shape} after {len(search.steps)} steps")
         size, total = len(self._rank), self.num_observations
         entropy = max((sum_log(counts.sum(1)) - sum_log(counts)) / total, 0.0)
         one_leaf = self._budget / total + options.penalty(size - 1, total)
@@ -210,32 +210,32 @@ class NodeTask:
             num_merges=sum(kind == 1 for kind, _, _ in operations),
             entropy=entropy,
             cost=entropy + options.penalty(graph.num_parameters, total),
-            costs=tuple((one_leaf + np.concatenate([[0.0], np.cumsum(found.deltas)]) / total).tolist()),
+            costs=tuple((one_leaf + np.concatenate([[0.0], np.cumsum(search.deltas)]) / total).tolist()),
             full_entropy=full_entropy,
             lossless_leaves=self.lossless_leaves,
             lossless_entropy=lossless_entropy,
             lossless_cost=lossless_cost,
             is_lossless_candidate=self.is_candidate(options),
-            from_lossless=bool((found.steps[:, 0] == 2).any()),
-            seconds=found.seconds,
+            from_lossless=bool((search.steps[:, 0] == 2).any()),
+            seconds=search.seconds,
         )
         return graph, torch.from_numpy(counts), report
 
-    def information(self, graph: DecisionGraph, found: Found) -> GraphInformation | None:
+    def information(self, graph: DecisionGraph, search: Found) -> GraphInformation | None:
         """What a graph knows of its variable by the counts of the search.
 
         None where these are fractions, or the search went on from the lossless source.
         """
         rows = self._prepared
-        kinds = found.steps[:, 0]
+        kinds = search.steps[:, 0]
         if not rows.is_whole or (self._all.missing >= 0).any() or (kinds == 2).any():
             return None
-        asked = found.steps[kinds == 0, 2]
+        asked = search.steps[kinds == 0, 2]
         widths = rows.sizes[asked]
         ends = np.cumsum(widths)
         level_counts = np.bincount(self._x, weights=rows.weights, minlength=len(self._rank))[self._rank]
         pairs = zip(asked.tolist(), (ends - widths).tolist(), ends.tolist(), strict=True)
-        tables = [found.tables[a:b][rows.ranks[column]][:, self._rank] for column, a, b in pairs]
+        tables = [search.tables[a:b][rows.ranks[column]][:, self._rank] for column, a, b in pairs]
         return information_of_tables(graph, level_counts.astype(np.float64), tables)
 
     def _operations(self, steps: np.ndarray) -> tuple[list[tuple[int, int, int]], list[int]]:

@@ -233,10 +233,10 @@ def analyse_network(
     independent = learn_network(train, alpha=learned.alpha, max_leaves=1)
     edges, graphs = edge_information(learned.conditionals, train)
     learning = time.perf_counter() - begin
-    found = find_law(learned.conditionals)
+    finding = find_law(learned.conditionals)
     law = time.perf_counter() - begin - learning
     scored = {
-        name: _part(learned, independent, rows, found, target, seed)
+        name: _part(learned, independent, rows, finding, target, seed)
         if (rows := parts.get(name)) is not None and rows.total_count > 0
         else None
         for name in PARTS
@@ -251,7 +251,7 @@ def analyse_network(
         learned=learned,
         edges=edges,
         graphs=graphs,
-        found=found,
+        found=finding,
         target=target,
         independent=_column_shares(independent.conditionals),
         has_weights=not train.has_whole_counts,
@@ -271,11 +271,11 @@ def _part(
     learned: LearnedNetwork,
     independent: LearnedNetwork,
     rows: Observations,
-    found: NetworkLawFinding,
+    finding: NetworkLawFinding,
     target: str | None,
     seed: int,
 ) -> NetworkPart:
-    scores = score_network(learned.conditionals, rows, law=found.law, reference=independent.conditionals, seed=seed)
+    scores = score_network(learned.conditionals, rows, law=finding.law, reference=independent.conditionals, seed=seed)
     apart = score_network(independent.conditionals, rows, seed=seed)
     if not rows.has_missing:  # of independent variables the pseudo-likelihood is the likelihood
         nll, error = apart.pseudo_nll, apart.pseudo_nll_std_error
@@ -284,6 +284,6 @@ def _part(
     if target is not None:
         prediction = predict_network(learned.conditionals, rows, target, seed=seed)
         if prediction.rows:
-            told = ("target", "accuracy", "majority_accuracy", "majority_p_value", "rows")
-            accuracy = {name: getattr(prediction, name) for name in told}
+            figures = ("target", "accuracy", "majority_accuracy", "majority_p_value", "rows")
+            accuracy = {name: getattr(prediction, name) for name in figures}
     return NetworkPart(scores, apart, accuracy)

@@ -133,15 +133,15 @@ def decision_graph_figure(
             _answer(axes, layout, (at, child), answers[_said(node, at, levels)], taken, _ARROWS[number % len(_ARROWS)])
     for at in layout.children:
         box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": INK, "linewidth": 1.0}
-        place = (layout.depth[at] + 0.04, layout.height[at])
-        axes.text(*place, question(at), va="center", fontsize=FONT, color=INK, bbox=box)
+        point = (layout.depth[at] + 0.04, layout.height[at])
+        axes.text(*point, question(at), va="center", fontsize=FONT, color=INK, bbox=box)
     for at in layout.ends:
         x, y = layout.depth[at], layout.height[at]
         if graph.variables[at] >= 0:
             behind = len(graph.leaves_behind(node.domain.cardinalities, at))
-            told = f"… {plural(behind, 'leaf', 'leaves')} behind {question(at)}".replace("\n", " ")
+            sentence = f"… {plural(behind, 'leaf', 'leaves')} behind {question(at)}".replace("\n", " ")
             axes.add_patch(Rectangle((x, y - 0.36), _BAR, 0.72, facecolor="#eef1f4", edgecolor=FAINT, linewidth=0.6))
-            axes.text(x + _BAR / 2, y, wrapped(told, 30), ha="center", va="center", fontsize=FONT - 1, color=INK)
+            axes.text(x + _BAR / 2, y, wrapped(sentence, 30), ha="center", va="center", fontsize=FONT - 1, color=INK)
             continue
         leaf = int(graph.offsets[at])
         _bar(axes, x, y, probs[leaf], ranks, colour)
@@ -240,10 +240,10 @@ def _answer(
     number = taken.get((x0, child), 0)  # answers of other questions of this column on the same line
     taken[x0, child] = number + 1
     side = number % 2
-    place = (x0 + _BENT + 0.01, y1 + (0.02, -0.06)[side])
+    point = (x0 + _BENT + 0.01, y1 + (0.02, -0.06)[side])
     aside = 0.0 if number < 2 else len(words) * FONT * 0.7  # points, beside the answers that stand there already
     axes.annotate(
-        words, place, (aside, 0.0), textcoords="offset points", va=("bottom", "top")[side], fontsize=FONT - 1,
+        words, point, (aside, 0.0), textcoords="offset points", va=("bottom", "top")[side], fontsize=FONT - 1,
         color=colour, zorder=1,
     )  # fmt: skip
 
@@ -329,18 +329,18 @@ def dependency_figure(
         >>> len(dependency_figure(domain, {("a", "b"): 0.4, ("b", "a"): 0.4, ("a", "c"): 0.1}).axes[0].patches)
         3
     """
-    found = _checked(domain, values)
-    order = _order(domain, found)
-    place = circle_places(order)
-    shown = list(found)[:top]
-    highest = max(found.values(), default=0.0) or 1.0
-    handles = _legend(found, shown, target, len(order))
+    strengths = _checked(domain, values)
+    order = _order(domain, strengths)
+    points = circle_places(order)
+    shown = list(strengths)[:top]
+    highest = max(strengths.values(), default=0.0) or 1.0
+    handles = _legend(strengths, shown, target, len(order))
     texts, key = circle_labels(domain.names)
     figure = Figure()
     axes = circle_axes(figure, texts)
     for edge in reversed(shown):
-        _arrow(axes, place[edge[0]], place[edge[1]], found[edge] / highest, target in edge, len(order))
-    draw_variables(axes, dict(zip(domain.names, texts, strict=True)), {}, place)
+        _arrow(axes, points[edge[0]], points[edge[1]], strengths[edge] / highest, target in edge, len(order))
+    draw_variables(axes, dict(zip(domain.names, texts, strict=True)), {}, points)
     legend_below(None, axes, handles, key)
     return figure
 
@@ -400,11 +400,11 @@ def dependency_matrix_figure(domain: Domain, values: Arrows) -> Figure:
         >>> figure.axes[0].get_xlabel(), [label.get_text() for label in figure.axes[0].get_yticklabels()]
         ('predicted from', ['a', 'b', 'c'])
     """
-    found = _checked(domain, values)
-    order = list(_order(domain, found))
+    strengths = _checked(domain, values)
+    order = list(_order(domain, strengths))
     at = {name: k for k, name in enumerate(order)}
     values_of = np.full((len(order), len(order)), np.nan)
-    for (parent, child), value in found.items():
+    for (parent, child), value in strengths.items():
         values_of[at[child], at[parent]] = value
     matrix = pd.DataFrame(values_of, index=order, columns=order)
     figure = figure_of(plot_pairs, matrix, label="information, nats a row", absent="not used")

@@ -75,11 +75,11 @@ def _summary(analysis: NetworkAnalysis) -> list[str]:
     judged = analysis.held[where]
     sentences.insert(0, gain_sentence(where, "network", judged.scores.gain, judged.scores.gain_std_error, PSEUDO))
     if judged.accuracy is not None:
-        found = against_majority(judged.accuracy)
+        against = against_majority(judged.accuracy)
         sentences.append(
             f"{shorten(judged.accuracy['target'])} is predicted correctly in {judged.accuracy['accuracy']:.1%} of "
             f"these rows (always the most frequent level: {judged.accuracy['majority_accuracy']:.1%})"
-            + (f": {found}." if found else ".")
+            + (f": {against}." if against else ".")
         )
     sentences.append(_law_sentence(analysis))
     return sentences
@@ -107,10 +107,10 @@ def _distinct(analysis: NetworkAnalysis) -> list[str]:
 def _warnings(analysis: NetworkAnalysis) -> list[str]:
     """What a careful reader must know before trusting the page."""
     warnings: list[str] = []
-    found = analysis.found
-    if found.has_unique_law is False:
-        warnings.append(f"Rows cannot be drawn from this network: {found.reason}. Learn it with an alpha above 0.")
-    if found.has_unique_law is None:
+    finding = analysis.found
+    if finding.has_unique_law is False:
+        warnings.append(f"Rows cannot be drawn from this network: {finding.reason}. Learn it with an alpha above 0.")
+    if finding.has_unique_law is None:
         warnings.append(
             "Some conditional probabilities are zero, and it is not known whether the network settles at a single "
             "distribution. An alpha above 0 leaves no doubt."
@@ -141,15 +141,23 @@ def _warnings(analysis: NetworkAnalysis) -> list[str]:
 
 def _scores(analysis: NetworkAnalysis) -> Section:
     section = Section("How well it predicts rows")
-    held = analysis.held
+    parts = analysis.held
     amount = amount_column(analysis.has_weights)
     columns = ["part", amount, "pseudo-NLL", "independent", "gain", "SE", "NLL", "KL", "KL independent", "FC"]
     rows: list[list[object]] = []
-    for name, entry in held.items():
-        found, apart = entry.scores, entry.independent
-        values = (found.pseudo_nll, apart.pseudo_nll, entry.gain, found.gain_std_error, found.nll, found.kl, apart.kl)
-        rows.append([name, found.rows, *map(cell, values), found.fc, found.fc_limit])
-    section.table([*columns, "FC-limit"], rows, brief=len(held))
+    for name, entry in parts.items():
+        scores, apart = entry.scores, entry.independent
+        values = (
+            scores.pseudo_nll,
+            apart.pseudo_nll,
+            entry.gain,
+            scores.gain_std_error,
+            scores.nll,
+            scores.kl,
+            apart.kl,
+        )
+        rows.append([name, scores.rows, *map(cell, values), scores.fc, scores.fc_limit])
+    section.table([*columns, "FC-limit"], rows, brief=len(parts))
     section.note(
         "In nats a row. Pseudo-NLL: sum over the variables of minus the log-probability of a cell given the rest of "
         "its row; independent: the same of independent columns; gain: their difference, with its standard error (SE). "
@@ -161,7 +169,7 @@ def _scores(analysis: NetworkAnalysis) -> Section:
     )
     for sentence in _distinct(analysis):
         section.note(sentence, brief=True)
-    section.accuracy_table({name: entry.accuracy for name, entry in held.items()}, analysis.has_weights)
+    section.accuracy_table({name: entry.accuracy for name, entry in parts.items()}, analysis.has_weights)
     return section
 
 
@@ -208,9 +216,9 @@ def _drawn(analysis: NetworkAnalysis) -> Domain:
 
 def _nodes(analysis: NetworkAnalysis) -> Section:
     section = Section("Variables")
-    held = analysis.held
+    parts = analysis.held
     columns = ["variable", "levels", "predicted from", "leaves", "parameters", "entropy", "gain"]
-    columns += [f"{name} NLL" for name in held] + ["all others at once"]
+    columns += [f"{name} NLL" for name in parts] + ["all others at once"]
     lossless = {None: "–", True: "costs less", False: "costs no less"}
 
     def row(i: int) -> list[object]:
@@ -224,7 +232,7 @@ def _nodes(analysis: NetworkAnalysis) -> Section:
             node.num_parameters,
             cell(graph.entropy),
             cell(graph.gain),
-            *(cell(entry.scores.nodes[node.variable]) for entry in held.values()),
+            *(cell(entry.scores.nodes[node.variable]) for entry in parts.values()),
             lossless[node.lossless_wins],
         ]
 
@@ -282,12 +290,12 @@ def _trust(analysis: NetworkAnalysis) -> Section:
             "rows, however many states there are; a large one shows nothing, above all where most rows are distinct."
         )
     prior = f"a Dirichlet prior of total {learned.alpha:g} in every leaf" if learned.alpha else "no smoothing (alpha 0)"
-    told = "all conditions hold under which the distribution converges to the true one as rows grow"
+    conditions = "all conditions hold under which the distribution converges to the true one as rows grow"
     if not learned.conditions.hold:
-        told = f"not {told}: {learned.conditions.message.split('; pass')[0]}"
+        conditions = f"not {conditions}: {learned.conditions.message.split('; pass')[0]}"
     section.text(
-        f"Learning: greedy splits and merges of leaves under the {learned.penalty} penalty, with {prior}; {told}. "
-        "Time: "
+        f"Learning: greedy splits and merges of leaves under the {learned.penalty} penalty, with {prior}; {conditions}"
+        ". Time: "
         + ", ".join(f"{_STAGES.get(stage, stage)} {value:.1f} s" for stage, value in analysis.seconds.items())
         + "."
     )

@@ -275,18 +275,18 @@ def draw_network(
 
 def _meets_missing(node: NodeConditional, codes: torch.Tensor) -> torch.Tensor:
     """Whether the conditional of a row (N, d) depends on cells that are missing, (N,)."""
-    found = (codes[:, list(node.domain.indices(node.reads))] < 0).any(1)
-    if not isinstance(node, LeafConditional) or not bool(found.any()):
-        return found
-    graph, rows = node.graph.compiled, codes[found]
+    meets = (codes[:, list(node.domain.indices(node.reads))] < 0).any(1)
+    if not isinstance(node, LeafConditional) or not bool(meets.any()):
+        return meets
+    graph, rows = node.graph.compiled, codes[meets]
     reached = torch.zeros((len(graph.variables), len(rows)), dtype=torch.bool)
     reached[0] = True
     for at, (variable, first) in enumerate(zip(graph.variables.tolist(), graph.offsets.tolist(), strict=True)):
         for level in range(node.domain.cardinalities[variable] if variable >= 0 else 0):
             cells = rows[:, variable]
             reached[graph.children[first + level]] |= reached[at] & ((cells == level) | (cells < 0))
-    found[found.clone()] = reached[torch.from_numpy(graph.variables < 0)].sum(0) > 1
-    return found
+    meets[meets.clone()] = reached[torch.from_numpy(graph.variables < 0)].sum(0) > 1
+    return meets
 
 
 def _row_chains(

@@ -152,14 +152,14 @@ def _graph_information(graph: DecisionGraph, rows: Observations) -> GraphInforma
     if rows.domain != domain:
         raise other_domain("rows", "the variables and labels of the network's domain")
     column = domain.index(graph.variable)
-    kept = ((rows.codes[:, column] >= 0) & (rows.counts > 0)).numpy()
-    codes, weight = rows.codes.numpy()[kept], rows.counts.double().numpy()[kept]
+    is_known = ((rows.codes[:, column] >= 0) & (rows.counts > 0)).numpy()
+    codes, weight = rows.codes.numpy()[is_known], rows.counts.double().numpy()[is_known]
     if not len(weight):
         raise none_received("rows", f"rows in which {graph.variable!r} is known")
     size = domain[graph.variable].cardinality
     row, leaf, num_leaves = np.arange(len(weight)), np.zeros(len(weight), dtype=np.int64), 1
     level = codes[:, column]
-    own, split_tables = _tally(level, weight, size), list[Floats]()
+    levels, split_tables = _tally(level, weight, size), list[Floats]()
     for operation in graph.operations:
         if isinstance(operation, Split):
             width = domain[operation.on].cardinality
@@ -178,24 +178,24 @@ def _graph_information(graph: DecisionGraph, rows: Observations) -> GraphInforma
         else:
             leaf = np.where(leaf == operation.second, operation.first, leaf - (leaf > operation.second))
             num_leaves -= 1
-    return information_of_tables(graph, own, split_tables)
+    return information_of_tables(graph, levels, split_tables)
 
 
-def information_of_tables(graph: DecisionGraph, own: Floats, split_tables: Iterable[Floats]) -> GraphInformation:
+def information_of_tables(graph: DecisionGraph, root: Floats, split_tables: Iterable[Floats]) -> GraphInformation:
     """What a graph knows, from the counts of its variable and those of the leaves that each split makes.
 
     Shapes: own (n_i,); of every split in turn (levels of the variable asked, n_i).
     """
-    total, tables = float(own.sum()), iter(split_tables)
+    total, tables = float(root.sum()), iter(split_tables)
     gained, asked, merged = dict.fromkeys(graph.reads, 0.0), dict.fromkeys(graph.reads, 0), 0.0
-    leaves: list[Floats] = [own]
+    leaves: list[Floats] = [root]
     for operation in graph.operations:
         if isinstance(operation, Split):
-            found = next(tables)
-            gained[operation.on] += (_spread(found.sum(0)) - sum(map(_spread, found))) / total
+            split = next(tables)
+            gained[operation.on] += (_spread(split.sum(0)) - sum(map(_spread, split))) / total
             asked[operation.on] += 1
             leaves.pop(operation.leaf)
-            leaves.extend(found)
+            leaves.extend(split)
         else:
             one, two = leaves[operation.first], leaves.pop(operation.second)
             merged += (_spread(one + two) - _spread(one) - _spread(two)) / total
@@ -203,7 +203,7 @@ def information_of_tables(graph: DecisionGraph, own: Floats, split_tables: Itera
     counts = np.stack(leaves)
     return GraphInformation(
         tuple(DependencyEdge(name, graph.variable, max(gained[name], 0.0), asked[name]) for name in graph.reads),
-        _spread(own) / total,
+        _spread(root) / total,
         sum(map(_spread, counts)) / total,
         merged,
         torch.from_numpy(counts),
@@ -285,19 +285,19 @@ def find_law(conditionals: DependencyConditionals, *, max_states: int = _MAX_STA
         >>> found.has_unique_law, found.law.probs.round(decimals=4).tolist()
         (True, [[0.4, 0.1], [0.1, 0.4]])
     """
-    found = check_ergodic(conditionals, max_states=max_states)
-    if found.has_unique_law is False:
-        return NetworkLawFinding(None, found.message, False)
+    ergodicity = check_ergodic(conditionals, max_states=max_states)
+    if ergodicity.has_unique_law is False:
+        return NetworkLawFinding(None, ergodicity.message, False)
     size = conditionals.domain.num_states
     if size > max_states:
         shown = f"{size:,}" if size < 10**9 else "{}e{}".format(*rounded_power(size, 1))
         reason = f"it has {shown} states, at most {max_states:,} are enumerated"
-        return NetworkLawFinding(None, reason, found.has_unique_law)
+        return NetworkLawFinding(None, reason, ergodicity.has_unique_law)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # said by the result
         law = stationary_law(conditionals, max_states=max_states)
     if not law.is_converged:
-        return NetworkLawFinding(None, "the iteration for the stationary law did not settle", found.has_unique_law)
+        return NetworkLawFinding(None, "the iteration for the stationary law did not settle", ergodicity.has_unique_law)
     return NetworkLawFinding(law, "", True)
 
 
@@ -424,9 +424,9 @@ def _log_conditionals(
     gaps = (~complete).nonzero().squeeze(1)
     for column, name in enumerate(data.domain.names if len(gaps) else ()):
         known = gaps[data.codes[gaps, column] >= 0]
-        found = predict_network(conditionals, data.rows(known), name, gibbs=gibbs, seed=seed)
-        values[known, column] = found.log_probs.gather(1, found.truth[:, None]).squeeze(1)
-        is_exact[known] &= found.is_exact
+        prediction = predict_network(conditionals, data.rows(known), name, gibbs=gibbs, seed=seed)
+        values[known, column] = prediction.log_probs.gather(1, prediction.truth[:, None]).squeeze(1)
+        is_exact[known] &= prediction.is_exact
     return values, is_exact
 
 

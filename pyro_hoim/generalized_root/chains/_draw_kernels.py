@@ -326,8 +326,8 @@ def add_side(pieces, count, number, side, coefficients, powers, anchored, offset
         slope = parts(0.0, side, coefficients, powers, anchored)[1]
         scale = -1.0 / slope if slope < 0.0 else 1.0
     low = 0.0
-    for place in (mode - 2.0 * scale, mode, mode + 2.0 * scale, mode + 5.0 * scale):
-        cut = math.floor(place) if is_discrete else place
+    for end in (mode - 2.0 * scale, mode, mode + 2.0 * scale, mode + 5.0 * scale):
+        cut = math.floor(end) if is_discrete else end
         if low < cut < highest:
             pieces[count, _SIDE] = number
             _end(pieces, count, 0, low, side, coefficients, powers, anchored)

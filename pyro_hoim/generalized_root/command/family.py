@@ -369,18 +369,19 @@ def _check_evidence(values: dict[str, float], family: NodeFamily) -> None:
             raise out_of_range("given", f"{expected} for {name!r}", received=f"{value:g}")
 
 
-def _describe(found: RootPrediction, rows: int) -> list[str]:
-    lines = [f"target           {found.target}", f"rows             {rows:.12g}"]
+def _describe(prediction: RootPrediction, rows: int) -> list[str]:
+    lines = [f"target           {prediction.target}", f"rows             {rows:.12g}"]
     if rows:
-        lines.append(f"mean prediction  {number_text(float(found.mean.mean()))}")
-    if found.values is None:
+        lines.append(f"mean prediction  {number_text(float(prediction.mean.mean()))}")
+    if prediction.values is None:
         return [*lines, "error            not available (the file has no column of the target)"]
     return [
         *lines,
-        f"RMSE             {number_text(found.rmse)} (always the mean of the file: {number_text(found.mean_rmse)})"
-        + ("; no better" if (found.rmse or 0.0) >= (found.mean_rmse or 0.0) else ""),
-        f"mean error       {number_text(found.mae)}",
-        f"log loss         {number_text(found.log_loss)} nats",
+        f"RMSE             {number_text(prediction.rmse)} (always the mean of the file: "
+        f"{number_text(prediction.mean_rmse)})"
+        + ("; no better" if (prediction.rmse or 0.0) >= (prediction.mean_rmse or 0.0) else ""),
+        f"mean error       {number_text(prediction.mae)}",
+        f"log loss         {number_text(prediction.log_loss)} nats",
     ]
 
 

@@ -680,7 +680,7 @@ def _factors(
 
 
 def _marginal_moments(
-    energy: GeneralizedRootEnergy, psi: torch.Tensor, grids: Sequence[Grid], found: Contraction
+    energy: GeneralizedRootEnergy, psi: torch.Tensor, grids: Sequence[Grid], path: Contraction
 ) -> torch.Tensor:
     """Means and variances (2, d) from the marginal probabilities of all grids, which are a gradient of log Z."""
     if not grids:
@@ -688,7 +688,7 @@ def _marginal_moments(
     factors = _factors(energy, psi.detach(), grids)
     with torch.enable_grad():
         tilts = [torch.zeros(len(grid.values), dtype=torch.float64, requires_grad=True) for grid in grids]
-        total, _ = contract([*factors, *(((s,), tilt) for s, tilt in enumerate(tilts))], found.order)
+        total, _ = contract([*factors, *(((s,), tilt) for s, tilt in enumerate(tilts))], path.order)
         marginals = torch.autograd.grad(total, tilts)
     points = [torch.from_numpy(grid.values) for grid in grids]
     means = torch.stack([(p * x).sum() for p, x in zip(marginals, points, strict=True)])

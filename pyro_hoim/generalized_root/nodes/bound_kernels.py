@@ -290,7 +290,7 @@ def _gap(eta, low, high, is_tail, lines, found):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _subdomains(eta, maximum, wanted, ends, is_tail, gaps, lines, found):
+def _subdomains(eta, maximum, wanted, ends, is_tail, gaps, lines, bounds):
     """Ends (most, 2) of subdomains: intervals of constant concavity, and splits of the one with the largest gap."""
     k = eta.shape[0]
     coefs, powers, zeros = np.empty(k - 1), np.empty(k - 1), np.empty(k + 4)
@@ -310,7 +310,7 @@ def _subdomains(eta, maximum, wanted, ends, is_tail, gaps, lines, found):
             count += 1
         low = max(low, high + 1.0)
     for i in range(count):
-        gaps[i] = _gap(eta, ends[i, 0], ends[i, 1], is_tail[i], lines, found)
+        gaps[i] = _gap(eta, ends[i, 0], ends[i, 1], is_tail[i], lines, bounds)
     while count < wanted:
         worst = 0
         for i in range(count):
@@ -331,7 +331,7 @@ def _subdomains(eta, maximum, wanted, ends, is_tail, gaps, lines, found):
         ends[count, 0], ends[count, 1], is_tail[count] = cut, high, is_tail[worst]
         ends[worst, 1], is_tail[worst] = cut - 1.0, False
         for i in (worst, count):
-            gaps[i] = _gap(eta, ends[i, 0], ends[i, 1], is_tail[i], lines, found)
+            gaps[i] = _gap(eta, ends[i, 0], ends[i, 1], is_tail[i], lines, bounds)
         count += 1
     return count
 

@@ -92,7 +92,7 @@ class _NodeSolver:
         """
         self.scans += 1
         residuals = self.working.residuals(point)
-        found = [(np.empty(0, np.int64), np.empty((0, self.width), np.int64), np.empty(0))]
+        of_keys = [(np.empty(0, np.int64), np.empty((0, self.width), np.int64), np.empty(0))]
         worst, worst_share, last_size = 0.0, 0.0, 1
         for index in range(self.num_constants, len(self.space.keys)):
             j, size = self.space.keys[index]
@@ -110,8 +110,8 @@ class _NodeSolver:
                 top = float((excess / self._units(j, size, others)).max())
                 worst = max(worst, top)
                 worst_share = max(worst_share, top / penalty if penalty else np.inf)
-                found.append((np.full(len(excess), index), others, excess))
-        keys, others, excess = (np.concatenate(parts) for parts in zip(*found, strict=True))
+                of_keys.append((np.full(len(excess), index), others, excess))
+        keys, others, excess = (np.concatenate(parts) for parts in zip(*of_keys, strict=True))
         return (keys, others, excess), worst
 
     def _units(self, j: int, size: int, others: Integers) -> Floats:
@@ -129,24 +129,26 @@ class _NodeSolver:
             gradients = np.empty(len(listed))
             scan_tuples(rows.indptr, rows.rows, rows.roots[j - 1], rows.num_rows, listed, residual, gradients)
             keep = np.flatnonzero(np.abs(gradients) > threshold)
-            found, gradients = listed[keep], gradients[keep]
+            tuples, gradients = listed[keep], gradients[keep]
         elif size == 2:
             gradients = np.empty(len(rows.domain))
             scan_singles(rows.indptr, rows.rows, rows.roots[j - 1], residual, gradients)
             gradients[self.node] = 0.0
             keep = np.flatnonzero(np.abs(gradients) > threshold)
-            found, gradients = keep[:, None], gradients[keep]
+            tuples, gradients = keep[:, None], gradients[keep]
         else:
-            ends, columns, roots, kept = screened_columns(
+            ends, columns, roots, candidates = screened_columns(
                 rows.row_end, rows.columns, rows.row_roots[j - 1], residual, len(rows.domain), self.node, threshold
             )
-            first, second, gradients = scan_pairs(ends, columns, roots, residual, max(1, len(kept)), -1, threshold)
-            found = kept[np.stack([first, second], 1)]
+            first, second, gradients = scan_pairs(
+                ends, columns, roots, residual, max(1, len(candidates)), -1, threshold
+            )
+            tuples = candidates[np.stack([first, second], 1)]
         if rows.is_fixed.any():
-            keep = np.flatnonzero(~rows.is_fixed[found].any(1))
-            found, gradients = found[keep], gradients[keep]
-        padded = np.full((len(found), self.width), -1, np.int64)
-        padded[:, : size - 1] = found
+            keep = np.flatnonzero(~rows.is_fixed[tuples].any(1))
+            tuples, gradients = tuples[keep], gradients[keep]
+        padded = np.full((len(tuples), self.width), -1, np.int64)
+        padded[:, : size - 1] = tuples
         return padded, gradients
 
     def extend(self, point: Point, keys: Integers, others: Integers, start: Floats | None = None) -> Point:

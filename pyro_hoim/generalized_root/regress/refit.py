@@ -59,25 +59,25 @@ class RefitProblem:
     @classmethod
     def of(cls, fit: RootFitResult, rows: RootRows, share: float) -> RefitProblem:
         """Terms of a fit, and of a full model also every root of every column."""
-        place = [rows.domain.index(name) for name in fit.structure.domain.names]
+        columns = [rows.domain.index(name) for name in fit.structure.domain.names]
         values: dict[JointTerm, float] = {}
         for key, where in fit.structure.slices.items():
-            found = fit.structure.positions(key).tolist()
-            for positions, value in zip(found, fit.coefficients[where].tolist(), strict=True):
-                values[JointTerm(key, tuple(place[p] for p in positions))] = value
+            sets = fit.structure.positions(key).tolist()
+            for positions, value in zip(sets, fit.coefficients[where].tolist(), strict=True):
+                values[JointTerm(key, tuple(columns[p] for p in positions))] = value
         if fit.is_full:
             for j in fit.l1:
-                for node in place:
+                for node in columns:
                     values.setdefault(JointTerm((j, 1), (node,)), 0.0)
         terms = sorted(values)
         l1 = [0.0 if term.key == (1, 1) else share * fit.l1[term.key[0]] * term.key[1] for term in terms]
-        singles: dict[int, list[int]] = {node: [] for node in place}
-        tuples: dict[int, list[int]] = {node: [] for node in place}
+        singles: dict[int, list[int]] = {node: [] for node in columns}
+        tuples: dict[int, list[int]] = {node: [] for node in columns}
         for m, term in enumerate(terms):
             for node in term.positions:
                 (singles if term.key[1] == 1 else tuples)[node].append(m)
         joined = np.array([values[term] for term in terms])
-        return cls(rows, terms, joined, np.array(l1), place, list(singles.values()), list(tuples.values()))
+        return cls(rows, terms, joined, np.array(l1), columns, list(singles.values()), list(tuples.values()))
 
     def structure(self, values: Floats) -> tuple[RootStructure, torch.Tensor]:
         """Structure of the nonzero terms, and their coefficients."""
@@ -115,8 +115,8 @@ class RefitProblem:
         """Ends of the tasks of all columns as one."""
         ends: list[RefitEnd] = _at_work(jobs, tasks)
         worst: Status = "converged"
-        for place, end in zip(places, ends, strict=True):
-            values[place] = end.values
+        for positions, end in zip(places, ends, strict=True):
+            values[positions] = end.values
             worst = end.status if end.status != "converged" else worst
         return RefitEnd(
             values,
@@ -289,13 +289,13 @@ def refit_roots(
                 "regressions from these rows, or leave such rows out"
             )
             raise refused("data", problem, code="impossible")
-    found = refit_rows(fit.joined(), rows, refit, settings)
-    warn_refits([found], 2)
+    refitted = refit_rows(fit.joined(), rows, refit, settings)
+    warn_refits([refitted], 2)
     if fit.confirmed is None or refit == "none":
-        return found
+        return refitted
     confirmed = refit_rows(fit.confirmed.joined(), rows, refit, settings)
     warn_refits([confirmed], 2)
-    return replace(found, confirmed=confirmed)
+    return replace(refitted, confirmed=confirmed)
 
 
 def refit_rows(
@@ -314,8 +314,8 @@ def refit_rows(
     if refit == "none":
         return fit
     start = time.perf_counter()
-    kept = float(settings.refit_share) if refit == "all" else 1.0
-    problem = RefitProblem.of(fit, rows, kept)
+    share = float(settings.refit_share) if refit == "all" else 1.0
+    problem = RefitProblem.of(fit, rows, share)
     alone = problem.independent(settings)
     if refit == "singles":
         end = problem.solve_singles(settings)
@@ -325,9 +325,9 @@ def refit_rows(
     loss = end.loss if way == 1.0 else problem.loss(values, settings.jobs)
     constant = base_measure(rows, problem.nodes)
     structure, coefficients = problem.structure(values)
-    told = RootRefitResult(
+    record = RootRefitResult(
         refit,
-        kept,
+        share,
         end.status if way == 1.0 or end.status != "converged" else "shortened",
         way,
         verdict,
@@ -340,28 +340,29 @@ def refit_rows(
         time.perf_counter() - start,
     )
     psi = coefficients / structure.multiplicity
-    return replace(fit, structure=structure, psi=psi, refit=told, seconds=fit.seconds + told.seconds)
+    return replace(fit, structure=structure, psi=psi, refit=record, seconds=fit.seconds + record.seconds)
 
 
 def warn_refits(fits: Sequence[RootFitResult], stacklevel: int) -> None:
     """Warn of refits whose residual is above the tolerance, and of those that stop short of the optimum."""
     for fit in fits:
-        told = fit.refit
-        if told is None:
+        record = fit.refit
+        if record is None:
             continue
-        penalties = "l1 or refit_share" if told.method == "all" else "l1"
-        if not told.is_converged:
+        penalties = "l1 or refit_share" if record.method == "all" else "l1"
+        if not record.is_converged:
             warnings.warn(
-                f"the refit of {told.method!r} has not converged (residual {told.kkt_residual:.1e}, "
-                f"tolerance {fit.tolerance:.1e}, {told.status}); {advice(told.status, penalties, fit.is_full)}",
+                f"the refit of {record.method!r} has not converged (residual {record.kkt_residual:.1e}, "
+                f"tolerance {fit.tolerance:.1e}, {record.status}); {advice(record.status, penalties, fit.is_full)}",
                 ConvergenceWarning,
                 stacklevel=stacklevel + 1,
             )
-        if told.way < 1.0:
-            other = "" if told.method == "all" else ", or refit 'all'"
+        if record.way < 1.0:
+            other = "" if record.method == "all" else ", or refit 'all'"
             warnings.warn(
-                f"the refit of {told.method!r} was shortened: the law of its optimum has no normalising constant, and "
-                f"the coefficients go the share way={told.way:.2g} of the distance to it; raise {penalties}{other}",
+                f"the refit of {record.method!r} was shortened: the law of its optimum has no normalising constant, "
+                f"and the coefficients go the share way={record.way:.2g} of the distance to it; "
+                f"raise {penalties}{other}",
                 ConvergenceWarning,
                 stacklevel=stacklevel + 1,
             )

@@ -240,7 +240,7 @@ class RootFitResult(Fitted):
         seconds: float,
     ) -> RootFitResult:
         """Join the regressions of all nodes."""
-        nodes = tuple(RootNodeResult.from_solution(rows.domain, i, found) for i, found in enumerate(solutions))
+        nodes = tuple(RootNodeResult.from_solution(rows.domain, i, solution) for i, solution in enumerate(solutions))
         structure, psi = _joined(rows.domain, nodes, rows.fixed_columns, settings.symmetrize)
         return cls(
             structure,
@@ -378,19 +378,19 @@ class RootFitResult(Fitted):
             InputError: other columns, or values outside the support.
         """
         rows = self.rows(data, 2)
-        own = self._joint_terms() if symmetrized else [list(node.terms) for node in self.nodes]
+        terms_of = self._joint_terms() if symmetrized else [list(node.terms) for node in self.nodes]
         intercepts = self.intercepts.tolist() if symmetrized else [node.intercept for node in self.nodes]
-        found = np.zeros((rows.num_rows, len(self.domain)))
-        for index, (node, terms) in enumerate(zip(self.nodes, own, strict=True)):
+        log_probs = np.zeros((rows.num_rows, len(self.domain)))
+        for index, (node, terms) in enumerate(zip(self.nodes, terms_of, strict=True)):
             column = torch.from_numpy(rows.column(index))
             if node.variable in self.fixed_columns:
-                found[:, index] = np.where(column == self.fixed_columns[node.variable], 0.0, -np.inf)
+                log_probs[:, index] = np.where(column == self.fixed_columns[node.variable], 0.0, -np.inf)
                 continue
             places = [JointTerm(term.key, rows.domain.indices(term.names)) for term in terms]
             coefficients = np.array([intercepts[index], *(term.coefficient for term in terms)])
-            found[:, index] = interactions(rows, index, places, [1]).log_density(coefficients)
-            found[:, index] += self.family.log_base(column).numpy()
-        values = torch.from_numpy(found)
+            log_probs[:, index] = interactions(rows, index, places, [1]).log_density(coefficients)
+            log_probs[:, index] += self.family.log_base(column).numpy()
+        values = torch.from_numpy(log_probs)
         return values if by_node else values.sum(1)
 
     def _joint_terms(self) -> list[list[RootTerm]]:
@@ -414,10 +414,10 @@ def _joined(
             for term in node.terms:
                 values.setdefault(JointTerm(term.key, model.indices(term.names)), []).append(term.coefficient)
     psi: dict[JointTerm, float] = {}
-    for term, found in values.items():
+    for term, estimates in values.items():
         size = term.key[1]
-        if symmetrize != "and" or len(found) == size:
-            value = math.fsum(found) / (len(found) if symmetrize == "or" else size)
+        if symmetrize != "and" or len(estimates) == size:
+            value = math.fsum(estimates) / (len(estimates) if symmetrize == "or" else size)
             psi[term] = value / math.factorial(size)
     return structure_of(model, psi)
 

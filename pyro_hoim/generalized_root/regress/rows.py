@@ -151,8 +151,8 @@ def prepare_rows(
         domain = None
     table = CountTable.from_matrix(matrix, names, kind=family.kind, source="data")
     if counts is not None:
-        place = "row {} of counts".format
-        counts = parse_counts(np.asarray(counts).ravel(), name="counts", where=place, fractional=False)
+        where = "row {} of counts".format
+        counts = parse_counts(np.asarray(counts).ravel(), name="counts", where=where, fractional=False)
         check_exact_shape(counts, (table.num_rows,), "counts")
         table = CountTable.from_matrix(table.matrix[counts > 0], table.domain.names, kind=family.kind, source="data")
         counts = counts[counts > 0]
@@ -161,13 +161,13 @@ def prepare_rows(
         raise unexpected("data", "at least one row and one column", received=f"{num_rows} x {width}", code="empty")
     if np.isfinite(family.largest_value):
         table.check_range(0.0, family.largest_value, f"the {family.name} family")
-    held: Any = scipy.sparse.csc_matrix(table.matrix)
+    sparse: Any = scipy.sparse.csc_matrix(table.matrix)
     if isinstance(family, UserFamily):
-        _check_user_values(family, held)
-    if held.nnz >= 2**32:
-        problem = f"{size_text(held.nnz, 'nonzero entries')} exceed the limit of 2^32"
+        _check_user_values(family, sparse)
+    if sparse.nnz >= 2**32:
+        problem = f"{size_text(sparse.nnz, 'nonzero entries')} exceed the limit of 2^32"
         raise out_of_reach("data", problem, "take fewer columns")
-    indptr, rows, values = held.indptr.astype(np.int64), held.indices.astype(np.int64), held.data
+    indptr, rows, values = sparse.indptr.astype(np.int64), sparse.indices.astype(np.int64), sparse.data
     columns = np.repeat(np.arange(width), np.diff(indptr))
     by_rows = np.lexsort((columns, rows))
     entries = torch.from_numpy(values)

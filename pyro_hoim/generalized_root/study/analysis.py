@@ -313,7 +313,7 @@ def _best(scores: Sequence[float | None], penalties: Sequence[float]) -> int:
 
 
 def _part(
-    found: RootFitResult,
+    fit: RootFitResult,
     model: RootModel,
     log_partition: LogPartition | None,
     laws: Mapping[str, IndependentLaw | RootFitResult],
@@ -321,7 +321,7 @@ def _part(
 ) -> RootPart:
     entropy = rows.entropy()
     log_prob = None if log_partition is None else model.log_q(rows) - float(log_partition.value)
-    log_pseudo = found.log_pseudo_prob(rows)
+    log_pseudo = fit.log_pseudo_prob(rows)
     scores = root_scores(log_pseudo.numpy(), log_prob, entropy)
     gain_error = None
     baselines: dict[str, Scores] = {}

@@ -199,7 +199,7 @@ def root_page(analysis: RootAnalysis) -> Page:
     """
     sections = [_scores(analysis), _network(analysis)]
     sections += [_tuples(analysis, size) for size in _sizes(analysis)]
-    sections += [_confirmed(found) for found in [analysis.fit.confirmed] if found is not None]
+    sections += [_confirmed(record) for record in [analysis.fit.confirmed] if record is not None]
     sections.append(_singles(analysis))
     if analysis.l1 is not None and len([step for step in analysis.path if step.l1 > 0]) > 1:
         sections.append(_path(analysis))
@@ -241,18 +241,18 @@ def _counted(analysis: RootAnalysis) -> str:
 
 
 def _summary(analysis: RootAnalysis) -> list[str]:
-    found, where = analysis.fit, analysis.judged_on
+    fit, where = analysis.fit, analysis.judged_on
     learned = _counted(analysis) or "no interactions"
     judged, names = analysis.held[where], _law_names(analysis)
-    tests = None if found.confirmed is None else found.confirmed.confirmation
+    tests = None if fit.confirmed is None else fit.confirmed.confirmation
     gain = None if math.isnan(judged.gain) else judged.gain
     penalty = "" if analysis.l1 is None else f", penalty {analysis.l1:g} nats a row"
     others = ", ".join(f"{names[name]} {digits(scores.pseudo_nll)}" for name, scores in judged.baselines.items())
     sentences = [
         gain_sentence(where, "model", gain, judged.gain_std_error, PSEUDO),
         (
-            f"A generalized root model of order {found.order} ({found.family.name} family{penalty}) with {learned}, "
-            f"estimated from {plural(found.num_rows, 'row')} of {plural(len(analysis.domain), 'column')}."
+            f"A generalized root model of order {fit.order} ({fit.family.name} family{penalty}) with {learned}, "
+            f"estimated from {plural(fit.num_rows, 'row')} of {plural(len(analysis.domain), 'column')}."
         ),
         (
             f"On the {where} rows, predicting each cell of a row from all others leaves a pseudo-NLL (sum of minus the "
@@ -289,16 +289,16 @@ def _net_pairs(analysis: RootAnalysis) -> list[tuple[tuple[str, ...], float]]:
 
 def _warnings(analysis: RootAnalysis) -> list[str]:
     """What a careful reader must know before trusting the page."""
-    found = analysis.fit
+    fit = analysis.fit
     warnings: list[str] = []
-    if not found.is_converged:
-        worst = float(found.kkt_residual.max())
+    if not fit.is_converged:
+        worst = float(fit.kkt_residual.max())
         warnings.append(
             f"Not every regression has converged: the largest residual is {worst:.1e}, the tolerance "
-            f"{found.tolerance:.1e}."
+            f"{fit.tolerance:.1e}."
         )
-    if found.fixed_columns:
-        columns = list(found.fixed_columns)
+    if fit.fixed_columns:
+        columns = list(fit.fixed_columns)
         verb = "holds" if len(columns) == 1 else "hold"
         warnings.append(
             f"{plural(len(columns), 'column')} {verb} one value in all training rows, at the edge of the family's "
@@ -320,12 +320,12 @@ def _warnings(analysis: RootAnalysis) -> list[str]:
             f"{digits(-judged.gain)} nats a row: {_loss(analysis)} Do not interpret the interactions; try "
             f"{option('full', True)}, or a larger {option('l1')}."
         )
-    if found.refit is not None and found.refit.status == "shortened":
+    if fit.refit is not None and fit.refit.status == "shortened":
         warnings.append(
             "The best coefficients do not define a distribution (its integral is infinite), so they stop "
-            f"{100 * found.refit.way:.3g} % of the way there."
+            f"{100 * fit.refit.way:.3g} % of the way there."
         )
-    if found.family.name == "gaussian" and not analysis.fit.is_full:
+    if fit.family.name == "gaussian" and not analysis.fit.is_full:
         warnings.append(
             f"Without {option('full', True)} every column of a Gaussian root model has mean zero: unless the columns "
             "were centred, their means are mistaken for variance and dependence."
@@ -349,15 +349,15 @@ def _scores(analysis: RootAnalysis) -> Section:
     names = _law_names(analysis)
     rows: list[list[object]] = []
     drawn: dict[str, dict[str, Scores]] = {}
-    for name, held in analysis.held.items():
-        drawn[name] = {names[law]: scores for law, scores in {**held.baselines, "": held.scores}.items()}
-        for law, found in drawn[name].items():
-            pseudo, gain = cell(found.pseudo_nll), cell(held.independent.pseudo_nll - found.pseudo_nll)
-            error = found.pseudo_nll_std_error
-            rows.append([name, law, found.rows, pseudo, error, gain, cell(found.nll), cell(found.kl)])
+    for name, entry in analysis.held.items():
+        drawn[name] = {names[law]: scores for law, scores in {**entry.baselines, "": entry.scores}.items()}
+        for law, law_scores in drawn[name].items():
+            pseudo, gain = cell(law_scores.pseudo_nll), cell(entry.independent.pseudo_nll - law_scores.pseudo_nll)
+            error = law_scores.pseudo_nll_std_error
+            rows.append([name, law, law_scores.rows, pseudo, error, gain, cell(law_scores.nll), cell(law_scores.kl)])
     columns = ["part", "model", "rows", "pseudo-NLL", "SE", "gain", "NLL", "KL"]
     section.table(columns, rows, brief=len(rows))
-    if any(math.isfinite(s.pseudo_nll) for held in analysis.held.values() for s in held.baselines.values()):
+    if any(math.isfinite(s.pseudo_nll) for entry in analysis.held.values() for s in entry.baselines.values()):
         section.figure(root_scores_figure(drawn), "Pseudo-NLL of the model and of simpler ones; shorter is better")
     section.note(
         "In nats a row. Pseudo-NLL: sum over the columns of minus the log-probability of a cell given the rest of its "
@@ -367,7 +367,9 @@ def _scores(analysis: RootAnalysis) -> Section:
         "where it is exact."
     )
     known = {name: part.independent for name, part in analysis.held.items()}
-    distinct = [name for name, found in known.items() if rows_are_distinct(found.rows, found.nll, found.kl)]
+    distinct = [
+        name for name, law_scores in known.items() if rows_are_distinct(law_scores.rows, law_scores.nll, law_scores.kl)
+    ]
     if distinct:
         section.note(distinct_sentence(distinct), brief=True)
     return section
@@ -446,13 +448,13 @@ def _tuples(analysis: RootAnalysis, size: int) -> Section:
     return section
 
 
-def _confirmed(found: RootFitResult) -> Section:
+def _confirmed(record: RootFitResult) -> Section:
     """The tests of all sets that the regressions found."""
     section = Section("Which interactions the rows confirm")
-    if found.confirmation is None or not found.confirmation.tests:
+    if record.confirmation is None or not record.confirmation.tests:
         section.text("The regressions found no sets to test.")
         return section
-    tests, rate = found.confirmation.tests, found.confirmation.false_discovery_rate
+    tests, rate = record.confirmation.tests, record.confirmation.false_discovery_rate
     section.text(kept_sentence(tests, rate, "training", "set"))
     add_tests(section, tests)
     section.note(
@@ -469,19 +471,19 @@ def _confirmed(found: RootFitResult) -> Section:
 def _singles(analysis: RootAnalysis) -> Section:
     section = Section("Single columns")
     lower = [key for key in sorted(analysis.fit.num_terms) if key[1] == 1 and key[0] > 1]
-    held = {key: {term.names: term.coefficient for term in analysis.fit.terms(key)} for key in lower}
+    of_roots = {key: {term.names: term.coefficient for term in analysis.fit.terms(key)} for key in lower}
 
     columns = ["column", "coefficient", *(_ROOTS.get(j, f"{j}-th root") for j, _ in lower)]
     singles = sorted(analysis.fit.terms((1, 1)), key=lambda term: -term.coefficient)
     rows: list[list[object]] = []
     for term in singles:
-        values = [term.coefficient, *(held[key].get(term.names) for key in lower)]
+        values = [term.coefficient, *(of_roots[key].get(term.names) for key in lower)]
         rows.append(["".join(term.names), *map(_signed, values)])
     section.table(columns, rows, first=_FIRST, further="Further columns", brief=_BRIEF)
-    told = "Coefficient of the column itself, largest first; no penalty shrinks it."
+    sentence = "Coefficient of the column itself, largest first; no penalty shrinks it."
     if lower:
-        told += " Those of its roots let it vary more (or less) than the family allows for independent columns."
-    section.note(told)
+        sentence += " Those of its roots let it vary more (or less) than the family allows for independent columns."
+    section.note(sentence)
     return section
 
 
@@ -510,12 +512,12 @@ def _path(analysis: RootAnalysis) -> Section:
 
 def _trust(analysis: RootAnalysis) -> Section:
     section = Section("How it was estimated")
-    found = analysis.fit
-    state = "all converged" if found.is_converged else "not all of them converged"
+    fit = analysis.fit
+    state = "all converged" if fit.is_converged else "not all of them converged"
     section.text(
         f"Learning: one l1-penalised regression a column, {state}; the largest violation of the optimality conditions, "
-        f"over all possible interactions, is {float(found.kkt_residual.max()):.1e} (tolerance "
-        f"{found.tolerance:.1e}). The regressions were learned one by one and then joined. {_refitted(analysis)}"
+        f"over all possible interactions, is {float(fit.kkt_residual.max()):.1e} (tolerance "
+        f"{fit.tolerance:.1e}). The regressions were learned one by one and then joined. {_refitted(analysis)}"
     )
     log_z = analysis.log_partition
     remedy = f"annealed importance sampling ({option('method', 'ais')})"
@@ -526,7 +528,7 @@ def _trust(analysis: RootAnalysis) -> Section:
     if log_z is not None:
         words = f"Log normalising constant: {float(log_z.value):.8g} ({log_z.method}, exact)."
     section.text(words)
-    slowest = sorted(found.nodes, key=lambda node: -node.kkt_residual)[:_NODES]
+    slowest = sorted(fit.nodes, key=lambda node: -node.kkt_residual)[:_NODES]
     rows = [
         [n.variable, len(n.terms), cell(n.objective), cell(n.kkt_residual, "{:.1e}".format), n.num_steps, n.status]
         for n in slowest

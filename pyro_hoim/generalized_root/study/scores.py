@@ -242,20 +242,20 @@ def predict_roots(model: RootModel, table: CountTable, target: str, *, is_known:
         at = model.fixed[target]
         log_probs = None if values is None else np.where(values == at, 0.0, -np.inf)
         return RootPrediction(target, np.full(table.num_rows, at), np.zeros(table.num_rows), values, log_probs)
-    energy, place = model.energy, model.energy.domain.index(target)
+    energy, column = model.energy, model.energy.domain.index(target)
     family = energy.family
     moments: list[torch.Tensor] = [torch.zeros(0, 3, dtype=torch.float64)]
     with torch.no_grad():
         for rows, _ in model._pieces(table):
-            natural = energy.node_natural(rows)[:, place]
+            natural = energy.node_natural(rows)[:, column]
             if family.name == "gaussian" and natural.shape[-1] < 2:  # whose T_2 is x
                 natural = torch.cat([natural, torch.zeros_like(natural)], -1)
-            found = node_moments(family, natural)
-            assert found.covariance is not None
+            law = node_moments(family, natural)
+            assert law.covariance is not None
             at = 1 if family.name == "gaussian" else 0
-            score = (natural * family.roots(rows[:, place], natural.shape[-1])).sum(-1)
-            log_prob = score + family.log_base(rows[:, place]) - found.value
-            moments.append(torch.stack([found.mean[:, at], found.covariance[:, at, at].sqrt(), log_prob], 1))
+            score = (natural * family.roots(rows[:, column], natural.shape[-1])).sum(-1)
+            log_prob = score + family.log_base(rows[:, column]) - law.value
+            moments.append(torch.stack([law.mean[:, at], law.covariance[:, at, at].sqrt(), log_prob], 1))
     mean, std, log_prob = torch.cat(moments).numpy().T
     return RootPrediction(target, mean, std, values, None if values is None else log_prob)
 
@@ -327,12 +327,12 @@ def draw_roots(
         if name in model.fixed and model.fixed[name] != value:
             problem = f"{name!r} was {model.fixed[name]:g} in all rows learned from, received {value:g}"
             raise refused("clamped", problem, code="impossible")
-    held = {**model.fixed, **fixed}
+    given = {**model.fixed, **fixed}
     inside = {name: value for name, value in fixed.items() if name in model.energy.domain}
     rest = model.energy.condition(inside)[0] if inside else model.energy
     generator = torch.Generator().manual_seed(seed)
     values = torch.empty((num_draws, len(model.domain)), dtype=torch.float64)
-    for name, value in held.items():
+    for name, value in given.items():
         values[:, model.domain.index(name)] = value
     columns = [model.domain.index(name) for name in rest.domain.names]
     if not columns or not num_draws:

@@ -267,14 +267,14 @@ class IntractableProgram:
             self.reason = self._disagreement(points, apart)
         self.is_together = self.reason is None
 
-    def _keep_moving(self, found: Evaluation, points: Values) -> None:
+    def _keep_moving(self, program: Evaluation, points: Values) -> None:
         """Leave out intractable sites whose parameters are those of every point, and are not computed from it."""
         with torch.enable_grad():
             leaves = {name: value.clone().requires_grad_() for name, value in self._single(points, 0).items()}
             nodes, _ = self._run(leaves, None)
             # A gate that is shut here, such as an indicator of MixedGibbs, may open later.
             tied = {n for n, s in self.sites.items() if s.parameters(unwrapped(nodes[n]["fn"])[0]).requires_grad}
-        moves = {name: bool((natural != natural[:1]).any()) for name, natural in found.naturals.items()}
+        moves = {name: bool((natural != natural[:1]).any()) for name, natural in program.naturals.items()}
         names = [name for name, does_move in moves.items() if does_move or name in tied]
         if not names:
             expected = "an observed HierarchicalLogLinear, LogLinearStatistics or GeneralizedRoot"

@@ -261,8 +261,8 @@ def _add_whole(sums, bits, whole, place):
 
 
 @njit(nogil=True, error_model="numpy")
-def _record_energies(x, width, lists, row, out, place):
-    """Put the energies of a tile of float32 spins into out from ``place`` on, exact to the rounding of float64.
+def _record_energies(x, width, lists, row, out, offset):
+    """Put the energies of a tile of float32 spins into out from ``offset`` on, exact to the rounding of float64.
 
     Products are exclusive ors of sign bits and their weights are integers (see ``whole_weights``): in each lane two
     sums run over the products that are -1, which is less work than conversions to float64.
@@ -301,7 +301,7 @@ def _record_energies(x, width, lists, row, out, place):
             unit = 2 * (row * chunks.shape[0] + chunk)
             total = fused(broadcast(out, peek(units, unit)), to_double(sums[0]), total)
             total = fused(broadcast(out, peek(units, unit + 1)), to_double(sums[1]), total)
-        store(out, place + start, total)
+        store(out, offset + start, total)
 
 
 @njit(nogil=True, error_model="numpy", forceinline=True)
@@ -404,7 +404,7 @@ def move(first, step, x, rng, structure, weights, products, whole, cells, layout
                         _visit_block(xt, rt, width, block, structure, weights, rows, two_beta, two_gamma, scratch)
                         continue
                     f = peek(field_first, block)
-                    place = peek(member, peek(member_first, block))
+                    offset = peek(member, peek(member_first, block))
                     by_reference = peek(reference, row * num_fields + f)
                     for start in range(0, width, LANES):
                         field = _field(xt, start, f, structure, weights, weight_row)
@@ -416,12 +416,12 @@ def move(first, step, x, rng, structure, weights, products, whole, cells, layout
                         if is_tracking:
                             if is_annealing:
                                 field = field - broadcast(field, by_reference)
-                            flip = low - load_as(low, xt, place + start)
+                            flip = low - load_as(low, xt, offset + start)
                             store(change, start, fused(flip, first_half(field), load_as(low, change, start)))
-                            flip = high - load_as(high, xt, place + middle)
+                            flip = high - load_as(high, xt, offset + middle)
                             store(change, middle, fused(flip, second_half(field), load_as(high, change, middle)))
-                        store(xt, place + start, low)
-                        store(xt, place + middle, high)
+                        store(xt, offset + start, low)
+                        store(xt, offset + middle, high)
                 sweep += 1
                 is_record = thin > 0 and sweep % thin == 0
                 if is_tracking:

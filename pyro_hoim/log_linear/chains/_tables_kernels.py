@@ -79,8 +79,8 @@ def _choose(rows, states, uniform, chosen, tops, begin, span):
         store(tops, lane, top)
     for k in range(states):
         for lane in range(0, span, LANES):
-            place = k * span + lane
-            store(rows, place, exp(load(rows, place) - load(tops, lane)))
+            entry = k * span + lane
+            store(rows, entry, exp(load(rows, entry) - load(tops, lane)))
     for lane in range(0, span, LANES):
         total = load(rows, lane)
         for k in range(1, states):
@@ -139,8 +139,8 @@ def _draw_site(x, visit, sites, weights, reference, start, beta, scratch):
             scale, rest = splat(beta[0]), beta.dtype.type(1) - beta[0]
             for k in range(states):
                 added = splat(rest * reference[r + k])
-                for place in range(k * span, (k + 1) * span, LANES):
-                    store(rows, place, fused(scale, load(rows, place), added))
+                for entry in range(k * span, (k + 1) * span, LANES):
+                    store(rows, entry, fused(scale, load(rows, entry), added))
         _choose(rows, states, uniform, chosen, tops, lane, span)
     for lane in range(0, width, LANES):
         store(x, target + lane, load(chosen, lane))
@@ -165,16 +165,16 @@ def _draw_block(x, visit, sites, joint, weights, reference, start, beta, scratch
             for j in range(block[visit], block[visit + 1]):
                 level = levels[level_start[visit] + (j - block[visit]) * states + s]
                 added += rest * reference[start[members[j]] + level]
-            for place in range(s * span, (s + 1) * span, LANES):
-                store(sums, place, splat(added))
+            for entry in range(s * span, (s + 1) * span, LANES):
+                store(sums, entry, splat(added))
         for part in range(part_of[visit], part_of[visit + 1]):
             row, num = ((factor[part] - begin) * width + lane, factor[part + 1] - factor[part])
             _log_weights(weights, index, row, width, num, part_states[part], rows, span)
             for s in range(states):
                 source = maps[part_map[part] + s] * span
                 for b in range(0, span, LANES):
-                    place = s * span + b
-                    store(sums, place, fused(scale, load(rows, source + b), load(sums, place)))
+                    entry = s * span + b
+                    store(sums, entry, fused(scale, load(rows, source + b), load(sums, entry)))
         _choose(sums, states, uniform, chosen, tops, lane, span)
     for j in range(block[visit], block[visit + 1]):
         codes, first_level = (x[members[j]], level_start[visit] + (j - block[visit]) * states)
@@ -251,7 +251,7 @@ def run(tiles, random, shape, work, sites, joint, edges, sizes, start, law, look
         chain = (tile % per_group) * width
         num_kept = min(width, num_chains - chain)
         x = tiles[tile]
-        own = mixed if is_mixed else weights[group % weights.shape[0]]
+        weights_here = mixed if is_mixed else weights[group % weights.shape[0]]
         own_reference = reference[group % reference.shape[0]]
         cells = model_cells[group % model_cells.shape[0]]
         base = reference_cells[group % reference_cells.shape[0]]
@@ -279,7 +279,7 @@ def run(tiles, random, shape, work, sites, joint, edges, sizes, start, law, look
                     start_weights[group % start_weights.shape[0]],
                     weights[group % weights.shape[0]],
                     betas[step, group],
-                    own,
+                    weights_here,
                 )
             else:
                 level[0] = betas[step, group]
@@ -289,9 +289,11 @@ def run(tiles, random, shape, work, sites, joint, edges, sizes, start, law, look
                     visit = row[v]
                     fill(r0, r1, r2, r3, uniform)
                     if joint is None or joint[3][visit + 1] == joint[3][visit] + 1:
-                        _draw_site(x, visit, sites, own, own_reference, start, level, scratch)
+                        _draw_site(x, visit, sites, weights_here, own_reference, start, level, scratch)
                     elif joint is not None:
-                        _draw_block(x, visit, sites, joint, own, own_reference, start, level, scratch, block_rows)
+                        _draw_block(
+                            x, visit, sites, joint, weights_here, own_reference, start, level, scratch, block_rows
+                        )
                 done += 1
                 if thin == 0 or done % thin != 0:
                     continue

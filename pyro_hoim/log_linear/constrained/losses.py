@@ -216,18 +216,18 @@ class BinaryLoss(ABC):
         second = self._weights * self._terms(self.logits(theta), self._states, 2).second
         moved = np.append(np.asarray(basis, dtype=np.float64).any(1), False)[self._positions]
         padded = np.concatenate([basis, np.zeros((1, basis.shape[1]))])
-        found = np.zeros((basis.shape[1],) * 2)
+        hessian = np.zeros((basis.shape[1],) * 2)
         for node in range(len(self.hypergraph.domain)):
             sets = np.flatnonzero(moved[:, node])
             local = padded[self._positions[sets, node]]
-            own = np.flatnonzero(local.any(0))
+            columns = np.flatnonzero(local.any(0))
             products = np.zeros((len(sets),) * 2)
             for where, monomials in self._blocks():
                 features = monomials[:, sets]
                 products += (features * second[where, node, None]).T @ features
-            local = local[:, own]
-            found[np.ix_(own, own)] += local.T @ products @ local
-        return found
+            local = local[:, columns]
+            hessian[np.ix_(columns, columns)] += local.T @ products @ local
+        return hessian
 
     def restrict(self, theta: NDArray[Any], directions: NDArray[Any]) -> Restriction:
         """The loss at theta plus steps along directions (k, num_parameters), which then costs O(k m n)."""

@@ -410,11 +410,11 @@ def checked_terms(terms: object, kind: type, argument: str, hypergraph: Interact
         raise wrong_type(argument, wanted, terms)
     if not terms:
         raise none_received(argument, wanted)
-    found = dict[str, Any](terms)
-    for name, term in found.items():
+    named = dict[str, Any](terms)
+    for name, term in named.items():
         check_type(term, kind, f"{argument}[{name!r}]")
         term.norm.check(hypergraph)
-    return found
+    return named
 
 
 # The overlapped Schatten-1 norm of strongly symmetric tensors of any order, by one unfolding with few columns.

@@ -229,11 +229,11 @@ class _EigenFace(Face):
     @override
     def widened(self, coordinates: Floats, gradient: Floats, level: float | None) -> tuple[Face, Floats]:
         values, vectors = np.linalg.eigh(self._small(coordinates))
-        kept = np.abs(values) > 1e-12 * np.abs(values).max(initial=0.0)
-        basis = self._vectors @ vectors[:, kept]
+        is_large = np.abs(values) > 1e-12 * np.abs(values).max(initial=0.0)
+        basis = self._vectors @ vectors[:, is_large]
         if level is None:
-            own = _EigenFace(basis)
-            level = own.dual(own.pull(gradient))
+            face = _EigenFace(basis)
+            level = face.dual(face.pull(gradient))
         slopes, steep = leading_eigenvectors(interaction_matrix(gradient, is_gradient=True), _ADDED)
         fresh = steep[:, np.abs(slopes) > level]
         left, scales, _ = np.linalg.svd(fresh - basis @ (basis.T @ fresh), full_matrices=False)
@@ -241,5 +241,5 @@ class _EigenFace(Face):
         left, _ = np.linalg.qr(left - basis @ (basis.T @ left))  # once more, for orthogonality to rounding
         basis = np.concatenate([basis, left], 1)
         small = np.zeros((basis.shape[1],) * 2)
-        small[: int(kept.sum()), : int(kept.sum())] = np.diag(values[kept])
+        small[: int(is_large.sum()), : int(is_large.sum())] = np.diag(values[is_large])
         return _EigenFace(np.ascontiguousarray(basis)), _packed(small)

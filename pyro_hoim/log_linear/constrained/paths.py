@@ -157,26 +157,26 @@ def solution_path(
     points = list(_ordered(_checked_grid(grid)))
     options = checked_run(run)
     file = options.file()
-    found = None if file is None else file.start(_settings(loss, held_out, points, stopping))
+    stored = None if file is None else file.start(_settings(loss, held_out, points, stopping))
     results: list[ConstrainedResult] = []
     losses: list[float] = []
-    if file is not None and found is not None:
+    if file is not None and stored is not None:
         with file.taking_up():
-            for index, (gap, status, value) in enumerate(unpacked(found["points"])):
-                kept = {name: found[f"{name}{index}"] for name in ("parts", "trace")}
+            for index, (gap, status, value) in enumerate(unpacked(stored["points"])):
+                tensors = {name: stored[f"{name}{index}"] for name in ("parts", "trace")}
                 check_arrays(
-                    kept,
+                    tensors,
                     {
                         "parts": (torch.float64, len(points[index]), loss.num_parameters),
                         "trace": (torch.float64, None, 2),
                     },
                 )
-                parts = kept["parts"].numpy()
+                parts = tensors["parts"].numpy()
                 gradient = loss.value_and_gradient(parts.sum(0))[1]
-                trace = kept["trace"].numpy()
+                trace = tensors["trace"].numpy()
                 results.append(ConstrainedResult.from_parts(loss, points[index], parts, gradient, gap, status, trace))
                 losses.append(value)
-            check_equal(found, _state(results, losses))
+            check_equal(stored, _state(results, losses))
     is_interrupted = False
     bar = tqdm(total=len(points), initial=len(results), unit="solution", leave=False) if options.progress else None
     with DeferredInterrupt() as interrupt:

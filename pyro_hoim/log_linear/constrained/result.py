@@ -134,16 +134,16 @@ class ConstrainedResult:
             InputError: a constraint that does not bind, or a part that is zero, has no positive counterpart.
         """
         is_constrained = all(isinstance(term, Ball) for term in self.terms.values())
-        found, kind = (self.multipliers, NormPenalty) if is_constrained else (self.norms, Ball)
+        weights, kind = (self.multipliers, NormPenalty) if is_constrained else (self.norms, Ball)
         for (name, term), norm in zip(self.terms.items(), self.norms.values(), strict=True):
             is_inside = isinstance(term, Ball) and norm < (1 - 1e-6) * term.radius
-            if is_inside and found[name] * norm <= 100 * self.gap:  # what is left of the gradient is the gap's
+            if is_inside and weights[name] * norm <= 100 * self.gap:  # what is left of the gradient is the gap's
                 raise conflict("dual_form", f"the ball of {name!r} does not bind", "leave its constraint out")
-        for name, value in found.items():
+        for name, value in weights.items():
             if not value > 0:
                 problem = f"the {'gradient' if is_constrained else 'norm'} of {name!r} is zero"
                 raise conflict("dual_form", problem, "leave that part out")
-        return {name: kind(term.norm, found[name]) for name, term in self.terms.items()}  # pyright: ignore[reportReturnType]
+        return {name: kind(term.norm, weights[name]) for name, term in self.terms.items()}  # pyright: ignore[reportReturnType]
 
     def to_frame(self) -> pd.DataFrame:
         """One row a part: norm, bound or strength, multiplier and number of parameters that are not zero."""

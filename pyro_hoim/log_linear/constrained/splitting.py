@@ -241,10 +241,10 @@ class _Run:
 
         relative = min(0.03 * self._residual, self._first / (self._iteration + 1) ** 2) / self._step
         tolerance = float(np.clip(relative / np.sqrt(len(centre)), 1e-12, 1e-3))
-        found = lbfgs(evaluate, evaluate(self._here.theta), tolerance, _INNER, lambda *_: False).point
-        gradient = found.gradient - weight * (found.theta - centre)
-        self._here = Point(found.theta, found.loss, found.loss, gradient)
-        move = (found.theta - centre) / count
+        optimum = lbfgs(evaluate, evaluate(self._here.theta), tolerance, _INNER, lambda *_: False).point
+        gradient = optimum.gradient - weight * (optimum.theta - centre)
+        self._here = Point(optimum.theta, optimum.loss, optimum.loss, gradient)
+        move = (optimum.theta - centre) / count
         whole = self._map.matrix((low + move) * self._root).ravel()
         return whole if count == 1 else np.concatenate([whole, sparse + move])
 

@@ -33,13 +33,13 @@ def _run_small(program: Program, tables: np.ndarray, want_eta: bool) -> tuple[np
 
     values = np.empty(len(tables), dtype=np.float64)
     eta = np.empty(tables.shape if want_eta else (0, 0), dtype=tables.dtype)
-    place = program.offset if want_eta else program.reused
+    offsets = program.offset if want_eta else program.reused
     sizes = program.buffers[0 if want_eta else 1], program.buffers[2]
     limit = _LIMITS[torch.float32 if tables.dtype == np.float32 else torch.float64]
 
     def run(low: int, high: int) -> None:
         parts = tables[low:high], values[low:high], eta[low:high]
-        kernels.run_batch(*parts, want_eta, program.log_constant, program.arrays, place, *sizes, limit)
+        kernels.run_batch(*parts, want_eta, program.log_constant, program.arrays, offsets, *sizes, limit)
 
     threads = min(torch.get_num_threads(), len(tables))
     if threads > 1 and len(tables) * int(program.arrays.work.sum()) > _LARGE_BATCH:
@@ -129,13 +129,13 @@ class _LargeRun:
         """Eta (num_terms,), after :meth:`upward`."""
         program, values = self.program, self.values.numpy()
         gradients = torch.empty(program.buffers[2], dtype=self.table.dtype)
-        arrays, G, place = program.arrays, gradients.numpy(), self.place
+        arrays, G, offsets = program.arrays, gradients.numpy(), self.place
         back, size = arrays.gradient, arrays.size
         for r in arrays.roots:
-            G[back[r]] = 1.0 / values[place[r]]
+            G[back[r]] = 1.0 / values[offsets[r]]
         for begin, end, is_large in reversed(list(self._ranges())):
             if not is_large:
-                self.kernels.downward(values, G, arrays, place, self.factor, self.sums, begin, end)
+                self.kernels.downward(values, G, arrays, offsets, self.factor, self.sums, begin, end)
                 continue
             step = [int(node) for node in arrays.steps[begin]]
             z = step[2]
@@ -144,7 +144,7 @@ class _LargeRun:
             for r in (1, 2):
                 node, other = step[r - 1], step[2 - r]
                 if node:
-                    x, y = (G, int(back[z])), (values, int(place[other]))
+                    x, y = (G, int(back[z])), (values, int(offsets[other]))
                     self._contract(3 * begin + r, x, y, (G, int(back[node])), int(size[node]))
         terms = slice(1, 1 + program.num_terms)
         return self.values[terms] * gradients[terms]
@@ -157,14 +157,14 @@ def _run(plan: BucketPlan, tables: torch.Tensor, want_eta: bool) -> tuple[torch.
         values, eta = _run_small(program, tables.numpy(), want_eta)
         return torch.from_numpy(values), torch.from_numpy(eta)
     logs: list[float] = []
-    found: list[torch.Tensor] = []
+    etas: list[torch.Tensor] = []
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         for row in tables:
             run = _LargeRun(pool, program, row, want_eta)
             logs.append(run.upward())
             if want_eta:
-                found.append(row if math.isnan(logs[-1]) else run.downward())
-    return torch.tensor(logs, dtype=torch.float64), torch.stack(found) if want_eta and found else tables
+                etas.append(row if math.isnan(logs[-1]) else run.downward())
+    return torch.tensor(logs, dtype=torch.float64), torch.stack(etas) if want_eta and etas else tables
 
 
 def values_of(plan: BucketPlan, table: torch.Tensor) -> tuple[float, np.ndarray]:
@@ -211,9 +211,9 @@ def _gradients(
     with torch.enable_grad():
         for chunk, weight in zip(chunks, weights.split([len(chunk) for chunk in chunks]), strict=True):
             leaf = chunk if keep_graph else chunk.detach().requires_grad_()
-            found = value(leaf, weight).sum()
-            if found.requires_grad:
-                parts.extend(torch.autograd.grad(found, leaf, create_graph=keep_graph, materialize_grads=True))
+            total = value(leaf, weight).sum()
+            if total.requires_grad:
+                parts.extend(torch.autograd.grad(total, leaf, create_graph=keep_graph, materialize_grads=True))
             else:
                 parts.append(torch.zeros_like(chunk))
     return torch.cat(parts)
@@ -276,14 +276,14 @@ def _lists(plan: BucketPlan) -> tuple[Ints, Ints]:
         row = [variable, plan.cards[variable]]
         first = [len(outer)]
         for node in nodes:
-            own, step = 0, 1
+            stride, step = 0, 1
             for v in reversed(program.layouts[node]):
                 if v == variable:
-                    own = step
+                    stride = step
                 elif plan.cards[v] > 1:
                     outer.append((v, step))
                 step *= plan.cards[v]
-            row += [int(program.offset[node]), own]
+            row += [int(program.offset[node]), stride]
             first.append(len(outer))
         visits.append([*row, *first])
     return np.array(visits, dtype=np.int64).reshape(-1, 9), np.array(outer, dtype=np.int64).reshape(-1, 2)
@@ -315,9 +315,9 @@ def sample(
     for number, (state, piece) in enumerate(slices):
         mine = (picked == number).nonzero()[:, 0]
         if mine.numel():
-            found = _draw(plan, values_of(plan, piece)[1], mine.numel(), generator)
-            found[:, list(plan.slices)] = torch.tensor(state)
-            states[mine] = found
+            drawn = _draw(plan, values_of(plan, piece)[1], mine.numel(), generator)
+            drawn[:, list(plan.slices)] = torch.tensor(state)
+            states[mine] = drawn
     return states
 
 

@@ -371,7 +371,7 @@ class _Compiler:
 def _absorbed(nodes: list[int], compiler: _Compiler) -> list[int]:
     """Multiply every node whose variables all belong to another one into the smallest such node."""
     nodes = sorted(nodes, key=lambda n: (compiler.size(n), len(compiler.layouts[n])))
-    kept: list[int] = []
+    nodes_left: list[int] = []
     left = len(nodes)
     for i, node in enumerate(nodes):
         mine = set(compiler.layouts[node])
@@ -381,8 +381,8 @@ def _absorbed(nodes: list[int], compiler: _Compiler) -> list[int]:
                 left -= 1
                 break
         else:
-            kept.append(node)
-    return kept
+            nodes_left.append(node)
+    return nodes_left
 
 
 def _places(births: Sequence[int], deaths: Sequence[int], size: Sequence[int], start: int, offset: Ints) -> int:
@@ -438,27 +438,27 @@ def compiled(plan: BucketPlan) -> Program:
     back_births = [num_steps - used.get(n, num_steps) if n in made else -1 for n in range(len(size))]
     back_deaths = [num_steps - made.get(n, 0) for n in range(len(size))]
     gradient_top = _places(back_births, back_deaths, size, 1 + num_terms, gradient)
-    found: list[Contraction] = []
+    contractions: list[Contraction] = []
     work: list[int] = []
     for x, y, z in steps:
         union = sorted({*layouts[x], *layouts[y]})
         rows = [(cards[v], strides[x].get(v, 0), strides[y].get(v, 0), strides[z].get(v, 0)) for v in union]
         work.append(math.prod(r[0] for r in rows))
-        found.append(contraction(rows, (size[x], size[y], size[z])))
-        found.append(contraction([(n, c, b, a) for n, a, b, c in rows], (size[z], size[y], size[x])))
+        contractions.append(contraction(rows, (size[x], size[y], size[z])))
+        contractions.append(contraction([(n, c, b, a) for n, a, b, c in rows], (size[z], size[y], size[x])))
         if y:
-            found.append(contraction([(n, c, a, b) for n, a, b, c in rows], (size[z], size[x], size[y])))
+            contractions.append(contraction([(n, c, a, b) for n, a, b, c in rows], (size[z], size[x], size[y])))
         else:
-            found.append(Contraction((), False, False, 1))
-    flat = [loop for c in found for loop in c.loops]
+            contractions.append(Contraction((), False, False, 1))
+    flat = [loop for c in contractions for loop in c.loops]
     arrays = Arrays(
         table_start=table_start.astype(np.int64),
         steps=np.array(steps, dtype=np.int64).reshape(-1, 3),
         size=np.array(size, dtype=np.int64),
         gradient=gradient,
-        pointer=np.cumsum([0, *(len(c.loops) for c in found)], dtype=np.int64),
+        pointer=np.cumsum([0, *(len(c.loops) for c in contractions)], dtype=np.int64),
         loops=np.ascontiguousarray(np.array(flat, dtype=np.int64).reshape(-1, 4).T),
-        form=np.array([(c.swapped, c.by_rows, c.num_reduced) for c in found], dtype=np.int64).reshape(-1, 3),
+        form=np.array([(c.swapped, c.by_rows, c.num_reduced) for c in contractions], dtype=np.int64).reshape(-1, 3),
         roots=np.array(roots, dtype=np.int64),
         work=np.array(work, dtype=np.int64),
     )

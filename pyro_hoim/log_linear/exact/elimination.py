@@ -208,10 +208,10 @@ class VariableElimination(ExactBackend):
         num_draws = math.prod(sample_shape)
         linear = num_draws and self._is_linear(tables)
         linear = linear and linear_samples.is_faster(plan, len(tables), self.max_memory_bytes)
-        found = [linear_samples.sample(plan, t, num_draws, generator) if linear else None for t in tables.detach()]
-        missing = [b for b, part in enumerate(found) if part is None]
+        drawn = [linear_samples.sample(plan, t, num_draws, generator) if linear else None for t in tables.detach()]
+        missing = [b for b, part in enumerate(drawn) if part is None]
         parts = iter(self._sampled(plan, tables[missing], num_draws, generator).unbind(1))
-        states = [next(parts) if part is None else part for part in found]
+        states = [next(parts) if part is None else part for part in drawn]
         d = len(model.hypergraph.domain)
         joined = torch.stack(states, 1) if states else tables.new_zeros(num_draws, 0, d, dtype=torch.long)
         return joined.reshape(*sample_shape, *model.tables.shape[:-1], d)
@@ -262,7 +262,7 @@ class VariableElimination(ExactBackend):
             mine = (picked == number).nonzero()[:, 0]
             if mine.numel():
                 piece = tables.index_select(1, terms.to(tables.device))
-                found = log_space.trace_back(plan, log_space.upward(plan, piece, reduce), rows[mine], choose)
-                found[:, list(plan.slices)] = rows.new_tensor(state)
-                states[mine] = found
+                drawn = log_space.trace_back(plan, log_space.upward(plan, piece, reduce), rows[mine], choose)
+                drawn[:, list(plan.slices)] = rows.new_tensor(state)
+                states[mine] = drawn
         return states

@@ -301,7 +301,7 @@ class Enumeration(ExactBackend):
         hypergraph = model.hypergraph
         wanted = hypergraph.domain.indices(names)
         axes = _accumulation(hypergraph).axes if self.plan(hypergraph).feasible else ()
-        kept = [v for v in axes if v in wanted]
+        wanted_axes = [v for v in axes if v in wanted]
         parts: list[torch.Tensor] = []
         for chunk in self._chunks(model):
             table = self._log_table(hypergraph, chunk)
@@ -309,7 +309,7 @@ class Enumeration(ExactBackend):
             table = torch.log_softmax(flat, -1).reshape(table.shape)
             gone = [i + 1 for i, v in enumerate(axes) if v not in wanted]
             table = torch.logsumexp(table, gone) if gone else table
-            parts.append(table.permute(0, *(kept.index(v) + 1 for v in wanted)))
+            parts.append(table.permute(0, *(wanted_axes.index(v) + 1 for v in wanted)))
         joint = torch.cat(parts)
         return joint.reshape((*model.tables.shape[:-1], *joint.shape[1:]))
 

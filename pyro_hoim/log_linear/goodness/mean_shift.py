@@ -95,19 +95,19 @@ def saturated_shift(small: Floats, expected: Floats) -> float:
     return float((1 / expected).sum()) / 6 - whole / 12
 
 
-def _difference(own: Floats, added: Floats, expected: Floats) -> float:
+def _difference(small: Floats, added: Floats, expected: Floats) -> float:
     """Lawley's sums for both bases together, less those for the first alone; orthonormal with the counts as weights."""
-    diagonal = np.square(own).sum(1)
+    diagonal = np.square(small).sum(1)
     whole = diagonal + np.square(added).sum(1)
     squares = float((expected * (whole**2 - diagonal**2)).sum())
-    through = np.concatenate([(expected * whole) @ own, (expected * whole) @ added])
-    chains = float(through @ through) - float(np.square((expected * diagonal) @ own).sum())
+    through = np.concatenate([(expected * whole) @ small, (expected * whole) @ added])
+    chains = float(through @ through) - float(np.square((expected * diagonal) @ small).sum())
     cubes = 0.0
     for column in added.T:  # the sums over cells of products of three columns, at least one of them added
         weighted = expected * column
-        cubes += 3 * float(np.square((own * weighted[:, None]).T @ own).sum())
+        cubes += 3 * float(np.square((small * weighted[:, None]).T @ small).sum())
         pairs = added * weighted[:, None]
-        cubes += 3 * float(np.square(own.T @ pairs).sum()) + float(np.square(added.T @ pairs).sum())
+        cubes += 3 * float(np.square(small.T @ pairs).sum()) + float(np.square(added.T @ pairs).sum())
     return (3 * chains + 2 * cubes - 3 * squares) / 12
 
 

@@ -445,7 +445,7 @@ def _none(reason: str, why: str | None) -> PValue:
 
 
 def _counted(
-    found: DrawnStatistics,
+    drawn: DrawnStatistics,
     statistic: Literal["deviance", "pearson"],
     method: Literal["bootstrap", "exact"],
     reason: str,
@@ -453,10 +453,10 @@ def _counted(
     """Shares of tables with statistics at least as large as those of the observed one, which is among them."""
     values = {
         name: float((column >= column[0] - 1e-9 * (1 + abs(column[0]))).mean())
-        for name, column in (("deviance", found.deviance), ("pearson", found.pearson))
+        for name, column in (("deviance", drawn.deviance), ("pearson", drawn.pearson))
     }
-    value, size = values[statistic], len(found)
-    late = f"; {found.num_unfinished} refits were cut short" if found.num_unfinished else ""
+    value, size = values[statistic], len(drawn)
+    late = f"; {drawn.num_unfinished} refits were cut short" if drawn.num_unfinished else ""
     return PValue(
         p_value_note=reason + late,
         p_value=value,

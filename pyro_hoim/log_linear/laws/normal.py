@@ -79,15 +79,15 @@ class HorseshoePrior:
             return self.hypergraph.num_interactions
         return self.hypergraph.num_parameters - _num_single(self.hypergraph)
 
-    def scales(self, overall: torch.Tensor, own: torch.Tensor, slab: torch.Tensor) -> torch.Tensor:
+    def scales(self, overall: torch.Tensor, local: torch.Tensor, slab: torch.Tensor) -> torch.Tensor:
         r"""Standard deviation of every coordinate of theta given tau, lambda and c squared.
 
         Shape:
             overall and slab (\*batch), own (\*batch, num_own); returns (\*batch, num_parameters), nats.
         """
         graph = self.hypergraph
-        batch = torch.broadcast_shapes(overall.shape, own.shape[:-1], slab.shape)
-        log_own = -2 * (overall.unsqueeze(-1) * own).log().expand(*batch, self.num_own)
+        batch = torch.broadcast_shapes(overall.shape, local.shape[:-1], slab.shape)
+        log_own = -2 * (overall.unsqueeze(-1) * local).log().expand(*batch, self.num_own)
         # Edges stand in order of their sizes, so that what is not shrunk stands first.
         if self.per == "edge":
             log_own = graph.spread(pad(log_own, (len(graph) - self.num_own, 0)))

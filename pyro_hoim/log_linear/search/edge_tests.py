@@ -304,7 +304,7 @@ class EdgeTester:
             tests.append(self._pooled_test(edge, patterns, pooled, nuisance, null))
         return smallest(tests)
 
-    def held_out(self, edge: Edge, others: Iterable[Edge], held: EdgeTester) -> tuple[float, float]:
+    def held_out(self, edge: Edge, others: Iterable[Edge], judging: EdgeTester) -> tuple[float, float]:
         """Mean rise of the conditional log-likelihood of held-out rows with a set, and its error; nats a row.
 
         Both laws are fitted to the rows of this tester with a ridge of half a unit.
@@ -314,7 +314,7 @@ class EdgeTester:
         nuisance = conditional_terms(response, edge, others)
         rest = tuple(name for name in edge if name != response)
         names = tuple(dict.fromkeys(itertools.chain(rest, *nuisance)))
-        train, judges = (part._patterns(response, names) for part in (self, held))
+        train, judges = (part._patterns(response, names) for part in (self, judging))
         logs: list[Floats] = []
         for terms in ([*nuisance, rest], nuisance):
             fit = maximised(self._design(train, terms), train.counts, ridge=_RIDGE)

@@ -280,35 +280,35 @@ class LogLinearFamily(Family):
         shares: dict[str, list[float]] | None = stored.info.get("independent")
 
         def figures(part: Observations) -> dict[str, Any]:
-            found = score_rows(energy, part, log_z=value)
+            scores = score_rows(energy, part, log_z=value)
             gain, error = (None, None) if shares is None else gain_over_columns(energy, part, value, shares)
             return {
-                "rows": whole(found.rows),
+                "rows": whole(scores.rows),
                 "impossible_rows": whole(float(part.counts[impossible_rows(energy, part.codes)].sum())),
                 "gain": gain,
                 "gain_std_error": error,
-                "nll": found.nll,
-                "kl": found.kl,
-                "nll_std_error": found.nll_std_error,
+                "nll": scores.nll,
+                "kl": scores.kl,
+                "nll_std_error": scores.nll_std_error,
                 **log_z_json(log_z_found),
-                "pseudo_nll": found.pseudo_nll,
+                "pseudo_nll": scores.pseudo_nll,
             }
 
-        found = figures(rows)
+        scores = figures(rows)
         if shares is None:
             first = "The gain over independent columns is not known: the model file does not hold their frequencies."
         else:
-            first = gain_sentence("file's", "model", found["gain"], found["gain_std_error"])
+            first = gain_sentence("file's", "model", scores["gain"], scores["gain_std_error"])
         lines = [first, f"rows                {rows.total_count:g}"]
         lines += question.left_out("with them the NLL would be infinite")
-        if found["impossible_rows"]:
-            number = found["impossible_rows"]
+        if scores["impossible_rows"]:
+            number = scores["impossible_rows"]
             lines.append(f"impossible rows     {number:g} (a combination that the model gives probability zero)")
-        lines.append(figure_line("NLL per row", found["nll"], error=found["nll_std_error"]))
-        lines.append(figure_line("pseudo-NLL per row", found["pseudo_nll"]))
+        lines.append(figure_line("NLL per row", scores["nll"], error=scores["nll_std_error"]))
+        lines.append(figure_line("pseudo-NLL per row", scores["pseudo_nll"]))
         lines += describe_log_z(log_z_found) if log_z_found.kind != "exact" else []
         return Answer(
-            json=found,
+            json=scores,
             lines=lines,
             notes=_unnamed_combinations(stored),
             of_part=lambda part: {name: value for name, value in figures(part).items() if name in _OF_PART},
@@ -368,7 +368,7 @@ class LogLinearFamily(Family):
     @override
     def complete(self, question: Question) -> Answer:
         """Completions of rows; those whose known cells have probability zero stay as they are."""
-        found = impute(
+        imputation = impute(
             question.stored.model.energy,
             question.rows,
             question["number"],
@@ -377,24 +377,24 @@ class LogLinearFamily(Family):
             gibbs=ClampedGibbs() if question["burn_in"] is None else ClampedGibbs(burn_in=question["burn_in"]),
             seed=question["seed"],
         )
-        approximate = int((~found.is_exact & found.is_completed).sum())
-        notes = [*_note_chains(approximate, "filled"), *not_completed(found)]
-        return Answer(frame=found.to_pandas(), notes=notes)
+        approximate = int((~imputation.is_exact & imputation.is_completed).sum())
+        notes = [*_note_chains(approximate, "filled"), *not_completed(imputation)]
+        return Answer(frame=imputation.to_pandas(), notes=notes)
 
     @override
     def log_z(self, question: Question, starts: torch.Tensor | None = None) -> LogPartition:
         """Log Z of the family's tables; ``auto`` prefers exact to what the file keeps, estimates look from starts."""
         stored = question.stored.model
-        kept = stored.log_partition if is_default_log_z(question) else None
-        if kept is not None and not Auto().plan(stored.hypergraph).feasible:
-            found = replace(kept, method=f"{kept.method}, as the model file holds it")
+        of_file = stored.log_partition if is_default_log_z(question) else None
+        if of_file is not None and not Auto().plan(stored.hypergraph).feasible:
+            estimate = replace(of_file, method=f"{of_file.method}, as the model file holds it")
         else:
             energy = walled(stored.energy) if question["method"] == "ais" else stored.energy
-            found = log_z_of(question, energy, AnnealedImportance, Auto(), starts)
+            estimate = log_z_of(question, energy, AnnealedImportance, Auto(), starts)
         more = (
             f"try more {option('temperatures')} or {option('chains')}; in Python there are block moves and resampling"
         )
-        return replace(found, notes=tuple(note.replace(ADVICE, f"{more} as well") for note in found.notes))
+        return replace(estimate, notes=tuple(note.replace(ADVICE, f"{more} as well") for note in estimate.notes))
 
     @override
     def row_log_likelihood(self, stored: Stored, rows: Observations, pseudo: bool = False) -> RowLogLikelihood:
@@ -493,21 +493,21 @@ _PRECISE = {"SE": "std_error", "lower": "lower", "upper": "upper", "p": "p_value
 
 
 def _with_uncertainty(
-    rows: list[dict[str, Any]], kept: Sequence[Mapping[str, Any]], level: float
+    rows: list[dict[str, Any]], records: Sequence[Mapping[str, Any]], level: float
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Rows with standard error, interval and test where the file keeps them, and the columns to show."""
-    held = {tuple(found["edge"]): found for found in kept}
-    if not held:
+    by_edge = {tuple(known["edge"]): known for known in records}
+    if not by_edge:
         return rows, {}
     names, width = ("std_error", "df", "statistic", "p_value", "p_value_adjusted"), -ndtri((1 - level) / 2)
     result = list[dict[str, Any]]()
     for row in rows:
-        found = held.get(tuple(row["edge"]), {})
-        error = found.get("std_error")
+        known = by_edge.get(tuple(row["edge"]), {})
+        error = known.get("std_error")
         ends = {"lower": None, "upper": None}
         if error is not None:
             ends = {"lower": row["coefficient"] - width * error, "upper": row["coefficient"] + width * error}
-        result.append({**row, **{name: found.get(name) for name in names}, **ends})
+        result.append({**row, **{name: known.get(name) for name in names}, **ends})
     is_tested = any(row["p_value"] is not None for row in result)
     return result, {head: name for head, name in _PRECISE.items() if is_tested or not name.startswith("p_")}
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from ...budgets import MAX_SETS, MAX_SWEEPS, check_cells, check_size, num_entries, num_sets
 from ...core.command.options import JOBS, LABELLED, ORDER
 from ...core.command.rows import (
     ALL_TRAIN,
     Fractions,
+    LabelledPlan,
     Missing,
     Table,
-    read_labelled,
     warn_of_ranks,
     warn_of_size,
     warn_of_uniform,
@@ -88,10 +89,11 @@ LOG_LINEAR_OPTIONS = (
 
 
 @dataclass(frozen=True)
-class _LogLinearPlan:
+class _LogLinearPlan(LabelledPlan):
     """Fits of given interactions, by exact inference where it is in reach; of order 1, 2 and 3 as the main job."""
 
-    asked: Asked
+    shares: ClassVar[Fractions | None] = ALL_TRAIN
+
     prior: Prior | None
     is_main_job: bool
 
@@ -99,10 +101,6 @@ class _LogLinearPlan:
     def has_posterior(self) -> bool:
         """Whether posteriors are drawn."""
         return self.is_main_job or self.asked["posterior"]
-
-    def read(self) -> Table:
-        """The table."""
-        return read_labelled(self.asked)
 
     def complete(self, source: Table) -> Table:
         """The table with missing cells dealt with."""
@@ -123,10 +121,6 @@ class _LogLinearPlan:
         warn_of_ranks(orders)
         return replace(table, orders=orders)
 
-    def split(self, source: Table) -> Fractions:  # noqa: ARG002 (the same for all)
-        """All rows are fitted."""
-        return ALL_TRAIN
-
     def run(self, request: Request) -> Study:
         """Fit every collection."""
         rows: Observations = request.parts["train"]
@@ -146,10 +140,10 @@ class _LogLinearPlan:
                     hint = f"use fewer {option('columns')}, or a formula without functions"
                     raise out_of_reach(f"{option('edges')} with functions needs exact inference", cost.reason, hint)
                 return train_given(self.asked, graph, cost.reason, request, self.prior)
-            told = f"{plural(structure.num_parameters, 'parameter')}, tables of up to {plural(cost.cells, 'cell')}"
+            size = f"{plural(structure.num_parameters, 'parameter')}, tables of up to {plural(cost.cells, 'cell')}"
             if (seconds := expected_seconds(graph, cost)) >= 2:
-                told += f", very roughly {duration_words(seconds)}"
-            request.announce(f"fitting {name}: {told}")
+                size += f", very roughly {duration_words(seconds)}"
+            request.announce(f"fitting {name}: {size}")
         if self.prior is None and not self.has_posterior:
             warn_of_size(rows, max(structure.num_parameters for structure in structures.values()))
         settings = None
@@ -162,7 +156,7 @@ class _LogLinearPlan:
             request.announce(f"drawing {drawn}, {plural(chains[0], 'chain')} of {chains[1]:,} draws each")
         shares: dict[str, float] = dict(zip(PARTS, request.fractions, strict=True))
         analysis = analyse(
-            {part: held for part, held in request.parts.items() if shares[part]},
+            {part: rows_of for part, rows_of in request.parts.items() if shares[part]},
             structures,
             prior=self.prior,
             posterior=settings,
@@ -181,11 +175,11 @@ class _LogLinearPlan:
         largest = len(data.domain)
         if not orders and not edges:
             orders = range(1, min(3, largest) + 1) if self.is_main_job else (min(2, largest),)
-        found: dict[str, Interactions] = {}
+        structures: dict[str, Interactions] = {}
         for order in orders:
             if not 1 <= order <= largest:
                 raise out_of_range("order", f"1 to {largest} (the number of variables)", received=order)
-            _add(found, "order", f"order {order}", _all_up_to(data.domain, order))
+            _add(structures, "order", f"order {order}", _all_up_to(data.domain, order))
         for text in edges:
             structure = interactions_of(data.domain, text)
             if isinstance(structure, InteractionHypergraph):
@@ -193,10 +187,10 @@ class _LogLinearPlan:
             elif self.has_posterior or self.prior is not None:
                 other = option("posterior") if self.has_posterior else option("prior")
                 raise conflict("edges", f"a formula with functions is fitted by maximum likelihood, received {other}")
-            _add(found, "edges", text, structure)
-        for structure in found.values():
+            _add(structures, "edges", text, structure)
+        for structure in structures.values():
             check_tables(graph_of(structure))
-        return found
+        return structures
 
 
 def _all_up_to(domain: Domain, order: int) -> InteractionHypergraph:
@@ -238,9 +232,9 @@ def plan_log_linear(asked: Asked) -> _LogLinearPlan | LearnPlan | StructurePlan 
         return plan_structures(asked)
     edges, posterior = asked["edges"], asked["posterior"]
     check_fraction(asked["level"], "level")
-    for own in ("level", "tests"):
-        if own in asked.given and asked["penalty"]:
-            raise conflict(own, "belongs to fits of given interactions by likelihood")
+    for name in ("level", "tests"):
+        if name in asked.given and asked["penalty"]:
+            raise conflict(name, "belongs to fits of given interactions by likelihood")
     penalty = plan_penalty(asked)
     if penalty is not None:
         return penalty

@@ -34,7 +34,7 @@ def summary(analysis: Analysis, folder: Path) -> dict[str, Any]:
     """The keys of ``fit.json``."""
     chosen = analysis.chosen
     structure, parts = chosen.hypergraph, chosen.parts
-    found: dict[str, Any] = {
+    keys: dict[str, Any] = {
         "num_variables": len(structure.domain),
         "num_states": num_states_text(structure.domain.num_states),
         "num_interactions": structure.num_interactions,
@@ -52,15 +52,15 @@ def summary(analysis: Analysis, folder: Path) -> dict[str, Any]:
         **chosen.infinite_json,
     }
     if chosen.uncertainty is not None:
-        found |= chosen.uncertainty.to_json()
+        keys |= chosen.uncertainty.to_json()
     if any(part and part.accuracy for part in parts.values()):
-        found["accuracy"] = accuracy_by_part(parts)
+        keys["accuracy"] = accuracy_by_part(parts)
     if len(analysis.models) > 1 or chosen.goodness is not None:
-        found["models"] = analysis.comparison_records()
+        keys["models"] = analysis.comparison_records()
     if len(analysis.models) > 1:
-        found["nested_tests"] = list(analysis.nested_tests)
+        keys["nested_tests"] = list(analysis.nested_tests)
     if chosen.posterior is not None:
-        found["posterior"] = {
+        keys["posterior"] = {
             "file": str(folder / "posterior.nc"),
             "prior": str(chosen.posterior.prior),
             "max_r_hat": chosen.posterior.max_r_hat,
@@ -68,7 +68,7 @@ def summary(analysis: Analysis, folder: Path) -> dict[str, Any]:
             "divergences": chosen.posterior.num_divergences,
         }
     if analysis.structures is not None:
-        found["structure_posterior"] = analysis.structures.to_json(str(folder / STRUCTURE_FILE))
+        keys["structure_posterior"] = analysis.structures.to_json(str(folder / STRUCTURE_FILE))
     if analysis.constrained is not None:
-        found["penalty"] = analysis.constrained.to_json()
-    return found
+        keys["penalty"] = analysis.constrained.to_json()
+    return keys

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 from ...budgets import MAX_SAMPLED_ENTRIES, check_size
 from ...core.command.answers import accuracy_by_part, by_part, log_partition_json, rows_by_part
 from ...core.command.options import LABELLED, only
-from ...core.command.rows import Fractions, Missing, Table, read_labelled
+from ...core.command.rows import Fractions, LabelledPlan, Missing, Table
 from ...core.family import Asked, Option, Request, Study
 from ...core.words import num_states_text, option, plural, rows_text
 from ...data.columns import check_columns
@@ -96,18 +96,15 @@ LEARN_OPTIONS = (
 
 
 @dataclass(frozen=True)
-class LearnPlan:
+class LearnPlan(LabelledPlan):
     """Learning which interactions there are; the rows choose their strengths where there is no prior."""
 
-    asked: Asked
+    shares: ClassVar[Fractions | None] = _SPLIT
+
     prior: Prior | None
 
     def __post_init__(self) -> None:
         _seconds(self.asked["time_limit"])
-
-    def read(self) -> Table:
-        """The table."""
-        return read_labelled(self.asked)
 
     def complete(self, source: Table) -> Table:
         """The table without missing cells, its ordered columns marked; refused where nothing can be learned."""
@@ -117,10 +114,6 @@ class LearnPlan:
         table = table.with_ordinal(self.asked["ordinal"])
         self._max_order(table.rows.domain)
         return table
-
-    def split(self, source: Table) -> Fractions:  # noqa: ARG002 (the same for all)
-        """Half of the rows is held out."""
-        return _SPLIT
 
     def run(self, request: Request) -> Study:
         """Learn."""
@@ -215,7 +208,9 @@ def train_given(
     """Train given interactions by sampled gradients, where exact ones are out of reach for a reason, and say so."""
     check_sampled(hypergraph.num_terms)
     strengths = _fixed(prior, hypergraph.domain, hypergraph.order)
-    told = f"Exact inference is out of reach ({reason}), so gradients and log Z were estimated from Markov chains."
+    reason_given = (
+        f"Exact inference is out of reach ({reason}), so gradients and log Z were estimated from Markov chains."
+    )
 
     def work(checkpoint: Path) -> LearnResult:
         return fit_collection(
@@ -228,7 +223,7 @@ def train_given(
 
     rows = rows_text(request.parts["train"])
     sizes = plural(hypergraph.num_interactions, "interaction"), plural(hypergraph.num_parameters, "parameter")
-    return _study(work, asked, request, f"fitting {rows} by sampled gradients: {', '.join(sizes)}", told)
+    return _study(work, asked, request, f"fitting {rows} by sampled gradients: {', '.join(sizes)}", reason_given)
 
 
 def _timed(learned: LearnResult, earlier: float, scores: float) -> LearnResult:

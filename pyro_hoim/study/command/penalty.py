@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from ...core.command.options import only
-from ...core.command.rows import ALL_TRAIN, Fractions, Missing, Table, read_labelled
+from ...core.command.rows import ALL_TRAIN, Fractions, LabelledPlan, Missing, Table
 from ...core.family import Asked, Option, Request, Study
 from ...core.words import option
 from ...data.observations import Observations
@@ -40,25 +41,18 @@ _OTHERS = {
 
 
 @dataclass(frozen=True)
-class PenaltyPlan:
+class PenaltyPlan(LabelledPlan):
     """A fit of all interactions up to an order within norm balls."""
 
-    asked: Asked
-    constraint: Constraint
+    shares: ClassVar[Fractions | None] = ALL_TRAIN
 
-    def read(self) -> Table:
-        """The table."""
-        return read_labelled(self.asked)
+    constraint: Constraint
 
     def complete(self, source: Table) -> Table:
         """The table without missing cells; refused where it has not two levels a column, or the order does not fit."""
         table = source.complete(Missing.parse(self.asked["missing"]), option("penalty", self.constraint.text))
         self._structure(table.rows)
         return table
-
-    def split(self, source: Table) -> Fractions:  # noqa: ARG002 (the same for all)
-        """All rows are used."""
-        return ALL_TRAIN
 
     def run(self, request: Request) -> Study:
         """Fit, and set beside it what the page shows."""
@@ -68,19 +62,19 @@ class PenaltyPlan:
         if not cost.feasible:
             hint = f"use fewer {option('columns')} or a lower {option('order')}, or call frank_wolfe() of the library"
             raise out_of_reach(f"log Z of the fit by {option('penalty', self.constraint.text)}", cost.reason, hint)
-        found: list[ConstrainedRecord] = []
+        records: list[ConstrainedRecord] = []
 
         run = RunOptions(request.checkpoint / "penalty.safetensors", request.resume, request.progress)
 
         def estimate(graph: InteractionHypergraph, data: Observations) -> FitResult:
             record = fit_constrained(data, graph.order, self.constraint, run)
-            found.append(record)
+            records.append(record)
             model: LogLinearEnergy = record.result.model
             return as_fit(record, data, float(Auto().log_partition(model).value))
 
         shares = zip(request.parts.items(), request.fractions, strict=True)
         analysis = analyse(
-            {part: held for (part, held), share in shares if share},
+            {part: rows_of for (part, rows_of), share in shares if share},
             {f"order {structure.order} within {self.constraint.text}": structure},
             target=self.asked["target"],
             seed=request.seed,
@@ -89,7 +83,7 @@ class PenaltyPlan:
             run=RunOptions(request.checkpoint, request.resume, request.progress),
             estimate=estimate,
         )
-        analysis = replace(analysis, constrained=found[0])
+        analysis = replace(analysis, constrained=records[0])
         return Study(analysis, summary(analysis, request.folder))
 
     def _structure(self, data: Observations) -> InteractionHypergraph:

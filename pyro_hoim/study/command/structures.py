@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 from ...budgets import MAX_SWEEPS
 from ...core.command.options import LABELLED, only
-from ...core.command.rows import ALL_TRAIN, Fractions, Missing, Table, read_labelled
+from ...core.command.rows import ALL_TRAIN, Fractions, LabelledPlan, Missing, Table
 from ...core.family import Asked, Option, Request, Study
 from ...core.words import num_states_text, option
 from ...data.observations import Observations
@@ -62,28 +62,21 @@ STRUCTURE_OPTIONS = (
 
 
 @dataclass(frozen=True)
-class StructurePlan:
+class StructurePlan(LabelledPlan):
     """The posterior over structure, by a list, junction trees or chains, and a fit of the most probable collection."""
 
-    asked: Asked
+    shares: ClassVar[Fractions | None] = ALL_TRAIN
+
     prior: Prior
     space: SpaceName
     inclusion: float | tuple[str, float, float]
     settings: ChainSettings | None
-
-    def read(self) -> Table:
-        """The table."""
-        return read_labelled(self.asked)
 
     def complete(self, source: Table) -> Table:
         """The table without missing cells; refused where the options do not fit its columns."""
         table = source.complete(Missing.parse(self.asked["missing"]), "structures")
         self._law(table.rows)
         return table
-
-    def split(self, source: Table) -> Fractions:  # noqa: ARG002 (the same for all)
-        """All rows are used."""
-        return ALL_TRAIN
 
     def run(self, request: Request) -> Study:
         """Find the posterior and set beside it what the page shows; fit the most probable collection."""
@@ -106,7 +99,7 @@ class StructurePlan:
         record = record_structures(posterior, route, *shape, seed=request.seed)
         shares = zip(request.parts.items(), request.fractions, strict=True)
         analysis = analyse(
-            {part: held for (part, held), share in shares if share},
+            {part: rows_of for (part, rows_of), share in shares if share},
             {_NAME: record.rivals[0].hypergraph},
             prior=self.prior,
             target=self.asked["target"],

@@ -152,7 +152,7 @@ def fit_constrained(data: Observations, order: int, constraint: Constraint, run:
     loss = PseudoLikelihoodLoss(data, order)
     balls = constraint.balls(loss)
     file = run.file()
-    kept = (
+    stored = (
         None
         if file is None
         else file.start(
@@ -160,15 +160,15 @@ def fit_constrained(data: Observations, order: int, constraint: Constraint, run:
         )
     )
     trace, result, first = np.zeros((0, 2)), None, 0
-    if file is not None and kept is not None:
+    if file is not None and stored is not None:
         with file.taking_up():
             fresh = {"trace": torch.from_numpy(trace), "pieces": torch.tensor(0)}
-            check_alike({name: kept[name] for name in fresh}, fresh)
-            trace, first = kept.pop("trace").numpy(), int(kept.pop("pieces"))
+            check_alike({name: stored[name] for name in fresh}, fresh)
+            trace, first = stored.pop("trace").numpy(), int(stored.pop("pieces"))
             if not 0 < first < _CHUNKS:
                 raise ValueError(f"{first} pieces")
-            result = _restored(loss, balls, kept)
-            check_equal(kept, _kept(result))
+            result = _restored(loss, balls, stored)
+            check_equal(stored, _kept(result))
     stopping = Stopping(max_iterations=_CHUNK)
     whole: dict[str, torch.Tensor] | None = None
     for piece in range(first + 1, _CHUNKS + 1):
@@ -200,17 +200,17 @@ def _kept(result: ConstrainedResult) -> dict[str, torch.Tensor]:
     return found
 
 
-def _restored(loss: Loss, balls: Mapping[str, Ball], kept: Mapping[str, torch.Tensor]) -> ConstrainedResult:
+def _restored(loss: Loss, balls: Mapping[str, Ball], stored: Mapping[str, torch.Tensor]) -> ConstrainedResult:
     """A result to start from."""
-    parts = {name: kept[name] for name in balls}
+    parts = {name: stored[name] for name in balls}
     fresh = torch.zeros(loss.num_parameters, dtype=torch.float64)
     check_alike(parts, dict.fromkeys(balls, fresh))
     if not all(bool((part.abs() < _LARGEST).all()) for part in parts.values()):
         raise ValueError("parameters are not finite, or too large")
     known: dict[str, Any] = {"loss": math.nan, "gap": math.inf, "multipliers": {}, "trace": np.zeros((0, 2))}
     given: dict[str, Any] = {"parts": parts, "terms": balls, "status": "interrupted", **known}
-    if "point" in kept:
-        state = kept["point"].numpy(), float(kept["step"])
+    if "point" in stored:
+        state = stored["point"].numpy(), float(stored["step"])
         return SplittingResult(loss.hypergraph, "corner", **given, rank=0, state=state)
     return ConstrainedResult(loss.hypergraph, "corner", **given)
 

@@ -23,17 +23,17 @@ def constrained_sentences(record: ConstrainedRecord) -> list[str]:
     result, radii = record.result, record.constraint.radii
     bounds = " and ".join(f"a {_WORDS[n]} part whose {_NORMS[n]} is at most {number(r)}" for n, r in radii.items())
     order = f"All interactions of up to {result.hypergraph.order} variables"
-    found = [
+    sentences = [
         f"{order}, fitted by pseudo-likelihood as {bounds}, in corner coding.",
         f"The objective, {result.loss:.6f} nats a row, is at most {result.gap:.1g} above its minimum (duality gap).",
     ]
     if record.num_nonzero is not None:
-        found.append(
+        sentences.append(
             f"Of {result.hypergraph.num_parameters} parameters of the sparse part {record.num_nonzero} are not zero."
         )
     if "low_rank" in radii:
-        found.append(f"The low-rank part has rank {record.rank} of {len(record.singular_values)}.")
-    return found
+        sentences.append(f"The low-rank part has rank {record.rank} of {len(record.singular_values)}.")
+    return sentences
 
 
 def constrained_warnings(record: ConstrainedRecord) -> list[str]:
@@ -48,10 +48,10 @@ def constrained_warnings(record: ConstrainedRecord) -> list[str]:
 def constrained_section(record: ConstrainedRecord) -> Section:
     """Parts, pictures and the certificate."""
     section = Section("Sparse and low-rank parts")
-    told = record.to_json()
+    figures = record.to_json()
     section.table(
         ["part", "norm", "radius", "gain per unit of radius"],
-        [[_WORDS[p["part"]], p["norm"], p["radius"], p["multiplier"]] for p in told["parts"]],
+        [[_WORDS[p["part"]], p["norm"], p["radius"], p["multiplier"]] for p in figures["parts"]],
     )
     section.note(
         "Norms and radii in nats. Gain per unit of radius: the Lagrange multiplier, by how many nats a row a radius "

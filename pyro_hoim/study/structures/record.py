@@ -116,17 +116,17 @@ class StructureRecord:
 
     def to_json(self, file: str) -> dict[str, Any]:
         """What a file of numbers holds of it, with the name of the posterior's own file."""
-        found, inclusion = self.posterior, self.posterior.inclusion
+        posterior, inclusion = self.posterior, self.posterior.inclusion
         r_hats = [None] * len(inclusion.edges) if inclusion.r_hat is None else inclusion.r_hat.tolist()
         rows = zip(inclusion.edges, inclusion.mean.tolist(), inclusion.mcse.tolist(), r_hats, strict=True)
         return {
             "method": self.route,
-            "evidence_method": found.method,
-            "is_exact": found.is_exact,
-            "status": found.status,
-            "space": found.structure_prior.space.name,
+            "evidence_method": posterior.method,
+            "is_exact": posterior.is_exact,
+            "status": posterior.status,
+            "space": posterior.structure_prior.space.name,
             "prior": str(self.prior),
-            "num_collections": found.num_structures,
+            "num_collections": posterior.num_structures,
             "inclusion": [
                 {"edge": list(edge), "probability": mean, "mcse": mcse, "r_hat": r_hat}
                 for edge, mean, mcse, r_hat in rows
@@ -279,7 +279,7 @@ def _left_out(
     if reason:
         return [None] * len(models), reason
     data: dict[str, Any] = {}
-    found: list[LeftOut] = []
+    records: list[LeftOut] = []
     for number, model in enumerate(models):
         mask = posterior.structure_prior.space.mask_of(model.hypergraph)
         theta = theta_given(posterior.evidence, mask, *shape, seed=seed + number)
@@ -289,13 +289,13 @@ def _left_out(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the largest Pareto k is part of the record
             figures = loo_figures(loo_by_cell(one))
-        found.append(LeftOut(figures["elpd"], figures["se"], figures["p"], figures["max_pareto_k"], r_hat))
+        records.append(LeftOut(figures["elpd"], figures["se"], figures["p"], figures["max_pareto_k"], r_hat))
         data[str(number)] = one
-    if len(found) > 1:
+    if len(records) > 1:
         table = compare_data(data)
         weights = dict(zip(map(str, table.index), table["weight"].tolist(), strict=True))
-        found = [replace(left, weight=weights[str(k)]) for k, left in enumerate(found)]
-    return list(found), ""
+        records = [replace(left, weight=weights[str(k)]) for k, left in enumerate(records)]
+    return list(records), ""
 
 
 def _arviz_data(hypergraph: InteractionHypergraph, cells: Observations, theta: torch.Tensor) -> Any:

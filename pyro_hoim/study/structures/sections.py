@@ -30,9 +30,9 @@ _ROUTES = {
 
 def structure_sentences(record: StructureRecord) -> list[str]:
     """What the posterior says, in a few sentences."""
-    found = record.posterior
-    top, num = record.rivals[0], plural(found.num_structures, "collection")
-    space, met = found.structure_prior.space.name, "" if record.route == "list" else " met by the draws"
+    posterior = record.posterior
+    top, num = record.rivals[0], plural(posterior.num_structures, "collection")
+    space, met = posterior.structure_prior.space.name, "" if record.route == "list" else " met by the draws"
     sentences = [
         (
             f"Posterior over which interactions exist: {num} (sets of interactions that make a model){met}, in the "
@@ -43,7 +43,7 @@ def structure_sentences(record: StructureRecord) -> list[str]:
     ]
     likely = [edge for edge, mean in _ranked(record) if mean > 0.5]
     if likely:
-        shown = ", ".join(f"{_label(edge)} ({number(found.inclusion[edge])})" for edge in likely[:6])
+        shown = ", ".join(f"{_label(edge)} ({number(posterior.inclusion[edge])})" for edge in likely[:6])
         more = f" and {len(likely) - 6} more" if len(likely) > 6 else ""
         sentences.append(f"Interactions with a probability above one half: {shown}{more}.")
     else:

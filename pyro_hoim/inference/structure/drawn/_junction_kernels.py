@@ -55,14 +55,14 @@ def _terms_of_branch(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _terms_of_rest(place: Ints, branches: Floats, rests: Floats, c: int, u: int, values: Floats, chosen: Ints) -> int:
+def _terms_of_rest(index: Ints, branches: Floats, rests: Floats, c: int, u: int, values: Floats, chosen: Ints) -> int:
     """Log weights of the branches of clique C over U by the branch that holds the first variable of U; their number."""
     first = u & -u
     others = u ^ first
     size = 0
     part = others
     while True:
-        values[size] = branches[place[c] + 2 * place[first | part]] + rests[place[c] + 2 * place[others ^ part]]
+        values[size] = branches[index[c] + 2 * index[first | part]] + rests[index[c] + 2 * index[others ^ part]]
         chosen[size] = first | part
         size += 1
         if part == 0:
@@ -71,37 +71,37 @@ def _terms_of_rest(place: Ints, branches: Floats, rests: Floats, c: int, u: int,
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def sum_trees(place: Ints, cliques: Floats, separators: Floats) -> tuple[Floats, Floats, Floats]:
-    """Log sums over rooted junction trees, indexed by ``place[S] + 2 place[R]`` with ``place`` in base 3.
+def sum_trees(index: Ints, cliques: Floats, separators: Floats) -> tuple[Floats, Floats, Floats]:
+    """Log sums over rooted junction trees, indexed by ``index[S] + 2 index[R]`` with ``index`` in base 3.
 
     Returns those of the trees over R that hang from S, of the branches of a clique over R, and of all branches of a
     clique over what is left. The sums of a set ask for those of its subsets only, whose masks are smaller numbers.
     """
-    num_sets = len(place)
+    num_sets = len(index)
     full = num_sets - 1
-    size = 2 * place[full] + 1
+    size = 2 * index[full] + 1
     trees = np.full(size, -np.inf)
     branches = np.full(size, -np.inf)
     rests = np.full(size, -np.inf)
     values = np.empty(num_sets)
     chosen = np.empty(num_sets, dtype=np.int64)
     for c in range(num_sets):
-        rests[place[c]] = 0.0
+        rests[index[c]] = 0.0
     for r in range(1, num_sets):
         outside = full ^ r
         s = outside
         while True:
-            count = _terms_of_tree(place, cliques, rests, s, r, values, chosen)
-            trees[place[s] + 2 * place[r]] = _log_total(values, count)
+            count = _terms_of_tree(index, cliques, rests, s, r, values, chosen)
+            trees[index[s] + 2 * index[r]] = _log_total(values, count)
             if s == 0:
                 break
             s = (s - 1) & outside
         c = outside
         while c > 0:
-            count = _terms_of_branch(place, separators, trees, c, r, values, chosen)
-            branches[place[c] + 2 * place[r]] = _log_total(values, count)
-            count = _terms_of_rest(place, branches, rests, c, r, values, chosen)
-            rests[place[c] + 2 * place[r]] = _log_total(values, count)
+            count = _terms_of_branch(index, separators, trees, c, r, values, chosen)
+            branches[index[c] + 2 * index[r]] = _log_total(values, count)
+            count = _terms_of_rest(index, branches, rests, c, r, values, chosen)
+            rests[index[c] + 2 * index[r]] = _log_total(values, count)
             c = (c - 1) & outside
     return trees, branches, rests
 
@@ -130,7 +130,7 @@ def _pick(values: Floats, size: int, uniform: float) -> int:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _draw_tree(
-    place: Ints,
+    index: Ints,
     cliques: Floats,
     separators: Floats,
     sums: tuple[Floats, Floats, Floats],
@@ -141,7 +141,7 @@ def _draw_tree(
 ) -> int:
     """One rooted junction tree: its cliques, the place of each one's parent and its separator; their number."""
     trees, branches, rests = sums
-    num_sets = len(place)
+    num_sets = len(index)
     values = np.empty(num_sets)
     chosen = np.empty(num_sets, dtype=np.int64)
     # Branches that wait for their cliques: (parent, separator, variables), at most one a variable.
@@ -151,15 +151,15 @@ def _draw_tree(
     while num_waiting > 0:
         num_waiting -= 1
         parent, s, r = waiting[num_waiting]
-        count = _terms_of_tree(place, cliques, rests, s, r, values, chosen)
+        count = _terms_of_tree(index, cliques, rests, s, r, values, chosen)
         c = chosen[_pick(values, count, uniforms[used])]
         used += 1
         nodes[num_nodes], parents[num_nodes], links[num_nodes] = c, parent, s
         u = (s | r) ^ c
         while u > 0:
-            count = _terms_of_rest(place, branches, rests, c, u, values, chosen)
+            count = _terms_of_rest(index, branches, rests, c, u, values, chosen)
             part = chosen[_pick(values, count, uniforms[used])]
-            count = _terms_of_branch(place, separators, trees, c, part, values, chosen)
+            count = _terms_of_branch(index, separators, trees, c, part, values, chosen)
             separator = chosen[_pick(values, count, uniforms[used + 1])]
             used += 2
             waiting[num_waiting, 0], waiting[num_waiting, 1], waiting[num_waiting, 2] = num_nodes, separator, part
@@ -207,7 +207,7 @@ def log_num_trees(nodes: Ints, parents: Ints, links: Ints, size: int) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def draw_graphs(
-    place: Ints,
+    index: Ints,
     cliques: Floats,
     separators: Floats,
     sums: tuple[Floats, Floats, Floats],
@@ -226,7 +226,7 @@ def draw_graphs(
     parents = np.empty(num_variables, dtype=np.int64)
     links = np.empty(num_variables, dtype=np.int64)
     for k in range(len(uniforms)):
-        size = _draw_tree(place, cliques, separators, sums, uniforms[k], nodes, parents, links)
+        size = _draw_tree(index, cliques, separators, sums, uniforms[k], nodes, parents, links)
         score = 0.0
         neighbours[k] = 0
         for i in range(size):

@@ -43,7 +43,7 @@ def parent_scores(columns, cards, counts, child, cells, fitted, prior, parents, 
     size, levels = fitted.shape
     scores = np.full(parents.shape[0], -np.inf)
     table = np.empty(max_cells)
-    own = columns[child]
+    levels_of = columns[child]
     for k in range(parents.shape[0]):
         n = cards[parents[k]]
         length = size * n * levels
@@ -52,7 +52,7 @@ def parent_scores(columns, cards, counts, child, cells, fitted, prior, parents, 
         other = columns[parents[k]]
         table[:length] = 0.0
         for r in range(counts.shape[0]):
-            table[(cells[r] * n + other[r]) * levels + own[r]] += counts[r]
+            table[(cells[r] * n + other[r]) * levels + levels_of[r]] += counts[r]
         score = 0.0
         for cell in range(size * n):
             first = cell * levels

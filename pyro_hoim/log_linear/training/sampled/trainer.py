@@ -219,19 +219,19 @@ def _refused(result: LogPartition, error: float, note: str) -> LogPartition:
     )
 
 
-def _result(model: LogLinearEnergy, size: tuple[int, int], found: WeightEstimate) -> LogPartition:
+def _result(model: LogLinearEnergy, size: tuple[int, int], estimate: WeightEstimate) -> LogPartition:
     options = AnnealedImportance(num_chains=size[0], num_temperatures=size[1], seed=0)
-    lower, upper = one_sided_limits(found, _LEVEL, found.is_reliable)
-    is_reliable = bool(found.is_reliable[0])
+    lower, upper = one_sided_limits(estimate, _LEVEL, estimate.is_reliable)
+    is_reliable = bool(estimate.is_reliable[0])
     notes = (_ONE_SIDED,)
     if not is_reliable:
         share = (
-            f"weights are uneven: {found.ess[0]:.3g} effective of {size[0]} chains, the largest holds "
-            f"{found.share[0]:.0%} of the weight, or their logarithms spread too far for so few chains"
+            f"weights are uneven: {estimate.ess[0]:.3g} effective of {size[0]} chains, the largest holds "
+            f"{estimate.share[0]:.0%} of the weight, or their logarithms spread too far for so few chains"
         )
         notes = (share, *notes)
-    error = float(found.error[0]) if is_reliable else math.inf
-    values = (float(found.value[0]), error, float(found.ess[0]), float(lower[0]), float(upper[0]))
+    error = float(estimate.error[0]) if is_reliable else math.inf
+    values = (float(estimate.value[0]), error, float(estimate.ess[0]), float(lower[0]), float(upper[0]))
     value, std_error, ess, low, high = (torch.tensor(v, dtype=torch.float64) for v in values)
     return LogPartition(
         value,
