@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,19 @@ def file_names(page: Page) -> dict[int, str]:
     return names
 
 
+@lru_cache(maxsize=1)
+def _template() -> jinja2.Template:
+    """The template of all pages, compiled once."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("pyro_hoim.report", "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,
+    )
+    return environment.get_template("template.html.j2")
+
+
 def render_page(
     page: Page, provenance: Mapping[str, Any] | None = None, pictures: Mapping[int, Picture] | None = None
 ) -> str:
@@ -102,16 +116,9 @@ def render_page(
         >>> "<h1>Survey</h1>" in html, "40 rows of 2 variables: sex, age" in html, "<script src" in html
         (True, True, False)
     """
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("pyro_hoim.report", "."),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: visible(value) if type(value) is str else value,
-    )
     files = {} if pictures is None else file_names(page)
     taken: set[str] = {"in-short", "please-note", "how-this-was-made"}
-    return environment.get_template("template.html.j2").render(
+    return _template().render(
         page=page,
         anchors=[_unique(slug(section.title), taken) for section in page.sections],
         subtitle=_subtitle(page),

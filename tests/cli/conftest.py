@@ -4,7 +4,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.legend import Legend
+from matplotlib.transforms import Bbox
 
 sys.path.append(str(Path(__file__).parent))
 
@@ -21,13 +25,16 @@ def inside_empty_folder(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True, scope="module")
 def figures_are_one_pixel():
-    """Make figures without drawing them, two fifths of the time of a command; the tests of reports draw them."""
+    """Make figures without drawing or laying them out, half of the time of a command; tests of reports and plots do."""
 
     def save(self, file, **options):
         file.write(PIXEL)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", save)
+        patch.setattr(Axes, "get_tightbbox", lambda self, *_, **__: self.bbox)
+        patch.setattr(Legend, "get_window_extent", lambda self, *_, **__: Bbox.unit())
+        patch.setattr(ConstrainedLayoutEngine, "execute", lambda *_: None)
         yield
 
 
