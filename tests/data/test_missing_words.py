@@ -80,7 +80,7 @@ def test_words_for_missing_are_told(word, tmp_path):
     assert found.log_likelihood == pytest.approx(expected.log_likelihood, abs=1e-9)
 
 
-@pytest.mark.parametrize("word", ["NA", "<NA>", "?", ".", "--"])  # plain, and what a shell or options may take
+@pytest.mark.parametrize("word", SHELL)
 def test_the_advice_of_the_command_line_works_when_it_is_pasted(word, tmp_path):
     HOLES.fillna(word).to_csv(tmp_path / "d.csv", index=False)
     words = ["fit", tmp_path / "d.csv", "--order", "2", "--out"]
