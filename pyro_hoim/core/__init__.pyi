@@ -8,7 +8,6 @@ from .family import (
     Request as Request,
     Source as Source,
     Stored as Stored,
-    Study as Study,
     families as families,
     family_named as family_named,
     register as register,
@@ -27,6 +26,7 @@ from .partition import (
 from .prediction import Imputation as Imputation, Prediction as Prediction, extend_rows as extend_rows
 from .rows import ClampedGibbs as ClampedGibbs
 from .scores import Figures as Figures, Scores as Scores, mean_gain as mean_gain
+from .studies import Content as Content, Part as Part, Study as Study
 from .trainer import (
     Loss as Loss,
     Margins as Margins,

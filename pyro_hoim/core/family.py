@@ -33,9 +33,9 @@ from ..errors import (
     wrong_type,
 )
 from ..schema import Domain
-from .page import Page
 from .partition import LogPartition
 from .scores import Figures, RowLogLikelihood
+from .studies import Study
 from .words import option, plural, rows_text, with_options
 
 __all__ = [
@@ -48,7 +48,6 @@ __all__ = [
     "Request",
     "Source",
     "Stored",
-    "Study",
     "families",
     "family_named",
     "family_of",
@@ -228,29 +227,6 @@ class Request:
         self.announce(f"{stage}; an interrupted run is continued by {option('resume')} from {self.checkpoint}")
 
 
-@dataclass(frozen=True)
-class Study:
-    """What a fit has found.
-
-    Attributes:
-        analysis: what the family saves and makes a page of.
-        summary: keys of the JSON of ``fit`` and of ``fit.json``, besides those of every family.
-        is_open: whether a time limit ended the work, so that its checkpoint stays and can be continued.
-
-    Example:
-        >>> from pyro_hoim import InteractionHypergraph, fit, load_table
-        >>> rows = load_table("ucb_admissions")
-        >>> result = fit(InteractionHypergraph.from_order(rows.domain, 2), rows)
-        >>> study = Study(result, {"df": family_named("log-linear").figures(result).df})
-        >>> study.summary["df"]
-        5
-    """
-
-    analysis: Any
-    summary: Mapping[str, Any]
-    is_open: bool = False
-
-
 class Plan(Protocol):
     """A fit whose options have been checked against each other.
 
@@ -275,7 +251,7 @@ class Plan(Protocol):
         """Fractions of training, validation and test rows where none were asked for."""
         ...
 
-    def run(self, request: Request) -> Study:
+    def run(self, request: Request) -> Study[Any]:
         """Fit, keeping checkpoints."""
         ...
 
@@ -420,10 +396,6 @@ class Family(ABC):
         """What a file holds of a model, of what a fit returned, or of what :meth:`load` did."""
 
     @abstractmethod
-    def sections(self, analysis: Any) -> Page:
-        """The page on what a fit has found."""
-
-    @abstractmethod
     def draw(self, question: Question) -> Answer:
         """Rows of the model, given some columns."""
 
@@ -438,11 +410,6 @@ class Family(ABC):
     @abstractmethod
     def interactions(self, question: Question) -> Answer:
         """What ties the columns, strongest first."""
-
-    def save(self, analysis: Any, folder: Path) -> Mapping[str, str]:
-        """Leave the model of an analysis as ``model.safetensors``, and further files, named by what they hold."""
-        analysis.save(folder / "model.safetensors")
-        return {}
 
     def complete(self, question: Question) -> Answer:  # noqa: ARG002
         """Rows with their missing cells filled."""

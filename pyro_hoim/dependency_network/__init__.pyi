@@ -54,7 +54,6 @@ from .study.figures import (
     dependency_figure as dependency_figure,
     dependency_matrix_figure as dependency_matrix_figure,
 )
-from .study.page import network_page as network_page
 from .study.predictions import (
     NetworkDraws as NetworkDraws,
     draw_network as draw_network,

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from typing_extensions import override
 
-from ..core.command.answers import accuracy_by_part, by_part, drawn_rows, figure_line, prediction_answer, rows_by_part
+from ..core.command.answers import drawn_rows, figure_line, prediction_answer
 from ..core.command.options import (
     BURN_IN,
     COMPLETE,
@@ -25,8 +25,7 @@ from ..core.command.options import (
     PREDICT_SEED,
 )
 from ..core.command.rows import LabelledPlan, Missing, Table
-from ..core.family import Answer, Asked, Family, Option, Plan, Question, Request, Stored, Study
-from ..core.page import Page
+from ..core.family import Answer, Asked, Family, Option, Plan, Question, Request, Stored
 from ..core.prediction import Prediction
 from ..core.rows import ClampedGibbs
 from ..core.scores import Figures, RowLogLikelihood
@@ -35,7 +34,6 @@ from ..core.words import (
     columns_of,
     fixed,
     gain_sentence,
-    num_states_text,
     option,
     plural,
     rows_text,
@@ -53,7 +51,6 @@ from .law import DependencyNetwork
 from .learn.network import LearnedNetwork, learn_network
 from .node_conditionals import TableConditional
 from .study.analysis import NetworkAnalysis, analyse_network, learned_file, network_figures, network_summary
-from .study.page import network_page
 from .study.predictions import draw_network, impute_network, predict_network
 from .study.scores import find_law, network_log_likelihood, score_network
 
@@ -137,11 +134,6 @@ class NetworkFamily(Family):
         if isinstance(model, DependencyConditionals):
             model = NetworkFile(model)
         return Stored(DEPENDENCY_NETWORK, model, model.conditionals.domain, model.info)
-
-    @override
-    def sections(self, analysis: Any) -> Page:
-
-        return network_page(analysis)
 
     @override
     def row_log_likelihood(self, stored: Stored, rows: Observations, pseudo: bool = False) -> RowLogLikelihood:
@@ -295,7 +287,7 @@ class _NetworkPlan(LabelledPlan):
         check_columns(table.rows, weighted=table.is_weighted)
         return table
 
-    def run(self, request: Request) -> Study:
+    def run(self, request: Request) -> NetworkAnalysis:
         """Learn from the training rows."""
         rows: Observations = request.source.rows
         about, asked = request.about, self.asked
@@ -315,7 +307,7 @@ class _NetworkPlan(LabelledPlan):
             jobs=-1 if asked["jobs"] is None else asked["jobs"],
             run=RunOptions(request.checkpoint / "network.safetensors", request.resume, request.progress),
         )
-        analysis = analyse_network(
+        return analyse_network(
             request.parts,
             learn=learn,
             target=asked["target"],
@@ -323,51 +315,6 @@ class _NetworkPlan(LabelledPlan):
             title=request.source.name,
             about=about,
         )
-        return Study(analysis, _summary(analysis))
-
-
-def _summary(analysis: NetworkAnalysis) -> dict[str, Any]:
-    """The keys of ``fit.json``."""
-    learned, parts, edges = analysis.learned, analysis.parts, analysis.edges
-    summary: dict[str, Any] = {
-        "num_variables": len(analysis.domain),
-        "num_states": num_states_text(analysis.domain.num_states),
-        "num_interactions": len(edges),
-        "num_leaves": sum(node.num_leaves for node in learned.nodes),
-        "num_parameters": sum(node.num_parameters for node in learned.nodes),
-        "edges": [[edge.parent, edge.child] for edge in edges],
-        "log_partition": None,
-        "rows": rows_by_part(parts, "scores.rows"),
-        **by_part(
-            parts,
-            impossible_rows=lambda found: whole(found.scores.impossible_rows),
-            approximate_rows=lambda found: whole(found.scores.approximate_rows),
-            **{name: f"scores.{name}" for name in ("kl", "nll", "pseudo_nll")},
-            **{f"independent_{name}": f"independent.{name}" for name in ("kl", "pseudo_nll")},
-            **{name: f"scores.{name}" for name in ("gain", "gain_std_error", "fc", "fc_limit")},
-        ),
-        "has_unique_law": analysis.found.has_unique_law,
-        "law": analysis.found.reason or "enumerated",
-        "penalty": learned.penalty,
-        "alpha": learned.alpha,
-        "interactions": [{"edge": [edge.parent, edge.child], "value": edge.value} for edge in edges],
-        "nodes": [
-            {
-                "variable": node.variable,
-                "reads": list(node.reads),
-                "num_leaves": node.num_leaves,
-                "num_parameters": node.num_parameters,
-                "entropy": graph.entropy,
-                "information": graph.gain,
-                **by_part(parts, nll=lambda found, name=node.variable: found.scores.nodes[name]),
-                "lossless_wins": node.lossless_wins,
-            }
-            for node, graph in zip(learned.nodes, analysis.graphs, strict=True)
-        ],
-    }
-    if analysis.target is not None:
-        summary["accuracy"] = accuracy_by_part(parts)
-    return {**summary, "stage_seconds": dict(analysis.seconds)}
 
 
 def _burn_in(question: Question) -> int:

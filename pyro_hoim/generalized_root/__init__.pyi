@@ -41,18 +41,14 @@ from .structure import RootStructure as RootStructure
 from .study.analysis import (
     PathStep as PathStep,
     RootAnalysis as RootAnalysis,
-    RootPart as RootPart,
     analyse_roots as analyse_roots,
+    penalty_path_figure as penalty_path_figure,
+    root_network_figure as root_network_figure,
+    root_scores_figure as root_scores_figure,
     standardise_term as standardise_term,
 )
 from .study.baselines import IndependentLaw as IndependentLaw, fit_independent as fit_independent
 from .study.dependence import PairMoments as PairMoments, log_odds_ratio as log_odds_ratio, pair_moments as pair_moments
-from .study.page import (
-    penalty_path_figure as penalty_path_figure,
-    root_network_figure as root_network_figure,
-    root_page as root_page,
-    root_scores_figure as root_scores_figure,
-)
 from .study.scores import (
     RootDraws as RootDraws,
     RootModel as RootModel,

@@ -1,9 +1,6 @@
-from .analysis import Analysis as Analysis, ModelAnalysis as ModelAnalysis, analyse as analyse
-from .files import save_analysis as save_analysis, save_learned as save_learned
+from .analysis import Analysis as Analysis, analyse as analyse
 from .learned import LearnedAnalysis as LearnedAnalysis, analyse_learned as analyse_learned
-from .learned_page import learned_page as learned_page
-from .page import analysis_page as analysis_page
-from .parts import PartScores as PartScores
+from .model import ModelAnalysis as ModelAnalysis
 from .posterior import (
     Posterior as Posterior,
     PosteriorSettings as PosteriorSettings,

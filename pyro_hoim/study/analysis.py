@@ -3,139 +3,91 @@
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-import torch
+from typing_extensions import override
 
-from ..core.page import Section, cell
-from ..core.partition import LogPartition
-from ..core.scores import PARTS, StudyRecord, check_part_names
-from ..core.words import fixed, number, short_edge
+from ..atomic import draft_of
+from ..core.command.answers import log_partition_json
+from ..core.page import Section
+from ..core.studies import INDEPENDENT, PARTS, Content, Study, check_part_names
+from ..core.words import (
+    elpd_sentence,
+    num_states_text,
+    number,
+    plural,
+)
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import IntractableError, NonexistentEstimateWarning, conflict, none_received, refused, wrong_type
+from ..inference.structure.file import save_structure_posterior
 from ..information.projection import Projections
 from ..log_linear.auto import Auto
-from ..log_linear.coding import check_balanced_family, parametrization
+from ..log_linear.coding import check_balanced_family
 from ..log_linear.energy import LogLinearEnergy
+from ..log_linear.file import ModelFile, save_model
 from ..log_linear.fitting.fit import fit
 from ..log_linear.fitting.incomplete import fit_incomplete
 from ..log_linear.fitting.result import FitResult
 from ..log_linear.fitting.solvers import Stopping
 from ..log_linear.fitting.tables import cell_table, odds_ratio_table
-from ..log_linear.goodness.goodness_of_fit import GoodnessOfFit, goodness_of_fit, likelihood_ratio_test
-from ..log_linear.infinite import mark_infinite
+from ..log_linear.goodness.goodness_of_fit import goodness_of_fit, likelihood_ratio_test
+from ..log_linear.goodness.summary import is_maximum
+from ..log_linear.infinite import infinite_to_json, mark_infinite
 from ..log_linear.named_priors import Prior
 from ..log_linear.restricted.interactions import Interactions, graph_of, is_within
 from ..log_linear.scores import (
-    CoefficientInterval,
     coefficient_intervals,
+    column_shares,
+    directions_of,
     interaction_table,
     num_impossible,
     prediction_accuracy,
     score_rows,
 )
+from ..plots.drawing import figure_of
+from ..plots.intervals import plot_comparison
 from ..runs.arguments import checked_seed
 from ..runs.checkpoint import RunOptions, checked_run
+from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 from .constrained.record import ConstrainedRecord
-from .parts import MAX_TABLE_CELLS, PartScores, held_out, split_of_part
-from .posterior import Posterior, PosteriorSettings, compare_models, file_stem, run_posterior
-from .structures.record import StructureRecord
-from .uncertainty import TestMethod, Uncertainty, uncertainty
+from .constrained.sections import constrained_section, constrained_sentences, constrained_warnings
+from .model import (
+    ModelAnalysis,
+    cell_section,
+    goodness_json,
+    goodness_sentences,
+    label_of,
+    posterior_section,
+    strength_section,
+    structure_section,
+)
+from .parts import MAX_TABLE_CELLS, TablePart, held_out, split_of_part, split_section
+from .posterior import PosteriorSettings, compare_models, file_stem, run_posterior
+from .structures.record import STRUCTURE_FILE, StructureRecord
+from .structures.sections import structure_sections, structure_sentences, structure_warnings
+from .uncertainty import TestMethod, uncertainty, uncertainty_section
 
-__all__ = ["Analysis", "ModelAnalysis", "add_interactions", "analyse", "coefficient_rows", "finite_contrast_lines"]
-
+__all__ = ["Analysis", "analyse"]
 
 _MAX_PAIRS = 120
+_ROOM = 2**18  # bytes for names, labels and the tables of HDF5
+
+
 _MAX_DENSE_PARAMETERS = 1000
 
 
-@dataclass(frozen=True)
-class ModelAnalysis:
-    """One fitted model with everything that was computed for it.
-
-    Attributes:
-        name: as given to :func:`analyse`.
-        fit: the fit.
-        log_partition: normalising constant of the fit.
-        goodness: test against the saturated model; None where the table is too large or cells are missing.
-        cells: observed and expected counts with residuals, likewise.
-        odds_ratios: conditional odds ratios of every pair given all other variables, likewise.
-        parts: scores of ``train``, ``validation`` and ``test``, of predicting a target too; None for empty ones.
-        interactions: :func:`interaction_table` of the fit; those that are infinite come first, with their finite
-            contrasts, see :func:`~pyro_hoim.log_linear.infinite.mark_infinite`.
-        intervals: :func:`coefficient_intervals`, from the posterior where there is one.
-        posterior: posterior draws with diagnostics, if asked for.
-        uncertainty: standard errors, intervals and tests, if asked for.
-
-    Example:
-        >>> from pyro_hoim import load_table
-        >>> rows = load_table("ucb_admissions")
-        >>> model = analyse({"train": rows}, {"pairs": InteractionHypergraph.from_order(rows.domain, 2)}).chosen
-        >>> model.goodness.df, model.log_partition.kind
-        (5, 'exact')
-    """
-
-    name: str
-    fit: FitResult
-    log_partition: LogPartition
-    goodness: GoodnessOfFit | None
-    cells: pd.DataFrame | None
-    odds_ratios: pd.DataFrame | None
-    parts: dict[str, PartScores | None]
-    interactions: list[dict[str, Any]]
-    intervals: list[CoefficientInterval]
-    posterior: Posterior | None
-    uncertainty: Uncertainty | None = None
-
-    @property
-    def hypergraph(self) -> InteractionHypergraph:
-        """The interactions."""
-        return self.fit.hypergraph
-
-    @property
-    def criteria(self) -> tuple[float, float]:
-        """AIC and BIC, of the known cells where some are missing; NaN unless the fit is one of maximum likelihood."""
-        fit = self.fit
-        if self.goodness is not None:
-            return self.goodness.aic, self.goodness.bic
-        is_known = fit.objective == "likelihood" and fit.penalty is None and fit.is_converged
-        if not is_known or fit.log_likelihood is None:
-            return math.nan, math.nan
-        loss, number = -2 * fit.log_likelihood, fit.num_parameters_fitted
-        return loss + 2 * number, loss + number * math.log(fit.num_rows)
-
-    @property
-    def infinite_json(self) -> dict[str, Any]:
-        """Combinations of levels that force infinite parameters, at most 1,000 of them, and how many there are."""
-        existence = self.fit.existence if self.fit.status == "infinite" else None
-        listed = [] if existence is None else existence.offending
-        return {
-            "infinite_combinations": [{"edge": list(c.edge), "levels": list(c.levels)} for c in listed],
-            "num_infinite_combinations": 0 if existence is None else existence.num_offending,
-        }
-
-    @property
-    def traces(self) -> dict[str, np.ndarray]:
-        """Posterior draws (chain, draw) of the largest coefficient of each of the strongest interactions."""
-        if self.posterior is None:
-            return {}
-        theta = torch.as_tensor(self.posterior.theta)
-        rows = [i for i in self.intervals if len(i.edge) > 1] or self.intervals
-        tables = parametrization(self.hypergraph).to_tables(theta, "free")
-        return {f"{':'.join(i.edge)} ({', '.join(i.levels)})": tables[..., i.index].numpy() for i in rows}
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Analysis(StudyRecord[PartScores]):
+class Analysis(Study[TablePart]):
     """Everything one report shows, with the attributes of every study; parts are those of the model kept.
 
     Attributes:
@@ -155,6 +107,9 @@ class Analysis(StudyRecord[PartScores]):
         >>> found.chosen_index, found.comparison is None
         (1, True)
     """
+
+    heading: ClassVar[str] = "Log-linear analysis of"
+    noun: ClassVar[str] = "model kept"
 
     train: Observations
     models: tuple[ModelAnalysis, ...]
@@ -208,6 +163,143 @@ class Analysis(StudyRecord[PartScores]):
             return "the fit was stopped early on validation rows"
         return f"a table of more than {MAX_TABLE_CELLS:,} cells is too sparse for it"
 
+    @property
+    @override
+    def domain(self) -> Domain:
+        """The variables."""
+        return self.train.domain
+
+    @property
+    @override
+    def shows_scores(self) -> bool:
+        """Where rows were held out, or a column is predicted: on the rows fitted there is a test against saturation."""
+        return len(self.held) > 1 or any(part.accuracy is not None for part in self.held.values())
+
+    @override
+    def content(self) -> Content:
+        """Goodness of fit, interactions, tests, cells and posteriors."""
+        model, structures = self.chosen, self.structures
+        return Content(
+            _summary(self),
+            _warnings(self),
+            [
+                *([] if structures is None else structure_sections(structures, model.fit)),
+                None if self.constrained is None else constrained_section(self.constrained),
+                _comparison(self),
+                structure_section(model),
+                strength_section(model),
+                uncertainty_section(model.uncertainty),
+                cell_section(model),
+                posterior_section(model),
+                split_section({model.name: model.parts for model in self.models}, self.chosen_index),
+            ],
+        )
+
+    @override
+    def save(self, folder: Path) -> dict[str, str]:
+        """Write ``model.safetensors`` and, with posteriors, ``posterior.nc`` into an existing folder.
+
+        With several models every one is also written as ``model-<name>.safetensors`` and ``posterior-<name>.nc``; the
+        files without a name are those of the model kept. Files of the same names are replaced. Returned are the names
+        of the files beside the model by what they hold.
+
+        Example:
+            >>> import tempfile
+            >>> from pyro_hoim import load_table
+            >>> rows = load_table("ucb_admissions")
+            >>> found = analyse({"train": rows}, {"pairs": InteractionHypergraph.from_order(rows.domain, 2)})
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     others = found.save(Path(folder))
+            ...     names = [path.name for path in Path(folder).iterdir()]
+            >>> names, others
+            (['model.safetensors'], {})
+        """
+        for model in self.models:
+            stored = ModelFile(
+                model.hypergraph,
+                model.fit.theta,
+                model.fit.coding,
+                self._info(model),
+                directions_of(model.fit),
+                impossible=model.fit.impossible,
+            )
+            if model.uncertainty is not None:
+                stored.info["uncertainty"] = list(model.uncertainty.kept)
+            if self.constrained is not None:
+                record = self.constrained
+                parts = {f"part_{name}": part for name, part in record.result.parts.items()}
+                info = {**stored.info, "penalty": record.constraint.text, "gap": record.result.gap}
+                stored = ModelFile(model.hypergraph, record.result.theta, "corner", info, parts)
+            endings = [""] if model is self.chosen else []
+            endings += [f"-{file_stem(model.name)}"] if len(self.models) > 1 else []
+            for ending in endings:
+                save_model(folder / f"model{ending}.safetensors", stored)
+                if model.posterior is not None:
+                    _leave_out_dates(model.posterior.data)
+                    with draft_of(folder / f"posterior{ending}.nc") as draft:
+                        _reserve(draft, model.posterior.data)
+                        model.posterior.data.to_netcdf(str(draft))
+        record = {} if self.chosen.posterior is None else {"posterior": "posterior.nc"}
+        if self.structures is not None:
+            about = {"data": self.title, "seed": self.seed, "method": self.structures.route}
+            save_structure_posterior(folder / STRUCTURE_FILE, self.structures.posterior, about)
+            record["structure posterior"] = STRUCTURE_FILE
+        return record
+
+    def _info(self, model: ModelAnalysis) -> dict[str, Any]:
+        """What a model file says beside the model."""
+        return {
+            "name": model.name,
+            "data": self.title,
+            "rows": self.train.total_count,
+            "independent": column_shares(self.train),
+            "log_likelihood": model.fit.log_likelihood,
+            "status": model.fit.status,
+            "is_maximum": is_maximum(model.fit),
+            "is_restricted": model.fit.restriction is not None,
+            "num_parameters": model.fit.num_parameters_fitted,
+            "infinite_interactions": [infinite_to_json(row) for row in model.interactions if row["is_infinite"]],
+            "prior": str(self.prior or "none"),
+            "seed": self.seed,
+        }
+
+    @override
+    def figures(self, folder: Path) -> dict[str, Any]:
+        """Of the model kept, and of the comparison."""
+        chosen = self.chosen
+        structure = chosen.hypergraph
+        keys: dict[str, Any] = {
+            "num_interactions": structure.num_interactions,
+            "num_parameters": chosen.fit.num_parameters_fitted,
+            "edges": [list(edge) for edge in structure.edges],
+            "log_partition": log_partition_json(chosen.log_partition),
+            "goodness_of_fit": goodness_json(chosen.goodness),
+            "goodness_of_fit_reason": self.no_goodness,
+            "prior": str(self.prior or "none"),
+            "status": chosen.fit.status,
+            "mle_exists": None if chosen.fit.existence is None else chosen.fit.existence.exists,
+            **chosen.infinite_json,
+        }
+        if chosen.uncertainty is not None:
+            keys |= chosen.uncertainty.to_json()
+        if len(self.models) > 1 or chosen.goodness is not None:
+            keys["models"] = self.comparison_records()
+        if len(self.models) > 1:
+            keys["nested_tests"] = list(self.nested_tests)
+        if chosen.posterior is not None:
+            keys["posterior"] = {
+                "file": str(folder / "posterior.nc"),
+                "prior": str(chosen.posterior.prior),
+                "max_r_hat": chosen.posterior.max_r_hat,
+                "min_ess_bulk": chosen.posterior.min_ess_bulk,
+                "divergences": chosen.posterior.num_divergences,
+            }
+        if self.structures is not None:
+            keys["structure_posterior"] = self.structures.to_json(str(folder / STRUCTURE_FILE))
+        if self.constrained is not None:
+            keys["penalty"] = self.constrained.to_json()
+        return keys
+
     def with_uncertainty(self, level: float, method: TestMethod) -> Analysis:
         """The same with standard errors, intervals of this coverage and tests of every model that has them."""
         return replace(
@@ -239,26 +331,41 @@ class Analysis(StudyRecord[PartScores]):
         return records
 
 
+def _groups(data: Any) -> list[Any]:
+    """Groups of a posterior of ArviZ, of either generation."""
+    names: Any = data.groups() if callable(data.groups) else data.groups
+    return [data[name] for name in names]
+
+
+def _leave_out_dates(data: Any) -> None:
+    """Take the time of its making out of a posterior of ArviZ, so that equal runs are equal."""
+    for group in _groups(data):
+        group.attrs.pop("created_at", None)
+
+
+def _reserve(place: Path, data: Any) -> None:
+    """OSError where a file has no room for a posterior; HDF5 would say so in many lines, and hold the file open."""
+    if hasattr(os, "posix_fallocate"):
+        with place.open("rb+") as file:
+            os.posix_fallocate(file.fileno(), 0, sum(group.nbytes for group in _groups(data)) + _ROOM)
+
+
 def _scored(
     result: FitResult,
     alone: FitResult,
     part: Observations | None,
     target: str | None,
     law: Projections | None = None,
-) -> PartScores | None:
+) -> TablePart | None:
     """Scores of a part that holds rows; infinite where a row is impossible under an infinite estimate."""
     if part is None or not part.total_count > 0:
         return None
-    model_scores, other = score_rows(result.model, part, reference=alone.model), score_rows(alone.model, part)
-    impossible = num_impossible(result, part)
-    accuracy = None if target is None else prediction_accuracy(result.model, part, target)
-    return PartScores(
-        model_scores,
-        other,
-        accuracy,
-        impossible,
-        split=split_of_part(law, result),
+    scores = replace(
+        score_rows(result.model, part, reference=alone.model), impossible_rows=num_impossible(result, part)
     )
+    accuracy = None if target is None else prediction_accuracy(result.model, part, target)
+    baselines = {INDEPENDENT: score_rows(alone.model, part)}
+    return TablePart(scores, baselines, accuracy, split=split_of_part(law, result))
 
 
 def analyse(
@@ -474,100 +581,166 @@ def _choose(models: list[ModelAnalysis], comparison: pd.DataFrame | None) -> int
     return len(models) - 1
 
 
-# Tables of interactions, with what is finite of those that are infinite.
-
-_EDGE = 48  # characters
-_INTERVAL = 1.959963984540054
-_SHOWN, _BRIEF = 10, 12
-_OF_ONE = 3
+_MIN_ESS = 400
 
 
-def coefficient_rows(model: ModelAnalysis) -> list[CoefficientInterval]:
-    """Largest coefficients with intervals, of interactions of two variables or more where there are any.
-
-    Infinite ones come first, unless there is a posterior, whose coefficients are finite.
-    """
-    joint = [row for row in model.intervals if len(row.edge) > 1]
-    infinite: list[CoefficientInterval] = []
-    if model.posterior is None:
-        for row in model.interactions:
-            if row["is_infinite"] and len(row["edge"]) > 1:
-                end = row["coefficient"]
-                infinite.append(
-                    CoefficientInterval(
-                        tuple(row["edge"]), tuple(row["levels"]), row["position"], end, end, end, level=0.9
-                    )
-                )
-    unbounded = {row.edge for row in infinite}
-    return [*infinite, *(row for row in joint if row.edge not in unbounded)] or model.intervals
+def _whole(value: float) -> str:
+    """A number rounded to a whole one; a dash where there is none."""
+    return number(round(value) if math.isfinite(value) else None)
 
 
-def finite_contrast_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The largest finite contrasts of infinite interactions of two variables or more, for a terminal."""
-    lines = [
-        f"{short_edge(edge, _EDGE)}  {_words(edge, found)}: {fixed(found['estimate'], sign=True)}"
-        + ("" if found["std_error"] is None else f" +- {fixed(found['std_error'])}")
-        for edge, found in _contrasts(rows, _OF_ONE)
-    ]
-    return ["", "largest finite contrasts of the infinite interactions, in nats:", *lines[:_SHOWN]] if lines else []
+def _states(count: int) -> str:
+    return number(count) if count < 10**6 else num_states_text(count)
 
 
-def _contrasts(rows: Sequence[Mapping[str, Any]], most: int) -> list[tuple[list[str], dict[str, Any]]]:
-    """The first finite contrasts of every infinite interaction of two variables or more."""
-    joint = [row for row in rows if row["is_infinite"] and len(row["edge"]) > 1]
-    return [(row["edge"], found) for row in joint for found in row["finite_contrasts"][:most]]
-
-
-def _words(edge: Sequence[str], contrast: Mapping[str, Any]) -> str:
-    """The levels that a contrast compares: ``Class 3rd to 1st, Age Child to Adult``."""
-    steps = zip(edge, contrast["before"], contrast["after"], strict=True)
-    return ", ".join(f"{name} {before} to {after}" for name, before, after in steps)
-
-
-def _coefficients(row: dict[str, Any], some_infinite: bool) -> list[Any]:
-    """Strength and coefficient of a row, and where the table has that column the directions in which it is finite."""
-    shown: list[Any] = ["infinite" if row["is_infinite"] else row["value"], cell(row["coefficient"], _signed)]
-    if some_infinite:
-        known = row["num_identified"]
-        shown.append("not computed" if known is None else f"{known} of {row['num_parameters']}")
-    return shown
-
-
-def _signed(value: float) -> str:
-    return ("+" if value > 0 else "") + number(value)
-
-
-def add_interactions(section: Section, model: ModelAnalysis, folded: str) -> None:
-    """Add all interactions, behind a label where there is one, and the finite contrasts of infinite ones."""
-    some = any(row["is_infinite"] for row in model.interactions)
-    section.table(
-        ["interaction", "strength", "coefficient", *(["finite directions"] if some else []), "levels"],
-        [[":".join(r["edge"]), *_coefficients(r, some), ", ".join(r["levels"])] for r in model.interactions],
-        folded=folded,
-        brief=_BRIEF,
+def _summary(analysis: Analysis) -> list[str]:
+    """A few sentences that answer the reader's question."""
+    model = analysis.chosen
+    sentences: list[str] = [] if analysis.structures is None else structure_sentences(analysis.structures)
+    sentences += [] if analysis.constrained is None else constrained_sentences(analysis.constrained)
+    sentences.append(
+        f"The model kept is {model.name}: {plural(model.hypergraph.num_interactions, 'interaction')} with "
+        f"{plural(model.fit.num_parameters_fitted, 'free parameter')}"
+        f"{' of the family' if model.fit.is_counted_by_family else ''} over "
+        f"{_states(model.hypergraph.domain.num_states)} possible cells."
     )
-    section.note(
-        "Strength: root mean square of the coefficients of an interaction, in nats. Coefficient: the largest of them, "
-        "at the levels named; where it is positive this combination is more frequent than smaller interactions imply, "
-        "where it is negative less frequent."
-    )
-    contrasts = [
-        [":".join(edge), _words(edge, contrast), contrast["estimate"], *_interval(contrast)]
-        for edge, contrast in _contrasts(model.interactions, _SHOWN)
-    ]
-    if contrasts:
-        section.heading("Finite contrasts of infinite interactions", brief=True)
-        section.table(["interaction", "levels", "contrast", "lower", "upper"], contrasts, brief=_BRIEF)
-        section.note(
-            "Differences of infinite coefficients that stay finite, in nats, with 95 % large-sample intervals. For a "
-            "pair in no larger interaction such a contrast is the log odds ratio given all other variables; otherwise "
-            "it is averaged over the levels of the variables that modify it."
+    if analysis.comparison is not None and len(analysis.comparison) > 1:
+        table_of_elpd = analysis.comparison[["elpd_diff", "dse"]].to_numpy(float)
+        sentences.append(elpd_sentence(list(map(str, analysis.comparison.index)), *table_of_elpd.T.tolist()))
+    if analysis.prior is not None and not analysis.prior.is_flat:
+        sentences.append(
+            f"The estimates are the mode of the posterior under {analysis.prior.describe()} (prior {analysis.prior}): "
+            "they are finite, and pulled towards zero."
         )
+    if model.goodness is not None:
+        sentences += goodness_sentences(model.goodness)
+    elif model.fit.objective == "likelihood":
+        sentences.append(f"G\N{SUPERSCRIPT TWO} against the saturated model is not given: {analysis.no_goodness}.")
+    strong = [row for row in model.interactions if len(row["edge"]) > 1][:3]
+    if strong:
+        listed = ", ".join(
+            f"{label_of(row['edge'])} ({'infinite' if row['is_infinite'] else number(row['value'])})" for row in strong
+        )
+        sentences.append(f"Strongest interactions (root mean square of their coefficients, in nats): {listed}.")
+    if model.posterior is not None:
+        run = model.posterior
+        sentences.append(
+            f"Posterior: {plural(run.num_chains, 'chain')} of {plural(run.num_draws, 'draw')}; largest R-hat "
+            f"{number(run.max_r_hat)}, smallest bulk effective sample size {_whole(run.min_ess_bulk)}, "
+            f"{plural(run.num_divergences, 'divergent transition')}."
+        )
+    return sentences
 
 
-def _interval(contrast: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Limits of a contrast, None without a standard error."""
-    if contrast["std_error"] is None:
-        return None, None
-    width = _INTERVAL * contrast["std_error"]
-    return contrast["estimate"] - width, contrast["estimate"] + width
+def _warnings(analysis: Analysis) -> list[str]:
+    """What a careful reader must know before trusting the page."""
+    warnings: list[str] = [] if analysis.structures is None else structure_warnings(analysis.structures)
+    warnings += [] if analysis.constrained is None else constrained_warnings(analysis.constrained)
+    for model in analysis.models:
+        existence = model.fit.existence
+        if existence is not None and existence.exists is False:
+            sentence = f"{model.name}: {existence.describe()}."
+            if model.fit.status == "infinite":
+                sentence += (
+                    " The fit is the limit: coefficients marked infinite grow without bound, rows with such a "
+                    "combination have probability zero, and tests use adjusted degrees of freedom."
+                )
+            elif model.fit.status == "early_stopped":
+                sentence += " Early stopping on the validation rows keeps this fit finite."
+            warnings.append(sentence)
+        if model.fit.is_counted_by_family:
+            warnings.append(
+                f"{model.name}: the parameters are those of the family; how many of them the rows identify was not "
+                "counted. df, AIC and BIC use the former."
+            )
+        if model.fit.status in ("max_iterations", "stalled"):
+            warnings.append(f"{model.name}: the fit stopped before it had converged.")
+        run = model.posterior
+        if run is not None:
+            if run.num_chains == 1:
+                warnings.append(f"{model.name}: one chain cannot show whether chains agree (no R-hat); draw several.")
+            elif not run.is_converged or run.min_ess_bulk < _MIN_ESS:
+                warnings.append(
+                    f"{model.name}: the chains have not mixed well (largest R-hat {run.max_r_hat:.3f}, smallest bulk "
+                    f"effective sample size {_whole(run.min_ess_bulk)}, "
+                    f"{plural(run.num_divergences, 'divergent transition')}); intervals may be wrong, run longer "
+                    "chains."
+                )
+            if run.max_pareto_k > 0.7:
+                warnings.append(
+                    f"{model.name}: leave-one-out is unreliable for some cells (largest Pareto k "
+                    f"{run.max_pareto_k:.2f})."
+                )
+    return warnings
+
+
+_COLUMNS = {
+    "name": "model",
+    "num_parameters": "parameters",
+    "g2": "G²",
+    "x2": "X²",
+    "df": "df",
+    "p_value": "p",
+    "aic": "AIC",
+    "bic": "BIC",
+    "elpd_loo": "elpd (LOO)",
+    "elpd_se": "SE",
+    "max_r_hat": "R-hat",
+    "min_ess_bulk": "ESS",
+    "p_loo": "p (LOO)",
+    "p_value_method": "p by",
+}
+
+
+def _comparison(analysis: Analysis) -> Section:
+    section = Section("Models compared" if len(analysis.models) > 1 else "The model")
+    records = analysis.comparison_records()
+    for record in records:
+        if math.isfinite(record.get("min_ess_bulk", math.nan)):
+            record["min_ess_bulk"] = round(record["min_ess_bulk"])
+    present = [key for key in _COLUMNS if any(key in r for r in records)]
+    section.table(
+        [_COLUMNS[k] for k in present],
+        [[r.get(k) for k in present] for r in records],
+        chosen=analysis.chosen_index,
+        brief=len(records),
+    )
+    if len(analysis.models) > 1 and analysis.nested_tests:
+        columns = {"small": "model", "big": "against", "statistic": "likelihood ratio", "df": "df", "p_value": "p"}
+        tests = [[test[key] for key in [*columns, "p_value_method"]] for test in analysis.nested_tests]
+        section.table([*columns.values(), "p by"], tests, brief=len(tests))
+        for note in dict.fromkeys(t["note"] for t in analysis.nested_tests if t["p_value_method"] != "chi-square"):
+            section.note(f"Likelihood ratio: {note}.", brief=True)
+    _compare_elpd(analysis, section)
+    if "g2" in present:
+        section.note(
+            "G² and X² test a model against the saturated one; p is that of G². Cells that "
+            "the model is forced to fit as zero, and parameters lost with them, are not counted, neither in df nor in "
+            "AIC and BIC. All logarithms are natural (nats)."
+        )
+    if "elpd_loo" in present:
+        section.note(
+            "elpd is the expected log predictive density by leave-one-out cross-validation, p (LOO) the effective "
+            "number of parameters."
+        )
+    return section
+
+
+def _compare_elpd(analysis: Analysis, section: Section) -> None:
+    """Add what leave-one-out cross-validation says of several models."""
+    runs = {m.name: m.posterior for m in analysis.models if m.posterior is not None}
+    if len(runs) < 2:
+        return
+    elpd, errors = (np.array([getattr(r, name) for r in runs.values()]) for name in ("elpd_loo", "elpd_se"))
+    label = "expected log predictive density (nats)"
+    drawing = figure_of(plot_comparison, list(runs), elpd, errors, label=label)
+    section.figure(drawing, "Expected log predictive density of each model with one standard error")
+    section.note(
+        "The standard error of one model is large because observations differ; the difference between two models, "
+        "taken observation by observation, is known far better."
+    )
+    if analysis.comparison is not None:
+        frame = analysis.comparison[["rank", "elpd_diff", "dse", "weight"]]
+        columns = ["model", "rank", "elpd difference", "SE of difference", "weight"]
+        rows = [[str(name), *values] for name, values in zip(frame.index, frame.to_numpy(float), strict=True)]
+        section.table(columns, rows, chosen=int(np.argmin(frame["rank"])))

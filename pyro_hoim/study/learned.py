@@ -2,32 +2,60 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
-from ..core.page import Section, cell
-from ..core.scores import PARTS, StudyRecord, check_part_names, mean_over_rows
-from ..core.words import fixed
+from typing_extensions import override
+
+from ..core.command.answers import by_part, log_partition_json
+from ..core.page import Cell, Section, cell
+from ..core.scores import mean_over_rows
+from ..core.studies import INDEPENDENT, PARTS, Content, Study, check_part_names
+from ..core.words import (
+    amount_text,
+    coefficient,
+    fixed,
+    number,
+    parameters_text,
+    plural,
+    possible_rows,
+)
 from ..data.observations import Observations
+from ..data.order import ordinal_orders
 from ..information.removal import RemovalValue, removal_values
+from ..log_linear.annealed.importance import AnnealedImportance
 from ..log_linear.fitting.design import design_entries
 from ..log_linear.fitting.existence import mle_existence
 from ..log_linear.fitting.problems import SMALL_ENTRIES
 from ..log_linear.learning.model import LearnResult
 from ..log_linear.scores import interaction_table, prediction_accuracy, score_rows
-from ..results.confirmation_page import add_tests, kept_sentence
-from .parts import PartScores, PredictivePart, held_out, split_of_part
+from ..log_linear.search.figures import capacity_figure
+from ..plots.drawing import figure_of
+from ..plots.hypergraph import plot_hypergraph
+from ..plots.pairs import pair_matrix, plot_pairs
+from ..results.confirmation_page import add_tests, confirmation_json, kept_sentence
+from ..schema import Domain
+from .parts import PredictivePart, TablePart, held_out, split_of_part, split_section
 
-__all__ = ["LearnedAnalysis", "analyse_learned", "structure_section", "structure_sentences"]
+__all__ = [
+    "LearnedAnalysis",
+    "analyse_learned",
+    "structure_section",
+    "structure_sentences",
+]
 
 
+ONE_BODY = "one-body model"
+"""Name of trained single variables, which a learned model is set beside."""
 _VALUED = 400
 _SAMPLES = 4096
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LearnedAnalysis(StudyRecord[PartScores]):
+class LearnedAnalysis(Study[TablePart]):
     """A learned model with its scores and interactions, with the attributes of every study.
 
     Attributes:
@@ -39,6 +67,7 @@ class LearnedAnalysis(StudyRecord[PartScores]):
         num_parameters_fitted: free parameters of :attr:`model` that the rows it was fitted to identify, as
             :attr:`~pyro_hoim.log_linear.FitResult.num_parameters_fitted`; None where these were not counted.
         num_parameters_predictive: the same of ``learned``.
+        prior: that was asked for, in words.
 
     Example:
         >>> from pyro_hoim import Domain, learn
@@ -48,16 +77,150 @@ class LearnedAnalysis(StudyRecord[PartScores]):
         (3, None)
     """
 
+    heading: ClassVar[str] = "What was learned from"
+
     learned: LearnResult
     interactions: tuple[dict[str, Any], ...]
     target: str | None
     num_parameters_fitted: int | None = None
     num_parameters_predictive: int | None = None
+    prior: str | None = None
+
+    @property
+    @override
+    def domain(self) -> Domain:
+        """The variables."""
+        return self.model.hypergraph.domain
 
     @property
     def model(self) -> LearnResult:
         """The model that scores and interactions are of: the structure, where there is one."""
         return self.learned if self.learned.structure is None else self.learned.structure
+
+    @override
+    def explain_scores(self, section: Section) -> None:
+        """What the simpler laws are."""
+        section.note("Independent columns are smoothed frequencies; one-body: single variables under the penalty.")
+
+    @override
+    def content(self) -> Content:
+        """Structure, interactions, their tests, the search and how it went."""
+        return Content(
+            _summary(self),
+            _warnings(self),
+            [
+                split_section({"learned": self.parts}) if self.shows_kl else None,
+                _structure(self),
+                _interactions(self),
+                structure_section(self),
+                _capacity(self),
+                _making(self),
+            ],
+        )
+
+    @override
+    def save(self, folder: Path) -> dict[str, str]:
+        """Write ``model.safetensors``, and of a model with a structure ``predictive.safetensors``, the richer model.
+
+        Returned are the names of the files beside the model by what they hold.
+
+        Example:
+            >>> import tempfile
+            >>> from pyro_hoim import Domain, Observations, learn, load
+            >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     others = analyse_learned(learn(rows, rows), {"train": rows}).save(Path(folder))
+            ...     model = load(Path(folder, "model.safetensors"))
+            >>> model.domain.names, list(others.values())
+            (('a', 'b'), ['predictive.safetensors'])
+        """
+        models = {"model": self.model}
+        if self.model is not self.learned:
+            models["predictive"] = self.learned
+        for name, model in models.items():
+            about = {"name": "learned", "data": self.title, "status": model.training.status, "seed": self.seed}
+            model.save(folder / f"{name}.safetensors", about)
+        return {"predictive model": "predictive.safetensors"} if "predictive" in models else {}
+
+    @override
+    def figures(self, folder: Path) -> dict[str, Any]:
+        """Of the model, the search, the interactions and the richer model."""
+        learned = self.model
+        graph, log_z, selection = learned.hypergraph, learned.log_partition, learned.selection
+        return {
+            "num_interactions": graph.num_interactions,
+            "num_parameters": self.num_parameters_fitted,
+            "num_parameters_family": graph.num_parameters,
+            "edges": [list(edge) for edge in graph.edges],
+            "log_partition": {
+                **(log_partition_json(log_z) or {}),
+                "sandwich_gap": None if log_z.sandwich is None else float(log_z.sandwich.gap),
+            },
+            **by_part(self.parts, one_body_kl=lambda part: part.baselines[ONE_BODY].kl),
+            "prior": self.prior,
+            "trainer": learned.trainer,
+            "status": learned.training.status,
+            "refit": learned.refit,
+            "selection": selection
+            and {
+                "status": selection.status,
+                "best_round": selection.best_round,
+                "rounds": [_round_json(entry.to_json()) for entry in selection.rounds],
+            },
+            "interactions": [_interaction_json(line) for line in self.interactions[:50]],
+            "joined": {} if learned.joined is None else {g.name: list(g.columns) for g in learned.joined.groups},
+            "notes": list(learned.notes),
+            "structure": _structure_json(self),
+            "predictive": _predictive_json(self, folder),
+        }
+
+
+def _predictive_json(analysis: LearnedAnalysis, folder: Path) -> dict[str, Any] | None:
+    """The richer model that predicts; None where there is no other than the structure."""
+    learned = analysis.learned
+    if learned is analysis.model:
+        return None
+    return {
+        "model": str(folder / "predictive.safetensors"),
+        "num_interactions": learned.hypergraph.num_interactions,
+        "num_parameters": analysis.num_parameters_predictive,
+        "num_parameters_family": learned.hypergraph.num_parameters,
+        "log_partition": log_partition_json(learned.log_partition),
+        **by_part(
+            analysis.parts,
+            **{name: f"predictive.model.{name}" for name in ("nll", "kl", "pseudo_nll", "gain", "gain_std_error")},
+            **{name: f"predictive.{name}" for name in ("advantage", "advantage_std_error")},
+            accuracy=lambda part: part.predictive.accuracy and part.predictive.accuracy["accuracy"],
+        ),
+    }
+
+
+def _structure_json(analysis: LearnedAnalysis) -> dict[str, Any] | None:
+    """The tests that the structure was decided by; None without one."""
+    confirmation = analysis.model.confirmation
+    if confirmation is None:
+        return None
+    return confirmation_json(confirmation.tests, confirmation.false_discovery_rate)
+
+
+def _round_json(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A round without the names of what was added; its parameters are those of the family."""
+    found = {name: value for name, value in entry.items() if name not in ("changed", "scores")}
+    return {"num_parameters_family" if name == "num_parameters" else name: value for name, value in found.items()}
+
+
+def _interaction_json(line: Mapping[str, Any]) -> dict[str, Any]:
+    """An interaction under the names that the command ``interactions`` uses."""
+    removal = line["removal"]
+    shown = None if removal is None else {"value": removal.value, "std_error": removal.std_error, "kind": removal.kind}
+    return {
+        "edge": line["edge"],
+        "value": line["strength"],
+        "coefficient": line["coefficient"],
+        "levels": line["levels"],
+        "refined_information": shown,
+        "ridge": line["ridge"],
+    }
 
 
 def analyse_learned(
@@ -95,16 +258,15 @@ def analyse_learned(
     model = learned if learned.structure is None else learned.structure
     energy = model.energy
     laws = held_out({name: rows for name, rows in parts.items() if not (learned.refit and name == "validation")})
-    scored: dict[str, PartScores | None] = {}
+    scored: dict[str, TablePart | None] = {}
     for name, rows in sorted(parts.items(), key=lambda part: PARTS.index(part[0])):
         if rows is None or not rows.total_count > 0:
             scored[name] = None
             continue
-        scored[name] = PartScores(
+        scored[name] = TablePart(
             model.row_scores(rows),
-            score_rows(learned.independent, rows),
+            {INDEPENDENT: score_rows(learned.independent, rows), ONE_BODY: score_rows(learned.one_body, rows)},
             None if target is None else prediction_accuracy(energy, rows, target),
-            one_body=score_rows(learned.one_body, rows),
             predictive=None if model is learned else _predictive(learned, model, rows, target),
             split=split_of_part(laws.get(name), energy),
         )
@@ -116,8 +278,9 @@ def analyse_learned(
         about=tuple(about),
         parts=scored,
         seed=seed,
+        seconds=learned.seconds,
         learned=learned,
-        interactions=_interactions(model, seed),
+        interactions=_valued(model, seed),
         target=target,
         num_parameters_fitted=number,
         num_parameters_predictive=number if model is learned else _num_identified(learned, fitted),
@@ -154,7 +317,7 @@ def _predictive(richer: LearnResult, structure: LearnResult, rows: Observations,
     )
 
 
-def _interactions(learned: LearnResult, seed: int) -> tuple[dict[str, Any], ...]:
+def _valued(learned: LearnResult, seed: int) -> tuple[dict[str, Any], ...]:
     """The learned sets of two variables or more; the strongest are valued, the others follow by strength."""
     energy = learned.energy
     present = set(learned.hypergraph.edges)
@@ -210,7 +373,7 @@ def structure_section(analysis: LearnedAnalysis) -> Section | None:
         [
             name,
             cell(entry.gain),
-            cell(entry.predictive.model.less_nll(entry.independent)),
+            cell(entry.gain_of(entry.predictive.model)),
             cell(entry.predictive.advantage, _signed, entry.predictive.advantage_std_error),
             *(
                 cell(accuracy["accuracy"])
@@ -242,3 +405,260 @@ def structure_section(analysis: LearnedAnalysis) -> Section | None:
 
 def _signed(value: float) -> str:
     return fixed(value, 4, True)
+
+
+# The page. Nothing is computed here but formats.
+
+_FIRST, _BRIEF = 20, 12
+_NOTABLE = 0.01  # nats a row
+_DRAWN = 60
+_MATRIX = 60
+_STATUS = {
+    "stopped early": "the validation rows gained nothing more",
+    "exhausted": "no set of variables was left that promised a gain",
+    "little gain": "the interactions added last brought little for their number",
+    "max_rounds": "the number of rounds that was asked for was reached",
+    "undecided": "several rounds could not be told apart within the error of log Z",
+    "diverged": "training of a larger collection diverged",
+    "time limit": "the time limit was reached",
+}
+
+
+def _summary(analysis: LearnedAnalysis) -> list[str]:
+    """A few sentences that answer the reader's question."""
+    learned = analysis.model
+    graph = learned.hypergraph
+    domain = graph.domain
+    by_order = [sum(len(edge) == k for edge in graph.edges) for k in range(2, graph.order + 1)]
+    words = ["pair", "triple", "quadruple"]
+    listed = [
+        plural(count, words[i]) if i < len(words) else f"{plural(count, 'set')} of {i + 2}"
+        for i, count in enumerate(by_order)
+        if count
+    ]
+    sentences = [
+        (
+            f"{analysis.title}: {' and '.join(listed) if listed else 'no interaction'}, with "
+            f"{parameters_text(analysis.num_parameters_fitted, graph.num_parameters)}, estimated from "
+            f"{amount_text(learned.num_rows, analysis.has_weights)} of {plural(len(domain), 'variable')} "
+            f"({possible_rows(domain.num_states)})."
+            f"{_loss_sentence(analysis)}"
+        )
+    ]
+    selection = learned.selection
+    if selection is not None:
+        reason = _STATUS.get(selection.status, selection.status)
+        best = selection.rounds[selection.best_round]
+        sentences.append(
+            f"The search tried {plural(len(selection.rounds), 'collection')} of interactions and kept number "
+            f"{selection.best_round} "
+            f"({plural(best.num_interactions, 'interaction')}); it ended because {reason}."
+        )
+    sentences.extend(structure_sentences(analysis))
+    sentences.append(_log_z_sentence(analysis))
+    return sentences
+
+
+def _loss_sentence(analysis: LearnedAnalysis) -> str:
+    """Without how many interactions the model loses much; of bounds only what these say."""
+    valued = [line["removal"] for line in analysis.interactions if line["removal"] is not None]
+    if not valued:
+        return ""
+    many, of = sum(value.value >= _NOTABLE for value in valued), plural(len(valued), "interaction")
+    if all(value.kind == "exact" for value in valued):
+        return f" Without it the model loses {_NOTABLE} nats a row or more for {many} of {of}."
+    return (
+        f" For {len(valued) - many} of {of} the loss without it is less than {_NOTABLE} nats a row, by an estimated "
+        "upper bound."
+    )
+
+
+def _log_z_sentence(analysis: LearnedAnalysis) -> str:
+    log_z = analysis.model.log_partition
+    if log_z.kind == "exact":
+        return (
+            "Gradients, log Z and likelihoods are exact."
+            if analysis.model.trainer == "exact"
+            else ("Log Z and likelihoods are exact.")
+        )
+    error = float(log_z.std_error)
+    shown = f"standard error {error:.2g}" if math.isfinite(error) else "no error bar"
+    return (
+        f"Log Z, the normalising constant, is estimated by annealed importance sampling: {float(log_z.value):.3f} "
+        f"nats, {shown}; likelihoods and gains carry its error, which their standard errors over rows leave out; "
+        "predictions do not. The estimate is "
+        f"{log_z.verdict}: {_MEANING[log_z.verdict]}."
+    )
+
+
+_MEANING = {
+    "verified": "its limits hold with the stated probability",
+    "consistent": "every check that could be made agrees; states that no run has visited would not show",
+    "unreliable": "a check failed, or the runs support no error bar",
+}
+
+
+def _warnings(analysis: LearnedAnalysis) -> list[str]:
+    """What a careful reader must know before trusting the page."""
+    learned = analysis.model
+    warnings: list[str] = []
+    if learned.training.status == "diverged":
+        warnings.append("Training diverged; the parameters are those of the last step before.")
+    log_z = learned.log_partition
+    if log_z.verdict == "unreliable":
+        warnings.append(f"The estimate of log Z is unreliable: {' '.join(log_z.notes) or 'no reason is known'}")
+    if learned.refit:
+        warnings.append(
+            "The final parameters were fitted to the training and validation rows together, so the scores of both are "
+            "those of rows the model has seen."
+        )
+    return warnings
+
+
+def _loss_without(removal: Any) -> Cell:
+    """What the model loses without an interaction, with its error."""
+    if removal is None:
+        return cell(None)
+    value = float(removal.value)
+    if removal.kind == "exact":
+        return Cell(number(value if abs(value) > 1e-12 else 0.0), value)
+    return cell(value, fixed, float(removal.std_error), before="≤ ")
+
+
+def _capacity(analysis: LearnedAnalysis) -> Section | None:
+    selection = analysis.model.selection
+    if selection is None:
+        return None
+    section = Section("The search")
+    curve = selection.capacity_curve()
+    measure, what = ("kl", "Divergence from") if analysis.shows_kl else ("loss", "Mean loss of")
+    drawable = curve[f"validation_{measure}"].to_numpy(dtype=float)
+    if len(curve) > 1 and bool((drawable > 0).any()):
+        section.figure(
+            capacity_figure({"capacity curve": curve}, measure=measure),
+            f"{what} training and validation rows against the parameters of the family, round by round",
+        )
+    columns = ["round", "interactions", "parameters of the family", "training loss", "validation loss"]
+    rows: list[list[object]] = []
+    for r in selection.rounds:
+        error = r.validation_std_error or None
+        losses = [cell(r.train_loss), cell(r.validation_loss, error=error, write_error="{:.2g}".format)]
+        sizes = [r.number, r.num_interactions, r.num_parameters]
+        rows.append([*sizes, *losses, r.verdict, cell(r.seconds, "{:.1f}".format)])
+    section.table([*columns, "verdict", "seconds"], rows, chosen=selection.best_round)
+    section.note(
+        "Each round adds interactions or changes their penalties, and is judged by the loss on the validation rows: "
+        "the mean of minus the log-probability of a row. The picture, a capacity curve, shows whether more parameters "
+        "still help on rows that were not fitted. The best set of interactions was then trained longer."
+    )
+    return section
+
+
+def _structure(analysis: LearnedAnalysis) -> Section | None:
+    lines = [line for line in analysis.interactions if line["removal"] is not None]
+    if not lines:
+        return None
+    section = Section("Structure")
+    graph = analysis.model.hypergraph
+    weights = {tuple(line["edge"]): max(0.0, float(line["removal"].value)) for line in lines}
+    if len(graph.domain) <= _DRAWN:
+        section.figure(
+            figure_of(plot_hypergraph, graph, weights, unit="nats a row"),
+            "Variables on a circle; the wider an arc, the more the model loses without the pair; larger sets are "
+            "regions or stars",
+        )
+    if len(graph.domain) <= _MATRIX:
+        matrix = pair_matrix(graph, weights)
+        section.figure(
+            figure_of(plot_pairs, matrix, label="loss without the pair, nats a row"), "The pairs as a matrix"
+        )
+    if section.blocks:
+        words = (
+            "Widths and colours show the log-likelihood, in nats a row, that the model loses without an interaction"
+            + ("." if all(line["removal"].kind == "exact" for line in lines) else " (an estimated upper bound).")
+        )
+    else:
+        words = "With so many variables the pictures are left out."
+    section.note(words)
+    return section
+
+
+def _interactions(analysis: LearnedAnalysis) -> Section | None:
+    lines = analysis.interactions
+    if not lines:
+        return None
+    section = Section("Interactions")
+
+    rows = [
+        [
+            ":".join(line["edge"]),
+            _loss_without(line["removal"]),
+            cell(line["strength"]),
+            cell(line["coefficient"], coefficient),
+            ", ".join(line["levels"]),
+            line["ridge"],
+        ]
+        for line in lines
+    ]
+    columns = ["interaction", "loss without it", "strength", "coefficient", "levels", "penalty"]
+    section.table(columns, rows, first=_FIRST, further="Further interactions", brief=_BRIEF)
+    kinds = {line["removal"].kind for line in lines if line["removal"] is not None}
+    meaning = (
+        "; it is exact"
+        if kinds == {"exact"}
+        else "; ≤: an upper bound, where only the interactions inside it are fitted again, to rows drawn from the model"
+    )
+    section.note(
+        "Loss without it: log-likelihood, in nats a row, that the model loses when the interaction and all that "
+        "contain it are "
+        f"removed{meaning}. Strength: root mean square of its coefficients. Coefficient: the largest of them, at the "
+        "levels named; a positive one makes this combination more probable than smaller interactions do. Penalty: "
+        "strength of the ridge penalty that shrinks it, large where the rows do not support it."
+    )
+    return section
+
+
+def _making(analysis: LearnedAnalysis) -> Section:
+    learned = analysis.model
+    section = Section("How it was estimated")
+    section.text(_log_z_sentence(analysis))
+    log_z = learned.log_partition
+    if log_z.kind != "exact":
+        limits = f"{_limit(log_z.lower)} to {_limit(log_z.upper)}"
+        rows: list[list[object]] = [
+            ["log Z", _with_error(log_z.value, log_z.std_error)],
+            [f"one-sided limits, {AnnealedImportance.level:.0%} each", limits],
+            ["effective chains", "–" if log_z.ess is None else f"{float(log_z.ess):.4g}"],
+            ["verdict", log_z.verdict],
+        ]
+        if log_z.sandwich is not None:
+            s = log_z.sandwich
+            rows.append(["check: a forward run", _with_error(s.forward, s.forward_error)])
+            rows.append(["check: a reverse run", _with_error(s.reverse, s.reverse_error)])
+        section.table(["quantity", "value"], rows)
+        if log_z.sandwich is not None:
+            section.note(
+                "The runs of the check are separate and shorter, so log Z may lie outside the two. A run without an "
+                "error bar is no check. All are in nats."
+            )
+    training = learned.training
+    status = training.status.replace("_", " ")
+    section.text(
+        f"Training: {learned.trainer} gradients, {plural(training.num_iterations, 'step')}, {status}, largest "
+        f"gradient entry {training.gradient_norm:.2g}. Time: "
+        + ", ".join(f"{stage.replace('_', ' ')} {value:.1f} s" for stage, value in learned.seconds.items())
+        + f"; together {sum(learned.seconds.values()):.1f} s."
+    )
+    orders = ordinal_orders(learned.hypergraph.domain) if learned.ridge.smoothness > 0 else {}
+    notes = [f"Neighbouring levels of {name} are taken to be alike: {order.shown}." for name, order in orders.items()]
+    for words in (*notes, *learned.notes):
+        section.note(words)
+    return section
+
+
+def _with_error(value: Any, error: Any) -> str:
+    return f"{float(value):.4f} " + (f"± {float(error):.2g}" if math.isfinite(error) else "(no error bar)")
+
+
+def _limit(value: Any) -> str:
+    return f"{float(value):.4f}" if math.isfinite(value) else "unknown"

@@ -1,31 +1,25 @@
-"""Scores of the parts of a table, and the section of a page that shows them."""
+"""Scores of the parts of a table of labels, and what held-out rows say of interactions and of parameters."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..core.law import Law
 from ..core.page import Section, cell
-from ..core.scores import Scores, StudyRecord, rows_are_distinct
-from ..core.words import amount_column
+from ..core.scores import Scores
+from ..core.studies import Part
 from ..data.observations import Observations
 from ..information.projection import DivergenceSplit, Projections, split_of_rows
 from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.fitting.result import FitResult
 
 __all__ = [
-    "KL_EXPLAINED",
     "MAX_TABLE_CELLS",
-    "SCORES_EXPLAINED",
-    "PartScores",
     "PredictivePart",
-    "distinct_parts",
+    "TablePart",
     "held_out",
-    "num_rows",
-    "score_section",
     "split_of_part",
     "split_section",
 ]
@@ -33,15 +27,6 @@ __all__ = [
 MAX_TABLE_CELLS = 2**16
 """Cells of the largest table of which a study lists every cell."""
 _MAX_SWEEPS = 1000
-
-SCORES_EXPLAINED = (
-    "In nats a row. NLL: mean of minus the log-probability of a row. Gain: by how much it is lower than that of "
-    "independent columns; SE: standard error of the gain over rows. Pseudo-NLL: sum over the columns of minus the "
-    "log-probability of a cell given the rest of its row."
-)
-"""What the columns of :func:`score_section` are."""
-KL_EXPLAINED = "KL: Kullback-Leibler divergence of the model from the observed frequencies of the part."
-"""What KL is."""
 
 
 @dataclass(frozen=True)
@@ -61,17 +46,12 @@ class PredictivePart:
     advantage_std_error: float
 
 
-@dataclass(frozen=True)
-class PartScores:
-    """Scores of one part of the rows.
+@dataclass(frozen=True, eq=False)
+class TablePart(Part):
+    """Scores of one part of the rows of a table of labels, with the attributes of every part.
 
     Attributes:
-        model: of the model; infinite where a row is impossible under an infinite estimate.
-        independent: of independent columns, likewise: smoothed frequencies beside a learned model.
-        accuracy: of the prediction of the target, where one was named.
-        impossible_rows: rows to which an infinite estimate gives probability zero.
-        one_body: of trained single variables, beside a learned model.
-        predictive: the same of the richer model that predicts, None where there is no other.
+        predictive: scores of the richer model that predicts; None where there is no other.
         split: of rows held out, the divergence of the model from them in its two parts; None where the table is
             too large, cells are missing or interactions are restricted.
 
@@ -84,57 +64,8 @@ class PartScores:
         0.2295
     """
 
-    model: Scores
-    independent: Scores
-    accuracy: dict[str, Any] | None
-    impossible_rows: float = 0.0
-    one_body: Scores | None = None
     predictive: PredictivePart | None = None
     split: DivergenceSplit | None = None
-
-    @property
-    def gain(self) -> float | None:
-        """Log-likelihood above that of independent columns, in nats a row; None where both are impossible."""
-        gain = self.model.less_nll(self.independent)
-        return None if math.isnan(gain) else gain
-
-    @property
-    def gain_std_error(self) -> float | None:
-        """Its standard error over rows, of paired differences; None where it is infinite and for one row."""
-        return self.model.gain_std_error
-
-
-def num_rows(parts: Mapping[str, PartScores | None]) -> dict[str, float]:
-    """Rows of every part."""
-    return {name: 0.0 if part is None else part.model.rows for name, part in parts.items()}
-
-
-def distinct_parts(held: Mapping[str, PartScores]) -> list[str]:
-    """The parts whose rows are all distinct."""
-    return [n for n, p in held.items() if rows_are_distinct(p.model.rows, p.model.nll, p.model.kl)]
-
-
-def score_section(
-    title: str, analysis: StudyRecord[PartScores], laws: Mapping[str, str], explained: str, notes: list[str]
-) -> Section:
-    """A line of scores for every part, with the KL of some laws: attributes of the part by column."""
-    parts, amount = analysis.held, amount_column(analysis.has_weights)
-    rows = [
-        [
-            name,
-            part.model.rows,
-            *map(cell, (part.gain, part.gain_std_error, part.model.nll, part.model.pseudo_nll)),
-            *(cell(getattr(part, law).kl) for law in laws.values()),
-        ]
-        for name, part in parts.items()
-    ]
-    section = Section(title)
-    section.table(["part", amount, "gain", "SE", "NLL", "pseudo-NLL", *laws], rows, brief=len(rows))
-    section.note(explained)
-    for sentence in notes:
-        section.note(sentence, brief=True)
-    section.accuracy_table({name: part.accuracy for name, part in parts.items()}, analysis.has_weights)
-    return section
 
 
 def held_out(parts: Mapping[str, Observations | None]) -> dict[str, Projections]:
@@ -155,7 +86,7 @@ def split_of_part(law: Projections | None, model: LogLinearEnergy | FitResult) -
     return split_of_rows(law, model)
 
 
-def split_section(models: Mapping[str, Mapping[str, PartScores | None]], chosen: int = -1) -> Section | None:
+def split_section(models: Mapping[str, Mapping[str, TablePart | None]], chosen: int = -1) -> Section | None:
     """What of the divergence from held-out rows is for want of interactions, and what of well-estimated parameters."""
     rows: list[list[object]] = []
     marked = -1

@@ -138,7 +138,13 @@ def test_page_and_file(shell):
     text = shell(*FIT, "--split", "0.6,0.2,0.2", "--out", "o").out
     assert "test rows the machine gains" in text and "Its log-likelihoods are exact." in text
     page = Path("o/report.html").read_text(encoding="utf-8")
-    for words in ("Boltzmann machine of t", "<h2>Weights</h2>", "<h2>Learning</h2>", "NLL (exact)", "validation"):
+    for words in (
+        "Boltzmann machine of t",
+        "<h2>Weights</h2>",
+        "<h2>Learning</h2>",
+        "log-likelihoods are exact",
+        "validation",
+    ):
         assert words in page
     assert page.count("data:image/svg+xml") >= 2
     assert json.loads(Path("o/fit.json").read_text(encoding="utf-8"))["independent_kl"]["test"] > 0
@@ -203,7 +209,7 @@ def test_what_is_beyond_exact_reach_is_estimated_and_says_so(shell, monkeypatch)
     assert shell.json("log-z", "p")["value"] == result["value"]  # that of the file
     assert "1 hidden" not in shell("score", "p", "t.csv").out
     page = Path("p/report.html").read_text(encoding="utf-8")
-    assert "NLL (annealed, " in page
+    assert "log-likelihoods are annealed, " in page
     assert "4 states" in shell("log-z", "p", "--method", "exact", status=2).err
 
 

@@ -87,7 +87,7 @@ def test_options_of_learning_reach_the_learner(shell):
 
 def test_text_names_scores_arrows_and_files(fitted, shell):
     out = shell("fit", str(fitted / "rows.csv"), *NETWORK, "--out", "again").out
-    assert "train  1,841" in out
+    assert "network  1,841  0.4090" in out
     assert re.search("mental +phys +0", out)
     assert "report: again/report.html" in out
 

@@ -158,7 +158,7 @@ MOMENTS = {
     "pyro_hoim.study.structures.record._left_out": 1,
     "pyro_hoim.study.analysis.fit": 1,
     "pyro_hoim.cli.commands.fit.write_page": 1,
-    "pyro_hoim.study.files.save_structure_posterior": 1,
+    "pyro_hoim.study.analysis.save_structure_posterior": 1,
     "pyro_hoim.cli.commands.fit.keep_split": 1,
 }
 

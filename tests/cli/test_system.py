@@ -65,7 +65,7 @@ def test_a_full_disk_at_any_write_is_one_line_and_leaves_no_cut_file(every, word
         assert not [name for name in written() if name.endswith((".part", "new/fit.json"))]
         texts = [name for name in written() if name.endswith((".csv", ".html"))]
         assert all(Path(name).read_bytes().count(b"\n") == whole[name] for name in texts)
-        if words[0] == "fit" and Path("new/checkpoint").exists():
+        if words[0] in ("fit", "learn") and Path("new/checkpoint").exists():
             shell(*words, "--resume")
             assert set(whole) == set(written())
         else:

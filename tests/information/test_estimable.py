@@ -13,7 +13,7 @@ from pyro_hoim.core import Law
 from pyro_hoim.information import Projections, split_divergence
 from pyro_hoim.information.projection import split_of_rows
 from pyro_hoim.log_linear import L2, LogLinearEnergy, learn, restricted_interactions
-from pyro_hoim.study import analyse, analyse_learned, analysis_page, learned_page
+from pyro_hoim.study import analyse, analyse_learned
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close
 
 from studies.random_laws import random_dirichlet_law
@@ -153,15 +153,15 @@ def test_pages_show_the_parts_of_held_out_rows():
     for model in found.models:
         split = model.parts["test"].split
         assert model.parts["train"].split is None
-        assert_close(split.total, model.parts["test"].model.kl, relative=1e-9)
+        assert_close(split.total, model.parts["test"].scores.kl, relative=1e-9)
         assert_close(split.total, split.inestimable + split.estimable, relative=1e-9)
-    (section,) = [s for s in analysis_page(found).sections if s.title.startswith("Interactions that lack")]
+    (section,) = [s for s in found.page().sections if s.title.startswith("Interactions that lack")]
     (table,) = [block for block in section.blocks if block.kind == "table"]
     assert [[c.shown for c in row[:3]] for row in table.rows] == [["order 1", "test", "7"], ["order 2", "test", "18"]]
     assert table.chosen == 1
-    alone = analysis_page(analyse({"train": train}, graphs))
+    alone = analyse({"train": train}, graphs).page()
     assert not [s for s in alone.sections if s.title.startswith("Interactions that lack")]  # control: none held out
-    learned = learned_page(analyse_learned(learn(train, held), {"train": train, "validation": held}))
+    learned = analyse_learned(learn(train, held), {"train": train, "validation": held}).page()
     assert [s for s in learned.sections if s.title.startswith("Interactions that lack")]
 
 

@@ -15,7 +15,7 @@ from pyro_hoim.log_linear.infinite import infinite_to_json, mark_infinite, with_
 from pyro_hoim.report import plain_text
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.study import analyse, analysis_page
+from pyro_hoim.study import analyse
 
 pytestmark = pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
 
@@ -119,7 +119,7 @@ def test_the_report_ranks_infinite_interactions_first_and_counts_parameters_once
     counts = np.array([[[8, 4], [0, 0], [30, 10]], [[0, 0], [20, 3], [6, 5]]])
     data = from_table(counts)
     analysis = analyse({"train": data}, {"pairs": InteractionHypergraph.from_order(data.domain, 2)})
-    text = plain_text(analysis_page(analysis))
+    text = plain_text(analysis.page())
     result = analysis.chosen.fit
     assert result.num_parameters_fitted < result.hypergraph.num_parameters
     assert f"{result.num_parameters_fitted} free parameters over 12 possible cells" in text

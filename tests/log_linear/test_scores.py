@@ -75,8 +75,8 @@ def test_parts_of_an_analysis_are_infinite_only_where_a_row_is_impossible():
         study = analyse({"train": table([[10, 0], [5, 5]]), "test": table([[4, 1], [2, 3]])}, {"all": SATURATED})
     train, validation, test = study.chosen.parts.values()
     assert train and test and validation is None
-    assert test.model.nll == test.model.kl == math.inf and test.impossible_rows == 1
-    assert math.isfinite(train.model.nll) and math.isfinite(test.independent.kl or math.nan)
+    assert test.scores.nll == test.scores.kl == math.inf and test.scores.impossible_rows == 1
+    assert math.isfinite(train.scores.nll) and math.isfinite(test.independent.kl or math.nan)
 
 
 def test_score_rows_of_a_saturated_fit_is_the_entropy():

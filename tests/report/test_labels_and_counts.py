@@ -15,7 +15,7 @@ from pyro_hoim.plots.pairs import pair_matrix, plot_pairs
 from pyro_hoim.report import plain_text, render_page
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.study import analyse, analyse_learned, analysis_page, learned_page
+from pyro_hoim.study import analyse, analyse_learned
 
 LONG = "how satisfied are you, all things considered, with the service that you received from our staff (1)"
 OTHER = LONG.replace("(1)", "(2)")
@@ -31,20 +31,20 @@ def learned():
 
 
 def test_terminal_lines_stay_short(learned):
-    table = plain_text(learned_page(learned)).split("interaction ")[1]
+    table = plain_text(learned.page()).split("interaction ")[1]
     assert "…" in table and max(map(len, table.splitlines())) <= 110
     structures = {"all pairs": InteractionHypergraph.from_order(DOMAIN, 2)}
-    table = plain_text(analysis_page(analyse({"train": ROWS}, structures, title="survey"))).split("interaction ")[1]
+    table = plain_text(analyse({"train": ROWS}, structures, title="survey").page()).split("interaction ")[1]
     assert "…" in table and max(map(len, table.splitlines())) <= 110
 
 
 def test_page_shows_names_in_full(learned):
-    page = re.sub(r'src="data:[^"]*"', "", render_page(learned_page(learned)))
+    page = re.sub(r'src="data:[^"]*"', "", render_page(learned.page()))
     assert f">{LONG}:{OTHER}</td>" in page
     (lead,) = re.findall(r'<p class="lead"([^>]*)>([^<]*)</p>', page)
     assert LONG in lead[0] and lead[1].startswith(f"104 train and 104 validation rows of 3 variables: {LONG}, ")
     other = render_page(
-        analysis_page(analyse({"train": ROWS}, {"pairs": InteractionHypergraph.from_order(DOMAIN, 2)}, title="survey"))
+        analyse({"train": ROWS}, {"pairs": InteractionHypergraph.from_order(DOMAIN, 2)}, title="survey").page()
     )
     assert f"104 rows of 3 variables: {LONG}" in other and f">{LONG}:{OTHER}</td>" in other
 
@@ -64,26 +64,24 @@ def test_counts_and_nouns_agree(learned):
     found = analyse_learned(
         learn(rows, rows, SelectionOptions(max_rounds=1)), {"train": rows, "validation": rows, "test": None}
     )
-    text = plain_text(learned_page(found))
+    text = plain_text(found.page())
     assert "estimated from 1 row of 2 variables" in text and not re.search(
         r"\b1 (rows|pairs|triples|interactions|collections)", text
     )
     three = replace(learned.learned, structure=None, hypergraph=InteractionHypergraph.saturated(DOMAIN))
     whole = replace(learned, learned=three, num_parameters_fitted=7)
-    assert "3 pairs and 1 triple, with 7 parameters, estimated from " in plain_text(learned_page(whole))
+    assert "3 pairs and 1 triple, with 7 parameters, estimated from " in plain_text(whole.page())
 
 
 @pytest.mark.usefixtures("words_alone")
 def test_no_minus_zero(learned):
     part = learned.parts["train"]
-    assert part is not None and part.model.kl is not None
-    tiny = replace(part, model=replace(part.model, nll=part.independent.nll + 1e-9, kl=-1e-12))
+    assert part is not None and part.scores.kl is not None
+    tiny = replace(part, scores=replace(part.scores, nll=part.independent.nll + 1e-9, kl=-1e-12))
     shown = replace(learned, parts={"train": tiny, "validation": None, "test": None})
-    for words in (plain_text(learned_page(shown)), render_page(learned_page(shown))):
+    for words in (plain_text(shown.page()), render_page(shown.page())):
         plain = re.sub(r'src="data:[^"]*"|title="[^"]*"', "", words)
         assert not re.search(r"[-−]0\.0*(?![0-9.e])", plain)
         assert "0.0000" in plain
-    worse = replace(part, model=replace(part.model, nll=part.independent.nll + 0.5))  # control: a loss is shown
-    assert "-0.5000" in plain_text(
-        learned_page(replace(learned, parts={"train": worse, "validation": None, "test": None}))
-    )
+    worse = replace(part, scores=replace(part.scores, nll=part.independent.nll + 0.5))  # control: a loss is shown
+    assert "-0.5000" in plain_text(replace(learned, parts={"train": worse, "validation": None, "test": None}).page())

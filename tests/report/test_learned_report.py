@@ -18,7 +18,7 @@ from pyro_hoim.log_linear import AnnealedImportance, SampledTraining, fit_collec
 from pyro_hoim.report import plain_text, render_page, write_page
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.study import analyse_learned, learned_page, save_learned
+from pyro_hoim.study import analyse_learned
 
 
 def coins(number, seed):
@@ -49,7 +49,7 @@ def sampled():
 
 
 def test_page_holds_pictures_numbers_and_names(analysis):
-    page = render_page(learned_page(analysis))
+    page = render_page(analysis.page())
     assert "What was learned from weather" in page and "Read from the sky." in page
     assert "rain:wet" in page and "storm &amp; &lt;hail&gt;" in page and "<hail>" not in page
     assert "http" not in re.sub(r'src="data:[^"]*"', "", page)
@@ -59,7 +59,7 @@ def test_page_holds_pictures_numbers_and_names(analysis):
         svg = ET.fromstring(base64.b64decode(picture))
         assert float(svg.attrib["height"].removesuffix("pt")) > 100 and len(list(svg.iter())) > 50
     test = analysis.parts["test"]
-    for value in (test.model.nll, test.model.kl, test.gain, test.model.pseudo_nll):
+    for value in (test.scores.nll, test.scores.kl, test.gain, test.scores.pseudo_nll):
         assert f"{value:.4f}" in page
 
 
@@ -67,7 +67,7 @@ def test_page_holds_pictures_numbers_and_names(analysis):
 def test_times_of_all_stages_are_shown_and_add_up(analysis):
     seconds = {"earlier_sessions": 100.0, "search": 20.0, "training": 3.0, "tests": 0.5}
     model = replace(analysis.model, seconds=seconds)
-    page = render_page(learned_page(replace(analysis, learned=replace(analysis.learned, structure=model))))
+    page = render_page(replace(analysis, learned=replace(analysis.learned, structure=model)).page())
     assert "Time: earlier sessions 100.0 s, search 20.0 s, training 3.0 s, tests 0.5 s; together 123.5 s." in page
     covered = 0.0
     for _ in range(3):  # a machine with other work may pause between two stages, hardly three times
@@ -82,9 +82,9 @@ def test_times_of_all_stages_are_shown_and_add_up(analysis):
 
 
 def test_parts_in_reading_order(analysis, sampled):
-    titles = [part.title for part in learned_page(analysis).sections]
+    titles = [part.title for part in analysis.page().sections]
     assert titles == [
-        "How well it describes rows",
+        "How well it predicts rows",
         "Interactions that lack, and parameters that were not found",
         "Structure",
         "Interactions",
@@ -92,24 +92,24 @@ def test_parts_in_reading_order(analysis, sampled):
         "The search",
         "How it was estimated",
     ]
-    assert "The search" not in [part.title for part in learned_page(sampled).sections]
+    assert "The search" not in [part.title for part in sampled.page().sections]
 
 
 def test_summary_judges_on_rows_the_model_has_not_seen(analysis, sampled):
     test, train = analysis.parts["test"], sampled.parts["train"]
-    words = " ".join(learned_page(analysis).summary)
-    assert learned_page(analysis).summary[0] == (
+    words = " ".join(analysis.page().summary)
+    assert analysis.page().summary[0] == (
         f"On the test rows the model gains {test.gain:.3f} nats per row over independent columns "
         f"(standard error {test.gain_std_error:.3f})."
     )
-    assert "KL" not in words and "exact" in words and "says nothing about fit" not in plain_text(learned_page(analysis))
-    other = " ".join(learned_page(sampled).summary)
+    assert "KL" not in words and "exact" in words and "says nothing about fit" not in plain_text(analysis.page())
+    other = " ".join(sampled.page().summary)
     assert f"On the train rows the model gains {train.gain:.3f}" in other and "new rows will gain less" in other
     assert "estimated" in other and "standard error" in other
 
 
 def test_estimates_are_shown_with_their_sandwich(sampled):
-    page = render_page(learned_page(sampled))
+    page = render_page(sampled.page())
     log_z = sampled.learned.log_partition
     for value in (log_z.value, log_z.sandwich.forward, log_z.sandwich.reverse):
         assert f"{float(value):.4f} ±" in page
@@ -118,7 +118,7 @@ def test_estimates_are_shown_with_their_sandwich(sampled):
 
 @pytest.mark.usefixtures("words_alone")
 def test_numbers_say_what_they_rest_on(analysis, sampled):
-    exact, page = " ".join(learned_page(analysis).summary), render_page(learned_page(sampled))
+    exact, page = " ".join(analysis.page().summary), render_page(sampled.page())
     values = [line["removal"].value for line in analysis.interactions]
     many = sum(value >= 0.01 for value in values)
     assert f"loses 0.01 nats a row or more for {many} of {plural(len(values), 'interaction')}." in exact
@@ -126,7 +126,7 @@ def test_numbers_say_what_they_rest_on(analysis, sampled):
     # Bounds show which interactions are worth little, never that one is worth much.
     removal = RemovalValue(("rain", "wet"), (("rain", "wet"),), 0.5, "estimated upper bound", 0.01)
     lines = tuple({**line, "removal": replace(removal, value=0.5 * k)} for k, line in enumerate(sampled.interactions))
-    bounded = " ".join(learned_page(replace(sampled, interactions=lines)).summary)
+    bounded = " ".join(replace(sampled, interactions=lines).page().summary)
     assert f"For 1 of {len(lines)} interactions the loss without it is less than 0.01 nats a row, by an" in bounded
     assert "or more" not in bounded and "which their standard errors over rows leave out" in bounded
     assert f"one-sided limits, {AnnealedImportance.level:.0%} each" in page
@@ -139,7 +139,7 @@ def page_of_tests(analysis, **changes):
     model = analysis.model
     tests = tuple(replace(test, **changes) for test in model.confirmation.tests)
     changed = replace(model, confirmation=replace(model.confirmation, tests=tests))
-    return render_page(learned_page(replace(analysis, learned=replace(analysis.learned, structure=changed))))
+    return render_page(replace(analysis, learned=replace(analysis.learned, structure=changed)).page())
 
 
 @pytest.mark.usefixtures("words_alone")
@@ -157,12 +157,17 @@ def test_what_replaces_an_interaction_is_named(analysis):
 
 
 def test_text_has_the_table_of_scores(analysis):
-    text = plain_text(learned_page(analysis))
+    text = plain_text(analysis.page())
     test = analysis.parts["test"]
-    line = next(entry for entry in text.splitlines() if entry.startswith("test "))
-    scores = [test.gain, test.gain_std_error, test.model.nll, test.model.pseudo_nll]
-    scores += [test.model.kl, test.independent.kl, test.one_body.kl]
-    assert line.split()[1:] == ["400", *(f"{value:.4f}" for value in scores)]
+    lines = [re.split(r"  +", entry) for entry in text.splitlines() if entry.startswith("test ")]
+    for line, (law, scores) in zip(lines, {**test.baselines, "model": test.scores}.items(), strict=False):
+        gain = (
+            f"{round(test.gain_of(scores), 4) + 0.0:.4f}"
+            if law != "model"
+            else f"{test.gain:.4f} +- {test.gain_std_error:.1g}"
+        )
+        figures = [f"{value:.4f}" for value in (scores.nll, scores.pseudo_nll, scores.kl)]
+        assert line[1:] == [law, "400", gain, *figures]
     assert re.search(rf"test +{test.accuracy['accuracy']:.4f}", text) and "(The same in every row: target wet.)" in text
 
 
@@ -172,41 +177,42 @@ def test_kl_of_distinct_rows_is_said_to_say_nothing(analysis):
     parts = {"train": coins(400, 0), "validation": None, "test": Observations.from_tensor(codes, rows.domain)}
     found = analyse_learned(analysis.learned, parts)
     sentence = "All rows of test are distinct: KL is then NLL - log(rows) and says nothing about fit."
-    text_of_parts, page_of_parts = plain_text(learned_page(found)), render_page(learned_page(found))
+    text_of_parts, page_of_parts = plain_text(found.page()), render_page(found.page())
     assert sentence in text_of_parts and sentence in page_of_parts
     test = found.parts["test"]
-    assert test.model.kl == pytest.approx(test.model.nll - np.log(len(codes)), abs=1e-12)
+    assert test.scores.kl == pytest.approx(test.scores.nll - np.log(len(codes)), abs=1e-12)
     # Where no part has rows that are alike, KL is left out, and the figure of the search shows the NLL.
     alone = analyse_learned(analysis.learned, {**parts, "train": None})
     sentence = "All rows are distinct: KL, which then is NLL - log(rows) and says nothing about fit, is left out."
-    text, page = plain_text(learned_page(alone)), render_page(learned_page(alone))
+    text, page = plain_text(alone.page()), render_page(alone.page())
     assert sentence in text and sentence in page and "Mean loss of training" in page
     for words in (text, re.sub('base64,[^"]*', "", page)):
         assert "KL" not in words.replace(sentence, "")
-    assert "KL independent" in text_of_parts and "KL of one-body" in page_of_parts
+    for law in test.baselines.values():
+        assert f"{law.kl:.4f}" in text_of_parts and f"{law.kl:.4f}" in page_of_parts
     assert "Divergence from training" in page_of_parts
 
 
 def test_warnings_only_where_there_is_something_to_warn_of(analysis):
-    assert learned_page(analysis).warnings == []
+    assert analysis.page().warnings == []
     learned = replace(analysis.learned, structure=None)
     refit = replace(analysis, learned=replace(learned, refit=True))
-    assert "rows the model has seen" in learned_page(refit).warnings[0]
+    assert "rows the model has seen" in refit.page().warnings[0]
     diverged = replace(learned, training=replace(learned.training, status="diverged"))
-    assert "diverged" in learned_page(replace(analysis, learned=diverged)).warnings[0]
+    assert "diverged" in replace(analysis, learned=diverged).page().warnings[0]
     log_z = replace(
         learned.log_partition, kind="unbiased", verdicts=torch.tensor(Verdict.UNRELIABLE), notes=("few chains",)
     )
     doubtful = replace(learned, log_partition=log_z)
-    assert "few chains" in learned_page(replace(analysis, learned=doubtful)).warnings[0]
+    assert "few chains" in replace(analysis, learned=doubtful).page().warnings[0]
 
 
 def test_model_without_interactions(tmp_path):
     domain = Domain.from_labels({"a": ["x"], "b": ["y"]})
     rows = Observations.from_tensor(torch.zeros(5, 2, dtype=torch.long), domain)
     found = analyse_learned(learn(rows, rows), {"train": rows, "validation": rows, "test": None}, title="nothing")
-    save_learned(found, tmp_path)
-    write_page(learned_page(found), tmp_path)
+    found.save(tmp_path)
+    write_page(found.page(), tmp_path)
     assert (tmp_path / "model.safetensors").exists()
     assert "no interaction" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "no interaction" in plain_text(learned_page(found))
+    assert "no interaction" in plain_text(found.page())

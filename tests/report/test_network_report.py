@@ -21,7 +21,6 @@ from pyro_hoim.dependency_network import (
     dependency_figure,
     dependency_matrix_figure,
     learn_network,
-    network_page,
 )
 from pyro_hoim.errors import InputError, InputTypeError, UnknownNameError
 from pyro_hoim.report import plain_text, render_page
@@ -142,7 +141,7 @@ def analysis():
 
 
 def test_the_page_holds_everything_and_loads_nothing(analysis):
-    page = render_page(network_page(analysis))
+    page = render_page(analysis.page())
     assert page.count("data:image/svg+xml;base64,") == 5
     assert "http" not in page.split("<body>")[1].replace("http-equiv", "")
     assert "workers &lt;1&gt;" in page
@@ -162,7 +161,7 @@ def test_the_page_holds_everything_and_loads_nothing(analysis):
 
 
 def test_the_text_holds_the_scores_and_the_strongest_arrows(analysis):
-    text = plain_text(network_page(analysis))
+    text = plain_text(analysis.page())
     part, first = analysis.parts["test"], analysis.edges[0]
     assert re.search(rf"{first.parent} +{first.child} +{first.value:.4f}", text)
     assert f"{part.scores.pseudo_nll:.4f}" in text
@@ -175,7 +174,7 @@ def test_the_text_holds_the_scores_and_the_strongest_arrows(analysis):
 
 def test_independent_variables_make_a_page_too():
     rows = load_table("czech_autoworkers")
-    page = render_page(network_page(analyse_network({"train": rows}, learn=partial(learn_network, max_leaves=1))))
+    page = render_page(analyse_network({"train": rows}, learn=partial(learn_network, max_leaves=1)).page())
     assert "No variable predicts another one well enough" in page
     assert "Every graph has a single leaf" in page
     assert page.count("data:image") == 0
@@ -188,7 +187,7 @@ def test_of_many_variables_the_strongest_are_drawn_and_long_names_are_told_apart
     codes[:, 1] = codes[:, 0]
     rows = Observations.from_tensor(codes, Domain.from_cardinalities(dict.fromkeys(names, 2)))
     analysis = analyse_network({"train": rows}, target=names[5])
-    page, text = render_page(network_page(analysis)), plain_text(network_page(analysis))
+    page, text = render_page(analysis.page()), plain_text(analysis.page())
     assert f'>{names[0]}</td><td class="long">{names[1]}</td>' in page
     assert "variables of the strongest arrows, and the arrows between them" in page
     assert shorten(names[1], 36) in text

@@ -18,8 +18,8 @@ from pyro_hoim.plots.fitted import plot_fitted
 from pyro_hoim.plots.intervals import plot_comparison, plot_forest
 from pyro_hoim.report import plain_text, render_page, write_page
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.study import PosteriorSettings, analyse, analysis_page, save_analysis
-from pyro_hoim.study.figures import rank_figure, trace_figure
+from pyro_hoim.study import PosteriorSettings, analyse
+from pyro_hoim.study.model import rank_figure, trace_figure
 
 pytestmark = pytest.mark.fixed_seed  # of the short chains below, whose convergence is not what is tested
 
@@ -126,8 +126,8 @@ def test_rank_bars_tell_agreeing_from_shifted_chains():
 
 
 def test_page_holds_the_numbers_of_the_analysis(analysis, tmp_path):
-    save_analysis(analysis, tmp_path)
-    write_page(analysis_page(analysis), tmp_path)
+    analysis.save(tmp_path)
+    write_page(analysis.page(), tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     test = analysis.models[1].goodness
     assert test is not None and number(test.deviance) == "20.204"
@@ -155,7 +155,7 @@ def test_a_count_of_the_family_is_named(analysis):
         model = replace(kept, fit=fit)
         models = tuple(model if i == analysis.chosen_index else other for i, other in enumerate(analysis.models))
         found = replace(analysis, models=models)
-        pages.append((" ".join(analysis_page(found).warnings), " ".join(analysis_page(found).summary)))
+        pages.append((" ".join(found.page().warnings), " ".join(found.page().summary)))
     (decided, counted), (undecided, family) = pages
     assert f"{kept.name}: the parameters are those of the family; how many" in undecided
     assert "of the family over" in family
@@ -164,23 +164,21 @@ def test_a_count_of_the_family_is_named(analysis):
 
 def test_a_single_chain_is_not_praised(analysis):
     run = analysis.models[1].posterior
-    assert run is not None and not any(
-        "one chain" in s for s in analysis_page(analysis).warnings
-    )  # control: two chains
+    assert run is not None and not any("one chain" in s for s in analysis.page().warnings)  # control: two chains
     single = replace(run, theta=run.theta[:1], max_r_hat=float("nan"), min_ess_bulk=float("nan"))
     models = (analysis.models[0], replace(analysis.models[1], posterior=single))
     alone = replace(analysis, models=models, chosen_index=1)
-    assert any("order 2: one chain cannot show" in s for s in analysis_page(alone).warnings)
-    assert any("1 chain of 200 draws; largest R-hat –" in s for s in analysis_page(alone).summary)
+    assert any("order 2: one chain cannot show" in s for s in alone.page().warnings)
+    assert any("1 chain of 200 draws; largest R-hat –" in s for s in alone.page().summary)
 
 
 @pytest.mark.usefixtures("words_alone")
 def test_html_is_escaped(analysis):
-    assert "<script>" not in render_page(analysis_page(analysis, title="<script>alert(1)</script>"))
+    assert "<script>" not in render_page(replace(analysis, title="<script>alert(1)</script>").page())
 
 
 def test_text(analysis):
-    text = plain_text(analysis_page(analysis))
+    text = plain_text(analysis.page())
     assert "order 2" in text and "20.204" in text and "accuracy" in text and "R-hat" in text
     tables = text.split("\n\n", 1)[1].split("note: ")[0]
     assert max(map(len, tables.splitlines())) <= 110
@@ -194,22 +192,20 @@ def test_held_out_gain_leads_and_kl_leads_nothing():
     scores = found.chosen.parts["test"]
     gain, error = scores.gain, scores.gain_std_error
     assert gain is not None and error is not None and gain > 0.1
-    assert analysis_page(found).summary[0] == (
+    assert found.page().summary[0] == (
         f"On the test rows the model kept gains {gain:.3f} nats per row over independent columns "
         f"(standard error {error:.3f})."
     )
-    assert not any("KL" in sentence for sentence in analysis_page(found).summary)
-    assert "gain" in plain_text(analysis_page(found)) and "says nothing about fit" not in render_page(
-        analysis_page(found)
-    )
+    assert not any("KL" in sentence for sentence in found.page().summary)
+    assert "gain" in plain_text(found.page()) and "says nothing about fit" not in render_page(found.page())
     # Without held-out rows the fit is judged by its test, and no gain is claimed.
     assert not any(
-        "independent columns" in sentence for sentence in analysis_page(analyse({"train": train}, structure)).summary
+        "independent columns" in sentence for sentence in analyse({"train": train}, structure).page().summary
     )
     cells = Observations.from_tensor(test.codes.unique(dim=0), test.domain)
     distinct = analyse({"train": train, "test": cells}, structure)
     sentence = "All rows of test are distinct: KL is then NLL - log(rows) and says nothing about fit."
-    assert sentence in render_page(analysis_page(distinct)) and sentence in plain_text(analysis_page(distinct))
+    assert sentence in render_page(distinct.page()) and sentence in plain_text(distinct.page())
 
 
 def test_pairs_of_two_levels_show_their_signs():
@@ -217,7 +213,7 @@ def test_pairs_of_two_levels_show_their_signs():
     domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
     a, b, c = np.meshgrid([-1, 1], [-1, 1], [-1, 1], indexing="ij")
     rows = Observations.from_table(domain, np.round(1000 * np.exp(0.5 * a * b - 0.4 * b * c)))
-    page = analysis_page(analyse({"train": rows}, {"pairs": InteractionHypergraph.from_order(domain, 2)}))
+    page = analyse({"train": rows}, {"pairs": InteractionHypergraph.from_order(domain, 2)}).page()
     (picture,) = [b for s in page.sections if s.title == "Structure of pairs" for b in s.blocks if b.kind == "figure"]
     words = [text.get_text() for text in picture.drawing.axes[0].get_legend().get_texts()]
     assert words[-2:] == ["second levels together: more frequent", "less frequent"]

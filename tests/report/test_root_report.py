@@ -21,18 +21,17 @@ from pyro_hoim.generalized_root import (
     fit_root_path,
     penalty_path_figure,
     root_network_figure,
-    root_page,
     root_scores_figure,
 )
 from pyro_hoim.report import plain_text, render_page
 
 
 def html(found):
-    return render_page(root_page(found))
+    return render_page(found.page())
 
 
 def plain(found):
-    return plain_text(root_page(found))
+    return plain_text(found.page())
 
 
 def strongest_pair(found):
@@ -114,7 +113,7 @@ def test_page_holds_what_the_analysis_found():
     assert "<b>wing</b>" not in page
     assert "&lt;b&gt;wing&lt;/b&gt;" in page
     assert "Made up." in page
-    parts = root_page(found).sections
+    parts = found.page().sections
     titles = [part.title for part in parts]
     assert titles[:2] == ["How well it predicts rows", "What varies together"]
     assert "Pairs" in titles
@@ -133,22 +132,22 @@ def test_page_holds_what_the_analysis_found():
 
 def test_sentences():
     found = analysis()
-    summary = " ".join(root_page(found).summary)
+    summary = " ".join(found.page().summary)
     assert "120 rows of 5 columns" in summary
     assert f"{found.parts['test'].scores.pseudo_nll:.4f}" in summary
     assert "new rows will gain less" not in summary
     test = found.parts["test"]
-    assert test is not None and root_page(found).summary[0] == (
+    assert test is not None and found.page().summary[0] == (
         f"On the test rows the model gains {test.gain:.3f} nats per row in log pseudo-likelihood (every cell given all "
         f"others) over independent columns (standard error {test.gain_std_error:.3f})."
     )
-    assert any("never" in sentence and "minus infinity" in sentence for sentence in root_page(found).warnings)
+    assert any("never" in sentence and "minus infinity" in sentence for sentence in found.page().warnings)
     only = replace(found, parts={"train": found.parts["train"], "validation": None, "test": None})
-    assert "new rows will gain less" in " ".join(root_page(only).summary)
+    assert "new rows will gain less" in " ".join(only.page().summary)
     test = found.parts["test"]
     bad = replace(test, scores=replace(test.scores, impossible_rows=2, pseudo_nll=math.inf))
     broken = replace(found, parts={**found.parts, "test": bad}, no_log_partition="the model cannot be normalised: x")
-    warnings = " ".join(root_page(broken).warnings)
+    warnings = " ".join(broken.page().warnings)
     assert "2 rows of test" in warnings
     assert "cannot be normalised" in warnings
     assert "∞" in html(broken)
@@ -171,7 +170,7 @@ def test_roots_of_single_columns_are_listed():
         order=2,
         learn=partial(fit_root_path, full=True, refit="all"),
     )
-    part = next(p for p in root_page(found).sections if p.title == "Single columns")
+    part = next(p for p in found.page().sections if p.title == "Single columns")
     assert part.blocks[0].columns == ("column", "coefficient", "of its square root")
     values = {term.names[0]: term.coefficient for term in found.fit.terms((2, 1))}
     for name, _, shown in part.blocks[0].rows:
@@ -181,7 +180,7 @@ def test_roots_of_single_columns_are_listed():
 def test_independent_columns_have_a_report():
     table = CountTable.from_matrix([[0, 1], [2, 0], [1, 1]], ["a", "b"])
     found = analyse_roots({"train": table}, PoissonFamily(), order=1)
-    assert "no interactions" in root_page(found).summary[1]
+    assert "no interactions" in found.page().summary[1]
     assert "columns are independent" in html(found)
     assert "\ntest " not in plain(found)
 
@@ -190,22 +189,22 @@ def test_penalties_of_independent_columns_are_not_compared():
     table = CountTable.from_matrix([[0, 1], [2, 0], [1, 1]], ["a", "b"])
     found = analyse_roots({"train": table, "validation": table}, PoissonFamily(), order=1, l1=[0.1, 0.01])
     assert found.l1 is None
-    assert "The penalty" not in [part.title for part in root_page(found).sections]
+    assert "The penalty" not in [part.title for part in found.page().sections]
 
 
 def test_a_model_worse_than_independent_columns_is_told():
     found = analysis()
     test = found.parts["test"]
     assert test.gain > 0
-    assert not any("worse than independent" in sentence for sentence in root_page(found).warnings)
+    assert not any("worse than independent" in sentence for sentence in found.page().warnings)
     bad = replace(test, scores=replace(test.scores, pseudo_nll=test.independent.pseudo_nll + 0.25))
-    told = [s for s in root_page(replace(found, parts={**found.parts, "test": bad})).warnings if "worse than" in s]
+    told = [s for s in replace(found, parts={**found.parts, "test": bad}).page().warnings if "worse than" in s]
     assert len(told) == 1
     assert "On the test rows" in told[0]
     assert "0.2500 nats a row" in told[0]
     assert "does not hold on these" in told[0]
     parts = {**found.parts, "test": bad}
-    (told,) = [s for s in root_page(replace(found, parts=parts, fit=found.fit.joined())).warnings if "worse than" in s]
+    (told,) = [s for s in replace(found, parts=parts, fit=found.fit.joined()).page().warnings if "worse than" in s]
     assert "refit='all' mends that" in told
 
 
@@ -221,7 +220,7 @@ def test_a_refit_is_told():
     assert "were fitted again" not in joined
     assert "it is the mean over the columns" in joined
     short = replace(found.fit, refit=replace(refit, status="shortened", way=0.25))
-    assert any("25 % of the way" in sentence for sentence in root_page(replace(found, fit=short)).warnings)
+    assert any("25 % of the way" in sentence for sentence in replace(found, fit=short).page().warnings)
 
 
 def test_a_pair_is_named_once():
@@ -236,7 +235,7 @@ def test_a_pair_is_named_once():
         if term.key[1] == 2:
             signs.setdefault(term.names, set()).add(term.coefficient > 0)
     assert any(len(both) == 2 for both in signs.values())
-    sentences = [s for s in root_page(found).summary if s.startswith("The pairs that")]
+    sentences = [s for s in found.page().summary if s.startswith("The pairs that")]
     named = [pair for s in sentences for pair in s.partition(": ")[2].rstrip(".").split("; ")]
     assert sorted(named) == sorted(set(named))
 
@@ -248,7 +247,7 @@ def test_means_of_gaussian_columns_are_told():
         found = analyse_roots(
             {"train": table}, GaussianFamily(), order=2, learn=partial(fit_root_path, full=full, refit="all")
         )
-        assert any("mean zero" in sentence for sentence in root_page(found).warnings) is not full
+        assert any("mean zero" in sentence for sentence in found.page().warnings) is not full
 
 
 @lru_cache
@@ -264,7 +263,7 @@ def test_counts_more_spread_than_poisson_ones_are_told():
         found = analyse_roots(
             parts, PoissonFamily(), order=2, l1=0.05, learn=partial(fit_root_path, full=full, refit="all")
         )
-        return " ".join(root_page(found).summary)
+        return " ".join(found.page().summary)
 
     assert "full=True adds roots of single columns" in words(0.5, full=False)
     assert "full=True" not in words(0.5, full=True)

@@ -19,7 +19,7 @@ from pyro_hoim.interop.arviz import to_arviz
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.study import PosteriorSettings, files, run_posterior
+from pyro_hoim.study import PosteriorSettings, analysis, run_posterior
 from pyro_hoim.testing import raises
 
 DOMAIN = Domain.from_cardinalities([2, 2, 2])
@@ -33,7 +33,7 @@ sys.path.insert(0, {tests!r})
 from test_posterior_chains import HYPERGRAPH, ROWS
 from pyro_hoim.interop.arviz import to_arviz
 from pyro_hoim.runs import RunOptions
-from pyro_hoim.study import PosteriorSettings, files, run_posterior
+from pyro_hoim.study import PosteriorSettings, analysis, run_posterior
 settings = PosteriorSettings(num_chains=3, num_draws=600, burn_in=100, jobs=2)
 run_posterior(HYPERGRAPH, ROWS, settings, seed=1, run=RunOptions({folder!r}))
 """
@@ -133,9 +133,9 @@ def test_a_posterior_without_room_is_refused_before_it_is_written(tmp_path):
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (2**19, former[1]))
         with pytest.raises(OSError, match="too large"):
-            files._reserve(place, data)
+            analysis._reserve(place, data)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, former)
     assert not place.stat().st_size
-    files._reserve(place, data)
+    analysis._reserve(place, data)
     assert place.stat().st_size > 2**19

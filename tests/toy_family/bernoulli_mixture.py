@@ -11,10 +11,25 @@ from typing import Any, ClassVar
 import torch
 from typing_extensions import override
 
-from pyro_hoim.core import Answer, Asked, Family, Option, Page, Prediction, Question, Request, Section, Stored, Study
+from pyro_hoim.core import (
+    Answer,
+    Asked,
+    Content,
+    Family,
+    Option,
+    Part,
+    Prediction,
+    Question,
+    Request,
+    Scores,
+    Section,
+    Stored,
+    Study,
+)
 from pyro_hoim.core.command.answers import prediction_answer
 from pyro_hoim.core.command.options import LABEL, LABELLED
 from pyro_hoim.core.command.rows import LabelledPlan, Missing, Table
+from pyro_hoim.core.studies import INDEPENDENT
 from pyro_hoim.core.words import columns_of, fixed
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import out_of_range
@@ -51,17 +66,36 @@ class Mixture:
         return Mixture(self.domain, (total + 1) / (total + 1).sum(), probs)
 
 
-@dataclass(frozen=True)
-class Analysis:
-    """A fitted mixture with the mean negative log-likelihood of every part of the rows."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MixtureStudy(Study[Part]):
+    """A fitted mixture with its scores on every part of the rows."""
 
+    heading: ClassVar[str] = "Mixture of"
+    noun: ClassVar[str] = "mixture"
     model: Mixture
-    nll: dict[str, float | None]
-    request: Request
 
-    def save(self, path: Path) -> None:
-        """Leave the mixture in a file."""
-        write(path, self.model)
+    @property
+    @override
+    def domain(self) -> Domain:
+        return self.model.domain
+
+    @override
+    def content(self) -> Content:
+        """The components."""
+        values = torch.cat([self.model.weights[:, None], self.model.probs], 1).tolist()
+        components = Section("Components")
+        components.table(["weight", *self.domain.names], values, brief=10)
+        components.note("Probability of the second level of every column in each component.")
+        return Content([f"A mixture of {len(values)} laws of independent columns."], [], [components])
+
+    @override
+    def figures(self, folder: Path) -> dict[str, Any]:
+        return {"weights": self.model.weights.tolist()}
+
+    @override
+    def save(self, folder: Path) -> dict[str, str]:
+        write(folder / "model.safetensors", self.model)
+        return {}
 
 
 class MixturePlan(LabelledPlan):
@@ -75,7 +109,7 @@ class MixturePlan(LabelledPlan):
                 raise out_of_range(variable.name, "two levels", variable.cardinality)
         return found
 
-    def run(self, request: Request) -> Study:
+    def run(self, request: Request) -> MixtureStudy:
         """Fit from the checkpoint, or from random probabilities."""
         rows, file = request.parts["train"], request.checkpoint / "mixture.safetensors"
         number = self.asked["components"]
@@ -89,39 +123,31 @@ class MixturePlan(LabelledPlan):
             if step % 10 == 0:
                 write(file, model, step=step)
             model = model.step(rows)
-        nll = {name: -mean(model, part) if part.total_count else None for name, part in request.parts.items()}
-        summary = {"num_variables": len(rows.domain), "nll": nll, "weights": model.weights.tolist()}
-        return Study(Analysis(model, nll, request), summary)
+        shares = (rows.codes.double().T @ rows.counts + 0.5) / (rows.total_count + 1)
+        alone = Mixture(rows.domain, torch.ones(1, dtype=torch.float64), shares[None])
+        parts = {
+            name: Part(score(model, part), {INDEPENDENT: score(alone, part)}) if part.total_count else None
+            for name, part in request.parts.items()
+        }
+        return MixtureStudy(title=request.source.name, about=request.about, parts=parts, seed=request.seed, model=model)
 
 
-def mean(model: Mixture, rows: Observations) -> float:
-    """Mean log-likelihood of a row, in nats."""
-    return float((model.log_prob(rows.codes) * rows.counts).sum() / rows.total_count)
+def score(model: Mixture, rows: Observations) -> Scores:
+    """Mean scores of rows; the pseudo-likelihood compares a row with those that differ in one cell."""
+    log_probs, pseudo = model.log_prob(rows.codes), torch.zeros(len(rows.codes), dtype=torch.float64)
+    for column in range(len(model.domain)):
+        codes = rows.codes.clone()
+        codes[:, column] = 1 - codes[:, column]
+        pseudo += torch.where(codes[:, column] > 1, 0.0, (log_probs - model.log_prob(codes)).sigmoid().log())
+    mean = [-float((values * rows.counts).sum()) / rows.total_count for values in (log_probs, pseudo)]
+    kl = None if rows.has_missing else mean[0] - rows.entropy()
+    return Scores(rows=rows.total_count, nll=mean[0], pseudo_nll=mean[1], kl=kl)
 
 
 def write(path: Path, model: Mixture, **contents: Any) -> None:
     """Write a mixture to a file."""
     contents = {"schema": model.domain.to_json(), "info": model.info, **contents}
     write_container(path, KIND, contents, {"weights": model.weights, "probs": model.probs})
-
-
-def page(analysis: Analysis) -> Page:
-    """The page: the components, and how well they predict rows."""
-    model, request = analysis.model, analysis.request
-    values = torch.cat([model.weights[:, None], model.probs], 1).tolist()
-    components = Section("Components")
-    components.table(["weight", *model.domain.names], values, brief=10)
-    components.note("Probability of the second level of every column in each component.")
-    return Page(
-        title=f"Mixture of {request.source.name}",
-        rows={name: part.total_count for name, part in request.parts.items()},
-        names=model.domain.names,
-        summary=[f"NLL of {name}: {value:.4f} nats a row." for name, value in analysis.nll.items() if value],
-        warnings=[],
-        about=request.about,
-        sections=[components],
-        seed=request.seed,
-    )
 
 
 COMPONENTS = Option("components", "Components of a mixture.", kind="whole", low=1, high=100, default=2)
@@ -163,10 +189,6 @@ class MixtureFamily(Family):
         return Stored(KIND, model, model.domain, model.info)
 
     @override
-    def sections(self, analysis: Analysis) -> Page:
-        return page(analysis)
-
-    @override
     def draw(self, question: Question) -> Answer:
         """Rows: a component given the columns that are fixed, then the other columns."""
         model, number, given = question.stored.model, question["number"], question["given"]
@@ -180,10 +202,15 @@ class MixtureFamily(Family):
     @override
     def score(self, question: Question) -> Answer:
         """Mean negative log-likelihood; missing cells are summed over."""
-        nll = -mean(question.stored.model, question.rows)
-        lines = [f"NLL per row  {nll:.6g} nats", *question.left_out("the NLL is of the other rows")]
-        json = {"rows": question.rows.total_count, "nll": nll}
-        return Answer(json, lines, of_part=lambda part: {"nll": -mean(question.stored.model, part)}, shown=["nll"])
+        model, names = question.stored.model, ("rows", "nll", "pseudo_nll", "kl")
+
+        def figures(rows: Observations) -> dict[str, Any]:
+            scores = score(model, rows)
+            return {name: getattr(scores, name) for name in names}
+
+        json = figures(question.rows)
+        lines = [f"NLL per row  {json['nll']:.6g} nats", *question.left_out("the NLL is of the other rows")]
+        return Answer(json, lines, of_part=figures, shown=["nll"])
 
     @override
     def predict(self, question: Question) -> Answer:

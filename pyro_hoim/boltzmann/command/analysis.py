@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
+from typing_extensions import override
 
 from ...budgets import MAX_SWEEPS
-from ...core.command.answers import by_part, log_partition_json, rows_by_part
+from ...core.command.answers import describe_log_z, log_partition_json
 from ...core.command.options import LABELLED
 from ...core.command.rows import LabelledPlan, Missing, Table, warn_of_size
-from ...core.family import Option, Request, Study
+from ...core.family import Option, Request
+from ...core.page import Section, cell
 from ...core.partition import LogPartition
 from ...core.scores import Scores, mean_gain, mean_over_rows
-from ...core.words import num_states_text, option, plural, rows_text
+from ...core.studies import Content, Part, Study
+from ...core.words import amount_text, fixed, option, plural, possible_rows, rows_text
 from ...data.observations import Observations
 from ...errors import IntractableError, check_names, conflict
 from ...log_linear.annealed.importance import AnnealedImportance
@@ -25,10 +28,12 @@ from ...runs.checkpoint import RunOptions
 from ...runs.schedule import GibbsSchedule
 from ...schema import Domain
 from ..file import MachineFile, save_machine
+from ..interactions import strongest
 from ..law import BoltzmannMachine, predict_machine, row_log_pseudo_scores, row_log_scores
 from ..learning.fit import MachineResult, check_method, fit_machine
 from ..learning.options import LearningOptions
 from ..structure import MachineStructure, check_edges
+from .figures import curve_figure, weights_figure
 
 __all__ = [
     "COLOURS",
@@ -47,33 +52,22 @@ COLOURS = GibbsSchedule("colours")
 """Layers in turn."""
 
 
-@dataclass(frozen=True)
-class MachineAnalysis:
-    """What a fit has found.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MachineAnalysis(Study[Part]):
+    """What a fit has found, with the attributes of every study.
 
     Attributes:
         result: the machine and how it was learned.
         log_z: exact, or an estimate with its verdict.
-        parts: scores of every part of the rows, None of an empty one.
         shares: of level 1 of every column among the training rows, half a row added to each level.
-        title: of the page.
-        about: sentences on the rows.
-        seed: of everything random.
-        target: column that is predicted, too, if any.
-        accuracy: how well, by part.
-        has_weights: whether the numbers of rows are sums of weights.
     """
+
+    heading: ClassVar[str] = "Boltzmann machine of"
+    noun: ClassVar[str] = "machine"
 
     result: MachineResult
     log_z: LogPartition
-    parts: Mapping[str, Scores | None]
     shares: Sequence[float]
-    title: str
-    about: Sequence[str]
-    seed: int
-    target: str | None = None
-    accuracy: Mapping[str, dict[str, Any] | None] = field(default_factory=dict[str, Any])
-    has_weights: bool = False
 
     @property
     def law(self) -> BoltzmannMachine:
@@ -81,16 +75,48 @@ class MachineAnalysis:
         return self.result.law
 
     @property
-    def info(self) -> dict[str, Any]:
-        """What the file says beside the machine."""
-        found: dict[str, Any] = {"independent": list(self.shares), "method": self.result.options.method}
-        if self.log_z.kind != "exact":
-            found["log_partition"] = self.log_z.to_json()
-        return found
+    @override
+    def domain(self) -> Domain:
+        """The columns."""
+        return self.law.domain
 
-    def save(self, path: Path) -> None:
+    @override
+    def explain_scores(self, section: Section) -> None:
+        """What is known of log Z."""
+        for line in describe_log_z(self.log_z):
+            section.note(line)
+
+    @override
+    def content(self) -> Content:
+        """Interactions, weights and the course of learning."""
+        sections = [_interactions(self), _weights(self), _learning(self)]
+        return Content(_summary(self), _warnings(self), sections)
+
+    @override
+    def figures(self, folder: Path) -> dict[str, Any]:
+        """Log Z, and what is known of learning."""
+        result, structure = self.result, self.law.structure
+        return {
+            "num_hidden": structure.num_hidden,
+            "num_interactions": len(structure.edges),
+            "num_parameters": structure.num_parameters,
+            "edges": [list(edge) for edge in structure.edges],
+            "log_partition": log_partition_json(self.log_z),
+            "method": result.options.method,
+            "iterations": result.iterations,
+            "converged": result.converged,
+            "score": result.score_name,
+            "goodness_of_fit": None,
+        }
+
+    @override
+    def save(self, folder: Path) -> dict[str, str]:
         """Write the model file."""
-        save_machine(path, MachineFile(self.law.structure, self.law.theta, self.info))
+        info: dict[str, Any] = {"independent": list(self.shares), "method": self.result.options.method}
+        if self.log_z.kind != "exact":
+            info["log_partition"] = self.log_z.to_json()
+        save_machine(folder / "model.safetensors", MachineFile(self.law.structure, self.law.theta, info))
+        return {}
 
 
 def annealed(law: BoltzmannMachine, backend: AnnealedImportance) -> LogPartition:
@@ -139,22 +165,6 @@ def score_machine(
     )
 
 
-def summary_of(analysis: MachineAnalysis) -> dict[str, Any]:
-    """Log Z and what is known of learning, for the JSON of ``fit``."""
-    result, structure = analysis.result, analysis.law.structure
-    return {
-        "num_hidden": structure.num_hidden,
-        "num_interactions": len(structure.edges),
-        "num_parameters": structure.num_parameters,
-        "edges": [list(edge) for edge in structure.edges],
-        "log_partition": log_partition_json(analysis.log_z),
-        "method": result.options.method,
-        "iterations": result.iterations,
-        "converged": result.converged,
-        "score": result.score_name,
-    }
-
-
 # Learning a restricted Boltzmann machine at the command line.
 
 _PATIENCE = 10  # evaluations, of 100
@@ -199,7 +209,7 @@ class MachinePlan(LabelledPlan):
         check_method(_structure(found.rows.domain, self.asked["hidden"]), self.asked["method"])
         return found
 
-    def run(self, request: Request) -> Study:
+    def run(self, request: Request) -> MachineAnalysis:
         """Learn from the training rows; validation rows, where there are any, end the run."""
         asked, parts = self.asked, request.parts
         rows: Observations = parts["train"]
@@ -226,24 +236,24 @@ class MachinePlan(LabelledPlan):
         )
         shares = independent_shares(rows)
         log_z = find_log_z(result.law, request.seed, request.progress)
-        scores = {
-            name: score_machine(result.law, part, log_z, shares) if part.total_count else None
-            for name, part in parts.items()
-        }
         target = asked["target"]
-        analysis = MachineAnalysis(
-            result=result,
-            log_z=log_z,
-            parts=scores,
-            shares=shares,
+
+        def scored(part: Observations) -> Part | None:
+            if not part.total_count:
+                return None
+            accuracy = None if target is None else _accuracy(result.law, part, target)
+            return Part(score_machine(result.law, part, log_z, shares), accuracy=accuracy)
+
+        return MachineAnalysis(
             title=request.source.name,
             about=request.about,
+            parts={name: scored(part) for name, part in parts.items()},
             seed=request.seed,
-            target=target,
             has_weights=not rows.has_whole_counts,
-            accuracy={} if target is None else {name: _accuracy(result.law, p, target) for name, p in parts.items()},
+            result=result,
+            log_z=log_z,
+            shares=shares,
         )
-        return Study(analysis, _summary(analysis))
 
 
 def estimate(rows: Observations, *, hidden: int = 8, seed: int = 0, **options: Any) -> MachineResult:
@@ -262,26 +272,97 @@ def _structure(domain: Domain, number: int) -> MachineStructure:
     return MachineStructure.restricted(domain, [f"{prefix}{k + 1}" for k in range(number)])
 
 
-def _accuracy(law: BoltzmannMachine, part: Observations, target: str) -> dict[str, Any] | None:
+def _accuracy(law: BoltzmannMachine, part: Observations, target: str) -> dict[str, Any]:
     """How well a column is predicted on a part of the rows."""
-    if not part.total_count:
-        return None
     found = predict_machine(law, part, target)
     names = ("target", "accuracy", "majority_accuracy", "majority_p_value", "rows")
     return {name: getattr(found, name) for name in names}
 
 
-def _summary(analysis: MachineAnalysis) -> dict[str, Any]:
-    """The keys of ``fit.json``."""
-    domain = analysis.law.domain
-    summary: dict[str, Any] = {
-        "num_variables": len(domain),
-        "num_states": num_states_text(domain.num_states),
-        **summary_of(analysis),
-        "goodness_of_fit": None,
-        "rows": rows_by_part(analysis.parts, "rows"),
-        **by_part(analysis.parts, **SCORES),
-    }
-    if analysis.target is not None:
-        summary["accuracy"] = analysis.accuracy
-    return summary
+# The page. Nothing is computed here but formats.
+
+_FIRST, _BRIEF = 20, 8
+_METHODS = {
+    "exact": "exact gradients",
+    "cd": "contrastive divergence with {steps}",
+    "pcd": "persistent chains with {steps}",
+}
+
+
+def _kind(analysis: MachineAnalysis) -> str:
+    return "exact" if analysis.log_z.kind == "exact" else f"annealed, {analysis.log_z.verdict}"
+
+
+def _summary(analysis: MachineAnalysis) -> list[str]:
+    """A few sentences that answer the reader's question."""
+    structure, result = analysis.law.structure, analysis.result
+    how = _METHODS[result.options.method].format(steps=plural(result.options.steps, "sweep"))
+    amount = amount_text(result.num_rows, analysis.has_weights)
+    fitted = (
+        f"{analysis.title}: {amount} of {plural(len(analysis.law.domain), 'column')} "
+        f"({possible_rows(analysis.law.domain.num_states)}). A restricted Boltzmann machine with "
+        f"{plural(structure.num_hidden, 'hidden unit')} and {plural(structure.num_parameters, 'parameter')} was "
+        "estimated from them, by "
+        f"{how}."
+    )
+    return [
+        fitted,
+        f"Its log-likelihoods are {_kind(analysis)}.",
+    ]
+
+
+def _warnings(analysis: MachineAnalysis) -> list[str]:
+    """What a careful reader must know before trusting the page."""
+    found: list[str] = []
+    if analysis.log_z.verdict == "unreliable":
+        found.append("The estimate of log Z is unreliable, and with it every likelihood here; see its notes.")
+    if analysis.result.converged is False:
+        found.append("Learning stopped before it had converged: more iterations would change the machine.")
+    return found
+
+
+def _interactions(analysis: MachineAnalysis) -> Section:
+    section = Section("Interactions of the columns")
+    order, values = strongest(analysis.law)
+    if not values:
+        section.text("There are no interactions to show.")
+        return section
+    section.text(
+        f"Hidden units make columns depend on each other. These are the interactions of up to {order} columns once the "
+        "hidden units are summed out, in corner coding: the change of the log-probability when these columns go from "
+        "level 0 to level 1, the others staying at 0, beyond what smaller sets explain."
+    )
+    rows = [[":".join(edge), cell(value, _signed)] for edge, value in values]
+    columns = ["interaction", "value (nats)"]
+    section.table(columns, rows, first=_FIRST, further="Further interactions", brief=_BRIEF)
+    return section
+
+
+def _signed(value: float) -> str:
+    return fixed(value, sign=True)
+
+
+def _weights(analysis: MachineAnalysis) -> Section:
+    section = Section("Weights")
+    law = analysis.law
+    if not law.structure.num_hidden or not len(law.domain):
+        section.text("There are no hidden units.")
+        return section
+    weights = law.energy_model.weights.numpy()
+    drawing = weights_figure(weights, law.domain.names, law.structure.hidden)
+    section.figure(drawing, "Weights between columns and hidden units, the strongest units first")
+    section.note(
+        "Each row is a hidden unit. Order and sign of units have no meaning: exchanging two, or swapping the two "
+        "states of one, gives the same machine. Compare interactions, not weights."
+    )
+    return section
+
+
+def _learning(analysis: MachineAnalysis) -> Section:
+    result = analysis.result
+    section = Section("Learning")
+    section.figure(curve_figure(result.curve, result.score_name), f"The {result.score_name} during learning")
+    section.note(
+        f"On up to 1,000 of the most frequent rows. {plural(result.iterations, 'iteration')} in {result.seconds:.1f} s."
+    )
+    return section

@@ -24,7 +24,6 @@ from ...core.command.answers import (
 )
 from ...core.command.options import BURN_IN, COMPLETE, DRAW_METHOD, LABEL, LOG_Z_OPTIONS
 from ...core.family import Answer, Asked, Family, Option, Plan, Question, Stored
-from ...core.page import Page
 from ...core.partition import LogPartition
 from ...core.prediction import Prediction
 from ...core.scores import Figures, RowLogLikelihood
@@ -101,12 +100,6 @@ class MachineFamily(Family):
         if isinstance(model, BoltzmannMachine):
             model = MachineFile(model.structure, model.theta, info)
         return Stored(BOLTZMANN, model, model.structure.domain, model.info)
-
-    @override
-    def sections(self, analysis: Any) -> Page:
-        from .page import machine_page
-
-        return machine_page(analysis)
 
     @override
     def summary(self, model: Any, *, level: float = 0.95) -> pd.DataFrame:

@@ -13,9 +13,10 @@ import click
 
 from ...atomic import write_file
 from ...core.command.rows import Fractions
-from ...core.family import Asked, Question, Request, Study, families, family_named, family_of
+from ...core.family import Asked, Question, Request, families, family_named, family_of
 from ...core.joined.border import opened
 from ...core.page import Page, Section
+from ...core.studies import Study
 from ...data.counts import CountTable
 from ...data.observations import Observations
 from ...errors import check_names, check_unique, conflict, refused, unexpected
@@ -193,8 +194,7 @@ def _run(ctx: click.Context, verb: str, model: str) -> None:
             )
         )
         say("writing the report")
-        page = family.sections(study.analysis)
-        files = family.save(study.analysis, run.folder)
+        page, files = study.page(), study.save(run.folder)
         accuracies = _accuracies(run.folder, targets if len(targets) > 1 else (), parts)
         if accuracies:
             page = replace(page, sections=[*page.sections, _accuracy_section(accuracies, page.has_weights)])
@@ -283,12 +283,12 @@ def _split_rows(
     return parts
 
 
-def _summary(study: Study, facts: Mapping[str, Any], run: Session, seed: int) -> dict[str, Any]:
+def _summary(study: Study[Any], facts: Mapping[str, Any], run: Session, seed: int) -> dict[str, Any]:
     """The keys that ``fit --json`` prints and ``fit.json`` holds."""
     return {
         "model": str(run.folder / "model.safetensors"),
         "report": str(run.folder / "report.html"),
-        **study.summary,
+        **study.to_json(run.folder),
         **facts,
         "seconds": run.seconds,
         "peak_memory_mb": peak_memory_mb(),

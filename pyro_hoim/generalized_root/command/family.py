@@ -24,7 +24,6 @@ from ...core.command.answers import (
 )
 from ...core.command.options import BURN_IN, DRAW_METHOD, LOG_Z_OPTIONS
 from ...core.family import Answer, Asked, Family, Option, Plan, Question, Stored
-from ...core.page import Page
 from ...core.partition import LogPartition
 from ...core.scores import Figures, RowLogLikelihood, mean_gain
 from ...core.tables import beside_figures
@@ -41,10 +40,10 @@ from ..nodes.families import NodeFamily, node_family
 from ..regress.fit import fit_roots
 from ..regress.options import Refit, RootSettings
 from ..regress.result import RootFitResult, RootRefitResult, RootTerm
-from ..study.analysis import standardise_term
+from ..study.analysis import standardise_term, tuple_json
 from ..study.baselines import kept_independent
 from ..study.scores import RootModel, RootPrediction, draw_roots, exact_log_partition, predict_roots
-from .fit import ROOT_OPTIONS, VOCAB, check_support, plan_roots, tuple_json
+from .fit import ROOT_OPTIONS, VOCAB, check_support, plan_roots
 
 __all__ = ["FAMILY", "RootFamily"]
 
@@ -127,12 +126,6 @@ class RootFamily(Family):
         elif isinstance(model, GeneralizedRoot | GeneralizedRootEnergy):
             model = RootFile(model.structure, model.psi, model.family)
         return Stored(GENERALIZED_ROOT, model, RootModel.from_file(model).domain, model.info)
-
-    @override
-    def sections(self, analysis: Any) -> Page:
-        from ..study.page import root_page
-
-        return root_page(analysis)
 
     @override
     def summary(self, model: Any, *, level: float = 0.95) -> pd.DataFrame:

@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
-from ...core.command.answers import by_part, log_partition_json, rows_by_part
 from ...core.command.options import JOBS, ORDER, only
 from ...core.command.reading import Reading
 from ...core.command.rows import Fractions, held_out_split, parse_columns
-from ...core.family import Asked, Option, Request, Source, Study
+from ...core.family import Asked, Option, Request, Source
 from ...core.words import listed, option, plural
 from ...data.counts import CountTable
 from ...data.files.table_file import read_table_file
 from ...datasets.classic3 import classic3_info, load_classic3
 from ...errors import conflict, none_received, out_of_range, refused, unexpected
-from ...results.confirmation_page import confirmation_json
 from ...runs.checkpoint import RunOptions
 from ..nodes.families import NodeFamily, node_family
 from ..regress.fit import fit_root_path
 from ..regress.options import RootSettings
-from ..regress.result import RootFitResult, RootTerm
-from ..study.analysis import AUTO_L1, RootAnalysis, analyse_roots, standardise_term
+from ..regress.result import RootFitResult
+from ..study.analysis import AUTO_L1, RootAnalysis, analyse_roots
 
-__all__ = ["ROOT_OPTIONS", "VOCAB", "check_support", "parse_l1", "plan_roots", "tuple_json"]
+__all__ = ["ROOT_OPTIONS", "VOCAB", "check_support", "parse_l1", "plan_roots"]
 
-_TOP = 50
 _MOST_L1 = 1e6
 _LOADERS: dict[str, Callable[[], CountTable]] = {"classic3": load_classic3}
 
@@ -183,7 +180,7 @@ class _RootPlan:
         """A fifth of the rows is held out, and another one where several penalties are compared."""
         return held_out_split(source.rows.num_rows, len(self.l1) > 1)
 
-    def run(self, request: Request) -> Study:
+    def run(self, request: Request) -> RootAnalysis:
         """Learn from the training rows."""
         asked, source = self.asked, request.source
         num_columns, order, full = len(source.rows.domain), only(asked, "order"), asked["full"]
@@ -206,7 +203,7 @@ class _RootPlan:
                 run=RunOptions(request.checkpoint / f"roots-{order}.safetensors", request.resume, request.progress),
             )
 
-        analysis = analyse_roots(
+        return analyse_roots(
             request.parts,
             self.family,
             order=min(3, num_columns) if order is None else order,
@@ -217,7 +214,6 @@ class _RootPlan:
             title=source.name,
             about=request.about,
         )
-        return Study(analysis, _summary(analysis))
 
 
 def plan_roots(asked: Asked) -> _RootPlan:
@@ -277,85 +273,3 @@ def parse_l1(words: tuple[str, ...]) -> tuple[float, ...]:
             raise refused("l1", f"{part} is given twice", code="repeated-name")
         penalties.append(value)
     return tuple(sorted(penalties, reverse=True))
-
-
-def tuple_json(term: RootTerm) -> dict[str, Any]:
-    """The JSON object of a term: its names, tensor entry and coefficient."""
-    j, size = term.key
-    return {
-        "edge": list(term.names),
-        "value": term.coefficient / math.factorial(size),
-        "coefficient": term.coefficient,
-        "order": size,
-        "root": j,
-    }
-
-
-def _singles(analysis: RootAnalysis) -> list[RootTerm]:
-    """Largest coefficients of the columns themselves, then those of their roots."""
-    keys = [key for key in sorted(analysis.fit.num_terms) if key[1] == 1]
-    return [term for key in keys for term in sorted(analysis.fit.terms(key), key=lambda term: -term.coefficient)[:_TOP]]
-
-
-def _summary(analysis: RootAnalysis) -> dict[str, Any]:
-    """The keys of ``fit.json``."""
-    fit, parts = analysis.fit, analysis.parts
-    tests = None if fit.confirmed is None else fit.confirmed.confirmation
-    edges = [term for term in fit.terms() if term.key[1] > 1]
-    names = next(part for part in parts.values() if part is not None).baselines
-    return {
-        "num_variables": len(analysis.domain),
-        "num_states": None,
-        "num_interactions": fit.num_interactions,
-        "num_parameters": fit.structure.num_terms,
-        "num_terms": [{"root": j, "order": size, "terms": n} for (j, size), n in fit.num_terms.items()],
-        "edges": [list(term.names) for term in edges],
-        "log_partition": log_partition_json(analysis.log_partition),
-        "log_partition_reason": analysis.no_log_partition or None,
-        "rows": rows_by_part(parts, "scores.rows"),
-        "zero_columns": list(fit.zero_columns),
-        "constant_columns": list(fit.constant_columns),
-        "fixed_columns": dict(fit.fixed_columns),
-        **by_part(
-            parts,
-            impossible_rows="scores.impossible_rows",
-            kl="scores.kl",
-            nll="scores.nll",
-            pseudo_nll="scores.pseudo_nll",
-            pseudo_nll_std_error="scores.pseudo_nll_std_error",
-            independent_kl="independent.kl",
-            independent_pseudo_nll="independent.pseudo_nll",
-            gain="gain",
-            gain_std_error="gain_std_error",
-        ),
-        "baselines": by_part(parts, **{name: lambda held, n=name: held.baselines[n].pseudo_nll for name in names}),
-        "family": fit.family.name,
-        "maximum": int(fit.family.largest_value) if fit.family.name == "truncated-poisson" else None,
-        "order": fit.order,
-        "l1": analysis.l1,
-        "symmetrize": fit.symmetrize,
-        "is_full": fit.is_full,
-        "refit": None if fit.refit is None else asdict(fit.refit),
-        "structure": None if tests is None else confirmation_json(tests.tests, tests.false_discovery_rate),
-        "path": [
-            {
-                "l1": step.l1,
-                "num_interactions": step.num_terms,
-                "pseudo_nll": {"train": step.train, "validation": step.validation},
-                "kkt_residual": step.kkt_residual,
-            }
-            for step in analysis.path
-        ],
-        "kkt_residual": float(fit.kkt_residual.max()) if len(fit.nodes) else 0.0,
-        "tolerance": fit.tolerance,
-        "status": "converged" if fit.is_converged else "not converged",
-        "singles": [tuple_json(term) for term in _singles(analysis)],
-        "interactions": [
-            {**tuple_json(term), "standardised": standardise_term(term, analysis.scales).coefficient}
-            for key in sorted(fit.num_terms)
-            if key[1] > 1
-            for sign in (1, -1)
-            for term in fit.terms(key, num=_TOP, sign=sign)
-        ],
-        "stage_seconds": dict(analysis.seconds),
-    }

@@ -38,7 +38,6 @@ from ...core.command.options import (
 )
 from ...core.command.rows import warn_of_ranks
 from ...core.family import Answer, Asked, Family, Option, Plan, Question, Stored
-from ...core.page import Page
 from ...core.partition import LogPartition
 from ...core.prediction import Prediction
 from ...core.rows import ClampedGibbs
@@ -231,22 +230,6 @@ class LogLinearFamily(Family):
         return Stored(LOG_LINEAR, file, file.hypergraph.domain, file.info)
 
     @override
-    def sections(self, analysis: Any) -> Page:
-        from ..learned import LearnedAnalysis
-        from ..learned_page import learned_page
-        from ..page import analysis_page
-
-        return learned_page(analysis) if isinstance(analysis, LearnedAnalysis) else analysis_page(analysis)
-
-    @override
-    def save(self, analysis: Any, folder: Path) -> dict[str, str]:
-        from ..files import save_analysis, save_learned
-        from ..learned import LearnedAnalysis
-
-        is_learned = isinstance(analysis, LearnedAnalysis)
-        return save_learned(analysis, folder) if is_learned else save_analysis(analysis, folder)
-
-    @override
     def draw(self, question: Question) -> Answer:
         """Rows given some columns, exact or by Gibbs."""
         energy, number, evidence = question.stored.model.energy, question["number"], question["given"]
@@ -360,7 +343,7 @@ class LogLinearFamily(Family):
         ]
         lines = columns_of(head, cells)
         if any(row["is_infinite"] for row in rows):
-            from ..analysis import finite_contrast_lines
+            from ..model import finite_contrast_lines
 
             lines = [*lines, *finite_contrast_lines(rows)]
         return Answer({"interactions": rows}, lines)

@@ -17,8 +17,8 @@ from ...core.command.rows import (
     warn_of_size,
     warn_of_uniform,
 )
-from ...core.family import Asked, Option, Request, Study
-from ...core.scores import PARTS
+from ...core.family import Asked, Option, Request
+from ...core.studies import PARTS
 from ...core.words import option, plural
 from ...data.observations import Observations
 from ...data.order import Order
@@ -31,9 +31,9 @@ from ...log_linear.restricted.terms import interactions_of, score_names
 from ...runs.checkpoint import RunOptions
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph, check_tables
-from ..analysis import analyse
+from ..analysis import Analysis, analyse
+from ..learned import LearnedAnalysis
 from ..posterior import PosteriorSettings
-from .keys import summary
 from .learn import LearnPlan, check_sampled, plan_learn, smaller, train_given
 from .penalty import PENALTY_OPTIONS, PenaltyPlan, plan_penalty
 from .structures import StructurePlan, plan_structures
@@ -121,7 +121,7 @@ class _LogLinearPlan(LabelledPlan):
         warn_of_ranks(orders)
         return replace(table, orders=orders)
 
-    def run(self, request: Request) -> Study:
+    def run(self, request: Request) -> Analysis | LearnedAnalysis:
         """Fit every collection."""
         rows: Observations = request.parts["train"]
         structures = self._structures(rows)
@@ -166,8 +166,7 @@ class _LogLinearPlan(LabelledPlan):
             about=request.about,
             run=RunOptions(request.checkpoint, request.resume, request.progress),
         )
-        analysis = analysis.with_uncertainty(self.asked["level"], self.asked["tests"])
-        return Study(analysis, summary(analysis, request.folder))
+        return analysis.with_uncertainty(self.asked["level"], self.asked["tests"])
 
     def _structures(self, data: Observations) -> dict[str, Interactions]:
         """The collections to fit, by name."""

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import ClassVar, get_args
 
 from ...budgets import MAX_SAMPLED_ENTRIES, check_size
-from ...core.command.answers import accuracy_by_part, by_part, log_partition_json, rows_by_part
 from ...core.command.options import LABELLED, only
 from ...core.command.rows import Fractions, LabelledPlan, Missing, Table
-from ...core.family import Asked, Option, Request, Study
-from ...core.words import num_states_text, option, plural, rows_text
+from ...core.family import Asked, Option, Request
+from ...core.words import option, plural, rows_text
 from ...data.columns import check_columns
 from ...data.joined.find import Join, join_columns
 from ...errors import refused, unexpected
@@ -23,12 +22,10 @@ from ...log_linear.learning.learn import Regularisation, fit_collection
 from ...log_linear.learning.model import LearnResult
 from ...log_linear.named_priors import Prior
 from ...log_linear.search.rounds import SelectionOptions
-from ...results.confirmation_page import confirmation_json
 from ...runs.checkpoint import RunOptions
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..learned import LearnedAnalysis, analyse_learned
-from .keys import GAINS, SCORES
 
 __all__ = ["LEARN_OPTIONS", "LearnPlan", "plan_learn", "train_given"]
 
@@ -115,7 +112,7 @@ class LearnPlan(LabelledPlan):
         self._max_order(table.rows.domain)
         return table
 
-    def run(self, request: Request) -> Study:
+    def run(self, request: Request) -> LearnedAnalysis:
         """Learn."""
         asked, parts = self.asked, request.parts
         joined = join_columns(request.source.rows, asked["join"])
@@ -204,7 +201,7 @@ def check_sampled(num_entries: int) -> None:
 
 def train_given(
     asked: Asked, hypergraph: InteractionHypergraph, reason: str, request: Request, prior: Prior | None
-) -> Study:
+) -> LearnedAnalysis:
     """Train given interactions by sampled gradients, where exact ones are out of reach for a reason, and say so."""
     check_sampled(hypergraph.num_terms)
     strengths = _fixed(prior, hypergraph.domain, hypergraph.order)
@@ -240,7 +237,9 @@ def _fixed(prior: Prior | None, domain: Domain, max_order: int) -> Regularisatio
     return Regularisation(prior.strengths(domain, max_order, "prior"), evidence_rounds=0)
 
 
-def _study(work: Callable[[Path], LearnResult], asked: Asked, request: Request, stage: str, *told: str) -> Study:
+def _study(
+    work: Callable[[Path], LearnResult], asked: Asked, request: Request, stage: str, *told: str
+) -> LearnedAnalysis:
     """Train and score."""
     request.begin(stage)
     learned = work(request.checkpoint)
@@ -256,92 +255,7 @@ def _study(work: Callable[[Path], LearnResult], asked: Asked, request: Request, 
         seed=request.seed,
     )
     timed = _timed(learned, request.earlier_seconds, time.perf_counter() - begin)
-    analysis = replace(analysis, learned=timed)
     is_open = any(note.startswith("the time limit") for note in learned.notes)
-    return Study(analysis, {**_summary(analysis, request.folder), "prior": asked["prior"]}, is_open)
-
-
-def _summary(analysis: LearnedAnalysis, folder: Path) -> dict[str, Any]:
-    """The keys of ``fit.json``."""
-    learned, parts = analysis.model, analysis.parts
-    graph, log_z = learned.hypergraph, learned.log_partition
-    summary: dict[str, Any] = {
-        "num_variables": len(graph.domain),
-        "num_states": num_states_text(graph.domain.num_states),
-        "num_interactions": graph.num_interactions,
-        "num_parameters": analysis.num_parameters_fitted,
-        "num_parameters_family": graph.num_parameters,
-        "edges": [list(edge) for edge in graph.edges],
-        "log_partition": {
-            **(log_partition_json(log_z) or {}),
-            "sandwich_gap": None if log_z.sandwich is None else float(log_z.sandwich.gap),
-        },
-        "rows": rows_by_part(parts, "model.rows"),
-        **by_part(parts, **SCORES, one_body_kl="one_body.kl", **GAINS),
-        "trainer": learned.trainer,
-        "status": learned.training.status,
-        "refit": learned.refit,
-        "selection": None,
-        "interactions": [_interaction(line) for line in analysis.interactions[:50]],
-        "joined": {} if learned.joined is None else {g.name: list(g.columns) for g in learned.joined.groups},
-        "notes": list(learned.notes),
-        "structure": _structure(analysis),
-        "predictive": _predictive(analysis, folder),
-    }
-    if analysis.target is not None:
-        summary["accuracy"] = accuracy_by_part(parts)
-    if learned.selection is not None:
-        summary["selection"] = {
-            "status": learned.selection.status,
-            "best_round": learned.selection.best_round,
-            "rounds": [_round(entry.to_json()) for entry in learned.selection.rounds],
-        }
-    return {**summary, "stage_seconds": learned.seconds}
-
-
-def _predictive(analysis: LearnedAnalysis, folder: Path) -> dict[str, Any] | None:
-    """The richer model that predicts; None where there is no other than the structure."""
-    learned = analysis.learned
-    if learned is analysis.model:
-        return None
-    return {
-        "model": str(folder / "predictive.safetensors"),
-        "num_interactions": learned.hypergraph.num_interactions,
-        "num_parameters": analysis.num_parameters_predictive,
-        "num_parameters_family": learned.hypergraph.num_parameters,
-        "log_partition": log_partition_json(learned.log_partition),
-        **by_part(
-            analysis.parts,
-            **{name: f"predictive.model.{name}" for name in ("nll", "kl", "pseudo_nll", "gain", "gain_std_error")},
-            **{name: f"predictive.{name}" for name in ("advantage", "advantage_std_error")},
-            accuracy=lambda found: found.predictive.accuracy and found.predictive.accuracy["accuracy"],
-        ),
-    }
-
-
-def _structure(analysis: LearnedAnalysis) -> dict[str, Any] | None:
-    """The tests that the structure was decided by; None without one."""
-    confirmation = analysis.model.confirmation
-    if confirmation is None:
-        return None
-    return confirmation_json(confirmation.tests, confirmation.false_discovery_rate)
-
-
-def _round(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """A round without the names of what was added; its parameters are those of the family."""
-    found = {name: value for name, value in entry.items() if name not in ("changed", "scores")}
-    return {"num_parameters_family" if name == "num_parameters" else name: value for name, value in found.items()}
-
-
-def _interaction(line: Mapping[str, Any]) -> dict[str, Any]:
-    """An interaction under the names that the command ``interactions`` uses."""
-    removal = line["removal"]
-    shown = None if removal is None else {"value": removal.value, "std_error": removal.std_error, "kind": removal.kind}
-    return {
-        "edge": line["edge"],
-        "value": line["strength"],
-        "coefficient": line["coefficient"],
-        "levels": line["levels"],
-        "refined_information": shown,
-        "ridge": line["ridge"],
-    }
+    return replace(
+        analysis, learned=timed, seconds=(timed.structure or timed).seconds, prior=asked["prior"], is_open=is_open
+    )

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ...core.command.options import only
 from ...core.command.rows import ALL_TRAIN, Fractions, LabelledPlan, Missing, Table
-from ...core.family import Asked, Option, Request, Study
+from ...core.family import Asked, Option, Request
 from ...core.words import option
 from ...data.observations import Observations
 from ...errors import conflict, out_of_range, out_of_reach
@@ -17,9 +17,8 @@ from ...log_linear.fitting.result import FitResult
 from ...log_linear.tensors.layout import check_binary
 from ...runs.checkpoint import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
-from ..analysis import analyse
+from ..analysis import Analysis, analyse
 from ..constrained.record import ConstrainedRecord, Constraint, as_fit, fit_constrained
-from .keys import summary
 
 __all__ = ["PENALTY_OPTIONS", "PenaltyPlan", "plan_penalty"]
 
@@ -54,7 +53,7 @@ class PenaltyPlan(LabelledPlan):
         self._structure(table.rows)
         return table
 
-    def run(self, request: Request) -> Study:
+    def run(self, request: Request) -> Analysis:
         """Fit, and set beside it what the page shows."""
         rows: Observations = request.parts["train"]
         structure = self._structure(rows)
@@ -83,8 +82,7 @@ class PenaltyPlan(LabelledPlan):
             run=RunOptions(request.checkpoint, request.resume, request.progress),
             estimate=estimate,
         )
-        analysis = replace(analysis, constrained=records[0])
-        return Study(analysis, summary(analysis, request.folder))
+        return replace(analysis, constrained=records[0])
 
     def _structure(self, data: Observations) -> InteractionHypergraph:
         """All interactions up to the order."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, get_args
 from ...budgets import MAX_SWEEPS
 from ...core.command.options import LABELLED, only
 from ...core.command.rows import ALL_TRAIN, Fractions, LabelledPlan, Missing, Table
-from ...core.family import Asked, Option, Request, Study
+from ...core.family import Asked, Option, Request
 from ...core.words import num_states_text, option
 from ...data.observations import Observations
 from ...errors import conflict, out_of_range, out_of_reach, unexpected
@@ -21,10 +21,8 @@ from ...inference.structure.space import SpaceName
 from ...log_linear.auto import Auto
 from ...log_linear.named_priors import Prior
 from ...runs.checkpoint import RunOptions
-from ..analysis import analyse
-from ..files import STRUCTURE_FILE
-from ..structures.record import find_structures, record_structures
-from .keys import summary
+from ..analysis import Analysis, analyse
+from ..structures.record import STRUCTURE_FILE, find_structures, record_structures
 
 __all__ = ["STRUCTURE_OPTIONS", "StructurePlan", "plan_structures"]
 
@@ -78,7 +76,7 @@ class StructurePlan(LabelledPlan):
         self._law(table.rows)
         return table
 
-    def run(self, request: Request) -> Study:
+    def run(self, request: Request) -> Analysis:
         """Find the posterior and set beside it what the page shows; fit the most probable collection."""
         rows: Observations = request.parts["train"]
         law = self._law(rows)
@@ -108,8 +106,7 @@ class StructurePlan(LabelledPlan):
             about=request.about,
             run=RunOptions(request.checkpoint, request.resume, request.progress),
         )
-        analysis = replace(analysis, structures=record)
-        return Study(analysis, summary(analysis, request.folder))
+        return replace(analysis, structures=record)
 
     def _law(self, data: Observations) -> StructurePrior:
         """The prior over collections of the columns."""

@@ -34,7 +34,18 @@ from ...runs.checkpoint import RunOptions
 from ...structure.hypergraph import InteractionHypergraph
 from ..posterior import compare_data, in_processes
 
-__all__ = ["LeftOut", "RivalModel", "Route", "StructureRecord", "find_structures", "record_structures"]
+__all__ = [
+    "STRUCTURE_FILE",
+    "LeftOut",
+    "RivalModel",
+    "Route",
+    "StructureRecord",
+    "find_structures",
+    "record_structures",
+]
+
+STRUCTURE_FILE = "structures.safetensors"
+"""Name of the file of a posterior over structure."""
 
 Route = Literal["list", "junction-trees", "chains"]
 _RIVALS = 5

@@ -273,7 +273,7 @@ def test_a_study_scores_every_part_and_its_file_gives_the_network_back(tmp_path)
         "majority_p_value": predict_network(network, test, "smoke").majority_p_value,
         "rows": test.total_count,
     }
-    found.save(tmp_path / "model.safetensors")
+    found.save(tmp_path)
     file = load_network(tmp_path / "model.safetensors")
     assert torch.equal(file.conditionals.log_conditionals(each), network.log_conditionals(each))
     assert file.info["edges"] == [[e.parent, e.child, e.value] for e in found.edges]

@@ -96,8 +96,8 @@ def test_scores_agree_with_enumeration():
 
 def test_fit_and_loaded_model_score_alike(tmp_path):
     found = analysis()
-    found.save(tmp_path / "m.safetensors")
-    stored = load_roots(tmp_path / "m.safetensors")
+    found.save(tmp_path)
+    stored = load_roots(tmp_path / "model.safetensors")
     assert stored.structure == found.fit.structure
     assert torch.equal(stored.psi, found.fit.psi)
     assert stored.family == FAMILY
