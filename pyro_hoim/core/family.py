@@ -395,6 +395,10 @@ class Family(ABC):
     def stored(self, model: Any) -> Stored:
         """What a file holds of a model, of what a fit returned, or of what :meth:`load` did."""
 
+    def file_of(self, model: Any) -> Any:
+        """What a file holds of a model or a result, as :meth:`load` returns it."""
+        return model.model if isinstance(model, Stored) else self.stored(model).model
+
     @abstractmethod
     def draw(self, question: Question) -> Answer:
         """Rows of the model, given some columns."""

@@ -51,6 +51,7 @@ class Scores:
             pseudo-likelihood.
         gain_std_error: its standard error over rows, from the differences row by row.
         impossible_rows: observations to which the model gives probability zero, where that was counted.
+        approximate_rows: observations with a factor that was averaged over chains, for want of missing cells.
     """
 
     rows: float
@@ -62,6 +63,7 @@ class Scores:
     gain: float | None = None
     gain_std_error: float | None = None
     impossible_rows: float = 0
+    approximate_rows: float = 0
 
     @property
     def reference_kl(self) -> float | None:

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from typing_extensions import override
 
-from ..core.command.answers import drawn_rows, figure_line, prediction_answer
+from ..core.command.answers import completion_answer, drawn_rows, prediction_answer, score_answer
 from ..core.command.options import (
     BURN_IN,
     COMPLETE,
@@ -30,15 +30,12 @@ from ..core.prediction import Prediction
 from ..core.rows import ClampedGibbs
 from ..core.scores import Figures, RowLogLikelihood
 from ..core.words import (
-    PSEUDO,
     columns_of,
     fixed,
-    gain_sentence,
     option,
     plural,
     rows_text,
     short_labels,
-    whole,
 )
 from ..data.columns import check_columns
 from ..data.observations import Observations
@@ -58,11 +55,6 @@ __all__ = ["FAMILY", "NetworkFamily"]
 
 _BURN_IN = 200
 _NAME = 28  # characters
-_OF_PART = ("gain", "gain_std_error", "nll", "pseudo_nll")
-_SCORES = (
-    *("gain", "gain_std_error", "nll", "kl", "nll_std_error"),
-    *("pseudo_nll", "pseudo_nll_std_error", "fc", "fc_limit", "nodes"),
-)
 _OPTIONS = (
     Option(
         "alpha",
@@ -141,15 +133,11 @@ class NetworkFamily(Family):
 
     @override
     def summary(self, model: Any, *, level: float = 0.95) -> pd.DataFrame:
-        return network_summary(self._file(model), level)
+        return network_summary(self.file_of(model), level)
 
     @override
     def figures(self, model: Any) -> Figures:
-        return network_figures(self._file(model))
-
-    def _file(self, model: Any) -> NetworkFile:
-        """What a file holds of a network."""
-        return model.model if isinstance(model, Stored) else self.stored(model).model
+        return network_figures(self.file_of(model))
 
     @override
     def draw(self, question: Question) -> Answer:
@@ -188,7 +176,7 @@ class NetworkFamily(Family):
             raise out_of_reach(option("method", "exact"), problem, code="no-method")
         network, gibbs = question.stored.model.conditionals, ClampedGibbs(burn_in=_burn_in(question))
         found = impute_network(network, question.rows, question["number"], gibbs=gibbs, seed=question["seed"])
-        return Answer(frame=found.to_pandas(), notes=_note_chains(int((~found.is_exact).sum()), "filled"))
+        return completion_answer(found, "pseudo-Gibbs")
 
     @override
     def score(self, question: Question) -> Answer:
@@ -203,37 +191,15 @@ class NetworkFamily(Family):
             raise out_of_reach(method, f"the network's law is not known, {finding.reason}", hint, code="no-method")
         shares: dict[str, list[float]] | None = question.stored.info.get("independent")
         reference = _independent(network, shares)
-        score_of = partial(score_network, network, law=finding.law, seed=question["seed"] or 0, reference=reference)
-        scores = score_of(question.rows)
-
-        def of_part(part: Observations) -> dict[str, Any]:
-            its = score_of(part)
-            return {name: getattr(its, name) for name in _OF_PART}
-
-        lines: list[str] = []
-        if shares is not None:
-            lines.append(gain_sentence("file's", "network", scores.gain, scores.gain_std_error, PSEUDO))
-        lines.append(f"rows                {scores.rows:g}")
-        lines += question.left_out("with them the NLL and the pseudo-NLL would be infinite")
-        if scores.impossible_rows:
-            lines.append(f"impossible rows     {scores.impossible_rows:g} (with a cell of probability zero)")
-        lines.append(figure_line("pseudo-NLL per row", scores.pseudo_nll, error=scores.pseudo_nll_std_error))
-        lines.append(
-            figure_line("NLL per row", scores.nll, "missing cells" if finding.law is not None else finding.reason)
-        )
-        if finding.law is not None:
-            lines.append(figure_line("FC to the file", scores.fc))
-        lines.append(figure_line("FC-limit", scores.fc_limit))
-        numbers = ("rows", "impossible_rows", "approximate_rows")
-        return Answer(
-            json={
-                **{name: whole(getattr(scores, name)) for name in numbers},
-                **{name: getattr(scores, name) for name in _SCORES},
-            },
-            lines=lines,
-            notes=_note_chains(int(scores.approximate_rows), "scored"),
-            of_part=of_part,
-            shown=["pseudo_nll"] if shares is None else ["gain", "pseudo_nll"],
+        return score_answer(
+            question,
+            partial(score_network, network, law=finding.law, seed=question["seed"] or 0, reference=reference),
+            noun="network",
+            has_reference=shares is not None,
+            measure="pseudo_nll",
+            missing="missing cells" if finding.law is not None else finding.reason,
+            impossible="with a cell of probability zero",
+            more={"fc": "FC to the file", "fc_limit": "FC-limit", "nodes": ""},
         )
 
     @override
@@ -244,9 +210,7 @@ class NetworkFamily(Family):
         def predicted(part: Observations) -> Prediction:
             return predict_network(network, part, target, method=question["method"], seed=question["seed"])
 
-        found = predicted(question.rows)
-        approximate = int((~found.is_exact).sum())
-        return prediction_answer(question, found, predicted, approximate, _note_chains(approximate, "predicted"))
+        return prediction_answer(question, predicted, "pseudo-Gibbs")
 
     @override
     def interactions(self, question: Question) -> Answer:
@@ -319,18 +283,6 @@ class _NetworkPlan(LabelledPlan):
 
 def _burn_in(question: Question) -> int:
     return _BURN_IN if question["burn_in"] is None else question["burn_in"]
-
-
-def _note_chains(number: int, verb: str) -> list[str]:
-    """A note on rows that needed Markov chains."""
-    if not number:
-        return []
-    were, their = ("was", "its") if number == 1 else ("were", "their")
-    told = (
-        f"{plural(number, 'row')} {were} {verb} approximately: {their} missing cells came from pseudo-Gibbs chains "
-        "that hold the known cells"
-    )
-    return [told]
 
 
 def _independent(

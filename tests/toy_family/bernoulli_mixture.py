@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,7 +27,7 @@ from pyro_hoim.core import (
     Stored,
     Study,
 )
-from pyro_hoim.core.command.answers import prediction_answer
+from pyro_hoim.core.command.answers import prediction_answer, score_answer
 from pyro_hoim.core.command.options import LABEL, LABELLED
 from pyro_hoim.core.command.rows import LabelledPlan, Missing, Table
 from pyro_hoim.core.studies import INDEPENDENT
@@ -202,15 +203,7 @@ class MixtureFamily(Family):
     @override
     def score(self, question: Question) -> Answer:
         """Mean negative log-likelihood; missing cells are summed over."""
-        model, names = question.stored.model, ("rows", "nll", "pseudo_nll", "kl")
-
-        def figures(rows: Observations) -> dict[str, Any]:
-            scores = score(model, rows)
-            return {name: getattr(scores, name) for name in names}
-
-        json = figures(question.rows)
-        lines = [f"NLL per row  {json['nll']:.6g} nats", *question.left_out("the NLL is of the other rows")]
-        return Answer(json, lines, of_part=figures, shown=["nll"])
+        return score_answer(question, partial(score, question.stored.model), noun="mixture", has_reference=False)
 
     @override
     def predict(self, question: Question) -> Answer:
@@ -229,7 +222,7 @@ class MixtureFamily(Family):
             labels, truth = model.domain[target].labels, rows.codes[:, column]
             return Prediction(target, labels, log_probs, torch.zeros_like(log_probs), exact, truth, rows.counts)
 
-        return prediction_answer(question, predicted(question.rows), predicted)
+        return prediction_answer(question, predicted)
 
     @override
     def interactions(self, question: Question) -> Answer:

@@ -38,7 +38,6 @@ from .figures import curve_figure, weights_figure
 __all__ = [
     "COLOURS",
     "MACHINE_OPTIONS",
-    "SCORES",
     "MachineAnalysis",
     "MachinePlan",
     "annealed",
@@ -168,12 +167,6 @@ def score_machine(
 # Learning a restricted Boltzmann machine at the command line.
 
 _PATIENCE = 10  # evaluations, of 100
-SCORES = {
-    **{name: name for name in ("nll", "kl", "pseudo_nll", "gain", "gain_std_error")},
-    "independent_kl": "reference_kl",
-}
-"""Keys of JSON for scores of rows."""
-
 MACHINE_OPTIONS = (
     Option("hidden", "Hidden units; 0 makes the columns independent.", kind="whole", low=0, default=8),
     Option(

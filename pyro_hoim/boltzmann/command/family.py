@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,20 +15,19 @@ from typing_extensions import override
 from ...annealing.runs import chosen_rows
 from ...core.command.answers import (
     annealed_rows_note,
-    describe_log_z,
+    completion_answer,
     drawn_rows,
-    figure_line,
     is_default_log_z,
-    log_z_json,
     log_z_of,
     prediction_answer,
+    score_answer,
 )
 from ...core.command.options import BURN_IN, COMPLETE, DRAW_METHOD, LABEL, LOG_Z_OPTIONS
 from ...core.family import Answer, Asked, Family, Option, Plan, Question, Stored
 from ...core.partition import LogPartition
 from ...core.prediction import Prediction
 from ...core.scores import Figures, RowLogLikelihood
-from ...core.words import coefficient, columns_of, gain_sentence, option, short_edge
+from ...core.words import coefficient, columns_of, option, short_edge
 from ...data.observations import Observations
 from ...errors import IntractableError
 from ...log_linear.annealed.importance import AnnealedImportance
@@ -37,14 +37,13 @@ from ..file import MachineFile, load_machine, save_machine
 from ..interactions import strongest
 from ..law import BoltzmannMachine, impute_machine, log_likelihoods, predict_machine, row_log_pseudo_scores
 from ..learning.fit import MachineResult
-from .analysis import COLOURS, MACHINE_OPTIONS, SCORES, MachinePlan, estimate, find_log_z, score_machine
+from .analysis import COLOURS, MACHINE_OPTIONS, MachinePlan, estimate, find_log_z, score_machine
 
 __all__ = ["FAMILY", "MachineFamily"]
 
 
 _PORTION = 1024  # rows drawn between two steps of the progress bar
 _EDGE = 48  # characters
-_OF_PART = ("gain", "gain_std_error", "nll", "pseudo_nll")
 
 
 class MachineFamily(Family):
@@ -103,16 +102,12 @@ class MachineFamily(Family):
 
     @override
     def summary(self, model: Any, *, level: float = 0.95) -> pd.DataFrame:
-        return _summary(self._file(model), level)
+        return _summary(self.file_of(model), level)
 
     @override
     def figures(self, model: Any) -> Figures:
         is_early = isinstance(model, MachineResult) and model.converged is False
-        return _figures(self._file(model), "not converged" if is_early else "")
-
-    def _file(self, model: Any) -> MachineFile:
-        """What a file holds of a machine."""
-        return model.model if isinstance(model, Stored) else self.stored(model).model
+        return _figures(self.file_of(model), "not converged" if is_early else "")
 
     @override
     def log_z(self, question: Question, starts: torch.Tensor | None = None) -> LogPartition:
@@ -162,7 +157,7 @@ class MachineFamily(Family):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(question["seed"])
             found = impute_machine(_law(question), question.rows, question["number"])
-        return Answer(frame=found.to_pandas())
+        return completion_answer(found, "Gibbs")
 
     @override
     def score(self, question: Question) -> Answer:
@@ -171,30 +166,8 @@ class MachineFamily(Family):
         if question["method"] == "ais" and not question.rows.has_missing:
             starts = chosen_rows(question.rows.codes, question.rows.counts)
         log_z = self.log_z(question, starts)
-        scores = score_machine(law, question.rows, log_z, shares)
-
-        def of_part(part: Observations) -> dict[str, Any]:
-            its = score_machine(law, part, log_z, shares)
-            return {name: getattr(its, name) for name in _OF_PART}
-
-        lines = [] if shares is None else [gain_sentence("file's", "machine", scores.gain, scores.gain_std_error)]
-        lines.append(f"rows                {scores.rows:g}")
-        lines += question.left_out("with them the NLL and the pseudo-NLL would be infinite")
-        lines.append(figure_line("NLL per row", scores.nll, error=scores.nll_std_error))
-        lines.append(figure_line("KL to the file", scores.kl))
-        lines.append(figure_line("pseudo-NLL per row", scores.pseudo_nll))
-        lines += describe_log_z(log_z) if log_z.kind != "exact" else []
-        return Answer(
-            json={
-                "rows": scores.rows,
-                "nll_std_error": scores.nll_std_error,
-                **{key: getattr(scores, name) for key, name in SCORES.items()},
-                **log_z_json(log_z),
-            },
-            lines=lines,
-            of_part=of_part,
-            shown=["nll"] if shares is None else ["gain", "nll"],
-        )
+        score = partial(score_machine, law, log_z=log_z, shares=shares)
+        return score_answer(question, score, noun="machine", has_reference=shares is not None, log_z=log_z)
 
     @override
     def row_log_likelihood(self, stored: Stored, rows: Observations, pseudo: bool = False) -> RowLogLikelihood:
@@ -213,7 +186,7 @@ class MachineFamily(Family):
         def predicted(part: Observations) -> Prediction:
             return predict_machine(law, part, target)
 
-        return prediction_answer(question, predicted(question.rows), predicted)
+        return prediction_answer(question, predicted)
 
     @override
     def interactions(self, question: Question) -> Answer:

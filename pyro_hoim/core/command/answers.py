@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 from operator import attrgetter
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 
 import torch
 from tqdm import tqdm
@@ -19,13 +20,14 @@ from ...errors import IntractableError, check_names, check_unique, conflict, out
 from ..family import Answer, Family, Question
 from ..partition import LogPartition
 from ..prediction import Imputation, Prediction
+from ..scores import Scores
 from ..tables import beside_figures
-from ..words import against_majority, columns_of, fixed, option, plural, whole
+from ..words import PSEUDO, against_majority, columns_of, fixed, gain_sentence, option, plural, whole
 
 __all__ = [
-    "accuracy_by_part",
     "annealed_rows_note",
     "by_part",
+    "completion_answer",
     "describe_log_z",
     "drawn_rows",
     "figure_line",
@@ -34,10 +36,9 @@ __all__ = [
     "log_z_json",
     "log_z_of",
     "margins",
-    "not_completed",
     "number_text",
     "prediction_answer",
-    "rows_by_part",
+    "score_answer",
 ]
 
 
@@ -133,17 +134,6 @@ def by_part(parts: Mapping[str, Any], **paths: str | Callable[[Any], Any]) -> di
         name: {part: None if held is None else read(held) for part, held in parts.items()}
         for name, read in readers.items()
     }
-
-
-def rows_by_part(parts: Mapping[str, Any], path: str) -> dict[str, float]:
-    """Numbers of rows of every part by name, as :func:`by_part`, 0 of an empty part."""
-    return {part: 0 if held is None else whole(attrgetter(path)(held)) for part, held in parts.items()}
-
-
-def accuracy_by_part(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Accuracies of every part that has any, with whole numbers of rows."""
-    found = by_part(parts, accuracy="accuracy")["accuracy"]
-    return {part: held and {**held, "rows": whole(held["rows"])} for part, held in found.items()}
 
 
 def log_partition_json(result: LogPartition | None) -> dict[str, Any] | None:
@@ -256,17 +246,79 @@ def figure_line(name: str, value: float | None, missing: str = "missing cells", 
     return f"{name:<20}{number_text(value, missing)}{unit}{spread}"
 
 
-def prediction_answer(
+def score_answer(
     question: Question,
-    prediction: Prediction,
-    predicted: Callable[[Observations], Prediction],
-    approximate: int = 0,
+    score: Callable[[Any], Scores],
+    *,
+    noun: str,
+    has_reference: bool,
+    measure: Literal["nll", "pseudo_nll"] = "nll",
+    log_z: LogPartition | None = None,
+    missing: str = "missing cells",
+    impossible: str = "a combination that the model gives probability zero",
+    more: Mapping[str, str] = MappingProxyType({}),
     notes: Sequence[str] = (),
 ) -> Answer:
-    """What ``predict`` says of a column with levels, from the prediction of all rows and how others are predicted.
+    """What ``score`` says of rows, and of those parts of them that a fit saw.
 
-    ``approximate`` counts the rows with a Monte Carlo error; ``notes`` are sentences on these.
+    Args:
+        question: with the rows.
+        score: scores of rows.
+        noun: what the model is called.
+        has_reference: whether the model's file holds the independent columns that the gain is over.
+        measure: what the gain is a difference of, which comes first.
+        log_z: that the likelihoods rest on.
+        missing: why there is no likelihood where there is none.
+        impossible: what rows of probability zero have.
+        more: attributes of the scores, with the words of their lines; empty words for figures that are in JSON alone.
+        notes: sentences on what the answer rests on.
     """
+    scores = score(question.rows)
+    names = ["gain", "gain_std_error", "nll", "nll_std_error", "kl", "pseudo_nll", "pseudo_nll_std_error", *more]
+    json = {name: whole(getattr(scores, name)) for name in ("rows", "impossible_rows", "approximate_rows")}
+    json |= {name: getattr(scores, name) for name in names}
+    json |= log_z_json(log_z)
+    # The gain first, then the score that it is of.
+    first = "The gain over independent columns is not known: the model file does not hold their frequencies."
+    if has_reference:
+        what = [PSEUDO] if measure == "pseudo_nll" else []
+        first = gain_sentence("file's", noun, scores.gain, scores.gain_std_error, *what)
+    lines = [first, f"rows                {scores.rows:.12g}"]
+    lines += question.left_out("with them the NLL and the pseudo-NLL would be infinite")
+    if scores.impossible_rows:
+        lines.append(f"impossible rows     {scores.impossible_rows:.12g} ({impossible})")
+    likelihood = [figure_line("NLL per row", scores.nll, missing, scores.nll_std_error)]
+    likelihood += [] if scores.kl is None else [figure_line("KL to the file", scores.kl)]
+    pseudo = [figure_line("pseudo-NLL per row", scores.pseudo_nll, error=scores.pseudo_nll_std_error)]
+    lines += [*likelihood, *pseudo] if measure == "nll" else [*pseudo, *likelihood]
+    lines += [figure_line(words, json[name]) for name, words in more.items() if words and json[name] is not None]
+    lines += describe_log_z(log_z) if log_z is not None and log_z.kind != "exact" else []
+    shown = ["gain", measure] if has_reference else [measure]
+
+    def of_part(part: Any) -> dict[str, float | None]:
+        scores = score(part)
+        return {name: getattr(scores, name) for name in ("gain", "gain_std_error", "nll", "pseudo_nll")}
+
+    notes = [*notes, *_chains_note(int(scores.approximate_rows), "scored", "pseudo-Gibbs")]
+    return Answer(json=json, lines=lines, notes=notes, of_part=of_part, shown=shown)
+
+
+def _chains_note(number: int, verb: str, how: str) -> list[str]:
+    """A note on rows that needed Markov chains of a kind."""
+    if not number:
+        return []
+    were, their = ("was", "its") if number == 1 else ("were", "their")
+    problem = f"{plural(number, 'row')} {were} {verb} approximately"
+    instead = "" if verb == "scored" else f"; {option('method', 'exact')} refuses instead"
+    return [f"{problem}: {their} missing cells came from {how} chains that hold the known cells{instead}"]
+
+
+def prediction_answer(
+    question: Question, predicted: Callable[[Observations], Prediction], how: str = "Gibbs"
+) -> Answer:
+    """What ``predict`` says of a column with levels; ``how`` names the chains that rows may have needed."""
+    prediction = predicted(question.rows)
+    approximate = int((~prediction.is_exact & prediction.is_predicted).sum())
     names = ("target", "accuracy", "majority_accuracy", "majority_p_value", "log_loss", "class_accuracy", "kind")
     json = {
         **{name: getattr(prediction, name) for name in names},
@@ -279,17 +331,20 @@ def prediction_answer(
     return Answer(
         json=json,
         lines=[*_describe_prediction(prediction, json), *left_out],
-        notes=notes,
+        notes=_chains_note(approximate, "predicted", how),
         frame=prediction.to_pandas(),
         of_part=lambda part: {"accuracy": predicted(part).accuracy},
         shown=["accuracy"],
     )
 
 
-def not_completed(found: Imputation) -> list[str]:
-    """A sentence on the rows that could not be completed."""
-    lost = int((~found.is_completed).sum())
-    return [f"not filled: {plural(lost, 'row')} whose known cells have probability zero together"] if lost else []
+def completion_answer(completed: Imputation, how: str) -> Answer:
+    """Rows with their cells filled, with notes on those that chains filled and those that could not be."""
+    lost = int((~completed.is_completed).sum())
+    notes = _chains_note(int((~completed.is_exact & completed.is_completed).sum()), "filled", how)
+    if lost:
+        notes.append(f"not filled: {plural(lost, 'row')} whose known cells have probability zero together")
+    return Answer(frame=completed.to_pandas(), notes=notes)
 
 
 def _describe_prediction(prediction: Prediction, figures: Mapping[str, Any]) -> list[str]:

@@ -60,10 +60,8 @@ def predicted(predict: _Predict, joined: JoinedColumns, question: Question) -> A
     def found(rows: Observations) -> Prediction:
         return _within(predict, joined, group, question, rows, notes_of_parts)
 
-    every = found(question.rows)
-    notes = list(dict.fromkeys(notes_of_parts))
-    approximate = int((~every.is_exact & every.is_predicted).sum())
-    return prediction_answer(question, every, found, approximate, notes)
+    answer = prediction_answer(question, found)
+    return replace(answer, notes=list(dict.fromkeys(notes_of_parts)))
 
 
 def _within(

@@ -311,7 +311,6 @@ class NetworkScores(Scores):
     Attributes:
         nodes: mean of :math:`-\log \theta_i(x_i \mid x_{-i})` by variable, over the rows in which it is known; NaN
             where it never is.
-        approximate_rows: observations with a factor that was averaged over pseudo-Gibbs chains (missing cells).
         fc: full conditional divergence of the rows' empirical law from the enumerated one; None without a law or with
             missing cells.
         fc_limit: its bound from the conditionals alone; None with missing cells.
@@ -327,7 +326,6 @@ class NetworkScores(Scores):
     """
 
     nodes: dict[str, float] = field(repr=False)
-    approximate_rows: float
     fc: float | None
     fc_limit: float | None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,20 +14,18 @@ import torch
 from typing_extensions import override
 
 from ...core.command.answers import (
-    describe_log_z,
     drawn_rows,
-    figure_line,
     is_default_log_z,
-    log_z_json,
     log_z_of,
     number_text,
+    score_answer,
 )
 from ...core.command.options import BURN_IN, DRAW_METHOD, LOG_Z_OPTIONS
 from ...core.family import Answer, Asked, Family, Option, Plan, Question, Stored
 from ...core.partition import LogPartition
-from ...core.scores import Figures, RowLogLikelihood, mean_gain
+from ...core.scores import Figures, RowLogLikelihood, Scores, mean_gain
 from ...core.tables import beside_figures
-from ...core.words import PSEUDO, coefficient, columns_of, gain_sentence, option, plural, short_edge
+from ...core.words import coefficient, columns_of, option, plural, short_edge
 from ...data.counts import CountTable
 from ...errors import InputError, IntractableError, out_of_range, refused
 from ...runs.container import GENERALIZED_ROOT, check_single
@@ -129,17 +127,13 @@ class RootFamily(Family):
 
     @override
     def summary(self, model: Any, *, level: float = 0.95) -> pd.DataFrame:
-        return _summary(self._file(model), level)
+        return _summary(self.file_of(model), level)
 
     @override
     def figures(self, model: Any) -> Figures:
         refit = model.refit if isinstance(model, RootFitResult) else None
         status = "" if not isinstance(model, RootFitResult) or model.is_converged else "not converged"
-        return _figures(self._file(model), refit, status)
-
-    def _file(self, model: Any) -> RootFile:
-        """What a file holds of a model of this family."""
-        return model.model if isinstance(model, Stored) else self.stored(model).model
+        return _figures(self.file_of(model), refit, status)
 
     @override
     def draw(self, question: Question) -> Answer:
@@ -187,42 +181,28 @@ class RootFamily(Family):
         family = model.energy.family
         check_support(table, family)
         if is_default_log_z(question):
-            log_z_found, reason = exact_log_partition(model.energy)
+            log_z, reason = exact_log_partition(model.energy)
         else:
             starts = model.some_rows(table, _ROWS) if question["method"] == "ais" and family.is_discrete else None
-            log_z_found, reason = self.log_z(question, starts), ""
-        value = None if log_z_found is None else float(log_z_found.value)
-        scores = model.scores(table, value)
+            log_z, reason = self.log_z(question, starts), ""
 
-        def gain_of(rows: CountTable) -> dict[str, float | None]:
+        def score(rows: CountTable) -> Scores:
+            scores = model.scores(rows, None if log_z is None else float(log_z.value))
             if law is None:
-                return {"gain": None, "gain_std_error": None}
+                return scores
             own, alone = torch.as_tensor(model.log_pseudo_prob(rows)), torch.as_tensor(law.log_prob(rows))
-            return dict(
-                zip(("gain", "gain_std_error"), mean_gain(own, alone, torch.ones(len(own)).double()), strict=True)
-            )
+            gain, error = mean_gain(own, alone, torch.ones(len(own)).double())
+            return replace(scores, gain=gain, gain_std_error=error)
 
-        def of_part(part: CountTable) -> dict[str, float | None]:
-            its = model.scores(part, value)
-            return {**gain_of(part), "nll": its.nll, "pseudo_nll": its.pseudo_nll}
-
-        gain = gain_of(table)
-        lines: list[str] = []
-        if law is not None:
-            lines.append(gain_sentence("file's", "model", gain["gain"], gain["gain_std_error"], PSEUDO))
-        lines.append(f"rows                {scores.rows:.12g}")
-        if scores.impossible_rows:
-            lines.append(
-                f"impossible rows     {scores.impossible_rows:.12g} (new values in columns that held one only)"
-            )
-        lines.append(figure_line("pseudo-NLL per row", scores.pseudo_nll, error=scores.pseudo_nll_std_error))
-        lines.append(figure_line("NLL per row", scores.nll, reason or "no log Z"))
-        lines += describe_log_z(log_z_found) if log_z_found is not None and log_z_found.kind != "exact" else []
-        return Answer(
-            json={**asdict(scores), **gain, **log_z_json(log_z_found)},
-            lines=lines,
-            of_part=of_part,
-            shown=["pseudo_nll"] if law is None else ["gain", "pseudo_nll"],
+        return score_answer(
+            question,
+            score,
+            noun="model",
+            has_reference=law is not None,
+            measure="pseudo_nll",
+            log_z=log_z,
+            missing=reason or "no log Z",
+            impossible="new values in columns that held one only",
         )
 
     @override

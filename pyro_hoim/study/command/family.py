@@ -17,14 +17,12 @@ from ...annealing.runs import chosen_rows
 from ...budgets import MAX_SWEEPS
 from ...core.command.answers import (
     annealed_rows_note,
-    describe_log_z,
+    completion_answer,
     drawn_rows,
-    figure_line,
     is_default_log_z,
-    log_z_json,
     log_z_of,
-    not_completed,
     prediction_answer,
+    score_answer,
 )
 from ...core.command.options import (
     BURN_IN,
@@ -41,8 +39,8 @@ from ...core.family import Answer, Asked, Family, Option, Plan, Question, Stored
 from ...core.partition import LogPartition
 from ...core.prediction import Prediction
 from ...core.rows import ClampedGibbs
-from ...core.scores import Figures, RowLogLikelihood
-from ...core.words import columns_of, fixed, gain_sentence, number, option, plain, plural, short_edge, whole
+from ...core.scores import Figures, RowLogLikelihood, Scores
+from ...core.words import columns_of, fixed, number, option, plain, short_edge
 from ...data.observations import Observations
 from ...errors import (
     IntractableError,
@@ -100,7 +98,6 @@ _QUICK = Auto(elimination=VariableElimination(max_operations=2**28))
 
 _PORTION = 1024  # rows drawn between two steps of the progress bar
 _EDGE, _LEVELS = 48, 32  # characters
-_OF_PART = ("gain", "gain_std_error", "nll", "pseudo_nll")
 
 MOST_PROBABLE = Option("most_probable", "With {complete}: the most probable cells instead of draws.", kind="flag")
 INTERACTIONS_OPTIONS = (
@@ -258,45 +255,17 @@ class LogLinearFamily(Family):
         if question["method"] == "ais":
             merged = rows.drop_missing().unique()
             starts = chosen_rows(merged.codes, merged.counts)
-        log_z_found = self.log_z(question, starts)
-        value = float(log_z_found.value)
+        log_z = self.log_z(question, starts)
         shares: dict[str, list[float]] | None = stored.info.get("independent")
 
-        def figures(part: Observations) -> dict[str, Any]:
-            scores = score_rows(energy, part, log_z=value)
+        def score(part: Observations) -> Scores:
+            value, lost = float(log_z.value), float(part.counts[impossible_rows(energy, part.codes)].sum())
             gain, error = (None, None) if shares is None else gain_over_columns(energy, part, value, shares)
-            return {
-                "rows": whole(scores.rows),
-                "impossible_rows": whole(float(part.counts[impossible_rows(energy, part.codes)].sum())),
-                "gain": gain,
-                "gain_std_error": error,
-                "nll": scores.nll,
-                "kl": scores.kl,
-                "nll_std_error": scores.nll_std_error,
-                **log_z_json(log_z_found),
-                "pseudo_nll": scores.pseudo_nll,
-            }
+            scores = score_rows(energy, part, log_z=value)
+            return replace(scores, impossible_rows=lost, gain=gain, gain_std_error=error)
 
-        scores = figures(rows)
-        if shares is None:
-            first = "The gain over independent columns is not known: the model file does not hold their frequencies."
-        else:
-            first = gain_sentence("file's", "model", scores["gain"], scores["gain_std_error"])
-        lines = [first, f"rows                {rows.total_count:g}"]
-        lines += question.left_out("with them the NLL would be infinite")
-        if scores["impossible_rows"]:
-            number = scores["impossible_rows"]
-            lines.append(f"impossible rows     {number:g} (a combination that the model gives probability zero)")
-        lines.append(figure_line("NLL per row", scores["nll"], error=scores["nll_std_error"]))
-        lines.append(figure_line("pseudo-NLL per row", scores["pseudo_nll"]))
-        lines += describe_log_z(log_z_found) if log_z_found.kind != "exact" else []
-        return Answer(
-            json=scores,
-            lines=lines,
-            notes=_unnamed_combinations(stored),
-            of_part=lambda part: {name: value for name, value in figures(part).items() if name in _OF_PART},
-            shown=["nll"] if shares is None else ["gain", "nll"],
-        )
+        notes = _unnamed_combinations(stored)
+        return score_answer(question, score, noun="model", has_reference=shares is not None, log_z=log_z, notes=notes)
 
     @override
     def predict(self, question: Question) -> Answer:
@@ -306,9 +275,7 @@ class LogLinearFamily(Family):
         def predicted(part: Observations) -> Prediction:
             return predict_rows(energy, part, target, method=question["method"], seed=question["seed"])
 
-        found = predicted(question.rows)
-        approximate = int((~found.is_exact & found.is_predicted).sum())
-        return prediction_answer(question, found, predicted, approximate, _note_chains(approximate, "predicted"))
+        return prediction_answer(question, predicted)
 
     @override
     def interactions(self, question: Question) -> Answer:
@@ -360,9 +327,7 @@ class LogLinearFamily(Family):
             gibbs=ClampedGibbs() if question["burn_in"] is None else ClampedGibbs(burn_in=question["burn_in"]),
             seed=question["seed"],
         )
-        approximate = int((~imputation.is_exact & imputation.is_completed).sum())
-        notes = [*_note_chains(approximate, "filled"), *not_completed(imputation)]
-        return Answer(frame=imputation.to_pandas(), notes=notes)
+        return completion_answer(imputation, "Gibbs")
 
     @override
     def log_z(self, question: Question, starts: torch.Tensor | None = None) -> LogPartition:
@@ -399,7 +364,7 @@ class LogLinearFamily(Family):
     ) -> pd.DataFrame:
         if isinstance(model, FitResult):
             return fit_summary(model, level=level, coding=coding, covariance=covariance, reference=reference)
-        return model_summary(self._model(model), coding, reference)
+        return model_summary(self.file_of(model), coding, reference)
 
     @override
     def term_tests(self, model: Any, **options: Any) -> pd.DataFrame:
@@ -410,7 +375,7 @@ class LogLinearFamily(Family):
 
     @override
     def figures(self, model: Any) -> Figures:
-        return fit_figures(model) if isinstance(model, FitResult) else model_figures(self._model(model))
+        return fit_figures(model) if isinstance(model, FitResult) else model_figures(self.file_of(model))
 
     @override
     def nested(self, small: Any, big: Any) -> tuple[float, int, float, str]:
@@ -427,10 +392,6 @@ class LogLinearFamily(Family):
         method = test.p_value_method
         how = "" if method == "chi-square" else f"p-value: {method or 'none'}; {test.p_value_note}"
         return test.statistic, test.df_adjusted, test.p_value, how
-
-    def _model(self, model: Any) -> ModelFile:
-        """What a file holds of a model of this family."""
-        return model.model if isinstance(model, Stored) else self.stored(model).model
 
 
 def _drawn(energy: LogLinearEnergy, question: Question) -> tuple[torch.Tensor, list[str]]:
@@ -458,18 +419,6 @@ def _drawn(energy: LogLinearEnergy, question: Question) -> tuple[torch.Tensor, l
         return torch.cat(parts)
 
     return possible_draws(energy, number, by_chains), [annealed_rows_note(backend.burn_in)]
-
-
-def _note_chains(count: int, verb: str) -> list[str]:
-    """A note on rows that needed Markov chains."""
-    if not count:
-        return []
-    miss, are = ("misses", "it is") if count == 1 else ("miss", "they are")
-    told = (
-        f"{plural(count, 'row')} {miss} so many cells that {are} {verb} approximately, by Gibbs chains that hold the "
-        f"known cells; {option('method', 'exact')} refuses instead"
-    )
-    return [told]
 
 
 _PRECISE = {"SE": "std_error", "lower": "lower", "upper": "upper", "p": "p_value", "adjusted p": "p_value_adjusted"}
