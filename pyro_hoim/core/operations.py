@@ -59,6 +59,7 @@ __all__ = [
     "scored_rows",
     "signed_strengths",
     "stored_model",
+    "stored_record",
     "strengths",
 ]
 
@@ -393,11 +394,18 @@ def stored_model(model: object) -> tuple[Family, Stored]:
     family = family_of_model(model)
     if isinstance(model, Stored):
         return opened(family, model)
-    stored = family.stored(model)
+    # A result does not change, so it keeps what was made of it; the parameters of other models may move.
+    known: Any = model
+    return opened(family, known.as_stored if hasattr(type(known), "as_stored") else stored_record(known))
+
+
+def stored_record(model: Any) -> Stored:
+    """What a file would hold of a model, with how its columns were read."""
+    stored = family_of_model(model).stored(model)
     if reading := getattr(model, READING, None):
         info = {**stored.info, "reading": reading}
         stored = replace(stored, info=info, model=replace(stored.model, info=info))
-    return opened(family, stored)
+    return stored
 
 
 def _question(command: str, model: object, options: Mapping[str, Any], **values: Any) -> tuple[Family, Question]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,11 @@ class Fitted:
         >>> result.summary()[["term", "estimate", "odds_ratio"]].round(3).to_dict("list")
         {'term': ['a', 'b', 'a:b'], 'estimate': [-0.405, -1.099, 1.792], 'odds_ratio': [nan, nan, 6.0]}
     """
+
+    @cached_property
+    def as_stored(self) -> Stored:
+        """What a file would hold of the result; made once, for it does not change."""
+        return operations.stored_record(self)
 
     def summary(self, level: float = 0.95, **options: Any) -> SummaryTable:
         """What the model consists of, a line for every coefficient, with tests where the family has them.
