@@ -371,7 +371,7 @@ class Family(ABC):
     kind: str
     name: str
     short: str
-    data_type: Literal["labels", "numbers"]
+    data_type: Literal["labels", "numbers"] = "labels"
     commands: ClassVar[Mapping[str, tuple[Option, ...]]] = MappingProxyType({})
     instead: ClassVar[Mapping[str, str]] = MappingProxyType({})
 

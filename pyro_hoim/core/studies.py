@@ -45,7 +45,8 @@ class Part:
 
     Attributes:
         scores: of the model; infinite where a row is impossible.
-        baselines: of simpler laws by name, independent columns first; empty where ``scores`` hold the gain alone.
+        baselines: of simpler laws by name, independent columns first; empty where ``scores`` hold the gain, or there
+            is none.
         accuracy: target, accuracy, majority_accuracy, majority_p_value and rows of predicting a target; None without.
         measure: the score that the gain is a difference of.
 
@@ -64,6 +65,11 @@ class Part:
     def independent(self) -> Scores:
         """Scores of independent columns."""
         return next(iter(self.baselines.values()))
+
+    @property
+    def has_gain(self) -> bool:
+        """Whether the model was set beside independent columns."""
+        return bool(self.baselines) or self.scores.gain is not None
 
     @property
     def gain(self) -> float | None:
@@ -223,8 +229,9 @@ class Study(ABC, Generic[P]):
         if self.shows_scores:
             judged = self.held[self.judged_on]
             what = [PSEUDO] if judged.measure == "pseudo_nll" else []
-            gain = gain_sentence(self.judged_on, self.noun, judged.gain, judged.gain_std_error, *what)
-            sentences.append(gain)
+            if judged.has_gain:
+                gain = gain_sentence(self.judged_on, self.noun, judged.gain, judged.gain_std_error, *what)
+                sentences.append(gain)
         sections = [self._scores() if self.shows_scores else None, *content.sections]
         return Page(
             title=f"{self.heading} {self.title.replace('_', ' ')}",
@@ -255,9 +262,10 @@ class Study(ABC, Generic[P]):
         section.table([columns[i] for i in present], [[row[i] for i in present] for row in table], brief=len(table))
         # The words below the table explain the columns that it has.
         measure = {"nll": "NLL", "pseudo_nll": "pseudo-NLL"}[self.held[self.judged_on].measure]
-        gain = f"Gain: by how much the {measure} is lower than that of independent columns, ± its standard error."
+        gain = f" Gain: by how much the {measure} is lower than that of independent columns, ± its standard error."
+        gain = gain if "gain" in [columns[i] for i in present] else ""
         explained = [text for name, text in _EXPLAINED.items() if name in [columns[i] for i in present]]
-        section.note(" ".join(["In nats a row.", gain, *explained]))
+        section.note(" ".join([f"In nats a row.{gain}", *explained]))
         self.explain_scores(section)
         distinct = [name for name, part in self.held.items() if part.is_distinct]
         if distinct and self.shows_kl:

@@ -85,7 +85,6 @@ class NetworkFamily(Family):
     kind = DEPENDENCY_NETWORK
     name = "dependency network"
     short = "dependency-network"
-    data_type = "labels"
     commands: ClassVar[Mapping[str, tuple[Option, ...]]] = {
         "fit": _OPTIONS,
         "sample": (DRAW_METHOD, BURN_IN, *COMPLETE),

@@ -30,7 +30,6 @@ from pyro_hoim.core import (
 from pyro_hoim.core.command.answers import prediction_answer, score_answer
 from pyro_hoim.core.command.options import LABEL, LABELLED
 from pyro_hoim.core.command.rows import LabelledPlan, Missing, Table
-from pyro_hoim.core.studies import INDEPENDENT
 from pyro_hoim.core.words import columns_of, fixed
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import out_of_range
@@ -87,7 +86,7 @@ class MixtureStudy(Study[Part]):
         components = Section("Components")
         components.table(["weight", *self.domain.names], values, brief=10)
         components.note("Probability of the second level of every column in each component.")
-        return Content([f"A mixture of {len(values)} laws of independent columns."], [], [components])
+        return Content([], [], [components])
 
     @override
     def figures(self, folder: Path) -> dict[str, Any]:
@@ -124,25 +123,22 @@ class MixturePlan(LabelledPlan):
             if step % 10 == 0:
                 write(file, model, step=step)
             model = model.step(rows)
-        shares = (rows.codes.double().T @ rows.counts + 0.5) / (rows.total_count + 1)
-        alone = Mixture(rows.domain, torch.ones(1, dtype=torch.float64), shares[None])
-        parts = {
-            name: Part(score(model, part), {INDEPENDENT: score(alone, part)}) if part.total_count else None
-            for name, part in request.parts.items()
-        }
+        parts = {name: Part(score(model, r)) if r.total_count else None for name, r in request.parts.items()}
         return MixtureStudy(title=request.source.name, about=request.about, parts=parts, seed=request.seed, model=model)
 
 
 def score(model: Mixture, rows: Observations) -> Scores:
     """Mean scores of rows; the pseudo-likelihood compares a row with those that differ in one cell."""
-    log_probs, pseudo = model.log_prob(rows.codes), torch.zeros(len(rows.codes), dtype=torch.float64)
-    for column in range(len(model.domain)):
-        codes = rows.codes.clone()
-        codes[:, column] = 1 - codes[:, column]
-        pseudo += torch.where(codes[:, column] > 1, 0.0, (log_probs - model.log_prob(codes)).sigmoid().log())
-    mean = [-float((values * rows.counts).sum()) / rows.total_count for values in (log_probs, pseudo)]
-    kl = None if rows.has_missing else mean[0] - rows.entropy()
-    return Scores(rows=rows.total_count, nll=mean[0], pseudo_nll=mean[1], kl=kl)
+    log_probs = model.log_prob(rows.codes)
+    others = [model.log_prob(flipped(rows.codes, column)) for column in range(len(model.domain))]
+    pseudo = torch.where(rows.codes >= 0, (log_probs[:, None] - torch.stack(others, 1)).sigmoid().log(), 0.0).sum(1)
+    nll, pseudo_nll = (-float((values * rows.counts).sum()) / rows.total_count for values in (log_probs, pseudo))
+    return Scores(rows=rows.total_count, nll=nll, pseudo_nll=pseudo_nll)
+
+
+def flipped(codes: torch.Tensor, column: int) -> torch.Tensor:
+    """Rows with the other level in one column."""
+    return torch.where(torch.arange(codes.shape[1]) == column, 1 - codes, codes)
 
 
 def write(path: Path, model: Mixture, **contents: Any) -> None:
@@ -161,7 +157,6 @@ class MixtureFamily(Family):
     kind = KIND
     name = "mixture of independent columns"
     short = "mixture"
-    data_type = "labels"
     commands: ClassVar[Mapping[str, tuple[Option, ...]]] = {
         "fit": (COMPONENTS, STEPS, *LABELLED),
         "score": (LABEL,),
@@ -212,15 +207,12 @@ class MixtureFamily(Family):
         column = model.domain.index(target)
 
         def predicted(rows: Observations) -> Prediction:
-            both: list[torch.Tensor] = []
-            for level in (0, 1):
-                codes = rows.codes.clone()
-                codes[:, column] = level
-                both.append(model.log_prob(codes))
+            first = torch.where(torch.arange(rows.codes.shape[1]) == column, 0, rows.codes)
+            both = torch.stack([model.log_prob(first), model.log_prob(flipped(first, column))], 1)
             exact = torch.ones(len(rows.codes), dtype=torch.bool)
-            log_probs = torch.stack(both, 1).log_softmax(1)
             labels, truth = model.domain[target].labels, rows.codes[:, column]
-            return Prediction(target, labels, log_probs, torch.zeros_like(log_probs), exact, truth, rows.counts)
+            log_probs, none = both.log_softmax(1), torch.zeros_like(both)
+            return Prediction(target, labels, log_probs, none, exact, truth, rows.counts)
 
         return prediction_answer(question, predicted)
 

@@ -57,7 +57,6 @@ class MachineFamily(Family):
     kind = BOLTZMANN
     name = "Boltzmann machine"
     short = "rbm"
-    data_type = "labels"
     commands: ClassVar[Mapping[str, tuple[Option, ...]]] = {
         "fit": MACHINE_OPTIONS,
         "sample": (DRAW_METHOD, BURN_IN, *COMPLETE),

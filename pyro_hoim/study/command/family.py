@@ -139,7 +139,6 @@ class LogLinearFamily(Family):
     kind = LOG_LINEAR
     name = "log-linear model"
     short = "log-linear"
-    data_type = "labels"
 
     @override
     def options(self, command: str) -> tuple[Option, ...]:
