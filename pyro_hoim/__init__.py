@@ -14,8 +14,8 @@ _kinds.KINDS.update(
     {
         "hierarchical-log-linear": ("log-linear", "pyro_hoim.study.command.family"),
         "dependency-network": ("dependency-network", "pyro_hoim.dependency_network.command"),
-        "generalized-root": ("grm", "pyro_hoim.generalized_root.command.family"),
-        "boltzmann-machine": ("rbm", "pyro_hoim.boltzmann.command.family"),
+        "generalized-root": ("grm", "pyro_hoim.generalized_root.command"),
+        "boltzmann-machine": ("rbm", "pyro_hoim.boltzmann.command"),
     }
 )
 

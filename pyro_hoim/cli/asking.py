@@ -22,9 +22,7 @@ from ..runs.container import read_kind
 from ..schema import Domain
 from .options import Command, click_option
 from .output import echo_json, flag, is_terminal, model_in, say
-from .reading import file_options, read_counts, read_known
-from .seen import score_seen, seen_lines
-from .unseen import UnseenLabels
+from .reading import UnseenLabels, file_options, read_counts, read_known, score_seen, seen_lines
 
 __all__ = [
     "DATA",

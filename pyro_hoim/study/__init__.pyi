@@ -8,9 +8,9 @@ from .posterior import (
     file_stem as file_stem,
     run_posterior as run_posterior,
 )
-from .structures.record import (
+from .structures import (
     StructureRecord as StructureRecord,
     find_structures as find_structures,
     record_structures as record_structures,
+    structure_sections as structure_sections,
 )
-from .structures.sections import structure_sections as structure_sections

@@ -59,10 +59,10 @@ from ..runs.arguments import checked_seed
 from ..runs.checkpoint import RunOptions, checked_run
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
-from .constrained.record import ConstrainedRecord
-from .constrained.sections import constrained_section, constrained_sentences, constrained_warnings
+from .constrained import ConstrainedRecord, constrained_section, constrained_sentences, constrained_warnings
 from .model import (
     ModelAnalysis,
+    TestMethod,
     cell_section,
     goodness_json,
     goodness_sentences,
@@ -70,12 +70,12 @@ from .model import (
     posterior_section,
     strength_section,
     structure_section,
+    uncertainty,
+    uncertainty_section,
 )
 from .parts import MAX_TABLE_CELLS, TablePart, held_out, split_of_part, split_section
 from .posterior import PosteriorSettings, compare_models, file_stem, run_posterior
-from .structures.record import STRUCTURE_FILE, StructureRecord
-from .structures.sections import structure_sections, structure_sentences, structure_warnings
-from .uncertainty import TestMethod, uncertainty, uncertainty_section
+from .structures import STRUCTURE_FILE, StructureRecord, structure_sections, structure_sentences, structure_warnings
 
 __all__ = ["Analysis", "analyse"]
 

@@ -36,7 +36,7 @@ from ..log_linear.search.figures import capacity_figure
 from ..plots.drawing import figure_of
 from ..plots.hypergraph import plot_hypergraph
 from ..plots.pairs import pair_matrix, plot_pairs
-from ..results.confirmation_page import add_tests, confirmation_json, kept_sentence
+from ..results.confirmation import add_tests, confirmation_json, kept_sentence
 from ..schema import Domain
 from .parts import PredictivePart, TablePart, held_out, split_of_part, split_section
 

@@ -27,7 +27,7 @@ from pyro_hoim.generalized_root import (
     load_roots,
     predict_roots,
 )
-from pyro_hoim.generalized_root.command.fit import parse_l1
+from pyro_hoim.generalized_root.command import parse_l1
 from pyro_hoim.generalized_root.study.analysis import AUTO_L1
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
@@ -313,7 +313,7 @@ def test_scores_of_a_file(fitted, shell):
 
 
 def test_an_interrupted_run_is_continued(fitted, monkeypatch, shell):
-    import pyro_hoim.generalized_root.command.fit as module
+    import pyro_hoim.generalized_root.command as module
 
     original = module.analyse_roots
 

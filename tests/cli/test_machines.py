@@ -197,7 +197,7 @@ def test_bad_input_is_one_line(shell, words, message):
 
 
 def test_what_is_beyond_exact_reach_is_estimated_and_says_so(shell, monkeypatch):
-    from pyro_hoim.boltzmann.command import analysis
+    from pyro_hoim.boltzmann import command as analysis
     from pyro_hoim.log_linear import AnnealedImportance
 
     exact = shell.json(*CHAINS, "--out", "o")["log_partition"]["value"]

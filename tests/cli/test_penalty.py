@@ -12,7 +12,7 @@ from pyro_hoim import Observations
 from pyro_hoim.log_linear import SymmetricInteractionTensor, load_model
 from pyro_hoim.log_linear.constrained.losses import PseudoLikelihoodLoss
 from pyro_hoim.runs.checkpoint import RunFile
-from pyro_hoim.study.constrained import record
+from pyro_hoim.study import constrained as record
 
 TABLE = "a,b,c,count\n0,0,0,14\n0,0,1,3\n0,1,0,4\n0,1,1,9\n1,0,0,12\n1,0,1,5\n1,1,0,3\n1,1,1,11\n"
 

@@ -169,7 +169,7 @@ def test_predictions_stand_beside_the_rows_in_their_order(shell, folder, frame):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr("pyro_hoim.cli.unseen._BLOCK", 150)
+    monkeypatch.setattr("pyro_hoim.cli.reading._BLOCK", 150)
 
 
 def test_rows_are_completed_in_their_order(shell, folder, frame):

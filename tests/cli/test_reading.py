@@ -8,7 +8,7 @@ import pyro_hoim.cli.reading as module
 from pyro_hoim.cli.reading import read_counts
 from pyro_hoim.errors import InputError, MissingDataError, UnknownNameError
 from pyro_hoim.generalized_root import PoissonFamily
-from pyro_hoim.generalized_root.command.fit import check_support
+from pyro_hoim.generalized_root.command import check_support
 from pyro_hoim.schema import Domain, Variable
 
 

@@ -39,9 +39,8 @@ from pyro_hoim.runs.checkpoint import RunFile
 from pyro_hoim.runs.container import sealed
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.study import PosteriorSettings, run_posterior
-from pyro_hoim.study.constrained import record
-from pyro_hoim.study.constrained.record import Constraint, fit_constrained
+from pyro_hoim.study import PosteriorSettings, constrained as record, run_posterior
+from pyro_hoim.study.constrained import Constraint, fit_constrained
 
 pytestmark = pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
 

@@ -14,9 +14,15 @@ from pyro_hoim.inference import ChainSettings, StructurePrior
 from pyro_hoim.log_linear import Prior, fit
 from pyro_hoim.plots.drawing import CHAINS
 from pyro_hoim.runs.checkpoint import RunOptions
-from pyro_hoim.study.structures.figures import cells_figure, dots_figure
-from pyro_hoim.study.structures.record import find_structures, record_structures
-from pyro_hoim.study.structures.sections import structure_sections, structure_sentences, structure_warnings
+from pyro_hoim.study.structures import (
+    cells_figure,
+    dots_figure,
+    find_structures,
+    record_structures,
+    structure_sections,
+    structure_sentences,
+    structure_warnings,
+)
 
 TABLE = load_table("czech_autoworkers").project(["smoke", "mental", "phys", "protein"])
 JUDGING = ("trust", "best", "reliable", "good", "bad", "poor")

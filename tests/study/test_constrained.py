@@ -11,8 +11,8 @@ from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear.constrained.nuclear import interaction_matrix
 from pyro_hoim.runs.checkpoint import RunOptions
-from pyro_hoim.study.constrained import sections
-from pyro_hoim.study.constrained.record import Constraint, as_fit, fit_constrained
+from pyro_hoim.study import constrained as sections
+from pyro_hoim.study.constrained import Constraint, as_fit, fit_constrained
 
 DATA = load_table("three_features")
 
@@ -37,13 +37,13 @@ def test_the_fit_is_the_same_law(record):
 def test_a_record_may_go_on_from_its_file(tmp_path, monkeypatch, record):
     path = tmp_path / "run"
     constraint = record.constraint
-    monkeypatch.setattr("pyro_hoim.study.constrained.record._CHUNK", 1)
-    monkeypatch.setattr("pyro_hoim.study.constrained.record._CHUNKS", 2)
+    monkeypatch.setattr("pyro_hoim.study.constrained._CHUNK", 1)
+    monkeypatch.setattr("pyro_hoim.study.constrained._CHUNKS", 2)
     monkeypatch.setattr("pyro_hoim.runs.checkpoint.RunFile.SECONDS", 0.0)
     short = fit_constrained(DATA, 2, constraint, RunOptions(path))
     assert short.result.status == "max_iterations" and short.result.gap > record.result.gap
     assert "stopped before" in sections.constrained_warnings(short)[0] and not sections.constrained_warnings(record)
-    monkeypatch.setattr("pyro_hoim.study.constrained.record._CHUNKS", 99)
+    monkeypatch.setattr("pyro_hoim.study.constrained._CHUNKS", 99)
     ended = fit_constrained(DATA, 2, constraint, RunOptions(path, resume=True))
     again = fit_constrained(DATA, 2, constraint, RunOptions(path, resume=True))  # the last piece once more
     whole = fit_constrained(DATA, 2, constraint, RunOptions())

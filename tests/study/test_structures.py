@@ -20,7 +20,7 @@ from pyro_hoim.log_linear import DiaconisYlvisaker, HierarchicalLogLinear, Prior
 from pyro_hoim.runs.checkpoint import RunOptions
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.study.structures.record import find_structures, record_structures
+from pyro_hoim.study.structures import find_structures, record_structures
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
 COUNTS = np.array([[[6, 2], [3, 4], [0, 2]], [[1, 5], [4, 1], [7, 3]]])

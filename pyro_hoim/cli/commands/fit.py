@@ -38,8 +38,7 @@ from ..output import (
     to_json_text,
     without_folder,
 )
-from ..reading import fit_file_options, say_notes
-from ..seen import keep_split
+from ..reading import fit_file_options, keep_split, say_notes
 from ..session import Session, command_line, session
 
 __all__ = ["fit", "learn", "structures"]

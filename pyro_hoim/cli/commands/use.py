@@ -42,8 +42,7 @@ from ..asking import (
 )
 from ..options import SEED, WholeNumber
 from ..output import echo_json, say
-from ..reading import file_options
-from ..unseen import KnownRows, UnseenLabels
+from ..reading import KnownRows, UnseenLabels, file_options
 
 __all__ = ["predict", "repeated", "sample", "score"]
 

@@ -19,9 +19,8 @@ from ...data.observations import Observations
 from ...errors import IntractableError, check_names, check_unique, conflict, out_of_range, out_of_reach
 from ..family import Answer, Family, Question
 from ..partition import LogPartition
-from ..prediction import Imputation, Prediction
+from ..prediction import Imputation, Prediction, beside_figures
 from ..scores import Scores
-from ..tables import beside_figures
 from ..words import PSEUDO, against_majority, columns_of, fixed, gain_sentence, option, plural, whole
 
 __all__ = [

@@ -19,9 +19,8 @@ from ...schema import Domain
 from ..command.answers import prediction_answer
 from ..family import Answer, Family, Question, Stored
 from ..partition import LogPartition
-from ..prediction import Prediction
+from ..prediction import Prediction, numbered
 from ..scores import RowLogLikelihood
-from ..tables import numbered
 from ..words import listed, plural, whole
 
 __all__ = ["completed", "drawn", "joined_of", "model_domain", "opened", "predicted"]

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...core.law import Law
-from ...core.tables import beside_figures
+from ...core.prediction import beside_figures
 from ...data.observations import Observations
 from ...errors import InputError, MissingDataError, check_type, other_domain, unexpected, wrong_type
 from ...schema import Domain

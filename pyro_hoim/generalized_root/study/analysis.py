@@ -34,7 +34,7 @@ from ...data.counts import CountTable
 from ...errors import conflict, is_real, none_received, other_domain, refused, unexpected
 from ...plots.drawing import BLUE, FAINT, FONT, INK, ORANGE, figure_of, plain_axes, wrapped
 from ...plots.hypergraph import plot_hypergraph
-from ...results.confirmation_page import add_tests, confirmation_json, kept_sentence
+from ...results.confirmation import add_tests, confirmation_json, kept_sentence
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..file import RootFile, save_roots

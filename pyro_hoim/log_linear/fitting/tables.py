@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from scipy.special import ndtr, ndtri
 
-from ...core.tables import beside_figures
+from ...core.prediction import beside_figures
 from ...errors import check_fraction, conflict, out_of_reach, size_text, unexpected
 from ..coding import Coding, parametrization
 from ..codings.references import Reference, entry_labels

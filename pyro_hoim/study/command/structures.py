@@ -22,7 +22,7 @@ from ...log_linear.auto import Auto
 from ...log_linear.named_priors import Prior
 from ...runs.checkpoint import RunOptions
 from ..analysis import Analysis, analyse
-from ..structures.record import STRUCTURE_FILE, find_structures, record_structures
+from ..structures import STRUCTURE_FILE, find_structures, record_structures
 
 __all__ = ["STRUCTURE_OPTIONS", "StructurePlan", "plan_structures"]
 

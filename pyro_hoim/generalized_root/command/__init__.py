@@ -1,1 +1,0 @@
-"""What the commands ask of a generalized root model."""
