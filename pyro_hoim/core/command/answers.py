@@ -276,6 +276,7 @@ def score_answer(
     names = ["gain", "gain_std_error", "nll", "nll_std_error", "kl", "pseudo_nll", "pseudo_nll_std_error", *more]
     json = {name: whole(getattr(scores, name)) for name in ("rows", "impossible_rows", "approximate_rows")}
     json |= {name: getattr(scores, name) for name in names}
+    json["independent_kl"] = scores.reference_kl if measure == "nll" else None
     json |= log_z_json(log_z)
     # The gain first, then the score that it is of.
     first = "The gain over independent columns is not known: the model file does not hold their frequencies."
