@@ -39,13 +39,13 @@ __all__ = ["METHOD", "AnnealedBackend", "Checks", "Weights", "checked", "constan
 
 METHOD = "annealed importance sampling"
 
-_GAP = 4.0  # errors between two estimates that count as agreement; normal ones would part once in 16,000 runs
+GAP = 4.0  # errors between two estimates that count as agreement; normal ones would part once in 16,000 runs
 _GAP_NOTE = (
     "{{which}}forward and reverse runs disagree by more than their errors, or hardly overlap, so that at least one has "
     "not seen the whole law; {advice}"
 )
 _COMBINE_NOTE = "{which}combine=True would report both runs together, for which there is an error bar"
-_TEMPERED_NOTE = (
+TEMPERED_NOTE = (
     "the reverse run started from tempered runs, not from perfect samples, so that a mode that no chain found would "
     "stay unseen; the upper limit rests on there being none"
 )
@@ -66,7 +66,7 @@ _UNWEIGHED_NOTE = (
 _COMPLETE_NOTE = "{which}every state of the model was met, so that log Z is their sum"
 _RUNS = 6  # phases with runs of their own
 _FEWEST = 64  # chains of such a run, where there are as many
-_ONE_SIDED_NOTE = "there was no reverse run, so that a mode that no chain found would stay unseen"
+ONE_SIDED_NOTE = "there was no reverse run, so that a mode that no chain found would stay unseen"
 
 
 class Checks(NamedTuple):
@@ -76,6 +76,7 @@ class Checks(NamedTuple):
     weighed: Weighed | None  # what runs from the modes found say; None where none were made
     rounding: Floats  # error of the arithmetic, (B,), nats
     best_states: tuple[str, ...]  # the best state of every model in words
+    missed_note: str = _MISSED_NOTE  # on what contradicts the main run
 
 
 class Weights(NamedTuple):
@@ -127,10 +128,9 @@ def checked(run: Run, reverse: Reverse | None) -> Checks:
     """States met and looked for, and where the reverse run had no perfect samples, runs from the modes found."""
     model, options = run.model, run.model.options
     traits = model.traits
-    rounding = traits.conditional_error * math.sqrt(run.ends.shape[-1]) * rows(run.slope).std(-1)
     ascents = model.ascend(run)
     if ascents is None:
-        return Checks(Certificate.none(len(rounding)), None, rounding, ("",) * len(rounding))
+        return checks_of(run, Certificate.none(len(run.ends)), None)
     met = [(run.ends, run.log_q), ascents, *([] if reverse is None else [(reverse.states, reverse.log_q)])]
     proof = certificate([states for states, _ in met], [log_q for _, log_q in met], traits.cardinalities)
     of_modes: Weighed | None = None
@@ -144,8 +144,15 @@ def checked(run: Run, reverse: Reverse | None) -> Checks:
         number = max(1, min(_RUNS, len(phases.ceiling), count // _FEWEST))
         starts = phases.states[:number, :, np.arange(count // number) % phases.states.shape[2]]
         of_modes = weighed(main, phases, model.mode_runs(run, starts), traits.distance)
-    rounding = rounding + np.finfo(np.float64).eps * np.abs(proof.best_log_q)
-    return Checks(proof, of_modes, rounding, tuple(model.describe(state) for state in proof.best))
+    return checks_of(run, proof, of_modes)
+
+
+def checks_of(run: Run, proof: Certificate, weighed: Weighed | None, missed_note: str = _MISSED_NOTE) -> Checks:
+    """What the states met and other runs say about a forward run, with the error of its arithmetic."""
+    rounding = run.model.traits.conditional_error * math.sqrt(run.ends.shape[-1]) * rows(run.slope).std(-1)
+    has_states = np.isfinite(proof.best_log_q)
+    rounding = rounding + np.where(has_states, np.finfo(np.float64).eps * np.abs(proof.best_log_q), 0)
+    return Checks(proof, weighed, rounding, tuple(map(run.model.describe, proof.best)), missed_note)
 
 
 def _joined(parts: Sequence[Checks]) -> Checks:
@@ -181,7 +188,7 @@ def result_of(
     if behind is None:
         best, reliable = forward, forward.is_reliable
         lower, upper = one_sided_limits(forward, options.level, reliable)
-        notes.lines.append(_ONE_SIDED_NOTE)
+        notes.lines.append(ONE_SIDED_NOTE)
     else:
         back = log_mean_weight(behind)
         compared = _compared(options, (log_weights, forward), (behind, back), traits.is_reversible)
@@ -193,7 +200,7 @@ def result_of(
         notes.add(~compared.agree, _GAP_NOTE.format(advice=advice))
         parts = (forward.value + log_z0, forward.error, log_z0 - back.value, back.error)
         sandwich = Sandwich(*map(shaped, parts), start=start)
-        notes.lines.append(_perfect_note(options) if is_perfect else _TEMPERED_NOTE)
+        notes.lines.append(_perfect_note(options) if is_perfect else TEMPERED_NOTE)
     rounding = np.hypot(np.finfo(np.float64).eps * np.abs(log_z0), checks.rounding)
     unseen = _UNSEEN / options.num_chains if is_perfect else 0.0
     outcome = _Outcome(
@@ -270,7 +277,7 @@ def _with_checks(outcome: _Outcome, checks: Checks, notes: _Notes, is_perfect: b
     value, error, lower, upper, reliable = outcome
     proof = checks.certificate
     slack = 1e-9 * (1 + np.abs(proof.bound))
-    is_beaten = proof.bound > np.where(reliable, np.maximum(upper, value + _GAP * error), value) + slack
+    is_beaten = proof.bound > np.where(reliable, np.maximum(upper, value + GAP * error), value) + slack
     is_beaten &= ~proof.is_complete
     for i in np.flatnonzero(is_beaten).tolist():
         text = _BEATEN_NOTE.format(
@@ -283,7 +290,7 @@ def _with_checks(outcome: _Outcome, checks: Checks, notes: _Notes, is_perfect: b
         modes = checks.weighed
         contradicted = reliable & ~is_beaten & modes.is_contradicted
         unweighed = reliable & ~is_beaten & ~contradicted & modes.is_unweighed
-        for where, text in ((contradicted, _MISSED_NOTE), (unweighed, _UNWEIGHED_NOTE)):
+        for where, text in ((contradicted, checks.missed_note), (unweighed, _UNWEIGHED_NOTE)):
             if where.any():
                 i = int(where.argmax())
                 facts = {"value": value[i], "more": modes.log_z[i], "state": checks.best_states[i]}
@@ -303,7 +310,7 @@ def _with_checks(outcome: _Outcome, checks: Checks, notes: _Notes, is_perfect: b
 
 
 def _is_close(first: Floats, second: Floats, error: Floats, other: Floats) -> Flags:
-    return np.abs(first - second) <= _GAP * np.hypot(error, other) + 1e-9
+    return np.abs(first - second) <= GAP * np.hypot(error, other) + 1e-9
 
 
 def _limit(log_weights: Floats | None, found: WeightEstimate, level: float, trusted: Flags) -> Floats:

@@ -42,7 +42,7 @@ from ..chains.gibbs import EngineName, GibbsChains
 from ..energy import LogLinearEnergy
 from ..exact import perfect
 from ..exact.base import PlannedBackend
-from ._search import ascend
+from .ascents import ascend
 
 __all__ = ["ADVICE", "AnnealedImportance", "ProductLaws", "fitted", "log_frequencies"]
 
@@ -264,7 +264,7 @@ _MAX_CHAINS = 2**16  # chains of one call of sample
 _SAMPLE_TEMPERATURES = 100  # of the path that leads draws to the model
 _THIN = 20  # sweeps between two draws of one chain
 _MAX_CELLS = 2**26  # of a marginal table
-_CONDITIONALS = {torch.float32: 1e-6, torch.float64: 1e-15}  # relative error of the chains' probabilities
+CONDITIONAL_ERRORS = {torch.float32: 1e-6, torch.float64: 1e-15}  # relative error of the chains' probabilities
 
 
 @dataclass(frozen=True)
@@ -357,7 +357,7 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
             wanted = "'singles', 'uniform' or log weights"
             raise unexpected("AnnealedImportance reference", wanted, self.reference, code="unknown-choice")
         check_choice(self.engine, get_args(EngineName), "AnnealedImportance engine")
-        check_choice(self.precision, tuple(_CONDITIONALS), "AnnealedImportance precision")
+        check_choice(self.precision, tuple(CONDITIONAL_ERRORS), "AnnealedImportance precision")
 
     @property
     def _is_reversible(self) -> bool:
@@ -398,7 +398,7 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
                 code="no-method",
             )
         tables = tables.detach().reshape(tables.shape[:-1].numel(), graph.num_terms)
-        error, cards = _CONDITIONALS[self.precision], graph.domain.cardinalities
+        error, cards = CONDITIONAL_ERRORS[self.precision], graph.domain.cardinalities
         traits = Traits(graph.coding, ADVICE, hamming, error, cards, self._is_reversible)
         energy = LogLinearEnergy(graph, tables, validate=False)
         options: dict[str, Any] = {"schedule": self.schedule, "engine": self.engine, "precision": self.precision}

@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy import stats
 
+from pyro_hoim.annealing.runs import forward
 from pyro_hoim.annealing.weights import log_mean_weight
 from pyro_hoim.core.trainer import TrainingReport
 from pyro_hoim.data import Observations
@@ -28,7 +29,7 @@ from pyro_hoim.log_linear.training.sampled._weighted_chains import (
     law_of_singles,
     network_law,
 )
-from pyro_hoim.log_linear.training.sampled.trainer import _bounded, _compared, _refused, annealed_log_z
+from pyro_hoim.log_linear.training.sampled.trainer import _FromLaw, _judged, _sandwiched, annealed_log_z
 from pyro_hoim.log_linear.training.tables import RowMargins
 from pyro_hoim.runs.checkpoint import TimeUp, ending_at
 from pyro_hoim.schema import Domain, Variable
@@ -735,19 +736,35 @@ def test_log_z_has_an_error_bar_and_a_sandwich():
     assert made.loss(rows()) == loss
 
 
+def run_of(made):
+    """A forward run of a trainer's model from its first start, and the verdict on it alone."""
+    run = forward(_FromLaw.of(made._model, made.settings, made._starts()[0], (1024, 500)), 0)
+    return run, _judged(run, (), [states_met(run)])
+
+
+def states_met(run, above=-math.inf):
+    """Two states, each with a log q that is so much above the estimate of log Z of a run."""
+    states = torch.stack([torch.zeros(4, dtype=torch.long), torch.ones(4, dtype=torch.long)])[None]
+    value = float(log_mean_weight((run.log_weights + run.model.log_z0).numpy()).value[0])
+    return states, torch.full((1, 2), value + max(above, -1e3), dtype=torch.float64)
+
+
 def test_a_refused_error_bar_leaves_no_upper_limit():
     """Where a run from a wider law, or the reverse run, disagrees, the limits of the forward run mean nothing."""
-    made = trained()
-    good = made.log_partition()
-    assert float(good.lower) < float(good.value) < float(good.upper) < math.inf  # control: runs that agree
-    wide = log_mean_weight(np.full((1, 64), float(good.value) + 20.0))
-    for found in (_compared(good, wide), _refused(good, 3.0, "they disagree")):
+    run, good = run_of(trained())
+    value = float(good.value)
+    assert float(good.lower) < value < float(good.upper) < math.inf  # control: runs that agree
+    wider = [run._replace(log_weights=torch.full((1, 64), value + more - float(run.model.log_z0))) for more in (20, 0)]
+    ahead, behind = (log_mean_weight(np.full((1, 64), number)) for number in (value, 20 - value))
+    contradicted, disagreeing = _judged(run, wider[:1], [states_met(run)]), _sandwiched(good, ahead, behind)
+    for found in (contradicted, disagreeing):
         assert found.verdict == "unreliable"
         assert found.upper.item() == math.inf
-        assert float(found.lower) == pytest.approx(float(found.value) + math.log(0.01), abs=1e-12)  # Markov at 99 %
-    assert float(_compared(good, wide).value) == pytest.approx(float(good.value) + 20.0)
-    near = log_mean_weight(np.full((1, 64), float(good.value)))
-    assert _compared(good, near) is good
+    assert float(contradicted.value) == pytest.approx(value + 20.0)
+    assert float(contradicted.lower) == float(good.lower)  # that of a run without bias holds all the same
+    assert float(disagreeing.lower) == pytest.approx(value + math.log(0.01), abs=1e-12)  # Markov at 99 %
+    near = _judged(run, wider[1:], [states_met(run)])
+    assert (near.value, near.std_error, near.verdict) == (good.value, good.std_error, "consistent")
 
 
 def test_a_small_budget_is_noted():
@@ -807,13 +824,10 @@ def test_arguments_that_are_refused():
 
 
 def test_states_met_bound_log_z_from_below():
-    made = trained()
-    good = made.log_partition()
-    domain, size = made.hypergraph.domain, len(made.hypergraph.domain)
-    states = torch.stack([torch.zeros(size, dtype=torch.long), torch.ones(size, dtype=torch.long)])[None]
+    run, good = run_of(trained())
 
     def bounded(above):
-        return _bounded(good, domain, [(states, torch.full((1, 2), float(good.value) + above, dtype=torch.float64))])
+        return _judged(run, (), [states_met(run, above)])
 
     low = bounded(-5.0)  # control: a bound below the estimate changes nothing
     assert low.verdict == "consistent" and float(low.value) == float(good.value)
@@ -846,7 +860,7 @@ def test_log_z_is_held_to_the_rows_and_to_ascents_from_them(monkeypatch):
         assert found.verdict == "unreliable"
         assert 22.0 <= float(found.lower_bound) <= model.log_z
         assert float(found.value) == pytest.approx(model.log_z, abs=1e-3)
-        assert any(f"such as (x0={int(planted[0])}, x1={int(planted[1])}," in note for note in found.notes)
+        assert any(f"the state (x0={int(planted[0])}, x1={int(planted[1])}," in note for note in found.notes)
 
 
 def test_trainers_hold_log_z_to_their_rows(monkeypatch):

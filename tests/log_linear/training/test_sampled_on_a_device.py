@@ -9,6 +9,7 @@ import torch
 from other_device import AWAY, pretend
 from scipy import stats
 
+from pyro_hoim.annealing import runs
 from pyro_hoim.data.observations import Observations
 from pyro_hoim.log_linear.training.sampled import trainer as _loss
 from pyro_hoim.log_linear.training.sampled._weighted_chains import (
@@ -99,8 +100,8 @@ def _trained(device):
 
 @pytest.mark.parametrize("where", PLACES)
 def test_training_reaches_the_margins_of_the_rows(where, monkeypatch):
-    for name, value in {"_FIRST": (100, 20), "_BURN_IN": 2, "_ASCENT": 2, "_TEMPERED": 1}.items():
-        monkeypatch.setattr(_loss, name, value)  # thousands of sweeps elsewhere
+    for module, name, value in ((_loss, "_FIRST", (100, 20)), (_loss, "_ASCENT", 2), (runs, "_TEMPERED", 1)):
+        monkeypatch.setattr(module, name, value)  # thousands of sweeps elsewhere
     if where == "away":
         with pretend():
             made, rows, report, log_z, margins = _trained(str(AWAY))

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Literal
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Literal, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from ....annealing.backend import METHOD
-from ....annealing.runs import chosen_rows
-from ....annealing.weights import WeightEstimate, log_mean_weight, one_sided_limits
-from ....core.certificate import certificate, state_text
+from ....annealing.backend import GAP, ONE_SIDED_NOTE, TEMPERED_NOTE, Weights, checks_of, result_of, rows as numbers
+from ....annealing.mode_checks import Weighed, hamming
+from ....annealing.runs import Run, Traits, chosen_rows, forward, reverse
+from ....annealing.weights import WeightEstimate, log_mean_weight
+from ....core.certificate import certificate
+from ....core.model import LogLinearModel
 from ....core.partition import LogPartition, Sandwich, Verdict
 from ....core.trainer import Loss, Margins, TrainingReport
 from ....data.observations import Observations
 from ....data.sources.sourced import held_rows
 from ....errors import check_type
 from ....runs.checkpoint import check_time
-from ....schema import Domain
 from ....structure.hypergraph import InteractionHypergraph
-from ...annealed.importance import AnnealedImportance
-from ...chains.gibbs import GibbsChains
+from ...annealed.ascents import climbed
+from ...annealed.importance import CONDITIONAL_ERRORS, AnnealedChains, AnnealedImportance, AnnealedLogLinear
 from ...energy import LogLinearEnergy
 from ...fitting.fit import check_data
 from ...fitting.penalties import L2
@@ -59,59 +61,68 @@ __all__ = ["SampledTrainer", "SampledTraining"]
 Floats = NDArray[np.float64]
 _FIRST = (1024, 500)  # chains and temperatures of the first run
 _EVEN = 0.25  # effective share of the chains above which more of them are better than more temperatures
-_TEMPERED = 4  # temperatures of the run that stands in for perfect samples, per temperature of the reverse run
-_BURN_IN = 200  # sweeps after it
 _REVERSE = 6  # a reverse run and the tempered run it starts from cost as much as that many forward runs
-_COLD = 1000.0  # inverse temperature that leaves nothing to chance
-_ASCENT = 12  # sweeps at it
-_LEVEL = 0.99  # of the one-sided limits
-_GAP = 4.0  # errors between forward and reverse estimate that count as agreement
+_ASCENT = 12  # sweeps of an ascent
 _MARKOV = math.log(1e4)  # an estimate without bias is that much too high in one of so many runs at most
-_ONE_SIDED = "there was no reverse run, so that a mode that no chain found would stay unseen"
-_TEMPERED_NOTE = (
-    "the reverse run started from tempered runs, not from perfect samples, so that a mode that no chain found would "
-    "stay unseen; the upper limit rests on there being none"
-)
+_WIDER_NOTE = "a run from a wider law gives {:.3g} nats more: there are modes far from the rows that others missed"
 
 
-class _Runs:
-    """Annealed runs between a start law and a model."""
+class _LedChains(AnnealedChains):
+    """Chains of a model on the path from another, ``first``, whose constant is known."""
 
-    def __init__(self, model: LogLinearEnergy, settings: SampledTraining, start: StartLaw) -> None:
-        padded = start.padded(model.hypergraph, model.tables.numpy())
-        self.model = LogLinearEnergy(start.hypergraph, torch.from_numpy(padded).to(settings.device), validate=False)
-        self._settings = settings
-        self._law = start
-        tables = torch.from_numpy(start.tables).to(settings.device)
-        self._first = LogLinearEnergy(start.hypergraph, tables, validate=False)
+    first: LogLinearEnergy
 
-    def forward(self, size: tuple[int, int], seed: int) -> tuple[GibbsChains, Floats]:
-        """Chains at the model, and their log weights with the constant of the start."""
-        settings, init = self._settings, self._law.states(size[0], np.random.default_rng(seed_of(seed, 3)))
-        engine, precision = settings.engine, settings.precision
-        chains = GibbsChains(self.model, size[0], init=init, seed=seed, engine=engine, precision=precision)
-        log_weights = chains.anneal(_path(size[1]), start=self._first).cpu().numpy()
-        return chains, log_weights + self._law.log_z
+    @property
+    @override
+    def slope(self) -> torch.Tensor:
+        return self.energy_of(self.first, validate=False) - self.energy
 
-    def climbed(self, states: torch.Tensor, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """States (1, n, d) at which ascents from states (n, d) end, and their log q (1, n)."""
-        cold = LogLinearEnergy(self.model.hypergraph, self.model.tables * _COLD, validate=False)
-        ascents = GibbsChains(cold, len(states), init=states, seed=seed, engine=self._settings.engine)
-        ascents.sweep(_ASCENT)
-        return ascents.states[None], -ascents.energy[None] / _COLD
-
-    def backward(self, size: tuple[int, int], seed: int) -> Floats:
-        """Log weights (chains,) of runs from the model, as a longer forward run finds it, back to the start."""
-        chains, log_weights = self.forward((size[0], _TEMPERED * size[1]), seed)
-        weights = np.exp(log_weights - log_weights.max()).cumsum()
-        chains.gather(systematic(weights / weights[-1], size[0], np.random.default_rng(seed_of(seed, 7))))
-        chains.sweep(_BURN_IN)
-        log_weights = chains.anneal(_path(size[1]).flip(0), start=self._first, reverse_order=True)
-        return log_weights.cpu().numpy() - self._law.log_z
+    @override
+    def anneal(
+        self,
+        betas: torch.Tensor | Sequence[float],
+        sweeps_per_step: int = 1,
+        *,
+        reverse_order: bool = False,
+        start: LogLinearModel | None = None,
+    ) -> torch.Tensor:
+        start = self.first if start is None else start
+        return super().anneal(betas, sweeps_per_step, reverse_order=reverse_order, start=start)
 
 
-def _path(num_temperatures: int) -> torch.Tensor:
-    return torch.linspace(0, 1, num_temperatures + 1, dtype=torch.float64)
+@dataclass(frozen=True)
+class _FromLaw(AnnealedLogLinear):
+    """One model whose runs begin with exact draws of a start law."""
+
+    law: StartLaw
+
+    @classmethod
+    def of(cls, model: LogLinearEnergy, settings: SampledTraining, law: StartLaw, size: tuple[int, int]) -> _FromLaw:
+        """A model, padded to the collection of the law, with runs of so many chains and temperatures."""
+        padded = torch.from_numpy(law.padded(model.hypergraph, model.tables.numpy())).to(settings.device)
+        energy = LogLinearEnergy(law.hypergraph, padded[None], validate=False)
+        options = AnnealedImportance(num_chains=size[0], num_temperatures=size[1], seed=0)
+        error = CONDITIONAL_ERRORS[settings.precision]
+        traits = Traits(model.hypergraph.coding, "raise loss_budget", hamming, error, is_reversible=False)
+        chains = {"engine": settings.engine, "precision": settings.precision}
+        return cls(energy, torch.zeros(()), options, traits, chains, law)
+
+    @property
+    @override
+    def log_z0(self) -> torch.Tensor:
+        return torch.tensor([self.law.log_z], dtype=torch.float64, device=self.energy.device)
+
+    @override
+    def begin(self, num_chains: int, seed: int) -> _LedChains:
+        init = self.law.states(num_chains, np.random.default_rng(seed_of(seed, 3)))
+        chains = _LedChains(self.energy, num_chains, init=init[None], seed=seed, **self.own)
+        first = torch.from_numpy(self.law.tables).to(self.energy.device)
+        chains.first = LogLinearEnergy(self.law.hypergraph, first[None], validate=False)
+        return chains
+
+    @override
+    def perfect_states(self, seed: int) -> None:
+        """None: reverse runs begin with tempered states, whatever the model."""
 
 
 def annealed_log_z(
@@ -129,147 +140,116 @@ def annealed_log_z(
     ends of all chains and from ``rows`` (n, d) of the data, for states that bound log Z. Beside a result that has no
     error bar stand the weighted ends of the runs, as many as a population has.
     """
-    runs = _Runs(model, settings, starts[0])
-    size, k = _FIRST, 0
+    size, k, note = _FIRST, 0, None
     while True:
         check_time()
-        chains, log_weights = runs.forward(size, seed_of(seed, k))
-        estimate = log_mean_weight(log_weights[None])
-        result = _result(model, size, estimate)
-        if float(result.std_error) <= settings.loss_standard_error:
+        run = forward(_FromLaw.of(model, settings, starts[0], size), seed_of(seed, k))
+        estimate = log_mean_weight(numbers(run.log_weights))
+        error = _error(estimate)
+        if error <= settings.loss_standard_error:
             break
-        is_even = bool(estimate.is_reliable[0]) and float(estimate.ess[0]) > _EVEN * size[0]
-        larger = (2 * size[0], size[1]) if is_even else (2 * size[0], 2 * size[1])
-        if is_even:  # the error falls with the square root of the number of chains: no steps that only confirm this
-            room = settings.loss_budget // max(1, larger[0] * larger[1])
-            wanted = (float(result.std_error) / settings.loss_standard_error) ** 2 / 2
-            larger = (larger[0] * 2 ** max(0, min(math.ceil(math.log2(wanted)), room.bit_length() - 1)), larger[1])
+        larger = _larger(size, estimate, error, settings)
         if larger[0] * larger[1] > settings.loss_budget:
-            result = replace(result, notes=(*result.notes, _budget_note(result, settings)))
+            note = (
+                f"the standard error of log Z is {error:.3g}, more than the {settings.loss_standard_error:g} asked "
+                f"for, after runs within the budget of {settings.loss_budget} sweeps; raise loss_budget"
+            )
             break
         size, k = larger, k + 1
-    met = [_met(chains), runs.climbed(chains.states, seed_of(seed, 301))]
-    ends = Population(chains.states.cpu(), log_weights)
+    # The wide run and the states that all runs, the rows and ascents from these met are held against the estimate.
+    wide = [forward(_FromLaw.of(model, settings, law, _FIRST), seed_of(seed, 201)) for law in starts[1:]]
+    met = [(run.ends, run.log_q), _ascended(run, run.ends[0], seed_of(seed, 301))]
     if rows is not None:
-        met += [(rows[None], -model.energy(rows)[None]), runs.climbed(rows, seed_of(seed, 303))]
-    for start in starts[1:]:
-        others = _Runs(model, settings, start)
-        chains, wide = others.forward(_FIRST, seed_of(seed, 201))
-        met += [_met(chains), others.climbed(chains.states, seed_of(seed, 302))]
-        result = _compared(result, log_mean_weight(wide[None]))
-        ends = ends.joined(Population(chains.states.cpu(), wide))
-    result = _bounded(result, model.hypergraph.domain, met)
+        met += [(rows[None], -model.energy(rows)[None]), _ascended(run, rows, seed_of(seed, 303))]
+    for other in wide:
+        met += [(other.ends, other.log_q), _ascended(other, other.ends[0], seed_of(seed, 302))]
+    result = _judged(run, wide, met)
+    if note is not None:
+        result = replace(result, notes=(*result.notes, note))
     if math.isfinite(float(result.std_error)):
         return result, None
+    ends = reduce(Population.joined, [Population(each.ends[0].cpu(), _log_z_weights(each)[0]) for each in (run, *wide)])
     return result, ends.resampled(settings.num_chains, np.random.default_rng(seed_of(seed, 401)))
 
 
-def _met(chains: GibbsChains) -> tuple[torch.Tensor, torch.Tensor]:
-    """States (1, chains, d) and their log q (1, chains)."""
-    return chains.states[None], -chains.energy[None]
+def _error(estimate: WeightEstimate) -> float:
+    """Its standard error, infinite where that is not to be trusted."""
+    return float(estimate.error[0]) if estimate.is_reliable[0] else math.inf
 
 
-def _bounded(result: LogPartition, domain: Domain, met: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> LogPartition:
-    """The result with the bound that the states met give; not reliable where it lies below that."""
-    proof = certificate([states for states, _ in met], [values for _, values in met], domain.cardinalities)
-    bound = torch.full_like(result.value, float(proof.bound[0]))
-    own_error = float(result.std_error) if math.isfinite(float(result.std_error)) else 0.0
-    result = replace(result, lower_bound=bound)
-    if float(bound) <= float(result.value) + 1e-9 * (1 + abs(float(bound))):
-        return replace(result, lower=torch.maximum(result.lower, bound))
-    error = torch.full_like(result.value, max(float(result.std_error), float(bound - result.value)))
-    raised = replace(result, value=bound, lower=bound, upper=torch.maximum(result.upper, bound), std_error=error)
-    if float(bound) <= max(float(result.value) + _GAP * own_error, float(result.upper)) and math.isfinite(float(error)):
-        return raised
-    labels = [variable.labels[int(k)] for variable, k in zip(domain, proof.best[0].tolist(), strict=True)]
-    note = (
-        f"the states met have log q of {float(bound):.6g} together, a lower bound of log Z, and the runs found "
-        f"{float(result.value):.6g}: they have missed a part of the model, such as {state_text(domain.names, labels)}"
-    )
-    return replace(_refused(raised, math.inf, note), lower=bound)
+def _larger(
+    size: tuple[int, int], estimate: WeightEstimate, error: float, settings: SampledTraining
+) -> tuple[int, int]:
+    """Chains and temperatures of the next run: more chains alone where the weights are even."""
+    if not (estimate.is_reliable[0] and estimate.ess[0] > _EVEN * size[0]):
+        return 2 * size[0], 2 * size[1]
+    # The error falls with the square root of the number of chains: no steps that only confirm this.
+    room = settings.loss_budget // max(1, 2 * size[0] * size[1])
+    wanted = (error / settings.loss_standard_error) ** 2 / 2
+    return 2 * size[0] * 2 ** max(0, min(math.ceil(math.log2(wanted)), room.bit_length() - 1)), size[1]
 
 
-def _budget_note(found: LogPartition, settings: SampledTraining) -> str:
-    return (
-        f"the standard error of log Z is {float(found.std_error):.3g}, more than the {settings.loss_standard_error:g} "
-        f"asked for, after runs within the budget of {settings.loss_budget} sweeps; raise loss_budget"
-    )
+def _log_z_weights(run: Run) -> Floats:
+    """Log weights (1, chains) whose mean estimates Z."""
+    return numbers(run.log_weights + run.model.log_z0[:, None])
 
 
-def _compared(result: LogPartition, wide: WeightEstimate) -> LogPartition:
-    """The result, not reliable where a run from a wider start has found more than it."""
-    gap = float(wide.value[0]) - float(result.value)
-    own = float(result.std_error) if result.std_error is not None else math.inf
-    limit = _GAP * math.hypot(own, float(wide.error[0])) if bool(wide.is_reliable[0]) else _MARKOV
-    if gap <= limit + 1e-9:
-        return result
-    note = f"a run from a wider law gives {gap:.3g} nats more: there are modes far from the rows that others missed"
-    return _refused(replace(result, value=torch.full_like(result.value, float(wide.value[0]))), math.inf, note)
+def _ascended(run: Run, states: torch.Tensor, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """States (1, n, d) at which ascents of the model of a run from states (n, d) end, and their log q (1, n)."""
+    model = cast("_FromLaw", run.model)
+    return climbed(model.energy, states[None], None, _ASCENT, seed, model.own["engine"])
 
 
-def _refused(result: LogPartition, error: float, note: str) -> LogPartition:
-    """The result, not reliable: what is left are Markov's lower limit and no upper one."""
-    return replace(
-        result,
-        std_error=torch.full_like(result.value, error),
-        lower=result.value + math.log1p(-_LEVEL),
-        upper=torch.full_like(result.value, math.inf),
-        verdicts=torch.full_like(result.value, Verdict.UNRELIABLE, dtype=torch.int8),
-        notes=(*result.notes, note),
-    )
-
-
-def _result(model: LogLinearEnergy, size: tuple[int, int], estimate: WeightEstimate) -> LogPartition:
-    options = AnnealedImportance(num_chains=size[0], num_temperatures=size[1], seed=0)
-    lower, upper = one_sided_limits(estimate, _LEVEL, estimate.is_reliable)
-    is_reliable = bool(estimate.is_reliable[0])
-    notes = (_ONE_SIDED,)
-    if not is_reliable:
-        share = (
-            f"weights are uneven: {estimate.ess[0]:.3g} effective of {size[0]} chains, the largest holds "
-            f"{estimate.share[0]:.0%} of the weight, or their logarithms spread too far for so few chains"
-        )
-        notes = (share, *notes)
-    error = float(estimate.error[0]) if is_reliable else math.inf
-    values = (float(estimate.value[0]), error, float(estimate.ess[0]), float(lower[0]), float(upper[0]))
-    value, std_error, ess, low, high = (torch.tensor(v, dtype=torch.float64) for v in values)
-    return LogPartition(
-        value,
-        "biased",
-        std_error,
-        ess,
-        low,
-        high,
-        options.plan(model.hypergraph),
-        METHOD,
-        verdicts=torch.tensor(Verdict.CONSISTENT if is_reliable else Verdict.UNRELIABLE, dtype=torch.int8),
-        notes=notes,
-    )
+def _judged(run: Run, wide: Sequence[Run], met: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> LogPartition:
+    """The verdict on a forward run, held against runs from wider laws and the states (1, n, d) met, with log q."""
+    estimate, weighed, note = log_mean_weight(_log_z_weights(run)), None, ""
+    for other in map(log_mean_weight, map(_log_z_weights, wide)):
+        gap, nothing = other.value - estimate.value, np.zeros(1)
+        limit = GAP * np.hypot(estimate.error, other.error) if other.is_reliable[0] else _MARKOV
+        weighed = Weighed(gap > limit + 1e-9, nothing > 0, other.value, nothing)
+        note = _WIDER_NOTE.format(float(gap[0])) if weighed.is_contradicted[0] else ""
+    # That all states were met is not asked: tables small enough for it are trained exactly.
+    proof = certificate([states for states, _ in met], [log_q for _, log_q in met], None)
+    checks = checks_of(run, proof, weighed, note)
+    options, graph = cast("AnnealedImportance", run.model.options), cast("_FromLaw", run.model).energy.hypergraph
+    weights = Weights(numbers(run.model.log_z0), numbers(run.log_weights), None)
+    like = torch.zeros((), dtype=torch.float64)
+    result = result_of(options, run.model.traits, weights, checks, like, options.plan(graph))
+    return result if not note or note in result.notes else replace(result, notes=(*result.notes, note))
 
 
 def with_reverse_run(
     result: LogPartition, model: LogLinearEnergy, settings: SampledTraining, starts: Sequence[StartLaw], seed: int
 ) -> LogPartition:
-    """The estimate with a sandwich from a shorter forward and reverse run; their disagreement is an error."""
+    """The estimate with a sandwich from a shorter forward and reverse run; where they disagree, not reliable."""
     share = max(1.0, _FIRST[0] * _FIRST[1] * _REVERSE / settings.loss_budget)
     size = (max(16, round(_FIRST[0] / math.sqrt(share))), max(10, round(_FIRST[1] / math.sqrt(share))))
-    runs = _Runs(model, settings, starts[0])
-    ahead = log_mean_weight(runs.forward(size, seed_of(seed, 102))[1][None])
-    behind = log_mean_weight(runs.backward(size, seed_of(seed, 103))[None])
-    errors = [float(run.error[0]) if bool(run.is_reliable[0]) else math.inf for run in (ahead, behind)]
-    parts = (ahead.value[0], errors[0], -behind.value[0], errors[1])
+    run = forward(_FromLaw.of(model, settings, starts[0], size), seed_of(seed, 102))
+    ahead = log_mean_weight(_log_z_weights(run))
+    behind = log_mean_weight(numbers(reverse(run).log_weights - run.model.log_z0[:, None]))
+    return _sandwiched(result, ahead, behind)
+
+
+def _sandwiched(result: LogPartition, ahead: WeightEstimate, behind: WeightEstimate) -> LogPartition:
+    """The estimate held against a forward and a reverse run."""
+    parts = (ahead.value[0], _error(ahead), -behind.value[0], _error(behind))
     sandwich = Sandwich(*(torch.tensor(float(v), dtype=torch.float64) for v in parts), start="tempered")
-    gap = abs(float(behind.value[0] + result.value))
-    forward_error = float(result.std_error)
-    error = math.hypot(forward_error if math.isfinite(forward_error) else 0.0, float(behind.error[0]))
-    notes = tuple(note for note in result.notes if note != _ONE_SIDED)
-    result = replace(result, sandwich=sandwich, notes=(*notes, _TEMPERED_NOTE))
-    if not bool(behind.is_reliable[0]):
+    notes = tuple(note for note in result.notes if note != ONE_SIDED_NOTE)
+    result = replace(result, sandwich=sandwich, notes=(*notes, TEMPERED_NOTE))
+    if not behind.is_reliable[0]:
         return replace(result, notes=(*result.notes, "the weights of the reverse run support no error bar"))
-    if gap <= _GAP * error + 1e-9:
+    gap, error = abs(float(behind.value[0] + result.value)), float(result.std_error)
+    if gap <= GAP * math.hypot(error if math.isfinite(error) else 0.0, float(behind.error[0])) + 1e-9:
         return result
     note = f"the reverse run is {gap:.3g} nats away, more than its error; a part of the law may be unseen"
-    return _refused(result, max(gap, forward_error), note)
+    return replace(
+        result,
+        std_error=torch.full_like(result.value, max(gap, error)),
+        lower=result.value + math.log1p(-AnnealedImportance.level),
+        upper=torch.full_like(result.value, math.inf),
+        verdicts=torch.full_like(result.value, Verdict.UNRELIABLE, dtype=torch.int8),
+        notes=(*result.notes, note),
+    )
 
 
 _START, _TRAIN, _MARGINS, _ANNEAL, _LOSS = range(5)  # purposes of seeds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -48,42 +48,50 @@ def ascend(model: LogLinearEnergy, run: Run, engine: EngineName) -> tuple[torch.
     options, graph = run.model.options, model.hypergraph
     if not len(graph.domain) or not len(model.tables):
         return run.ends, run.log_q
-    tables = model.tables.double()
+    energy = LogLinearEnergy(graph, model.tables.double(), validate=False)
     steps = options.num_chains * options.num_steps * options.sweeps_per_step
-
-    def climbed(
-        starts: torch.Tensor, schedule: GibbsSchedule, sweeps: int, tables: torch.Tensor = tables
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """States and log q after sweeps at an inverse temperature near infinity."""
-        most = max(1, budgets.MAX_CELLS // max(1, starts.shape[:-2].numel() * starts.shape[-1]))
-        if starts.shape[-2] > most:  # there are more starts than chains were asked for
-            states, log_q = zip(
-                *(climbed(part, schedule, sweeps, tables) for part in starts.split(most, -2)), strict=True
-            )
-            return torch.cat(states, -2), torch.cat(log_q, -1)
-        seed, cold = derived(run.seed, 8), LogLinearEnergy(graph, tables * _COLD, validate=False)
-        chains = GibbsChains(cold, starts.shape[-2], schedule=schedule, init=starts, seed=seed, engine=engine)
-        chains.sweep(sweeps)
-        return chains.states, -chains.energy / _COLD
+    climb = partial(climbed, seed=derived(run.seed, 8), engine=engine)
 
     def searched(starts: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """After moves of single variables, and from the best of these after moves of interactions, where cheap."""
-        states, log_q = climbed(starts, GibbsSchedule(), _SWEEPS)
+        states, log_q = climb(energy, starts, GibbsSchedule(), _SWEEPS)
         if not _is_cheap(graph, steps, min(_BLOCK_STARTS, starts.shape[-2])):
             return [(states, log_q)]
         best = log_q.argsort(-1, descending=True)[..., :_BLOCK_STARTS, None].expand(-1, -1, states.shape[-1])
-        return [(states, log_q), climbed(states.gather(-2, best), GibbsSchedule("interactions"), _BLOCK_SWEEPS)]
+        of_blocks = climb(energy, states.gather(-2, best), GibbsSchedule("interactions"), _BLOCK_SWEEPS)
+        return [(states, log_q), of_blocks]
 
-    alone = _interaction_parts(graph, tables.cpu().numpy())
+    alone = _interaction_parts(graph, energy.tables.cpu().numpy())
     drawn, others = _starts(model, alone, run, min(_STARTS, max(_FEWEST, options.num_chains)))
     if drawn.shape[-2]:  # fields may hide what interactions favour
-        drawn = climbed(drawn, GibbsSchedule(), _FIELDLESS, torch.from_numpy(alone).to(model.device))[0]
+        fieldless = LogLinearEnergy(graph, torch.from_numpy(alone).to(model.device), validate=False)
+        drawn = climb(fieldless, drawn, GibbsSchedule(), _FIELDLESS)[0]
     ends = searched(torch.cat([others, drawn], -2))
     rows = options.rows_within([k - 1 for k in graph.domain.cardinalities])
     if rows is not None:
         rows = rows.to(model.device).expand(len(model.tables), -1, -1)
-        ends += [climbed(rows, GibbsSchedule(), 0), *searched(rows)]
+        ends += [climb(energy, rows, GibbsSchedule(), 0), *searched(rows)]
     return torch.cat([states for states, _ in ends], -2), torch.cat([log_q for _, log_q in ends], -1)
+
+
+def climbed(
+    model: LogLinearEnergy,
+    starts: torch.Tensor,
+    schedule: GibbsSchedule | None,
+    sweeps: int,
+    seed: int,
+    engine: EngineName,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """States (B, n, d) and log q (B, n) after sweeps from states at an inverse temperature near infinity."""
+    most = max(1, budgets.MAX_CELLS // max(1, starts.shape[:-2].numel() * starts.shape[-1]))
+    if starts.shape[-2] > most:  # there are more starts than chains were asked for
+        parts = (climbed(model, part, schedule, sweeps, seed, engine) for part in starts.split(most, -2))
+        states, log_q = zip(*parts, strict=True)
+        return torch.cat(states, -2), torch.cat(log_q, -1)
+    cold = LogLinearEnergy(model.hypergraph, model.tables * _COLD, validate=False)
+    chains = GibbsChains(cold, starts.shape[-2], schedule=schedule, init=starts, seed=seed, engine=engine)
+    chains.sweep(sweeps)
+    return chains.states, -chains.energy / _COLD
 
 
 def _interaction_parts(graph: InteractionHypergraph, tables: Floats) -> Floats:
