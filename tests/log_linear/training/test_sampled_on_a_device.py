@@ -13,9 +13,7 @@ from pyro_hoim.annealing import runs
 from pyro_hoim.data.observations import Observations
 from pyro_hoim.log_linear.training.sampled import trainer as _loss
 from pyro_hoim.log_linear.training.sampled._weighted_chains import (
-    ChainsOnDevice,
     WeightedChains,
-    chains_for,
     drawn,
     law_of_singles,
 )
@@ -52,7 +50,7 @@ def _made(settings):
     """Chains away from the law of their weights."""
     first, second = (random_tables(GRAPH, np.random.default_rng(seed)) for seed in (3, 4))
     law = law_of_singles(GRAPH, first)
-    chains = chains_for(settings)(GRAPH, law.tables, settings, 1, drawn(law, 300, 2))
+    chains = WeightedChains(GRAPH, law.tables, settings, 1, drawn(law, 300, 2))
     chains.move_to(1.5 * second)
     return chains, first
 
@@ -70,11 +68,11 @@ def test_weights_on_a_device_are_those_of_the_cpu():
     wanted = _asked(*_made(dataclasses.replace(SETTINGS, resample_below=1.0)))
     with pretend():
         chains, tables = _made(dataclasses.replace(SETTINGS, resample_below=1.0, device=str(AWAY)))
-        assert type(chains) is ChainsOnDevice and chains.growth(tables).device == AWAY
+        assert chains.growth(tables).device == AWAY
         found = [part.cpu() if isinstance(part, torch.Tensor) else part for part in _asked(chains, tables)]
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-9, atol=1e-12)
-    assert type(_made(SETTINGS)[0]) is WeightedChains
+    assert _made(SETTINGS)[0].growth(tables).device.type == "cpu"
 
 
 def test_a_step_waits_a_few_times():

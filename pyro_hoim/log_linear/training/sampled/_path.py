@@ -21,7 +21,6 @@ from ._weighted_chains import (
     StartLaw,
     WeightedChains,
     annealed_population,
-    chains_for,
     disagreement,
     drawn,
     is_independent,
@@ -267,9 +266,7 @@ class SampledPath:
         self._num_populations += 1
         problem, tables = self._problem, self._coordinates.tables(self._x)
         seed = seed_of(self._seed, self._num_populations)
-        return chains_for(self._settings)(
-            problem.hypergraph, tables, self._settings, seed, population, added=problem.added
-        )
+        return WeightedChains(problem.hypergraph, tables, self._settings, seed, population, added=problem.added)
 
     def _gradient(self) -> Floats:
         return self._coordinates.gradient(self._problem.goal - self._chains.eta())

@@ -12,7 +12,6 @@ import networkx as nx
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from typing_extensions import override
 
 from ....data.observations import Observations
 from ....runs.schedule import MAX_BLOCK_STATES, GibbsSchedule
@@ -325,7 +324,10 @@ def schedule_of(
 
 
 class WeightedChains:
-    """Gibbs chains with log weights that follow changes of the model."""
+    """Gibbs chains with log weights that follow changes of the model, both on the device of the settings.
+
+    A training step sends tables there, and brings eta and three numbers back.
+    """
 
     def __init__(
         self,
@@ -353,30 +355,37 @@ class WeightedChains:
             engine=settings.engine,
             precision=settings.precision,
         )
-        self.log_weights = population.log_weights.copy()
-        self._is_weighted = settings.chains == "weighted"
+        self._weigh(torch.from_numpy(population.log_weights).to(settings.device, copy=True))
 
     def _model(self, tables: Floats) -> LogLinearEnergy:
         tables_there = torch.from_numpy(tables).to(self._settings.device)
         return LogLinearEnergy(self._hypergraph, tables_there, validate=False)
 
+    def _weigh(self, log_weights: torch.Tensor) -> None:
+        self._weights, self._shares = log_weights, torch.softmax(log_weights, -1)
+
+    @property
+    def log_weights(self) -> Floats:
+        """A copy (chains,)."""
+        return self._weights.cpu().numpy().copy()
+
     @property
     def population(self) -> Population:
         """The present states and weights."""
-        return Population(self.chains.states.cpu(), self.log_weights.copy())
+        return Population(self.chains.states.cpu(), self.log_weights)
 
     @property
     def effective_size(self) -> float:
         """Effective number of chains."""
-        return effective_size(self.log_weights)
+        return 1 / float(self._shares @ self._shares)
 
     def eta(self) -> Floats:
         """Weighted frequencies of the cells of every interaction, (num_terms,)."""
-        return self.chains.statistics(torch.from_numpy(normalised(self.log_weights))).numpy()
+        return self.chains.statistics(self._shares).cpu().numpy()
 
-    def growth(self, change: Floats) -> Any:
+    def growth(self, change: Floats) -> torch.Tensor:
         """Growth (chains,) of the log weights under a change of the tables; linear in it. Nothing changes yet."""
-        return -self.chains.energy_of(self._model(change), validate=False).numpy()
+        return -self.chains.energy_of(self._model(change), validate=False)
 
     def set_tables(self, tables: Floats) -> None:
         """New tables; the log weights stay."""
@@ -388,25 +397,25 @@ class WeightedChains:
         self.grow(self.growth(tables - self._tables))
         self.set_tables(tables)
 
-    def spread(self, growth: Any) -> float:
+    def spread(self, growth: torch.Tensor) -> float:
         """Standard deviation of a growth of log weights over the weighted chains."""
-        weights = normalised(self.log_weights)
-        centred = growth - weights @ growth
-        return math.sqrt(float(weights @ np.square(centred)))
+        return float((self._shares @ (growth - self._shares @ growth).square()).sqrt())
 
-    def grow(self, growth: Any) -> None:
+    def grow(self, growth: torch.Tensor) -> None:
         """Take up a growth of the log weights; unweighted chains take none."""
-        if self._is_weighted:
-            self.log_weights += growth
+        if self._settings.chains == "weighted":
+            self._weigh(self._weights + growth)
 
     def resample(self) -> bool:
         """Systematic resampling where the effective share is too small; whether it was."""
         count = self.chains.num_chains
         if self.effective_size >= self._settings.resample_below * count:
             return False
-        states = Population(self.chains.states[:0], self.log_weights)
-        self.chains.gather(states.picked(count, self._random))
-        self.log_weights = np.full(count, states.log_z)
+        steps = torch.arange(count, dtype=torch.float64, device=self._weights.device)
+        points = (self._random.random() + steps) / count
+        picked = torch.searchsorted(self._shares.cumsum(-1), points, right=True)
+        self.chains.gather(picked.clamp_max(count - 1))
+        self._weigh((self._weights.logsumexp(-1) - math.log(count)).expand(count).clone())
         return True
 
     def anneal(self, num_temperatures: int, start: Floats) -> bool:
@@ -419,71 +428,11 @@ class WeightedChains:
         path = torch.linspace(0, 1, num_temperatures + 1, dtype=torch.float64)
         ends = [round(num_temperatures * k / pieces) for k in range(pieces + 1)]
         for first, last in itertools.pairwise(ends):
-            self.log_weights += self.chains.anneal(path[first : last + 1], start=self._model(start)).cpu().numpy()
+            growth = self.chains.anneal(path[first : last + 1], start=self._model(start))
+            self._weigh(self._weights + growth)
             if last < num_temperatures and self.resample():
                 is_even = False
         return is_even
-
-
-class ChainsOnDevice(WeightedChains):
-    """The same with weights beside the chains on their device.
-
-    A training step sends tables there, and brings eta and three numbers back.
-    """
-
-    _held: torch.Tensor
-
-    @property
-    def log_weights(self) -> Floats:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """A copy (chains,) on the CPU."""
-        return self._held.cpu().numpy()
-
-    @log_weights.setter
-    def log_weights(self, values: Floats) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        self._held = torch.from_numpy(values).to(self._settings.device, copy=True)
-
-    def _shares(self) -> torch.Tensor:
-        return torch.softmax(self._held, -1)
-
-    @property
-    @override
-    def effective_size(self) -> float:
-        return 1 / float(self._shares().square().sum())
-
-    @override
-    def eta(self) -> Floats:
-        return self.chains.statistics(self._shares()).cpu().numpy()
-
-    @override
-    def growth(self, change: Floats) -> torch.Tensor:
-        return -self.chains.energy_of(self._model(change), validate=False)
-
-    @override
-    def spread(self, growth: torch.Tensor) -> float:
-        shares = self._shares()
-        return float((shares @ (growth - shares @ growth).square()).sqrt())
-
-    @override
-    def grow(self, growth: torch.Tensor) -> None:
-        if self._is_weighted:
-            self._held = self._held + growth
-
-    @override
-    def resample(self) -> bool:
-        count = self.chains.num_chains
-        if self.effective_size >= self._settings.resample_below * count:
-            return False
-        steps = torch.arange(count, dtype=torch.float64, device=self._held.device)
-        points = (self._random.random() + steps) / count
-        picked = torch.searchsorted(self._shares().cumsum(-1), points, right=True)
-        self.chains.gather(picked.clamp_max(count - 1))
-        self._held = (self._held.logsumexp(-1) - math.log(count)).expand(count).clone()
-        return True
-
-
-def chains_for(settings: SampledTraining) -> type[WeightedChains]:
-    """The kind of chains for the device of the settings."""
-    return WeightedChains if torch.device(settings.device).type == "cpu" else ChainsOnDevice
 
 
 def annealed_population(
@@ -505,7 +454,7 @@ def annealed_population(
     for k, (start, size) in enumerate(zip(starts, (count - wide, wide), strict=False)):
         own = seed_of(seed, k)
         first, padded = drawn(start, size, seed_of(own, 2)), start.padded(hypergraph, tables)
-        chains = chains_for(settings)(start.hypergraph, padded, settings, own, first, size)
+        chains = WeightedChains(start.hypergraph, padded, settings, own, first, size)
         is_even = chains.anneal(settings.refresh_temperatures, start.tables)
         found.append(replace(chains.population, is_even=is_even))
     return found[0] if len(found) == 1 else replace(found[0].joined(found[1]), is_even=found[0].is_even)

@@ -40,7 +40,6 @@ from ._weighted_chains import (
     StartLaw,
     WeightedChains,
     annealed_population,
-    chains_for,
     drawn,
     forest_law,
     is_independent,
@@ -539,7 +538,7 @@ class SampledTrainer(TableTrainer):
         elif population is None or population.effective_size < _LEAST_SHARE * len(population.codes):
             starts = self._starts()
             population = annealed_population(graph, self._tables, settings, starts, self._seed(_ANNEAL))
-        return chains_for(settings)(graph, self._tables, settings, seed, population)
+        return WeightedChains(graph, self._tables, settings, seed, population)
 
     @override
     def state_dict(self) -> Mapping[str, torch.Tensor]:
