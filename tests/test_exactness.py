@@ -25,7 +25,7 @@ from pyro_hoim import (
     boltzmann,
     log_linear,
 )
-from pyro_hoim.boltzmann.learning.fit import check_method
+from pyro_hoim.boltzmann.learning import check_method
 from pyro_hoim.data import Observations
 from pyro_hoim.dependency_network import DecisionGraph, LeafConditional
 from pyro_hoim.generalized_root import ExponentialFamily, GaussianFamily, PoissonFamily, RootAnnealed, RootAuto

@@ -6,7 +6,6 @@ from .law import (
     predict_machine as predict_machine,
     row_log_scores as row_log_scores,
 )
-from .learning.fit import MachineResult as MachineResult, fit_machine as fit_machine
-from .learning.options import LearningOptions as LearningOptions
+from .learning import LearningOptions as LearningOptions, MachineResult as MachineResult, fit_machine as fit_machine
 from .restricted import RestrictedBoltzmannMachine as RestrictedBoltzmannMachine
 from .structure import MachineStructure as MachineStructure, MarginalEnergy as MarginalEnergy

@@ -69,8 +69,7 @@ from .law import (
     row_log_pseudo_scores,
     row_log_scores,
 )
-from .learning.fit import MachineResult, check_method, fit_machine
-from .learning.options import LearningOptions
+from .learning import LearningOptions, MachineResult, check_method, fit_machine
 from .structure import MachineStructure, check_edges
 
 __all__ = ["COLOURS", "FAMILY", "annealed", "estimate"]

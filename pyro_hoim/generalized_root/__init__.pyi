@@ -1,4 +1,4 @@
-from .annealed.importance import RootAnnealed as RootAnnealed
+from .annealed import RootAnnealed as RootAnnealed
 from .auto import RootAuto as RootAuto
 from .chains.draws import draw_from_nodes as draw_from_nodes, independent_log_partition as independent_log_partition
 from .chains.gibbs import RootChains as RootChains, independent_samples as independent_samples

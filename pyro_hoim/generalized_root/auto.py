@@ -13,7 +13,7 @@ from typing_extensions import override
 from ..checks import checked_sample_shape
 from ..core.partition import Cost, LogPartition, Sandwich
 from ..errors import IntractableError, check_type
-from .annealed.importance import RootAnnealed
+from .annealed import RootAnnealed
 from .energy import GeneralizedRootEnergy
 from .exact.base import RootBackend, component_structure
 from .exact.closed_form import GaussianClosedForm, IndependentClosedForm

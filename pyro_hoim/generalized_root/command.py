@@ -28,7 +28,7 @@ from ..datasets.classic3 import classic3_info, load_classic3
 from ..errors import InputError, IntractableError, conflict, none_received, out_of_range, refused, unexpected
 from ..runs.checkpoint import RunOptions
 from ..runs.container import GENERALIZED_ROOT, check_single
-from .annealed.importance import RootAnnealed
+from .annealed import RootAnnealed
 from .auto import RootAuto
 from .energy import GeneralizedRootEnergy
 from .file import RootFile, load_roots, save_roots

@@ -29,7 +29,7 @@ from ..errors import (
     wrong_type,
 )
 from ..runs.container import GENERALIZED_ROOT
-from .annealed.importance import RootAnnealed
+from .annealed import RootAnnealed
 from .auto import RootAuto, draws_exactly
 from .energy import GeneralizedRootEnergy
 from .exact.base import RootBackend

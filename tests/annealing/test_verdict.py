@@ -26,7 +26,7 @@ from pyro_hoim.generalized_root import (
     RootEnumeration,
     TruncatedPoissonFamily,
 )
-from pyro_hoim.generalized_root.annealed.importance import AnnealedRoot
+from pyro_hoim.generalized_root.annealed import AnnealedRoot
 from pyro_hoim.generalized_root.structure import RootStructure
 from pyro_hoim.log_linear import AnnealedImportance, HierarchicalLogLinear, LogLinearEnergy
 from pyro_hoim.log_linear.annealed.importance import AnnealedLogLinear, ProductLaws

@@ -30,7 +30,7 @@ from harness import Report, script
 from pyro_hoim.datasets import load_adult, load_mushroom
 from pyro_hoim.errors import ConvergenceWarning
 from pyro_hoim.generalized_root import GeneralizedRootEnergy, RootAnnealed
-from pyro_hoim.generalized_root.annealed.importance import AnnealedRoot
+from pyro_hoim.generalized_root.annealed import AnnealedRoot
 from pyro_hoim.log_linear import L2, AnnealedImportance, LogLinearEnergy, Stopping, fit
 from pyro_hoim.log_linear.exact import perfect
 from pyro_hoim.structure import InteractionHypergraph

@@ -13,7 +13,7 @@ import pytest
 
 from pyro_hoim.errors import ConvergenceWarning
 from pyro_hoim.generalized_root import GeneralizedRootEnergy, RootAnnealed
-from pyro_hoim.generalized_root.annealed.importance import AnnealedRoot
+from pyro_hoim.generalized_root.annealed import AnnealedRoot
 from pyro_hoim.log_linear import AnnealedImportance
 from pyro_hoim.log_linear.exact import perfect
 

@@ -28,7 +28,7 @@ from ..training.exact import ExactTrainer
 from ..training.pseudo import PseudoTrainer
 from ..training.ridge import EvidenceRounds, InteractionRidge
 from ..training.sampled.trainer import SampledTrainer, SampledTraining
-from ..training.tables import RowMargins, initial_tables
+from ..training.table_trainer import RowMargins, initial_tables
 
 # Which trainer learns a model, with what penalty and how long.
 

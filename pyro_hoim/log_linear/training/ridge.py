@@ -30,9 +30,8 @@ from ...errors import (
 from ...schema import Variable
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import parametrization
-from .tables import edge_axes
 
-__all__ = ["EvidenceRounds", "InteractionRidge", "ar1_precision", "num_effective", "updated_ridge"]
+__all__ = ["EvidenceRounds", "InteractionRidge", "ar1_precision", "edge_axes", "num_effective", "updated_ridge"]
 
 
 Floats = NDArray[np.float64]
@@ -267,6 +266,16 @@ def _plan(ridge: InteractionRidge, hypergraph: InteractionHypergraph) -> _Plan:
     smooth = [ridge.is_smooth(edge, hypergraph.domain[name]) for edge in hypergraph.edges for name in edge]
     axes = edge_axes(hypergraph)[np.array(smooth, dtype=bool)]
     return _Plan(np.repeat(strengths, num_terms), np.repeat(strengths, num_free), axes)
+
+
+def edge_axes(hypergraph: InteractionHypergraph) -> np.ndarray:
+    """Axes of all tables as (position of the table, entries before, length, entries after), for centring."""
+    axes = [
+        (where.start, math.prod(shape[:k]), shape[k], math.prod(shape[k + 1 :]))
+        for where, shape in zip(hypergraph.term_slices.values(), hypergraph.edge_shapes, strict=True)
+        for k in range(len(shape))
+    ]
+    return np.array(axes, dtype=np.int64).reshape(-1, 4)
 
 
 def _check_strength(strength: float, argument: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,15 +17,81 @@ from ...checks import check_finite
 from ...core.trainer import Margins, RidgeTrainer, TrainingReport
 from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
-from ...errors import check_names, check_type, check_unique, conflict, out_of_range, refused, unexpected, wrong_type
+from ...errors import (
+    check_names,
+    check_type,
+    check_unique,
+    conflict,
+    other_domain,
+    out_of_range,
+    refused,
+    unexpected,
+    wrong_shape,
+    wrong_type,
+)
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import check_balanced_family
 from ..fitting.fit import check_data
 from ..fitting.penalties import L2
-from .ridge import EvidenceRounds, InteractionRidge, num_effective, updated_ridge
-from .tables import RowMargins, edge_axes, initial_tables, restructured_tables
+from .ridge import EvidenceRounds, InteractionRidge, edge_axes, num_effective, updated_ridge
 
-__all__ = ["TableTrainer", "join_margins", "margin_edges", "state_part"]
+__all__ = [
+    "RowMargins",
+    "TableTrainer",
+    "initial_tables",
+    "join_margins",
+    "margin_edges",
+    "restructured_tables",
+    "state_part",
+]
+
+
+def restructured_tables(
+    tables: torch.Tensor, source: InteractionHypergraph, target: InteractionHypergraph
+) -> torch.Tensor:
+    """Tables in the layout of another collection: common interactions keep theirs, new ones are zero.
+
+    Balanced tables stay balanced. It serves any vector with an entry per table entry, such as moments.
+    """
+    if target.domain != source.domain:
+        expected = f"a collection over the variables {source.domain.names} and their levels"
+        received = f"one over {target.domain.names} or other levels"
+        raise other_domain("hypergraph", expected, hint="make a new trainer", received=received)
+    if tables.shape[-1] != source.num_terms:
+        raise wrong_shape("tables", f"(..., {source.num_terms})", tables)
+    result = tables.new_zeros(*tables.shape[:-1], target.num_terms)
+    here = source.term_slices
+    for edge, where in target.term_slices.items():
+        if edge in here:
+            result[..., where] = tables[..., here[edge]]
+    return result
+
+
+def initial_tables(rows: Observations, hypergraph: InteractionHypergraph) -> torch.Tensor:
+    """Tables that training begins with: those of single variables from their counts plus one half, the others zero."""
+    tables = torch.zeros(hypergraph.num_terms, dtype=torch.float64)
+    single = {edge: where for edge, where in hypergraph.term_slices.items() if len(edge) == 1}
+    logs = (rows.marginal_counts(single) + 0.5).log()
+    for where, own in zip(single.values(), logs.split([w.stop - w.start for w in single.values()]), strict=True):
+        tables[where] = own - own.mean()
+    return tables
+
+
+class RowMargins:
+    """Marginal laws of rows, counted once for every set of variables."""
+
+    def __init__(self, rows: Observations) -> None:
+        self.rows = rows
+        self._known: dict[Edge, np.ndarray] = {}
+
+    def __call__(self, hypergraph: InteractionHypergraph) -> np.ndarray:
+        """Frequencies (num_terms,) of the cells of every interaction."""
+        new = [edge for edge in hypergraph.edges if edge not in self._known]
+        if new:
+            counts = self.rows.marginal_counts(new).numpy() / self.rows.total_count
+            sizes = [math.prod(self.rows.domain[name].cardinality for name in edge) for edge in new]
+            self._known.update(zip(new, np.split(counts, np.cumsum(sizes)[:-1]), strict=True))
+        return np.concatenate([np.zeros(0), *(self._known[edge] for edge in hypergraph.edges)])
 
 
 class TableTrainer(RidgeTrainer, ABC):

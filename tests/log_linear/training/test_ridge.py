@@ -15,7 +15,7 @@ from pyro_hoim.log_linear import L2, Enumeration, ExactTrainer, InteractionRidge
 from pyro_hoim.log_linear.fitting.penalties import ProximalPenalty, SmoothPenalty
 from pyro_hoim.log_linear.training import descent
 from pyro_hoim.log_linear.training.descent import ridge_preconditioner
-from pyro_hoim.log_linear.training.tables import restructured_tables
+from pyro_hoim.log_linear.training.table_trainer import restructured_tables
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, raises, random_tables

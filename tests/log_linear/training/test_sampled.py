@@ -30,7 +30,7 @@ from pyro_hoim.log_linear.training.sampled._weighted_chains import (
     network_law,
 )
 from pyro_hoim.log_linear.training.sampled.trainer import _FromLaw, _judged, _sandwiched, annealed_log_z
-from pyro_hoim.log_linear.training.tables import RowMargins
+from pyro_hoim.log_linear.training.table_trainer import RowMargins
 from pyro_hoim.runs.checkpoint import TimeUp, ending_at
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph

@@ -20,7 +20,7 @@ from ...chains.gibbs import GibbsChains
 from ...coding import parametrization
 from ...energy import LogLinearEnergy
 from ...fitting.design import cell_numbers
-from ..tables import RowMargins, restructured_tables
+from ..table_trainer import RowMargins, restructured_tables
 from .options import SampledTraining
 
 # Laws with known constants that sampled training and its annealed runs start from.

@@ -32,8 +32,7 @@ from ...energy import LogLinearEnergy
 from ...fitting.fit import check_data
 from ...fitting.penalties import L2
 from ..ridge import EvidenceRounds, InteractionRidge
-from ..table_trainer import TableTrainer, join_margins, margin_edges, state_part
-from ..tables import restructured_tables
+from ..table_trainer import TableTrainer, join_margins, margin_edges, restructured_tables, state_part
 from ._path import Coordinates, Objection, Problem, SampledPath
 from ._weighted_chains import (
     Population,

@@ -17,7 +17,7 @@ from pyro_hoim.boltzmann import (
     RestrictedBoltzmannMachine,
     fit_machine,
 )
-from pyro_hoim.boltzmann.learning.fit import LearningJob, contrastive_gradient, layer_statistics, model_statistics
+from pyro_hoim.boltzmann.learning import LearningJob, contrastive_gradient, layer_statistics, model_statistics
 from pyro_hoim.errors import ConvergenceWarning, MissingDataError
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.runs.checkpoint import RunFile

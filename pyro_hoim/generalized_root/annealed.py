@@ -13,22 +13,22 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from ...annealing.backend import METHOD, AnnealedBackend, constant
-from ...annealing.mode_checks import THIN, ModeRuns, root_distance
-from ...annealing.runs import AnnealingOptions, Run, Traits, derived, drawn_seed
-from ...checks import checked_sample_shape
-from ...core.certificate import state_text
-from ...core.partition import Cost, LogPartition
-from ...errors import IntractableError, refused
-from ..chains.draws import draw_from_nodes, independent_log_partition
-from ..chains.gibbs import RootChains
-from ..energy import GeneralizedRootEnergy
-from ..exact.base import RootBackend, checked_psi, element_rows, joined_states, split_moments
-from ..exact.closed_form import GaussianClosedForm
-from ..exact.enumeration import RootEnumeration
-from ..nodes.families import NodeFamily
-from ..nodes.log_partition import node_log_partition
-from ..structure import RootStructure
+from ..annealing.backend import METHOD, AnnealedBackend, constant
+from ..annealing.mode_checks import THIN, ModeRuns, root_distance
+from ..annealing.runs import AnnealingOptions, Run, Traits, derived, drawn_seed
+from ..checks import checked_sample_shape
+from ..core.certificate import state_text
+from ..core.partition import Cost, LogPartition
+from ..errors import IntractableError, refused
+from .chains.draws import draw_from_nodes, independent_log_partition
+from .chains.gibbs import RootChains
+from .energy import GeneralizedRootEnergy
+from .exact.base import RootBackend, checked_psi, element_rows, joined_states, split_moments
+from .exact.closed_form import GaussianClosedForm
+from .exact.enumeration import RootEnumeration
+from .nodes.families import NodeFamily
+from .nodes.log_partition import node_log_partition
+from .structure import RootStructure
 
 __all__ = ["RootAnnealed"]
 

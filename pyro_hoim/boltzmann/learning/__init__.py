@@ -1,1 +1,0 @@
-"""Learning of Boltzmann machines: exact gradients, contrastive divergence, persistent chains."""

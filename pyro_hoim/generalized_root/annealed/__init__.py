@@ -1,1 +1,0 @@
-"""Log Z of generalized root models by annealed importance sampling."""
