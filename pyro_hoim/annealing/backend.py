@@ -18,7 +18,7 @@ from ..core.autograd import log_z_with_gradient
 from ..core.certificate import Certificate, certificate
 from ..core.partition import Cost, LogPartition, Sandwich
 from ..errors import ConvergenceWarning, out_of_reach
-from .mode_checks import Ends, Weighed, explored, first_to_weigh, weighed
+from .mode_checks import THIN, Ends, Weighed, explored, first_to_weigh, weighed
 from .runs import AnnealedModel, AnnealingOptions, Reverse, Run, Traits, derived, drawn_seed, forward, reverse
 from .weights import (
     MIN_CHAINS,
@@ -102,12 +102,17 @@ def estimate_of(options: AnnealingOptions, log_weights: Floats) -> WeightEstimat
 def _moved(
     model: AnnealedModel, run: Run, starts: NDArray[np.generic], sweeps: int, looks: int, stream: int
 ) -> tuple[NDArray[np.generic], NDArray[np.float64]]:
-    """As :meth:`AnnealedModel.moved`, of as many chains at a time as the budget of cells holds."""
+    """:class:`~pyro_hoim.annealing.mode_checks.Moved`, as many chains at a time as the budget of cells holds."""
     batch, number, size = starts.shape
     most = max(1, budgets.MAX_CELLS // max(1, batch * size))
-    parts = np.array_split(starts, max(1, -(-number // most)), axis=1)
-    found = [model.moved(run, part, sweeps, looks, stream + 100 * k) for k, part in enumerate(parts)]
-    states, log_q = (np.concatenate(part, 2) for part in zip(*found, strict=True))
+    parts = list[list[np.ndarray]]()
+    for k, part in enumerate(np.array_split(starts, max(1, -(-number // most)), axis=1)):
+        chains, at_looks = model.chains_at(run, part, stream + 100 * k), list[tuple[np.ndarray, np.ndarray]]()
+        for look in range(looks):
+            chains.sweep(THIN if look else sweeps)
+            at_looks.append((chains.states.cpu().numpy(), rows(chains.log_q)))
+        parts.append([np.stack(column) for column in zip(*at_looks, strict=True)])
+    states, log_q = (np.concatenate(column, 2) for column in zip(*parts, strict=True))
     return states, log_q
 
 

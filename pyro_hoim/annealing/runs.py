@@ -271,10 +271,10 @@ class AnnealedModel(Protocol):
     ``log_z0`` (B,) is log Z, nats, of the reference law from which ``begin`` draws chains. ``perfect_states`` are
     independent states of the models (B, num_chains, d), None where no exact method has them quickly. ``ascend`` gives
     states (B, n, d) at which ascents from the ends of a run and from other starts ended, with their log q (B, n); None
-    of densities. ``moved`` moves chains of the model, from states (B, n, d), by ``sweeps``, and gives their states
-    (looks, B, n, d) and log q at several looks, four sweeps apart; ``stream`` tells its random numbers from those of
-    other calls. ``fitted`` are the product laws of states (J, B, n, d). ``mode_runs`` moves chains on from states
-    (K, B, m, d) and makes forward runs from references fitted to these. ``describe`` puts a state (d,) in words.
+    of densities. ``chains_at`` are chains of the model that begin at states (B, n, d); ``stream`` tells their random
+    numbers from those of other calls. ``fitted`` are the product laws of states (J, B, n, d). ``mode_runs`` moves
+    chains on from states (K, B, m, d) and makes forward runs from references fitted to these. ``describe`` puts a
+    state (d,) in words.
     """
 
     @property
@@ -292,9 +292,7 @@ class AnnealedModel(Protocol):
 
     def ascend(self, run: Run) -> tuple[torch.Tensor, torch.Tensor] | None: ...
 
-    def moved(
-        self, run: Run, starts: NDArray[np.generic], sweeps: int, looks: int, stream: int
-    ) -> tuple[NDArray[np.generic], NDArray[np.float64]]: ...
+    def chains_at(self, run: Run, starts: NDArray[np.generic], stream: int) -> Annealable: ...
 
     def fitted(self, states: NDArray[np.generic]) -> Law: ...
 

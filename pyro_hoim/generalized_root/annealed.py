@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from ..annealing.backend import METHOD, AnnealedBackend, constant
-from ..annealing.mode_checks import THIN, ModeRuns, root_distance
+from ..annealing.mode_checks import ModeRuns, root_distance
 from ..annealing.runs import AnnealingOptions, Run, Traits, derived, drawn_seed
 from ..checks import checked_sample_shape
 from ..core.certificate import state_text
@@ -155,17 +155,10 @@ class AnnealedRoot:
         states = _climbed_counts(self.energy, run.ends[0], None if rows is None else rows.double())
         return states[None], -self.energy.energy(states, validate=False)[None]
 
-    def moved(
-        self, run: Run, starts: NDArray[np.generic], sweeps: int, looks: int, stream: int
-    ) -> tuple[NDArray[np.generic], NDArray[np.float64]]:
+    def chains_at(self, run: Run, starts: NDArray[np.generic], stream: int) -> RootAnnealer:
         chains = self.begin(starts.shape[1], derived(run.seed, 40 + stream))
         chains.set_states(torch.from_numpy(starts))
-        states, log_q = list[NDArray[np.generic]](), list[NDArray[np.float64]]()
-        for look in range(looks):
-            chains.sweep(THIN if look else sweeps)
-            states.append(chains.states.numpy())
-            log_q.append(chains.log_q.numpy())
-        return np.stack(states), np.stack(log_q)
+        return chains
 
     def fitted(self, states: NDArray[np.generic]) -> IndependentLaws:
         natural = (self.energy.node_natural(torch.from_numpy(part[0]), validate=False).mean(0) for part in states)

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from ..._modes import plain_mode
 from ...annealing.backend import METHOD, AnnealedBackend, constant
-from ...annealing.mode_checks import THIN, ModeRuns, hamming
+from ...annealing.mode_checks import ModeRuns, hamming
 from ...annealing.runs import AnnealingOptions, Run, Traits, derived, drawn_seed
 from ...annealing.weights import log_sum
 from ...checks import checked_sample_shape, is_transformed
@@ -221,18 +221,9 @@ class AnnealedLogLinear:
     def ascend(self, run: Run) -> tuple[torch.Tensor, torch.Tensor]:
         return ascend(self.energy, run, self.own["engine"])
 
-    def moved(
-        self, run: Run, starts: Numbers, sweeps: int, looks: int, stream: int
-    ) -> tuple[Numbers, NDArray[np.float64]]:
-        init = torch.from_numpy(starts).to(self.energy.device)
-        seed = derived(run.seed, 20 + stream)
-        chains = AnnealedChains(self.energy, starts.shape[-2], init=init, seed=seed, **self.own)
-        states, log_q = list[Numbers](), list[NDArray[np.float64]]()
-        for look in range(looks):
-            chains.sweep(THIN if look else sweeps)
-            states.append(chains.states.cpu().numpy())
-            log_q.append(chains.log_q.cpu().numpy())
-        return np.stack(states), np.stack(log_q)
+    def chains_at(self, run: Run, starts: Numbers, stream: int) -> AnnealedChains:
+        init, seed = torch.from_numpy(starts).to(self.energy.device), derived(run.seed, 20 + stream)
+        return AnnealedChains(self.energy, starts.shape[-2], init=init, seed=seed, **self.own)
 
     def fitted(self, states: Numbers) -> ProductLaws:
         return ProductLaws.of(self.energy.hypergraph, states)

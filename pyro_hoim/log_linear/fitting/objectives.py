@@ -7,13 +7,14 @@ refused by :func:`~pyro_hoim.log_linear.fitting.fit.choose_method`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
 from scipy.linalg import get_blas_funcs
 
-from ...core.partition import PartitionBackend
+from ...core.partition import LogPartition, PartitionBackend
 from ...data.observations import Observations
 from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
@@ -22,6 +23,7 @@ from .penalties import SmoothPenalty
 from .solvers import Point
 
 __all__ = [
+    "BackendEngine",
     "ConditionalLayout",
     "DenseLikelihood",
     "Likelihood",
@@ -167,6 +169,39 @@ class DenseLikelihood:
         return covariance
 
 
+class BackendEngine:
+    """Log Z and its derivatives by a partition backend and one sweep of autograd."""
+
+    def __init__(self, hypergraph: InteractionHypergraph, backend: PartitionBackend) -> None:
+        self.hypergraph = hypergraph
+        self._backend = backend
+
+    def _model(self, tables: np.ndarray) -> LogLinearEnergy:
+        return LogLinearEnergy(self.hypergraph, torch.from_numpy(tables), validate=False)
+
+    def evaluate(self, tables: np.ndarray) -> tuple[float, np.ndarray]:
+        """Log Z in nats and eta (num_terms,) of tables (num_terms,)."""
+        if not np.isfinite(tables).all():
+            return math.nan, np.full(len(tables), math.nan)
+        with torch.enable_grad():
+            leaf = torch.from_numpy(tables.copy()).requires_grad_()
+            value = self._backend.log_partition(LogLinearEnergy(self.hypergraph, leaf, validate=False)).value
+            if not leaf.numel():
+                return float(value.detach()), np.zeros(0)
+            (eta,) = torch.autograd.grad(value, leaf)
+        return float(value.detach()), eta.numpy()
+
+    def log_partition(self, tables: np.ndarray) -> LogPartition:
+        """Log Z and what it cost."""
+        return self._backend.log_partition(self._model(tables))
+
+    def margins(self, tables: np.ndarray, edges: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+        """Laws over sets of variables, given by increasing schema positions; axes in that order."""
+        names = self.hypergraph.domain.names
+        model = self._model(tables)
+        return [self._backend.marginal(model, [names[v] for v in edge]).numpy() for edge in edges]
+
+
 class Likelihood:
     """Mean negative log-likelihood through a partition backend: one log Z and one sweep of autograd, for any N.
 
@@ -183,9 +218,8 @@ class Likelihood:
         coordinates: Coordinates | None = None,
         space: np.ndarray | None = None,
     ) -> None:
-        self.hypergraph = hypergraph
         self.statistics = statistics
-        self.partition = partition
+        self._engine = BackendEngine(hypergraph, partition)
         self._coordinates = coordinates or own_coordinates(hypergraph)
         self._space = space
 
@@ -197,11 +231,8 @@ class Likelihood:
         return self._evaluate(theta)
 
     def _evaluate(self, theta: np.ndarray) -> Point:
-        with torch.enable_grad():
-            tables = torch.from_numpy(self._coordinates.tables(theta)).requires_grad_()
-            value = self.partition.log_partition(LogLinearEnergy(self.hypergraph, tables, validate=False)).value
-            (eta,) = torch.autograd.grad(value, tables)
-        loss = float(value.detach()) - float(theta @ self.statistics)
+        log_z, eta = self._engine.evaluate(self._coordinates.tables(theta))
+        loss = log_z - float(theta @ self.statistics)
         return Point(theta, loss, loss, self._coordinates.statistics(eta) - self.statistics)
 
 

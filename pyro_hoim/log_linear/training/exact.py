@@ -18,13 +18,13 @@ from ...data.observations import Observations
 from ...errors import IntractableError, out_of_reach, size_text
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
-from ..energy import LogLinearEnergy
 from ..fitting.fit import check_data
+from ..fitting.objectives import BackendEngine
 from ..fitting.solvers import Evaluate, HeldOut, Point
 from .descent import DescentTrainer
 from .table_trainer import join_margins, margin_edges
 
-__all__ = ["BackendEngine", "DenseEngine", "Engine", "ExactTrainer", "choose_engine", "sweep_plan"]
+__all__ = ["DenseEngine", "Engine", "ExactTrainer", "choose_engine", "sweep_plan"]
 
 
 # Log Z and all margins of a model over a small domain, in a few passes over its table of states.
@@ -300,40 +300,6 @@ class DenseEngine:
         return [self._law[1](edge) for edge in edges]
 
 
-class BackendEngine:
-    """A partition backend and one sweep of autograd."""
-
-    def __init__(self, hypergraph: InteractionHypergraph, backend: PartitionBackend) -> None:
-        backend.plan(hypergraph).check()
-        self.hypergraph = hypergraph
-        self._backend = backend
-
-    def _model(self, tables: np.ndarray) -> LogLinearEnergy:
-        return LogLinearEnergy(self.hypergraph, torch.from_numpy(tables), validate=False)
-
-    def evaluate(self, tables: np.ndarray) -> tuple[float, np.ndarray]:
-        """Log Z in nats and eta (num_terms,) of tables (num_terms,)."""
-        if not np.isfinite(tables).all():
-            return math.nan, np.full(len(tables), math.nan)
-        with torch.enable_grad():
-            leaf = torch.from_numpy(tables.copy()).requires_grad_()
-            value = self._backend.log_partition(LogLinearEnergy(self.hypergraph, leaf, validate=False)).value
-            if not leaf.numel():
-                return float(value.detach()), np.zeros(0)
-            (eta,) = torch.autograd.grad(value, leaf)
-        return float(value.detach()), eta.numpy()
-
-    def log_partition(self, tables: np.ndarray) -> LogPartition:
-        """Log Z and what it cost."""
-        return self._backend.log_partition(self._model(tables))
-
-    def margins(self, tables: np.ndarray, edges: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
-        """Laws over sets of variables, given by increasing schema positions; axes in that order."""
-        names = self.hypergraph.domain.names
-        model = self._model(tables)
-        return [self._backend.marginal(model, [names[v] for v in edge]).numpy() for edge in edges]
-
-
 Engine = DenseEngine | BackendEngine
 """Log Z and its derivative for one collection."""
 
@@ -341,15 +307,17 @@ Engine = DenseEngine | BackendEngine
 def choose_engine(hypergraph: InteractionHypergraph, partition: PartitionBackend | None = None) -> Engine:
     """The cheapest exact way, by cells to be formed; the backend given, where one is."""
     if partition is not None:
+        partition.plan(hypergraph).check()
         return BackendEngine(hypergraph, partition)
     # The union of a component's variables is at most the domain, so small domains need no look at the components.
     cells = sum(math.prod(hypergraph.domain[name].cardinality for name in part) for part in hypergraph.components())
     if cells > DENSE_CELLS:
         try:
-            return BackendEngine(hypergraph, Auto())
+            Auto().plan(hypergraph).check()
         except IntractableError as error:
             problem = f"a dense sweep needs {size_text(cells, 'cells')}, the budget is {DENSE_CELLS}; {error.problem}"
             raise out_of_reach("hypergraph", problem, error.hint) from error
+        return BackendEngine(hypergraph, Auto())
     if cells > _SMALL_CELLS:
         cost = Auto().plan(hypergraph)
         is_eliminated = cost.feasible and cost.method not in ("enumeration", "design matrix")

@@ -18,11 +18,11 @@ from ...data.observations import Observations
 from ...errors import IntractableError, other_domain, out_of_reach, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
 from ..fitting.fit import check_data
-from ..fitting.objectives import ConditionalLayout, PseudoRows
+from ..fitting.objectives import BackendEngine, ConditionalLayout, PseudoRows
 from ..fitting.penalties import L2
 from ..fitting.solvers import Evaluate, HeldOut, Point, Stopping
 from .descent import DescentTrainer
-from .exact import BackendEngine, Engine, choose_engine
+from .exact import Engine, choose_engine
 from .ridge import EvidenceRounds, InteractionRidge
 from .table_trainer import join_margins, margin_edges
 
