@@ -1,4 +1,4 @@
-"""Dense design of a small table: the statistics of every cell, as a NumPy matrix.
+"""Coordinates of theta, and the dense design of a small table: the statistics of every cell, as a NumPy matrix.
 
 Small tables are fitted fastest with one matrix whose rows are cells and whose columns are the statistics. Those
 used last are kept; larger models go through a partition backend and never form it.
@@ -7,9 +7,11 @@ used last are kept; larger models go through a partition backend and never form 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache, reduce
 
 import numpy as np
+import torch
 
 from ...data.observations import Observations
 from ...errors import out_of_reach, size_text
@@ -19,6 +21,7 @@ from ..coding import Coding, parametrization
 
 __all__ = [
     "MAX_DESIGN_ENTRIES",
+    "Coordinates",
     "cell_codes",
     "cell_counts",
     "cell_numbers",
@@ -26,6 +29,7 @@ __all__ = [
     "design_entries",
     "design_matrix",
     "edge_basis",
+    "own_coordinates",
     "row_statistics",
 ]
 
@@ -107,3 +111,57 @@ def cell_counts(data: Observations) -> np.ndarray:
     cards = data.domain.cardinalities
     index = cell_numbers(data.codes.numpy(), range(len(cards)), cards)
     return np.bincount(index, weights=data.counts.numpy(), minlength=data.domain.num_states)
+
+
+# The coordinates that a fit works in: linear maps from theta to tables and from marginal tables to its statistics.
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Theta of a collection in the free or the corner coding.
+
+    A loss and its gradient are the same functions of tables in both. Results are in the coordinates ``own`` of the
+    family, which are others than those that a fit works in where a penalty asks for corner theta of a hierarchical
+    collection.
+    """
+
+    hypergraph: InteractionHypergraph
+    coding: Coding
+
+    @property
+    def own(self) -> Coding:
+        """The coordinates of the family."""
+        return parametrization(self.hypergraph).coding
+
+    def tables(self, theta: np.ndarray) -> np.ndarray:
+        """Tables (num_terms,), up to a constant, of theta (num_parameters,)."""
+        codings, vector = parametrization(self.hypergraph), torch.from_numpy(theta)
+        if self.coding == "corner":
+            return codings.corner_tables(vector).numpy()
+        return codings.to_tables(vector, self.coding).numpy()
+
+    def statistics(self, eta: np.ndarray | torch.Tensor) -> np.ndarray:
+        """Statistics (num_parameters,) of marginal tables (num_terms,): what the gradient in theta is made of."""
+        return parametrization(self.hypergraph).mean_statistics(torch.as_tensor(eta), self.coding).numpy()
+
+    def design(self) -> np.ndarray:
+        """Statistics of every cell (num_states, num_parameters)."""
+        return design_matrix(self.hypergraph, self.coding)
+
+    def to_own(self, theta: np.ndarray) -> np.ndarray:
+        """Theta in the coordinates of the family."""
+        return self._converted(theta, self.coding, self.own)
+
+    def from_own(self, theta: np.ndarray) -> np.ndarray:
+        """The inverse of :meth:`to_own`."""
+        return self._converted(theta, self.own, self.coding)
+
+    def _converted(self, theta: np.ndarray, source: Coding, target: Coding) -> np.ndarray:
+        if source == target:
+            return theta
+        return parametrization(self.hypergraph).convert(torch.from_numpy(theta), source, target).numpy()
+
+
+def own_coordinates(hypergraph: InteractionHypergraph) -> Coordinates:
+    """The coordinates of a collection's family."""
+    return Coordinates(hypergraph, parametrization(hypergraph).coding)

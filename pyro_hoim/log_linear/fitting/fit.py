@@ -39,11 +39,10 @@ from ..auto import Auto
 from ..coding import MARGIN_TOLERANCE, check_margins
 from ..energy import LogLinearEnergy
 from ..restricted.interactions import RestrictedInteractions
-from .coordinates import working_coordinates
 from .design import MAX_DESIGN_ENTRIES, cell_counts, check_design, design_entries
 from .existence import check_impossible_counts, check_structural_zeros
 from .objectives import Likelihood, Objective, Penalised, PseudoLikelihood, WithFictiveRows
-from .penalties import Conjugate, CoupledPenalty, Penalty, ProximalPenalty, SmoothPenalty
+from .penalties import Conjugate, CoupledPenalty, Penalty, ProximalPenalty, SmoothPenalty, working_coordinates
 from .problems import Problem, dense_problem, general_problem, pseudo_problem
 from .result import FitResult
 from .solvers import (
@@ -210,27 +209,27 @@ ObjectiveName = Literal["likelihood", "pseudo-likelihood"]
 
 
 class _Monitor:
-    """Receives every iterate of a solver; decides when to stop.
-
-    ``entropies`` are those of training and validation rows, ``total`` is the length of a bar.
-    """
+    """Receives every iterate of a solver; decides when to stop."""
 
     def __init__(
         self,
         problem: Problem,
-        patience: Patience | None,
-        entropies: tuple[float, float],
+        validation: Observations | None,
+        stopping: Stopping,
         file: RunFile | None,
-        total: int | None,
+        progress: bool,
     ) -> None:
         self.last: Point | None = None
         self.last_iteration = 0
-        self._kept: tuple[Point, Callable[[], State], State] | None = None
-        self.patience = patience
-        self._problem = problem
-        self._entropies = entropies
+        self._resumable: tuple[Point, Callable[[], State], State] | None = None
         self._file = file
-        self.bar = None if total is None else tqdm(total=total, unit="iteration", leave=False)
+        self._entropies = 0.0, 0.0  # of training and validation rows
+        if progress or validation is not None:
+            self._entropies = _entropy(problem, problem.rows), _entropy(problem, validation)
+        self.patience = None
+        if validation is not None:
+            self.patience = Patience(problem.held_out(validation), stopping.patience)
+        self.bar = tqdm(total=stopping.max_iterations, unit="iteration", leave=False) if progress else None
 
     @property
     def best(self) -> Point | None:
@@ -239,8 +238,8 @@ class _Monitor:
 
     def write(self) -> None:
         """Keep in the checkpoint what a continued fit makes the same steps from."""
-        if self._file is not None and self._kept is not None:
-            point, state, patience = self._kept
+        if self._file is not None and self._resumable is not None:
+            point, state, patience = self._resumable
             entries = {"theta": point.theta, **state(), **patience}
             self._file.write({name: torch.from_numpy(np.array(value)) for name, value in entries.items()})
 
@@ -256,7 +255,7 @@ class _Monitor:
         self.last, self.last_iteration = point, iteration
         stop = self.patience is not None and self.patience(iteration, point)
         if not stop:
-            self._kept = point, state, {} if self.patience is None else self.patience.state()
+            self._resumable = point, state, {} if self.patience is None else self.patience.state()
         if self._file is not None and self._file.is_due:
             self.write()
         if self.bar is not None:
@@ -364,7 +363,7 @@ def fit(
         problem = general_problem(coordinates, data, penalty, None if is_dense else partition, space)
     defaults = (1e-9, 100) if chosen == "newton" else (1e-6, 5000)
     stopping = Stopping(stopping.tolerance or defaults[0], stopping.max_iterations or defaults[1], stopping.patience)
-    monitor = _monitor(problem, validation, stopping, file, run.progress)
+    monitor = _Monitor(problem, validation, stopping, file, run.progress)
     state = None if file is None else _taken_up(problem, chosen, penalty, validation, monitor, file)
     outcome, best = _solved(problem, chosen, penalty, stopping, monitor, state or {})
     _warn(problem, outcome, chosen, stopping)
@@ -454,18 +453,6 @@ def _checked_possible(
     if validation is not None:
         check_impossible_counts(cell_counts(validation), possible, "validation")
     return possible
-
-
-def _monitor(
-    problem: Problem, validation: Observations | None, stopping: Stopping, file: RunFile | None, progress: bool
-) -> _Monitor:
-    """What follows a fit, with its validation rows and its bar."""
-    patience, entropies = None, (0.0, 0.0)
-    if progress or validation is not None:
-        entropies = (_entropy(problem, problem.rows), _entropy(problem, validation))
-    if validation is not None:
-        patience = Patience(problem.held_out(validation), stopping.patience)
-    return _Monitor(problem, patience, entropies, file, stopping.max_iterations if progress else None)
 
 
 def _entropy(problem: Problem, rows: Observations | None) -> float:

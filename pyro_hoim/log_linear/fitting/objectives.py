@@ -18,7 +18,7 @@ from ...core.partition import LogPartition, PartitionBackend
 from ...data.observations import Observations
 from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
-from .coordinates import Coordinates, own_coordinates
+from .design import Coordinates, own_coordinates
 from .penalties import SmoothPenalty
 from .solvers import Point
 

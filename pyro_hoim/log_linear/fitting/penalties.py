@@ -17,10 +17,11 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from ...errors import check_choice, check_positive
+from ...errors import check_choice, check_positive, conflict
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..energy import LogLinearEnergy
+from .design import Coordinates, own_coordinates
 
 __all__ = [
     "L1",
@@ -33,6 +34,7 @@ __all__ = [
     "ProximalPenalty",
     "SmoothPenalty",
     "coding_of",
+    "working_coordinates",
 ]
 
 PenaltyCoding = Literal["free", "corner"]
@@ -235,3 +237,18 @@ class GroupL2(_Norm):
             norm = float(np.linalg.norm(theta[where]))
             result[where] *= max(0.0, 1 - step * weight / norm) if norm > 0 else 0.0
         return result
+
+
+def working_coordinates(hypergraph: InteractionHypergraph, penalty: Penalty | None) -> Coordinates:
+    """The coordinates in which a penalty has its closed forms; refused where the family has no such coordinates."""
+    of_family = own_coordinates(hypergraph)
+    if penalty is None:
+        return of_family
+    coding = coding_of(penalty)
+    if of_family.coding == "corner" and (isinstance(penalty, Conjugate) or coding != "corner"):
+        problem = f"the collection lacks subsets and has corner tables, {penalty!r} acts on free coordinates"
+        raise conflict("penalty", problem, "use L1, L2 or GroupL2 with coding='corner', or fit the closure")
+    if coding == "corner" and not hypergraph.is_hierarchical and of_family.coding != "corner":
+        problem = f"the collection lacks subsets and has balanced tables, {penalty!r} acts on corner coordinates"
+        raise conflict("penalty", problem, "fit hypergraph.in_coding('corner'), another family, or the closure")
+    return Coordinates(hypergraph, coding)

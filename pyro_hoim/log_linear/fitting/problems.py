@@ -12,8 +12,7 @@ from ...core.partition import PartitionBackend
 from ...data.observations import Observations
 from ...structure.hypergraph import InteractionHypergraph
 from ..impossible import ImpossibleStates
-from .coordinates import Coordinates, own_coordinates
-from .design import cell_counts, design_entries, design_matrix
+from .design import Coordinates, cell_counts, design_entries, design_matrix, own_coordinates
 from .existence import (
     Face,
     MLEExistence,

@@ -14,8 +14,7 @@ from ...data.frames import DataLike, as_observations
 from ...errors import check_choice, check_type, out_of_reach, size_text
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, family_of, parametrization
-from .coordinates import Coordinates
-from .design import cell_numbers, edge_basis
+from .design import Coordinates, cell_numbers, edge_basis
 from .fit import check_data
 from .objectives import ConditionalLayout, PseudoRows
 
