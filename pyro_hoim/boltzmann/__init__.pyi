@@ -2,10 +2,10 @@ from .file import MachineFile as MachineFile, load_machine as load_machine, save
 from .interactions import effective_interactions as effective_interactions
 from .law import (
     BoltzmannMachine as BoltzmannMachine,
+    RestrictedBoltzmannMachine as RestrictedBoltzmannMachine,
     impute_machine as impute_machine,
     predict_machine as predict_machine,
     row_log_scores as row_log_scores,
 )
 from .learning import LearningOptions as LearningOptions, MachineResult as MachineResult, fit_machine as fit_machine
-from .restricted import RestrictedBoltzmannMachine as RestrictedBoltzmannMachine
 from .structure import MachineStructure as MachineStructure, MarginalEnergy as MarginalEnergy

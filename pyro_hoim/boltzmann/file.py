@@ -15,8 +15,7 @@ from ..errors import check_type, refused
 from ..runs.container import BOLTZMANN, fitting, keep_contents, read_container, stored, take_parameters, write_container
 from ..runs.rules import DOMAIN, NAME, NAMES, Either, Items, Leaf, Row, one_of, optional
 from ..schema import Domain
-from .law import BoltzmannMachine
-from .restricted import as_machine
+from .law import BoltzmannMachine, as_machine
 from .structure import MachineStructure, MarginalEnergy
 
 __all__ = ["MachineFile", "load_machine", "save_machine"]

@@ -36,8 +36,7 @@ from ..results.fitted import Fitted
 from ..runs.arguments import checked_seed
 from ..runs.checkpoint import RunOptions, checked_run, follow, packed, unpacked
 from ..runs.container import BOLTZMANN, checksum
-from .law import BoltzmannMachine
-from .restricted import as_machine, sweep_layers
+from .law import BoltzmannMachine, as_machine, sweep_layers
 from .structure import MachineStructure, MarginalEnergy, softplus
 
 __all__ = [

@@ -36,7 +36,7 @@ from ..log_linear.energy import LogLinearEnergy
 from ..schema import Domain, Variable
 from ..structure.hypergraph import InteractionHypergraph, check_codes
 
-__all__ = ["MAX_LAYER_STATES", "Layers", "MachineStructure", "MarginalEnergy", "check_edges", "softplus"]
+__all__ = ["MAX_LAYER_STATES", "Layers", "MachineStructure", "MarginalEnergy", "check_edges", "softplus", "times"]
 
 
 # Sums over the states of binary pairwise models whose graph has two colours: one colour is listed, the other summed.
@@ -308,8 +308,7 @@ class MachineStructure:
         Raises:
             InputError: an entry that is neither a variable nor an edge.
         """
-        places = {**{name: i for i, name in enumerate(self.names)}}
-        at: dict[Any, int] = {**places, **{edge: len(places) + k for k, edge in enumerate(self.edges)}}
+        at: dict[Any, int] = {key: place for place, key in enumerate((*self.names, *self.edges))}
         tensors = {key: torch.as_tensor(value) for key, value in values.items()}
         dtype = next((t.dtype for t in tensors.values() if t.is_floating_point()), torch.get_default_dtype())
         columns = [torch.zeros((), dtype=dtype)] * self.num_parameters
@@ -367,6 +366,11 @@ def check_edges(*sizes: int) -> None:
 def _restricted(domain: Domain, hidden: tuple[str, ...]) -> MachineStructure:
     check_edges(len(domain), len(hidden))
     return MachineStructure(domain, hidden, tuple(itertools.product(domain.names, hidden)))
+
+
+def times(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """Rows (*sample, *batch, a) times a matrix (*batch, a, b)."""
+    return rows @ matrix if matrix.dim() == 2 else (rows.unsqueeze(-2) @ matrix).squeeze(-2)
 
 
 # Free energies: the unnormalised law of the visible variables, the hidden units summed out.
@@ -453,9 +457,7 @@ class MarginalEnergy(ParametricEnergy):
 
     def hidden_fields(self, x: torch.Tensor) -> torch.Tensor:
         """What the hidden units see, c + v W: (*sample broadcast with batch, m) for v (*sample, n)."""
-        rows, weights = x.to(self.theta.dtype), self.weights
-        product = rows @ weights if weights.dim() == 2 else (rows.unsqueeze(-2) @ weights).squeeze(-2)
-        return self.hidden_bias + product
+        return self.hidden_bias + times(x.to(self.theta.dtype), self.weights)
 
     def energy(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
         """The free energy in nats, (*sample broadcast with batch) for states (*sample, n)."""

@@ -17,7 +17,7 @@ from sklearn.neural_network import BernoulliRBM
 
 from pyro_hoim import Domain, GibbsChains, Observations, load_table
 from pyro_hoim.boltzmann import LearningOptions, MachineStructure, RestrictedBoltzmannMachine, fit_machine
-from pyro_hoim.boltzmann.restricted import as_machine
+from pyro_hoim.boltzmann.law import as_machine
 from pyro_hoim.runs import GibbsSchedule
 
 
