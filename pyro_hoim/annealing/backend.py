@@ -188,6 +188,7 @@ def result_of(
     def shaped(values: Floats) -> torch.Tensor:
         return torch.from_numpy(values).to(like.device, like.dtype).reshape(like.shape)
 
+    # Forward runs alone, or both directions held against each other.
     is_perfect = behind is not None and start == "exact"
     sandwich = None
     if behind is None:
@@ -206,12 +207,14 @@ def result_of(
         parts = (forward.value + log_z0, forward.error, log_z0 - back.value, back.error)
         sandwich = Sandwich(*map(shaped, parts), start=start)
         notes.lines.append(_perfect_note(options) if is_perfect else TEMPERED_NOTE)
+    # Errors of the arithmetic and of what perfect starts may not have met are part of the error.
     rounding = np.hypot(np.finfo(np.float64).eps * np.abs(log_z0), checks.rounding)
     unseen = _UNSEEN / options.num_chains if is_perfect else 0.0
     outcome = _Outcome(
         best.value + log_z0, np.sqrt(best.error**2 + rounding**2 + unseen**2), lower + log_z0, upper + log_z0, reliable
     )
     outcome = _with_checks(outcome, checks, notes, is_perfect)
+    # Verified is what was listed, or runs from perfect samples that agree; the rest is consistent at best.
     precision = torch.finfo(like.dtype).eps * np.abs(outcome.value)
     is_known = checks.certificate.is_complete
     verified = outcome.reliable & (is_known | is_perfect)

@@ -358,6 +358,7 @@ def weighed(main: Ends, phases: Phases, runs: ModeRuns, distance: Distance) -> W
     here, error = np.stack([_part(log_weights, part, log_z.value, islands) for part in alone], 1)
     is_unseen = _visits(main, phases, distance) < _VISITS
     share = np.where(is_there, np.exp(np.minimum(phases.ceiling - log_z.value, _ABSENT)), 0)
+    # What the runs from every phase say about it: what the main run has missed, and whether they have weighed it.
     missed, spread = np.zeros(here.shape), np.full(here.shape, 1 / log_weights.shape[-1])
     is_blind, has_run = np.zeros((2, *here.shape), dtype=bool)
     is_more = np.zeros(log_z.value.shape, dtype=bool)
@@ -371,6 +372,7 @@ def weighed(main: Ends, phases: Phases, runs: ModeRuns, distance: Distance) -> W
         is_seen = of_mode.is_reliable & (_effective(runs.log_weights[k], there[1][k]) >= _VISITS)
         is_blind[k], has_run[k] = ~is_seen & is_unseen[k] & (share[k] > _NEGLIGIBLE), is_seen
         missed[k] = np.where(of_mode.is_reliable, missed[k], np.maximum(missed[k], 0))
+    # All phases together, and those that no run was made for by the most that they can add.
     is_blind &= is_there
     missed, spread = np.where(is_there, missed, 0), np.where(is_there, spread, 0)
     positive = np.maximum(missed, 0)

@@ -120,6 +120,7 @@ class AnnealingOptions:
             check_whole(self.seed, f"{owner} seed", 0, 2**62 - 1)
         for name in ("conditional_ess", "level"):
             check_fraction(getattr(self, name), f"{owner} {name}")
+        # Path and starts are kept as tuples, so that options can be hashed.
         if isinstance(self.temperatures, str):
             if self.temperatures != "adaptive":
                 wanted = "'adaptive', numbers or None"
@@ -128,6 +129,7 @@ class AnnealingOptions:
             object.__setattr__(self, "temperatures", _checked_path(self.temperatures))
         if self.starts is not None:
             object.__setattr__(self, "starts", _checked_rows(self.starts, owner))
+        # Resampling and the acceptance ratio exclude each other.
         check_choice(self.reverse, (True, False, "auto"), f"{owner} reverse")
         below = self.resample_below
         if below is not None:

@@ -442,6 +442,7 @@ def fit_machine(
     judges = None if validation is None else _checked_rows(validation, "validation", data)
     if options.patience is not None and judges is None:
         raise conflict("patience", "stops by rows of validation, and there are none", "give validation=...")
+    # Where learning begins, and the run, which can be taken up from its checkpoint.
     theta = (
         _start(structure, rows, options, seed) if start is None else checked_floating(start, "start").detach().double()
     )
@@ -454,6 +455,7 @@ def fit_machine(
     seconds = follow(
         job, {**asdict(options), **names, **digests, "seed": seed}, run.file(), run.progress, ("learning", "step")
     )
+    # Exact gradients tell whether they have vanished; estimates do not.
     progress = job.progress
     if options.method == "exact" and not progress.is_converged and not job.is_stale:
         problem = f"the gradient has not vanished after {options.iterations} iterations"

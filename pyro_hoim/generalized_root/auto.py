@@ -232,6 +232,7 @@ def _sum_of(results: list[LogPartition], energy: GeneralizedRootEnergy) -> LogPa
     estimated = [result for result in results if result.kind != "exact"]
     if not estimated:
         return LogPartition(value, "exact", 0.0, None, value, value, cost, cost.method, coding="root", notes=notes)
+    # Errors add in squares, limits as they are; the whole is as good as its worst estimate.
     squares = [torch.as_tensor(result.std_error, dtype=value.dtype).square() for result in estimated]
     sizes = [result.ess for result in estimated if result.ess is not None]
     sides = [result.sandwich for result in estimated]

@@ -137,9 +137,11 @@ def _units(data: Observations, clusters: Any, strata: Any, weights: WeightKind) 
         None if given is None else _codes(given, len(is_counted), name)[is_counted]
         for name, given in (("clusters", clusters), ("strata", strata))
     )
+    # Equal rows share their statistics.
     rows, cell = np.unique(data.codes.numpy()[is_counted], axis=0, return_inverse=True)
     cell, num_rows = cell.reshape(-1), len(rows)
     stratum = np.zeros(len(values), dtype=np.int64) if by_stratum is None else _packed(by_stratum)
+    # Units are clusters inside strata, or rows that count once or as often as they were seen.
     if by_cluster is not None:
         unit = _packed(by_cluster)
         first = np.unique(unit, return_index=True)[1]
@@ -152,6 +154,7 @@ def _units(data: Observations, clusters: Any, strata: Any, weights: WeightKind) 
         each = np.square(values) if data.has_whole_counts else data.squared_weights.numpy()[is_counted]
         unit, strata_of_units = stratum, np.unique(stratum)
         multiplicity, squares = (values, values) if is_frequency else (np.square(values) / each, each)
+    # A stratum of one unit has no variance.
     where = stratum if by_cluster is None else strata_of_units
     sizes = np.bincount(where, weights=multiplicity, minlength=len(np.unique(stratum)))
     if (sizes <= 1).any():

@@ -112,6 +112,7 @@ def check_data(
         if not (may_be_empty or data.total_count > 0):
             raise unexpected(argument, "at least one observation", received="a total count of 0", code="empty")
         return
+    # Margins come without rows, so that what holds of any rows is looked at here.
     if not isinstance(data, torch.Tensor) or not data.is_floating_point():
         received = f"dtype {data.dtype}" if isinstance(data, torch.Tensor) else type(data).__name__
         raise wrong_type(argument, "Observations or a floating-point tensor of marginal counts", received=received)
@@ -123,6 +124,7 @@ def check_data(
         raise unexpected(argument, "observations, because a model without interactions has no margins", code="conflict")
     if bool((data < 0).any()):
         raise out_of_range(argument, "non-negative marginal counts", received=f"{float(data.min()):g}")
+    # Margins of one table agree on what they share, up to the rounding of their dtype.
     wide = data.double()
     total = torch.stack([wide[where].sum() for where in hypergraph.term_slices.values()]).max()
     tolerance = max(MARGIN_TOLERANCE, 64 * torch.finfo(data.dtype).eps) * total
@@ -179,6 +181,7 @@ def choose_method(
     likelihood = objective == "likelihood"
     if not likelihood and not isinstance(data, Observations):
         raise conflict("objective", "the pseudo-likelihood needs observations, received marginal counts")
+    # Newton's method wants a Hessian that is formed and solved in a moment, and no steps to look at in between.
     small = entries <= _NEWTON_ENTRIES and hypergraph.num_parameters <= _NEWTON_PARAMETERS
     if method == "auto":
         if not is_smooth:
@@ -187,6 +190,7 @@ def choose_method(
             method = "newton"
         else:
             method = "lbfgs"
+    # What was chosen or asked for must go with objective and penalty.
     needs_hessian, needs_prox = method == "newton", method == "proximal-gradient"
     is_dense = likelihood and partition is None and (needs_hessian or entries <= _NEWTON_ENTRIES)
     if needs_hessian and not is_dense:
@@ -337,6 +341,7 @@ def fit(
         >>> result.status, round(float(result.coefficients("corner")[-1]), 6)  # log(30 * 40 / (10 * 20))
         ('converged', 1.791759)
     """
+    # All arguments are looked at before any work.
     restriction, space = None, None
     if isinstance(hypergraph, RestrictedInteractions):
         restriction, space, hypergraph = hypergraph, hypergraph.basis, hypergraph.hypergraph
@@ -352,6 +357,7 @@ def fit(
     if objective == "likelihood" and not is_dense:
         partition = Auto() if partition is None else partition
         partition.plan(hypergraph).check()
+    # The objective with its start, on the face of the estimate where that is infinite.
     file = run.file()
     if objective == "pseudo-likelihood":
         assert isinstance(data, Observations)
@@ -361,11 +367,13 @@ def fit(
         problem = dense_problem(coordinates, data, possible, penalty, from_zero, space)
     else:
         problem = general_problem(coordinates, data, penalty, None if is_dense else partition, space)
+    # A checkpoint puts the solver where it was.
     defaults = (1e-9, 100) if chosen == "newton" else (1e-6, 5000)
     stopping = Stopping(stopping.tolerance or defaults[0], stopping.max_iterations or defaults[1], stopping.patience)
     monitor = _Monitor(problem, validation, stopping, file, run.progress)
     state = None if file is None else _taken_up(problem, chosen, penalty, validation, monitor, file)
     outcome, best = _solved(problem, chosen, penalty, stopping, monitor, state or {})
+    # Back in the coordinates of the family, moved towards the limit where the estimate is infinite.
     _warn(problem, outcome, chosen, stopping)
     theta = torch.from_numpy(np.ascontiguousarray(problem.limit(problem.lift(outcome.point.theta))))
     log_likelihood, log_partition = _likelihood(problem, theta, outcome.point.loss, partition)

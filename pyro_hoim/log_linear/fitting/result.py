@@ -273,6 +273,7 @@ class FitResult(Fitted):
         if size > _MAX_COVARIANCE_PARAMETERS:
             problem = f"{size} parameters, the limit is {_MAX_COVARIANCE_PARAMETERS}"
             raise out_of_reach("covariance", problem, "use a posterior instead")
+        # Fictive rows count as rows.
         num_rows = self.num_rows + (self.penalty.num_rows if isinstance(self.penalty, Conjugate) else 0.0)
         if self._design is not None:
             information = torch.from_numpy(num_rows * covariance_of(self._design, self.probs.numpy()))
@@ -286,6 +287,7 @@ class FitResult(Fitted):
         else:
             assert self.partition is not None
             information = num_rows * backend_hessian(self.hypergraph, self.theta, self.partition)
+        # The Hessian of the penalty, in the coordinates of the family.
         if isinstance(self.penalty, SmoothPenalty):
             coding = coding_of(self.penalty)
             theta = self.coefficients(coding).numpy()

@@ -150,6 +150,7 @@ def odds_ratio_table(
     domain.indices((first, second))
     fixed = domain.encode_state(given or {})
     pairs = [_pairs(result, name, chosen) for name, chosen in ((first, first_levels), (second, second_levels))]
+    # Only interactions of both variables count, and the levels of what else is in them.
     joint = [edge for edge in graph.edges if first in edge and second in edge]
     modifiers = sorted({n for edge in joint for n in edge} - {first, second}, key=domain.index)
     for name in fixed:
@@ -157,6 +158,7 @@ def odds_ratio_table(
             problem = f"{name!r} does not modify the odds ratio of {first!r} and {second!r}; modifiers: {modifiers}"
             raise conflict("given", problem)
     grids = [[fixed[n]] if n in fixed else range(domain[n].cardinality) for n in modifiers]
+    # Every log odds ratio is a linear function of theta.
     records: list[Mapping[str, str]] = []
     contrasts: list[np.ndarray] = []
     for (a0, a1), (b0, b1), rest in itertools.product(pairs[0], pairs[1], itertools.product(*grids)):
@@ -173,6 +175,7 @@ def odds_ratio_table(
             {first: f"{labels[0][a0]} -> {labels[0][a1]}", second: f"{labels[1][b0]} -> {labels[1][b1]}"}
             | {n: domain[n].labels[c] for n, c in zip(modifiers, rest, strict=True)}
         )
+    # Intervals are made on the scale of logarithms.
     functions = parametrization(graph).mean_statistics(torch.from_numpy(np.array(contrasts)))
     estimate = functions @ result.theta
     figures = _wald(estimate, result.contrast_errors(functions, covariance), level)
@@ -241,12 +244,14 @@ def cell_table(result: FitResult) -> pd.DataFrame:
             f"{result.hypergraph.num_parameters} parameters they are too many"
         )
         raise out_of_reach("cell_table", problem, "use fewer interactions or levels")
+    # The leverage of a cell: how far its own count moves its fitted value.
     observed = cell_counts(data)
     probs = result.probs.numpy()
     expected = result.num_rows * probs
     centred = result._design - probs @ result._design
     covariance = result.covariance.numpy()
     leverage = probs + expected * ((centred @ covariance) * centred).sum(1)
+    # Cells fitted as zero, or perfectly, have no adjusted residual.
     cells = np.ones(domain.num_states, dtype=bool) if result.possible is None else result.possible
     with np.errstate(divide="ignore", invalid="ignore"):
         residual = np.where(probs > 0, (observed - expected) / np.sqrt(expected), np.nan)

@@ -52,10 +52,12 @@ def ridge_preconditioner(
     if not len(strengths) or (ridge.is_diagonal(hypergraph) and bool((strengths == strengths[0]).all())):
         return None
     curvature = float(np.mean([1 / math.prod(shape) for shape in hypergraph.edge_shapes]))
+    # Interactions of one shape share eigenvalues, and are multiplied together.
     kinds: dict[tuple[tuple[int, bool], ...], list[int]] = {}
     for k, edge in enumerate(hypergraph.edges):
         variables = [hypergraph.domain[name] for name in edge]
         kinds.setdefault(tuple((v.cardinality, ridge.is_smooth(edge, v)) for v in variables), []).append(k)
+    # The inverse in the eigenbasis of every smooth axis; the others need none.
     starts = np.array([where.start for where in hypergraph.term_slices.values()])
     groups: list[_Group] = []
     for kind, members in kinds.items():
@@ -168,6 +170,7 @@ class DescentTrainer(TableTrainer):
         if not first.is_sound:
             note = "the loss of the tables that training began with is infinite or NaN"
             return self._tables, TrainingReport("diverged", 0, math.inf, (note,))
+        # Descend, looking at the validation rows after every step.
         patience = None if held_out is None else Patience(held_out, self.stopping.patience or _PATIENCE)
 
         def report(iteration: int, point: Point, *_: object) -> bool:
@@ -183,6 +186,7 @@ class DescentTrainer(TableTrainer):
         else:
             inverse = ridge_preconditioner(self._penalty, self._hypergraph, self.rows.total_count)
             outcome = lbfgs(evaluate, first, *limits, report, inverse)
+        # With validation rows the tables are those of the best step.
         end, steps, notes = outcome.point, outcome.num_iterations, outcome.notes
         if patience is not None and patience.best is not None and outcome.status != "diverged":
             end = patience.best

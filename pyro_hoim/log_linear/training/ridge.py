@@ -101,6 +101,7 @@ class InteractionRidge:
             if order < 1:
                 raise out_of_range("by_order", "numbers of variables from 1", received=order)
             orders[order] = _check_strength(strength, f"by_order[{order}]")
+        # Two orders of the same names are one set.
         edges: dict[Edge, float] = {}
         seen: set[frozenset[str]] = set()
         for edge, strength in self.by_edge.items():

@@ -282,6 +282,7 @@ class SampledPath:
         if not (np.abs(tables).max(initial=0.0) < _LARGEST):
             self._notes.append("a step left the range of finite energies")
             return False
+        # A step that changes energies by too much is shortened: the weights must follow.
         growth = self._chains.growth(tables - self._coordinates.tables(self._x))
         spread = self._chains.spread(growth)
         if spread > self._settings.max_change:
@@ -290,6 +291,7 @@ class SampledPath:
             tables, growth = self._coordinates.tables(new), scale * growth
             self._steps.shorten(scale)
         self._x = new
+        # Weights take up the change; the chains are resampled where few are left, and moved on.
         self._chains.set_tables(tables)
         self._chains.grow(growth)
         is_collapsed = self._chains.effective_size < _COLLAPSED * len(growth)
@@ -338,12 +340,14 @@ class SampledPath:
         A quarter or half of the temperatures does while weights stay even and all is well; what is said against the
         chains a whole check says again.
         """
+        # Compare with a fresh population, by fewer temperatures while nothing speaks against that.
         before, coarse = self._chains.population, 1 if is_last else self._coarse
         comparison = self._compared(before, coarse)
         while coarse > 1 and (self._is_bad(comparison) or not comparison.is_even):
             self._coarse = coarse = 1 if self._is_bad(comparison) else coarse // 2
             comparison = self._compared(before, coarse)
         union, loss, distance, share, is_off, is_even = comparison
+        # Both go on together; checks become rarer while they agree.
         self._chains = self._started(union)
         self._apart = min(_RAREST, _RARER * self._apart) if is_even and not (is_off or self._doubts) else 1
         self._doubts = max(0, self._doubts - 1)
@@ -355,6 +359,7 @@ class SampledPath:
                 f"{where}: chains and a fresh annealed population differed by {distance:.2f} in the law of an "
                 f"interaction; joined, the fresh one has a share of {share:.2f}; {self._sweeps} sweeps per step"
             )
+        # Is training itself sound? Neither gradient nor loss may have grown.
         gradient = float(np.mean(self._gradients)) if self._gradients else 0.0
         grew = gradient > max(_LARGE, _GROWN * self._last_gradient)
         self._gradients, self._last_gradient = [], gradient

@@ -106,6 +106,7 @@ def forest_law(
     names, cards, slices = hypergraph.domain.names, hypergraph.domain.cardinalities, hypergraph.term_slices
     total, frequencies = margins.rows.total_count, margins(hypergraph)
     tables = np.zeros(hypergraph.num_terms)
+    # Smoothed laws of single variables, and counts of the pairs that may become edges.
     single: dict[int, Floats] = {}
     for i, name in enumerate(names):
         if (name,) in slices:
@@ -117,6 +118,7 @@ def forest_law(
             if len(members) == 2 and all(i in single and cards[i] > 1 for i in members):
                 i, j = members
                 counts_of[i, j] = total * frequencies[slices[edge]].reshape(cards[i], cards[j])
+    # Down from the roots: a root has its own law, a child that given its parent, which adds nothing to log Z.
     draws: list[_Draw] = []
     log_z = 0.0
     for i, parent in _walk(len(names), counts_of):
