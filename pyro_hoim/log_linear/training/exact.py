@@ -21,8 +21,7 @@ from ..auto import Auto
 from ..fitting.fit import check_data
 from ..fitting.objectives import BackendEngine
 from ..fitting.solvers import Evaluate, HeldOut, Point
-from .descent import DescentTrainer
-from .table_trainer import join_margins, margin_edges
+from .table_trainer import DescentTrainer, join_margins, margin_edges
 
 __all__ = ["DenseEngine", "Engine", "ExactTrainer", "choose_engine", "sweep_plan"]
 

@@ -21,10 +21,9 @@ from ..fitting.fit import check_data
 from ..fitting.objectives import BackendEngine, ConditionalLayout, PseudoRows
 from ..fitting.penalties import L2
 from ..fitting.solvers import Evaluate, HeldOut, Point, Stopping
-from .descent import DescentTrainer
 from .exact import Engine, choose_engine
 from .ridge import EvidenceRounds, InteractionRidge
-from .table_trainer import join_margins, margin_edges
+from .table_trainer import DescentTrainer, join_margins, margin_edges
 
 __all__ = ["PseudoTrainer"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from itertools import islice
@@ -31,7 +31,15 @@ from ...schema import Variable
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import parametrization
 
-__all__ = ["EvidenceRounds", "InteractionRidge", "ar1_precision", "edge_axes", "num_effective", "updated_ridge"]
+__all__ = [
+    "EvidenceRounds",
+    "InteractionRidge",
+    "ar1_precision",
+    "edge_axes",
+    "num_effective",
+    "ridge_preconditioner",
+    "updated_ridge",
+]
 
 
 Floats = NDArray[np.float64]
@@ -222,6 +230,17 @@ class InteractionRidge:
             1 + step * self._diagonal(hypergraph, "its proximal map has no closed form; use method='lbfgs'")
         )
 
+    def majorant(self, hypergraph: InteractionHypergraph, *, are_tables: bool) -> np.ndarray:
+        r"""A diagonal, of tables or of free coordinates, that is nowhere below the Hessian.
+
+        Along a smooth axis with correlation r no eigenvalue of the precision is above :math:`(1 + r) / (1 - r)`.
+        """
+        strengths = (self.terms if are_tables else self.parameters)(hypergraph)
+        largest = (1 + self.smoothness) / (1 - self.smoothness)
+        for edge, where in (hypergraph.term_slices if are_tables else hypergraph.parameter_slices).items():
+            strengths[where] *= largest ** sum(self.is_smooth(edge, hypergraph.domain[name]) for name in edge)
+        return strengths
+
     def _diagonal(self, hypergraph: InteractionHypergraph, reason: str) -> np.ndarray:
         """Strengths of free coordinates, where they are all of the precision."""
         if not self.is_diagonal(hypergraph):
@@ -300,6 +319,77 @@ def contrast_spectrum(num_levels: int, correlation: float) -> Floats:
     contrasts = scipy.linalg.helmert(num_levels)
     matrix = contrasts @ ar1_precision(num_levels, correlation) @ contrasts.T
     return np.linalg.eigvalsh(matrix).astype(np.float64)
+
+
+# Rough inverse Hessian of a penalised loss, from the ridge alone.
+
+
+class _Group(NamedTuple):
+    """Interactions of one shape: positions (E, cells), bases by smooth axis, and the inverse Hessian (E, *shape)."""
+
+    places: NDArray[np.int64]
+    bases: tuple[tuple[int, Floats], ...]
+    inverse: Floats
+
+
+def ridge_preconditioner(
+    ridge: InteractionRidge, hypergraph: InteractionHypergraph, num_rows: float
+) -> Callable[[Floats], Floats] | None:
+    r"""Multiplies balanced tables by :math:`(c + \lambda_S K_S / N)^{-1}`, in the eigenbasis of every smooth axis.
+
+    The curvature c of the loss per row is the same everywhere, the mean over interactions of one over the number of
+    cells. Strengths of evidence span many orders of magnitude; without this, so would the Hessian.
+    """
+    strengths = np.array([ridge.strength(edge) for edge in hypergraph.edges])
+    if not len(strengths) or (ridge.is_diagonal(hypergraph) and bool((strengths == strengths[0]).all())):
+        return None
+    curvature = float(np.mean([1 / math.prod(shape) for shape in hypergraph.edge_shapes]))
+    # Interactions of one shape share eigenvalues, and are multiplied together.
+    kinds: dict[tuple[tuple[int, bool], ...], list[int]] = {}
+    for k, edge in enumerate(hypergraph.edges):
+        variables = [hypergraph.domain[name] for name in edge]
+        kinds.setdefault(tuple((v.cardinality, ridge.is_smooth(edge, v)) for v in variables), []).append(k)
+    # The inverse in the eigenbasis of every smooth axis; the others need none.
+    starts = np.array([where.start for where in hypergraph.term_slices.values()])
+    groups: list[_Group] = []
+    for kind, members in kinds.items():
+        shape = tuple(n for n, _ in kind)
+        eigenvalues = np.ones(shape)
+        bases: list[tuple[int, Floats]] = []
+        for axis, (n, is_smooth) in enumerate(kind):
+            if is_smooth:
+                values, basis = _axis_basis(n, ridge.smoothness)
+                eigenvalues *= values.reshape(-1, *(1 for _ in kind[axis + 1 :]))
+                bases.append((axis + 1, basis))
+        places = starts[members, None] + np.arange(math.prod(shape))
+        scale = (strengths[members] / num_rows).reshape(-1, *(1 for _ in kind))
+        groups.append(_Group(places, tuple(bases), 1 / (curvature + scale * eigenvalues)))
+
+    def multiply(values: Floats) -> Floats:
+        result = np.empty_like(values)
+        for places, axes, inverse in groups:
+            tables = values[places].reshape(inverse.shape)
+            for axis, basis in axes:
+                tables = _along(basis, tables, axis)
+            tables = tables * inverse
+            for axis, basis in axes:
+                tables = _along(basis.T, tables, axis)
+            result[places] = tables.reshape(places.shape)
+        return result
+
+    return multiply
+
+
+def _axis_basis(num_levels: int, correlation: float) -> tuple[Floats, Floats]:
+    """Eigenvalues (n,) and orthonormal rows (n, n) that diagonalise the precision within tables that sum to zero."""
+    contrasts = scipy.linalg.helmert(num_levels)
+    values, vectors = np.linalg.eigh(contrasts @ ar1_precision(num_levels, correlation) @ contrasts.T)
+    constant = np.full((1, num_levels), num_levels**-0.5)
+    return np.concatenate([np.ones(1), values]), np.concatenate([constant, vectors.T @ contrasts])
+
+
+def _along(matrix: Floats, tables: Floats, axis: int) -> Floats:
+    return np.moveaxis(np.tensordot(matrix, tables, (1, axis)), 0, axis)
 
 
 # Strengths of a ridge from the training rows themselves: the fixed point of the evidence.

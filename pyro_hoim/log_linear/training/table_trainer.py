@@ -1,4 +1,4 @@
-"""What all trainers have in common: collection, balanced tables, ridge, rounds of evidence, and the state. Private."""
+"""What trainers have in common: collection, balanced tables, ridge, rounds of evidence, state and descent. Private."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 import torch
 from typing_extensions import override
 
 from ...checks import check_finite
+from ...core.partition import PartitionBackend
 from ...core.trainer import Margins, RidgeTrainer, TrainingReport
 from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...errors import (
+    check_choice,
     check_names,
+    check_positive,
     check_type,
     check_unique,
     conflict,
@@ -29,13 +33,16 @@ from ...errors import (
     wrong_shape,
     wrong_type,
 )
+from ...runs.checkpoint import check_time
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import check_balanced_family
-from ..fitting.fit import check_data
+from ..fitting.fit import check_data, check_validation
 from ..fitting.penalties import L2
-from .ridge import EvidenceRounds, InteractionRidge, edge_axes, num_effective, updated_ridge
+from ..fitting.solvers import Evaluate, HeldOut, Patience, Point, Stopping, gradient_descent, lbfgs
+from .ridge import EvidenceRounds, InteractionRidge, edge_axes, num_effective, ridge_preconditioner, updated_ridge
 
 __all__ = [
+    "DescentTrainer",
     "RowMargins",
     "TableTrainer",
     "initial_tables",
@@ -276,6 +283,102 @@ class TableTrainer(RidgeTrainer, ABC):
         self._penalty = self.penalty_given
         if by_edge is not None:
             self._set_strengths(by_edge)
+
+
+_TOLERANCE, _MAX_ITERATIONS, _PATIENCE = 1e-6, 1000, 20
+
+
+class DescentTrainer(TableTrainer):
+    """Tables at the minimum of a loss that can be evaluated; subclasses say what it is.
+
+    The arguments are those of :class:`~pyro_hoim.log_linear.ExactTrainer`, all checked before any work.
+    """
+
+    def __init__(
+        self,
+        rows: Observations,
+        hypergraph: InteractionHypergraph,
+        *,
+        penalty: InteractionRidge | L2 | None = None,
+        partition: PartitionBackend | None = None,
+        method: Literal["lbfgs", "gradient"] = "lbfgs",
+        step: float = 0.5,
+        validation: Observations | None = None,
+        stopping: Stopping | None = None,
+        evidence: EvidenceRounds | None = None,
+    ) -> None:
+        check_choice(method, ("lbfgs", "gradient"), "method")
+        check_positive(step, "step")
+        check_type(stopping, Stopping | None, "stopping")
+        check_type(partition, PartitionBackend | None, "partition", "a partition backend")
+        if partition is not None and not partition.is_exact:
+            hint = "train by sampling where exact gradients are out of reach"
+            raise unexpected("partition", "an exact backend", partition, hint)
+        check_validation(hypergraph, validation, early_stopping=False)
+        self.method, self.step = method, step
+        self.partition = partition
+        self.validation = validation
+        self.stopping = Stopping() if stopping is None else stopping
+        super().__init__(rows, hypergraph, penalty, evidence)
+
+    @abstractmethod
+    def _losses(self) -> tuple[Evaluate, HeldOut | None]:
+        """Loss of the training rows in the present collection, and that of the validation rows where there are any."""
+
+    def _penalised(self, tables: np.ndarray, loss: float, raw: np.ndarray) -> Point:
+        """Tables with their losses and centred gradient, of a gradient that is not centred; it is overwritten."""
+        from ._dense_kernels import centre
+
+        value, penalty = loss, self._penalty
+        if penalty is not None and not penalty.is_zero:
+            slope = penalty.gradient(tables, self._hypergraph)
+            slope /= self.rows.total_count
+            value += 0.5 * float(slope @ tables)
+            raw += slope
+        centre(self._axes, raw)
+        return Point(tables, loss, value, raw)
+
+    @override
+    def _fit(self) -> TrainingReport:
+        from ._dense_kernels import centre
+
+        tables, report = self._descended(*self._losses())
+        if report.num_iterations or not np.array_equal(tables, self._tables):
+            tables = tables.copy()
+            centre(self._axes, tables)  # once more: rounding must not add up over many calls
+            self._adopt(tables)
+        return report
+
+    def _descended(self, evaluate: Evaluate, held_out: HeldOut | None) -> tuple[np.ndarray, TrainingReport]:
+        """Tables after descent from the present ones; they are sound, whatever happened on the way."""
+        first = evaluate(self._tables)
+        if not first.is_sound:
+            note = "the loss of the tables that training began with is infinite or NaN"
+            return self._tables, TrainingReport("diverged", 0, math.inf, (note,))
+        # Descend, looking at the validation rows after every step.
+        patience = None if held_out is None else Patience(held_out, self.stopping.patience or _PATIENCE)
+
+        def report(iteration: int, point: Point, *_: object) -> bool:
+            check_time()
+            return patience is not None and patience(iteration, point)
+
+        report(0, first)
+        limits = self.stopping.tolerance or _TOLERANCE, self.stopping.max_iterations or _MAX_ITERATIONS
+        if self.method == "gradient":
+            outcome = gradient_descent(evaluate, first, *limits, report, self.step)
+        elif self._penalty is None or self._penalty.is_zero:
+            outcome = lbfgs(evaluate, first, *limits, report)
+        else:
+            inverse = ridge_preconditioner(self._penalty, self._hypergraph, self.rows.total_count)
+            outcome = lbfgs(evaluate, first, *limits, report, inverse)
+        # With validation rows the tables are those of the best step.
+        end, steps, notes = outcome.point, outcome.num_iterations, outcome.notes
+        if patience is not None and patience.best is not None and outcome.status != "diverged":
+            end = patience.best
+            note = f"the loss of the validation rows was lowest at step {patience.best_iteration} of {steps}"
+            notes = (*notes, note)
+        status = outcome.status if outcome.status in ("converged", "diverged") else "max_iterations"
+        return end.theta, TrainingReport(status, steps, end.norm, notes)
 
 
 def state_part(state: Mapping[str, torch.Tensor], name: str, shape: tuple[int, ...]) -> torch.Tensor:

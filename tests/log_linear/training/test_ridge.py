@@ -13,8 +13,8 @@ from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import L2, Enumeration, ExactTrainer, InteractionRidge, Stopping, fit, parametrization
 from pyro_hoim.log_linear.fitting.penalties import ProximalPenalty, SmoothPenalty
-from pyro_hoim.log_linear.training import descent
-from pyro_hoim.log_linear.training.descent import ridge_preconditioner
+from pyro_hoim.log_linear.training import table_trainer
+from pyro_hoim.log_linear.training.ridge import ridge_preconditioner
 from pyro_hoim.log_linear.training.table_trainer import restructured_tables
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
@@ -241,7 +241,7 @@ def test_preconditioner_is_the_inverse_within_balanced_tables(monkeypatch):
     ridge = replace(SMOOTH, by_edge={("a", "b"): 1e4, ("c", "d"): 1e3, ("a", "d"): 0.05})
     trainers = [ExactTrainer(data, ordinal(2), penalty=ridge, stopping=Stopping(tolerance=1e-8)) for _ in range(2)]
     steps = [trainers[0].train().num_iterations]
-    monkeypatch.setattr(descent, "ridge_preconditioner", lambda *_: None)
+    monkeypatch.setattr(table_trainer, "ridge_preconditioner", lambda *_: None)
     steps.append(trainers[1].train().num_iterations)
     assert_close(trainers[0].tables, trainers[1].tables, relative=1e-4, absolute=1e-5)
     assert steps[0] < 0.6 * steps[1]

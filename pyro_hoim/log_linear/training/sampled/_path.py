@@ -51,21 +51,7 @@ class Coordinates:
         self._smooth = None if ridge is None or ridge.is_zero else ridge
         self._ridge = np.zeros(self.size)
         if self._smooth is not None:
-            self._ridge = self._majorant(self._smooth) / total
-
-    def _majorant(self, ridge: InteractionRidge) -> Floats:
-        r"""A diagonal (size,) that is nowhere below the Hessian of the ridge.
-
-        Along a smooth axis with correlation r no eigenvalue of the precision is above :math:`(1 + r) / (1 - r)`.
-        """
-        strengths = (ridge.terms if self.is_raw else ridge.parameters)(self._hypergraph)
-        if ridge.is_diagonal(self._hypergraph):
-            return strengths
-        slices = self._hypergraph.term_slices if self.is_raw else self._hypergraph.parameter_slices
-        largest = (1 + ridge.smoothness) / (1 - ridge.smoothness)
-        for edge, where in slices.items():
-            strengths[where] *= largest ** sum(ridge.is_smooth(edge, self._hypergraph.domain[name]) for name in edge)
-        return strengths
+            self._ridge = self._smooth.majorant(hypergraph, are_tables=self.is_raw) / total
 
     def _mapped(self, function: Callable[[torch.Tensor], torch.Tensor], values: Floats) -> Floats:
         return function(torch.from_numpy(values)).numpy()
