@@ -67,19 +67,17 @@ class Prior:
     def parse(cls, text: str, what: str = "prior") -> Prior:
         """The prior of a text."""
         kind, colon, digits = text.strip().partition(":")
-        refused = unexpected(what, GRAMMAR, text, code="unknown-choice")
-        if kind not in get_args(PriorKind):
-            raise refused
-        if kind == "none" and colon:
-            raise refused
+        problem = unexpected(what, GRAMMAR, text, code="unknown-choice")
+        if kind not in get_args(PriorKind) or (kind == "none" and colon):
+            raise problem
         if kind == "none" or (kind == "unit" and not colon):
             return cls(kind)  # type: ignore[arg-type]
         try:
             number = float(digits)
         except ValueError:
-            raise refused from None
+            raise problem from None
         if not (math.isfinite(number) and number > 0):
-            raise refused
+            raise problem
         if not 1 / _MAX_NUMBER <= number <= _MAX_NUMBER:  # so that squares and inverses are float32 numbers
             raise out_of_range(what, f"a number from {1 / _MAX_NUMBER:g} to {_MAX_NUMBER:g}", text)
         return cls(kind, number)  # type: ignore[arg-type]

@@ -413,10 +413,8 @@ class WeightedChains:
         count = self.chains.num_chains
         if self.effective_size >= self._settings.resample_below * count:
             return False
-        steps = torch.arange(count, dtype=torch.float64, device=self._weights.device)
-        points = (self._random.random() + steps) / count
-        picked = torch.searchsorted(self._shares.cumsum(-1), points, right=True)
-        self.chains.gather(picked.clamp_max(count - 1))
+        picked = systematic(self._shares.cumsum(-1).cpu().numpy(), count, self._random)
+        self.chains.gather(picked.to(self._weights.device))
         self._weigh((self._weights.logsumexp(-1) - math.log(count)).expand(count).clone())
         return True
 
