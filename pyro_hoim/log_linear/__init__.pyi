@@ -23,9 +23,9 @@ from .constrained.norms import (
     GroupNorm as GroupNorm,
     L1Norm as L1Norm,
     NormPenalty as NormPenalty,
+    NuclearNorm as NuclearNorm,
     OverlappedNorm as OverlappedNorm,
 )
-from .constrained.nuclear import NuclearNorm as NuclearNorm
 from .constrained.paths import (
     SolutionPath as SolutionPath,
     penalty_grid as penalty_grid,

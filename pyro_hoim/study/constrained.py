@@ -21,8 +21,7 @@ from ..errors import out_of_range, unexpected
 from ..log_linear.coding import parametrization
 from ..log_linear.constrained.frank_wolfe import frank_wolfe
 from ..log_linear.constrained.losses import Loss, PseudoLikelihoodLoss
-from ..log_linear.constrained.norms import Ball, L1Norm, OverlappedNorm
-from ..log_linear.constrained.nuclear import NuclearNorm
+from ..log_linear.constrained.norms import Ball, L1Norm, NuclearNorm, OverlappedNorm
 from ..log_linear.constrained.result import ConstrainedResult
 from ..log_linear.constrained.splitting import SplittingResult, douglas_rachford
 from ..log_linear.fitting.result import FitResult

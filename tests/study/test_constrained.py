@@ -9,7 +9,7 @@ import torch
 
 from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import InputError
-from pyro_hoim.log_linear.constrained.nuclear import interaction_matrix
+from pyro_hoim.log_linear.constrained.norms import interaction_matrix
 from pyro_hoim.runs.checkpoint import RunOptions
 from pyro_hoim.study import constrained as sections
 from pyro_hoim.study.constrained import Constraint, as_fit, fit_constrained

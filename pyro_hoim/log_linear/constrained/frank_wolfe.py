@@ -52,14 +52,13 @@ def best_steps(plane: Restriction, upper: NDArray[np.float64]) -> Floats:
         is_free = ((steps > 0) | (here.gradient < 0)) & ((steps < upper) | (here.gradient > 0)) & (upper > 0)
         if float(np.abs(here.gradient * is_free) @ upper) <= _FLAT * scale:
             break
-        reached = None
         for direction in (_newton(here, is_free), -here.gradient * is_free * (upper @ upper) / scale):
-            reached = _searched(plane, steps, here, direction, upper)
-            if reached is not None:
+            lower = _searched(plane, steps, here, direction, upper)
+            if lower is not None:
+                steps, here = lower
                 break
-        if reached is None:
+        else:
             break
-        steps, here = reached
     return steps
 
 
@@ -128,9 +127,9 @@ class _Together:
         return self._plane.value(steps[0] * self._ones)
 
     def derivatives(self, steps: NDArray[np.float64]) -> Derivatives:
-        found = self._plane.derivatives(steps[0] * self._ones)
-        slope, bend = found.gradient.sum(keepdims=True), found.hessian.sum(keepdims=True)
-        return Derivatives(found.value, slope, bend)
+        along = self._plane.derivatives(steps[0] * self._ones)
+        slope, bend = along.gradient.sum(keepdims=True), along.hessian.sum(keepdims=True)
+        return Derivatives(along.value, slope, bend)
 
 
 def step_lengths(rule: StepRule, plane: Restriction, moves: int, iteration: int) -> Floats:
@@ -260,12 +259,14 @@ def _spectral(
         norms = [face.norm(x) for face, x in zip(faces, coordinates, strict=True)]
         return value + sum(term.cost(norm) for term, norm in zip(terms, norms, strict=True)), slopes, norms
 
+    # The gap is looked at every few steps only: it costs as much as a step.
     here = list(start)
     objective, slopes, norms = evaluated(here)
     recent, length = deque([objective], _MEMORY), 1.0
     for count in range(_STEPS):
         if count % _EVERY == 0 and gap_on(terms, faces, here, slopes, norms, objective) <= tolerance:
             break
+        # Shorter steps until the largest of the recent objectives is not exceeded.
         for _ in range(_TRIALS):
             moved = [
                 term.prox(face, x - length * slope, length)
@@ -281,6 +282,7 @@ def _spectral(
             break
         if square == 0.0:
             break
+        # The length of the next step, from the curvature along this one.
         curvature = float(sum(move @ (a - b) for move, a, b in zip(moves, trial[1], slopes, strict=True)))
         length = float(np.clip(square / curvature, _SHORTEST, _LONGEST)) if curvature > 0 else _LONGEST
         here, (objective, slopes, norms) = moved, trial
@@ -373,7 +375,7 @@ def frank_wolfe(
         raise conflict("method", problem, "use 'fully-corrective'")
     first = _started(loss, terms, start)
     if method == "fully-corrective":
-        iterates = _corrected(loss, list(terms.values()), first, _tolerance(stopping))
+        iterates = _corrected(loss, list(terms.values()), first, limits(stopping)[0])
     elif method == "standard":
         iterates = _plain(loss, list(terms.values()), first.parts(), step)
     else:
@@ -424,13 +426,15 @@ def fit_penalised(
     """
     check_type(loss, Loss, "loss")
     terms = checked_terms(penalties, NormPenalty, "penalties", loss.hypergraph)
-    iterates = _corrected(loss, list(terms.values()), _started(loss, terms, start), _tolerance(stopping))
+    iterates = _corrected(loss, list(terms.values()), _started(loss, terms, start), limits(stopping)[0])
     return _followed(loss, terms, iterates, stopping, progress)
 
 
-def _tolerance(stopping: Stopping | None) -> float:
+def limits(stopping: Stopping | None) -> tuple[float, int]:
+    """Gap, as a share of the objective, and number of iterations at which a run ends."""
     check_type(stopping, Stopping | None, "stopping", "Stopping or None")
-    return _TOLERANCE if stopping is None or stopping.tolerance is None else stopping.tolerance
+    tolerance, iterations = (None, None) if stopping is None else (stopping.tolerance, stopping.max_iterations)
+    return _TOLERANCE if tolerance is None else tolerance, _ITERATIONS if iterations is None else iterations
 
 
 def _started(loss: Loss, terms: Mapping[str, Ball | NormPenalty], start: ConstrainedResult | None) -> FacePoint:
@@ -497,6 +501,7 @@ def _on_vertices(loss: Loss, ball: Ball, theta: Floats, is_pairwise: bool) -> It
         here = float(gradient @ theta)
         best, worst = int(np.argmin(slopes)), int(np.argmax(np.where(weights > 0, slopes, -np.inf)))
         yield _Iterate(theta[None], value, gradient, here - float(slopes[best]))
+        # The direction, and how far the weight that it takes away lasts.
         move = np.zeros(len(weights))
         is_forward = here - slopes[best] >= slopes[worst] - here
         if is_pairwise:
@@ -512,6 +517,7 @@ def _on_vertices(loss: Loss, ball: Ball, theta: Floats, is_pairwise: bool) -> It
             limit = float(weights[worst] / (1.0 - weights[worst])) if weights[worst] < 1 else 0.0
         if best == worst or limit == 0.0:
             return
+        # A vertex that lost all of its weight is dropped, not left with what rounding makes of zero.
         along = radius * (move[: len(theta)] - move[len(theta) :])
         length = float(best_steps(loss.restrict(theta, along[None]), np.array([limit]))[0])
         weights = weights + length * move
@@ -529,31 +535,25 @@ def _followed(
     progress: bool,
 ) -> ConstrainedResult:
     """Run until the gap is small, nothing changes, the iterations are spent or Ctrl-C; the best point met."""
-    limit = _ITERATIONS if stopping is None or stopping.max_iterations is None else stopping.max_iterations
-    tolerance, trace = _tolerance(stopping), list[tuple[float, float]]()
+    (tolerance, limit), trace = limits(stopping), list[tuple[float, float]]()
     best: _Iterate | None = None
-    status = "max_iterations"
-    bar = tqdm(total=limit, unit="iteration", leave=False) if progress else None
-    try:
-        for iterate in itertools.islice(iterates, limit):
-            trace.append((iterate.objective, iterate.gap))
-            is_done = iterate.gap <= tolerance * abs(iterate.objective)
-            if best is None or is_done or iterate.objective < best.objective:
-                best = iterate
-            if bar is not None:
+    with tqdm(total=limit, unit="iteration", leave=False, disable=not progress) as bar:
+        try:
+            for iterate in itertools.islice(iterates, limit):
+                trace.append((iterate.objective, iterate.gap))
+                is_done = iterate.gap <= tolerance * abs(iterate.objective)
+                if best is None or is_done or iterate.objective < best.objective:
+                    best = iterate
                 bar.set_postfix_str(f"gap {iterate.gap:.2g}", refresh=False)
                 bar.update()
-            if is_done:
-                status = "converged"
-                break
-        else:
-            status = "max_iterations" if len(trace) == limit else "stalled"
-    except KeyboardInterrupt:
-        if best is None:
-            raise
-        status = "interrupted"
-    finally:
-        if bar is not None:
-            bar.close()
+                if is_done:
+                    status = "converged"
+                    break
+            else:
+                status = "max_iterations" if len(trace) == limit else "stalled"
+        except KeyboardInterrupt:
+            if best is None:
+                raise
+            status = "interrupted"
     assert best is not None
     return ConstrainedResult.from_parts(loss, terms, best.parts, best.gradient, best.gap, status, np.array(trace))

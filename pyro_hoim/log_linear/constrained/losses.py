@@ -146,9 +146,9 @@ class BinaryLoss(ABC):
         """The functions of logits (m, n) at rows (m, n), with derivatives up to 0, 1 or 2; others are empty."""
 
     def _checked(self, theta: NDArray[Any], argument: str = "theta") -> Floats:
-        found = np.ascontiguousarray(theta, dtype=np.float64)
-        check_exact_shape(found, (self.num_parameters,), argument)
-        return found
+        values = np.ascontiguousarray(theta, dtype=np.float64)
+        check_exact_shape(values, (self.num_parameters,), argument)
+        return values
 
     def _monomials(self, states: Floats) -> Floats:
         """Products of the rows over the sets of fewer than ``order`` variables, (m, sets), the empty set first."""
@@ -171,23 +171,23 @@ class BinaryLoss(ABC):
 
     def _from_nodes(self, slopes: Floats) -> Floats:
         """The transpose of :meth:`_by_node`."""
-        found = np.bincount(self._positions.ravel(), weights=slopes.ravel(), minlength=self.num_parameters + 1)
-        return found[: self.num_parameters].astype(np.float64, copy=False)
+        sums = np.bincount(self._positions.ravel(), weights=slopes.ravel(), minlength=self.num_parameters + 1)
+        return sums[: self.num_parameters].astype(np.float64, copy=False)
 
     def logits(self, theta: NDArray[Any]) -> Floats:
         """Node logits of the distinct rows, (m, n)."""
         matrix = self._by_node(self._checked(theta))
-        found = np.empty_like(self._states)
+        logits = np.empty_like(self._states)
         for where, monomials in self._blocks():
-            np.matmul(monomials, matrix, out=found[where])
-        return found
+            np.matmul(monomials, matrix, out=logits[where])
+        return logits
 
     def _pull_back(self, slopes: Floats) -> Floats:
         """The transpose of :meth:`logits`."""
-        found = np.zeros(self._positions.shape)
+        products = np.zeros(self._positions.shape)
         for where, monomials in self._blocks():
-            found += monomials.T @ slopes[where]
-        return self._from_nodes(found)
+            products += monomials.T @ slopes[where]
+        return self._from_nodes(products)
 
     def value(self, theta: NDArray[Any]) -> float:
         """The loss in nats per row."""

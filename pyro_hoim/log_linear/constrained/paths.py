@@ -16,16 +16,18 @@ from tqdm import tqdm
 
 from ..._modes import plain_mode
 from ...errors import check_fraction, check_type, check_whole, none_received, other_domain, refused, wrong_type
+from ...plots.drawing import INK, ORANGE, plain_axes
 from ...runs.checkpoint import DeferredInterrupt, RunOptions, check_arrays, check_equal, checked_run, packed, unpacked
 from ...runs.container import checksum
 from ..fitting.solvers import Stopping
-from .figures import path_figure
 from .frank_wolfe import fit_penalised, frank_wolfe
 from .losses import Loss
 from .norms import Ball, Norm, NormPenalty
 from .result import ConstrainedResult
 
 __all__ = ["SolutionPath", "penalty_grid", "solution_path"]
+
+_DARK, _LIGHT = "#17405a", "#7db4d6"
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +66,7 @@ class SolutionPath:
         for result, held_out in zip(self.results, self.held_out, strict=True):
             row: dict[str, Any] = {}
             for name, term in result.terms.items():
-                row[f"{name}_{_measure(term)}"] = _size(term)
+                row[f"{name}_{'radius' if isinstance(term, Ball) else 'strength'}"] = _size(term)
                 row[f"{name}_norm"] = result.norms[name]
                 row[f"{name}_multiplier"] = result.multipliers[name]
             num = int((result.theta != 0).sum())
@@ -78,11 +80,7 @@ class SolutionPath:
         Raises:
             InputError: more than two parts.
         """
-        return path_figure(self.to_frame())
-
-
-def _measure(term: Ball | NormPenalty) -> str:
-    return "radius" if isinstance(term, Ball) else "strength"
+        return _figure(self.to_frame())
 
 
 def _size(term: Ball | NormPenalty) -> float:
@@ -156,6 +154,7 @@ def solution_path(
         raise other_domain("held_out", f"{loss.hypergraph}", received=f"{held_out.hypergraph}")
     points = list(_ordered(_checked_grid(grid)))
     options = checked_run(run)
+    # What an interrupted run had solved, at the points in the order of this one.
     file = options.file()
     stored = None if file is None else file.start(_settings(loss, held_out, points, stopping))
     results: list[ConstrainedResult] = []
@@ -177,9 +176,10 @@ def solution_path(
                 results.append(ConstrainedResult.from_parts(loss, points[index], parts, gradient, gap, status, trace))
                 losses.append(value)
             check_equal(stored, _state(results, losses))
-    is_interrupted = False
-    bar = tqdm(total=len(points), initial=len(results), unit="solution", leave=False) if options.progress else None
-    with DeferredInterrupt() as interrupt:
+    # The rest, each from the solution before it; Ctrl-C waits for the end of a solution.
+    is_interrupted, is_hidden = False, not options.progress
+    bar = tqdm(total=len(points), initial=len(results), unit="solution", leave=False, disable=is_hidden)
+    with bar, DeferredInterrupt() as interrupt:
         for terms in points[len(results) :]:
             solve: Any = frank_wolfe if isinstance(next(iter(terms.values())), Ball) else fit_penalised
             result = solve(loss, terms, stopping=stopping, start=results[-1] if results else None)
@@ -191,13 +191,10 @@ def solution_path(
             is_interrupted |= interrupt.is_pending
             if file is not None and (is_interrupted or len(results) == len(points) or file.is_due):
                 file.write(_state(results, losses))
-            if bar is not None:
-                bar.update()
+            bar.update()
             if is_interrupted:
                 interrupt.is_pending = False  # it had its effect
                 break
-    if bar is not None:
-        bar.close()
     return SolutionPath(tuple(results), tuple(losses), "interrupted" if len(results) < len(points) else "complete")
 
 
@@ -241,7 +238,65 @@ def _settings(
 
 
 def _state(results: Sequence[ConstrainedResult], losses: Sequence[float]) -> dict[str, torch.Tensor]:
-    found = {f"parts{i}": torch.stack(list(result.parts.values())) for i, result in enumerate(results)}
-    found |= {f"trace{i}": torch.from_numpy(result.trace.copy()) for i, result in enumerate(results)}
+    tensors = {f"parts{i}": torch.stack(list(result.parts.values())) for i, result in enumerate(results)}
+    tensors |= {f"trace{i}": torch.from_numpy(result.trace.copy()) for i, result in enumerate(results)}
     records = [[result.gap, result.status, value] for result, value in zip(results, losses, strict=True)]
-    return {**found, "points": packed(records)}
+    return {**tensors, "points": packed(records)}
+
+
+# The picture of a path.
+
+
+def _figure(frame: pd.DataFrame) -> Figure:
+    """Losses in nats per row against radius or strength on logarithmic axes; of two parts a map of the held-out loss.
+
+    The frame is that of ``SolutionPath.to_frame``. Training is dark, held-out light; the best is ringed in orange.
+
+    Raises:
+        InputError: more than two parts.
+    """
+    # One axis a part: a curve of one, a map of two.
+    names = [name for name in frame.columns if name.endswith(("_radius", "_strength"))]
+    if len(names) > 2:
+        raise refused("path", f"it has {len(names)} parts, and a picture has two axes", code="out-of-range")
+    figure = Figure(figsize=(6.2, 4.2), layout="constrained")
+    axes = figure.subplots()
+    best = frame[frame["is_best"]].iloc[0]
+    if len(names) == 1:
+        ordered = frame.sort_values(names[0])
+        axes.plot(ordered[names[0]], ordered["loss"], "o-", color=_DARK, markersize=3, linewidth=1.4, label="training")
+        axes.plot(
+            ordered[names[0]], ordered["held_out"], "o-", color=_LIGHT, markersize=3, linewidth=1.4, label="held out"
+        )
+        height, up = best["held_out"], "loss, nats per row"
+    else:
+        wide = frame.pivot_table(index=names[1], columns=names[0], values="held_out")
+        map_ = axes.pcolormesh(
+            _edges(wide.columns.to_numpy(dtype=float)),
+            _edges(wide.index.to_numpy(dtype=float)),
+            wide.to_numpy(),
+            cmap="Blues_r",
+        )
+        figure.colorbar(map_, ax=axes, label="held-out loss, nats per row")
+        axes.set_yscale("log")
+        height, up = best[names[1]], names[1].replace("_", " ")
+    # What both have in common: the best point and the words on the axes.
+    axes.plot(
+        best[names[0]], height, "o", color=ORANGE, markersize=10, fillstyle="none", markeredgewidth=1.8, label="best"
+    )
+    axes.set_xscale("log")
+    axes.set_xlabel(names[0].replace("_", " "), color=INK, fontsize=9)
+    axes.set_ylabel(up, color=INK, fontsize=9)
+    axes.legend(frameon=False, fontsize=9)
+    plain_axes(axes)
+    return figure
+
+
+def _edges(values: np.ndarray) -> np.ndarray:
+    """Borders of cells around positive values, halfway between them on a logarithmic axis."""
+    logs = np.log(values)
+    inner = (logs[1:] + logs[:-1]) / 2
+    first, last = (
+        (logs[0] - 0.5, logs[-1] + 0.5) if len(logs) == 1 else (2 * logs[0] - inner[0], 2 * logs[-1] - inner[-1])
+    )
+    return np.exp(np.concatenate([[first], inner, [last]]))

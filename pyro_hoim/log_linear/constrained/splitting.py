@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from ...errors import check_type, conflict
 from ..fitting.solvers import Point, Stopping, lbfgs
+from .frank_wolfe import limits
 from .losses import Loss
 from .norms import Ball, L1Norm, NormPenalty, OverlappedNorm, checked_terms, project_magnitudes
 from .result import ConstrainedResult, ConstrainedStatus
@@ -20,7 +21,7 @@ from .result import ConstrainedResult, ConstrainedStatus
 __all__ = ["SplittingResult", "douglas_rachford"]
 
 Floats = NDArray[np.float64]
-_TOLERANCE, _ITERATIONS, _INNER = 1e-7, 1000, 200
+_INNER = 200
 _BALANCED = (3, 6, 12, 25, 50, 100)  # iterations after which the step is set anew; finitely many
 _MEMORY, _RIDGE, _SAFE = 10, 1e-12, 1e3
 _ROUNDING, _PATIENCE, _RANGE = 1e-9, 20, 1e4
@@ -124,11 +125,10 @@ def douglas_rachford(
         ('converged', 3, 1.831236)
     """
     check_type(loss, Loss, "loss")
-    kind = Ball if isinstance(terms, Ball) or _any_ball(terms) else NormPenalty
+    given = terms.values() if isinstance(terms, Mapping) else [terms]
+    kind = Ball if any(isinstance(term, Ball) for term in given) else NormPenalty
     checked = checked_terms(terms, kind, "terms", loss.hypergraph)
-    check_type(stopping, Stopping | None, "stopping", "Stopping or None")
-    tolerance = _TOLERANCE if stopping is None or stopping.tolerance is None else stopping.tolerance
-    limit = _ITERATIONS if stopping is None or stopping.max_iterations is None else stopping.max_iterations
+    tolerance, limit = limits(stopping)
     run = _Run(loss, checked)
     run.begin(start)
     status: ConstrainedStatus = "max_iterations"
@@ -147,10 +147,6 @@ def douglas_rachford(
         except KeyboardInterrupt:
             status = "interrupted"
     return run.result(status)
-
-
-def _any_ball(terms: object) -> bool:
-    return isinstance(terms, Mapping) and any(isinstance(term, Ball) for term in terms.values())
 
 
 class _Run:
@@ -259,6 +255,7 @@ class _Run:
             self._plain = None
             self._recent.clear()
             return
+        # The certificate of this point, and whether anything still moves.
         self._residual = residual
         if self._iteration == 1:
             self._first = self._residual
@@ -266,6 +263,7 @@ class _Run:
         self._certify(shrunk, rank)
         is_still = self.gap >= before and self._residual <= _ROUNDING * float(np.linalg.norm(self._point))
         self._num_still = self._num_still + 1 if is_still else 0
+        # A step at which both residuals weigh the same; where it is set anew, what was remembered is of no use.
         if self._iteration in _BALANCED:
             primal, dual = float(np.linalg.norm(shrunk)), float(np.linalg.norm(self._point - shrunk)) / self._step
             if primal > 0 and dual > 0:
@@ -295,6 +293,7 @@ class _Run:
 
     def _certify(self, shrunk: Floats, rank: int) -> None:
         """Objective of the strongly symmetric parts nearest to the shrunk ones, and a lower bound of the minimum."""
+        # From above: the parts as they would be returned.
         matrix = shrunk[: self._split_at].reshape(self._map.shape)
         low, sparse = self._map.nearest(matrix), np.zeros(self._loss.num_parameters)
         if self._sparse is not None:
@@ -307,6 +306,7 @@ class _Run:
             objective += self._sparse.cost(float(np.abs(sparse).sum()))
         if objective < self.objective:
             self.objective, self._best = objective, (low, sparse, rank)
+        # From below: the dual variable, corrected until it is feasible for the gradient.
         theta, gradient = self._here.theta * self._root, self._here.gradient / self._root
         dual = (self._point - shrunk)[: self._split_at].reshape(self._map.shape) / self._step
         dual = self._map.with_adjoint(dual, -gradient)

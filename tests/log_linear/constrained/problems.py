@@ -8,7 +8,7 @@ import torch
 
 from pyro_hoim.data import Observations
 from pyro_hoim.log_linear.constrained.losses import PseudoLikelihoodLoss
-from pyro_hoim.log_linear.constrained.nuclear import interaction_matrix
+from pyro_hoim.log_linear.constrained.norms import interaction_matrix
 from pyro_hoim.schema import Domain
 
 

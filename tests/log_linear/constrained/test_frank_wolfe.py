@@ -33,8 +33,7 @@ from pyro_hoim.log_linear.constrained.frank_wolfe import (
     nested_step,
 )
 from pyro_hoim.log_linear.constrained.losses import CategoricalLoss, Loss, PseudoLikelihoodLoss
-from pyro_hoim.log_linear.constrained.norms import Ball, GroupNorm, L1Norm, NormPenalty
-from pyro_hoim.log_linear.constrained.nuclear import NuclearNorm
+from pyro_hoim.log_linear.constrained.norms import Ball, GroupNorm, L1Norm, NormPenalty, NuclearNorm
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import raises

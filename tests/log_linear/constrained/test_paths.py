@@ -15,8 +15,7 @@ from pyro_hoim.log_linear import Stopping
 from pyro_hoim.log_linear.constrained import paths
 from pyro_hoim.log_linear.constrained.frank_wolfe import fit_penalised, frank_wolfe
 from pyro_hoim.log_linear.constrained.losses import PseudoLikelihoodLoss
-from pyro_hoim.log_linear.constrained.norms import Ball, L1Norm, NormPenalty
-from pyro_hoim.log_linear.constrained.nuclear import NuclearNorm
+from pyro_hoim.log_linear.constrained.norms import Ball, L1Norm, NormPenalty, NuclearNorm
 from pyro_hoim.log_linear.constrained.paths import penalty_grid, solution_path
 from pyro_hoim.runs.checkpoint import RunOptions
 from pyro_hoim.testing import raises

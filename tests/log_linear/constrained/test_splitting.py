@@ -14,8 +14,7 @@ from pyro_hoim.data import Observations
 from pyro_hoim.log_linear import Stopping
 from pyro_hoim.log_linear.constrained.frank_wolfe import fit_penalised, frank_wolfe
 from pyro_hoim.log_linear.constrained.losses import InteractionScreeningLoss, PseudoLikelihoodLoss
-from pyro_hoim.log_linear.constrained.norms import Ball, GroupNorm, L1Norm, NormPenalty, OverlappedNorm
-from pyro_hoim.log_linear.constrained.nuclear import NuclearNorm
+from pyro_hoim.log_linear.constrained.norms import Ball, GroupNorm, L1Norm, NormPenalty, NuclearNorm, OverlappedNorm
 from pyro_hoim.log_linear.constrained.splitting import douglas_rachford
 from pyro_hoim.log_linear.tensors.layout import tensor_layout
 from pyro_hoim.log_linear.tensors.tensor import SymmetricInteractionTensor
