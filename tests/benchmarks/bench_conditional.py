@@ -22,7 +22,7 @@ from scipy.stats import kstest
 from test_conditional import SHAPES, expected_of, model, randomised, small_fibre, truth_of
 
 from pyro_hoim.compute.jit import njit
-from pyro_hoim.log_linear.goodness import conditional_p_value as module
+from pyro_hoim.log_linear.goodness import fibre as module
 from pyro_hoim.log_linear.goodness.fibre import Fibre
 
 PAIRS = "a*b + b*c + a*c"

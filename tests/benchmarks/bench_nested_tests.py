@@ -23,8 +23,7 @@ from scipy.stats import chi2
 
 from pyro_hoim import Domain, InteractionHypergraph, Observations
 from pyro_hoim.log_linear import fit, likelihood_ratio_test, term_tests
-from pyro_hoim.log_linear.goodness.mean_shift import mean_shift, saturated_shift
-from pyro_hoim.log_linear.goodness.p_values import MAX_MEAN_EXCESS
+from pyro_hoim.log_linear.goodness.p_values import MAX_MEAN_EXCESS, mean_shift, saturated_shift
 
 MOST = 0.3  # standard deviations, beyond which the library draws tables
 

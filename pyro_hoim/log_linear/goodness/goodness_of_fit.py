@@ -6,7 +6,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -27,12 +27,15 @@ from ...errors import (
     wrong_shape,
 )
 from ...structure.hypergraph import Edge, InteractionHypergraph
-from ..coding import MARGIN_TOLERANCE
-from ..fitting.design import cell_counts
-from ..fitting.existence import identified_directions
+from ..auto import Auto
+from ..coding import MARGIN_TOLERANCE, parametrization
+from ..file import ModelFile
+from ..fitting.design import cell_codes, cell_counts, design_entries, design_matrix
+from ..fitting.existence import INTERIOR, Face, MLEExistence, identified_directions
 from ..fitting.fit import fit
+from ..fitting.problems import SMALL_ENTRIES
 from ..fitting.result import CovarianceKind, FitResult
-from ..restricted.interactions import is_within
+from ..restricted.interactions import RestrictedInteractions, is_within
 from .p_values import (
     NUM_TABLES,
     Comparison,
@@ -51,6 +54,7 @@ __all__ = [
     "adjust_p_values",
     "goodness_of_fit",
     "likelihood_ratio_test",
+    "ratio_test_of_files",
     "rough_terms",
     "term_tests",
 ]
@@ -307,10 +311,7 @@ def likelihood_ratio_test(
     """
     for name, result in (("small", small), ("big", big)):
         check_type(result, FitResult, name, _A_FIT)
-        if result.objective != "likelihood" or result.penalty is not None or not result.is_converged:
-            received = f"objective {result.objective!r}, penalty {result.penalty!r}, status {result.status!r}"
-            expected = "a converged maximum-likelihood fit without penalty"
-            raise unexpected(name, expected, received=received, code="no-method")
+        _check_maximum(result, name)
     if small.hypergraph.domain != big.hypergraph.domain:
         raise other_domain("small, big", "models of the same variables")
     surplus = set(small.hypergraph.edges) - set(big.hypergraph.edges)
@@ -324,14 +325,17 @@ def likelihood_ratio_test(
         raise conflict("big", "expected more interactions than in small, received the same model twice")
     if not _same_data(small, big):
         raise other_domain("small, big", "fits to the same observations")
-    if not _same_cells(small, big):
+    cells = [np.zeros(0) if fitted.possible is None else fitted.possible for fitted in (small, big)]
+    if not np.array_equal(*cells):
         raise other_domain("small, big", "fits with the same structural zeros")
+    # Of listed cells the statistic is a difference of deviances, in which nothing large cancels.
     listed = _listed(small), _listed(big)
     statistic = 2 * (_log_likelihood(big) - _log_likelihood(small))
     if listed[0] is not None and listed[1] is not None and small.data is big.data:
         statistic = listed[0][0] - listed[1][0]
     df = big.num_parameters_possible - small.num_parameters_possible
     adjusted = _df_adjusted(small, big)
+    # Under a robust covariance the p-value takes design effects, else the expected counts decide on its method.
     comparison, effect = Comparison(small, big, statistic, math.nan, adjusted), math.nan
     kind = covariance
     if kind is None:
@@ -346,16 +350,21 @@ def likelihood_ratio_test(
                 raise
             test = PValue(p_value_note=f"under weights it takes a robust covariance, and {error.problem}")
     resolution = 1 / (test.num_tables + 1) if test.num_tables else 0.0
-    if test.p_value_method is None:
-        resolution = math.nan
     return LikelihoodRatioTest(
         **vars(test),
         statistic=statistic,
         df=df,
         df_adjusted=adjusted,
-        p_value_resolution=resolution,
+        p_value_resolution=math.nan if test.p_value_method is None else resolution,
         design_effect=effect,
     )
+
+
+def _check_maximum(result: FitResult, argument: str) -> None:
+    if result.objective != "likelihood" or result.penalty is not None or not result.is_converged:
+        received = f"objective {result.objective!r}, penalty {result.penalty!r}, status {result.status!r}"
+        expected = "a converged maximum-likelihood fit without penalty"
+        raise unexpected(argument, expected, received=received, code="no-method")
 
 
 def _df_adjusted(small: FitResult, big: FitResult) -> int:
@@ -385,13 +394,6 @@ def _same_data(small: FitResult, big: FitResult) -> bool:
     common = torch.cat([margins[1][big.hypergraph.term_slices[edge]] for edge in small.hypergraph.edges])
     tolerance = MARGIN_TOLERANCE * big.num_rows
     return abs(small.num_rows - big.num_rows) <= tolerance and bool(((margins[0] - common).abs() <= tolerance).all())
-
-
-def _same_cells(small: FitResult, big: FitResult) -> bool:
-    """Whether both fits have the same possible cells."""
-    if small.possible is None or big.possible is None:
-        return small.possible is big.possible
-    return np.array_equal(small.possible, big.possible)
 
 
 # A test of every interaction of a fitted model, with p-values adjusted for their number.
@@ -525,10 +527,7 @@ def term_tests(
     check_choice(correction, (*_CORRECTIONS, None), "correction")
     check_choice(p_value, ("auto", "chi-square"), "p_value")
     result.complete_data()
-    if result.objective != "likelihood" or result.penalty is not None or not result.is_converged:
-        received = f"objective {result.objective!r}, penalty {result.penalty!r}, status {result.status!r}"
-        expected = "a converged maximum-likelihood fit without penalty"
-        raise unexpected("result", expected, received=received, code="no-method")
+    _check_maximum(result, "result")
     if covariance is None:
         covariance = result.usual_covariance
     removals = _removals(result.hypergraph, terms)
@@ -601,6 +600,7 @@ def rough_terms(result: FitResult) -> list[str]:
 def _walds(result: FitResult, removals: Sequence[_Removal], matrix: torch.Tensor, p_value: str) -> list[dict[str, Any]]:
     """Wald's tests, for any covariance; all have the p-values of the coefficients, rough or not."""
     rows, known = list[dict[str, Any]](), list[tuple[dict[str, Any], np.ndarray]]()
+    # Wald's statistics, where the estimates are finite and their covariance has full rank.
     for removal in removals:
         contrasts = _contrasts(result, removal)
         effects = design_effects(result, contrasts, matrix)
@@ -617,6 +617,7 @@ def _walds(result: FitResult, removals: Sequence[_Removal], matrix: torch.Tensor
             continue
         row["statistic"] = float(theta @ np.linalg.solve(variance, theta))
         known.append((row, contrasts.numpy()))
+    # Whether chi-square holds is decided for all of them at once: they share the design.
     verdicts = wald_verdicts(result, [contrasts for _, contrasts in known], p_value)
     for (row, contrasts), (is_reliable, note) in zip(known, verdicts, strict=True):
         row["p_value"], row["p_value_method"] = float(chdtrc(len(contrasts), row["statistic"])), "chi-square"
@@ -631,3 +632,90 @@ def _contrasts(result: FitResult, removal: _Removal) -> torch.Tensor:
     slices = result.hypergraph.parameter_slices
     where = list(itertools.chain(*(range(slices[e].start, slices[e].stop) for e in removal.removed)))
     return torch.eye(result.hypergraph.num_parameters, dtype=torch.float64)[where]
+
+
+# Likelihood-ratio tests of models from files, which hold no rows.
+
+_PRECISION = 1e-6  # of the means of statistics at an estimate, per row
+
+
+def ratio_test_of_files(small: ModelFile, big: ModelFile) -> LikelihoodRatioTest:
+    r"""Likelihood-ratio test of two models from files of maximum-likelihood estimates from the same complete rows.
+
+    At its estimate a model expects the observed means of its statistics. So the files hold all that the rule for
+    p-values by chi-square or Bartlett's factor asks for: expected counts, and what the parameters of either model can
+    express. Exact tests and drawn tables take the rows.
+
+    Args:
+        small: the null model.
+        big: a model with all its interactions and more.
+
+    Raises:
+        InputError: a file does not tell of a maximum-likelihood estimate from complete rows, or which tables
+            the functions of its formula allow; models that are not nested.
+        IntractableError: the margins of a model are out of reach.
+    """
+    for file in (small, big):
+        if not file.info.get("is_maximum"):
+            problem_of_file = "a file does not tell of a maximum-likelihood estimate from whole counts"
+            raise refused("models", f"{problem_of_file}; a test of weighted rows takes the rows", code="no-method")
+        if file.info.get("is_restricted") and "directions" not in file.tensors:  # of an earlier version
+            problem = "its file does not say which tables the functions of its formula allow"
+            raise refused("models", problem, code="no-method")
+    if not set(small.hypergraph.edges) <= set(big.hypergraph.edges):
+        raise refused("models", "neither holds all interactions of the other", code="no-method")
+    larger = _remembered(big)
+    assert larger.margins is not None
+    slices = big.hypergraph.term_slices
+    shared = torch.cat([larger.margins[slices[edge]] for edge in small.hypergraph.edges])
+    return likelihood_ratio_test(replace(_remembered(small), margins=shared), larger)
+
+
+def _remembered(file: ModelFile) -> FitResult:
+    """The fit that a file was written from, without its rows."""
+    graph, info, coordinates = file.hypergraph, file.info, parametrization(file.hypergraph)
+    theta = coordinates.convert(file.theta, file.coding, coordinates.coding)
+    energy, total = file.energy, float(info["rows"])
+    log_z = float(Auto().log_partition(energy).value)
+    totals, slices = total * Auto().expectations(energy).detach(), energy.hypergraph.term_slices
+    margins = torch.cat([totals[slices[edge]] for edge in graph.edges])
+    design = design_matrix(graph) if design_entries(graph) <= SMALL_ENTRIES else None
+    # Directions that the formula allows, and cells that the estimate gives no probability.
+    existence, face, restriction, space = INTERIOR, None, None, None
+    if info.get("is_restricted"):
+        directions = file.tensors["directions"].numpy()
+        names = ("",) * (directions.shape[1] if directions.ndim == 2 else 0)
+        restriction = RestrictedInteractions(graph, names, names, directions)
+        space = restriction.basis
+    if file.impossible is not None:
+        lost = graph.num_parameters - int(info["num_parameters"])
+        existence = MLEExistence(False, "unknown", num_parameters_lost=lost)
+        if design is not None:
+            cells = torch.isfinite(energy.energy(torch.from_numpy(cell_codes(graph)))).numpy()
+            basis = identified_directions(design if space is None else design @ space, cells)
+            face = Face(cells, basis.shape[1], basis if space is None else space @ basis, np.zeros(len(theta)))
+    # The likelihood of complete rows follows from the margins; another one tells of missing cells.
+    tables = file.finite.tables
+    expected = float(margins @ tables) - total * log_z  # of complete rows
+    slack = total * _PRECISION * (1 + float(tables.abs().sum()))
+    if abs(expected - info["log_likelihood"]) > slack:
+        raise refused("models", "of rows with missing cells it is not known where the chi-square distribution holds")
+    return FitResult(
+        hypergraph=graph,
+        theta=theta,
+        log_likelihood=float(info["log_likelihood"]),
+        log_partition=log_z,
+        num_rows=total,
+        status=info["status"],
+        num_iterations=0,
+        gradient_norm=0.0,
+        existence=existence,
+        objective="likelihood",
+        method="auto",
+        partition=None if design is not None else Auto(),
+        margins=margins,
+        impossible=file.impossible,
+        restriction=restriction,
+        _face=face,
+        _design=design,
+    )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.special import chdtrc
 
 from ...errors import check_choice, out_of_range, refused
@@ -18,7 +19,6 @@ from ..fitting.design import cell_codes, cell_counts, cell_numbers
 from ..fitting.result import FitResult
 from ..restricted.interactions import RestrictedInteractions
 from .bootstrap import MIN_TABLES, DrawnStatistics, bootstrap_cost, drawn_statistics, multinomial_tables
-from .mean_shift import mean_shift, mean_shifts, saturated_cost, saturated_shift, shift_cost
 
 __all__ = [
     "MAX_MEAN_EXCESS",
@@ -29,8 +29,13 @@ __all__ = [
     "corrected_p_value",
     "design_effects",
     "expected_counts",
+    "mean_shift",
+    "mean_shifts",
     "p_value_of",
     "possible_cells",
+    "saturated_cost",
+    "saturated_shift",
+    "shift_cost",
     "wald_verdicts",
 ]
 
@@ -124,6 +129,7 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
     for name, value, low, high in (("num_tables", num_tables, MIN_TABLES, _MAX_TABLES), ("seed", seed, 0, 2**63 - 1)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
             raise out_of_range(name, f"a whole number from {low} to {high}", value)
+    # What has no p-value by any method, and chi-square where it is asked for.
     result = test.result
     if how is None:
         return PValue(p_value_note="none was asked for")
@@ -134,6 +140,7 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
     reason, corrected = "it was asked for", None
     if how == "chi-square":
         return _by_chi_square(test, reason)
+    # Chi-square where the expected counts move the mean of G2 little; else Bartlett's factor is at hand.
     expected = expected_counts(result)
     if how == "auto":
         if expected is None and test.larger is None:
@@ -150,6 +157,7 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
             return _by_chi_square(test, reason)
         if expected is not None and not _is_saturated(test):
             corrected = _by_bartlett(test, excess, reason)
+    # Whether tables can be drawn, and what is left where they cannot.
     refusal = _refusal(test, expected)
     graph = result.hypergraph
     is_exact = graph.is_decomposable and result.possible is None
@@ -167,6 +175,7 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
     if corrected is not None and not is_exact:
         return corrected
 
+    # Tables, more of them where few are as extreme as the observed one.
     def drawn(size: int) -> PValue:
         return _by_tables(test, expected, how, reason, size, int(seed), is_enough=corrected is not None)
 
@@ -194,32 +203,32 @@ def _in_two_rounds(
     """
     if _num_extreme(first) >= _FEW:
         return first
-    corrected, found = tail(), first
+    corrected, drawn_value = tail(), first
     if corrected is not None and first.num_tables and math.isnan(corrected.p_value_pearson):
         corrected = replace(corrected, p_value_pearson=first.p_value_pearson)
     is_hopeless = corrected is not None and corrected.p_value < _RESOLVED and _num_extreme(first) <= 1
     if first.num_tables >= num_tables and not is_hopeless:  # not cut short by the budget
-        found = drawn(_FINER * (num_tables + 1) - 1)
-    return _finest(found, corrected)
+        drawn_value = drawn(_FINER * (num_tables + 1) - 1)
+    return _finest(drawn_value, corrected)
 
 
-def _finest(found: PValue, corrected: PValue | None) -> PValue:
+def _finest(by_tables: PValue, corrected: PValue | None) -> PValue:
     """By drawn tables where one is as extreme, else by Bartlett's factor, else with a word that p is smaller."""
-    if found.p_value_method is not None and _num_extreme(found) > 1:
-        return found
+    if by_tables.p_value_method is not None and _num_extreme(by_tables) > 1:
+        return by_tables
     if corrected is None:
-        return replace(found, p_value_note=f"{found.p_value_note}; {SMALLER}")
-    if not found.num_tables:
+        return replace(by_tables, p_value_note=f"{by_tables.p_value_note}; {SMALLER}")
+    if not by_tables.num_tables:
         return corrected
-    told = f"none of {found.num_tables:,} tables drawn has as large a statistic; {corrected.p_value_note}"
-    return replace(corrected, p_value_note=told)
+    note = f"none of {by_tables.num_tables:,} tables drawn has as large a statistic; {corrected.p_value_note}"
+    return replace(corrected, p_value_note=note)
 
 
-def _num_extreme(found: PValue) -> float:
+def _num_extreme(value: PValue) -> float:
     """How many tables drawn, the observed one among them, are as extreme; of a p-value without drawn tables many."""
-    if found.p_value_method is None:
+    if value.p_value_method is None:
         return 0
-    return round(found.p_value * (found.num_tables + 1)) if found.num_tables else math.inf
+    return round(value.p_value * (value.num_tables + 1)) if value.num_tables else math.inf
 
 
 def _by_bartlett(test: Comparison, excess: float, reason: str) -> PValue | None:
@@ -235,22 +244,22 @@ def _by_tail(test: Comparison, expected: np.ndarray) -> PValue | None:
     result = test.result
     if result._design is None or saturated_cost(*result._design.shape) > _MAX_SHIFT_COST:
         return None
-    found = _by_bartlett(test, *_excess(saturated_shift(_design_of(result, possible_cells(result)), expected), test.df))
-    return None if found is None else replace(found, p_value_pearson=math.nan)  # it moves by another amount
+    value = _by_bartlett(test, *_excess(saturated_shift(_design_of(result, possible_cells(result)), expected), test.df))
+    return None if value is None else replace(value, p_value_pearson=math.nan)  # it moves by another amount
 
 
 def _by_tables(
     test: Comparison, expected: np.ndarray, how: str, reason: str, num_tables: int, seed: int, *, is_enough: bool
 ) -> PValue:
     """By tables that are drawn, listed or reached by moves; the latter only where nothing else is at hand."""
-    graph, found = test.result.hypergraph, None
+    graph, value = test.result.hypergraph, None
     is_exact = graph.is_decomposable and test.result.possible is None
     if how in ("exact", "bootstrap") or (how == "auto" and is_exact):
         method = "bootstrap" if how == "bootstrap" else "exact"
-        found = _by_drawing(test, expected, method, reason, num_tables, seed, is_bounded=how == "auto")
-    if found is None or (found.p_value_method is None and not is_enough):
-        found = _by_moves(test, expected, reason, num_tables, seed, is_bounded=how == "auto")
-    return found
+        value = _by_drawing(test, expected, method, reason, num_tables, seed, is_bounded=how == "auto")
+    if value is None or (value.p_value_method is None and not is_enough):
+        value = _by_moves(test, expected, reason, num_tables, seed, is_bounded=how == "auto")
+    return value
 
 
 def _mean_excess(test: Comparison, expected: np.ndarray | None) -> tuple[float, str]:
@@ -315,12 +324,12 @@ def _verdict(excess: float, reason: str) -> tuple[bool, str]:
 def _designs(test: Comparison, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Designs of both models on the cells, with the constant; None where there are none, or too large ones."""
     assert test.larger is not None
-    cells, found = possible_cells(test.result), list[np.ndarray]()
+    cells, designs = possible_cells(test.result), list[np.ndarray]()
     for fitted in (test.result, test.larger):
         if fitted._design is None or shift_cost(len(expected), fitted._design.shape[1], test.df) > _MAX_SHIFT_COST:
             return None
-        found.append(_design_of(fitted, cells))
-    return found[0], found[1]
+        designs.append(_design_of(fitted, cells))
+    return designs[0], designs[1]
 
 
 def _design_of(fitted: FitResult, cells: np.ndarray) -> np.ndarray:
@@ -356,8 +365,9 @@ def _by_drawing(
     is_bounded: bool,
 ) -> PValue:
     """P-values by tables drawn given the margins that the model fits, or from the fitted model."""
-    from .conditional_p_value import conditional_cost, conditional_tables  # imports Numba
+    from .fibre import conditional_cost, conditional_tables  # imports Numba
 
+    # What is drawn, and what one table costs.
     result, graph, cells = test.result, test.result.hypergraph, possible_cells(test.result)
     data = result.complete_data()
     margins: list[np.ndarray] = []
@@ -373,6 +383,7 @@ def _by_drawing(
     too_long = _none(reason, f"{name} with {MIN_TABLES} tables would take longer than about two seconds")
     if is_bounded and MIN_TABLES * least > _BUDGET:
         return too_long
+    # The statistics of as many tables as the budget allows.
     statistics = drawn_statistics(
         conditional_tables(graph, data, cells, seed) if draw is None else draw,
         cell_counts(data)[cells],
@@ -406,7 +417,7 @@ def _by_moves(
     test: Comparison, expected: np.ndarray, reason: str, num_tables: int, seed: int, *, is_bounded: bool
 ) -> PValue:
     """P-values among the tables with the margins that the model fits, listed or reached by moves."""
-    from .conditional_p_value import conditional_p_value  # imports Numba
+    from .fibre import conditional_p_value  # imports Numba
 
     result, larger = test.result, None if _is_saturated(test) else test.larger
     cells = possible_cells(result)
@@ -525,8 +536,8 @@ def _refusal(test: Comparison, expected: np.ndarray | None) -> str | None:
 def contrasts_between(small: FitResult, big: FitResult) -> torch.Tensor:
     """Linear functions of theta of the larger of two nested models (df, num_parameters) that vanish in the smaller."""
     if small.restriction is None and big.restriction is None:
-        kept, slices = set(small.hypergraph.edges), big.hypergraph.parameter_slices
-        where = [i for edge, part in slices.items() if edge not in kept for i in range(part.start, part.stop)]
+        shared, slices = set(small.hypergraph.edges), big.hypergraph.parameter_slices
+        where = [i for edge, part in slices.items() if edge not in shared for i in range(part.start, part.stop)]
         return torch.eye(big.hypergraph.num_parameters, dtype=torch.float64)[where]
     lesser, greater = (r.restriction or RestrictedInteractions.whole(r.hypergraph) for r in (small, big))
     within = greater.basis.T @ greater.embedded(lesser)
@@ -536,10 +547,10 @@ def contrasts_between(small: FitResult, big: FitResult) -> torch.Tensor:
 
 def design_effects(result: FitResult, contrasts: torch.Tensor, covariance: torch.Tensor) -> np.ndarray:
     """Eigenvalues of a covariance of linear functions in units of the model's, over what the data identify."""
-    own, other = ((contrasts @ matrix @ contrasts.T).numpy() for matrix in (result.covariance, covariance))
-    values, vectors = np.linalg.eigh(own)
-    kept = values > 1e-10 * values.max(initial=0.0)
-    scaled = vectors[:, kept] / np.sqrt(values[kept])
+    model_based, other = ((contrasts @ matrix @ contrasts.T).numpy() for matrix in (result.covariance, covariance))
+    values, vectors = np.linalg.eigh(model_based)
+    is_identified = values > 1e-10 * values.max(initial=0.0)
+    scaled = vectors[:, is_identified] / np.sqrt(values[is_identified])
     return np.linalg.eigvalsh(scaled.T @ other @ scaled)
 
 
@@ -561,3 +572,113 @@ def corrected_p_value(test: Comparison, covariance: torch.Tensor, how: str | Non
     spread = float(np.square(effects).mean()) / mean**2
     p_value = float(chdtrc(len(effects) / spread, max(test.deviance, 0.0) / (mean * spread)))
     return PValue(p_value_note=note, p_value=p_value, p_value_method="rao-scott", p_value_statistic="deviance"), mean
+
+
+# By how much small expected counts move the mean of a likelihood ratio away from its degrees of freedom.
+
+Floats = NDArray[np.float64]
+_RANK = 1e-9
+
+
+def shift_cost(num_cells: int, num_parameters: int, df: int) -> float:
+    """Operations of :func:`mean_shift`."""
+    return num_cells * float(num_parameters + 1) ** 2 * (df + 4)
+
+
+def mean_shift(small: Floats, large: Floats, expected: Floats) -> float:
+    r"""Mean of the likelihood ratio of two nested models less its degrees of freedom, to the order of one over counts.
+
+    .. math:: \frac1{12} \sum_{x, y} m_x m_y \big(3 z_{xx} z_{xy} z_{yy} + 2 z_{xy}^3\big)
+        - \frac14 \sum_x m_x z_{xx}^2, \qquad z = X (X^\top \operatorname{diag}(m) X)^{-1} X^\top
+
+    of the larger model less the same of the smaller one. It is zero in the limit of many rows, and its ratio to the
+    degrees of freedom is Bartlett's factor less one.
+
+    Args:
+        small: a design whose columns span what the smaller model can express, the constant among them, (num_cells, q).
+        large: the same of the larger model, (num_cells, p).
+        expected: expected counts under the smaller model, positive, (num_cells,).
+
+    References:
+        Derrick Lawley, A general method for approximating to the distribution of likelihood ratio criteria, 1956;
+        Peter McCullagh and John Nelder, Generalized Linear Models, 1989, section 15.2; David Williams, Improved
+        likelihood ratio tests for complete contingency tables, 1976, for two-way tables.
+
+    Example:
+        >>> rows, columns = np.array([20.0, 30.0]), np.array([10.0, 40.0])
+        >>> small = np.array([[1, 1, 1, 1], [0, 0, 1, 1], [0, 1, 0, 1.0]]).T
+        >>> round(mean_shift(small, np.eye(4), np.outer(rows, columns).ravel() / 50), 6)
+        0.055417
+        >>> round(float(((50 / rows).sum() - 1) * ((50 / columns).sum() - 1)) / 300, 6)  # as Williams has it
+        0.055417
+    """
+    root = np.sqrt(expected)[:, None]
+    basis = _basis(small * root)
+    rest = large * root
+    for _ in range(2):  # once more for what rounding leaves
+        rest = rest - basis @ (basis.T @ rest)
+    added = _basis(rest, float(np.linalg.norm(large * root)))
+    return _difference(basis / root, added / root, expected)
+
+
+def mean_shifts(large: Floats, contrasts: Iterable[Floats], expected: Floats) -> Iterator[float]:
+    """The same of one larger model and smaller ones, in which linear functions of its parameters are zero.
+
+    Args:
+        large: a design (num_cells, p), the constant among its columns.
+        contrasts: of every smaller model the functions (df, p); their values are determined by the law on the cells.
+        expected: expected counts, positive, (num_cells,).
+    """
+    root = np.sqrt(expected)[:, None]
+    left, values, right = np.linalg.svd(large * root, full_matrices=False)
+    is_large = values > _RANK * float(values.max(initial=0.0))
+    basis, coordinates = left[:, is_large] / root, right[is_large].T / values[is_large]
+    for functions in contrasts:
+        turn = np.linalg.svd((functions @ coordinates).T)[0]
+        yield _difference(basis @ turn[:, len(functions) :], basis @ turn[:, : len(functions)], expected)
+
+
+def saturated_cost(num_cells: int, num_parameters: int) -> float:
+    """Operations of :func:`saturated_shift`."""
+    return num_cells * (num_parameters + 1.0) * min(num_cells, (num_parameters + 1) ** 2)
+
+
+def saturated_shift(small: Floats, expected: Floats) -> float:
+    r"""The same beside the saturated model: :math:`\tfrac16 \sum_x 1 / m_x` less Lawley's sums for the smaller model.
+
+    Args:
+        small: a design whose columns span what the smaller model can express, the constant among them, (num_cells, q).
+        expected: expected counts under it, positive, (num_cells,).
+    """
+    root = np.sqrt(expected)[:, None]
+    basis = _basis(small * root) / root
+    diagonal = np.square(basis).sum(1)
+    through = (expected * diagonal) @ basis
+    if len(basis) <= basis.shape[1] ** 2:
+        cubes = sum(float(m * (expected @ (basis @ row) ** 3)) for m, row in zip(expected, basis, strict=True))
+    else:
+        cubes = sum(float(np.square((basis * (expected * column)[:, None]).T @ basis).sum()) for column in basis.T)
+    whole = 3 * float(through @ through) + 2 * cubes - 3 * float((expected * diagonal**2).sum())
+    return float((1 / expected).sum()) / 6 - whole / 12
+
+
+def _difference(small: Floats, added: Floats, expected: Floats) -> float:
+    """Lawley's sums for both bases together, less those for the first alone; orthonormal with the counts as weights."""
+    diagonal = np.square(small).sum(1)
+    whole = diagonal + np.square(added).sum(1)
+    squares = float((expected * (whole**2 - diagonal**2)).sum())
+    through = np.concatenate([(expected * whole) @ small, (expected * whole) @ added])
+    chains = float(through @ through) - float(np.square((expected * diagonal) @ small).sum())
+    cubes = 0.0
+    for column in added.T:  # the sums over cells of products of three columns, at least one of them added
+        weighted = expected * column
+        cubes += 3 * float(np.square((small * weighted[:, None]).T @ small).sum())
+        pairs = added * weighted[:, None]
+        cubes += 3 * float(np.square(small.T @ pairs).sum()) + float(np.square(added.T @ pairs).sum())
+    return (3 * chains + 2 * cubes - 3 * squares) / 12
+
+
+def _basis(columns: Floats, scale: float | None = None) -> Floats:
+    """Orthonormal columns that span those given, without directions that are rounding alone."""
+    left, values, _ = np.linalg.svd(columns, full_matrices=False)
+    return left[:, values > _RANK * (scale or float(values.max(initial=0.0)))]

@@ -65,7 +65,7 @@ from ...log_linear.fitting.fit import fit
 from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
 from ...log_linear.fitting.result import CovarianceKind, FitResult
 from ...log_linear.given import impossible_rows, impute, possible_draws, predict as predict_rows
-from ...log_linear.goodness.goodness_of_fit import likelihood_ratio_test, term_tests
+from ...log_linear.goodness.goodness_of_fit import likelihood_ratio_test, ratio_test_of_files, term_tests
 from ...log_linear.goodness.summary import fit_figures, fit_summary, model_figures, model_summary
 from ...log_linear.impossible import ImpossibleStates, walled
 from ...log_linear.infinite import with_infinite
@@ -378,8 +378,6 @@ class LogLinearFamily(Family):
 
     @override
     def nested(self, small: Any, big: Any) -> tuple[float, int, float, str]:
-        from ...log_linear.goodness.of_files import ratio_test_of_files
-
         if all(isinstance(model, Stored) for model in (small, big)):
             if small.info.get("split") is None or small.info["split"] != big.info.get("split"):
                 raise refused("models", "the files do not tell that the rows were the same", code="other-domain")

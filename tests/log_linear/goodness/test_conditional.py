@@ -11,9 +11,8 @@ from scipy.stats import chi2, kstest
 
 from pyro_hoim.data import Observations
 from pyro_hoim.log_linear import fit, goodness_of_fit, likelihood_ratio_test
-from pyro_hoim.log_linear.goodness import conditional_p_value as module
-from pyro_hoim.log_linear.goodness.conditional_p_value import conditional_p_value
-from pyro_hoim.log_linear.goodness.fibre import Fibre, listed_tables
+from pyro_hoim.log_linear.goodness import fibre as module
+from pyro_hoim.log_linear.goodness.fibre import Fibre, conditional_p_value, listed_tables
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE

@@ -13,7 +13,7 @@ from pyro_hoim.data import Observations
 from pyro_hoim.errors import NonexistentEstimateWarning
 from pyro_hoim.log_linear import fit, goodness_of_fit, likelihood_ratio_test, term_tests
 from pyro_hoim.log_linear.fitting.design import design_matrix
-from pyro_hoim.log_linear.goodness.mean_shift import mean_shift, mean_shifts, saturated_shift
+from pyro_hoim.log_linear.goodness.p_values import mean_shift, mean_shifts, saturated_shift
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE
