@@ -141,6 +141,7 @@ def bias_variance(truth: Any, projection: Any, fits: Any, *, validate: bool = Tr
     if isinstance(fits, Sequence) and not fits:
         raise none_received("fits", "at least one estimate")
     _check_domains(truth, projection, fits)
+    # Of distributions Pyro knows the divergences, else all cells are listed.
     divided = _by_expectations(truth, projection, fits)
     if divided is not None:
         return divided
@@ -156,6 +157,7 @@ def bias_variance(truth: Any, projection: Any, fits: Any, *, validate: bool = Tr
     for table, argument in ((log_p, "truth"), (log_q, "projection"), (log_fits, "fits")):
         if validate:
             _check_sum(table, ndim, argument)
+    # The remainder vanishes cell by cell where the fit equals the projection, whatever the truth is.
     p, q, fitted = (table.flatten(-ndim) for table in (log_p, log_q, log_fits))
     weights, least = p.exp() - q.exp(), 0.0 if validate else -math.inf
     change = torch.where((weights == 0) | (q == fitted), 0.0, q - fitted)
@@ -170,7 +172,7 @@ def bias_variance(truth: Any, projection: Any, fits: Any, *, validate: bool = Tr
 def _check_domains(truth: Any, projection: Any, fits: Any) -> None:
     """Refuse laws whose tables have other variables, or the same in another order, than those of the truth."""
     laws = {"truth": [truth], "projection": [projection], "fits": fits if isinstance(fits, Sequence) else [fits]}
-    known = [(name, law.domain) for name, found in laws.items() for law in found if hasattr(law, "domain")]
+    known = [(name, law.domain) for name, group in laws.items() for law in group if hasattr(law, "domain")]
     for argument, domain in known[1:]:
         if domain.names != known[0][1].names:
             raise other_domain(argument, f"the variables {known[0][1].names}, in this order", domain.names)

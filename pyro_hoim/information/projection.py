@@ -353,16 +353,16 @@ def split_divergence(law: Law | DataLike | Projections, model: LogLinearEnergy |
     graph, log_q = _of(model)
     projection = known.project(graph)
     p, projected = known.law.probs.log(), projection.probs.log()
-    found = bias_variance(p, projected, log_q, validate=False)
-    return DivergenceSplit(projection.divergence, max(0.0, float(found.variance)), float(found.total), projection)
+    parts = bias_variance(p, projected, log_q, validate=False)
+    return DivergenceSplit(projection.divergence, max(0.0, float(parts.variance)), float(parts.total), projection)
 
 
 def split_of_rows(law: Law | Projections, model: LogLinearEnergy | FitResult) -> DivergenceSplit | None:
     """The split for a page; None where the projection has not converged."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = split_divergence(law, model)
-    return found if found.projection.is_converged else None
+        split = split_divergence(law, model)
+    return split if split.projection.is_converged else None
 
 
 def _of(model: Any) -> tuple[Any, torch.Tensor]:

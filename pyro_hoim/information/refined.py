@@ -291,8 +291,8 @@ def addable_edges(hypergraph: InteractionHypergraph) -> tuple[Edge, ...]:
     """
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
     names = hypergraph.domain.names
-    found = _addable(frozenset(hypergraph.edge_indices), len(names))
-    return tuple(tuple(names[i] for i in edge) for edge in found)
+    edges = _addable(frozenset(hypergraph.edge_indices), len(names))
+    return tuple(tuple(names[i] for i in edge) for edge in edges)
 
 
 def hierarchical_collections(domain: Domain) -> tuple[InteractionHypergraph, ...]:
@@ -325,13 +325,13 @@ def hierarchical_collections(domain: Domain) -> tuple[InteractionHypergraph, ...
 
 def _addable(sets: _Sets, num_variables: int) -> list[tuple[int, ...]]:
     """Sets whose facets are all present and which are not, by size, then position."""
-    found: list[tuple[int, ...]] = [(i,) for i in range(num_variables) if (i,) not in sets]
+    edges: list[tuple[int, ...]] = [(i,) for i in range(num_variables) if (i,) not in sets]
     for edge in sorted(sets, key=_edge_key):
         for i in range(edge[-1] + 1, num_variables):
             larger = (*edge, i)
             if larger not in sets and all(facet in sets for facet in itertools.combinations(larger, len(edge))):
-                found.append(larger)
-    return sorted(found, key=_edge_key)
+                edges.append(larger)
+    return sorted(edges, key=_edge_key)
 
 
 def _edge_key(edge: Iterable[int]) -> tuple[int, tuple[int, ...]]:

@@ -90,8 +90,8 @@ def with_supersets(hypergraph: InteractionHypergraph, edges: Iterable[Sequence[s
     wanted = [_names(e) for e in edges]
     if not wanted:
         raise none_received("edges", "at least one interaction")
-    kept = set(hypergraph.remove_edges(wanted, hierarchical=hypergraph.is_hierarchical).edges)
-    return tuple(e for e in hypergraph.edges if e not in kept or any(set(w) <= set(e) for w in wanted))
+    remaining = set(hypergraph.remove_edges(wanted, hierarchical=hypergraph.is_hierarchical).edges)
+    return tuple(e for e in hypergraph.edges if e not in remaining or any(set(w) <= set(e) for w in wanted))
 
 
 def _names(edge: Sequence[str]) -> tuple[str, ...]:
@@ -154,6 +154,7 @@ def removal_values(
     if model.batch_shape:
         batch = f"a batch of shape {tuple(model.batch_shape)}"
         raise unexpected("model", "one model", received=batch, code="wrong-shape")
+    # What is valued, and all that goes with it.
     graph = model.hypergraph
     check_balanced_family(graph, "the value of an interaction")
     if edges is None:
@@ -169,6 +170,7 @@ def removal_values(
         return _exact_values(model, wanted, groups)
     if not wanted:
         return []
+    # Bounds from states of the model.
     check_possible(model, "model")
     if samples is not None and (not isinstance(samples, torch.Tensor) or samples.is_floating_point()):
         raise wrong_type("samples", "a tensor of level codes", received=received(samples))
@@ -191,10 +193,10 @@ def _exact_values(
     """Divergences from the projections of the model's own table; bounds where these did not converge."""
     graph = model.hypergraph
     law = Law(graph.domain, Auto().marginal(model.to(dtype=torch.float64), graph.domain.names))
-    found = [project(law, graph.remove_edges([edge])) for edge in edges]
+    projections = [project(law, graph.remove_edges([edge])) for edge in edges]
     return [
         RemovalValue(edge, gone, nearest.divergence, "exact" if nearest.is_converged else "upper bound", 0.0)
-        for edge, gone, nearest in zip(edges, groups, found, strict=True)
+        for edge, gone, nearest in zip(edges, groups, projections, strict=True)
     ]
 
 
@@ -259,8 +261,8 @@ def _refit(base: np.ndarray, target: np.ndarray, subsets: Sequence[Sequence[int]
     start = base / base.sum()
     if not subsets:
         return np.zeros_like(base)
-    found, _, _ = scale_margins(target, subsets, _IPF_TOLERANCE, _IPF_STEPS, start)
-    return np.log(np.divide(found, start, out=np.ones_like(base), where=(found > 0) & (start > 0)))
+    fitted, _, _ = scale_margins(target, subsets, _IPF_TOLERANCE, _IPF_STEPS, start)
+    return np.log(np.divide(fitted, start, out=np.ones_like(base), where=(fitted > 0) & (start > 0)))
 
 
 _BRIDGE_STEPS = 200
@@ -288,8 +290,8 @@ def without(model: LogLinearEnergy, edges: Iterable[Sequence[str]]) -> LogLinear
     check_energy(model)
     graph = model.hypergraph
     gone = set(with_supersets(graph, edges))
-    kept = [e for e in graph.edges if e not in gone]
-    rest = InteractionHypergraph(graph.domain, kept, hierarchical=graph.is_hierarchical, coding=graph.coding)
+    remaining = [e for e in graph.edges if e not in gone]
+    rest = InteractionHypergraph(graph.domain, remaining, hierarchical=graph.is_hierarchical, coding=graph.coding)
     slices = graph.term_slices
     pieces = [model.tables[..., :0], *(model.tables[..., slices[e]] for e in rest.edges)]
     return LogLinearEnergy(rest, torch.cat(pieces, -1), validate=False)
@@ -353,6 +355,7 @@ def _bridge(ratio_1: torch.Tensor, ratio_2: torch.Tensor) -> tuple[float, float]
         logs = [torch.logaddexp(torch.full_like(r, share), other + r - at) for r in (ratio_1, ratio_2)]
         return ratio_1 - logs[0], -logs[1]
 
+    # Iterate for the ratio at which both samples agree.
     done = False
     for _ in range(_BRIDGE_STEPS):
         upper, lower = terms(value)
@@ -370,6 +373,7 @@ def _bridge(ratio_1: torch.Tensor, ratio_2: torch.Tensor) -> tuple[float, float]
             stacklevel=3,
         )
         return value, math.inf
+    # The error holds as long as the samples of both laws overlap.
     variance, overlap = 0.0, math.inf
     for logs in terms(value):
         weights = (logs - logs.max()).exp()
@@ -491,6 +495,7 @@ def removal_effect(
     check_energy(model)
     check_count(num_samples, "num_samples", 2)
     seed = checked_seed(seed)
+    # Rows, target and sensitive variable fit the model.
     given = {"train": train} if test is None else {"train": train, "test": test}
     rows = {name: as_observations(part, domain=model.domain, argument=name) for name, part in given.items()}
     for name, part in rows.items():
@@ -509,6 +514,7 @@ def removal_effect(
         if target is None:
             raise conflict("level", "belongs to a target, received none")
         code = model.domain[target].code(level)
+    # The models beside each other.
     chosen = list(edges)
     zeroed = without(model, chosen)
     models = {"before": model, "zeroed": zeroed}
@@ -517,6 +523,7 @@ def removal_effect(
         check_energy(models["refitted"], "refit")
         if models["refitted"].domain != model.domain:
             raise other_domain("refit", "a model over the same variables")
+    # What they predict, of the last part.
     last = rows["train" if test is None else "test"]
     predicted = {} if target is None else {name: predict(m, last, target) for name, m in models.items()}
     keys = ("accuracy", "log_loss", "majority_accuracy")
@@ -560,14 +567,14 @@ def _likelihoods(
     return pd.DataFrame(lines)
 
 
-def _groups(found: dict[str, Prediction], data: Observations, sensitive: str, code: int) -> pd.DataFrame:
+def _groups(predicted: dict[str, Prediction], data: Observations, sensitive: str, code: int) -> pd.DataFrame:
     """Mean predicted probability of a level by group and model."""
     variable = data.domain[sensitive]
     group = data.codes[:, data.domain.index(sensitive)]
     zeros = torch.zeros(variable.cardinality, dtype=torch.float64)
     total = zeros.index_add(0, group, data.counts)
     table = pd.DataFrame({"rows": total.numpy()}, index=pd.Index(variable.labels, name=sensitive))
-    for name, prediction in found.items():
+    for name, prediction in predicted.items():
         mass = zeros.index_add(0, group, data.counts * prediction.probs[:, code])
         table[name] = (mass / total).numpy()  # NaN where a group has no rows
     return table

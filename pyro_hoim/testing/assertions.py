@@ -57,9 +57,9 @@ def raises(code: ErrorCode, argument: str | None = None) -> Generator[None]:
     try:
         yield
     except HoimError as error:
-        found = (error.code, error.argument)
+        raised = (error.code, error.argument)
         if code != error.code or argument not in (None, error.argument):
-            msg = f"expected {code!r} about {argument!r}, received {found} from {error}"
+            msg = f"expected {code!r} about {argument!r}, received {raised} from {error}"
             raise AssertionError(msg) from error
     else:
         raise AssertionError(f"expected {code!r} about {argument!r}, nothing was raised")
@@ -203,6 +203,7 @@ def assert_exact_law(counts: Any, probs: Any, *, what: str = "draws") -> None:
         raise out_of_range("probs", "non-negative numbers that sum to 1", received=f"sum {law.sum()}")
     if not np.isfinite(observed).all() or (observed < 0).any() or observed.sum() < 1:
         raise out_of_range("counts", "non-negative numbers with at least one draw")
+    # Three criteria: impossible cells, chi-square, total variation.
     num_draws = int(observed.sum())
     impossible = (law == 0) & (observed > 0)
     if impossible.any():
@@ -272,6 +273,7 @@ def assert_uniform_ranks(
     labels = [f"quantity {i}" for i in range(quantities)] if names is None else [str(name) for name in names]
     if len(labels) != quantities:
         raise unexpected("names", str(quantities), received=len(labels), code="wrong-shape")
+    # One test a quantity, at an equal share of the rate.
     threshold = alpha / quantities
     width = (num_draws + 1) // num_bins
     expected = replications / num_bins

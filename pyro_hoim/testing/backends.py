@@ -13,7 +13,7 @@ import torch
 from ..log_linear.energy import LogLinearEnergy
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
-from .assertions import assert_close, assert_exact_law, required_draws
+from .assertions import assert_close, assert_equal, assert_exact_law, required_draws
 from .conformance import run_cases
 from .oracles import (
     count_states,
@@ -98,10 +98,9 @@ def check_log_partition(case: BackendCase) -> None:
     result = case.backend.log_partition(case.model(2))
     expected = exact_log_partition(case.hypergraph, case.tables(2))
     assert_close(result.value, expected, what="log Z")
-    if result.kind != "exact" or result.coding != "balanced":
-        raise AssertionError(f"log Z: kind {result.kind!r} and coding {result.coding!r}, expected exact and balanced")
-    if not case.backend.is_exact or not case.backend.plan(case.hypergraph).feasible:
-        raise AssertionError("backend: expected is_exact and a feasible plan")
+    assert_equal((result.kind, result.coding), ("exact", "balanced"), "kind and coding of log Z")
+    is_known = case.backend.is_exact, case.backend.plan(case.hypergraph).feasible
+    assert_equal(is_known, (True, True), "is_exact, and a feasible plan")
 
 
 def check_expectations(case: BackendCase) -> None:
@@ -177,8 +176,7 @@ def check_batch(case: BackendCase) -> None:
     """A batch of tables gives what its members give one by one, in any batch shape."""
     tables = case.tables(2, 3)
     result = case.backend.log_partition(LogLinearEnergy(case.hypergraph, tables)).value
-    if tuple(result.shape) != (2, 3):
-        raise AssertionError(f"log Z of a (2, 3) batch: shape {tuple(result.shape)}")
+    assert_equal(tuple(result.shape), (2, 3), "shape of log Z of a (2, 3) batch")
     for i in range(2):
         for j in range(3):
             single = case.backend.log_partition(LogLinearEnergy(case.hypergraph, tables[i, j])).value
@@ -192,10 +190,9 @@ def check_samples(case: BackendCase) -> None:
     before = torch.random.get_rng_state()
     draws = case.backend.sample(case.model(2), (size,), generator=torch.Generator().manual_seed(3))
     again = case.backend.sample(case.model(2), (size,), generator=torch.Generator().manual_seed(3))
-    if not torch.equal(before, torch.random.get_rng_state()):
-        raise AssertionError("sample: global random state moved although a generator was given")
-    if draws.shape != (size, 2, len(cardinalities)) or draws.dtype != torch.long or not torch.equal(draws, again):
-        raise AssertionError("sample: expected long draws of shape (R, batch, d) that repeat under one seed")
+    assert_equal(torch.random.get_rng_state(), before, "global random state, a generator being given")
+    assert_equal((tuple(draws.shape), draws.dtype), ((size, 2, len(cardinalities)), torch.long), "shape of draws")
+    assert_equal(again, draws, "draws under one seed")
     probs = np.exp(case.table(2)).reshape(2, -1)
     for b in range(2):
         assert_exact_law(count_states(draws[:, b], cardinalities), probs[b] / probs[b].sum(), what=f"member {b}")
@@ -205,8 +202,7 @@ def check_float32(case: BackendCase) -> None:
     """Tables in float32 give float32 values that agree with float64 to single precision."""
     model = case.model(2).to(dtype=torch.float32)
     value = case.backend.log_partition(model).value
-    if value.dtype != torch.float32:
-        raise AssertionError(f"log Z of float32 tables: dtype {value.dtype}")
+    assert_equal(value.dtype, torch.float32, "dtype of log Z of float32 tables")
     expected = exact_log_partition(case.hypergraph, model.tables.double())
     assert_close(value.double(), expected, relative=1e-5, what="float32 log Z")
     codes = torch.as_tensor(enumerate_codes(case.hypergraph.domain.cardinalities))[:, None]

@@ -257,6 +257,7 @@ def check_pyro_site(case: DistributionCase) -> None:
         with pyro.plate("groups", 2, dim=-2), pyro.plate("rows", 2 * size, subsample=torch.arange(size), dim=-1):
             return pyro.sample("x", law, obs=observed)
 
+    # Log-probabilities of sites are sums over states, times the scales of plates.
     trace = poutine.trace(model).get_trace(data)
     assert_close(trace.log_prob_sum(), exact.sum(), what="plate log_prob_sum")
     nested = poutine.trace(half).get_trace(data.expand(2, *data.shape))
@@ -267,6 +268,7 @@ def check_pyro_site(case: DistributionCase) -> None:
     masked = poutine.trace(poutine.mask(model, mask=keep)).get_trace(data)
     assert_close(masked.log_prob_sum(), exact[keep.numpy()].sum(), what="masked log_prob_sum")
     assert_close(case.make().mask(False).log_prob(_grid(case)), 0 * case.expected, what="mask(False)")
+    # A batch as one event, and draws without an observation.
     joint = case.make().to_event(1)
     assert_equal(tuple(joint.event_shape), (len(case.theta), len(case.cardinalities)), "to_event shape")
     assert_close(joint.log_prob(_grid(case)), case.expected.sum(1), what="to_event log_prob")

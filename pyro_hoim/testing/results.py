@@ -88,19 +88,19 @@ def check_summary(case: ResultCase) -> None:
 
 def check_interactions(case: ResultCase) -> None:
     """Terms, orders and values, the strongest first; ``top`` of them."""
-    found = case.result.interactions()
-    assert_equal(found.columns[:3].tolist(), ["term", "order", "value"], "columns of interactions")
-    if len(found):
+    table = case.result.interactions()
+    assert_equal(table.columns[:3].tolist(), ["term", "order", "value"], "columns of interactions")
+    if len(table):
         first = case.result.interactions(1)
-        assert_equal(first["term"].tolist(), found["term"].tolist()[:1], "the strongest interaction")
+        assert_equal(first["term"].tolist(), table["term"].tolist()[:1], "the strongest interaction")
 
 
 def check_predict(case: ResultCase) -> None:
     """One line a row with its index, whatever the order of the columns and what else the frame holds."""
-    found = case.result.predict(case.rows, case.target)
-    assert_equal(found.index.tolist(), case.rows.index.tolist(), "index of predictions")
+    predicted = case.result.predict(case.rows, case.target)
+    assert_equal(predicted.index.tolist(), case.rows.index.tolist(), "index of predictions")
     turned = case.rows[case.rows.columns[::-1]].assign(another=1.0)
-    pd.testing.assert_frame_equal(case.result.predict(turned, case.target), found, check_exact=False)
+    pd.testing.assert_frame_equal(case.result.predict(turned, case.target), predicted, check_exact=False)
     unknown = case.result.predict(case.rows.drop(columns=case.target), case.target)
     assert_equal(len(unknown), len(case.rows), "predictions without the column of the target")
 
@@ -108,19 +108,19 @@ def check_predict(case: ResultCase) -> None:
 def check_sample(case: ResultCase) -> None:
     """Rows of all columns, the same for a seed, with columns held where they are given."""
     names = stored_model(case.result)[1].domain.names
-    found = case.result.sample(7, seed=1)
-    assert_equal((len(found), sorted(found.columns)), (7, sorted(names)), "rows drawn")
-    pd.testing.assert_frame_equal(case.result.sample(7, seed=1), found)
+    drawn = case.result.sample(7, seed=1)
+    assert_equal((len(drawn), sorted(drawn.columns)), (7, sorted(names)), "rows drawn")
+    pd.testing.assert_frame_equal(case.result.sample(7, seed=1), drawn)
     value = case.rows[case.target].iloc[0]
-    held = case.result.sample(3, given={case.target: value}, seed=1)[case.target]
-    assert_equal({str(cell) for cell in held}, {str(value)}, "a column that is held")
+    cells = case.result.sample(3, given={case.target: value}, seed=1)[case.target]
+    assert_equal({str(cell) for cell in cells}, {str(value)}, "a column that is held")
 
 
 def check_score(case: ResultCase) -> None:
     """Figures by name, a finite one among them, with notes."""
-    found = case.result.score(case.rows)
-    assert_equal(isinstance(found["notes"], list), True, "notes of a score")
-    known = [found.get(name) for name in ("nll", "pseudo_nll")]
+    scores = case.result.score(case.rows)
+    assert_equal(isinstance(scores["notes"], list), True, "notes of a score")
+    known = [scores.get(name) for name in ("nll", "pseudo_nll")]
     assert_equal(any(value is not None and math.isfinite(value) for value in known), True, "a finite score")
 
 
@@ -129,42 +129,42 @@ def check_impute(case: ResultCase) -> None:
     holes = case.rows.copy()
     holes[case.target] = holes[case.target].astype(object)
     holes.iloc[0, holes.columns.get_loc(case.target)] = None  # pyright: ignore[reportArgumentType]
-    found = _or_refused(lambda: case.result.impute(holes, seed=0))
-    if found is not None:
-        assert_equal(found.index.tolist(), case.rows.index.tolist(), "index of completed rows")
-        assert_equal(found.columns.tolist(), case.rows.columns.tolist(), "columns of completed rows")
-        assert_equal(int(found.isna().to_numpy().sum()), 0, "missing cells that are left")
+    completed = _or_refused(lambda: case.result.impute(holes, seed=0))
+    if completed is not None:
+        assert_equal(completed.index.tolist(), case.rows.index.tolist(), "index of completed rows")
+        assert_equal(completed.columns.tolist(), case.rows.columns.tolist(), "columns of completed rows")
+        assert_equal(int(completed.isna().to_numpy().sum()), 0, "missing cells that are left")
         others = [name for name in case.rows if name != case.target]
-        pd.testing.assert_frame_equal(found.loc[:, others], case.rows.loc[:, others])
+        pd.testing.assert_frame_equal(completed.loc[:, others], case.rows.loc[:, others])
 
 
 def check_row_log_likelihood(case: ResultCase) -> None:
     """A number a row with its index, whose mean is that of the score; or an error with a hint."""
     for pseudo in (False, True):
-        found = _or_refused(lambda pseudo=pseudo: case.result.row_log_likelihood(case.rows, pseudo=pseudo))
-        if found is None:
+        values = _or_refused(lambda pseudo=pseudo: case.result.row_log_likelihood(case.rows, pseudo=pseudo))
+        if values is None:
             continue
-        assert_equal(found.index.tolist(), case.rows.index.tolist(), "index of log-likelihoods")
-        name = "nll" if found.attrs["kind"] == "likelihood" else "pseudo_nll"
+        assert_equal(values.index.tolist(), case.rows.index.tolist(), "index of log-likelihoods")
+        name = "nll" if values.attrs["kind"] == "likelihood" else "pseudo_nll"
         score = case.result.score(case.rows).get(name)
         if score is not None:
-            assert_close(-found.mean(), score, relative=1e-6, what=f"mean of the rows and {name}")
+            assert_close(-values.mean(), score, relative=1e-6, what=f"mean of the rows and {name}")
 
 
 def check_compare(case: ResultCase) -> None:
     """A line for each model; a model gains nothing over itself."""
     table = case.result.compare(case.result)
     assert_equal((table.index.tolist(), table.index.name), (["model 1", "model 2"], "model"), "models compared")
-    held = _or_refused(lambda: case.result.compare(case.result, data=case.rows))
-    if held is not None:
-        assert_equal(held["gain"].tolist(), [0.0, 0.0], "gain over itself")
+    by_rows = _or_refused(lambda: case.result.compare(case.result, data=case.rows))
+    if by_rows is not None:
+        assert_equal(by_rows["gain"].tolist(), [0.0, 0.0], "gain over itself")
 
 
 def check_test_terms(case: ResultCase) -> None:
     """Tests of every interaction; or an error with a hint."""
-    found = _or_refused(case.result.test_terms)
-    if found is not None:
-        assert_equal({"term", "df", "statistic", "p_value"} <= set(found.columns), True, "columns of tests")
+    tests = _or_refused(case.result.test_terms)
+    if tests is not None:
+        assert_equal({"term", "df", "statistic", "p_value"} <= set(tests.columns), True, "columns of tests")
 
 
 def check_plots(case: ResultCase) -> None:
@@ -195,8 +195,8 @@ def check_report_and_file(case: ResultCase) -> None:
         family, stored = stored_model(case.result)
         again = family.read(path)
         assert_equal(again.domain, stored.domain, "columns of the file")
-        found, own = (predict(model, case.rows, case.target) for model in (again, case.result))
-        pd.testing.assert_frame_equal(found, own)
+        from_file, before = (predict(model, case.rows, case.target) for model in (again, case.result))
+        pd.testing.assert_frame_equal(from_file, before)
 
 
 def check_print(case: ResultCase) -> None:
@@ -209,12 +209,12 @@ def check_print(case: ResultCase) -> None:
 
 def check_copies(case: ResultCase) -> None:
     """Pickled by an old and a new protocol, and copied deeply, a result gives the same numbers."""
-    found = case.result.summary(), case.result.predict(case.rows, case.target)
+    before = case.result.summary(), case.result.predict(case.rows, case.target)
     copies = [pickle.loads(pickle.dumps(case.result, number)) for number in (2, 5)]  # noqa: S301 (our own bytes)
     for other in [*copies, copy.deepcopy(case.result)]:
         assert_equal(type(other), type(case.result), "type of a copy")
-        pd.testing.assert_frame_equal(pd.DataFrame(other.summary()), pd.DataFrame(found[0]), check_exact=True)
-        pd.testing.assert_frame_equal(other.predict(case.rows, case.target), found[1], check_exact=True)
+        pd.testing.assert_frame_equal(pd.DataFrame(other.summary()), pd.DataFrame(before[0]), check_exact=True)
+        pd.testing.assert_frame_equal(other.predict(case.rows, case.target), before[1], check_exact=True)
 
 
 RESULT_CHECKS: tuple[Callable[[ResultCase], None], ...] = (

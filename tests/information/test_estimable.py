@@ -17,6 +17,7 @@ from pyro_hoim.study import analyse, analyse_learned
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close
 
 from studies.random_laws import random_dirichlet_law
+from support.projections import divergence, proportional_fit
 
 ABC = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
 COLLECTIONS = ([], [(0,), (1,), (2,)], [(0, 1), (2,)], [(0, 1), (1, 2)], [(0, 1), (1, 2), (0, 2)], [(0, 1, 2)])
@@ -24,26 +25,6 @@ COLLECTIONS = ([], [(0,), (1,), (2,)], [(0, 1), (2,)], [(0, 1), (1, 2)], [(0, 1)
 
 def a_law(concentration, seed):
     return random_dirichlet_law(ABC, concentration, generator=torch.Generator().manual_seed(seed))
-
-
-def proportional_fit(p, cliques):
-    """Iterative proportional fitting cell by cell; shares no code with the library."""
-    q = dict.fromkeys(np.ndindex(p.shape), 1 / p.size)
-    for _ in range(4_000):
-        for clique in cliques:
-            sums = {}
-            for x, value in q.items():
-                key = tuple(x[i] for i in clique)
-                want, have = sums.get(key, (0.0, 0.0))
-                sums[key] = want + p[x], have + value
-            for x in q:
-                want, have = sums[tuple(x[i] for i in clique)]
-                q[x] *= want / have if have else 0.0
-    return np.array(list(q.values())).reshape(p.shape)
-
-
-def divergence(p, q):
-    return math.fsum(a * math.log(a / b) if b else math.inf for a, b in zip(p.ravel(), q.ravel(), strict=True) if a)
 
 
 def table_of(model):

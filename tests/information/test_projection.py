@@ -23,30 +23,10 @@ from pyro_hoim.log_linear import parametrization
 from pyro_hoim.testing import assert_close, raises
 
 from studies.random_laws import random_dirichlet_law, random_law
+from support.projections import divergence, proportional_fit
 from support.strategies import hypergraphs
 
 ABC = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
-
-
-def oracle(p, maximal, sweeps=20_000):
-    """Iterative proportional fitting written with einsum, on logarithms; shares no code with the library."""
-    letters = "abcdef"[: p.ndim]
-    q = np.full(p.shape, 1 / p.size)
-    for _ in range(sweeps):
-        before = q.copy()
-        for axes in maximal:
-            kept = "".join(letters[i] for i in axes)
-            wanted, have = np.einsum(f"{letters}->{kept}", p), np.einsum(f"{letters}->{kept}", q)
-            factor = np.where(have > 0, wanted / np.where(have > 0, have, 1), 0)
-            q = np.einsum(f"{letters},{kept}->{letters}", q, factor)
-        if np.abs(q - before).max() < 1e-15:
-            break
-    return q
-
-
-def divergence(p, q):
-    """D(p; q) cell by cell."""
-    return math.fsum(a * math.log(a / b) for a, b in zip(p.ravel(), q.ravel(), strict=True) if a > 0)
 
 
 def assert_is_projection(law, hypergraph, probs, tolerance):
@@ -124,7 +104,7 @@ def test_newton_and_proportional_fitting_meet_the_conditions_of_a_projection(hyp
         assert_is_projection(law, hypergraph, result.probs, 1e-8)
     assert_close(newton.probs, ipf.probs, relative=1e-8)
     assert_close(newton.divergence, ipf.divergence, relative=1e-10)
-    expected = oracle(law.probs.numpy(), [law.domain.indices(e) for e in hypergraph.maximal_edges])
+    expected = proportional_fit(law.probs.numpy(), [law.domain.indices(e) for e in hypergraph.maximal_edges])
     assert_close(ipf.probs, expected)
     assert_close(ipf.divergence, divergence(law.probs.numpy(), expected))
 
@@ -176,7 +156,7 @@ def test_decomposable_collections_have_a_closed_form(edges, method, generator):
     hypergraph = InteractionHypergraph(ABC, edges, closure=True)
     result = project(law, hypergraph, method="auto")
     assert result.method == method
-    expected = oracle(law.probs.numpy(), [ABC.indices(e) for e in hypergraph.maximal_edges])
+    expected = proportional_fit(law.probs.numpy(), [ABC.indices(e) for e in hypergraph.maximal_edges])
     assert_close(result.probs, expected)
 
 
@@ -264,5 +244,5 @@ def test_every_hierarchical_collection_of_four_variables(generator):
     law = random_law(Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2}), generator=generator)
     for hypergraph in itertools.islice(hierarchical_collections(law.domain), 0, None, 3):
         result = project(law, hypergraph)
-        expected = oracle(law.probs.numpy(), [law.domain.indices(e) for e in hypergraph.maximal_edges])
+        expected = proportional_fit(law.probs.numpy(), [law.domain.indices(e) for e in hypergraph.maximal_edges])
         assert_close(result.probs, expected, relative=1e-9)

@@ -8,7 +8,8 @@ import pytest
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 
-sys.path += [str(Path(__file__).parent / folder) for folder in ("goodness", "laws", "search")]  # models they share
+# Models and problems that the tests of a folder share.
+sys.path += [str(Path(__file__).parent / folder) for folder in ("constrained", "goodness", "laws", "search")]
 
 CASES = {
     "empty domain": ([], [], True),

@@ -112,6 +112,7 @@ def _refit(
     tolerance: float,
 ) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
     """Deviance, Pearson's statistic, updates made and who was left unfinished, of tables as columns (cells, tables)."""
+    # Proportional fitting from the expected counts lowers every deviance by a known gain.
     deviance = 2 * xlogy(drawn, drawn / expected[:, None]).sum(0)  # no difference of large numbers
     pearson = np.empty(drawn.shape[1])
     targets = [matrix @ drawn for matrix in model.sums]
@@ -129,6 +130,7 @@ def _refit(
             updates += fitted.size
         deviance[active] -= gain
         share = np.divide(gain, before, out=np.zeros_like(gain), where=before > 0).clip(0, 0.999)
+        # A table is done where a geometric sum of further gains is below the tolerance.
         finished = gain * np.maximum(1.0, share / (1 - share)) <= tolerance
         before = gain
         if finished.any():

@@ -276,6 +276,7 @@ def conditional_tables(
     if (values := int(data.total_count) * len(domain)) > _MOST_VALUES:
         problem = f"an exact test moves every row, {size_text(values, 'values')}, more than {_MOST_VALUES}"
         raise out_of_reach("p_value", problem, "use 'chi-square' or 'bootstrap'")
+    # Every row moves with its clique: what a step deals anew is the rest of the clique given the separator.
     rows = data.unique()  # the same tables whatever the order of the rows
     codes = np.repeat(rows.codes.numpy(), rows.counts.numpy().astype(np.int64), axis=0)
     steps: list[tuple[list[int], list[int], np.ndarray]] = []

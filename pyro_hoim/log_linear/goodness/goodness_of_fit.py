@@ -188,6 +188,7 @@ def goodness_of_fit(
     assert result.log_partition is not None
     rows = data.unique()
     counts, total = rows.counts, result.num_rows
+    # From all cells where these are listed, else from the cells that hold rows.
     listed = _listed(result)
     if listed is None:
         saturated = float(torch.special.xlogy(counts, counts / total).sum())

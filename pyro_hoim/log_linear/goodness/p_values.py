@@ -423,6 +423,7 @@ def _by_moves(
     cells = possible_cells(result)
     means = np.zeros(len(cells))
     means[cells] = expected
+    # Against the saturated model no larger one is refitted.
     conditional = conditional_p_value(
         result.hypergraph,
         None if larger is None else larger.hypergraph,

@@ -67,6 +67,7 @@ def fit_summary(
     notes = [_meaning(coding, reference)]
     if result.restriction is not None:
         notes = [_TERMS, *(f"order of {name}: {order}" for name, order in result.restriction.orders.items())]
+    # Estimates with their errors, where a covariance is at hand.
     problem = "" if has_cheap_covariance(result) else "this fit has none, or they would take minutes"
     frame = None
     if not problem:

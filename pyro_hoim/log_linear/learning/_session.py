@@ -208,9 +208,9 @@ class FinalFit:
 
     def log_partition(self, recipe: Recipe) -> LogPartition:
         """Log Z, exact where the trainer can, else by annealed runs on chains of their own."""
-        found = self.trainer.log_partition()
-        if found is not None:
-            return found
+        log_z = self.trainer.log_partition()
+        if log_z is not None:
+            return log_z
         other = SampledTrainer(self.trainer.rows, self.trainer.hypergraph, settings=recipe.final_settings())
         other.load_state_dict({**other.state_dict(), "tables": self.trainer.tables})
         return other.log_partition()
@@ -254,6 +254,7 @@ class Session:
         stored = None
         if file is not None:
             stored = file.start({**self._settings(hypergraph, ridge, rows), "strengths of the rows": chosen})
+        # A fit that was completed is read as it was.
         if file is not None and stored is not None:
             with file.taking_up():
                 record: dict[str, Any] = unpacked(stored.pop("report"))
@@ -306,6 +307,7 @@ class Session:
                 check_equal(stored, _kept(result))
                 return result
         check_time()
+        # Tests of all hypotheses, kept for a run that goes on.
         result = confirm(
             train, validation, hypergraph, false_discovery_rate=rate, max_order=order, candidates=candidates
         )

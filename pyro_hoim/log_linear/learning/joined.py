@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import torch
 from typing_extensions import Unpack
@@ -102,26 +102,21 @@ def learn(
             problem = "columns are joined in rows in memory alone, and there are more than 2^25 cells of different ones"
             raise out_of_reach("join", problem, "learn from rows.distinct(), or from some, rows.sample(10**6, seed=0)")
         join = "none"
-    joined = join if isinstance(join, JoinedColumns) else _found(parts_read, join)
+    if isinstance(join, JoinedColumns):
+        joined = join
+    else:
+        joined = join_columns(parts_read[0] if len(parts_read) == 1 else joint_rows(*parts_read), join)
     if joined.domain != parts_read[0].domain:
         raise other_domain("join", "groups of the columns of train", received="others")
     parts_joined = parts_read
     if joined:
         told(checked_run(options.get("run")), joined.sentence())
-        parts_joined = [_joined(part, joined) for part in parts_read]
+        # Missing cells are left for the recipe to refuse.
+        parts_joined = [joined.read(rows).rows if rows.has_missing else joined.join(rows) for rows in parts_read]
         if search is not None and search.candidates is not None:
             search = replace(search, candidates=joined.sets(search.candidates))
-    learned = learn_variables(parts_joined[0], parts_joined[1] if len(parts_joined) > 1 else None, search, **options)
+    learned = learn_variables(parts_joined[0], None if validation is None else parts_joined[1], search, **options)
     return columns_joined(learned, joined, parts_joined[0])
-
-
-def _found(parts: list[Observations], join: Join) -> JoinedColumns:
-    return join_columns(parts[0] if len(parts) == 1 else joint_rows(parts[0], parts[1]), join)
-
-
-def _joined(rows: Observations, joined: JoinedColumns) -> Observations:
-    """Rows over the joined variables; missing cells are left for the recipe to refuse."""
-    return joined.read(rows).rows if rows.has_missing else joined.join(rows)
 
 
 def columns_joined(learned: LearnResult, joined: JoinedColumns, rows: Observations) -> LearnResult:
@@ -147,12 +142,12 @@ def columns_joined(learned: LearnResult, joined: JoinedColumns, rows: Observatio
 
 def _frozen(rows: Observations) -> tuple[ColumnGroup, ...]:
     """Groups of columns of which at most one is set, and nearly always one is."""
-    found: list[ColumnGroup] = []
+    groups: list[ColumnGroup] = []
     for group in find_exclusive_groups(rows, at_most_one=True):
         is_none = (rows.project(group.columns).codes == 0).all(1)
         if float(rows.counts[is_none].sum()) <= _RARELY_NONE * rows.total_count:
-            found.append(group)
-    return tuple(found)
+            groups.append(group)
+    return tuple(groups)
 
 
 def _doubted(learned: LearnResult, problem: str) -> LearnResult:
@@ -166,6 +161,5 @@ def _doubted(learned: LearnResult, problem: str) -> LearnResult:
 
 
 def _with_columns(learned: LearnResult, joined: JoinedColumns) -> LearnResult:
-    changed: dict[str, Any] = {"joined": joined, "notes": (*learned.notes, joined.sentence())}
     structure = None if learned.structure is None else _with_columns(learned.structure, joined)
-    return replace(learned, **changed, structure=structure)
+    return replace(learned, joined=joined, notes=(*learned.notes, joined.sentence()), structure=structure)

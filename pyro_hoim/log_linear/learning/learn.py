@@ -137,6 +137,7 @@ class StagedSearch:
             "evidence rounds": evidence_rounds,
             "penalty of evidence digest": strong.to_json(),
         }
+        # Strengths of an interrupted run, round by round.
         self._file = run_file(run, _STRENGTHS)
         stored = None if self._file is None else self._file.start(settings)
         if self._file is not None and stored is not None:
@@ -144,6 +145,7 @@ class StagedSearch:
                 strengths = unpacked(stored["strengths"])
                 self._ridges = {int(number): InteractionRidge.from_json(value) for number, value in strengths.items()}
                 check_equal(stored, self._state())
+        # With evidence the pairs are tried twice, so that the rule waits for both.
         self._num_trials = 2 if evidence_rounds else 1
         rule = _Rule(
             search.patience,
@@ -155,10 +157,10 @@ class StagedSearch:
 
     def run(self) -> tuple[SelectionResult, InteractionRidge, bool]:
         """The selection, the penalty of its best round, and whether the rows chose the strengths in it."""
-        found = self._runner.run(self._trainer.hypergraph, self._propose)
+        selection = self._runner.run(self._trainer.hypergraph, self._propose)
         self._note_round()
-        best = found.best_round
-        return found, self._ridges[best], best == 2 or (best > 2 and self._rows_choose)
+        best = selection.best_round
+        return selection, self._ridges[best], best == 2 or (best > 2 and self._rows_choose)
 
     @property
     def _rows_choose(self) -> bool:
@@ -364,7 +366,11 @@ def learn(
         >>> learned.structure.hypergraph.edges, round(learned.structure.gain(rows), 2)
         ((('a',), ('b',), ('c',), ('a', 'b')), 0.19)
     """
-    given_parts = checked_parts(*_parts(train, validation, seed))
+    # The rows, and what their number and the width of the table ask for.
+    if validation is None:
+        shares = [1 - _HELD_OUT, _HELD_OUT]
+        train, validation = _observed(train, None, "train").split(shares, checked_seed(seed))
+    given_parts = checked_parts(train, validation)
     train, validation = (rows.in_effective_rows() for rows in given_parts)
     if false_discovery_rate is not None:
         check_fraction(false_discovery_rate, "false_discovery_rate")
@@ -380,6 +386,7 @@ def learn(
     _check_held(recipe.name, train, validation)
     if search.least_gain is None and recipe.goes_on:
         search = replace(search, least_gain=_LEAST_GAIN)
+    # The search, stopped on validation rows.
     session = Session(recipe, run, train, validation, search.time_limit)
     first = recipe.trainer(train, start, ridges.weak)
     rounds, until = recipe.evidence_rounds[0], session.until(_SEARCH_SHARE)
@@ -392,19 +399,21 @@ def learn(
         session.note(_UNJUDGED)
     session.tell(f"kept round {selection.best_round}: {count}; training them longer")
     session.clock("search")
-    # Every round of a sampled search has moved the strengths; moving them once more has not been seen to pay.
+    # A longer fit of the best collection. A sampled search has moved the strengths in every round: that is enough.
     settled, final = recipe.name == "sampled" or not chosen, None
     with session.giving_up("the last, longer fit: the tables are those of the search", _FIT_SHARE):
         final = session.fit(train, selection.hypergraph, ridge, "final", settled=settled, chosen=chosen)
     if final is None:
         final = FinalFit.of_round(recipe.trainer(train, selection.hypergraph, ridge, is_chosen=chosen), selection)
     session.clock("training")
+    # The tests of single interactions, on all rows.
     confirmation = None
     if false_discovery_rate is not None:
         session.tell("testing interactions on all rows")
         with session.giving_up("the tests of single interactions: there is no structure", _TESTS_SHARE):
             confirmation = session.confirm(selection.hypergraph, train, validation, false_discovery_rate, search)
         session.clock("tests")
+    # One more fit, to all rows, where it is asked for.
     rows, again, amount = train, None, given_parts[0].total_count
     if refit:
         session.tell("training once more, on training and validation rows together")
@@ -414,6 +423,7 @@ def learn(
         if again is not None:
             final, rows, amount = again, together, sum(part.total_count for part in given_parts)
         session.clock("refit")
+    # The result, with the confirmed structure beside it.
     made: dict[str, Any] = {"selection": selection, "ridge": ridges.strong, "refit": again is not None}
     made["num_rows"] = amount
     learned = _learned(session, final, rows, **made)
@@ -438,7 +448,10 @@ def _with_structure(
     if confirmed != learned.hypergraph:
         stage, fitted = "structure-refit" if learned.refit else "structure-fit", None
         with session.giving_up("the fit of the structure", 1.0):
-            ridge = _released(final.trainer.penalty, made["ridge"], confirmed) if chosen else final.trainer.penalty
+            ridge = final.trainer.penalty
+            if chosen:  # none stronger than at first: others may have stood in for an interaction and held it at zero
+                at_most = {edge: made["ridge"].strength(edge) for edge in confirmed.edges}
+                ridge = ridge.updated({edge: min(ridge.strength(edge), most) for edge, most in at_most.items()})
             settled = session.recipe.name == "sampled" or not chosen
             fitted = session.fit(rows, confirmed, ridge, stage, settled=settled, chosen=chosen)
         session.clock("structure")
@@ -448,14 +461,6 @@ def _with_structure(
         structure = _learned(session, fitted, rows, **made)
     structure = replace(structure, confirmation=confirmation, seconds=session.seconds)
     return replace(learned, structure=structure, seconds=session.seconds)
-
-
-def _released(ridge: InteractionRidge, first: InteractionRidge, hypergraph: InteractionHypergraph) -> InteractionRidge:
-    """Strengths for the interactions that the rows confirmed: none stronger than those that they began to choose from.
-
-    In the larger model others may have stood in for one of them, and its strength have held it at zero.
-    """
-    return ridge.updated({edge: min(ridge.strength(edge), first.strength(edge)) for edge in hypergraph.edges})
 
 
 def fit_collection(
@@ -543,19 +548,6 @@ def _learned(
     return learned
 
 
-def _has_margins(trainer: str, rows: Observations) -> bool:
-    """Whether a trainer knows marginal laws of its model, which gains and tests are computed from."""
-    return trainer != "pseudo-likelihood" or rows.domain.num_states <= _MAX_PSEUDO_STATES
-
-
-def _parts(train: DataLike, validation: DataLike | None, seed: int) -> tuple[DataLike, DataLike]:
-    """Both parts, or three quarters and a quarter of one."""
-    if validation is not None:
-        return train, validation
-    first, second = _observed(train, None, "train").split([1 - _HELD_OUT, _HELD_OUT], checked_seed(seed))
-    return first, second
-
-
 def _observed(part: DataLike, domain: Domain | None, name: str) -> Observations:
     """Rows of a part, or margins and a sample of those that do not fit into memory."""
     if isinstance(part, RowSource):
@@ -565,22 +557,22 @@ def _observed(part: DataLike, domain: Domain | None, name: str) -> Observations:
 
 def checked_parts(*parts: DataLike) -> list[Observations]:
     """Rows of the parts over one domain, none of them empty."""
-    found: list[Observations] = []
+    parts_read: list[Observations] = []
     for name, part in zip(("train", "validation"), parts, strict=False):
-        rows = _observed(part, found[0].domain if found else None, name)
-        found.append(rows)
-        if rows.domain != found[0].domain:
+        rows = _observed(part, parts_read[0].domain if parts_read else None, name)
+        parts_read.append(rows)
+        if rows.domain != parts_read[0].domain:
             raise other_domain(name, "rows over the variables and levels of train", received="others")
         if not rows.total_count > 0:
             raise none_received(name, "at least one observation")
-    return found
+    return parts_read
 
 
 def _check_score(trainer: str, search: SelectionOptions, rows: Observations) -> None:
     """Refuse gains where the trainer has no marginal laws to compute them from."""
     score = search.score
     is_gain = isinstance(score, Gain) or (isinstance(score, str) and score.startswith("gain"))
-    if is_gain and not _has_margins(trainer, rows):
+    if is_gain and trainer == "pseudo-likelihood" and rows.domain.num_states > _MAX_PSEUDO_STATES:
         problem = (
             f"'pseudo-likelihood' has no marginal laws beyond {_MAX_PSEUDO_STATES:,} states, which gains are computed "
             f"from, and there are {size_text(rows.domain.num_states)}"

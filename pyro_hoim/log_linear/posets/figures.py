@@ -50,6 +50,7 @@ def hasse_figure(poset: Poset, *, members: Iterable[Hashable] | None = None) -> 
     if members is not None:
         is_member[:] = False
         is_member[poset.indices(members).numpy()] = True
+    # Layers of elements, and letters of one size in every layer.
     points = _places(heights, covers, is_lattice=poset.variables is not None)
     widest = int(np.bincount(heights).max())
     figure = Figure(figsize=(max(4.0, min(1.1 * widest + 1, 16.0)), max(2.5, 1.25 * (heights.max() + 1))))
@@ -59,6 +60,7 @@ def hasse_figure(poset: Poset, *, members: Iterable[Hashable] | None = None) -> 
     labels = [_label(element) for element in poset.elements]
     letters = [min(9.0, 0.4 * size, 1.2 * size / len(label)) for label in labels]
     letters = [min(height for height, h in zip(letters, heights, strict=True) if h == level) for level in heights]
+    # Circles with their names.
     for i, label in enumerate(labels):
         level = int(heights[i])
         colour = INK if level == 0 else _LEVELS[(level - 1) % len(_LEVELS)]
@@ -80,6 +82,7 @@ def hasse_figure(poset: Poset, *, members: Iterable[Hashable] | None = None) -> 
             style |= {"xytext": (0, -size / 2 - 2), "textcoords": "offset points", "linespacing": 1.1}
             style["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85}
         axes.annotate(label, points[i], ha="center", zorder=3, **style)
+    # Limits by hand, as circles have a size in points, not in units of the axes.
     axes.set_xlim(-0.6, widest - 0.4)
     axes.set_ylim(-0.5, heights.max() + 0.5)
     axes.axis("off")

@@ -162,9 +162,9 @@ def _members(poset: Poset, elements: Iterable[Hashable] | None, argument: str = 
     where = every[every != poset.bottom_index] if elements is None else poset.indices(elements)
     if bool((where == poset.bottom_index).any()):
         raise unexpected(argument, "elements above the bottom", poset.bottom)
-    found, counts = where.unique(return_counts=True)
+    distinct, counts = where.unique(return_counts=True)
     if bool((counts > 1).any()):
-        twice = poset.elements[int(found[counts > 1][0])]
+        twice = poset.elements[int(distinct[counts > 1][0])]
         raise refused(argument, f"elements must be distinct, but {twice!r} is repeated", code="repeated-name")
     return where
 
@@ -186,8 +186,8 @@ def _check_positive(poset: Poset, probs: torch.Tensor, argument: str, expected: 
     wrong = ~((probs > 0) & torch.isfinite(probs))
     if bool(wrong.any()):
         where = tuple(int(i) for i in wrong.nonzero()[0])
-        found = f"p({poset.elements[where[-1]]!r}) = {float(probs[where]):.6g}"
-        raise out_of_range(argument, expected, received=found)
+        first = f"p({poset.elements[where[-1]]!r}) = {float(probs[where]):.6g}"
+        raise out_of_range(argument, expected, received=first)
 
 
 # Projections of laws on submanifolds of a poset's laws: theta zero outside a collection, or eta fixed on it.

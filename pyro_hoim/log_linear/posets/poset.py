@@ -68,15 +68,15 @@ class ListedOrder:
     def zeta(self, lower: int, upper: int) -> int:
         """1 where the first element is below or equal to the second, else 0."""
         part = self._below[upper]
-        place = int(np.searchsorted(part, lower))
-        return int(place < len(part) and part[place] == lower)
+        index = int(np.searchsorted(part, lower))
+        return int(index < len(part) and part[index] == lower)
 
     def moebius(self, lower: int, upper: int) -> int:
         """Value of the Moebius function, exact."""
         low, high, values = self._moebius
         start, stop = np.searchsorted(high, [upper, upper + 1])
-        place = int(start + np.searchsorted(low[start:stop], lower))
-        return int(values[place]) if place < stop and low[place] == lower else 0
+        index = int(start + np.searchsorted(low[start:stop], lower))
+        return int(values[index]) if index < stop and low[index] == lower else 0
 
     @cached_property
     def _moebius(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -123,14 +123,14 @@ class ListedOrder:
     @cached_property
     def covers(self) -> np.ndarray:
         """Pairs (num_covers, 2) with nothing between them, by lower element."""
-        found: list[tuple[int, int]] = []
-        place = np.argsort(self._sorted)
+        covering: list[tuple[int, int]] = []
+        rank = np.argsort(self._sorted)
         for upper in range(self.size):
-            left = self._below[upper][np.argsort(-place[self._below[upper]])][1:]
+            left = self._below[upper][np.argsort(-rank[self._below[upper]])][1:]
             while len(left):  # the highest is covered by it, and hides all below
-                found.append((int(left[0]), upper))
+                covering.append((int(left[0]), upper))
                 left = left[~np.isin(left, self._below[left[0]])]
-        return np.array(sorted(found), dtype=np.int64).reshape(-1, 2)
+        return np.array(sorted(covering), dtype=np.int64).reshape(-1, 2)
 
     @cached_property
     def heights(self) -> np.ndarray:
@@ -191,8 +191,8 @@ class SubsetOrder:
         """Pairs of subsets (num_covers, 2) that differ by one variable, by lower subset."""
         every = np.arange(self.size)
         pairs = [np.stack((every, every | 1 << k), -1)[every >> k & 1 == 0] for k in range(self.num_variables)]
-        found = np.concatenate([*pairs, np.zeros((0, 2), dtype=np.int64)])
-        return found[np.lexsort((found[:, 1], found[:, 0]))]
+        covering = np.concatenate([*pairs, np.zeros((0, 2), dtype=np.int64)])
+        return covering[np.lexsort((covering[:, 1], covering[:, 0]))]
 
     @cached_property
     def heights(self) -> np.ndarray:

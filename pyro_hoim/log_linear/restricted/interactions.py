@@ -77,8 +77,8 @@ class RestrictedInteractions:
         object.__setattr__(self, "directions", directions[:, independent])
 
     def __repr__(self) -> str:
-        held, whole = self.num_parameters, self.hypergraph.num_parameters
-        return f"RestrictedInteractions({held} coefficients of {whole} parameters of {self.hypergraph!r})"
+        free, whole = self.num_parameters, self.hypergraph.num_parameters
+        return f"RestrictedInteractions({free} coefficients of {whole} parameters of {self.hypergraph!r})"
 
     @classmethod
     def whole(cls, hypergraph: InteractionHypergraph) -> RestrictedInteractions:
@@ -112,8 +112,8 @@ class RestrictedInteractions:
         """Whether every model of the other, over the same variables, is one of these."""
         if not set(other.hypergraph.edges) <= set(self.hypergraph.edges):
             return False
-        found = self.embedded(other)
-        return bool(np.abs(found - self.basis @ (self.basis.T @ found)).max(initial=0.0) < 1e-8)
+        basis = self.embedded(other)
+        return bool(np.abs(basis - self.basis @ (self.basis.T @ basis)).max(initial=0.0) < 1e-8)
 
     def belongs(self, edges: Iterable[Edge]) -> np.ndarray:
         """Mask of the coefficients that have a part in one of the interactions."""
@@ -124,10 +124,10 @@ class RestrictedInteractions:
 
     def without(self, edges: Iterable[Edge], left: InteractionHypergraph) -> RestrictedInteractions:
         """What is left of the collection, without the coefficients of removed interactions."""
-        kept = ~self.belongs(edges)
+        remaining = ~self.belongs(edges)
         slices = self.hypergraph.parameter_slices
         rows = [np.arange(slices[edge].start, slices[edge].stop) for edge in left.edges]
-        where, columns = np.concatenate([np.zeros(0, dtype=np.int64), *rows]), np.flatnonzero(kept)
+        where, columns = np.concatenate([np.zeros(0, dtype=np.int64), *rows]), np.flatnonzero(remaining)
         terms, levels = (tuple(of[i] for i in columns) for of in (self.terms, self.levels))
         return RestrictedInteractions(left, terms, levels, self.directions[where][:, columns], self.orders)
 
@@ -146,7 +146,7 @@ def is_within(small: Interactions, big: Interactions) -> bool:
     if isinstance(small, InteractionHypergraph) and isinstance(big, InteractionHypergraph):
         return set(small.edges) <= set(big.edges)
     lesser, greater = (
-        held if isinstance(held, RestrictedInteractions) else RestrictedInteractions.whole(held)
-        for held in (small, big)
+        inner if isinstance(inner, RestrictedInteractions) else RestrictedInteractions.whole(inner)
+        for inner in (small, big)
     )
     return greater.holds(lesser)

@@ -150,6 +150,7 @@ def restricted_interactions(domain: Domain, formula: str, *, scores: Scores | No
     orders: dict[str, Order] = {}
     terms = parse_terms(formula, domain.names, FUNCTIONS, closure=True)
     whole, parts = set[frozenset[str]](), list[tuple[frozenset[str], list[_Part]]]()
+    # Terms without functions are whole interactions; the others give columns.
     for term in sorted(terms, key=lambda term: sorted(map(str, term))):
         factors = sorted(term, key=lambda factor: min(domain.indices(_variables(factor))))
         names = [name for factor in factors for name in _variables(factor)]
@@ -165,6 +166,7 @@ def restricted_interactions(domain: Domain, formula: str, *, scores: Scores | No
         else:
             tables = [_factor(domain, factor, given, orders) for factor in factors]
             parts.append((frozenset(names), [reduce(lambda a, b: _product(domain, a, b), tables)]))
+    # Closed under subsets, and what no term restricts has all of its columns.
     hypergraph = InteractionHypergraph(domain, [*whole, *(names for names, _ in parts)], closure=True)
     restricted = {frozenset(edge) for _, part in parts for edge, _, _ in part} - whole
     for edge in hypergraph.edges:
@@ -250,6 +252,7 @@ def _scores(
     labels, where = variable.labels, f"scores of {variable.name!r}"
     if isinstance(given, str) and given != "labels":
         raise unexpected(where, "numbers, or 'labels'", given, code="unknown-choice")
+    # Numbers by label, by position, or read from the labels.
     try:
         if isinstance(given, str):
             values = np.array([float(label) for label in labels])
@@ -268,6 +271,7 @@ def _scores(
         raise unexpected(where, f"{len(labels)} numbers, one a level", received=values.size, code="wrong-shape")
     if not np.isfinite(values).all() or (len(values) > 1 and math.isclose(values.min(), values.max())):
         raise refused(where, f"finite numbers that are not all equal are needed, received {values.tolist()}")
+    # The order that the scores themselves state, or that of the levels.
     if isinstance(given, str | Mapping):
         source = "by the labels as numbers" if given == "labels" else "by their scores"
         order = Order(tuple(labels[i] for i in np.argsort(values, kind="stable")), source)

@@ -155,12 +155,12 @@ def checked_heredity(heredity: Heredity | None, has_allowed: bool) -> Heredity |
 
 def _index_sets(domain: Domain, edges: Iterable[Sequence[str]]) -> set[tuple[int, ...]]:
     """Sorted schema positions of sets of names."""
-    found: set[tuple[int, ...]] = set()
+    sets: set[tuple[int, ...]] = set()
     for edge in edges:
         if isinstance(edge, str):
             raise wrong_type("candidates", "sets of names", hint=f"write ({edge!r},)", received=f"the string {edge!r}")
         positions = tuple(sorted(domain.indices(edge)))
         if not positions:
             raise refused("candidates", "the empty set is not an interaction", code="unknown-name")
-        found.add(positions)
-    return found
+        sets.add(positions)
+    return sets

@@ -91,10 +91,10 @@ def _pooled(edge: Edge, table: np.ndarray) -> EdgeTest:
 
 def _batches(tester: EdgeTester, sets: Sequence[Edge]) -> Iterator[tuple[tuple[int, ...], list[Edge]]]:
     """Sets of one shape at a time, so many that their tables stay small."""
-    found: dict[tuple[int, ...], list[Edge]] = defaultdict(list)
+    by_shape: dict[tuple[int, ...], list[Edge]] = defaultdict(list)
     for edge in sets:
-        found[tuple(tester.cardinalities[name] for name in edge)].append(edge)
-    for shape, members in found.items():
+        by_shape[tuple(tester.cardinalities[name] for name in edge)].append(edge)
+    for shape, members in by_shape.items():
         size = max(1, _CELLS // math.prod(shape))
         for begin in range(0, len(members), size):
             yield shape, members[begin : begin + size]
@@ -190,6 +190,7 @@ def confirm(
         >>> [test.edge for test in confirm(rows, rows).tests if test.is_kept]
         [('a', 'b')]
     """
+    # The hypotheses: all sets of varying variables, or those that are allowed.
     train, validation = checked_pair(train, validation, None if hypergraph is None else hypergraph.domain)
     check_fraction(false_discovery_rate, "false_discovery_rate")
     check_not_negative(least_gain, "least_gain")
@@ -199,9 +200,11 @@ def confirm(
     varying = [name for name, size in zip(train.domain.names, train.domain.cardinalities, strict=True) if size > 1]
     hypotheses = Hypotheses(varying, max(max_order, start.order), allowed, false_discovery_rate)
     given = [edge for edge in start.edges if edge in hypotheses]
+    # The search is on all rows together; the same rows given twice count once.
     is_same = rows_digest(train) == rows_digest(validation)
     search = _Search(EdgeTester(*([train] if is_same else [train, validation])), hypotheses, least_gain, given)
     search.run()
+    # Verdicts beside what is kept, with the gain on validation rows.
     train_tester, held_out = EdgeTester(train), EdgeTester(validation)
     edges = dict.fromkeys([*given, *search.kept])
     tests = [search.verdict(edge, *train_tester.held_out(edge, search.kept, held_out)) for edge in edges]
@@ -211,14 +214,14 @@ def confirm(
 
 def _strongest(ranked: Sequence[EdgeTest]) -> list[EdgeTest]:
     """The pairs that are among the strongest, of all or of one of their variables."""
-    found: list[EdgeTest] = []
+    strongest: list[EdgeTest] = []
     taken: dict[str, int] = defaultdict(int)
     for number, test in enumerate(ranked):
         if number < _SWEPT or min(taken[name] for name in test.edge) < _PER_VARIABLE:
-            found.append(test)
+            strongest.append(test)
             for name in test.edge:
                 taken[name] += 1
-    return found
+    return strongest
 
 
 class _Search(StepwiseSearch):
@@ -239,8 +242,8 @@ class _Search(StepwiseSearch):
         self.grow(self._promising)
         self.shrink()
         if self.hypotheses.largest > 2:
-            found = promising_triples(self._tester, self.hypotheses.names, self.kept)
-            self._larger = list(dict.fromkeys([*self._larger, *(e for e in found if e in self.hypotheses)]))
+            triples = promising_triples(self._tester, self.hypotheses.names, self.kept)
+            self._larger = list(dict.fromkeys([*self._larger, *(e for e in triples if e in self.hypotheses)]))
         self.settle([*self._swept, *self._larger])
 
     @override
@@ -248,9 +251,9 @@ class _Search(StepwiseSearch):
         response = response or self._tester.response(edge, others)
         terms = conditional_terms(response, edge, others)
         key = edge, response, frozenset(map(frozenset, terms))
-        found = self._memory.get(key)
-        if found is None:
+        test = self._memory.get(key)
+        if test is None:
             is_alone = edge in self.alone and len(terms) == 1
-            found = self.alone[edge] if is_alone else self._tester.test(edge, others, response)
-            self._memory[key] = found
-        return found
+            test = self.alone[edge] if is_alone else self._tester.test(edge, others, response)
+            self._memory[key] = test
+        return test

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import helmert
-from scipy.special import chdtrc, log_softmax
+from scipy.special import chdtrc, log_softmax, softmax
 
 from ...data.observations import Observations
 from ...data.sources.sourced import held_rows
@@ -78,18 +78,18 @@ def score_statistic(null: Maximum, added: Floats) -> float:
     both = information(np.concatenate([null.design, added], 2), totals, null.probs)
     excess = np.einsum("pr,prk->k", null.counts - totals[:, None] * null.probs, added)
     inverse = np.linalg.pinv(both[:num, :num], hermitian=True)
-    own = both[num:, num:] - both[num:, :num] @ inverse @ both[:num, num:]
-    return float(excess @ np.linalg.pinv(own, hermitian=True) @ excess)
+    adjusted = both[num:, num:] - both[num:, :num] @ inverse @ both[:num, num:]
+    return float(excess @ np.linalg.pinv(adjusted, hermitian=True) @ excess)
 
 
 def maximised(design: Floats, counts: Floats, ridge: float | Floats = 0.0, start: Floats | None = None) -> Maximum:
     """The parameters of highest likelihood less half the ridge (of all, or of each) times their squares."""
     totals, seen = counts.sum(1), np.einsum("pr,prq->q", counts, design)
     offset = np.zeros(counts.shape)
-    found, probs, _ = _climbed(design, totals, seen, offset, ridge, start)
-    eta = design @ found
-    value = float(found @ seen - totals @ _log_sum(eta))
-    return Maximum(design, counts, found, probs, value, value - float(found @ (ridge * found)) / 2)
+    solution, probs, _ = _climbed(design, totals, seen, offset, ridge, start)
+    eta = design @ solution
+    value = float(solution @ seen - totals @ _log_sum(eta))
+    return Maximum(design, counts, solution, probs, value, value - float(solution @ (ridge * solution)) / 2)
 
 
 def evidence_strength(
@@ -99,16 +99,16 @@ def evidence_strength(
 
     Steps of MacKay: the number of parameters that the rows determine over the squared length of all.
     """
-    totals, strength, found = counts.sum(1), _FIRST, None
+    totals, strength, solution = counts.sum(1), _FIRST, None
     for _ in range(_EVIDENCE_STEPS):
-        held = np.where(is_random, strength, ridge)
-        fit = maximised(design, counts, held, found)
-        found = fit.parameters
-        curvature = information(design, totals, fit.probs) + np.diag(held)
+        ridges = np.where(is_random, strength, ridge)
+        fit = maximised(design, counts, ridges, solution)
+        solution = fit.parameters
+        curvature = information(design, totals, fit.probs) + np.diag(ridges)
         determined = is_random.sum() - strength * np.linalg.inv(curvature).diagonal()[is_random].sum()
-        strength = float(np.clip(determined / max(float((found[is_random] ** 2).sum()), 1e-300), *_STRENGTHS))
-    assert found is not None
-    return strength, found
+        strength = float(np.clip(determined / max(float((solution[is_random] ** 2).sum()), 1e-300), *_STRENGTHS))
+    assert solution is not None
+    return strength, solution
 
 
 def _climbed(
@@ -123,12 +123,13 @@ def _climbed(
     base = float(totals @ _log_sum(offset))
 
     def objective(parameters: Floats, eta: Floats) -> float:
-        held = float(parameters @ (ridge * parameters)) / 2
-        return float(parameters @ seen - totals @ _log_sum(eta)) + base - held
+        penalty = float(parameters @ (ridge * parameters)) / 2
+        return float(parameters @ seen - totals @ _log_sum(eta)) + base - penalty
 
+    # Newton's steps on a curvature that is raised by rounding's share, until one promises next to nothing.
     solution = np.zeros(design.shape[2]) if start is None else start
     eta = offset + design @ solution
-    value, probs = objective(solution, eta), _softmax(eta)
+    value, probs = objective(solution, eta), softmax(eta, 1)
     for _ in range(_STEPS):
         slope = seen - np.einsum("p,pr,prq->q", totals, probs, design) - ridge * solution
         curvature = information(design, totals, probs)
@@ -148,7 +149,7 @@ def _climbed(
             step = step / 2
         else:
             break
-        rise, value, solution, probs = new - value, new, trial, _softmax(eta)
+        rise, value, solution, probs = new - value, new, trial, softmax(eta, 1)
         if rise < _DONE:
             break
     return solution, probs, value
@@ -165,11 +166,6 @@ def information(design: Floats, totals: Floats, probs: Floats) -> Floats:
 def _log_sum(eta: Floats) -> Floats:
     most = eta.max(1)
     return most + np.log(np.exp(eta - most[:, None]).sum(1))
-
-
-def _softmax(eta: Floats) -> Floats:
-    parts = np.exp(eta - eta.max(1, keepdims=True))
-    return parts / parts.sum(1, keepdims=True)
 
 
 Ints = NDArray[Any]
@@ -195,12 +191,12 @@ class _Patterns:
     codes: Ints
     counts: Floats
 
-    def contrasts(self, edge: Iterable[str], cardinalities: dict[str, int]) -> Floats:
-        """Products of contrasts of some of the variables (P, prod(r - 1))."""
+    def products(self, contrasts: Mapping[str, Floats]) -> Floats:
+        """Products of contrasts (r, r - 1) of the levels of some variables, (P, prod(r - 1))."""
         columns = np.ones((len(self.codes), 1))
-        for name in edge:
-            own = _contrasts(cardinalities[name])[self.codes[:, self.names.index(name)]]
-            columns = (columns[:, :, None] * own[:, None]).reshape(len(columns), -1)
+        for name, by_level in contrasts.items():
+            factor = by_level[self.codes[:, self.names.index(name)]]
+            columns = (columns[:, :, None] * factor[:, None]).reshape(len(columns), -1)
         return columns
 
 
@@ -290,9 +286,7 @@ class EdgeTester:
         """
         others = list(others)
         response = response or self.response(edge, others)
-        nuisance = conditional_terms(response, edge, others)
-        rest = tuple(name for name in edge if name != response)
-        names = tuple(dict.fromkeys(itertools.chain(rest, *nuisance)))
+        nuisance, rest, names = _conditional(response, edge, others)
         patterns = self._patterns(response, names)
         cell = _numbered(patterns.codes[:, : len(rest)], [self.cardinalities[name] for name in rest])
         pooled = self.pooled(edge)
@@ -311,9 +305,7 @@ class EdgeTester:
         """
         others = list(others)
         response = self.response(edge, others)
-        nuisance = conditional_terms(response, edge, others)
-        rest = tuple(name for name in edge if name != response)
-        names = tuple(dict.fromkeys(itertools.chain(rest, *nuisance)))
+        nuisance, rest, names = _conditional(response, edge, others)
         train, judges = (part._patterns(response, names) for part in (self, judging))
         logs: list[Floats] = []
         for terms in ([*nuisance, rest], nuisance):
@@ -346,7 +338,7 @@ class EdgeTester:
 
     def _design(self, patterns: _Patterns, terms: Iterable[tuple[str, ...]]) -> Floats:
         """Statistics (P, r, q) of the tables that contain the response, each given by its other variables."""
-        columns = [patterns.contrasts(term, self.cardinalities) for term in terms]
+        columns = [patterns.products({name: _contrasts(self.cardinalities[name]) for name in term}) for term in terms]
         return _by_level(np.concatenate(columns, 1), _contrasts(self.cardinalities[patterns.response]))
 
     def _cell_test(self, edge: Edge, patterns: _Patterns, cell: Ints, null: Maximum) -> EdgeTest:
@@ -398,14 +390,9 @@ class EdgeTester:
 
     def _added(self, edge: Edge, patterns: _Patterns, pooled: dict[str, Ints]) -> Floats:
         """Statistics (P, r, k) of a set with its levels pooled."""
-        columns = np.ones((len(patterns.codes), 1))
-        for name in edge:
-            if name != patterns.response:
-                groups = pooled[name]
-                own = _contrasts(int(groups.max()) + 1)[groups[patterns.codes[:, patterns.names.index(name)]]]
-                columns = (columns[:, :, None] * own[:, None]).reshape(len(columns), -1)
-        groups = pooled[patterns.response]
-        return _by_level(columns, _contrasts(int(groups.max()) + 1)[groups])
+        contrasts = {name: _contrasts(int(pooled[name].max()) + 1)[pooled[name]] for name in edge}
+        of_response = contrasts.pop(patterns.response)
+        return _by_level(patterns.products(contrasts), of_response)
 
     def _test_inside(
         self, edge: Edge, patterns: _Patterns, pooled: dict[str, Ints], nuisance: Sequence[tuple[str, ...]]
@@ -461,12 +448,21 @@ def conditional_terms(response: str, edge: Edge, others: Iterable[Edge]) -> list
     """Nuisance of a test: tables with the response, of the others and of subsets, each by its other variables."""
     rest = [name for name in edge if name != response]
     parts = [part for size in range(len(rest)) for part in itertools.combinations(rest, size)]
-    found = {frozenset(part): part for part in parts}
+    terms = {frozenset(part): part for part in parts}
     for other in others:
         if response in other and set(other) != set(edge):
             part = tuple(name for name in other if name != response)
-            found.setdefault(frozenset(part), part)
-    return list(found.values())
+            terms.setdefault(frozenset(part), part)
+    return list(terms.values())
+
+
+def _conditional(
+    response: str, edge: Edge, others: Iterable[Edge]
+) -> tuple[list[tuple[str, ...]], tuple[str, ...], tuple[str, ...]]:
+    """The nuisance, the set without the response, and all variables that the response depends on, those first."""
+    nuisance = conditional_terms(response, edge, others)
+    rest = tuple(name for name in edge if name != response)
+    return nuisance, rest, tuple(dict.fromkeys(itertools.chain(rest, *nuisance)))
 
 
 def two_by_two_log_tail(seen: Floats, row: Floats, column: Floats, total: Floats | float) -> tuple[Floats, Floats]:
@@ -499,8 +495,8 @@ def _log_tail(null: Maximum, counts: Floats, direction: Floats, seen: float) -> 
     if (target - expected) * side <= 1e-9:
         return 0.0, 0.0
     gain, psi, information = null.tilted(direction, target)
-    found = saddle_point_log_tail(np.array(math.sqrt(2 * max(gain, 0.0))), np.array(abs(psi)), np.array(information))
-    return float(found), gain
+    root = math.sqrt(2 * max(gain, 0.0))
+    return float(saddle_point_log_tail(np.array(root), np.array(abs(psi)), np.array(information))), gain
 
 
 def _root_deviance(seen: Floats, expected: Floats) -> Floats:

@@ -70,6 +70,7 @@ def capacity_figure(
         if not _shown(curve, "validation").any():
             problem = f"{title!r} has no positive, finite validation {name}; nothing can be drawn"
             raise refused("curves", problem, code="not-finite")
+    # One panel a curve, all with the same axes.
     across = min(columns, len(curves))
     down = -(-len(curves) // across)
     size = (6.2, 4.2) if len(curves) == 1 else (2.9 * across + 0.4, 2.5 * down + 0.7)
@@ -80,6 +81,7 @@ def capacity_figure(
     for axes, (title, curve) in zip(grid.ravel(), curves.items(), strict=False):
         _panel(axes, title, curve, references or {})
     _ticks(grid[0, 0], list(curves.values()), references or {})
+    # Words on the rim only, and one legend for all panels.
     for axes in grid[:, 0]:
         axes.set_ylabel(f"{name}, nats per row", color=INK, fontsize=9)
     for axes in grid[-1]:
@@ -148,6 +150,7 @@ def _panel(axes: Axes, title: str, curve: pd.DataFrame, references: Mapping[str,
     size = curve["num_parameters"].to_numpy(dtype=float)
     for i, value in enumerate(references.values()):
         axes.axhline(value, color=FAINT, linewidth=1, linestyle=(0, (4, 3 + 3 * i)))
+    # Of rounds of one size the best is on the line, the others are open circles.
     on_line = _best_of_equal_size(curve, size)
     for name, colour in (("train", DARK), ("validation", LIGHT)):
         shown, values = _shown(curve, name), curve[name].to_numpy(dtype=float)
@@ -156,6 +159,7 @@ def _panel(axes: Axes, title: str, curve: pd.DataFrame, references: Mapping[str,
         if beside.any():
             axes.plot(size[beside], values[beside], "o", color=colour, markersize=3.5, fillstyle="none")
     values = curve["validation"].to_numpy(dtype=float)
+    # The best round, ringed, with its value.
     best = np.flatnonzero(curve["is_best"].to_numpy(dtype=bool) & _shown(curve, "validation"))
     for i in best:
         axes.plot(size[i], values[i], "o", color=ORANGE, markersize=10, fillstyle="none", markeredgewidth=1.8)

@@ -108,6 +108,7 @@ def select(
         "min_score": repr(float(min_score)),
         "start": [list(edge) for edge in begin.edge_indices],
     }
+    # Rounds that stop on validation rows.
     run = checked_run(run)
     least_gain = (search.least_gain or 0.0) / validation.total_count
     rule = StopRule(search.patience, search.max_rounds, least_gain=least_gain)
@@ -197,6 +198,7 @@ def prune(
         "tolerance": float(rule.tolerance),
         "start": [list(edge) for edge in trainer.hypergraph.edge_indices],
     }
+    # Rounds that take the least important sets away, as far as no larger set loses its heredity.
     runner = RoundRunner(trainer, train, validation, rule, settings, run_file(run), "pruning" if run.progress else None)
     context = ScoreContext(train, trainer)
 

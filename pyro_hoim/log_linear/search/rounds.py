@@ -231,10 +231,10 @@ class SelectionRound:
     def from_json(cls, value: Mapping[str, Any]) -> SelectionRound:
         """Inverse of :meth:`to_json`."""
         texts = ("loss_kind", "training_status", "verdict")
-        found = {name: entry if name in texts else _number(entry) for name, entry in value.items()}
-        found["changed"] = tuple(tuple(edge) for edge in value["changed"])
-        found["scores"] = tuple(float(score) for score in value["scores"])
-        return cls(**found)
+        values = {name: entry if name in texts else _number(entry) for name, entry in value.items()}
+        values["changed"] = tuple(tuple(edge) for edge in value["changed"])
+        values["scores"] = tuple(float(score) for score in value["scores"])
+        return cls(**values)
 
 
 def _plain(value: Any) -> Any:
@@ -353,17 +353,17 @@ class Proposal(NamedTuple):
 
     @classmethod
     def of_best(
-        cls, found: Sequence[Edge], score: Score, context: ScoreContext, room: int, least: float | None
+        cls, candidates: Sequence[Edge], score: Score, context: ScoreContext, room: int, least: float | None
     ) -> Self | Literal["exhausted"]:
         """The present collection with the best ``room`` candidates of a score above ``least``, ties in their order."""
-        values = checked_values(score, found, context)
+        values = checked_values(score, candidates, context)
         order = np.argsort(-values, kind="stable")[:room]
         order = [int(i) for i in order if least is None or values[i] > least]
         if not order:
             return "exhausted"
-        edges = tuple(found[i] for i in order)
+        edges = tuple(candidates[i] for i in order)
         larger = context.hypergraph.add_edges(edges, hierarchical=False)
-        return cls(larger, edges, tuple(float(values[i]) for i in order), len(found))
+        return cls(larger, edges, tuple(float(values[i]) for i in order), len(candidates))
 
 
 @dataclass(frozen=True)
@@ -492,6 +492,7 @@ class RoundRunner:
         propose: Callable[[InteractionHypergraph], Proposal | SelectionStatus],
     ) -> SelectionResult:
         """Fit ``start``, then what ``propose`` makes of each collection, until the rule or ``propose`` ends it."""
+        # What an earlier run had made, or the start.
         stored = None if self._file is None else self._file.start(self._run_settings())
         if self._file is not None and stored is not None:
             with self._file.taking_up():
@@ -508,6 +509,7 @@ class RoundRunner:
                     f"{last.num_interactions} interactions, validation {last.validation_loss:.4f}, "
                     f"best {best.validation_loss:.4f}"
                 )
+                # One more round, unless the rule, the proposals or the clock end the search.
                 begin = time.monotonic()
                 proposal = self._rule.status(self.rounds, self.best)
                 try:
@@ -537,6 +539,7 @@ class RoundRunner:
         report = trained(trainer)
         train, validation = trainer.loss(self._train), trainer.loss(self._validation)
         train_kl, validation_kl = self._divergences(train, validation)
+        # Judged on validation rows; the best collection is kept with its tables.
         verdict = self._rule.verdict(self._rule.reference(self.rounds, self.best), validation)
         self.rounds.append(
             SelectionRound(
@@ -646,13 +649,13 @@ def _entropy(rows: Observations) -> float | None:
 
 def _trainer_settings(trainer: Trainer) -> dict[str, str]:
     """Records and switches that a trainer shows as attributes, such as its penalty, its rows, and whether it masks."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for name, value in sorted(vars(trainer).items()):
         if isinstance(value, Observations):
-            found[f"trainer {name} digest"] = rows_digest(value)
+            settings[f"trainer {name} digest"] = rows_digest(value)
         elif not name.startswith("_") and (is_dataclass(value) or isinstance(value, bool)):
-            found[f"trainer {name}"] = repr(value)
-    return found
+            settings[f"trainer {name}"] = repr(value)
+    return settings
 
 
 def rows_digest(rows: Observations) -> str:
@@ -667,10 +670,10 @@ def rows_digest(rows: Observations) -> str:
 def checked_rows(train: DataLike, validation: DataLike, trainer: Trainer) -> tuple[Observations, Observations]:
     """Both parts, refused unless complete, over one domain, not empty, and the first is the trainer's."""
     check_type(trainer, Trainer, "trainer", "a trainer such as ExactTrainer")
-    found = checked_pair(train, validation, trainer.rows.domain, "rows over the trainer's variables and levels")
-    if found[0] is not trainer.rows and rows_digest(found[0]) != rows_digest(trainer.rows):
+    parts = checked_pair(train, validation, trainer.rows.domain, "rows over the trainer's variables and levels")
+    if parts[0] is not trainer.rows and rows_digest(parts[0]) != rows_digest(trainer.rows):
         raise other_domain("train", "the rows that the trainer was made with", hint="make the trainer with these rows")
-    return found
+    return parts
 
 
 def checked_pair(

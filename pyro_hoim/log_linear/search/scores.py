@@ -200,6 +200,7 @@ class Gain:
         if not candidates:
             return GainEstimate(np.empty(0), np.empty(0))
         candidates = context.in_order(candidates)
+        # Margins of the rows and of the model over the candidates and what they close.
         closed = closed_supersets(candidates, context.hypergraph)
         larger = list(dict.fromkeys(edge for _, edge in closed))
         sets = [*candidates, *larger]
@@ -216,11 +217,13 @@ class Gain:
             return np.bincount(owner, weights=values, minlength=len(sets))
 
         divergence = per_set(weight * (np.log(weight) - log_q))
+        # Every row is predicted by the others, shrunken towards the model with the weight that suits the set.
         rest = np.maximum(c - 1, 0.0)
         gain = np.full(len(sets), -np.inf)
         for a in CONCENTRATIONS:
             values = per_set(weight * (np.log(rest + a * q) - log_q)) - math.log(max(total - 1, 0.0) + a)
             gain = np.maximum(gain, values)
+        # A candidate that closes a superset counts with whichever gains more.
         places = {edge: number for number, edge in enumerate(larger, start=len(candidates))}
         for i, edge in closed:
             j = places[edge]

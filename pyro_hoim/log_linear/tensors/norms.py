@@ -244,12 +244,14 @@ def _search(q: torch.Tensor, tolerance: float, max_iterations: int) -> LatentNor
     rho = spectral / q.ndim
     upper, lower = torch.inf, 0.0
     parts, dual = u, y
+    # Copies of the dual tensor, one clipped in every mode, are pulled together by the multipliers u.
     for number in range(1, max_iterations + 1):
         before = z
         z = torch.stack([_clipped(y + part, mode) for part, mode in zip(u, modes, strict=True)])
         y = (z - u).mean(0) + q / (rho * q.ndim)
         u = u + y - z  # sums to q / rho
         if number % 10 == 0 or number == max_iterations:
+            # The multipliers are a decomposition, from above; the dual tensor made feasible bounds from below.
             value = rho * sum(float(schatten_norm(unfold(part, mode))) for part, mode in zip(u, modes, strict=True))
             feasible = y / max(float(latent_dual_norm(y)), 1.0)
             bound = float((feasible * q).sum())
@@ -259,6 +261,7 @@ def _search(q: torch.Tensor, tolerance: float, max_iterations: int) -> LatentNor
                 lower, dual = bound, feasible
             if upper - lower <= tolerance * upper:
                 return LatentNorm(upper, lower, parts, dual, number, "converged")
+            # The step is balanced where one residual is far above the other.
             primal, change = float((y - z).norm()), float((z - before).norm())
             factor = 2.0 if primal > 5 * change else 0.5 if change > 5 * primal else 1.0
             rho, u = rho * factor, u / factor

@@ -351,12 +351,12 @@ def _contract(dense: torch.Tensor, x: torch.Tensor, order: int) -> torch.Tensor:
 def _asymmetric(layout: TensorLayout, dense: torch.Tensor, wrong: torch.Tensor) -> InputError:
     """The error about the first entry that is not that of the first index with the same variables."""
     batch = wrong.ndim - layout.order
-    found = tuple(int(i) for i in wrong.nonzero()[0])
-    place = int(layout.first[layout.index[found[batch:]]])
-    like = found[:batch] + tuple(
-        place // layout.num_variables**k % layout.num_variables for k in range(layout.order - 1, -1, -1)
+    index = tuple(int(i) for i in wrong.nonzero()[0])
+    position = int(layout.first[layout.index[index[batch:]]])
+    like = index[:batch] + tuple(
+        position // layout.num_variables**k % layout.num_variables for k in range(layout.order - 1, -1, -1)
     )
-    received = f"{dense[found].item()} at index {found} and {dense[like].item()} at {like}"
+    received = f"{dense[index].item()} at index {index} and {dense[like].item()} at {like}"
     expected = "a strongly symmetric tensor, equal entries for equal sets of indices"
     hint = "give a tolerance, or project the tensor by tensor_layout(num_variables, order).project"
     return unexpected("dense", expected, received=received, hint=hint)
