@@ -127,13 +127,15 @@ def project(
         cliques = [law.domain.indices(node.clique) for node in hypergraph.junction_tree()]
         q, _, _ = scale_margins(p, cliques, tolerance, 1)
         return _finished(law, hypergraph, q, "closed form", 1, True)
-    if method == "newton" or (method == "auto" and _is_small(hypergraph)):
+    size = hypergraph.num_parameters
+    is_small = size <= _MAX_NEWTON_PARAMETERS and size * hypergraph.domain.num_states <= _MAX_DESIGN_ENTRIES
+    if method == "newton" or (method == "auto" and is_small):
         result = _newton(law, hypergraph)
         if result.is_converged or method == "newton":
-            return _told(result)
+            return _warned(result)
     cliques = [law.domain.indices(edge) for edge in hypergraph.maximal_edges]
     q, num_sweeps, is_converged = scale_margins(p, cliques, tolerance, max_iterations)
-    return _told(_finished(law, hypergraph, q, "ipf", num_sweeps, is_converged))
+    return _warned(_finished(law, hypergraph, q, "ipf", num_sweeps, is_converged))
 
 
 class Projections:
@@ -199,11 +201,6 @@ def check_hypergraph(hypergraph: InteractionHypergraph, law: Law, argument: str)
         raise unexpected(argument, "a collection closed under subsets", hypergraph, "closure()", code="missing-part")
 
 
-def _is_small(hypergraph: InteractionHypergraph) -> bool:
-    size = hypergraph.num_parameters
-    return size <= _MAX_NEWTON_PARAMETERS and size * hypergraph.domain.num_states <= _MAX_DESIGN_ENTRIES
-
-
 def _newton(law: Law, hypergraph: InteractionHypergraph) -> Projection:
     """Projection as the fit to the law taken as observations of total weight 1."""
     with warnings.catch_warnings():
@@ -265,7 +262,7 @@ def _finished(
     )
 
 
-def _told(result: Projection) -> Projection:
+def _warned(result: Projection) -> Projection:
     """The projection, with a warning unless it converged."""
     if not result.is_converged:
         warnings.warn(

@@ -169,11 +169,6 @@ class BinaryLoss(ABC):
         """Theta as a matrix (sets, n): the entry of a set of variables with another one; zero where it has that one."""
         return np.append(theta, 0.0)[self._positions]
 
-    def _from_nodes(self, slopes: Floats) -> Floats:
-        """The transpose of :meth:`_by_node`."""
-        sums = np.bincount(self._positions.ravel(), weights=slopes.ravel(), minlength=self.num_parameters + 1)
-        return sums[: self.num_parameters].astype(np.float64, copy=False)
-
     def logits(self, theta: NDArray[Any]) -> Floats:
         """Node logits of the distinct rows, (m, n)."""
         matrix = self._by_node(self._checked(theta))
@@ -183,11 +178,12 @@ class BinaryLoss(ABC):
         return logits
 
     def _pull_back(self, slopes: Floats) -> Floats:
-        """The transpose of :meth:`logits`."""
+        """The transpose of :meth:`logits`: that of its products, then that of :meth:`_by_node`."""
         products = np.zeros(self._positions.shape)
         for where, monomials in self._blocks():
             products += monomials.T @ slopes[where]
-        return self._from_nodes(products)
+        sums = np.bincount(self._positions.ravel(), weights=products.ravel(), minlength=self.num_parameters + 1)
+        return sums[: self.num_parameters].astype(np.float64, copy=False)
 
     def value(self, theta: NDArray[Any]) -> float:
         """The loss in nats per row."""

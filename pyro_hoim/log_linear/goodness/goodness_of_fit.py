@@ -538,7 +538,12 @@ def term_tests(
         rows = _walds(result, removals, matrix, p_value)
     else:
         options = {"covariance": covariance, "num_tables": num_tables, "seed": seed}
-        rows = [removal.row | _ratio(result, removal, p_value, options) for removal in removals]
+        rows = []
+        for removal in removals:
+            test = likelihood_ratio_test(_without(result, removal), result, p_value, **options)
+            row = {"df": test.df_adjusted, "note": test.p_value_note}
+            row |= {name: getattr(test, name) for name in ("statistic", "design_effect", "p_value", "p_value_method")}
+            rows.append(removal.row | row)
     columns = ["term", "removal", "df", "statistic", "p_value", "p_value_method", "note"]
     if not is_model:
         columns.insert(4, "design_effect")
@@ -574,19 +579,6 @@ def _without(result: FitResult, removal: _Removal) -> FitResult:
         whole = result.restriction
         left = removal.left if whole is None else whole.without(removal.removed, removal.left)
         return fit(left, result.complete_data(), partition=result.partition, structural_zeros=zeros)
-
-
-def _ratio(result: FitResult, removal: _Removal, p_value: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Likelihood-ratio test."""
-    test = likelihood_ratio_test(_without(result, removal), result, p_value, **options)
-    return {
-        "df": test.df_adjusted,
-        "statistic": test.statistic,
-        "design_effect": test.design_effect,
-        "p_value": test.p_value,
-        "p_value_method": test.p_value_method,
-        "note": test.p_value_note,
-    }
 
 
 def rough_terms(result: FitResult) -> list[str]:

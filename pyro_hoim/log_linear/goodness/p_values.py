@@ -271,7 +271,11 @@ def _mean_excess(test: Comparison, expected: np.ndarray | None) -> tuple[float, 
     designs = None if expected is None or _is_saturated(test) else _designs(test, expected)
     if expected is not None and designs is not None:
         return _excess(mean_shift(*designs, expected), test.df)
-    counts = expected if expected is not None and _is_saturated(test) else _added_margins(test)
+    if expected is not None and _is_saturated(test):
+        counts = expected
+    else:  # expected counts of the margins of what the larger model adds
+        assert test.larger is not None
+        counts = _margins_of(test.result, set(test.larger.hypergraph.edges) - set(test.result.hypergraph.edges))
     return _excess(float((1 / counts).sum()) / 6, test.df, _MOST if _is_saturated(test) else _ABOUT)
 
 
@@ -338,12 +342,6 @@ def _design_of(fitted: FitResult, cells: np.ndarray) -> np.ndarray:
     used = fitted._design[cells]
     used = used if fitted.restriction is None else used @ fitted.restriction.basis
     return np.column_stack([np.ones(len(used)), used])
-
-
-def _added_margins(test: Comparison) -> np.ndarray:
-    """Expected counts of the margins of what the larger model adds."""
-    assert test.larger is not None
-    return _margins_of(test.result, set(test.larger.hypergraph.edges) - set(test.result.hypergraph.edges))
 
 
 def _margins_of(result: FitResult, added: set[Edge]) -> np.ndarray:

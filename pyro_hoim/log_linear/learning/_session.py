@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
@@ -166,7 +166,10 @@ def checked_recipe(
     rounds = (2, 2 if trainer == "sampled" else 4)
     if evidence_rounds is not None:
         rounds = (evidence_rounds, evidence_rounds)
-    states = _margin_states(rows.domain.cardinalities, max_order)
+    # As many states as the number of candidates allows, fewer chains and larger errors for wide rows.
+    varying = sum(n > 1 for n in rows.domain.cardinalities)
+    candidates = sum(math.comb(varying, k) for k in range(2, min(3, max_order) + 1))
+    states = int(min(1_000_000, max(20_000, _CELLS_PER_ROUND / max(1, candidates))))
     width = len(rows.domain) / _WIDE
     factor, error = max(1, min(4, int(1 / max(width, 0.1)))), _LOSS_ERROR * math.sqrt(max(1.0, width))
     goes_on = len(rows.domain) >= _MANY
@@ -183,13 +186,6 @@ def _is_exact_cheap(rows: Observations, largest: InteractionHypergraph | None) -
         return False
     cost = Auto().plan(largest.closure())
     return cost.feasible and cost.flops <= _MAX_EXACT_WORK
-
-
-def _margin_states(cardinalities: Sequence[int], max_order: int) -> int:
-    """As many states as the number of candidates allows."""
-    d = sum(n > 1 for n in cardinalities)
-    sets: Iterable[int] = (math.comb(d, k) for k in range(2, min(3, max_order) + 1))
-    return int(min(1_000_000, max(20_000, _CELLS_PER_ROUND / max(1, sum(sets)))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +229,11 @@ class Session:
         self._time_limit, self._start = time_limit, time.monotonic()
         self.seconds: dict[str, float] = {}
         self._begin = time.perf_counter()
-        self._independent = _independent_loss(train, rows) if run.progress else math.nan
+        self._independent = math.nan  # loss of the rows under the frequencies of the training rows
+        if run.progress:
+            model = frequency_model(train)
+            log_z = sum(float(model.tables[where].logsumexp(0)) for where in model.hypergraph.term_slices.values())
+            self._independent = log_z - float(model.tables.numpy() @ RowMargins(rows)(model.hypergraph))
         run.folder()
 
     def fit(
@@ -253,7 +253,14 @@ class Session:
         recipe, file = self.recipe, run_file(self.run, f"{stage}.safetensors")
         stored = None
         if file is not None:
-            stored = file.start({**self._settings(hypergraph, ridge, rows), "strengths of the rows": chosen})
+            settings = {
+                "trainer": repr(recipe),
+                "edges digest": [list(edge) for edge in hypergraph.edges],
+                "ridge digest": ridge.to_json(),
+                "rows digest": rows_digest(rows),
+                "strengths of the rows": chosen,
+            }
+            stored = file.start(settings)
         # A fit that was completed is read as it was.
         if file is not None and stored is not None:
             with file.taking_up():
@@ -314,17 +321,6 @@ class Session:
         if file is not None:
             file.write(_kept(result))
         return result
-
-    def _settings(
-        self, hypergraph: InteractionHypergraph, ridge: InteractionRidge, rows: Observations
-    ) -> dict[str, Any]:
-        """What a continued fit must repeat."""
-        return {
-            "trainer": repr(self.recipe),
-            "edges digest": [list(edge) for edge in hypergraph.edges],
-            "ridge digest": ridge.to_json(),
-            "rows digest": rows_digest(rows),
-        }
 
     def until(self, share: float) -> float:
         """Reading of the monotonic clock when a share of the time is used up; infinite without a limit."""
@@ -390,13 +386,6 @@ def frequency_model(rows: Observations) -> LogLinearEnergy:
     """Single variables with their frequencies, half a count added to every level."""
     graph = InteractionHypergraph(rows.domain, [(name,) for name in rows.domain.names])
     return LogLinearEnergy(graph, initial_tables(rows, graph))
-
-
-def _independent_loss(train: Observations, rows: Observations) -> float:
-    """Mean negative log-likelihood of rows under the frequencies of the training rows."""
-    model = frequency_model(train)
-    log_z = sum(float(model.tables[where].logsumexp(0)) for where in model.hypergraph.term_slices.values())
-    return log_z - float(model.tables.numpy() @ RowMargins(rows)(model.hypergraph))
 
 
 def one_body_model(rows: Observations, ridge: InteractionRidge) -> LogLinearEnergy:

@@ -105,21 +105,16 @@ class LearnResult(Fitted):
             return rows
         return self.joined.join(as_observations(rows, domain=self.joined.domain, argument="rows"))
 
-    def _column_shares(self) -> dict[str, list[float]]:
-        """Probabilities of the levels of every column under the independent model."""
-        graph, tables = self.independent.hypergraph, self.independent.tables
-        return {edge[0]: tables[where].softmax(0).tolist() for edge, where in graph.term_slices.items()}
-
     def file(self, info: Mapping[str, Any] | None = None) -> ModelFile:
         """What a model file holds: the closure's tables, the penalty, log Z and the path of the search."""
-        energy = self.energy
+        energy, slices = self.energy, self.independent.hypergraph.term_slices
         content: dict[str, Any] = {
             "rows": self.num_rows,
             "trainer": self.trainer,
             "ridge": self.ridge.to_json(),
             "learned_edges": [list(edge) for edge in self.hypergraph.edges],
             "log_partition": self.log_partition.to_json(),
-            "independent": self._column_shares(),
+            "independent": {e[0]: self.independent.tables[at].softmax(0).tolist() for e, at in slices.items()},
             "refit": self.refit,
             "role": "structure" if self.confirmation is not None else "predictive",
             **({} if info is None else info),

@@ -231,7 +231,10 @@ class SelectionRound:
     def from_json(cls, value: Mapping[str, Any]) -> SelectionRound:
         """Inverse of :meth:`to_json`."""
         texts = ("loss_kind", "training_status", "verdict")
-        values = {name: entry if name in texts else _number(entry) for name, entry in value.items()}
+        values = {
+            name: float(entry) if isinstance(entry, str) and name not in texts else entry
+            for name, entry in value.items()
+        }
         values["changed"] = tuple(tuple(edge) for edge in value["changed"])
         values["scores"] = tuple(float(score) for score in value["scores"])
         return cls(**values)
@@ -240,10 +243,6 @@ class SelectionRound:
 def _plain(value: Any) -> Any:
     """A float that is not finite as a string, which JSON has no number for."""
     return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _number(value: Any) -> Any:
-    return float(value) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -493,11 +492,20 @@ class RoundRunner:
     ) -> SelectionResult:
         """Fit ``start``, then what ``propose`` makes of each collection, until the rule or ``propose`` ends it."""
         # What an earlier run had made, or the start.
-        stored = None if self._file is None else self._file.start(self._run_settings())
-        if self._file is not None and stored is not None:
-            with self._file.taking_up():
-                self._restore(stored)
-                check_equal(stored, self._state())
+        stored = None
+        if self._file is not None:
+            settings = {
+                **self._settings,
+                "trainer": type(self.trainer).__name__,
+                **_trainer_settings(self.trainer),
+                "training data digest": rows_digest(self._train),
+                "validation data digest": rows_digest(self._validation),
+            }
+            stored = self._file.start(settings)
+            if stored is not None:
+                with self._file.taking_up():
+                    self._restore(stored)
+                    check_equal(stored, self._state())
         limit, is_hidden = self._rule.max_rounds, self._label is None
         with tqdm(total=limit, unit="round", desc=self._label, leave=False, disable=is_hidden) as bar:
             if stored is None:
@@ -564,7 +572,9 @@ class RoundRunner:
         if verdict in ("start", "improved"):
             self.best = len(self.rounds) - 1
             self._best_hypergraph, self._best_tables = trainer.hypergraph, trainer.tables.detach().clone()
-        self._save()
+        if self._file is not None:
+            with DeferredInterrupt():
+                self._file.write(self._state())
 
     def _divergences(self, train: Loss, validation: Loss) -> tuple[float | None, float | None]:
         """KL of both parts, from the likelihood even where the trainer's loss is another one."""
@@ -585,20 +595,6 @@ class RoundRunner:
             return log_z + float(rows.counts @ model.energy(rows.codes)) / rows.total_count - entropy
 
         return divergence(self._train, train, first), divergence(self._validation, validation, second)
-
-    def _run_settings(self) -> dict[str, Any]:
-        return {
-            **self._settings,
-            "trainer": type(self.trainer).__name__,
-            **_trainer_settings(self.trainer),
-            "training data digest": rows_digest(self._train),
-            "validation data digest": rows_digest(self._validation),
-        }
-
-    def _save(self) -> None:
-        if self._file is not None:
-            with DeferredInterrupt():
-                self._file.write(self._state())
 
     def _state(self) -> dict[str, torch.Tensor]:
         """Everything to continue from."""

@@ -100,7 +100,7 @@ class TensorLayout:
             theta and result (*batch, num_parameters).
         """
         check_shape(checked_floating(theta, "theta"), (self.num_parameters,), "theta")
-        return theta / self._counts(theta)
+        return theta / on_device(self.multiplicity, theta).to(theta.dtype)
 
     def dense(self, theta: torch.Tensor) -> torch.Tensor:
         """The tensor of corner theta, strongly symmetric to the last bit.
@@ -125,9 +125,6 @@ class TensorLayout:
         flat = dense.reshape(*batch, self.num_variables**self.order)
         zeros = flat.new_zeros(*batch, self.num_parameters)
         return zeros.index_add(-1, on_device(self.index, flat).reshape(-1), flat)
-
-    def _counts(self, like: torch.Tensor) -> torch.Tensor:
-        return on_device(self.multiplicity, like).to(like.dtype)
 
 
 def on_device(array: np.ndarray, like: torch.Tensor) -> torch.Tensor:
