@@ -1,17 +1,21 @@
 """Divergences and projections of laws, written so that they share no code with the library."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 
-def divergence(p, q):
+def divergence(p: Any, q: Any) -> float:
     """D(p; q) cell by cell, infinite where q has a zero that p has not."""
     pairs = zip(np.asarray(p).ravel().tolist(), np.asarray(q).ravel().tolist(), strict=True)
     return math.fsum(a * math.log(a / b) if b else math.inf for a, b in pairs if a > 0)
 
 
-def proportional_fit(p, cliques, sweeps=20_000):
+def proportional_fit(p: np.ndarray, cliques: Sequence[Sequence[int]], sweeps: int = 20_000) -> np.ndarray:
     """Iterative proportional fitting from the uniform law to the margins of p over some sets of axes, with einsum."""
     letters = "abcdef"[: p.ndim]
     q = np.full(p.shape, 1 / p.size)

@@ -327,7 +327,7 @@ def likelihood_ratio_test(
     if not _same_data(small, big):
         raise other_domain("small, big", "fits to the same observations")
     cells = [np.zeros(0) if fitted.possible is None else fitted.possible for fitted in (small, big)]
-    if not np.array_equal(*cells):
+    if not np.array_equal(cells[0], cells[1]):
         raise other_domain("small, big", "fits with the same structural zeros")
     # Of listed cells the statistic is a difference of deviances, in which nothing large cancels.
     listed = _listed(small), _listed(big)
@@ -537,10 +537,11 @@ def term_tests(
         matrix = result.covariance_of_kind(covariance)
         rows = _walds(result, removals, matrix, p_value)
     else:
-        options = {"covariance": covariance, "num_tables": num_tables, "seed": seed}
-        rows = []
+        rows = list[dict[str, Any]]()
         for removal in removals:
-            test = likelihood_ratio_test(_without(result, removal), result, p_value, **options)
+            test = likelihood_ratio_test(
+                _without(result, removal), result, p_value, covariance=covariance, num_tables=num_tables, seed=seed
+            )
             row = {"df": test.df_adjusted, "note": test.p_value_note}
             row |= {name: getattr(test, name) for name in ("statistic", "design_effect", "p_value", "p_value_method")}
             rows.append(removal.row | row)

@@ -231,10 +231,8 @@ class SelectionRound:
     def from_json(cls, value: Mapping[str, Any]) -> SelectionRound:
         """Inverse of :meth:`to_json`."""
         texts = ("loss_kind", "training_status", "verdict")
-        values = {
-            name: float(entry) if isinstance(entry, str) and name not in texts else entry
-            for name, entry in value.items()
-        }
+        values = dict[str, Any](value)
+        values |= {name: float(v) for name, v in value.items() if isinstance(v, str) and name not in texts}
         values["changed"] = tuple(tuple(edge) for edge in value["changed"])
         values["scores"] = tuple(float(score) for score in value["scores"])
         return cls(**values)
