@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,8 +14,8 @@ from typing_extensions import override
 from ..checks import check_finite, check_shape, checked_floating, is_hidden
 from ..core.laws.expansion import check_cells, list_states
 from ..core.laws.parameter_cache import ParameterCache
-from ..core.laws.shared import EnergyLaw, FiniteLaw, check_value
-from ..core.laws.traces import check_probabilities, refuse_traced
+from ..core.laws.shared import EnergyLaw, FiniteLaw
+from ..core.laws.traces import refuse_traced
 from ..core.partition import Cost, LogPartition, PartitionBackend
 from ..core.prediction import Imputation, Prediction
 from ..core.rows import row_patterns
@@ -101,7 +100,7 @@ class MachineLaw(ParameterCache):
     @property
     def joint(self) -> HierarchicalLogLinear:
         """The law of all variables, hidden ones included, in corner coding."""
-        return self._cached_plain("joint", self._joint)
+        return self._cached("joint", self._joint, is_plain=True)
 
     def _joint(self) -> HierarchicalLogLinear:
         hypergraph = self.structure.hypergraph
@@ -312,9 +311,6 @@ class BoltzmannMachine(FiniteLaw, EnergyLaw):  # pyright: ignore[reportIncompati
     def __repr__(self) -> str:
         return self._repr(repr(self.structure))
 
-    def _validate_sample(self, value: torch.Tensor) -> None:
-        check_value(value, self.domain, self.batch_shape)
-
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Log-probability in nats, differentiable in theta: exact where log Z is, else with its estimate.
 
@@ -324,10 +320,9 @@ class BoltzmannMachine(FiniteLaw, EnergyLaw):  # pyright: ignore[reportIncompati
         if self._validate_args:
             self._validate_sample(value)
         if not self._law.is_finite:
-            return (self._law.parameters.sum(-1) * math.nan).expand(self._sample_batch(value))
+            return self._undefined(value)
         log_z = self._law.log_partition
-        result = check_probabilities(log_z, -self._energy(value) - log_z.value, value, self.domain)
-        return result if self._is_own_batch else result.expand(self._sample_batch(value))
+        return self._normalised(-self._energy(value) - log_z.value, log_z, value)
 
     def free_energy(self, value: torch.Tensor) -> torch.Tensor:
         """F(v), minus the log-probability without log Z, (*sample, *batch); always exact, or refused."""

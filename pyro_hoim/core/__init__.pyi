@@ -13,7 +13,7 @@ from .family import (
     register as register,
 )
 from .law import Law as Law
-from .laws.support import MarginalCounts as MarginalCounts, StateSpace as StateSpace
+from .laws.shared import MarginalCounts as MarginalCounts, StateSpace as StateSpace
 from .model import ConditionalModel as ConditionalModel, EnergyModel as EnergyModel
 from .page import Page as Page, Section as Section
 from .partition import (

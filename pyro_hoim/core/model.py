@@ -269,7 +269,7 @@ class ParametricEnergy(ABC):
     def _shape(self, x: torch.Tensor, argument: str = "x") -> torch.Size:
         """Sample shape of states broadcast with the batch shape."""
         try:
-            return torch.broadcast_shapes(x.shape[:-1], self.batch_shape)
+            return torch.broadcast_shapes(x.shape[:-1], self.parameters.shape[:-1])
         except RuntimeError:
             expected = f"leading dimensions that broadcast with the batch shape {tuple(self.batch_shape)}"
             raise unexpected(argument, expected, received=f"shape {tuple(x.shape)}", code="wrong-shape") from None

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
+from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
@@ -43,10 +44,6 @@ class Verdict(IntEnum):
     def word(self) -> str:
         """The verdict as pages and JSON print it: ``unreliable``, ``consistent`` or ``verified``."""
         return self.name.lower()
-
-
-def _verified() -> torch.Tensor:
-    return torch.tensor(Verdict.VERIFIED, dtype=torch.int8)
 
 
 _NUMBERS = ("value", "std_error", "lower", "upper", "lower_bound", "ess")
@@ -180,7 +177,7 @@ class LogPartition:
     cost: Cost
     method: str
     coding: str = "balanced"
-    verdicts: torch.Tensor = field(default_factory=_verified)
+    verdicts: torch.Tensor = field(default_factory=partial(torch.tensor, Verdict.VERIFIED, dtype=torch.int8))
     notes: tuple[str, ...] = ()
     lower_bound: torch.Tensor | None = None
     sandwich: Sandwich | None = None

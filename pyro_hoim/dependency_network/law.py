@@ -13,7 +13,7 @@ from pyro.distributions import constraints
 from .._modes import plain_mode
 from ..core.law import Law
 from ..core.laws.expansion import list_states
-from ..core.laws.shared import FiniteLaw, check_value
+from ..core.laws.shared import FiniteLaw
 from ..core.laws.traces import refuse_traced
 from ..errors import check_choice, check_whole, out_of_reach, refused, size_text, wrong_type
 from ..runs.container import DEPENDENCY_NETWORK
@@ -289,9 +289,6 @@ class DependencyNetwork(FiniteLaw):
 
     def __repr__(self) -> str:
         return self._repr(repr(self.conditionals), f"scan={self.scan.kind!r}")
-
-    def _validate_sample(self, value: torch.Tensor) -> None:
-        check_value(value, self.domain, self.batch_shape)
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Log-probability in nats, (*sample, *batch), from the enumerated law; minus infinity for states left for good.

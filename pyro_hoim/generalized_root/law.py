@@ -16,8 +16,8 @@ from typing_extensions import override
 from ..checks import check_finite, is_hidden, refuse_transforms
 from ..core.laws.expansion import check_cells, enumerated_states
 from ..core.laws.parameter_cache import ParameterCache
-from ..core.laws.shared import EnergyLaw, check_numbers
-from ..core.laws.traces import check_probabilities, check_seed, refuse_traced
+from ..core.laws.shared import EnergyLaw
+from ..core.laws.traces import check_seed, refuse_traced
 from ..core.partition import LogPartition
 from ..errors import (
     ConvergenceWarning,
@@ -107,7 +107,7 @@ class RootLaw(ParameterCache):
     @property
     def normalizability(self) -> Normalizability:
         """Whether the law can be normalised."""
-        return self._cached_plain("normalizability", lambda: check_normalizable(self.model.detach()))
+        return self._cached("normalizability", lambda: check_normalizable(self.model.detach()), is_plain=True)
 
     def _watched_model(self) -> GeneralizedRootEnergy:
         """The energy, through a hook that empties the cache when its graph is used up."""
@@ -144,7 +144,7 @@ class RootLaw(ParameterCache):
     @property
     def draws_exactly(self) -> bool:
         """Whether draws are perfect and independent: no Markov chain."""
-        return self._cached_plain("draws_exactly", lambda: self.is_usable and self._is_drawn_exactly())
+        return self._cached("draws_exactly", lambda: self.is_usable and self._is_drawn_exactly(), is_plain=True)
 
     def _is_drawn_exactly(self) -> bool:
         energy, backend = self.model.detach(), self.partition
@@ -171,11 +171,6 @@ class RootLaw(ParameterCache):
             instead = "put the pseudo-likelihood in by pyro.factor(name, law.log_pseudo_prob(x).sum()), or infer by SVI"
             check_seed(backend, "RootAuto()", "psi", instead, is_exact=lambda: self.is_exact)
         return self.partition
-
-
-def check_root_value(value: object, energy: GeneralizedRootEnergy, batch_shape: torch.Size) -> None:
-    """Raise unless a value has the right shape and lies in the support."""
-    energy.family.check_values(check_numbers(value, "numbers", batch_shape, torch.Size((len(energy.domain),))), "value")
 
 
 class GeneralizedRoot(EnergyLaw):
@@ -301,11 +296,7 @@ class GeneralizedRoot(EnergyLaw):
         return self._repr(repr(self.structure), repr(self.family))
 
     def _validate_sample(self, value: torch.Tensor) -> None:
-        check_root_value(value, self._law.model, self.batch_shape)
-
-    def _undefined(self, value: torch.Tensor) -> torch.Tensor:
-        """NaN in the shape of a log-probability, tied to the graph of psi."""
-        return (self._law.parameters.sum(-1) * math.nan).expand(self._sample_batch(value))
+        self._law.model.family.check_values(self._check_value(value, "numbers"), "value")
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Log-probability (counts) or log-density (reals) in nats, differentiable in psi; see the class.
@@ -333,10 +324,7 @@ class GeneralizedRoot(EnergyLaw):
             problem = f"log_prob: NaN, a divergence for HMC, where log Z is beyond the budget ({error})"
             warnings.warn(ConvergenceWarning(problem), stacklevel=2)
             return self._undefined(value)
-        result = -energy - log_z.value
-        if self._law.model.family.is_discrete:
-            check_probabilities(log_z, result, value, self.domain)
-        return result if self._is_own_batch else result.expand(self._sample_batch(value))
+        return self._normalised(-energy - log_z.value, log_z, value, is_discrete=self._law.model.family.is_discrete)
 
     def log_pseudo_prob(self, value: torch.Tensor) -> torch.Tensor:
         r"""Log pseudo-likelihood :math:`\sum_s \log p(x_s \mid x_{-s})`, differentiable in psi; it needs no log Z.

@@ -145,7 +145,7 @@ class Parametrization:
     def _check(value: torch.Tensor, size: int, argument: str) -> None:
         check_shape(checked_floating(value, argument), (size,), argument)
 
-    def _check_balanced(self, tables: torch.Tensor, argument: str) -> None:
+    def check_balanced(self, tables: torch.Tensor, argument: str) -> None:
         """Refuse tables whose fibres do not sum to zero."""
         expected = "balanced tables (every fibre sums to zero)"
         hint = "for a hierarchical collection call purify() first"
@@ -173,10 +173,14 @@ class Parametrization:
         balanced are refused.
         """
         coding = coding or self.coding
-        self._check_coding(coding)
-        if self.hypergraph.coding == "corner":
-            return self.corner_tables(theta)
-        return self.convert(theta, coding, "balanced", validate=validate)
+        self._check(theta, self.num(coding), "theta")
+        if validate and coding == "balanced":
+            self.check_balanced(theta, "theta")
+        return self.tables_map(coding)(theta)
+
+    def tables_map(self, coding: Coding) -> LinearMap:
+        """The map of :meth:`to_tables`, for theta of a coding that were checked before."""
+        return self._map("corner") if self.hypergraph.coding == "corner" else self._conversion(coding, "balanced")
 
     def from_tables(self, tables: torch.Tensor, coding: Coding | None = None) -> torch.Tensor:
         """Theta in a coding, :attr:`coding` by default, from any tables; the constant of :meth:`purify` is dropped.
@@ -191,7 +195,7 @@ class Parametrization:
             self._check_alike(tables, self._map("corner"), theta, "tables", "corner tables (zero where a level is 0)")
             return theta
         if not self.hypergraph.is_hierarchical:
-            self._check_balanced(tables, "tables")
+            self.check_balanced(tables, "tables")
             return self._map("pure" if coding == "free" else "centre")(tables)
         if coding == "free":
             return self._map("purify")(tables)
@@ -203,7 +207,7 @@ class Parametrization:
         self._check_coding(source, "source")
         self._check(theta, self.num(source), "theta")
         if validate and source == "balanced":
-            self._check_balanced(theta, "theta")
+            self.check_balanced(theta, "theta")
         return self._conversion(source, target)(theta)
 
     def _conversion(self, source: str, target: str) -> LinearMap:
@@ -224,7 +228,7 @@ class Parametrization:
         self._check_coding("balanced")
         self._check(tables, self.hypergraph.num_terms, "tables")
         if not self.hypergraph.is_hierarchical:
-            self._check_balanced(tables, "tables")
+            self.check_balanced(tables, "tables")
             return self._map("centre")(tables), tables.new_zeros(tables.shape[:-1])
         pure = self._map("purify_all")(tables)
         return self._map("free")(pure[..., :-1]), pure[..., -1]

@@ -65,6 +65,13 @@ class LogLinearEnergy(ParametricEnergy):
         self.tables = tables
 
     @classmethod
+    def _trusted(cls, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> LogLinearEnergy:
+        """The model of tables that were checked before; an entry of minus infinity as without ``validate``."""
+        model = cls.__new__(cls)
+        model.hypergraph, model.tables = hypergraph, tables
+        return model
+
+    @classmethod
     def from_theta(
         cls,
         hypergraph: InteractionHypergraph,
@@ -105,7 +112,7 @@ class LogLinearEnergy(ParametricEnergy):
 
     @override
     def _with(self, parameters: torch.Tensor) -> LogLinearEnergy:
-        return LogLinearEnergy(self.hypergraph, parameters, validate=False)
+        return self._trusted(self.hypergraph, parameters)
 
     def on_closure(self) -> LogLinearEnergy:
         """The same law on the closure of a collection that lacks subsets, where the added tables are zero."""
@@ -114,11 +121,10 @@ class LogLinearEnergy(ParametricEnergy):
         closure = self.hypergraph.closure()
         return LogLinearEnergy(closure, parametrization(self.hypergraph).lift(self.tables, closure))
 
-    def _look_up(self, index: torch.Tensor, num_trailing: int) -> torch.Tensor:
-        """Entries at flat positions; the leading dimensions of ``index`` are broadcast with the batch shape."""
-        sample, trailing = index.shape[: index.ndim - num_trailing], index.shape[index.ndim - num_trailing :]
-        batch, tables = self.batch_shape, self.tables
-        shape = torch.broadcast_shapes(sample, batch)
+    def _look_up(self, index: torch.Tensor, shape: torch.Size, num_trailing: int) -> torch.Tensor:
+        """Entries at flat positions, of which all but the trailing dimensions broadcast with the batch to ``shape``."""
+        trailing, tables = index.shape[index.ndim - num_trailing :], self.tables
+        batch = tables.shape[:-1]
         if batch.numel() == 1:
             return tables.reshape(-1).index_select(0, index.reshape(-1)).reshape(*shape, *trailing)
         start = torch.arange(batch.numel(), device=index.device) * tables.shape[-1]
@@ -132,9 +138,7 @@ class LogLinearEnergy(ParametricEnergy):
             x (*sample, d); result: sample broadcast with the batch shape.
         """
         codes = check_codes(x, self.domain) if validate else x.long()
-        self._shape(codes)
-        index = cell_index(self.hypergraph).flat(codes)
-        return -self._look_up(index, 1).sum(-1)
+        return -self._look_up(cell_index(self.hypergraph).flat(codes), self._shape(codes), 1).sum(-1)
 
     def block_conditional(self, block: Sequence[str], x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
         r"""Log probabilities of the states of a block given the rest, :math:`\log q(x_B \mid x_{-B})`.
@@ -155,7 +159,8 @@ class LogLinearEnergy(ParametricEnergy):
         positions, shape, _ = self._block(block, self.domain.cardinalities)
         others = [i for i in range(len(self.domain)) if i not in set(positions)]
         codes = check_codes(x, self.domain, columns=others) if validate else x.long()
-        return self._conditional(positions, codes).reshape((*self._shape(codes), *shape))
+        log_probs = self._conditional(positions, codes)
+        return log_probs.reshape((*log_probs.shape[:-1], *shape))
 
     def log_pseudo_prob(self, x: torch.Tensor) -> torch.Tensor:
         r"""Log pseudo-likelihood, :math:`\sum_i \log q(x_i \mid x_{-i})`; it needs no partition function.
@@ -176,8 +181,7 @@ class LogLinearEnergy(ParametricEnergy):
         """Log probabilities (*shape, num_states) of the states of a block in row-major order."""
         cells = cell_index(self.hypergraph)
         index, offsets = cells.block(codes, positions)  # (*sample, edges), (states, edges)
-        logits = self._look_up(index[..., None, :] + offsets, 2).sum(-1)
-        return torch.log_softmax(logits, -1)
+        return torch.log_softmax(self._look_up(index[..., None, :] + offsets, self._shape(codes), 2).sum(-1), -1)
 
     def condition(self, evidence: Mapping[str, int | str | torch.Tensor]) -> tuple[LogLinearEnergy, torch.Tensor]:
         r"""The model of the remaining variables when some are fixed.

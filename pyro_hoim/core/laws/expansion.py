@@ -10,12 +10,10 @@ import torch
 from ...errors import out_of_reach, refused, size_text
 
 __all__ = [
-    "beside_their_origin",
     "check_cells",
     "check_expandable",
     "enumerated_states",
     "list_states",
-    "split_expansion",
 ]
 
 
@@ -32,18 +30,6 @@ def check_expandable(present: torch.Size, wanted: Sequence[int]) -> torch.Size:
     if lead < 0 or any(n not in (1, m) for n, m in zip(present, shape[lead:], strict=True)):
         raise refused("batch_shape", f"{tuple(present)} cannot be expanded to {tuple(shape)}", code="wrong-shape")
     return shape
-
-
-def split_expansion(present: torch.Size, wanted: torch.Size) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Sizes of the new leading dimensions, and per present dimension by how much it was expanded (1: not)."""
-    lead = len(wanted) - len(present)
-    return tuple(wanted[:lead]), tuple(m if n == 1 else 1 for n, m in zip(present, wanted[lead:], strict=True))
-
-
-def beside_their_origin(drawn: torch.Tensor, first: int, width: int) -> torch.Tensor:
-    """Move the ``width`` dimensions of copies, from ``first`` on, each before the batch dimension it expands."""
-    axes = [*range(first), *(i for k in range(width) for i in (first + k, first + width + k)), first + 2 * width]
-    return drawn.permute(axes)
 
 
 def list_states(cards: Sequence[int], device: torch.device) -> torch.Tensor:

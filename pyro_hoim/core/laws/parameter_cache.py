@@ -74,22 +74,13 @@ class ParameterCache(ABC):
         """Whether what is found now carries a graph."""
         return self.parameters.requires_grad and torch.is_grad_enabled()
 
-    def _cached(self, name: str, compute: Callable[[], _Value]) -> _Value:
+    def _cached(self, name: str, compute: Callable[[], _Value], *, is_plain: bool = False) -> _Value:
+        """The value of a name, found at its first use; a plain one never carries a graph."""
         self.look()
-        if self.has_graph:
-            return self._kept(self._graph.values, name, compute, gradients=True)
-        return self._kept(self._plain, name, compute)
-
-    def _cached_plain(self, name: str, compute: Callable[[], _Value]) -> _Value:
-        """A value that never carries a graph."""
-        self.look()
-        return self._kept(self._plain, name, compute)
-
-    def _kept(
-        self, values: dict[str, Any], name: str, compute: Callable[[], _Value], *, gradients: bool = False
-    ) -> _Value:
-        if (found := values.get(name)) is not None:
-            return found
+        gradients = not is_plain and self.parameters.requires_grad and torch.is_grad_enabled()
+        values: dict[str, Any] = self._graph.values if gradients else self._plain
+        if (value := values.get(name)) is not None:
+            return value
         with plain_mode(self.parameters, gradients=gradients):
             return values.setdefault(name, compute())
 
@@ -100,9 +91,9 @@ class ParameterCache(ABC):
 
     def _watched(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor, with a hook that drops this thread's values with a graph when their graph is used up."""
-        own = tensor.view_as(tensor) if tensor is self.parameters else tensor
-        own.register_hook(partial(_drop, weakref.ref(self._graph.values)))  # pyright: ignore[reportArgumentType]
-        return own
+        view = tensor.view_as(tensor) if tensor is self.parameters else tensor
+        view.register_hook(partial(_drop, weakref.ref(self._graph.values)))  # pyright: ignore[reportArgumentType]
+        return view
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()

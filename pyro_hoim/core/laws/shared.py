@@ -3,74 +3,182 @@
 from __future__ import annotations
 
 import inspect
+import itertools
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from functools import lru_cache
 from typing import Any, ClassVar, Self, cast
 
 import torch
 from pyro.distributions import TorchDistribution, constraints
 from pyro.distributions.util import broadcast_shape
 
-from ...checks import check_dense, checked_sample_shape, is_hidden
+from ..._modes import plain_mode
+from ...checks import check_dense, check_shape, checked_sample_shape, is_hidden
 from ...errors import refused, unexpected, wrong_type
 from ...schema import Domain
+from ...structure.hypergraph import InteractionHypergraph
+from ..certificate import state_text
 from ..partition import LogPartition
-from .expansion import beside_their_origin, check_expandable, enumerated_states, split_expansion
-from .support import StateSpace
-from .traces import expand_result, refuse_traced
+from .expansion import check_expandable, enumerated_states
+from .traces import refuse_traced
 
-__all__ = ["EnergyLaw", "FiniteLaw", "SharedLaw", "check_numbers", "check_shape", "check_value"]
-
-
-# Checks of values of laws over vectors.
+__all__ = ["EnergyLaw", "FiniteLaw", "MarginalCounts", "SharedLaw", "StateSpace"]
 
 
-def check_shape(value: object, words: str, batch_shape: torch.Size, event_shape: torch.Size) -> torch.Tensor:
-    """The value, or an error unless it is a tensor whose shape ends with the event and fits the batch."""
-    if not isinstance(value, torch.Tensor):
-        raise wrong_type("value", f"a tensor of {words}", value)
-    check_dense(value, "value")
-    if value.dim() == 0 or value.shape[-1:] != event_shape:
-        expected = (*batch_shape, *event_shape)
-        raise unexpected(
-            "value", f"a shape that broadcasts with {expected}", received=tuple(value.shape), code="wrong-shape"
+# Supports of the discrete laws, as PyTorch constraints.
+
+
+class StateSpace(constraints.Constraint):
+    r"""Vectors (..., d) of level codes, :math:`\prod_k \{0, \dots, I_k - 1\}`, for ``cardinalities`` in schema order.
+
+    They may be integer or floating; :meth:`check` returns (...), NaN and fractions are outside.
+
+    Example:
+        >>> StateSpace((2, 3)).check(torch.tensor([[1, 2], [2, 0]])).tolist()
+        [True, False]
+    """
+
+    is_discrete = True
+    event_dim = 1
+
+    def __init__(self, cardinalities: tuple[int, ...]) -> None:
+        self.cardinalities = tuple(cardinalities)
+        super().__init__()
+
+    def check(self, value: torch.Tensor) -> torch.Tensor:
+        """Whether each vector is a state."""
+        check_shape(value, (len(self.cardinalities),), "value")
+        return is_code(value, self.cardinalities).all(-1)
+
+    def __repr__(self) -> str:
+        return f"StateSpace(cardinalities={self.cardinalities})"
+
+
+class MarginalCounts(constraints.Constraint):
+    """Flat marginal tables (..., num_terms) that one table of ``total_count`` non-negative cells could have.
+
+    Checked are the signs, the sum of every table, and that every table agrees with the tables of its facets (the
+    linear conditions that tie overlapping margins; they are necessary, for decomposable collections also sufficient).
+    Sums may be off by rounding only.
+
+    Args:
+        hypergraph: the edges whose tables are listed.
+        total_count: number of rows, a number or a tensor that broadcasts with the batch.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> graph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2}), 1)
+        >>> MarginalCounts(graph, 10).check(torch.tensor([[4.0, 6.0, 7.0, 3.0], [4.0, 6.0, 7.0, 4.0]])).tolist()
+        [True, False]
+    """
+
+    is_discrete = True
+    event_dim = 1
+
+    def __init__(self, hypergraph: InteractionHypergraph, total_count: torch.Tensor | float) -> None:
+        self.hypergraph = hypergraph
+        self.total_count = total_count
+        super().__init__()
+
+    def check(self, value: torch.Tensor) -> torch.Tensor:
+        """Whether each vector of tables is consistent."""
+        expected = self.hypergraph.num_terms
+        check_shape(value, (expected,), "value")
+        table = value if value.is_floating_point() else value.to(torch.float64)
+        total = torch.as_tensor(self.total_count, dtype=table.dtype, device=table.device).unsqueeze(-1)
+        source, row, sign, num_rows = _consistency(self.hypergraph)
+        source, row, sign = source.to(table.device), row.to(table.device), sign.to(table)
+        sums = table.new_zeros((*table.shape[:-1], num_rows)).index_add(-1, row, table[..., source] * sign)
+        num_edges = len(self.hypergraph)
+        tolerance = 64 * torch.finfo(table.dtype).eps * total.clamp(min=1)
+        is_complete = ((sums[..., :num_edges] - total).abs() <= tolerance).all(-1)
+        is_consistent = (sums[..., num_edges:].abs() <= tolerance).all(-1)
+        return (table >= 0).all(-1) & is_complete & is_consistent
+
+    def __repr__(self) -> str:
+        return f"MarginalCounts(num_terms={self.hypergraph.num_terms})"
+
+
+def is_code(value: torch.Tensor, cardinalities: tuple[int, ...]) -> torch.Tensor:
+    """Entry by entry, whether a value (..., d) is a code of its variable."""
+    inside = (value >= 0) & (value < _bounds(cardinalities, value.device))
+    return inside & (value == value.floor()) if value.is_floating_point() else inside
+
+
+@lru_cache(maxsize=128)
+@plain_mode()
+def _bounds(cardinalities: tuple[int, ...], device: torch.device) -> torch.Tensor:
+    """Cardinalities as a tensor (d,)."""
+    return torch.tensor(cardinalities, dtype=torch.long, device=device)
+
+
+@lru_cache(maxsize=128)
+@plain_mode()
+def _consistency(hypergraph: InteractionHypergraph) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:
+    """Sparse linear conditions (term, row, sign, number of rows): first the sum of every table, then every facet."""
+    source: list[torch.Tensor] = []
+    row: list[torch.Tensor] = []
+    sign: list[torch.Tensor] = []
+
+    def add(terms: torch.Tensor, rows: torch.Tensor, value: float) -> None:
+        source.append(terms)
+        row.append(rows)
+        sign.append(torch.full((len(terms),), value, dtype=torch.float64))
+
+    slices = hypergraph.term_slices
+    for position, where in enumerate(slices.values()):
+        terms = torch.arange(where.start, where.stop)
+        add(terms, torch.full_like(terms, position), 1.0)
+    num_rows = len(hypergraph)
+    for edge, shape in zip(hypergraph.edges, hypergraph.edge_shapes, strict=True):
+        for facet in itertools.combinations(range(len(edge)), len(edge) - 1):
+            where = slices.get(tuple(edge[i] for i in facet))
+            if where is None:
+                continue
+            terms = torch.arange(where.start, where.stop)
+            cells = math.prod(shape[i] for i in facet)
+            axes = [shape[i] if i in facet else 1 for i in range(len(edge))]
+            rows = (num_rows + torch.arange(cells)).reshape(axes).expand(shape).reshape(-1)
+            add(torch.arange(slices[edge].start, slices[edge].stop), rows, 1.0)
+            add(terms, num_rows + torch.arange(cells), -1.0)
+            num_rows += cells
+    if not source:
+        empty = torch.zeros(0, dtype=torch.long)
+        return empty, empty, torch.zeros(0, dtype=torch.float64), 0
+    return torch.cat(source), torch.cat(row), torch.cat(sign), num_rows
+
+
+# Laws that copies of another batch shape share.
+
+
+def split_expansion(present: torch.Size, wanted: torch.Size) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes of the new leading dimensions, and per present dimension by how much it was expanded (1: not)."""
+    lead = len(wanted) - len(present)
+    return tuple(wanted[:lead]), tuple(m if n == 1 else 1 for n, m in zip(present, wanted[lead:], strict=True))
+
+
+def beside_their_origin(drawn: torch.Tensor, first: int, width: int) -> torch.Tensor:
+    """Move the ``width`` dimensions of copies, from ``first`` on, each before the batch dimension it expands."""
+    axes = [*range(first), *(i for k in range(width) for i in (first + k, first + width + k)), first + 2 * width]
+    return drawn.permute(axes)
+
+
+def expand_result(result: LogPartition, present: torch.Size, wanted: torch.Size) -> LogPartition:
+    """A result whose tensors of the present batch shape have the wanted one."""
+
+    def expanded(part: Any) -> Any:
+        values = {entry.name: getattr(part, entry.name) for entry in fields(part)}
+        return replace(
+            part,
+            **{n: v.expand(wanted) for n, v in values.items() if isinstance(v, torch.Tensor) and v.shape == present},
         )
-    sample_batch(value, batch_shape, event_shape)
-    return value
 
-
-def check_numbers(value: object, words: str, batch_shape: torch.Size, event_shape: torch.Size) -> torch.Tensor:
-    """As :func:`check_shape`; neither truth values nor complex numbers are taken."""
-    if isinstance(value, torch.Tensor) and (value.dtype == torch.bool or value.is_complex()):
-        raise wrong_type("value", words, received=f"dtype {value.dtype}")
-    return check_shape(value, words, batch_shape, event_shape)
-
-
-def check_value(value: object, domain: Domain, batch_shape: torch.Size, *, if_missing: str = "") -> None:
-    """Raise unless a value has the right shape and lies in the support; ``if_missing`` is said of a code -1."""
-    value = check_numbers(value, "level codes", batch_shape, torch.Size((len(domain),)))
-    if is_hidden(value):
-        return
-    is_level = StateSpace(domain.cardinalities).is_level(value)
-    if not bool(is_level.all()):
-        where = (~is_level).nonzero()[0].tolist()
-        variable, received = domain.variables[where[-1]], value[tuple(where)].item()
-        raise refused(
-            "value",
-            f"variable {variable.name!r} has codes 0 to {variable.cardinality - 1}, received {received} at index "
-            f"{tuple(where)}, outside the support{(if_missing if received == -1 else '')}",
-            code="out-of-range",
-        )
-
-
-def sample_batch(value: torch.Tensor, batch_shape: torch.Size, event_shape: torch.Size) -> torch.Size:
-    """Broadcast shape of a value's leading dimensions with the batch."""
-    try:
-        return torch.Size(broadcast_shape(value.shape[:-1], batch_shape))
-    except ValueError:
-        expected = (*batch_shape, *event_shape)
-        wanted = f"a shape that broadcasts with {expected}"
-        raise unexpected("value", wanted, received=tuple(value.shape), code="wrong-shape") from None
+    if result.sandwich is not None:
+        result = replace(result, sandwich=expanded(result.sandwich))
+    return expanded(result)
 
 
 class SharedLaw(TorchDistribution):
@@ -172,9 +280,32 @@ class SharedLaw(TorchDistribution):
         shape = torch.broadcast_shapes(derived.batch_shape, self.batch_shape)
         return derived if shape == derived.batch_shape else derived.expand(shape)
 
+    def _check_value(self, value: object, words: str, *, only_numbers: bool = True) -> torch.Tensor:
+        """The value, or an error unless it is a dense tensor whose shape ends with the event and fits the batch.
+
+        With ``only_numbers`` neither truth values nor complex numbers are taken.
+        """
+        if not isinstance(value, torch.Tensor):
+            raise wrong_type("value", f"a tensor of {words}", value)
+        if only_numbers and (value.dtype == torch.bool or value.is_complex()):
+            raise wrong_type("value", words, received=f"dtype {value.dtype}")
+        check_dense(value, "value")
+        self._sample_batch(value)
+        return value
+
+    def _undefined(self, value: torch.Tensor) -> torch.Tensor:
+        """NaN in the shape of a log-probability, tied to the graph of the parameters."""
+        return (self._law.parameters.sum(-1) * math.nan).expand(self._sample_batch(value))
+
     def _sample_batch(self, value: torch.Tensor) -> torch.Size:
         """Broadcast shape of a value's leading dimensions with the batch."""
-        return sample_batch(value, self.batch_shape, self.event_shape)
+        try:
+            if value.shape[-1:] == self.event_shape:
+                return torch.Size(broadcast_shape(value.shape[:-1], self.batch_shape))
+        except ValueError:
+            pass
+        wanted = f"a shape that broadcasts with {(*self.batch_shape, *self.event_shape)}"
+        raise unexpected("value", wanted, received=tuple(value.shape), code="wrong-shape")
 
     def _drawn(
         self, sample_shape: Sequence[int], draw: Callable[[torch.Size], torch.Tensor], like: torch.Tensor
@@ -225,6 +356,23 @@ class EnergyLaw(SharedLaw):
         """Energies (*sample, *batch of the law) of values that were checked when validating."""
         return self._law.model.energy(value, validate=False)
 
+    def _normalised(
+        self, log_probs: torch.Tensor, log_z: LogPartition, value: torch.Tensor, *, is_discrete: bool = True
+    ) -> torch.Tensor:
+        """Log-probabilities (*sample, *batch) by the law's log Z; refused where its estimate proves wrong."""
+        if is_discrete and log_z.kind != "exact":
+            domain = self._law.domain
+
+            def describe(place: int) -> str:
+                states = value.expand(*log_probs.shape, value.shape[-1]).reshape(-1, value.shape[-1])
+                labels = [
+                    v.labels[k] if v.labels else k for v, k in zip(domain, states[place].long().tolist(), strict=True)
+                ]
+                return f"the state {state_text(domain.names, labels)}"
+
+            log_z.check_log_probs(log_probs, describe)
+        return log_probs if self._is_own_batch else log_probs.expand(self._sample_batch(value))
+
     @property
     def log_partition(self) -> LogPartition:
         """Normalising constant with its kind, error and cost, computed once per law; its tensors are (*batch)."""
@@ -237,10 +385,28 @@ class FiniteLaw(SharedLaw):
 
     has_enumerate_support = True
 
+    _if_missing: ClassVar[str] = ""
+    """What the refusal of a code -1 adds."""
+
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> StateSpace:  # type: ignore[override]
         """Vectors of level codes."""
         return StateSpace(self.domain.cardinalities)
+
+    def _validate_sample(self, value: torch.Tensor) -> None:
+        value, domain = self._check_value(value, "level codes"), self._law.domain
+        if is_hidden(value):
+            return
+        is_level = is_code(value, domain.cardinalities)
+        if not bool(is_level.all()):
+            where = (~is_level).nonzero()[0].tolist()
+            variable, received = domain.variables[where[-1]], value[tuple(where)].item()
+            raise refused(
+                "value",
+                f"variable {variable.name!r} has codes 0 to {variable.cardinality - 1}, received {received} at index "
+                f"{tuple(where)}, outside the support{(self._if_missing if received == -1 else '')}",
+                code="out-of-range",
+            )
 
     @property
     @abstractmethod

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import fields, replace
-from typing import Any
 
 import torch
 
 from ...errors import unexpected
-from ...schema import Domain
-from ..certificate import state_text
-from ..partition import LogPartition
 
-__all__ = ["check_probabilities", "check_seed", "expand_result", "refuse_traced"]
+__all__ = ["check_seed", "refuse_traced"]
 
 # Classes of Pyro that accept, reject or choose a move by differences of log-probabilities, and those that put
 # probabilities into weights: the mean of Z-hat^-N over its noise is not Z^-N.
@@ -34,20 +29,6 @@ _WEIGHTING = frozenset(
 _FUNCTIONS = {("pyro.infer.importance", "vectorized_importance_weights"): "Pyro's vectorized_importance_weights"}
 _MARK = "NEEDS_FIXED_LOG_Z"
 """A module whose functions cannot use noise says so by a global of this name, with the words for itself."""
-
-
-def check_probabilities(
-    log_z: LogPartition, log_probs: torch.Tensor, value: torch.Tensor, domain: Domain
-) -> torch.Tensor:
-    """Log-probabilities (*sample, *batch) of discrete states (*sample, *batch, d), as they are."""
-
-    def describe(place: int) -> str:
-        state = value.expand(*log_probs.shape, value.shape[-1]).reshape(-1, value.shape[-1])[place].long().tolist()
-        labels = [v.labels[k] if v.labels else k for v, k in zip(domain, state, strict=True)]
-        return f"the state {state_text(domain.names, labels)}"
-
-    log_z.check_log_probs(log_probs, describe)
-    return log_probs
 
 
 def refuse_traced(what: str, frozen: str, instead: str = "") -> None:
@@ -88,18 +69,3 @@ def _enclosing_inference() -> str | None:
             return caller
         frame = frame.f_back
     return None
-
-
-def expand_result(result: LogPartition, present: torch.Size, wanted: torch.Size) -> LogPartition:
-    """A result whose tensors of the present batch shape have the wanted one."""
-
-    def expanded(part: Any) -> Any:
-        values = {entry.name: getattr(part, entry.name) for entry in fields(part)}
-        return replace(
-            part,
-            **{n: v.expand(wanted) for n, v in values.items() if isinstance(v, torch.Tensor) and v.shape == present},
-        )
-
-    if result.sandwich is not None:
-        result = replace(result, sandwich=expanded(result.sandwich))
-    return expanded(result)

@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -109,16 +110,7 @@ class MatrixEnumeration(Enumeration):
     @override
     def plan_after(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> Cost:
         hypergraph.domain.indices(keep)
-        states, terms = hypergraph.domain.num_states, hypergraph.num_terms
-        entries = states * max(terms, 1)
-        feasible, hint = entries <= self.max_entries and states <= self.max_states, None
-        reason = f"{size_text(states)} states by {terms} terms, within the budget of {self.max_entries}"
-        if not feasible:
-            need = f"{size_text(entries, 'entries')} for {size_text(states, 'states')}"
-            reason = f"the design matrix needs {need}, the budget is {self.max_entries} and {self.max_states}"
-            hint = "raise MatrixEnumeration(max_entries=...) or use Enumeration or VariableElimination"
-        memory = 8 * (entries + 3 * states)
-        return Cost(states, states, 2 * entries, memory, feasible, reason, "design matrix", hint=hint)
+        return _cost(self, hypergraph.domain.num_states, hypergraph.num_terms)
 
     def _log_table(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
         flat = _logits(tables, _design(hypergraph, tables.dtype, tables.device))
@@ -138,6 +130,20 @@ class MatrixEnumeration(Enumeration):
 
     def _ready(self, model: LogLinearModel) -> tuple[Cost, torch.Tensor, torch.Tensor]:
         """Cost, design matrix and log unnormalised probabilities of a model within the budget."""
-        cost = self.plan(model.hypergraph).check()
+        cost = _cost(self, model.hypergraph.domain.num_states, model.hypergraph.num_terms).check()
         design = _design(model.hypergraph, model.tables.dtype, model.tables.device)
         return cost, design, _logits(model.tables, design)
+
+
+@lru_cache(maxsize=256)
+def _cost(backend: MatrixEnumeration, states: int, terms: int) -> Cost:
+    """Cost of a number of states by a number of terms."""
+    entries = states * max(terms, 1)
+    feasible, hint = entries <= backend.max_entries and states <= backend.max_states, None
+    reason = f"{size_text(states)} states by {terms} terms, within the budget of {backend.max_entries}"
+    if not feasible:
+        need = f"{size_text(entries, 'entries')} for {size_text(states, 'states')}"
+        reason = f"the design matrix needs {need}, the budget is {backend.max_entries} and {backend.max_states}"
+        hint = "raise MatrixEnumeration(max_entries=...) or use Enumeration or VariableElimination"
+    memory = 8 * (entries + 3 * states)
+    return Cost(states, states, 2 * entries, memory, feasible, reason, "design matrix", hint=hint)

@@ -15,8 +15,8 @@ from pyro.distributions import constraints
 from ...checks import check_finite, check_shape, checked_floating, is_hidden
 from ...core.laws.expansion import check_cells
 from ...core.laws.parameter_cache import ParameterCache
-from ...core.laws.shared import EnergyLaw, FiniteLaw, check_value
-from ...core.laws.traces import check_probabilities, check_seed, refuse_traced
+from ...core.laws.shared import EnergyLaw, FiniteLaw
+from ...core.laws.traces import check_seed, refuse_traced
 from ...core.partition import LogPartition, PartitionBackend
 from ...errors import out_of_reach, refused, size_text, wrong_shape, wrong_type
 from ...runs.container import LOG_LINEAR
@@ -58,18 +58,16 @@ def exact_backend(partition: PartitionBackend) -> PartitionBackend:
     return replace(partition, annealed=None) if isinstance(partition, Auto) else Auto()
 
 
-def check_estimate(partition: PartitionBackend, hypergraph: InteractionHypergraph) -> None:
-    """Refuse a random log Z where it would spoil the answer: inside HMC, importance sampling and their kin, in traces.
+def check_estimate(partition: PartitionBackend, hypergraph: InteractionHypergraph) -> PartitionBackend:
+    """The backend, refused where a random log Z would spoil the answer: inside HMC, importance sampling, in traces.
 
     Costs nothing when the backend is exact; the stack is looked at only before an estimate.
     """
-    if partition.is_exact:
-        return
-    backend = acting_backend(partition, hypergraph)
-    if backend.is_exact:
-        return
-    refuse_traced("log_prob", f"the estimate of {type(backend).__name__}", ", or an exact backend")
-    check_seed(backend, "Auto()", "theta", "or infer by SVI or inference.Langevin")
+    if not is_exact_for(partition, hypergraph):
+        backend = acting_backend(partition, hypergraph)
+        refuse_traced("log_prob", f"the estimate of {type(backend).__name__}", ", or an exact backend")
+        check_seed(backend, "Auto()", "theta", "or infer by SVI or inference.Langevin")
+    return partition
 
 
 # The parameters of a log-linear law with everything that is computed from them once, and work on its flat tables.
@@ -106,10 +104,9 @@ class Law(ParameterCache):
             expected = f"(..., {size}), the size of the {self.coding!r} coding of {len(hypergraph)} edges"
             raise wrong_shape("theta", expected, theta)
         self.batch_shape = torch.Size(theta.shape[:-1])
+        self.domain = self.hypergraph.domain
         self._is_lenient = is_lenient
         self._forget()
-        if coding == "balanced" and self.is_finite and not torch.jit.is_tracing():
-            _ = self.tables  # refuses tables that are not balanced before any work
 
     @property
     def parameters(self) -> torch.Tensor:
@@ -117,14 +114,17 @@ class Law(ParameterCache):
         return self.theta
 
     def _examine(self, values: torch.Tensor) -> None:
+        self._is_finite = True
         if torch.jit.is_tracing() or is_hidden(values):
-            self._is_finite = True
-        elif self._is_lenient:  # a divergence; past the root of the largest number sums and products overflow
+            return
+        if self._is_lenient:  # a divergence; past the root of the largest number sums and products overflow
             self._is_finite = bool(_is_small(values).all())
         else:
             self._is_finite = bool(torch.isfinite(values).all())
             if not self._is_finite:
                 check_finite(values, "theta")
+        if self._is_finite and self.coding == "balanced":
+            self.parametrization.check_balanced(values, "theta")
 
     @property
     def is_finite(self) -> bool:
@@ -138,27 +138,26 @@ class Law(ParameterCache):
         return self._cached("tables", self._compute_tables)
 
     def _compute_tables(self) -> torch.Tensor:
-        tables = self.parametrization.to_tables(self.theta, self.coding)
+        tables = self.parametrization.tables_map(self.coding)(self.theta)
         return self._watched(tables) if tables.requires_grad and not torch.jit.is_tracing() else tables
 
     @property
     def model(self) -> LogLinearEnergy:
         """The unnormalised model with the tables."""
-        return self._cached("model", lambda: LogLinearEnergy(self.hypergraph, self.tables, validate=False))
+        return self._cached("model", lambda: LogLinearEnergy._trusted(self.hypergraph, self.tables))
 
     @property
     def log_partition(self) -> LogPartition:
         """Normalising constant of the tables, value (*batch)."""
-        return self._cached("log_partition", lambda: self._checked().log_partition(self.model))
+        return self._cached("log_partition", self._compute_log_partition)
+
+    def _compute_log_partition(self) -> LogPartition:
+        return check_estimate(self.partition, self.hypergraph).log_partition(self.model)
 
     @property
     def eta(self) -> torch.Tensor:
         """Marginal probabilities of every edge (*batch, num_terms)."""
-        return self._cached("eta", lambda: self._checked().expectations(self.model))
-
-    def _checked(self) -> PartitionBackend:
-        check_estimate(self.partition, self.hypergraph)
-        return self.partition
+        return self._cached("eta", lambda: check_estimate(self.partition, self.hypergraph).expectations(self.model))
 
     def diverging(self, log_probs: torch.Tensor) -> torch.Tensor:
         """The same numbers, NaN in a traced program where theta is not :attr:`is_finite`, (*sample, *batch)."""
@@ -173,11 +172,6 @@ class Law(ParameterCache):
     def num_sweeps(self) -> int:
         """Gibbs sweeps at the model itself before a state is a draw, after the run that leads chains there."""
         return int(getattr(acting_backend(self.partition, self.hypergraph), "burn_in", 0))
-
-    @property
-    def domain(self) -> Domain:
-        """The variables."""
-        return self.hypergraph.domain
 
     @property
     def device(self) -> torch.device:
@@ -215,9 +209,9 @@ def extended_expectations(law: Law, edges: Iterable[tuple[str, ...]]) -> tuple[t
     """Eta (*law batch, num_terms) of the hypergraph with more edges (zero tables there), and its slices."""
     source = law.hypergraph
     extended = source.add_edges(edges, hierarchical=False)
-    check_estimate(law.partition, extended)
+    backend = check_estimate(law.partition, extended)
     tables = parametrization(source).lift(law.tables, extended)
-    return law.partition.expectations(LogLinearEnergy(extended, tables)), extended.term_slices
+    return backend.expectations(LogLinearEnergy(extended, tables)), extended.term_slices
 
 
 def flatten_tables(hypergraph: InteractionHypergraph, tables: Mapping[Sequence[str] | str, Any]) -> torch.Tensor:
@@ -298,12 +292,6 @@ def _eliminated_components(hypergraph: InteractionHypergraph, kept: Domain) -> l
 _BATCH = 1024  # draws whose cells are evaluated at once
 
 
-_IF_MISSING = (
-    "; where -1 stands for a missing cell, row_log_likelihood(law.energy_model, observations) of pyro_hoim sums over "
-    "what is missing, and pyro.factor puts it into a program"
-)
-
-
 class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportIncompatibleMethodOverride]
     r"""The law of d finite variables whose log-probability is a sum of interaction tables.
 
@@ -370,6 +358,10 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         "theta": constraints.real_vector,
     }
     _arguments = "hypergraph", "theta"
+    _if_missing = (
+        "; where -1 stands for a missing cell, row_log_likelihood(law.energy_model, observations) of pyro_hoim sums "
+        "over what is missing, and pyro.factor puts it into a program"
+    )
     _law: Law
 
     max_enumerated_states: int = 2**16
@@ -457,9 +449,6 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         """
         return in_coding(self.energy_model, self.log_partition, coding)
 
-    def _validate_sample(self, value: torch.Tensor) -> None:
-        check_value(value, self.domain, self.batch_shape, if_missing=_IF_MISSING)
-
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Log-probability in nats, differentiable in theta; an estimate with an annealed backend (see the class).
 
@@ -469,12 +458,9 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         if self._validate_args:
             self._validate_sample(value)
         if not self._law.is_finite:
-            shape = self._sample_batch(value)
-            return (self._law.theta.sum(-1) * math.nan).expand(shape)
+            return self._undefined(value)
         log_z = self._law.log_partition
-        log_probs = self._law.diverging(-self._energy(value) - log_z.value)
-        result = check_probabilities(log_z, log_probs, value, self.domain)
-        return result if self._is_own_batch else result.expand(self._sample_batch(value))
+        return self._normalised(self._law.diverging(-self._energy(value) - log_z.value), log_z, value)
 
     def _energy(self, value: torch.Tensor) -> torch.Tensor:
         return self._law.model.energy(value, validate=not self._validate_args)  # the codes are checked once

@@ -11,8 +11,7 @@ from pyro.distributions import constraints
 from pyro.distributions.util import broadcast_shape
 
 from ...checks import check_dense, check_finite, checked_sample_shape
-from ...core.laws.shared import SharedLaw, check_shape
-from ...core.laws.support import MarginalCounts, StateSpace
+from ...core.laws.shared import MarginalCounts, SharedLaw, StateSpace
 from ...core.laws.traces import refuse_traced
 from ...core.partition import LogPartition, PartitionBackend
 from ...data.encoding import LARGEST_COUNT
@@ -157,7 +156,7 @@ class LogLinearStatistics(SharedLaw):
         return self._repr(repr(self.hypergraph), f"total_count={total}", f"coding={self.coding!r}")
 
     def _validate_sample(self, value: torch.Tensor) -> None:
-        value = check_shape(value, "counts", self.batch_shape, self.event_shape)
+        value = self._check_value(value, "counts", only_numbers=False)
         if not bool(self.support.check(value).all()):
             expected = "non-negative counts of every edge that sum to total_count and agree on shared margins"
             hint = "build them with statistics_of"
@@ -173,7 +172,7 @@ class LogLinearStatistics(SharedLaw):
             self._validate_sample(value)
         law = self._law
         if not law.is_finite:
-            return (law.theta.sum(-1) * math.nan).expand(self._sample_batch(value))
+            return self._undefined(value)
         log_z = law.log_partition
         count = self._total if not isinstance(self._total, torch.Tensor) else self._count_like(log_z.value)
         result = law.diverging((law.tables * value).sum(-1) - count * log_z.value)

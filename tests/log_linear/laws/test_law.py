@@ -16,6 +16,7 @@ from law_models import CHAIN, CYCLE, GRAPHS, TRIPLES, WEAK, draw_theta, graph, l
 from torch.distributions import kl_divergence
 
 from pyro_hoim.core import StateSpace
+from pyro_hoim.core.laws import shared
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
 from pyro_hoim.log_linear import Auto, HierarchicalLogLinear, energy as model_module, parametrization
 from pyro_hoim.schema import Domain
@@ -629,9 +630,9 @@ def test_values_outside_the_support_raise_when_validating():
 def test_codes_are_checked_once(monkeypatch):
     """By the distribution when it validates, else by the model; values that would be looked up wrongly always raise."""
     checks = []
-    check_codes, is_level = model_module.check_codes, StateSpace.is_level
+    check_codes, is_code = model_module.check_codes, shared.is_code
     monkeypatch.setattr(model_module, "check_codes", lambda *a: checks.append("model") or check_codes(*a))
-    monkeypatch.setattr(StateSpace, "is_level", lambda *a: checks.append("support") or is_level(*a))
+    monkeypatch.setattr(shared, "is_code", lambda *a: checks.append("support") or is_code(*a))
     for validate_args, expected in ((True, "support"), (False, "model")):
         law = law_of(CHAIN, 2, validate_args=validate_args)
         for score in (law.log_prob, law.energy):
