@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
@@ -10,13 +11,14 @@ from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
+from typing_extensions import override
 
 from ..checks import is_transformed
 from ..errors import IntractableError, out_of_reach, refused, size_text, unexpected
 from ..structure.hypergraph import InteractionHypergraph
 from .model import LogLinearModel
 
-__all__ = ["Cost", "Kind", "LogPartition", "PartitionBackend", "Sandwich", "Verdict"]
+__all__ = ["Cost", "ExactBackend", "Kind", "LogPartition", "PartitionBackend", "PlannedBackend", "Sandwich", "Verdict"]
 
 Kind = Literal["exact", "lower bound", "unbiased", "biased"]
 
@@ -371,3 +373,30 @@ class PartitionBackend(Protocol):
     def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
         """A most probable state, long (*batch, d), and its log unnormalised probability (*batch), in nats."""
         ...
+
+
+class PlannedBackend(PartitionBackend):
+    """A backend that knows its cost from the structure that evidence leaves."""
+
+    @abstractmethod
+    def plan_after(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> Cost:
+        """Cost of a structure, the evidence of :meth:`plan` already taken out of it."""
+
+    @override
+    def plan(
+        self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()
+    ) -> Cost:
+        return self.plan_after(hypergraph.restrict(evidence_names) if evidence_names else hypergraph, keep)
+
+
+class ExactBackend(PlannedBackend):
+    """A backend all of whose results are exact to rounding."""
+
+    @property
+    @override
+    def is_exact(self) -> bool:
+        return True
+
+    @override
+    def marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
+        return self.log_marginal(model, names).exp()

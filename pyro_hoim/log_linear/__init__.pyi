@@ -35,8 +35,7 @@ from .constrained.result import ConstrainedResult as ConstrainedResult
 from .constrained.splitting import SplittingResult as SplittingResult, douglas_rachford as douglas_rachford
 from .energy import LogLinearEnergy as LogLinearEnergy
 from .exact.elimination import VariableElimination as VariableElimination
-from .exact.enumeration import Enumeration as Enumeration
-from .exact.matrix import MatrixEnumeration as MatrixEnumeration
+from .exact.enumeration import Enumeration as Enumeration, MatrixEnumeration as MatrixEnumeration
 from .file import ModelFile as ModelFile, load_model as load_model, save_model as save_model
 from .fitting.existence import Combination as Combination, MLEExistence as MLEExistence, mle_existence as mle_existence
 from .fitting.fit import fit as fit

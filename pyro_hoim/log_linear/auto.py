@@ -11,17 +11,15 @@ from typing_extensions import override
 
 from .._modes import plain_mode
 from ..core.model import LogLinearModel
-from ..core.partition import Cost, LogPartition, PartitionBackend
+from ..core.partition import Cost, LogPartition, PartitionBackend, PlannedBackend
 from ..errors import IntractableError, check_choice, check_type, size_text
 from ..structure.hypergraph import InteractionHypergraph, cell_index
 from .annealed.importance import AnnealedImportance
 from .coding import Coding
 from .codings.references import Reference, check_corner, reference_codes
 from .energy import LogLinearEnergy
-from .exact.base import PlannedBackend
 from .exact.elimination import VariableElimination
-from .exact.enumeration import Enumeration
-from .exact.matrix import MatrixEnumeration
+from .exact.enumeration import Enumeration, MatrixEnumeration
 
 __all__ = ["Auto", "in_coding", "log_partition"]
 

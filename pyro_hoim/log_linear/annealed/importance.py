@@ -22,7 +22,7 @@ from ...annealing.weights import log_sum
 from ...checks import checked_sample_shape, is_transformed
 from ...core.certificate import state_text
 from ...core.model import LogLinearModel
-from ...core.partition import Cost, LogPartition
+from ...core.partition import Cost, LogPartition, PlannedBackend
 from ...data.frames import as_observations
 from ...data.observations import Observations
 from ...errors import (
@@ -41,7 +41,6 @@ from ...structure.hypergraph import InteractionHypergraph, row_strides
 from ..chains.gibbs import EngineName, GibbsChains
 from ..energy import LogLinearEnergy
 from ..exact import perfect
-from ..exact.base import PlannedBackend
 from .ascents import ascend
 
 __all__ = ["ADVICE", "AnnealedImportance", "ProductLaws", "fitted", "log_frequencies"]

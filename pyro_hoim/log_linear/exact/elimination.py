@@ -13,12 +13,11 @@ from typing_extensions import override
 from ...checks import checked_sample_shape
 from ...core.autograd import is_recorded
 from ...core.model import LogLinearModel
-from ...core.partition import Cost, LogPartition
+from ...core.partition import Cost, ExactBackend, LogPartition
 from ...errors import check_choice, other_domain, out_of_range, size_text, unexpected
 from ...structure.hypergraph import InteractionHypergraph
 from . import _linear_space as linear_samples, _linear_space as linear_space, _log_space as log_space
 from ._program import BucketPlan, memory_cells, sliced_plan
-from .base import ExactBackend
 
 __all__ = ["VariableElimination"]
 

@@ -1,8 +1,10 @@
-"""Exact inference by enumeration of every joint state. Shares no code with the other backends."""
+"""Exact inference by enumeration of every joint state, of few states by a design matrix."""
 
 from __future__ import annotations
 
 import math
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,15 +14,15 @@ import numpy as np
 import torch
 from typing_extensions import override
 
+from ..._modes import plain_mode
 from ...checks import checked_sample_shape, is_transformed
 from ...core.autograd import is_recorded, log_z_with_gradient
 from ...core.model import LogLinearModel
-from ...core.partition import Cost, LogPartition
+from ...core.partition import Cost, ExactBackend, LogPartition
 from ...errors import out_of_range, size_text
-from ...structure.hypergraph import InteractionHypergraph
-from .base import ExactBackend
+from ...structure.hypergraph import InteractionHypergraph, cell_index
 
-__all__ = ["Enumeration", "decode_states", "enumeration_axes"]
+__all__ = ["Enumeration", "MatrixEnumeration", "decode_states", "enumeration_axes"]
 
 _BATCH_CELLS = 2**24  # cells of a chunk of the batch that are alive at once
 
@@ -340,3 +342,117 @@ class Enumeration(ExactBackend):
         batch = model.tables.shape[:-1]
         states = decode_states(model.hypergraph, torch.cat([b.indices for b in best]))
         return states.reshape(*batch, len(model.hypergraph.domain)), torch.cat([b.values for b in best]).reshape(batch)
+
+
+# Small models: the table of all states by one product with a design matrix.
+
+_KEPT, _KEPT_ENTRIES = 64, 2**23  # design matrices that are kept, and entries of them all
+_kept: OrderedDict[tuple[InteractionHypergraph, torch.dtype, torch.device], torch.Tensor] = OrderedDict()
+_lock = threading.Lock()
+
+
+def _design(hypergraph: InteractionHypergraph, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zero-one matrix (num_states, num_terms), states in enumeration order: 1 where the state selects the term.
+
+    The ``_KEPT`` used last are kept, ``_KEPT_ENTRIES`` entries at most. A matrix is made outside of the modes of the
+    moment: whoever asks first may be in inference mode or inside a transformation.
+    """
+    key = (hypergraph, dtype, device)
+    with _lock:
+        if key in _kept:
+            _kept.move_to_end(key)
+            return _kept[key]
+    with plain_mode():
+        states = decode_states(hypergraph, torch.arange(hypergraph.domain.num_states, device=device))
+        zeros = torch.zeros(len(states), hypergraph.num_terms, dtype=dtype, device=device)
+        matrix = zeros.scatter_(-1, cell_index(hypergraph).flat(states), 1.0)
+    with _lock:
+        _kept[key] = matrix
+        while len(_kept) > _KEPT or (len(_kept) > 1 and sum(m.numel() for m in _kept.values()) > _KEPT_ENTRIES):
+            _kept.popitem(last=False)
+    return matrix
+
+
+def _logits(tables: torch.Tensor, design: torch.Tensor) -> torch.Tensor:
+    """Log unnormalised probabilities (*batch, num_states); entries of minus infinity exclude the states they belong to.
+
+    The product alone would make NaN of them, 0 times infinity. Inside ``torch.func`` values cannot be looked at.
+    """
+    logits = torch.matmul(tables, design.T)
+    if not is_transformed(tables) and math.isfinite(logits.detach().sum().item()):
+        return logits
+    is_impossible = torch.isneginf(tables)
+    excluded = torch.matmul(is_impossible.to(design.dtype), design.T) > 0
+    return torch.where(excluded, -math.inf, torch.matmul(torch.where(is_impossible, 0.0, tables), design.T))
+
+
+@dataclass(frozen=True)
+class MatrixEnumeration(Enumeration):
+    r"""Enumeration of a small model as two products with its design matrix A (states by terms).
+
+    .. math:: \log Z = \log \sum_x \exp (A \theta)_x, \qquad \eta = A^{\mathsf T} \operatorname{softmax}(A \theta)
+
+    The fastest way for models of a few thousand states at most, which NUTS evaluates thousands of times. Cost and
+    memory are num_states times num_terms; the matrix is made once per structure, dtype and device. Exact.
+
+    Args:
+        max_states: largest number of joint states allowed.
+        max_entries: largest number of entries of the matrix allowed.
+
+    Raises:
+        InputError: an option is not positive.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 6), 2)
+        >>> MatrixEnumeration().plan(hypergraph).reason
+        '64 states by 72 terms, within the budget of 1048576'
+    """
+
+    max_entries: int = 2**20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_entries < 1:
+            raise out_of_range("MatrixEnumeration max_entries", "at least 1", received=self.max_entries)
+
+    @override
+    def plan_after(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> Cost:
+        hypergraph.domain.indices(keep)
+        return _cost(self, hypergraph.domain.num_states, hypergraph.num_terms)
+
+    def _log_table(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
+        flat = _logits(tables, _design(hypergraph, tables.dtype, tables.device))
+        return flat.reshape(
+            tables.shape[0], *(hypergraph.domain.cardinalities[v] for v in enumeration_axes(hypergraph))
+        )
+
+    @override
+    def log_partition(self, model: LogLinearModel) -> LogPartition:
+        cost, _, logits = self._ready(model)
+        return LogPartition.exact(torch.logsumexp(logits, -1), cost, model.hypergraph.coding)
+
+    @override
+    def expectations(self, model: LogLinearModel) -> torch.Tensor:
+        _, design, logits = self._ready(model)
+        return torch.matmul(torch.softmax(logits, -1), design)
+
+    def _ready(self, model: LogLinearModel) -> tuple[Cost, torch.Tensor, torch.Tensor]:
+        """Cost, design matrix and log unnormalised probabilities of a model within the budget."""
+        cost = _cost(self, model.hypergraph.domain.num_states, model.hypergraph.num_terms).check()
+        design = _design(model.hypergraph, model.tables.dtype, model.tables.device)
+        return cost, design, _logits(model.tables, design)
+
+
+@lru_cache(maxsize=256)
+def _cost(backend: MatrixEnumeration, states: int, terms: int) -> Cost:
+    """Cost of a number of states by a number of terms."""
+    entries = states * max(terms, 1)
+    feasible, hint = entries <= backend.max_entries and states <= backend.max_states, None
+    reason = f"{size_text(states)} states by {terms} terms, within the budget of {backend.max_entries}"
+    if not feasible:
+        need = f"{size_text(entries, 'entries')} for {size_text(states, 'states')}"
+        reason = f"the design matrix needs {need}, the budget is {backend.max_entries} and {backend.max_states}"
+        hint = "raise MatrixEnumeration(max_entries=...) or use Enumeration or VariableElimination"
+    memory = 8 * (entries + 3 * states)
+    return Cost(states, states, 2 * entries, memory, feasible, reason, "design matrix", hint=hint)

@@ -10,7 +10,7 @@ import torch
 
 from pyro_hoim.log_linear import HierarchicalLogLinear, MatrixEnumeration
 from pyro_hoim.log_linear.energy import LogLinearEnergy
-from pyro_hoim.log_linear.exact import matrix
+from pyro_hoim.log_linear.exact import enumeration
 from pyro_hoim.log_linear.exact.enumeration import enumeration_axes
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -19,7 +19,7 @@ from pyro_hoim.testing import assert_close, exact_log_partition
 
 @pytest.fixture(autouse=True)
 def _nothing_kept():
-    matrix._kept.clear()
+    enumeration._kept.clear()
 
 
 def _hypergraph(last=2):
@@ -34,7 +34,7 @@ def _tables(hypergraph, *batch):
 def test_rows_select_the_terms_of_their_state():
     hypergraph = _hypergraph()
     cards, axes = hypergraph.domain.cardinalities, enumeration_axes(hypergraph)
-    design = matrix._design(hypergraph, torch.float64, torch.device("cpu"))
+    design = enumeration._design(hypergraph, torch.float64, torch.device("cpu"))
     for row, levels in zip(design, itertools.product(*(range(cards[v]) for v in axes)), strict=True):
         code = dict(zip(axes, levels, strict=True))
         for edge, piece in zip(hypergraph.edge_indices, hypergraph.term_slices.values(), strict=True):
@@ -92,21 +92,21 @@ def test_many_variables_of_one_level():
 def test_matrices_are_kept_up_to_a_number_of_entries(monkeypatch):
     structures = [_hypergraph(last) for last in (2, 3, 4)]
     sizes = [h.domain.num_states * h.num_terms for h in structures]
-    monkeypatch.setattr(matrix, "_KEPT_ENTRIES", sum(sizes) - 1)
-    made = [matrix._design(h, torch.float64, torch.device("cpu")) for h in structures]
-    assert [key[0] for key in matrix._kept] == structures[1:]
-    assert matrix._design(structures[1], torch.float64, torch.device("cpu")) is made[1]
-    matrix._design(structures[0], torch.float64, torch.device("cpu"))
-    assert [key[0] for key in matrix._kept][-2:] == [structures[1], structures[0]]
-    assert sum(kept.numel() for kept in matrix._kept.values()) <= sum(sizes) - 1
-    monkeypatch.setattr(matrix, "_KEPT_ENTRIES", 1)
-    assert torch.equal(matrix._design(structures[2], torch.float64, torch.device("cpu")), made[2])
-    assert len(matrix._kept) == 1
+    monkeypatch.setattr(enumeration, "_KEPT_ENTRIES", sum(sizes) - 1)
+    made = [enumeration._design(h, torch.float64, torch.device("cpu")) for h in structures]
+    assert [key[0] for key in enumeration._kept] == structures[1:]
+    assert enumeration._design(structures[1], torch.float64, torch.device("cpu")) is made[1]
+    enumeration._design(structures[0], torch.float64, torch.device("cpu"))
+    assert [key[0] for key in enumeration._kept][-2:] == [structures[1], structures[0]]
+    assert sum(kept.numel() for kept in enumeration._kept.values()) <= sum(sizes) - 1
+    monkeypatch.setattr(enumeration, "_KEPT_ENTRIES", 1)
+    assert torch.equal(enumeration._design(structures[2], torch.float64, torch.device("cpu")), made[2])
+    assert len(enumeration._kept) == 1
 
 
 @pytest.mark.parametrize("kept", [64, 10**6], ids=["bounded", "control"])
 def test_a_loop_over_structures_does_not_hold_them(monkeypatch, kept):
-    monkeypatch.setattr(matrix, "_KEPT", kept)
+    monkeypatch.setattr(enumeration, "_KEPT", kept)
     for number in range(300):
         structure = InteractionHypergraph.from_order(Domain.from_cardinalities({f"{kept} {number}": 2, "b": 2}), 1)
         HierarchicalLogLinear(structure, torch.zeros(structure.num_parameters)).log_prob(torch.zeros(2))
