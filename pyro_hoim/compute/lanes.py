@@ -35,6 +35,7 @@ __all__ = [
     "LANES",
     "PIECE",
     "SMALL",
+    "LaneChains",
     "aligned",
     "balanced_width",
     "fill",
@@ -301,4 +302,72 @@ def pieces(num_steps: int, cost: float, multiple: int = 1) -> list[tuple[int, in
 
 def later(order: NDArray[np.int32], sweep: int) -> NDArray[np.int32]:
     """The order (sweeps, visits) in which blocks are visited from a later sweep on; it begins again at its end."""
-    return np.roll(order, -(sweep % len(order)), axis=0)
+    return np.require(np.roll(order, -(sweep % len(order)), axis=0), np.int32, ["C", "W"])
+
+
+class LaneChains:
+    """What engines with a generator per lane share: everything but how the chains move; see ``Engine``.
+
+    An engine says what its tiles hold (:meth:`_written`, :meth:`_codes`) and how energies are looked up
+    (:meth:`_look_up`). Chains of one model are one group.
+    """
+
+    def __init__(self, shape: tuple[int, int], seed: int, width: int, code: type[np.integer[Any]]) -> None:
+        num_groups, num_chains = self._shape = shape
+        self._width, self._code = width, code
+        self._per_group = -(-num_chains // width)
+        self._random = lane_seeds(seed, num_groups, num_chains, width)
+        chain = np.arange(num_chains)
+        self._tile, self._lane = np.arange(num_groups)[:, None] * self._per_group + chain // width, chain % width
+        self._tiles: Array | None = None
+        self._is_stale = True
+
+    def _written(self, codes: Array) -> Array:
+        """Tiles that hold states (groups, chains, d)."""
+        return to_tiles(codes.astype(self._code), self._width)
+
+    def _codes(self) -> Array:
+        """States (groups, chains, d) that the tiles hold."""
+        return from_tiles(self._states, *self._shape).astype(self._code, copy=False)
+
+    def _look_up(self) -> None:
+        """Look the energies of all states up."""
+        raise NotImplementedError
+
+    @property
+    def _states(self) -> Array:
+        if self._tiles is None:
+            raise RuntimeError("engine: no states yet; set_codes comes first")
+        return self._tiles
+
+    def _look(self) -> None:
+        """Bring the energies up to date; new weights and states only mark them, since not every one is asked for."""
+        if self._is_stale:
+            self._look_up()
+        self._is_stale = False
+
+    def set_codes(self, codes: torch.Tensor) -> None:
+        """Take states, whole numbers (groups, chains, d)."""
+        self._tiles = self._written(codes.cpu().numpy())
+        self._is_stale = True
+
+    def get_codes(self) -> torch.Tensor:
+        """States, long (groups, chains, d), a copy."""
+        return torch.from_numpy(self._codes().astype(np.int64))
+
+    def gather(self, index: torch.Tensor) -> None:
+        """Chain c of group g takes the state of chain ``index[g, c]`` of its group; random numbers stay."""
+        chain, tiles = index.cpu().numpy(), self._states
+        tile = np.arange(self._shape[0])[:, None] * self._per_group + chain // self._width
+        tiles[self._tile, :, self._lane] = tiles[tile, :, chain % self._width]
+        self._is_stale = True
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """States (groups, chains, d) and words of the generators (4, groups, chains)."""
+        random = np.ascontiguousarray(self._random[:, self._tile, self._lane]).view(np.int32)  # a type of safetensors
+        return {"codes": torch.from_numpy(self._codes()), "random": torch.from_numpy(random)}
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Continue from :meth:`state` with equal bits."""
+        self._random[:, self._tile, self._lane] = state["random"].cpu().numpy().view(np.uint32)
+        self.set_codes(state["codes"])

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...compute.engine import Record
+from ...compute.engine import NOTHING, Record, Wanted
 from ...errors import unexpected
 from ...structure.hypergraph import InteractionHypergraph, cell_index
 from ..node_conditionals import NodeConditional
@@ -46,18 +46,16 @@ class ConditionalEngine:
         self._codes = torch.zeros(num_chains, len(hypergraph.domain), dtype=torch.long, device=device)
 
     def set_codes(self, codes: torch.Tensor) -> None:
-        """Take states, long (num_chains, d)."""
-        self._codes = codes.to(self._device).clone()
+        """Take states, long (1, num_chains, d)."""
+        self._codes = codes[0].long().to(self._device, copy=True)
 
     def get_codes(self) -> torch.Tensor:
-        """States, long (num_chains, d), a copy."""
-        return self._codes.clone()
+        """States, long (1, num_chains, d), a copy."""
+        return self._codes[None].clone()
 
-    def move(self, first: int, num_updates: int, *, thin: int = 0, counts: bool = False, codes: bool = False) -> Record:
-        """Make updates; ``first`` is the number of those before. After every ``thin``-th look at the states.
-
-        The record has counts (num_terms,) and codes (records, num_chains, d).
-        """
+    def move(self, first: int, num_updates: int, wanted: Wanted = NOTHING) -> Record:
+        """Make updates after the ``first`` ones; the record has counts (num_terms,), states (records, num_chains, d)."""
+        thin, counts, _, codes = wanted
         num_records = num_updates // thin if thin else 0
         total = torch.zeros(self._hypergraph.num_terms, dtype=torch.float64) if counts else None
         recorded = torch.zeros((num_records, *self._codes.shape), dtype=self._kept) if codes else None
@@ -102,9 +100,9 @@ class ConditionalEngine:
 
     def state(self) -> dict[str, torch.Tensor]:
         """States and random numbers, as tensors that safetensors can store."""
-        return {"codes": self._codes.cpu(), "generator": self._generator.get_state()}
+        return {"codes": self.get_codes().cpu(), "generator": self._generator.get_state()}
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         """Continue from :meth:`state` with equal bits."""
-        self._codes = state["codes"].long().to(self._device)
+        self.set_codes(state["codes"])
         self._generator.set_state(state["generator"].cpu())

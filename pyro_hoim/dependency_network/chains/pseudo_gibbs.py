@@ -13,7 +13,7 @@ import torch
 from typing_extensions import override
 
 from ...budgets import check_cells
-from ...compute.engine import Record
+from ...compute.engine import Record, Wanted
 from ...core.model import Chains
 from ...errors import check_choice, check_whole, conflict, out_of_range, unexpected
 from ...runs.arguments import checked_clamps, checked_codes, seed_from
@@ -137,7 +137,7 @@ class PseudoGibbsChains(Chains):
             ergodicity = check_ergodic(self._conditionals, clamped, scan=self._scan)
             ergodicity.require_law(", or pass check=False to sample all the same")
         self._engine = self._make_engine(engine)
-        self._engine.set_codes(states)
+        self._engine.set_codes(states[None])
         self._num_updates = 0
 
     recordable = ("statistics", "draws")
@@ -206,13 +206,13 @@ class PseudoGibbsChains(Chains):
     @property
     @override
     def states(self) -> torch.Tensor:
-        return self._engine.get_codes()
+        return self._engine.get_codes()[0]
 
     @override
     def set_states(self, states: torch.Tensor) -> None:
         codes = checked_codes(self.domain, states, [self._num_chains], "states")
         self._init = checksum({"init": codes})
-        self._engine.set_codes(codes)
+        self._engine.set_codes(codes[None])
 
     @override
     def sweep(self, num_sweeps: int = 1, *, thin: int = 0, counts: bool = False, states: bool = False) -> Record:
@@ -241,7 +241,7 @@ class PseudoGibbsChains(Chains):
         num_updates, thin = check_whole(num_updates, "num_updates", 0), check_whole(thin, "thin", 0)
         if not thin and (counts or states):
             raise out_of_range("thin", "1 or more where something is recorded", received="0")
-        record = self._engine.move(self._num_updates, num_updates, thin=thin, counts=counts, codes=states)
+        record = self._engine.move(self._num_updates, num_updates, Wanted(thin, counts, False, states))
         self._num_updates += num_updates
         return record
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...compute.engine import Record
-from ...compute.lanes import SMALL, balanced_width, from_tiles, lane_seeds, run_threads, to_tiles
+from ...compute.engine import NOTHING, Record, Wanted
+from ...compute.lanes import SMALL, LaneChains, balanced_width, run_threads
 from ...errors import out_of_reach, size_text
-from ...structure.hypergraph import InteractionHypergraph
+from ...structure.hypergraph import InteractionHypergraph, row_strides
 from ..decision_graph import CompiledGraph
 from ..node_conditionals import LeafConditional, NodeConditional, TableConditional
 
@@ -158,7 +159,7 @@ def alias_tables(probs: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArr
 _READS = 512  # of numbers, whose time an update takes
 
 
-class WalkerEngine:
+class WalkerEngine(LaneChains):
     """Chains of conditionals that are decision graphs or tables, with the methods of :class:`ConditionalEngine`.
 
     An update costs one look-up per question on the way to a leaf and one for the new level, whatever the number of
@@ -175,8 +176,10 @@ class WalkerEngine:
         dtype: torch.dtype,
     ) -> None:
         cards = hypergraph.domain.cardinalities
+        width = balanced_width(1, num_chains, torch.get_num_threads())
+        super().__init__((1, num_chains), seed, width, np.uint8 if max(cards, default=1) <= 256 else np.int32)
         real = np.float32 if dtype == torch.float32 else np.float64
-        self._num_chains, self._size = num_chains, len(cards)
+        self._size = len(cards)
         self._program = walker_program(nodes, dtype)
         self._drawn = np.array([hypergraph.domain.index(node.variable) for node in nodes], dtype=np.uint32)
         self._picks: tuple[NDArray[Any], NDArray[np.uint32]] | None = None
@@ -185,77 +188,45 @@ class WalkerEngine:
             self._picks = cuts[0].astype(real), others[0].astype(np.uint32)
         self._edges = _edge_arrays(hypergraph)
         self._num_cells = hypergraph.num_terms
-        self._code = np.uint8 if max(cards, default=1) <= 256 else np.int32
-        self._width = balanced_width(1, num_chains, torch.get_num_threads())
-        self._random = lane_seeds(seed, 1, num_chains, self._width)
-        self._tiles: NDArray[Any] = np.zeros((self._random.shape[1], self._size + 1, self._width), dtype=self._code)
 
-    def set_codes(self, codes: torch.Tensor) -> None:
-        states = codes.cpu().numpy().astype(self._code)
-        zeros = np.zeros((len(states), 1), dtype=self._code)
-        self._tiles = to_tiles(np.concatenate([states, zeros], axis=1)[None], self._width)
-
-    def get_codes(self) -> torch.Tensor:
-        return torch.from_numpy(self._codes().astype(np.int64))
+    def _written(self, codes: NDArray[Any]) -> NDArray[Any]:
+        zeros = np.zeros((*codes.shape[:-1], 1), dtype=codes.dtype)  # the row that leaves ask
+        return super()._written(np.concatenate([codes, zeros], axis=-1))
 
     def _codes(self) -> NDArray[Any]:
-        return np.ascontiguousarray(from_tiles(self._tiles, 1, self._num_chains)[0, :, : self._size])
+        return np.ascontiguousarray(super()._codes()[..., : self._size])
 
-    def move(self, first: int, num_updates: int, *, thin: int = 0, counts: bool = False, codes: bool = False) -> Record:
+    def move(self, first: int, num_updates: int, wanted: Wanted = NOTHING) -> Record:
         from ._walker_kernels import run
 
+        thin, counts, _, codes = wanted
+        tiles, num_chains = self._states, self._shape[1]
         num_records = num_updates // thin if thin else 0
-        workers = 1 if len(self._tiles) * num_updates < SMALL else min(torch.get_num_threads(), len(self._tiles))
-        kept_counts = np.zeros((workers, self._num_cells if counts else 0), dtype=np.int64)
-        kept_codes = np.zeros((num_records if codes else 0, self._num_chains, self._size), dtype=self._code)
+        workers = 1 if len(tiles) * num_updates < SMALL else min(torch.get_num_threads(), len(tiles))
+        cells = np.zeros((workers, self._num_cells if counts else 0), dtype=np.int64)
+        states = np.zeros((num_records if codes else 0, num_chains, self._size), dtype=self._code)
         if num_updates:
             p = self._program
-            arguments = (p.code, p.roots, p.depths, p.levels, p.cuts, p.others, self._drawn, self._picks)
+            program = (p.code, p.roots, p.depths, p.levels, p.cuts, p.others, self._drawn, self._picks)
+            path = first % len(self._drawn), num_updates, thin, self._edges
 
             def work(first_tile: int, step: int) -> None:
-                run(
-                    self._tiles,
-                    self._random,
-                    self._num_chains,
-                    (first_tile, len(self._tiles), step),
-                    *arguments,
-                    first % len(self._drawn),
-                    num_updates,
-                    thin,
-                    self._edges,
-                    kept_counts[first_tile % workers],
-                    kept_codes,
-                )
+                part = (first_tile, len(tiles), step)
+                run(tiles, self._random, num_chains, part, *program, *path, cells[first_tile % workers], states)
 
-            cost = float(self._num_chains) * num_updates * _READS
-            run_threads(work, len(self._tiles), workers, cost)
+            run_threads(work, len(tiles), workers, float(num_chains) * num_updates * _READS)
         return Record(
             num_records,
-            torch.from_numpy(kept_counts.sum(0).astype(np.float64)) if counts else None,
+            torch.from_numpy(cells.sum(0).astype(np.float64)) if counts else None,
             None,
-            torch.from_numpy(kept_codes) if codes else None,
+            torch.from_numpy(states) if codes else None,
         )
-
-    def state(self) -> dict[str, torch.Tensor]:
-        random = self._random.reshape(4, -1)[:, : self._num_chains].astype(np.int64)
-        return {"codes": torch.from_numpy(self._codes()), "random": torch.from_numpy(random)}
-
-    def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        self.set_codes(state["codes"])
-        self._random.reshape(4, -1)[:, : self._num_chains] = state["random"].cpu().numpy().astype(np.uint32)
 
 
 def _edge_arrays(hypergraph: InteractionHypergraph) -> tuple[NDArray[np.int64], ...]:
     """First cell of every edge, bounds of its members, their variables and strides."""
+    members = [0, *itertools.accumulate(map(len, hypergraph.edge_indices))]
+    strides = [n for shape in hypergraph.edge_shapes for n in row_strides(shape)]
     first = [where.start for where in hypergraph.term_slices.values()]
-    member, variables, strides = [0], list[int](), list[int]()
-    for edge, shape in zip(hypergraph.edge_indices, hypergraph.edge_shapes, strict=True):
-        variables += edge
-        strides += np.append(np.cumprod(shape[:0:-1])[::-1], 1).astype(int).tolist()
-        member.append(len(variables))
-    return (
-        np.array(first, dtype=np.int64),
-        np.array(member, dtype=np.int64),
-        np.array(variables, dtype=np.int64),
-        np.array(strides, dtype=np.int64),
-    )
+    variables = [v for edge in hypergraph.edge_indices for v in edge]
+    return tuple(np.array(values, dtype=np.int64) for values in (first, members, variables, strides))

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
-from ...compute.lanes import PIECE, aligned, from_tiles, lane_seeds, later, pieces, run_threads, tile_width, to_tiles
+from ...compute.lanes import PIECE, LaneChains, aligned, from_tiles, later, pieces, run_threads, tile_width, to_tiles
 from ...compute.vectors import LANES
 from ...structure.hypergraph import InteractionHypergraph
 from ._products_kernels import _REFRESH as REFRESH, move, weighted_sums
@@ -246,7 +246,7 @@ _NOTHING = (
 )
 
 
-class ProductsEngine:
+class ProductsEngine(LaneChains):
     r"""Chains of a model of binary variables, see :class:`~pyro_hoim.compute.engine.Engine`.
 
     Tables become weights of products of spins (:math:`2^k` for an edge of k variables; those whose weights are zero,
@@ -267,9 +267,7 @@ class ProductsEngine:
         seed: int,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self._shape = num_groups, num_chains
-        self._width = max(LANES, tile_width(num_chains))
-        self._per_group = -(-num_chains // self._width)
+        super().__init__((num_groups, num_chains), seed, max(LANES, tile_width(num_chains)), np.uint8)
         self._dtype = np.dtype(np.float32 if dtype == torch.float32 else np.float64)
         self._size = len(hypergraph.domain)
         self._products = products_of(hypergraph)
@@ -277,17 +275,12 @@ class ProductsEngine:
         self._only_sites = all(len(b) == 1 for b in blocks)
         states = 2 ** max(map(len, blocks), default=1)
         self._sweep = float(self._width * states * (self._size + sum(map(len, hypergraph.edges))))  # reads, at most
-        seeds = lane_seeds(seed, num_groups, num_chains, self._width)
-        self._rng = aligned(seeds.transpose(1, 0, 2)).view(np.int32)
-        tiles = num_groups * self._per_group
-        self._spins: Array | None = None
+        # moves read the words of a tile together; the view that they are saved by shares their memory
+        self._rng = aligned(self._random.transpose(1, 0, 2)).view(np.int32)
+        self._random = self._rng.view(np.uint32).transpose(1, 0, 2)
         self._law: Array | None = None
-        self._is_stale = True
-        self._model_energy = np.zeros((tiles, self._width))
-        self._reference_energy = np.zeros((tiles, self._width))
-        position = np.arange(num_chains)
-        self._tile = np.arange(num_groups)[:, None] * self._per_group + position // self._width
-        self._lane = position % self._width
+        self._model_energy = np.zeros((len(self._rng), self._width))
+        self._reference_energy = np.zeros_like(self._model_energy)
         self._levels = np.array(hypergraph.domain.cardinalities, dtype=np.int64)
 
     @classmethod
@@ -347,26 +340,14 @@ class ProductsEngine:
         weights = self._products.weights(tables)
         return np.broadcast_to(weights, (len(self._middle), weights.shape[1]))
 
-    def set_codes(self, codes: torch.Tensor) -> None:
-        self._spins = aligned(to_tiles(codes.cpu().numpy().astype(self._dtype) * 2 - 1, self._width))
-        self._is_stale = True
-
-    def _look(self) -> None:
-        """Bring the energies up to date; new weights and states only mark them, since not every one is asked for."""
-        if self._is_stale:
-            self._run(*_NO_MOVES)
-
-    @property
-    def _states(self) -> Array:
-        if self._spins is None:
-            raise RuntimeError("engine: no states yet; set_codes comes first")
-        return self._spins
+    def _written(self, codes: Array) -> Array:
+        return aligned(to_tiles(codes.astype(self._dtype) * 2 - 1, self._width))
 
     def _codes(self) -> Array:
-        return from_tiles(self._states > 0, *self._shape)
+        return from_tiles(self._states > 0, *self._shape).astype(np.uint8)
 
-    def get_codes(self) -> torch.Tensor:
-        return torch.from_numpy(self._codes().astype(np.int64))
+    def _look_up(self) -> None:
+        self._run(*_NO_MOVES)
 
     def _by_chain(self, lanes: Array) -> torch.Tensor:
         """Values (..., tiles, width) as (..., groups, chains)."""
@@ -413,9 +394,9 @@ class ProductsEngine:
 
     def energies_of(self, tables: torch.Tensor) -> torch.Tensor:
         weights = self._weights_of(tables.detach().to(torch.float64).cpu().numpy())
-        own, self._terms = self._terms, self._terms_of(self._lists.kept(weights), weights)
-        self._run(*_NO_MOVES)
-        self._terms, self._is_stale = own, True  # those of the model are looked at anew when asked for
+        terms, self._terms = self._terms, self._terms_of(self._lists.kept(weights), weights)
+        self._look_up()
+        self._terms, self._is_stale = terms, True  # those of the model are looked at anew when asked for
         return self._by_chain(self._model_energy)
 
     def sweep(self, order: Ints, num_sweeps: int, beta: Floats, wanted: Wanted = NOTHING) -> Record:
@@ -430,7 +411,7 @@ class ProductsEngine:
         for first, last in pieces(num_sweeps, num_sweeps * self._sweep, math.lcm(every, REFRESH)):
             noted = slice(first // every, last // every)
             self._run(
-                np.require(later(order, first), np.int32, ["C", "W"]),
+                later(order, first),
                 np.array(beta, dtype=np.float64)[:, None],
                 last - first,
                 thin=thin,
@@ -464,7 +445,7 @@ class ProductsEngine:
         path, steps = np.array(betas, dtype=np.float64)[None], len(betas) - 1
         for first, last in pieces(steps, steps * sweeps_per_step * self._sweep, REFRESH):
             self._run(
-                np.require(later(order, first * sweeps_per_step), np.int32, ["C", "W"]),
+                later(order, first * sweeps_per_step),
                 path[:, first : last + 1].copy(),
                 sweeps_per_step,
                 is_tracking=self._only_sites,
@@ -493,7 +474,7 @@ class ProductsEngine:
                 made = ((a + path * b).reshape(len(a) * (end - begin), a.shape[-1]) for a, b in fields)
                 self._weights = (*(np.array(f, dtype=self._dtype, order="C") for f in made), self._law_at_sites)
                 self._run(
-                    np.require(later(order, begin * sweeps_per_step), np.int32, ["C", "W"]),
+                    later(order, begin * sweeps_per_step),
                     betas[None, begin : end + 1].copy(),
                     sweeps_per_step,
                     log_weights=log_weights,
@@ -513,23 +494,3 @@ class ProductsEngine:
             lambda first, step: weighted_sums(first, step, spins, lanes, self._products.counted, sums), len(spins)
         )
         return self._cells(lanes.reshape(self._shape[0], -1).sum(axis=1), sums)
-
-    def gather(self, index: torch.Tensor) -> None:
-        chain = index.cpu().numpy()
-        tile = np.arange(self._shape[0])[:, None] * self._per_group + chain // self._width
-        lane = chain % self._width
-        spins = self._states
-        spins[self._tile, :, self._lane] = spins[tile, :, lane]
-        for values in () if self._is_stale else (self._model_energy, self._reference_energy):
-            values[self._tile, self._lane] = values[tile, lane]
-
-    def state(self) -> dict[str, torch.Tensor]:
-        words = self._rng.transpose(0, 2, 1)[self._tile, self._lane]
-        return {
-            "codes": torch.from_numpy(self._codes().astype(np.uint8)),
-            "random": torch.from_numpy(words.astype(np.int32)),
-        }
-
-    def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        self._rng[self._tile, :, self._lane] = state["random"].cpu().numpy()
-        self.set_codes(state["codes"])

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
-from ...compute.lanes import SMALL, balanced_width, from_tiles, lane_seeds, later, pieces, run_threads, to_tiles
+from ...compute.lanes import SMALL, LaneChains, balanced_width, later, pieces, run_threads
 from ...structure.hypergraph import InteractionHypergraph, row_strides
 from ._tables_kernels import add_statistics, run
 
@@ -300,7 +300,7 @@ _NO_VISITS = np.zeros((1, 0), dtype=np.int32)
 _LOOK = (False, False, False, True)  # leave energies and record nothing
 
 
-class TablesEngine:
+class TablesEngine(LaneChains):
     """Gibbs chains of a log-linear model with tables over any finite domain; see ``Engine``.
 
     A visit costs one read of a table row per maximal interaction that meets the block. Tables of smaller interactions
@@ -317,19 +317,15 @@ class TablesEngine:
         seed: int,
         dtype: torch.dtype = torch.float32,
     ) -> None:
+        width = balanced_width(num_groups, num_chains, torch.get_num_threads())
+        code = np.uint8 if max(hypergraph.domain.cardinalities, default=1) <= 256 else np.int32
+        super().__init__((num_groups, num_chains), seed, width, code)
         self._structure = tables_structure(hypergraph, tuple(tuple(b) for b in blocks))
-        self._shape = (num_groups, num_chains)
         self._size = len(hypergraph.domain)
         self._real = np.float32 if dtype == torch.float32 else np.float64
-        self._code = np.uint8 if max(hypergraph.domain.cardinalities, default=1) <= 256 else np.int32
-        self._width = balanced_width(num_groups, num_chains, torch.get_num_threads())
-        self._visit = self._width * max(1, self._structure.max_factors) * self._structure.max_states  # reads, at most
-        self._per_group = -(-num_chains // self._width)
-        self._random = lane_seeds(seed, num_groups, num_chains, self._width)
-        self._tiles: NDArray[Any] | None = None
+        self._visit = width * max(1, self._structure.max_factors) * self._structure.max_states  # reads, at most
         self._energy = np.zeros(self._shape)
         self._reference_energy = np.zeros(self._shape)
-        self._is_stale = False
 
     def set_weights(self, tables: torch.Tensor, reference: torch.Tensor) -> None:
         structure, base = self._structure, _padded(reference)
@@ -357,34 +353,20 @@ class TablesEngine:
         weights[:, : structure.num_differences] -= cells[:, structure.minus]
         return folded, np.ascontiguousarray(weights, dtype=self._real)  # picking columns transposes the memory
 
-    def set_codes(self, codes: torch.Tensor) -> None:
-        self._tiles = to_tiles(codes.cpu().numpy().astype(self._code), self._width)
-        self._is_stale = True
-
-    def _codes(self) -> NDArray[Any]:
-        assert self._tiles is not None
-        return from_tiles(self._tiles, *self._shape)
-
-    def get_codes(self) -> torch.Tensor:
-        return torch.from_numpy(self._codes().astype(np.int64))
-
     def energies(self) -> tuple[torch.Tensor, torch.Tensor]:
         self._look()
         return torch.from_numpy(self._energy.copy()), torch.from_numpy(self._reference_energy.copy())
 
-    def _look(self) -> None:
-        """Bring the energies up to date; moves only mark them as stale, since not every one is asked for."""
-        if self._is_stale and self._tiles is not None:
-            self._run(_NO_VISITS, np.zeros((0, self._shape[0])), 0, parts=_LOOK)
-        self._is_stale = False
+    def _look_up(self) -> None:
+        self._run(_NO_VISITS, np.zeros((0, self._shape[0])), 0, parts=_LOOK)
 
     def energies_of(self, tables: torch.Tensor) -> torch.Tensor:
-        kept = self._cells, self._reference_cells, self._energy
+        before = self._cells, self._reference_cells, self._energy
         self._cells, self._reference_cells, self._energy = self._folded(tables), np.zeros((1, 0)), np.zeros(self._shape)
-        self._run(_NO_VISITS, np.zeros((0, self._shape[0])), 0, parts=_LOOK)
-        found = self._energy
-        self._cells, self._reference_cells, self._energy = kept
-        return torch.from_numpy(found)
+        self._look_up()
+        energy = self._energy
+        self._cells, self._reference_cells, self._energy = before
+        return torch.from_numpy(energy)
 
     def _run(
         self,
@@ -405,14 +387,14 @@ class TablesEngine:
 
         ``start`` has the copies of tables at beta 0 that stand in place of the reference.
         """
-        structure, none = self._structure, np.zeros((1, 0), dtype=self._real)
+        states, structure, none = self._states, self._structure, np.zeros((1, 0), dtype=self._real)
         counts = np.zeros((1, 1, 0), dtype=np.int32) if counts is None else counts
         base = self._reference_cells if start is None else start[0]
         gap = np.zeros((1, 0)) if growth is None else self._cells - base if base.size else self._cells
         sizes = structure.max_states, structure.max_factors
         law = self._weights, none if start is None else start[1], self._reference
         path = (
-            np.ascontiguousarray(order, dtype=np.int32),
+            order,
             np.ascontiguousarray(betas, dtype=self._real),
             np.zeros(0) if growth is None else growth,
             num_sweeps,
@@ -429,7 +411,7 @@ class TablesEngine:
         )
 
         def work(copy: int, *part: int) -> None:
-            run(self._tiles, self._random, self._shape, part, *arguments, lookups, path, parts, counts[copy], out)
+            run(states, self._random, self._shape, part, *arguments, lookups, path, parts, counts[copy], out)
 
         num_groups, per_group = self._shape[0], self._per_group
         visits = num_groups * per_group * max(1, order.shape[1] * len(betas) * num_sweeps)
@@ -504,7 +486,7 @@ class TablesEngine:
         return torch.from_numpy(result)
 
     def statistics(self, weights: torch.Tensor | None = None) -> torch.Tensor:
-        num_groups, num_chains = self._shape
+        states, (num_groups, num_chains) = self._states, self._shape
         shares = np.ones(self._shape) if weights is None else np.ascontiguousarray(weights.cpu().double().numpy())
         cells = np.zeros((num_groups, self._structure.num_cells))
 
@@ -515,38 +497,10 @@ class TablesEngine:
             for k in range(first, num_groups * parts, step):
                 g, part = divmod(k, parts)
                 tile = g * self._per_group
-                add_statistics(self._tiles, num_chains, tile, edges, part, parts, shares[g], cells[g])
+                add_statistics(states, num_chains, tile, edges, part, parts, shares[g], cells[g])
 
         run_threads(work, num_groups * parts)
         return self._terms(cells)
-
-    def gather(self, index: torch.Tensor) -> None:
-        places = index.cpu().numpy()
-        self._tiles = to_tiles(np.take_along_axis(self._codes(), places[:, :, None], axis=1), self._width)
-        if self._is_stale:
-            return
-        self._energy = np.take_along_axis(self._energy, places, axis=1)
-        self._reference_energy = np.take_along_axis(self._reference_energy, places, axis=1)
-
-    def state(self) -> dict[str, torch.Tensor]:
-        self._look()
-        num_groups, num_chains = self._shape
-        random = self._random.reshape(4, num_groups, -1)[:, :, :num_chains].astype(np.int64)
-        return {
-            "codes": torch.from_numpy(self._codes()),
-            "energy": torch.from_numpy(self._energy.copy()),
-            "reference_energy": torch.from_numpy(self._reference_energy.copy()),
-            "random": torch.from_numpy(random),
-        }
-
-    def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        num_groups, num_chains = self._shape
-        self.set_codes(state["codes"])
-        self._energy = state["energy"].cpu().numpy().copy()
-        self._reference_energy = state["reference_energy"].cpu().numpy().copy()
-        random = self._random.reshape(4, num_groups, -1)
-        random[:, :, :num_chains] = state["random"].cpu().numpy().astype(np.uint32)
-        self._is_stale = False
 
 
 def _padded(values: torch.Tensor) -> NDArray[np.float64]:
