@@ -14,7 +14,7 @@ from typing import Any
 
 from .atomic import draft_of
 from .core.family import families, family_of
-from .core.joined.border import opened
+from .core.joined import opened
 from .core.operations import impute, predict, sample, save, score
 from .errors import ModelFileError, refused
 from .results.fitted import LoadedModel

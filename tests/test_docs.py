@@ -126,5 +126,5 @@ def test_what_is_public_has_an_example():
 
 
 def test_control_a_public_name_without_an_example_is_found(monkeypatch):
-    monkeypatch.setattr(importlib.import_module("pyro_hoim.front.fit").fit, "__doc__", "Fit a model.")
-    assert _without_example() == {"pyro_hoim.front.fit.fit"}
+    monkeypatch.setattr(importlib.import_module("pyro_hoim.front").fit, "__doc__", "Fit a model.")
+    assert _without_example() == {"pyro_hoim.front.fit"}

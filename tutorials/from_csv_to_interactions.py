@@ -32,7 +32,7 @@ import numpy as np
 import pandas as pd
 
 from pyro_hoim import Observations
-from pyro_hoim.data.columns import check_columns
+from pyro_hoim.data.frames import check_columns
 from pyro_hoim.data.order import ordered_columns, with_ordinal
 from pyro_hoim.information.removal import removal_effect
 from pyro_hoim.log_linear import Regularisation, fit_collection, learn

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from ..atomic import new_file
 from ..core.family import Answer, Family, Option, Question, families, family_of
-from ..core.joined.border import opened
+from ..core.joined import opened
 from ..core.words import listed, plural
 from ..data.files.safe_cells import safe_frame, warn_of_formulas
 from ..errors import check_names, check_unique, conflict, out_of_range, refused, unexpected, visible

@@ -20,10 +20,9 @@ from ..core.family import Source, families
 from ..core.prediction import extend_rows
 from ..core.words import listed, whole
 from ..data.bins import Bins
-from ..data.count_files import read_matrix, read_names
-from ..data.counts import CountTable, digest
-from ..data.csv_file import CsvColumns
+from ..data.counts import CountTable, digest, read_matrix, read_names
 from ..data.encoding import level_order
+from ..data.files.table_file import CsvColumns
 from ..data.observations import Observations
 from ..data.readers import Source as CellSource, encode_columns
 from ..data.sources import RowSource

@@ -41,7 +41,7 @@ from ..errors import (
 )
 from ..schema import Domain, Variable
 from .family import Answer, Family, Question, Stored, family_of_model
-from .joined.border import model_domain, opened
+from .joined import model_domain, opened
 from .prediction import extend_rows
 from .scores import RowLogLikelihood
 from .words import plural
@@ -389,7 +389,7 @@ def read_rows(model: object, rows: DataLike | CountTable) -> Observations | Coun
 def stored_model(model: object) -> tuple[Family, Stored]:
     """The family of a model, and what a file holds of it; InputTypeError for what names no family.
 
-    Of a model of joined columns both answer about the columns (:mod:`pyro_hoim.core.joined.border`).
+    Of a model of joined columns both answer about the columns (:mod:`pyro_hoim.core.joined`).
     """
     family = family_of_model(model)
     if isinstance(model, Stored):

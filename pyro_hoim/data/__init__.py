@@ -4,8 +4,7 @@ from .bins import Bins, bin_columns, find_bins
 from .counts import LARGEST_COUNT, CountTable
 from .files.table_file import read_table_file
 from .information import InformationTable
-from .joined.columns import ColumnGroup, JoinedColumns, JoinedRows
-from .joined.find import find_determined_groups, find_exclusive_groups, join_columns
+from .joined import ColumnGroup, JoinedColumns, JoinedRows, find_determined_groups, find_exclusive_groups, join_columns
 from .observations import Observations
 from .sources import ChunkedRows, DaskRows, Fold, MemoryRows, RowBatch, RowSource, Sum, open_rows
 

@@ -28,8 +28,7 @@ from ..errors import (
 )
 from ..schema import Domain
 from .counting import check_split, marginal_tables, merge_rows, split_rows
-from .csv_file import CsvColumns
-from .files.table_file import read_table_file
+from .files.table_file import CsvColumns, read_table_file
 from .readers import (
     Source,
     check_complete,
@@ -40,8 +39,8 @@ from .readers import (
     row_counts,
     row_position,
     tensor_of_codes,
+    warn_of_missing_words,
 )
-from .roles import warn_of_missing_words
 from .wide import long_cells, long_table
 
 __all__ = ["Observations"]

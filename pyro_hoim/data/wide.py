@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from ..errors import DataWarning, caller_level, refused, wrong_type
-from .csv_file import CsvColumns
-from .roles import is_count_name, is_counting_name
+from .files.table_file import CsvColumns
+from .readers import is_count_name, is_counting_name
 
 __all__ = ["long_cells", "long_table", "with_index"]
 

@@ -37,7 +37,7 @@ from ..core.words import (
     rows_text,
     short_labels,
 )
-from ..data.columns import check_columns
+from ..data.frames import check_columns
 from ..data.observations import Observations
 from ..errors import InputError, IntractableError, conflict, out_of_reach
 from ..runs.checkpoint import RunOptions

@@ -24,7 +24,7 @@ from ..core.scores import Figures, RowLogLikelihood, Scores, mean_gain
 from ..core.words import coefficient, columns_of, listed, option, plural, short_edge
 from ..data.counts import CountTable
 from ..data.files.table_file import read_table_file
-from ..datasets.classic3 import classic3_info, load_classic3
+from ..datasets.public import classic3_info, load_classic3
 from ..errors import InputError, IntractableError, conflict, none_received, out_of_range, refused, unexpected
 from ..runs.checkpoint import RunOptions
 from ..runs.container import GENERALIZED_ROOT, check_single

@@ -21,7 +21,7 @@ import torch
 from .._modes import plain_mode
 from ..checks import check_finite, check_shape, checked_floating
 from ..core.partition import LogPartition
-from ..data.joined.columns import JoinedColumns
+from ..data.joined import JoinedColumns
 from ..errors import ModelFileError, check_type, other_domain
 from ..runs.container import (
     LOG_LINEAR,

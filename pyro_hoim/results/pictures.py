@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from ..core import operations
 from ..core.family import family_of_model
-from ..core.joined.border import joined_of, model_domain
+from ..core.joined import joined_of, model_domain
 from ..core.operations import interactions, stored_model
 from ..core.page import Cell, Page, Section
 from ..core.words import plural

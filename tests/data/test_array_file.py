@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from pyro_hoim.data.count_files import read_matrix
+from pyro_hoim.data.counts import read_matrix
 from pyro_hoim.errors import HoimError
 from pyro_hoim.testing import raises
 
@@ -78,10 +78,10 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
 
 
 def test_more_than_the_budget_is_refused_from_the_headers(tmp_path, monkeypatch):
-    monkeypatch.setattr("pyro_hoim.data.count_files._MOST_BYTES", 63)
+    monkeypatch.setattr("pyro_hoim.data.counts._MOST_BYTES", 63)
     with raises("over-budget", str(tmp_path / "m.npz")):
         read_matrix(changed(tmp_path))
-    monkeypatch.setattr("pyro_hoim.data.count_files._MOST_BYTES", 64)
+    monkeypatch.setattr("pyro_hoim.data.counts._MOST_BYTES", 64)
     assert (read_matrix(changed(tmp_path)) != MATRIX).nnz == 0
 
 

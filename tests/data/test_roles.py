@@ -18,8 +18,7 @@ from statsmodels.formula.api import glm
 import pyro_hoim as hoim
 from pyro_hoim.cli import main
 from pyro_hoim.data import open_rows
-from pyro_hoim.data.columns import check_columns
-from pyro_hoim.data.frames import as_observations
+from pyro_hoim.data.frames import as_observations, check_columns
 from pyro_hoim.errors import DataWarning, InputError
 
 from support.verbs import verb_first

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from pyro_hoim.data import Observations, read_table_file
-from pyro_hoim.data.count_files import read_matrix
+from pyro_hoim.data.counts import read_matrix
 from pyro_hoim.data.files import source_file
 from pyro_hoim.data.files.source_file import read_file
 from pyro_hoim.errors import IntractableError

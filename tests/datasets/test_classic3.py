@@ -10,8 +10,8 @@ import scipy.io
 from scipy import sparse
 
 from pyro_hoim.data import CountTable
-from pyro_hoim.datasets import FileInfo, classic3, classic3_info, load_classic3
-from pyro_hoim.datasets.classic3 import matrix_checksum
+from pyro_hoim.datasets import FileInfo, classic3_info, load_classic3, public as classic3
+from pyro_hoim.datasets.public import matrix_checksum
 from pyro_hoim.errors import InputError
 from pyro_hoim.testing import raises
 

@@ -10,7 +10,7 @@ import torch
 
 from pyro_hoim.data import Observations, read_table_file
 from pyro_hoim.datasets import adult_domain, load_adult, load_breast_cancer, load_mushroom
-from pyro_hoim.datasets.uci import _discretise_adult
+from pyro_hoim.datasets.public import _discretise_adult
 from pyro_hoim.testing import raises
 
 pytestmark = pytest.mark.usefixtures("shared_data")

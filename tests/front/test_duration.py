@@ -16,7 +16,7 @@ from pyro_hoim.log_linear import Auto
 from pyro_hoim.log_linear.fitting import duration
 from pyro_hoim.log_linear.fitting.duration import duration_words, expected_seconds
 
-front = importlib.import_module("pyro_hoim.front.fit")
+front = importlib.import_module("pyro_hoim.front")
 
 
 def table(levels, columns, rows=40):

@@ -14,7 +14,7 @@ import click
 from ...atomic import write_file
 from ...core.command.rows import Fractions
 from ...core.family import Asked, Question, Request, families, family_named, family_of
-from ...core.joined.border import opened
+from ...core.joined import opened
 from ...core.page import Page, Section
 from ...core.studies import Study
 from ...data.counts import CountTable

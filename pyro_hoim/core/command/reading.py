@@ -11,12 +11,10 @@ import pandas as pd
 import torch
 
 from ...data.bins import Bins, edge_bins, find_bins, parse_bins
-from ...data.csv_file import CsvColumns
 from ...data.encoding import parse_counts, select_columns
-from ...data.files.table_file import read_table_file
+from ...data.files.table_file import CsvColumns, read_table_file
 from ...data.observations import Observations
-from ...data.readers import Source, check_counting, encode_columns
-from ...data.roles import Counting, check_levels_told, missing_sentence
+from ...data.readers import Counting, Source, check_counting, check_levels_told, encode_columns, missing_sentence
 from ...data.sources import RowSource
 from ...data.sources.files import RowFiles
 from ...data.sources.opening import HowRead, files_of, opened_rows

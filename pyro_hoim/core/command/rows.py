@@ -14,15 +14,15 @@ import numpy as np
 from typing_extensions import override
 
 from ...data.bins import Bins, is_dates
-from ...data.columns import identifier_columns, rows_seen
 from ...data.encoding import label_of, level_order
 from ...data.files.table_file import read_table_file
 from ...data.files.text_format import read_text
+from ...data.frames import identifier_columns, rows_seen
 from ...data.observations import Observations
 from ...data.order import Order, ordered_columns, ordinal_orders, relabelled, required_order, with_ordinal
 from ...data.wide import long_cells
+from ...datasets.public import load_adult, load_breast_cancer, load_mushroom
 from ...datasets.tables import load_table, table_info, tables
-from ...datasets.uci import load_adult, load_breast_cancer, load_mushroom
 from ...errors import (
     DataWarning,
     MissingDataError,

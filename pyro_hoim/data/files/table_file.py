@@ -7,7 +7,8 @@ import os
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +20,6 @@ from ... import budgets
 from ...budgets import check_size
 from ...errors import HoimError, check_unique, refused, unexpected
 from ..arrow_tables import arrow_library, coded_texts, fields_of, not_plain
-from ..csv_file import CsvColumns, comma_note
 from ..encoding import factorise, label_of, labels_of_values
 from .safe_cells import restored
 from .source_file import (
@@ -35,7 +35,46 @@ from .source_file import (
 )
 from .text_format import check_header, comma_numbers, named_columns, text_format
 
-__all__ = ["is_text_name", "read_table_file"]
+__all__ = ["CsvColumns", "comma_note", "is_text_name", "read_table_file"]
+
+
+# Columns of text that were read from a file, and the words for their places in it.
+
+
+@dataclass(frozen=True)
+class CsvColumns:
+    """Columns of a table in a file."""
+
+    path: str  # of the file
+    header: tuple[str, ...]  # column names
+    columns: tuple[Sequence[str], ...]  # cells of each column as text
+    lines: Sequence[int]  # the last line of each row, or its number in the table
+    notes: tuple[str, ...] = ()  # sentences on how the file was read, where that is not as it stands there
+    categories: Mapping[str, Any] = field(default_factory=dict[str, Any])  # types of columns whose levels a file names
+    unit: str = "line"  # ``line``, or ``row`` where lines have no meaning
+    row_names: Sequence[str] = ()  # cells of a first column without a name, which is none of the columns
+
+    @property
+    def note(self) -> tuple[str, ...]:
+        """The notes as one sentence; nothing where there are none."""
+        return (f"{self.path}: {'; '.join(self.notes)}",) if self.notes else ()
+
+    def where(self, row: int) -> str:
+        """Words for the position of a row in the file."""
+        return f"{self.path} {self.unit} {self.lines[row]}"
+
+    def column(self, name: str) -> Sequence[str]:
+        """Cells of one column."""
+        return self.columns[self._position[name]]
+
+    @cached_property
+    def _position(self) -> dict[str, int]:
+        return {name: position for position, name in enumerate(self.header)}
+
+
+def comma_note(names: Sequence[str]) -> list[str]:
+    """What is said of columns with decimal commas."""
+    return [f"decimal commas in {', '.join(map(repr, names[:6]))} read as points"] if names else []
 
 
 # Parquet, Arrow (Feather), Stata and Excel, judged by what their libraries report, or decoded up to a limit.
@@ -140,13 +179,13 @@ def _rows(table: Any, fields: Mapping[str, str], categorical: frozenset[str], _:
 def _flat_fields(path: Any, schema: Any) -> tuple[Mapping[str, str], frozenset[str], Sequence[str]]:
     """Fields of a table, refused where cells hold several values, of which a few bytes may say billions."""
     pa = arrow_library()
-    for field in schema:
-        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    for column in schema:
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         if getattr(kind, "extension_name", "") == "pandas.interval":  # two numbers, which are one label
             continue
         kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
         if pa.types.is_nested(kind) or pa.types.is_run_end_encoded(kind):
-            raise not_plain(f"{path} column {field.name!r}")
+            raise not_plain(f"{path} column {column.name!r}")
     return fields_of(path, schema)
 
 

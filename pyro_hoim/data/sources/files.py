@@ -22,10 +22,9 @@ from urllib.parse import unquote
 from ...budgets import check_size
 from ...errors import DataWarning, HoimError, conflict, none_received, refused, unexpected
 from ..arrow_tables import arrow_library, coded_texts, fields_of
-from ..csv_file import CsvColumns, comma_note
 from ..files.safe_cells import restored
 from ..files.source_file import DAMAGED, open_unpacked
-from ..files.table_file import is_text_name, read_table_file
+from ..files.table_file import CsvColumns, comma_note, is_text_name, read_table_file
 from ..files.text_format import TextFormat, comma_numbers, named_columns, text_format
 from ..wide import long_cells
 from .chunked import Piece

@@ -13,11 +13,9 @@ import pandas as pd
 from ...errors import check_names, check_type, check_unique, check_whole, conflict, none_received, wrong_type
 from ...schema import Domain
 from ..bins import Bins, bin_columns, edge_bins
-from ..columns import cells_seen, names_rows, refuse_identifiers
-from ..frames import FrameLike, as_frame, as_observations, is_frame
+from ..frames import FrameLike, as_frame, as_observations, cells_seen, is_frame, names_rows, refuse_identifiers
 from ..observations import Observations
-from ..readers import asked_columns
-from ..roles import Counting, check_levels_told, warn_of_missing_words
+from ..readers import Counting, asked_columns, check_levels_told, warn_of_missing_words
 from ..wide import long_table
 from .chunked import ChunkedRows, in_threads, piece_levels
 from .cluster import DaskRows, connected, is_dask, of_piece, partitions_of, run_tasks

@@ -11,8 +11,7 @@ from typing_extensions import Unpack
 
 from ...core.partition import Verdict
 from ...data.frames import DataLike
-from ...data.joined.columns import ColumnGroup, JoinedColumns
-from ...data.joined.find import Join, find_exclusive_groups, join_columns
+from ...data.joined import ColumnGroup, Join, JoinedColumns, find_exclusive_groups, join_columns
 from ...data.observations import Observations
 from ...data.sources.sourced import SourcedRows
 from ...errors import DataWarning, caller_level, check_names, other_domain, out_of_reach

@@ -13,7 +13,7 @@ from ...core.partition import LogPartition
 from ...core.scores import Scores
 from ...core.trainer import TrainingReport
 from ...data.frames import DataLike, as_observations
-from ...data.joined.columns import JoinedColumns
+from ...data.joined import JoinedColumns
 from ...data.observations import Observations
 from ...results.fitted import Fitted
 from ...runs.container import LOG_LINEAR

@@ -14,8 +14,8 @@ from ...core.command.options import LABELLED, only
 from ...core.command.rows import Fractions, LabelledPlan, Missing, Table
 from ...core.family import Asked, Option, Request
 from ...core.words import option, plural, rows_text
-from ...data.columns import check_columns
-from ...data.joined.find import Join, join_columns
+from ...data.frames import check_columns
+from ...data.joined import Join, join_columns
 from ...errors import refused, unexpected
 from ...log_linear.learning.joined import learn
 from ...log_linear.learning.learn import Regularisation, fit_collection

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pyro_hoim import Auto, InputError, LogLinearEnergy, Observations
-from pyro_hoim.data.columns import check_columns
+from pyro_hoim.data.frames import check_columns
 from pyro_hoim.errors import InputTypeError
 from pyro_hoim.log_linear import (
     InteractionRidge,

@@ -12,16 +12,16 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ...data.joined.columns import ColumnGroup, JoinedColumns, JoinedRows
-from ...data.observations import Observations
-from ...errors import MissingDataError, out_of_reach, refused
-from ...schema import Domain
-from ..command.answers import prediction_answer
-from ..family import Answer, Family, Question, Stored
-from ..partition import LogPartition
-from ..prediction import Prediction, numbered
-from ..scores import RowLogLikelihood
-from ..words import listed, plural, whole
+from ..data.joined import ColumnGroup, JoinedColumns, JoinedRows
+from ..data.observations import Observations
+from ..errors import MissingDataError, out_of_reach, refused
+from ..schema import Domain
+from .command.answers import prediction_answer
+from .family import Answer, Family, Question, Stored
+from .partition import LogPartition
+from .prediction import Prediction, numbered
+from .scores import RowLogLikelihood
+from .words import listed, plural, whole
 
 __all__ = ["completed", "drawn", "joined_of", "model_domain", "opened", "predicted"]
 

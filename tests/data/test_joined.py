@@ -8,8 +8,14 @@ import pytest
 import torch
 
 from pyro_hoim import Domain, InputError, Observations, load_table
-from pyro_hoim.data import ColumnGroup, JoinedColumns, find_determined_groups, find_exclusive_groups, join_columns
-from pyro_hoim.data.joined import find
+from pyro_hoim.data import (
+    ColumnGroup,
+    JoinedColumns,
+    find_determined_groups,
+    find_exclusive_groups,
+    join_columns,
+    joined as joined_columns,
+)
 from pyro_hoim.datasets import load_breast_cancer
 
 
@@ -95,8 +101,8 @@ def test_independent_columns_make_no_group():
 
 def test_control_without_a_guard_there_would_be_groups():
     rare, few = coins(2000, [0.001, 0.002, 0.003, 0.004, 0.01, 0.02] * 5), coins(6, [0.5] * 40)
-    assert find._exact_groups(find._marks(few), 1e9) != []
-    assert find._loose_groups(find._marks(rare), 1e9) != []
+    assert joined_columns._exact_groups(joined_columns._marks(few), 1e9) != []
+    assert joined_columns._loose_groups(joined_columns._marks(rare), 1e9) != []
 
 
 def test_control_a_complement_is_found():

@@ -13,16 +13,15 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..core.command.rows import warn_of_columns, warn_of_ranks, warn_of_size
-from ..core.words import plural
-from ..data.encoding import plain_numbers
-from ..data.frames import DataLike, FrameLike, as_frame, as_observations, column_named, is_frame
-from ..data.observations import Observations
-from ..data.readers import Source, check_counting
-from ..data.roles import is_count_name, mostly_differ
-from ..data.sources import RowSource
-from ..data.wide import long_table, with_index
-from ..errors import (
+from .core.command.rows import warn_of_columns, warn_of_ranks, warn_of_size
+from .core.words import plural
+from .data.encoding import plain_numbers
+from .data.frames import DataLike, FrameLike, as_frame, as_observations, column_named, is_frame
+from .data.observations import Observations
+from .data.readers import Source, check_counting, is_count_name, mostly_differ
+from .data.sources import RowSource
+from .data.wide import long_table, with_index
+from .errors import (
     MissingDataError,
     UnknownNameError,
     check_choice,
@@ -35,19 +34,20 @@ from ..errors import (
     unexpected,
     wrong_type,
 )
-from ..log_linear.fitting.duration import check_duration
-from ..log_linear.fitting.fit import fit as fit_log_linear, rows_or_margins
-from ..log_linear.fitting.incomplete import fit_incomplete
-from ..log_linear.fitting.penalties import Conjugate, Penalty, ProximalPenalty, SmoothPenalty
-from ..log_linear.fitting.result import FitResult
-from ..log_linear.named_priors import Prior
-from ..log_linear.restricted.interactions import Interactions, RestrictedInteractions, graph_of
-from ..log_linear.restricted.terms import FUNCTIONS, restricted_interactions
-from ..schema import Domain
-from ..structure.formula import FunctionTerm, parse_terms, split_formula
-from ..structure.hypergraph import InteractionHypergraph
+from .log_linear.fitting.duration import check_duration
+from .log_linear.fitting.fit import fit as fit_log_linear, rows_or_margins
+from .log_linear.fitting.incomplete import fit_incomplete
+from .log_linear.fitting.penalties import Conjugate, Penalty, ProximalPenalty, SmoothPenalty
+from .log_linear.fitting.result import FitResult
+from .log_linear.named_priors import Prior
+from .log_linear.restricted.interactions import Interactions, RestrictedInteractions, graph_of
+from .log_linear.restricted.terms import FUNCTIONS, restricted_interactions
+from .schema import Domain
+from .structure.formula import FunctionTerm, parse_terms, split_formula
+from .structure.hypergraph import InteractionHypergraph
 
 __all__ = ["fit"]
+
 
 Edges = Iterable[str | Iterable[str]]
 Structure = str | InteractionHypergraph | int | Edges

@@ -1,1 +1,0 @@
-"""Models of joined columns, asked about the columns as they were."""
