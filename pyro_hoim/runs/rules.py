@@ -8,15 +8,13 @@ from __future__ import annotations
 import json
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, NoReturn, cast, get_args
+from typing import Any, NoReturn, get_args
 
 from typing_extensions import override
 
-from .. import budgets
-from ..errors import refused, unexpected
+from ..errors import InputError, out_of_reach, refused, unexpected
 from ..schema import Domain, Kind
 
 __all__ = [
@@ -38,13 +36,13 @@ __all__ = [
     "MapOf",
     "Row",
     "Rule",
-    "check_depth",
     "check_known",
     "check_shares",
     "check_size",
     "one_of",
     "optional",
     "parsed",
+    "too_deep",
 ]
 
 MOST_DEPTH = 64
@@ -53,21 +51,33 @@ MOST_DEPTH = 64
 MOST_VALUES = 2**23
 """Most values in one text, which hold about half a gigabyte."""
 
+_Parts = Iterator[tuple["Rule", Sequence[Any], Iterable[Any]]]
+
 
 class Rule(ABC):
-    """What JSON values have to be."""
+    """What JSON values have to be; one about lists or objects tells their form, and the rules of their parts."""
 
-    @property
-    @abstractmethod
-    def words(self) -> str:
-        """What is expected, as in a message."""
+    words: str
+    """What is expected, as in a message."""
 
     @abstractmethod
+    def has_form(self, value: Any) -> bool:
+        """Whether a value is right, its parts aside."""
+
+    def parts(self, values: Sequence[Any]) -> _Parts:  # noqa: ARG002
+        """Rules, each with the parts of all values that it is about, and their keys in a value."""
+        yield from ()
+
     def fits(self, values: Sequence[Any]) -> bool:
         """Whether all values keep the rule."""
+        return all(map(self.has_form, values)) and all(rule.fits(parts) for rule, parts, _ in self.parts(values))
 
     def blame(self, value: Any, where: str) -> NoReturn:
         """Raise :class:`InputError` about the innermost part of a value that breaks the rule."""
+        if self.has_form(value):
+            for rule, parts, keys in self.parts([value]):
+                for key, part in zip(keys, parts, strict=True):
+                    rule.check(part, f"{where}[{key!r}]" if where else str(key))
         shown = repr(value) if isinstance(value, str | int | float | None) else "an object"
         shown = f"a list of {len(value)}" if isinstance(value, list) else shown
         raise unexpected(where, self.words, received=shown[:80])
@@ -78,170 +88,118 @@ class Rule(ABC):
             self.blame(value, where)
 
 
-@dataclass(frozen=True)
 class Leaf(Rule):
     """Values of some types, for which a test holds."""
 
-    name: str
-    types: tuple[type, ...]
-    test: Callable[[Any], bool] | None = None
+    def __init__(self, words: str, types: tuple[type, ...], test: Callable[[Any], bool] | None = None) -> None:
+        self.words, self.types, self.test = words, types, test
 
-    @property
     @override
-    def words(self) -> str:
-        return self.name
+    def has_form(self, value: Any) -> bool:
+        return self.fits([value])
 
     @override
     def fits(self, values: Sequence[Any]) -> bool:
-        kinds = set(map(type, values))
-        is_right = all(issubclass(kind, self.types) and (kind is not bool or bool in self.types) for kind in kinds)
-        return is_right and (self.test is None or all(map(self.test, values)))
+        for kind in set(map(type, values)):
+            if not issubclass(kind, self.types) or (kind is bool and bool not in self.types):
+                return False
+        return self.test is None or all(map(self.test, values))
 
 
-@dataclass(frozen=True)
 class Items(Rule):
-    """Lists of values that keep a rule, of a number of them."""
+    """Lists of values that keep a rule, at least so many of them."""
 
-    item: Rule
-    least: int = 0
-    most: int | None = None
-
-    @property
-    @override
-    def words(self) -> str:
-        size = f" of {self.least}" if self.least == self.most else f" of at least {self.least}" if self.least else ""
-        return f"a list{size}, each {self.item.words}"
-
-    def _is_list(self, value: Any) -> bool:
-        return isinstance(value, list) and self.least <= len(value) and (self.most is None or len(value) <= self.most)
+    def __init__(self, item: Rule, least: int = 0) -> None:
+        self.words = f"a list{f' of at least {least}' if least else ''}, each {item.words}"
+        self.item, self.least = item, least
 
     @override
-    def fits(self, values: Sequence[Any]) -> bool:
-        return all(map(self._is_list, values)) and self.item.fits(list(chain.from_iterable(values)))
+    def has_form(self, value: Any) -> bool:
+        return isinstance(value, list) and self.least <= len(value)
 
     @override
-    def blame(self, value: Any, where: str) -> NoReturn:
-        if self._is_list(value):
-            for place, item in enumerate(value):
-                self.item.check(item, f"{where}[{place}]")
-        Rule.blame(self, value, where)
+    def parts(self, values: Sequence[Any]) -> _Parts:
+        yield self.item, list(chain.from_iterable(values)), chain.from_iterable(map(range, map(len, values)))
 
 
-@dataclass(frozen=True, init=False)
 class Row(Rule):
     """Lists of a fixed length, with a rule for every place."""
 
-    items: tuple[Rule, ...]
-
     def __init__(self, *items: Rule) -> None:
-        object.__setattr__(self, "items", items)
-
-    @property
-    @override
-    def words(self) -> str:
-        return f"a list of {', '.join(item.words for item in self.items)}"
+        self.words = f"a list of {', '.join(item.words for item in items)}"
+        self.items = items
 
     @override
-    def fits(self, values: Sequence[Any]) -> bool:
-        is_right = all(isinstance(value, list) and len(value) == len(self.items) for value in values)
-        return is_right and all(
-            item.fits(column) for item, column in zip(self.items, zip(*values, strict=True), strict=False)
-        )
+    def has_form(self, value: Any) -> bool:
+        return isinstance(value, list) and len(value) == len(self.items)
 
     @override
-    def blame(self, value: Any, where: str) -> NoReturn:
-        if isinstance(value, list) and len(value) == len(self.items):
-            for place, (rule, item) in enumerate(zip(self.items, value, strict=True)):
-                rule.check(item, f"{where}[{place}]")
-        Rule.blame(self, value, where)
+    def parts(self, values: Sequence[Any]) -> _Parts:
+        for number, column in enumerate(zip(*values, strict=True)):
+            yield self.items[number], column, [number]
 
 
-@dataclass(frozen=True)
 class MapOf(Rule):
     """Objects with any keys, whose values keep a rule."""
 
-    item: Rule
-
-    @property
-    @override
-    def words(self) -> str:
-        return f"an object, each entry {self.item.words}"
+    def __init__(self, item: Rule) -> None:
+        self.words, self.item = f"an object, each entry {item.words}", item
 
     @override
-    def fits(self, values: Sequence[Any]) -> bool:
-        is_right = all(isinstance(value, Mapping) for value in values)
-        return is_right and self.item.fits(list(chain.from_iterable(value.values() for value in values)))
+    def has_form(self, value: Any) -> bool:
+        return isinstance(value, Mapping)
 
     @override
-    def blame(self, value: Any, where: str) -> NoReturn:
-        if isinstance(value, Mapping):
-            for key, item in cast("Mapping[str, Any]", value).items():
-                self.item.check(item, f"{where}[{key!r}]")
-        Rule.blame(self, value, where)
+    def parts(self, values: Sequence[Any]) -> _Parts:
+        yield self.item, [item for value in values for item in value.values()], chain.from_iterable(values)
 
 
-@dataclass(frozen=True)
 class Fields(Rule):
     """Objects with entries that each keep a rule, some of which must be there; whether ``others`` may be there, too."""
 
-    needed: Mapping[str, Rule] = field(default_factory=dict[str, Rule])
-    allowed: Mapping[str, Rule] = field(default_factory=dict[str, Rule])
-    others: bool = False
-
-    @property
-    @override
-    def words(self) -> str:
-        names = ", ".join(map(repr, self.needed or self.allowed))
-        return f"an object with {names}" if names else "an object"
+    def __init__(
+        self, needed: Mapping[str, Rule] | None = None, allowed: Mapping[str, Rule] | None = None, others: bool = False
+    ) -> None:
+        self.needed, self.others = needed or {}, others
+        self.known = {**self.needed, **(allowed or {})}
+        self.words = f"an object with {', '.join(map(repr, needed or self.known))}" if self.known else "an object"
 
     @override
-    def fits(self, values: Sequence[Any]) -> bool:
-        if not all(isinstance(value, Mapping) for value in values):
-            return False
-        known = {**self.needed, **self.allowed}
-        names = set(chain.from_iterable(values))
-        if not all(name in value for value in values for name in self.needed) or not (self.others or names <= {*known}):
-            return False
-        return all(
-            rule.fits([value[name] for value in values if name in value])
-            for name, rule in known.items()
-            if name in names
-        )
+    def has_form(self, value: Any) -> bool:
+        is_whole = isinstance(value, Mapping) and self.needed.keys() <= value.keys()
+        return is_whole and (self.others or value.keys() <= self.known.keys())
+
+    @override
+    def parts(self, values: Sequence[Any]) -> _Parts:
+        for name, rule in self.known.items():
+            if items := [value[name] for value in values if name in value]:
+                yield rule, items, [name]
 
     @override
     def blame(self, value: Any, where: str) -> NoReturn:
         if isinstance(value, Mapping):
-            entries = cast("Mapping[str, Any]", value)
-            for name, rule in {**self.needed, **self.allowed}.items():
-                if name in entries:
-                    rule.check(entries[name], f"{where}[{name!r}]" if where else name)
-                elif name in self.needed:
+            for name in self.needed:
+                if name not in value:
                     raise refused(where or None, f"{name!r} is missing", code="missing-part")
-            strange = [name for name in entries if name not in self.needed and name not in self.allowed]
-            if strange and not self.others:
-                raise refused(where or None, f"an entry {strange[0][:40]!r} is not known", code="unknown-name")
-        Rule.blame(self, value, where)
+            for name in value:
+                if not self.others and name not in self.known:
+                    raise refused(where or None, f"an entry {name[:40]!r} is not known", code="unknown-name")
+        super().blame(value, where)
 
 
-@dataclass(frozen=True, init=False)
 class Either(Rule):
     """Values that keep one of several rules."""
 
-    rules: tuple[Rule, ...]
-
     def __init__(self, *rules: Rule) -> None:
-        object.__setattr__(self, "rules", rules)
+        self.words, self.rules = " or ".join(rule.words for rule in rules), rules
 
-    @property
     @override
-    def words(self) -> str:
-        return " or ".join(rule.words for rule in self.rules)
+    def has_form(self, value: Any) -> bool:
+        return any(rule.fits([value]) for rule in self.rules)
 
     @override
     def fits(self, values: Sequence[Any]) -> bool:
-        if any(rule.fits(values) for rule in self.rules):
-            return True
-        return len(values) > 1 and all(any(rule.fits([value]) for rule in self.rules) for value in values)
+        return any(rule.fits(values) for rule in self.rules) or (len(values) > 1 and super().fits(values))
 
 
 def one_of(*names: str) -> Leaf:
@@ -277,7 +235,7 @@ SHARES = MapOf(Items(Leaf("a number from 0 to 1", (int, float), lambda value: 0 
 """Frequencies of the levels by variable."""
 
 _SEED = Leaf("a whole number", (int,))
-_SPLIT = {"fractions": Items(NUMBER, 3, 3), "seed": _SEED, "rows": NUMBER, "digest": TEXT}
+_SPLIT = {"fractions": Row(NUMBER, NUMBER, NUMBER), "seed": _SEED, "rows": NUMBER, "digest": TEXT}
 _BINS = Fields({"cuts": Items(NUMBER, 1), "kind": one_of("numbers", "dates"), "rule": TEXT})
 _READING = {"bins": MapOf(_BINS), "count_column": optional(TEXT), "weight_column": optional(TEXT)}
 _GROUP = {"name": NAME, "columns": Items(NAME, 2), "levels": Items(Items(WHOLE), 2), "labels": Items(TEXT, 2)}
@@ -292,27 +250,14 @@ COMMON: Mapping[str, Rule] = {
 """Entries of the information that the library reads of every family."""
 
 
-def check_depth(value: Any, where: str) -> None:
-    """Raise :class:`InputError` for lists and objects of a JSON text that are nested too deep."""
-    level = [value] if type(value) in (dict, list) else []
-    for _ in range(MOST_DEPTH):
-        if not level:
-            return
-        items = chain.from_iterable(item.values() if type(item) is dict else item for item in level)
-        level = [item for item in items if type(item) is list or type(item) is dict]
-    if level:
-        raise refused(where, f"is nested more than {MOST_DEPTH} levels deep", code="over-budget")
-
-
 def check_shares(shares: Mapping[str, Sequence[float]], domain: Domain, where: str) -> None:
     """Raise :class:`InputError` unless every variable, and no other, has a number for each of its levels."""
     if set(shares) != set(domain.names):
         raise refused(where, "its names are not those of the variables", code="other-domain")
     for variable in domain:
         if len(shares[variable.name]) != variable.cardinality:
-            expected = f"{variable.cardinality} numbers, one for every level"
-            found = len(shares[variable.name])
-            raise unexpected(f"{where}[{variable.name!r}]", expected, received=found, code="wrong-shape")
+            expected, received = f"{variable.cardinality} numbers, one for every level", len(shares[variable.name])
+            raise unexpected(f"{where}[{variable.name!r}]", expected, received=received, code="wrong-shape")
 
 
 def check_known(cells: Mapping[str, Sequence[str]], domain: Domain, where: str) -> None:
@@ -328,7 +273,9 @@ def check_known(cells: Mapping[str, Sequence[str]], domain: Domain, where: str) 
 def check_size(text: str, where: str) -> None:
     """Raise :class:`IntractableError` for a JSON text of too many values, before any is made."""
     count = text.count(",") + text.count("[") + text.count("{")
-    budgets.check_size(count, MOST_VALUES, "values", where, "keep large contents as tensors", "holds up to")
+    if count > MOST_VALUES:
+        problem = f"holds up to {count:,} values, more than the budget of {MOST_VALUES:,}"
+        raise out_of_reach(where, problem, "keep large contents as tensors")
 
 
 def parsed(text: str, where: str) -> Any:
@@ -337,11 +284,22 @@ def parsed(text: str, where: str) -> Any:
     try:
         value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_object)
     except RecursionError as error:
-        raise refused(where, f"is nested more than {MOST_DEPTH} levels deep", code="over-budget") from error
+        raise too_deep(where) from error
     except ValueError as error:
         raise refused(where, f"is not readable JSON ({error})", code="damaged-file") from error
-    check_depth(value, where)
+    # Level by level and not by recursion, for which a text may be too deep.
+    level: list[Any] = [[value]]
+    for _ in range(MOST_DEPTH + 1):
+        items = chain.from_iterable(item.values() if type(item) is dict else item for item in level)
+        level = [item for item in items if type(item) is list or type(item) is dict]
+    if level:
+        raise too_deep(where)
     return value
+
+
+def too_deep(where: str) -> InputError:
+    """The error about lists and objects that are nested too deep."""
+    return refused(where, f"is nested more than {MOST_DEPTH} levels deep", code="over-budget")
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -349,7 +307,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
         raise ValueError("a name comes twice in an object")
-    return found
+    return entries
