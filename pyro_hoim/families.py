@@ -55,7 +55,10 @@ def load(path: str | os.PathLike[str]) -> LoadedModel:
     file = Path(path)
     file = file / "model.safetensors" if os.path.isdir(file) else file
     family = family_of(read_kind(file), file)
-    return LoadedModel(**vars(opened(family, family.read(file))[1]))
+    stored = family.read(file)
+    if stored.info.get("joined"):
+        family, stored = opened(family, stored)
+    return LoadedModel(**vars(stored))
 
 
 def add_info(path: str | os.PathLike[str], info: Mapping[str, Any]) -> None:

@@ -192,7 +192,7 @@ class Domain:
             check_names(wanted, self.names, "domain")
         if len({*wanted}) < len(wanted):
             check_unique(wanted, "variable names")
-        return tuple(known[name] for name in wanted)
+        return tuple(map(known.__getitem__, wanted))
 
     def project(self, names: Iterable[str]) -> Domain:
         """Domain of the given variables, in schema order whatever the order given."""
@@ -228,4 +228,4 @@ class Domain:
         """Rebuild a domain from :meth:`to_json`; InputError for anything else."""
         if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
             raise unexpected("domain", "a list of variables", value)
-        return cls(Variable.from_json(v) for v in value)
+        return cls(map(Variable.from_json, value))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -12,14 +11,13 @@ import torch
 from ..checks import check_shape
 from ..core.partition import LogPartition, PartitionBackend
 from ..errors import check_type, refused
-from ..runs.container import BOLTZMANN, fitting, keep_contents, read_container, stored, take_parameters, write_container
+from ..runs.container import BOLTZMANN, keep_contents, read_model, stored, take_parameters, write_container
 from ..runs.rules import DOMAIN, NAME, NAMES, Either, Items, Leaf, Row, one_of, optional
 from ..schema import Domain
 from .law import BoltzmannMachine, as_machine
 from .structure import MachineStructure, MarginalEnergy
 
 __all__ = ["MachineFile", "load_machine", "save_machine"]
-"""What model files call the family."""
 
 _DTYPES = (torch.float32, torch.float64)
 _CONTENTS = {"domain": DOMAIN, "hidden": NAMES, "edges": Either(one_of("restricted"), Items(Row(NAME, NAME)))}
@@ -105,15 +103,17 @@ def load_machine(path: str | os.PathLike[str]) -> MachineFile:
         >>> file.structure.hidden, file.info
         (('mood',), {'rows': 40})
     """
-    target = Path(path)
-    header, tensors = read_container(target, BOLTZMANN, _CONTENTS)
-    theta = take_parameters(target, tensors, "theta", *_DTYPES)
-    with fitting(target):
-        domain, hidden, edges = Domain.from_json(header["domain"]), header["hidden"], header["edges"]
-        size = len(domain) + len(hidden) + (len(domain) * len(hidden) if edges == "restricted" else len(edges))
-        check_shape(theta, (size,), "theta")
-        if edges == "restricted":
-            structure = MachineStructure.restricted(domain, hidden)
-        else:
-            structure = MachineStructure(domain, hidden, edges)
-        return MachineFile(structure, theta, header["info"], tensors)
+    return read_model(path, BOLTZMANN, _CONTENTS, _built)
+
+
+def _built(header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> MachineFile:
+    """What header and tensors stand for."""
+    theta = take_parameters(tensors, "theta", *_DTYPES)
+    domain, hidden, edges = Domain.from_json(header["domain"]), header["hidden"], header["edges"]
+    is_restricted = edges == "restricted"
+    # The size is compared with that of theta before the edges, which the header need not list, are made.
+    size = len(domain) + len(hidden) + (len(domain) * len(hidden) if is_restricted else len(edges))
+    check_shape(theta, (size,), "theta")
+    restricted = MachineStructure.restricted
+    structure = restricted(domain, hidden) if is_restricted else MachineStructure(domain, hidden, edges)
+    return MachineFile(structure, theta, header["info"], tensors)

@@ -8,21 +8,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
 from ..checks import check_exact_shape, check_finite
 from ..errors import InputTypeError, ModelFileError, check_type
-from ..runs.container import (
-    DEPENDENCY_NETWORK,
-    fitting,
-    keep_contents,
-    read_container,
-    stored,
-    write_container,
-)
+from ..runs.container import DEPENDENCY_NETWORK, keep_contents, read_model, stored, write_container
 from ..runs.rules import (
     DOMAIN,
     NAME,
@@ -145,18 +137,18 @@ def load_network(path: str | os.PathLike[str]) -> NetworkFile:
         ...     load_network(folder + "/coin").info
         {'rows': 40}
     """
-    target = Path(path)
-    header, tensors = read_container(target, DEPENDENCY_NETWORK, _CONTENTS)
-    with fitting(target):
-        domain = Domain.from_json(header["domain"])
-        nodes = [_node(domain, entry, tensors.pop(f"{_PREFIX}{i}")) for i, entry in enumerate(header["nodes"])]
-        if [node.variable for node in nodes] != list(domain.names):
-            raise ModelFileError("the conditionals are not in the order of the variables")
-        return NetworkFile(DependencyConditionals(nodes), header["info"], tensors)
+    return read_model(path, DEPENDENCY_NETWORK, _CONTENTS, _built)
 
 
-def _node(domain: Domain, entry: Any, probs: torch.Tensor) -> NodeConditional:
-    """One conditional from its description and its table."""
-    if entry["type"] == "leaves":
-        return LeafConditional(DecisionGraph.from_json(domain, entry), probs)
-    return TableConditional(domain, entry["variable"], entry["parents"], probs)
+def _built(header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> NetworkFile:
+    """What header and tensors stand for."""
+    domain, nodes = Domain.from_json(header["domain"]), list[NodeConditional]()
+    for number, entry in enumerate(header["nodes"]):
+        probs = tensors.pop(f"{_PREFIX}{number}")
+        if entry["type"] == "leaves":
+            nodes.append(LeafConditional(DecisionGraph.from_json(domain, entry), probs))
+        else:
+            nodes.append(TableConditional(domain, entry["variable"], entry["parents"], probs))
+    if [node.variable for node in nodes] != list(domain.names):
+        raise ModelFileError("the conditionals are not in the order of the variables")
+    return NetworkFile(DependencyConditionals(nodes), header["info"], tensors)

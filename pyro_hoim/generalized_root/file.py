@@ -6,22 +6,13 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
 from ..checks import check_exact_shape
 from ..errors import HoimError, check_names, check_type, check_unique, refused, unexpected
-from ..runs.container import (
-    GENERALIZED_ROOT,
-    fitting,
-    keep_contents,
-    read_container,
-    stored,
-    take_parameters,
-    write_container,
-)
+from ..runs.container import GENERALIZED_ROOT, keep_contents, read_model, stored, take_parameters, write_container
 from ..runs.rules import DOMAIN, NAME, NAMES, NUMBER, WHOLE, Fields, Items, Leaf, MapOf, optional
 from ..schema import Domain
 from .energy import GeneralizedRootEnergy
@@ -133,22 +124,24 @@ def load_roots(path: str | os.PathLike[str]) -> RootFile:
         ...     load_roots(folder + "/m").family
         TruncatedPoissonFamily(maximum=5)
     """
-    target = Path(path)
-    header, tensors = read_container(target, GENERALIZED_ROOT, _CONTENTS)
-    psi = take_parameters(target, tensors, "psi", *_DTYPES)
-    with fitting(target):
-        family = node_family(header["family"]["name"], header["family"]["maximum"])
-        return RootFile(RootStructure.from_json(header), psi, family, header["info"], tensors)
+    return read_model(path, GENERALIZED_ROOT, _CONTENTS, _built)
+
+
+def _built(header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> RootFile:
+    """What header and tensors stand for."""
+    psi = take_parameters(tensors, "psi", *_DTYPES)
+    family = node_family(header["family"]["name"], header["family"]["maximum"])
+    return RootFile(RootStructure.from_json(header), psi, family, header["info"], tensors)
 
 
 def _describe(family: NodeFamily) -> dict[str, Any]:
     """JSON of a family; refuses one that would not come back the same."""
     maximum = family.maximum if isinstance(family, TruncatedPoissonFamily) else None
     try:
-        found = node_family(family.name, maximum)
+        same = node_family(family.name, maximum)
     except HoimError:
-        found = None
-    if found != family:
+        same = None
+    if same != family:
         expected, hint = "one of the families that node_family knows", "keep its psi and structure yourself"
         raise unexpected("family", expected, family, hint, code="unknown-choice")
     return {"name": family.name, "maximum": maximum}

@@ -10,10 +10,8 @@ file, any program can do it with safetensors alone, and equal models give equal 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -23,15 +21,7 @@ from ..checks import check_finite, check_shape, checked_floating
 from ..core.partition import LogPartition
 from ..data.joined import JoinedColumns
 from ..errors import ModelFileError, check_type, other_domain
-from ..runs.container import (
-    LOG_LINEAR,
-    fitting,
-    keep_contents,
-    read_container,
-    stored,
-    take_parameters,
-    write_container,
-)
+from ..runs.container import LOG_LINEAR, keep_contents, read_model, stored, take_parameters, write_container
 from ..runs.rules import (
     DOMAIN,
     FLAG,
@@ -128,12 +118,23 @@ class ModelFile:
         check_finite(self.theta, "theta")
         check_type(self.impossible, ImpossibleStates | None, "impossible")
         keep_contents(self, _INFO, theta=stored(self.theta).to(torch.float64), impossible=self.impossible)
-        _check_info(self.info, hypergraph)
-        if self.impossible is None:  # files of earlier versions name combinations
-            named = [dict(zip(c["edge"], c["levels"], strict=True)) for c in self.info.get("infinite_combinations", ())]
-            codes = map(hypergraph.domain.encode_state, named)
-            object.__setattr__(self, "impossible", ImpossibleStates.of_combinations(hypergraph.domain, codes))
-        elif self.impossible.structure.domain != hypergraph.domain:
+        # What the information says is of the variables, levels and interactions of the model.
+        info, domain = self.info, hypergraph.domain
+        if info.get("independent") is not None:
+            check_shares(info["independent"], domain, "info['independent']")
+        for name in ("infinite_combinations", "infinite_interactions"):
+            for entry in info.get(name, ()):
+                check_known(entry, domain, f"info[{name!r}]")
+        if info.get("joined") is not None and JoinedColumns.from_json(info["joined"]).joined_domain != domain:
+            raise other_domain("info['joined']", "groups whose joined variables are those of the model")
+        if info.get("log_partition") is not None:
+            LogPartition.from_json(info["log_partition"])
+        if self.impossible is None and (combinations := info.get("infinite_combinations")):
+            # Files of earlier versions name combinations.
+            states = [dict(zip(cells["edge"], cells["levels"], strict=True)) for cells in combinations]
+            codes = map(domain.encode_state, states)
+            object.__setattr__(self, "impossible", ImpossibleStates.of_combinations(domain, codes))
+        elif self.impossible is not None and self.impossible.structure.domain != domain:
             raise other_domain("impossible", "states of the model's variables")
 
     @cached_property
@@ -151,22 +152,8 @@ class ModelFile:
     @property
     def log_partition(self) -> LogPartition | None:
         """Log Z of the tables as found when the model was learned, ``info["log_partition"]``, if kept."""
-        kept = self.info.get("log_partition")
-        return None if kept is None else LogPartition.from_json(kept)
-
-
-def _check_info(info: Mapping[str, Any], hypergraph: InteractionHypergraph) -> None:
-    """Refuse information about other variables, levels or interactions than those of the model."""
-    domain = hypergraph.domain
-    if info.get("independent") is not None:
-        check_shares(info["independent"], domain, "info['independent']")
-    for name in ("infinite_combinations", "infinite_interactions"):
-        for entry in info.get(name, ()):
-            check_known(entry, domain, f"info[{name!r}]")
-    if info.get("joined") is not None and JoinedColumns.from_json(info["joined"]).joined_domain != domain:
-        raise other_domain("info['joined']", "groups whose joined variables are those of the model")
-    if info.get("log_partition") is not None:
-        LogPartition.from_json(info["log_partition"])
+        log_z = self.info.get("log_partition")
+        return None if log_z is None else LogPartition.from_json(log_z)
 
 
 def save_model(path: str | os.PathLike[str], model: ModelFile) -> None:
@@ -217,20 +204,22 @@ def load_model(path: str | os.PathLike[str]) -> ModelFile:
         >>> model.hypergraph.edges, model.info
         ((('a',), ('b',), ('a', 'b')), {'rows': 100})
     """
-    target = Path(path)
-    header, tensors = read_container(target, LOG_LINEAR, _CONTENTS)
-    theta = take_parameters(target, tensors, "theta", torch.float64)
-    with fitting(target):
-        hypergraph = InteractionHypergraph.from_json(header)
-        if list(hypergraph.edges) != [tuple(edge) for edge in header["edges"]]:
-            raise ModelFileError("the hyperedges are not in the order of the parameters")
-        info = dict(header["info"])
-        edges, impossible = info.pop("impossible", None), None
-        if edges is not None:
-            Items(NAMES, 1).check(edges, "info['impossible']")
-            structure = InteractionHypergraph(hypergraph.domain, edges, hierarchical=False)
-            excluded = take_parameters(target, tensors, "impossible", torch.uint8)
-            if [list(edge) for edge in structure.edges] != edges or int(excluded.max()) > 1:
-                raise ModelFileError("the impossible states do not fit their sets of variables")
-            impossible = ImpossibleStates(structure, excluded.bool())
-        return ModelFile(hypergraph, theta, header["coding"], info, tensors, impossible)
+    return read_model(path, LOG_LINEAR, _CONTENTS, _built)
+
+
+def _built(header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> ModelFile:
+    """What header and tensors stand for."""
+    theta = take_parameters(tensors, "theta", torch.float64)
+    hypergraph = InteractionHypergraph.from_json(header)
+    if list(map(list, hypergraph.edges)) != header["edges"]:
+        raise ModelFileError("the hyperedges are not in the order of the parameters")
+    info = dict(header["info"])
+    edges, impossible = info.pop("impossible", None), None
+    if edges is not None:
+        Items(NAMES, 1).check(edges, "info['impossible']")
+        structure = InteractionHypergraph(hypergraph.domain, edges, hierarchical=False)
+        excluded = take_parameters(tensors, "impossible", torch.uint8)
+        if list(map(list, structure.edges)) != edges or int(excluded.max()) > 1:
+            raise ModelFileError("the impossible states do not fit their sets of variables")
+        impossible = ImpossibleStates(structure, excluded.bool())
+    return ModelFile(hypergraph, theta, header["coding"], info, tensors, impossible)

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, ClassVar, Protocol, Self, cast
+from typing import Any, ClassVar, Protocol, Self
 
 import safetensors
 import safetensors.torch
@@ -26,7 +26,7 @@ from tqdm import tqdm
 from .._version import __version__
 from ..atomic import draft_of, unwritable
 from ..errors import HoimError, InputError, check_type, check_whole, refused, unexpected
-from .container import bytes_of, is_intact, sealed
+from .container import bytes_of, read_sealed, sealed
 
 __all__ = [
     "DeferredInterrupt",
@@ -82,6 +82,7 @@ def check_time() -> None:
 _FORMAT = "pyro-hoim-run"
 _FORMAT_VERSION = 3
 _LARGEST_SHARE = 0.1
+_ANEW = "delete it to start again"
 
 
 class RunFile:
@@ -141,48 +142,23 @@ class RunFile:
         if not self.path.exists():
             return None
         try:
-            with safetensors.safe_open(str(self.path), framework="pt", device="cpu") as file:
-                header = (file.metadata() or {}).get(_FORMAT)
-                # Copies, because the tensors of an open file are views of it.
-                tensors: dict[str, torch.Tensor] = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-        except (safetensors.SafetensorError, OSError) as error:
-            raise self._damaged(str(error)) from error
-        stored = cast("dict[str, Any]", self._header(header, tensors)["settings"])
+            header, tensors = read_sealed(self.path, _FORMAT, "checkpoint", _FORMAT_VERSION)
+        except InputError as error:
+            code = error.code if error.code == "file-version" else "damaged-file"
+            raise refused("checkpoint", f"{self.path} {error.problem}", _ANEW, code=code) from error
+        stored = header.get("settings")
+        if not isinstance(stored, dict):
+            raise refused("checkpoint", f"{self.path} is damaged: it has no settings", _ANEW, code="damaged-file")
         for name in dict.fromkeys([*self._settings, *stored]):
             here, there = self._settings.get(name), stored.get(name)
             if here != there:
-                wanted = (
-                    f"another {name.removesuffix(' digest')}"
-                    if name.endswith("digest")
-                    else f"{name}={there!r}, not {here!r}"
-                )
+                wanted = f"{name}={there!r}, not {here!r}"
+                wanted = f"another {name.removesuffix(' digest')}" if name.endswith("digest") else wanted
                 hint = "repeat that run's arguments to continue it, or choose another name"
                 error = refused("checkpoint", f"{self.path} belongs to a run with {wanted}", hint, code="other-run")
                 error.received = wanted
                 raise error
         return tensors
-
-    def _header(self, text: str | None, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-        """The JSON header of a file that this version wrote, and that is as it was written."""
-        try:
-            header: object = json.loads("null" if text is None else text)
-        except (ValueError, RecursionError) as error:
-            raise self._damaged("its header is not readable") from error
-        if text is None or not isinstance(header, dict):
-            problem = f"{self.path} is a safetensors file, but not the checkpoint of a run"
-            raise refused("checkpoint", problem, "choose another name", code="damaged-file")
-        entries = cast("dict[str, Any]", header)
-        if entries.get("format_version") != _FORMAT_VERSION:
-            problem = (
-                f"{self.path} has format version {str(entries.get('format_version'))[:20]}, expected "
-                f"{_FORMAT_VERSION}; it was written by another release"
-            )
-            raise refused("checkpoint", problem, "delete it to start again", code="file-version")
-        if not is_intact(text, tensors):
-            raise self._damaged("the checksum differs")
-        if not isinstance(entries.get("settings"), dict):
-            raise self._damaged("it has no settings")
-        return entries
 
     @contextmanager
     def taking_up(self) -> Generator[None]:
@@ -190,17 +166,9 @@ class RunFile:
         try:
             yield
         except (HoimError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
-            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            raise self._damaged(f"its contents do not fit together: {reason}") from error
-
-    def _damaged(self, reason: str) -> InputError:
-        shown = " ".join(reason.split())[:200]
-        return refused(
-            "checkpoint",
-            f"{self.path} cannot be read, it is damaged ({shown})",
-            "delete it to start again",
-            code="damaged-file",
-        )
+            reason = " ".join((f"{error} is missing" if isinstance(error, KeyError) else str(error)).split())[:200]
+            problem = f"{self.path} is damaged: its contents do not fit together ({reason})"
+            raise refused("checkpoint", problem, _ANEW, code="damaged-file") from error
 
     @property
     def is_due(self) -> bool:

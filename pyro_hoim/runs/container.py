@@ -1,4 +1,4 @@
-"""Reading and writing of safetensors files with a JSON header, shared by all kinds of model files. Private."""
+"""Reading and writing of safetensors files with a JSON header: models of all kinds and checkpoints. Private."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import safetensors
 import safetensors.torch
@@ -18,7 +17,7 @@ import torch
 from .._version import __version__
 from ..atomic import write_file
 from ..errors import HoimError, IntractableError, ModelFileError, refused, size_text, unexpected, wrong_type
-from .rules import COMMON, MOST_DEPTH, TEXT, WHOLE, Fields, Rule, check_size, parsed
+from .rules import COMMON, MOST_DEPTH, TEXT, WHOLE, Fields, Rule, check_size, parsed, too_deep
 
 __all__ = [
     "DEPENDENCY_NETWORK",
@@ -29,13 +28,13 @@ __all__ = [
     "bytes_of",
     "check_single",
     "checksum",
-    "describe",
-    "fitting",
     "is_intact",
     "keep_contents",
     "plain",
     "read_container",
     "read_kind",
+    "read_model",
+    "read_sealed",
     "sealed",
     "stored",
     "take_parameters",
@@ -50,7 +49,7 @@ __all__ = [
 # ``[name, dtype, shape]`` as JSON and the bytes, little-endian, last axis fastest. The text is hashed as it stands in
 # the file, so that no program needs to write numbers as this one does.
 
-_ENTRY = "sha256"
+_LAST_ENTRY = ', "sha256": "{}"}}'
 
 
 def sealed(header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> str:
@@ -64,7 +63,7 @@ def sealed(header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> st
         ('{"rows": 12, "sha256": "', True, False)
     """
     text = json.dumps(header, allow_nan=False)
-    return f"{text[:-1]}{_last_entry(checksum(tensors, text))}}}"
+    return text[:-1] + _LAST_ENTRY.format(checksum(tensors, text))
 
 
 def is_intact(text: str, tensors: Mapping[str, torch.Tensor]) -> bool:
@@ -74,9 +73,9 @@ def is_intact(text: str, tensors: Mapping[str, torch.Tensor]) -> bool:
         >>> is_intact('{"rows": 12}', {})
         False
     """
-    found = text[-66:-2]
-    ending = f"{_last_entry(found)}}}"
-    return text.endswith(ending) and checksum(tensors, f"{text.removesuffix(ending)}}}") == found
+    digits = text[-66:-2]
+    ending = _LAST_ENTRY.format(digits)
+    return text.endswith(ending) and checksum(tensors, f"{text.removesuffix(ending)}}}") == digits
 
 
 def checksum(tensors: Mapping[str, torch.Tensor], text: str = "") -> str:
@@ -111,10 +110,6 @@ def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     return flat.view(torch.uint8) if len(flat) else flat.to(torch.uint8)  # an empty one may have no stride
 
 
-def _last_entry(checksum: str) -> str:
-    return f', "{_ENTRY}": "{checksum}"'
-
-
 FORMAT_VERSION = 3
 """Version of the format written here, the only one read: 1 had another basis of the free coding, 2 had no checksum."""
 
@@ -132,13 +127,11 @@ _READERS = {
     LOG_LINEAR: "load_model",
     DEPENDENCY_NETWORK: "load_network",
     GENERALIZED_ROOT: "load_roots",
+    BOLTZMANN: "load_machine",
     STRUCTURE_POSTERIOR: "load_structure_posterior",
 }
 
-
-def describe(value: object) -> str:
-    """Name of the type of a value, of the dtype of a tensor."""
-    return str(value.dtype) if isinstance(value, torch.Tensor) else type(value).__name__
+T = TypeVar("T")
 
 
 def stored(tensor: torch.Tensor) -> torch.Tensor:
@@ -149,7 +142,7 @@ def stored(tensor: torch.Tensor) -> torch.Tensor:
 def plain(value: object, where: str, depth: int = 2) -> Any:
     """The JSON form of a value so many levels below the header, or an :class:`InputError` about a part without one."""
     if depth > MOST_DEPTH:
-        raise refused(where[:80], f"is nested more than {MOST_DEPTH} levels deep", code="over-budget")
+        raise too_deep(where[:80])
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float) and math.isfinite(value):
@@ -208,33 +201,31 @@ def _written(target: Path, kind: str, contents: Mapping[str, Any], tensors: Mapp
     if size > _MOST_BYTES:
         problem = f"its header would take {size_text(size, 'bytes')}, the limit is {_MOST_BYTES}"
         raise ModelFileError(problem, argument=target, hint="keep large contents as tensors", code="over-budget")
-    with fitting(target):
+    try:
         check_size(text, "header")
+    except IntractableError as error:
+        raise unfit(error, target) from error
     # One entry, because safetensors writes several in a random order.
     return safetensors.torch.save(dict(tensors), {_FORMAT: text})
 
 
-def take_parameters(target: Path, tensors: dict[str, torch.Tensor], name: str, *dtypes: torch.dtype) -> torch.Tensor:
+def take_parameters(tensors: dict[str, torch.Tensor], name: str, *dtypes: torch.dtype) -> torch.Tensor:
     """Take the parameters out of the tensors of a file; ModelFileError for none, or of another type."""
-    found = tensors.pop(name, None)
-    if found is None or found.dtype not in dtypes:
+    tensor = tensors.pop(name, None)
+    if tensor is None or tensor.dtype not in dtypes:
         expected = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
-        received = "none" if found is None else str(found.dtype)
-        raise ModelFileError(f"expected a {expected} tensor {name!r}, found {received}", argument=target)
-    return found
+        received = "none" if tensor is None else str(tensor.dtype)
+        raise ModelFileError(f"expected a {expected} tensor {name!r}, found {received}")
+    return tensor
 
 
-@contextmanager
-def fitting(target: Path) -> Generator[None]:
-    """While a model is built from what a file held: whatever does not fit is a :class:`ModelFileError`."""
-    try:
-        yield
-    except (HoimError, KeyError, TypeError, ValueError, AttributeError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
-        is_large = isinstance(error, IntractableError)
-        problem = "the model is too large" if is_large else "the contents do not fit together"
-        code = "over-budget" if is_large else None
-        raise ModelFileError(f"{problem} ({reason[:300]})", argument=target, code=code) from error
+def unfit(error: Exception, target: Path) -> ModelFileError:
+    """The error about contents from which nothing can be built."""
+    reason = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+    is_large = isinstance(error, IntractableError)
+    problem = "the model is too large" if is_large else "the contents do not fit together"
+    code = "over-budget" if is_large else None
+    return ModelFileError(f"{problem} ({reason[:300]})", argument=target, code=code)
 
 
 def with_info(path: str | os.PathLike[str], info: Mapping[str, Any]) -> tuple[str, bytes]:
@@ -254,73 +245,87 @@ def read_kind(path: str | os.PathLike[str]) -> str:
     return str(read_container(path, None)[0]["kind"])
 
 
-def read_container(
-    path: str | os.PathLike[str], kind: str | None, contents: Mapping[str, Rule] | None = None
-) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+def read_model(
+    path: str | os.PathLike[str],
+    kind: str,
+    contents: Mapping[str, Rule],
+    build: Callable[[dict[str, Any], dict[str, torch.Tensor]], T],
+) -> T:
+    """What is built of the header and the tensors of a model file; errors as :func:`read_container`.
+
+    Nothing is built before the rules of ``contents`` are kept, the entries that the kind adds to the header. Whatever
+    does not fit together is a ModelFileError.
+    """
+    header, tensors = read_container(path, kind)
+    try:
+        Fields({**_WRITTEN, **_CHECKSUM, **contents, "info": Fields(others=True)}).check(header)
+        return build(header, tensors)
+    except (HoimError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise unfit(error, Path(path)) from error
+
+
+def read_container(path: str | os.PathLike[str], kind: str | None) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Header and tensors of a file of one kind, the checksum verified; without a kind the header only, of any kind.
 
-    ``contents`` are the rules of the entries that the kind adds to the header, ``info`` aside; None allows any. Nothing
-    is built from the header before all of them are kept. ModelFileError for no such file, one that is damaged, of
-    another program, version or kind, or with other contents.
+    ModelFileError for no such file, one that is damaged, and one of another program, version or kind.
     """
     target = Path(path)
-    try:
-        if not target.is_file():
-            problem = "is not a file" if target.exists() else "no such file"
-            raise ModelFileError(problem, argument=target, code="no-file")
-        with safetensors.safe_open(str(target), framework="pt", device="cpu") as file:
-            text = (file.metadata() or {}).get(_FORMAT)
-            # A copy, because the tensors of an open file are views of it.
-            names = file.keys() if kind is not None else []
-            tensors: dict[str, torch.Tensor] = {name: file.get_tensor(name).clone() for name in names}
-    except safetensors.SafetensorError as error:
-        problem = "not a readable safetensors file, perhaps damaged or truncated"
-        raise ModelFileError(problem, argument=target) from error
-    except OSError as error:
-        raise ModelFileError(f"cannot be read ({error.strerror or error})", argument=target, code="no-file") from error
-    if text is None:
-        raise ModelFileError(f"is a safetensors file, but not a {_FORMAT} model", argument=target)
-    header = _read_header(target, text)
-    if kind is not None and not is_intact(text, tensors):
-        problem = "is damaged: its contents are not those that its checksum was made of"
-        raise ModelFileError(problem, argument=target, hint="take a copy of the file, or fit the model again")
-    _check_kind(target, header.get("kind"), kind)
-    if kind is not None and contents is not None:
-        with fitting(target):
-            Fields({**_WRITTEN, **_CHECKSUM, **contents, "info": Fields(others=True)}).check(header)
-    return header, tensors
-
-
-def _read_header(target: Path, text: str) -> dict[str, Any]:
-    """The JSON header; refuses files of other programs and of other versions."""
-    where = f"the metadata entry {_FORMAT!r}"
-    try:
-        header = parsed(text, where)
-    except HoimError as error:
-        raise ModelFileError(f"{where} {error.problem}", argument=target, code=error.code) from error
-    if not isinstance(header, dict):
-        raise ModelFileError(f"{where} is not a JSON object", argument=target)
-    entries = cast("dict[str, Any]", header)
-    if entries.get("format") != _FORMAT:
-        raise ModelFileError(f"has format {str(entries.get('format'))[:40]!r}, expected {_FORMAT!r}", argument=target)
-    number = entries.get("format_version")
-    if type(number) is not int or number != FORMAT_VERSION:
-        newer = type(number) is int and number > FORMAT_VERSION
-        writer = f"{_FORMAT} {str(entries.get('library_version', 'unknown'))[:20]}"
-        version = f"has format version {str(number)[:20]!r} (written by {writer})"
-        problem = f"{version}, but this library reads version {FORMAT_VERSION}"
-        hint = "a newer release may read it" if newer else "fit the model again"
-        raise ModelFileError(problem, argument=target, hint=hint, code="file-version")
-    return entries
-
-
-def _check_kind(target: Path, received: object, kind: str | None) -> None:
-    """Refuse files of other kinds of model."""
+    header, tensors = read_sealed(target, _FORMAT, "model", FORMAT_VERSION, has_tensors=kind is not None)
+    received = header.get("kind")
     if not isinstance(received, str) or received != (received if kind is None else kind):
         hint = f"read it with {_READERS[received]}" if isinstance(received, str) and received in _READERS else None
         expected = "a name" if kind is None else repr(kind)
         problem = f"holds a model of kind {str(received)[:40]!r}, expected {expected}"
         raise ModelFileError(problem, argument=target, hint=hint, code="unknown-choice")
+    return header, tensors
+
+
+def read_sealed(
+    target: Path, entry: str, noun: str, version: int, *, has_tensors: bool = True
+) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Header, of an entry of the metadata, and tensors of a file, the checksum verified; or the header alone.
+
+    ModelFileError for no such file, one that is damaged, and one of another program or version.
+    """
+    try:
+        if not target.is_file():
+            problem = "is not a file" if target.exists() else "no such file"
+            raise ModelFileError(problem, argument=target, code="no-file")
+        with safetensors.safe_open(str(target), framework="pt", device="cpu") as file:
+            text = (file.metadata() or {}).get(entry)
+            # A copy, because the tensors of an open file are views of it.
+            names = file.keys() if has_tensors else []
+            tensors = {name: cast("torch.Tensor", file.get_tensor(name)).clone() for name in names}
+    except safetensors.SafetensorError as error:
+        problem = "is not a readable safetensors file, perhaps damaged or truncated"
+        raise ModelFileError(problem, argument=target) from error
+    except OSError as error:
+        raise ModelFileError(f"cannot be read ({error.strerror or error})", argument=target, code="no-file") from error
+    if text is None:
+        raise ModelFileError(f"is a safetensors file, but not a {_FORMAT} {noun}", argument=target)
+    where = f"the metadata entry {entry!r}"
+    try:
+        content = parsed(text, where)
+    except HoimError as error:
+        raise ModelFileError(f"{where} {error.problem}", argument=target, code=error.code) from error
+    if not isinstance(content, dict):
+        raise ModelFileError(f"{where} is not a JSON object", argument=target)
+    # Other programs and versions are told apart first: their checksums may be made of other bytes.
+    header = cast("dict[str, Any]", content)
+    if header.get("format", entry) != entry:
+        raise ModelFileError(f"has format {str(header['format'])[:40]!r}, expected {entry!r}", argument=target)
+    number = header.get("format_version")
+    if type(number) is not int or number != version:
+        writer = f"{_FORMAT} {str(header.get('library_version', 'unknown'))[:20]}"
+        received = f"has format version {str(number)[:20]!r} (written by {writer})"
+        problem = f"{received}, but this library reads version {version}"
+        is_newer = type(number) is int and number > version
+        hint = "a newer release may read it" if is_newer else "fit the model again"
+        raise ModelFileError(problem, argument=target, hint=hint, code="file-version")
+    if has_tensors and not is_intact(text, tensors):
+        problem = "is damaged: its contents are not those that its checksum was made of"
+        raise ModelFileError(problem, argument=target, hint="take a copy of the file, or fit the model again")
+    return header, tensors
 
 
 def check_single(path: str | os.PathLike[str], parameters: torch.Tensor, reader: str) -> None:

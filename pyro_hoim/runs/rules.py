@@ -292,9 +292,9 @@ def parsed(text: str, where: str) -> Any:
     for _ in range(MOST_DEPTH + 1):
         items = chain.from_iterable(item.values() if type(item) is dict else item for item in level)
         level = [item for item in items if type(item) is list or type(item) is dict]
-    if level:
-        raise too_deep(where)
-    return value
+        if not level:
+            return value
+    raise too_deep(where)
 
 
 def too_deep(where: str) -> InputError:

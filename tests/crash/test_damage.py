@@ -34,7 +34,7 @@ from pyro_hoim.log_linear import (
     solution_path,
     train_machine,
 )
-from pyro_hoim.runs import RunOptions, checkpoint, sample_chains
+from pyro_hoim.runs import RunOptions, container, sample_chains
 from pyro_hoim.runs.checkpoint import RunFile
 from pyro_hoim.runs.container import sealed
 from pyro_hoim.schema import Domain
@@ -191,7 +191,7 @@ def test_control_without_the_checksum_a_wrong_bit_is_another_result(tmp_path, mo
     data[-2] ^= 16  # of the last entry of theta
     path.write_bytes(data)
     assert refused(make, path, path) == "damaged-file"
-    monkeypatch.setattr(checkpoint, "is_intact", lambda text, tensors: True)
+    monkeypatch.setattr(container, "is_intact", lambda text, tensors: True)
     path.write_bytes(data)
     wrong = make(RunOptions(path, resume=True))
     assert not torch.equal(wrong.theta, right.theta)

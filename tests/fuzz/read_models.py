@@ -48,7 +48,7 @@ def good(name):
 def sealed(header, tensors):
     """JSON text of an object with a right checksum, even of what JSON cannot hold."""
     text = dumped(header)
-    return f"{text[:-1]}{seal._last_entry(seal.checksum(tensors, text))}}}"
+    return text[:-1] + seal._LAST_ENTRY.format(seal.checksum(tensors, text))
 
 
 def signed(header, tensors, key=KEY):

@@ -102,7 +102,7 @@ def test_large_files_are_written_less_often(tmp_path, monkeypatch):
 def test_truncated_file_is_named(keep, tmp_path):
     path = written(tmp_path / "run")
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(InputError, match=r"run cannot be read, it is damaged .*; delete it to start again"):
+    with pytest.raises(InputError, match=r"run is not a readable .*truncated; delete it to start again"):
         RunFile(path, resume=True).start(SETTINGS)
 
 
@@ -114,7 +114,7 @@ def test_one_wrong_bit_is_noticed(tmp_path):
         wrong = bytearray(data)
         wrong[position] ^= 4
         path.write_bytes(wrong)
-        with pytest.raises(InputError, match="the checksum differs"):
+        with pytest.raises(InputError, match="run is damaged: its contents are not those that its checksum"):
             RunFile(path, resume=True).start(SETTINGS)
     path.write_bytes(data)  # control
     assert RunFile(path, resume=True).start(SETTINGS) is not None
@@ -123,12 +123,12 @@ def test_one_wrong_bit_is_noticed(tmp_path):
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        (None, "is a safetensors file, but not the checkpoint of a run"),
-        ({"pyro-hoim": "{}"}, "is a safetensors file, but not the checkpoint of a run"),
-        ({"pyro-hoim-run": "[1]"}, "is a safetensors file, but not the checkpoint of a run"),
-        ({"pyro-hoim-run": "{"}, "its header is not readable"),
-        ({"pyro-hoim-run": json.dumps({"format_version": 2})}, "has format version 2, expected 3"),
-        ({"pyro-hoim-run": json.dumps({"format_version": 3})}, "the checksum differs"),
+        (None, "is a safetensors file, but not a pyro-hoim checkpoint"),
+        ({"pyro-hoim": "{}"}, "is a safetensors file, but not a pyro-hoim checkpoint"),
+        ({"pyro-hoim-run": "[1]"}, "entry 'pyro-hoim-run' is not a JSON object"),
+        ({"pyro-hoim-run": "{"}, "entry 'pyro-hoim-run' is not readable JSON"),
+        ({"pyro-hoim-run": json.dumps({"format_version": 2})}, "format version '2' .*reads version 3; delete it"),
+        ({"pyro-hoim-run": json.dumps({"format_version": 3})}, "is damaged: its contents"),
     ],
 )
 def test_files_of_other_programs_and_releases_are_refused(metadata, message, tmp_path):

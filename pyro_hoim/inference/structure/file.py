@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, get_args
 
 import torch
@@ -12,7 +11,7 @@ import torch
 from ...data.observations import Observations
 from ...errors import check_type, conflict
 from ...log_linear.named_priors import Prior
-from ...runs.container import STRUCTURE_POSTERIOR, fitting, plain, read_container, stored, write_container
+from ...runs.container import STRUCTURE_POSTERIOR, plain, read_model, stored, write_container
 from ...runs.rules import DOMAIN, FLAG, NAME, NUMBER, WHOLE, Either, Fields, Row, one_of, optional
 from ...schema import Domain
 from .evidence import EvidenceMethod
@@ -103,24 +102,26 @@ def load_structure_posterior(path: str | os.PathLike[str]) -> StructurePosterior
             ...
         pyro_hoim.errors.ModelFileError: missing.safetensors: no such file
     """
-    target = Path(path)
-    header, tensors = read_container(target, STRUCTURE_POSTERIOR, _CONTENTS)
-    with fitting(target):
-        domain = Domain.from_json(header["domain"])
-        inclusion = header["inclusion"]
-        law = StructurePrior(
-            domain, **header["space"], inclusion=tuple(inclusion) if isinstance(inclusion, list) else inclusion
-        )
-        rows = Observations(domain, tensors["codes"], tensors["counts"], "squares" in tensors, tensors.get("squares"))
-        evidence = StructureEvidence(rows, law.space, **header["evidence"])
-        _check_collections(law, tensors["gamma"], tensors["log_evidence"], tensors["probabilities"])
-        index, theta = tensors.get("index"), tensors.get("theta")
-        _check_draws(law, tensors["probabilities"], index, theta)
-        result = header["result"]
-        if result["num_effective"] is not None and result["num_effective"] <= 0:
-            raise conflict("result", "no posterior has these values")
-        listed = tensors["gamma"].bool(), tensors["log_evidence"], tensors["probabilities"]
-        return StructurePosterior(evidence, law, *listed, index, theta, **result)
+    return read_model(path, STRUCTURE_POSTERIOR, _CONTENTS, _built)
+
+
+def _built(header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> StructurePosterior:
+    """What header and tensors stand for."""
+    domain = Domain.from_json(header["domain"])
+    inclusion = header["inclusion"]
+    law = StructurePrior(
+        domain, **header["space"], inclusion=tuple(inclusion) if isinstance(inclusion, list) else inclusion
+    )
+    rows = Observations(domain, tensors["codes"], tensors["counts"], "squares" in tensors, tensors.get("squares"))
+    evidence = StructureEvidence(rows, law.space, **header["evidence"])
+    _check_collections(law, tensors["gamma"], tensors["log_evidence"], tensors["probabilities"])
+    index, theta = tensors.get("index"), tensors.get("theta")
+    _check_draws(law, tensors["probabilities"], index, theta)
+    result = header["result"]
+    if result["num_effective"] is not None and result["num_effective"] <= 0:
+        raise conflict("result", "no posterior has these values")
+    listed = tensors["gamma"].bool(), tensors["log_evidence"], tensors["probabilities"]
+    return StructurePosterior(evidence, law, *listed, index, theta, **result)
 
 
 def _check_collections(law: StructurePrior, gamma: torch.Tensor, values: torch.Tensor, shares: torch.Tensor) -> None:
