@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +23,20 @@ from pyro_hoim.testing import assert_exact_law, exact_table, required_draws
 CHEAP = ["--method", "ais", "--chains", "64", "--temperatures", "100"]
 
 
-@pytest.fixture(autouse=True)
-def models():
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
     """A folder with a model of 60 variables that all interact, and one of six that is easily enumerated."""
+    folder = tmp_path_factory.mktemp("models")
     for name, cards, scale in (("large", [2] * 60, 0.05), ("small", [2, 3, 2, 2, 3, 2], 0.3)):
         graph = InteractionHypergraph.from_order(Domain.from_cardinalities(cards), 2)
-        save_random(f"{name}.safetensors", graph, scale)
+        save_random(folder / f"{name}.safetensors", graph, scale)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def copies(models, tmp_path):
+    """Both models in the folder of a test."""
+    shutil.copytree(models, tmp_path, dirs_exist_ok=True)
 
 
 # log-z
@@ -73,7 +82,7 @@ def test_log_z_within_reach_agrees_with_enumeration(shell):
 
 def test_chains_of_another_device(shell):
     """The device is a pretended one; an estimate there has another value with the same seed, and agrees."""
-    asked = ["log-z", "small.safetensors", *CHEAP]
+    asked = ["log-z", "small.safetensors", *CHEAP[:-1], "25"]
     here = shell.json(*asked)
     assert shell.json(*asked, "--device", "cpu") == here
     exact = shell.json("log-z", "small.safetensors")["value"]

@@ -13,7 +13,7 @@ from pyro_hoim.cli import run
 
 from support.verbs import verb_first
 
-OPTIONS = ["czech_autoworkers", "--order", "1", "--posterior", "--chains", "3", "--draws", "30", "--burn-in", "20"]
+OPTIONS = ["czech_autoworkers", "--order", "1", "--posterior", "--chains", "2", "--draws", "20", "--burn-in", "15"]
 OPTIONS += ["--seed", "5", "--out"]
 
 
@@ -61,7 +61,7 @@ def test_damaged_checkpoint_is_named(shell):
     folder.mkdir(parents=True)
     (folder / "order-1-chain-0.safetensors").write_bytes(b"not a checkpoint")
     damaged = shell("fit", *OPTIONS, "broken", "--resume", status=2).err
-    assert "drawing 1 posterior, 3 chains of 30 draws each" in damaged
+    assert "drawing 1 posterior, 2 chains of 20 draws each" in damaged
     assert "order-1-chain-0.safetensors cannot be read" in damaged
 
 

@@ -92,7 +92,7 @@ def test_chains_where_they_are_asked_for_and_where_no_list_is_possible(shell, ta
     assert "Where the chains disagree" in page and "chain 4" in page and "effective draws" in page
     large = shell.json("structures", "czech_autoworkers", *SHORT, "--out", "large")  # 7,785,062
     assert large["structure_posterior"]["method"] == "chains" and len(large["structure_posterior"]["inclusion"]) == 57
-    captured = shell("structures", "czech_autoworkers", *SHORT, "--out", "text")
+    captured = shell("structures", table, *SHORT, "--out", "text")
     assert "The collections are draws of Markov chains. Evidence: Laplace's approximation." in captured.out
 
 
@@ -120,7 +120,7 @@ def test_processes_change_no_draw(shell, table):
 
 # Interrupted runs
 
-LONG = ["--prior", "unit", "--chains", "2", "--draws", "6000", "--burn-in", "10"]
+LONG = ["--prior", "unit", "--chains", "2", "--draws", "2500", "--burn-in", "10"]
 WHOLE = []  # what a run that nobody disturbed says
 OFTEN = "from pyro_hoim.runs.checkpoint import RunFile; RunFile.SECONDS = 0.0; "
 

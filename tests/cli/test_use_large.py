@@ -1,6 +1,7 @@
 """``predict``, ``sample --complete``, ``score`` and ``interactions`` of models beyond and within exact reach."""
 
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +21,22 @@ from pyro_hoim.testing import assert_exact_law, exact_table, required_draws
 LARGE, SMALL = "large.safetensors", "small.safetensors"
 
 
-@pytest.fixture(autouse=True)
-def models():
-    """A model of 2.4e14 states with all pairs and 40 triples, and one of 24 states."""
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A folder with a model of 2.4e14 states with all pairs and 14 triples, and one of 24 states."""
+    folder = tmp_path_factory.mktemp("models")
     cards = [2, 6, 4, 10, 2, 9, 2, 2, 2, 12, 2, 5, 4, 4, 9, 9, 1, 4, 3, 5, 9, 6, 7]
     pairs = InteractionHypergraph.from_order(Domain.from_cardinalities(cards), 2)
     triples = [(f"x{i}", f"x{i + 1}", f"x{i + 2}") for i in range(14)]
-    save_random(LARGE, pairs.add_edges(triples), 0.1)
-    save_random(SMALL, InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3, 2, 2]), 2), 0.5)
+    save_random(folder / LARGE, pairs.add_edges(triples), 0.1)
+    save_random(folder / SMALL, InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3, 2, 2]), 2), 0.5)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def copies(models, tmp_path):
+    """Both models in the folder of a test."""
+    shutil.copytree(models, tmp_path, dirs_exist_ok=True)
 
 
 def write_rows(name, number, missing=None, drop=None):
