@@ -38,6 +38,7 @@ def test_terminal_lines_stay_short(learned):
     assert "…" in table and max(map(len, table.splitlines())) <= 110
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_page_shows_names_in_full(learned):
     page = re.sub(r'src="data:[^"]*"', "", render_page(learned.page()))
     assert f">{LONG}:{OTHER}</td>" in page

@@ -97,17 +97,19 @@ def test_parts_in_reading_order(analysis, sampled):
 
 def test_summary_judges_on_rows_the_model_has_not_seen(analysis, sampled):
     test, train = analysis.parts["test"], sampled.parts["train"]
-    words = " ".join(analysis.page().summary)
-    assert analysis.page().summary[0] == (
+    page = analysis.page()
+    words = " ".join(page.summary)
+    assert page.summary[0] == (
         f"On the test rows the model gains {test.gain:.3f} nats per row over independent columns "
         f"(standard error {test.gain_std_error:.3f})."
     )
-    assert "KL" not in words and "exact" in words and "says nothing about fit" not in plain_text(analysis.page())
+    assert "KL" not in words and "exact" in words and "says nothing about fit" not in plain_text(page)
     other = " ".join(sampled.page().summary)
     assert f"On the train rows the model gains {train.gain:.3f}" in other and "new rows will gain less" in other
     assert "estimated" in other and "standard error" in other
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_estimates_are_shown_with_their_sandwich(sampled):
     page = render_page(sampled.page())
     log_z = sampled.learned.log_partition
@@ -171,20 +173,23 @@ def test_text_has_the_table_of_scores(analysis):
     assert re.search(rf"test +{test.accuracy['accuracy']:.4f}", text) and "(The same in every row: target wet.)" in text
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_kl_of_distinct_rows_is_said_to_say_nothing(analysis):
     rows = coins(400, 2)
     codes = torch.unique(rows.codes, dim=0)
     parts = {"train": coins(400, 0), "validation": None, "test": Observations.from_tensor(codes, rows.domain)}
     found = analyse_learned(analysis.learned, parts)
     sentence = "All rows of test are distinct: KL is then NLL - log(rows) and says nothing about fit."
-    text_of_parts, page_of_parts = plain_text(found.page()), render_page(found.page())
+    page = found.page()
+    text_of_parts, page_of_parts = plain_text(page), render_page(page)
     assert sentence in text_of_parts and sentence in page_of_parts
     test = found.parts["test"]
     assert test.scores.kl == pytest.approx(test.scores.nll - np.log(len(codes)), abs=1e-12)
     # Where no part has rows that are alike, KL is left out, and the figure of the search shows the NLL.
     alone = analyse_learned(analysis.learned, {**parts, "train": None})
     sentence = "All rows are distinct: KL, which then is NLL - log(rows) and says nothing about fit, is left out."
-    text, page = plain_text(alone.page()), render_page(alone.page())
+    page = alone.page()
+    text, page = plain_text(page), render_page(page)
     assert sentence in text and sentence in page and "Mean loss of training" in page
     for words in (text, re.sub('base64,[^"]*', "", page)):
         assert "KL" not in words.replace(sentence, "")

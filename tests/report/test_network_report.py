@@ -186,8 +186,8 @@ def test_of_many_variables_the_strongest_are_drawn_and_long_names_are_told_apart
     codes = torch.randint(0, 2, (400, 61), generator=generator)
     codes[:, 1] = codes[:, 0]
     rows = Observations.from_tensor(codes, Domain.from_cardinalities(dict.fromkeys(names, 2)))
-    analysis = analyse_network({"train": rows}, target=names[5])
-    page, text = render_page(analysis.page()), plain_text(analysis.page())
+    shown = analyse_network({"train": rows}, target=names[5]).page()
+    page, text = render_page(shown), plain_text(shown)
     assert f'>{names[0]}</td><td class="long">{names[1]}</td>' in page
     assert "variables of the strongest arrows, and the arrows between them" in page
     assert shorten(names[1], 36) in text

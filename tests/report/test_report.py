@@ -32,7 +32,7 @@ def analysis():
     return analyse(
         {"train": data},
         structures,
-        posterior=PosteriorSettings(2, 200, 100),
+        posterior=PosteriorSettings(2, 100, 80),
         seed=1,
         title="admissions",
         target="Admit",
@@ -169,7 +169,7 @@ def test_a_single_chain_is_not_praised(analysis):
     models = (analysis.models[0], replace(analysis.models[1], posterior=single))
     alone = replace(analysis, models=models, chosen_index=1)
     assert any("order 2: one chain cannot show" in s for s in alone.page().warnings)
-    assert any("1 chain of 200 draws; largest R-hat –" in s for s in alone.page().summary)
+    assert any("1 chain of 100 draws; largest R-hat –" in s for s in alone.page().summary)
 
 
 @pytest.mark.usefixtures("words_alone")
