@@ -54,7 +54,7 @@ class ConditionalEngine:
         return self._codes[None].clone()
 
     def move(self, first: int, num_updates: int, wanted: Wanted = NOTHING) -> Record:
-        """Make updates after the ``first`` ones; the record has counts (num_terms,), states (records, num_chains, d)."""
+        """Make updates after the ``first``; the record has counts (num_terms,) and states (records, num_chains, d)."""
         thin, counts, _, codes = wanted
         num_records = num_updates // thin if thin else 0
         total = torch.zeros(self._hypergraph.num_terms, dtype=torch.float64) if counts else None
