@@ -295,6 +295,7 @@ class MachinePlan(LabelledPlan):
             decay=asked["decay"],
             patience=None if validation is None else _PATIENCE,
         )
+        # Validation rows, where there are any, end the run.
         warn_of_size(rows, structure.num_parameters, f"fewer {option('hidden')} units, or {option('decay')}")
         size = plural(structure.num_hidden, "hidden unit"), rows_text(rows)
         request.begin(f"learning {size[0]} from {size[1]}")
@@ -306,6 +307,7 @@ class MachinePlan(LabelledPlan):
             seed=request.seed,
             run=RunOptions(request.checkpoint / "machine.safetensors", request.resume, request.progress),
         )
+        # Log Z once, for the scores of all parts.
         shares = independent_shares(rows)
         log_z = find_log_z(result.law, request.seed, request.progress)
         target = asked["target"]

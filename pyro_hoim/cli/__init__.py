@@ -118,6 +118,7 @@ def run(arguments: Sequence[str] | None = None, **options: Any) -> int:
         for category in (ConvergenceWarning, DataWarning, FamilyWarning, NonexistentEstimateWarning):
             warnings.simplefilter("always", category)
         warnings.showwarning = _show_warning
+        # Whatever goes wrong ends in one line and an exit status.
         try:
             words = None if arguments is None else list(arguments)
             return cli.main(args=words, standalone_mode=False, **options) or 0

@@ -327,12 +327,14 @@ def read_known(
     pieces = Pieces.of(values)
     if pieces.wanted(file) and Path(file).exists():
         return KnownRows.opened(domain, file, pieces, missing, optional, reading).distinct()
+    # Columns of numbers are cut as those of the fit were.
     table = _cells(file, values)
     bins = {name: Bins.from_json(cut) for name, cut in reading.get("bins", {}).items() if name in table.header}
     raw = {name: cut for name, cut in bins.items() if not {*table.column(name)} <= {*domain[name].labels, "", *missing}}
     table = replace(cut_columns(table, raw, missing)[0], categories={})
     absent = {name for name in optional if name not in table.header}
     present = domain.project([name for name in domain.names if name not in absent]) if absent else domain
+    # Rows with a label that is no level of the model are found on the way, and left out.
     is_unseen, labels = np.zeros(len(table.lines), dtype=bool), {}
 
     def column(name: str) -> np.ndarray:
@@ -382,6 +384,7 @@ def read_counts(
         cells = _cells(file, values or {})
         header = cells.header
         read = partial(CountTable.from_csv, cells)
+    # Columns of the model that the file lacks are zero where they may be absent.
     known = set(header)
     absent = [name for name in domain.names if name not in known]
     wanted = [name for name in absent if name not in optional]

@@ -100,6 +100,7 @@ def signals_received() -> Generator[list[int]]:
         received.append(number)
         raise KeyboardInterrupt
 
+    # Only signals that would end the process are taken over, and only in the main thread.
     former: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
         for name in ("SIGTERM", "SIGHUP"):

@@ -169,6 +169,7 @@ def completed(complete: Callable[[Question], Answer], joined: JoinedColumns, que
             f"{plural(len(left), 'row')} have known cells in joined columns that the most probable level is not of"
         )
         raise MissingDataError(problem, argument="complete", hint="draw the cells, or leave those columns empty")
+    # Draws whose level contradicts known cells of the group are drawn again.
     for attempt in range(1, _ROUNDS):
         if not len(left):
             break
@@ -311,6 +312,7 @@ class _Border:
             broken = bool((part.counts[found.is_broken.any(1)] > 0).any())
             return _with_lost(of_part(_possible(found)), broken)
 
+        # Rows that break a group are impossible; the figures of the others stay.
         json, lines = _with_lost(answer.json, lost > 0), list(answer.lines)
         if lost:
             possible = {name: answer.json[name] for name in ("rows", "nll", "gain") if name in answer.json}

@@ -124,6 +124,7 @@ class _CountSource(Source):
         path, chosen = Path(source), parse_columns(columns)
         reading.check_numbers()
         notes: tuple[str, ...] = ()
+        # A data set by name, else a matrix of SciPy, else a table of text.
         if not path.exists() and source in _LOADERS:
             reading.check_unused(source)
             if vocab is not None:
@@ -210,6 +211,7 @@ class _RootPlan:
             jobs=-1 if asked["jobs"] is None else asked["jobs"],
         )
 
+        # Called for the order asked for, and once more for pairs alone.
         def learn(*learned: Any, order: int) -> tuple[RootFitResult, ...]:
             return fit_root_path(
                 *learned,
@@ -426,6 +428,7 @@ class RootFamily(Family):
         law = kept_independent(question.stored.model, model.domain)
         family = model.energy.family
         check_support(table, family)
+        # An estimate of log Z is made only where it was asked for.
         if is_default_log_z(question):
             log_z, reason = exact_log_partition(model.energy)
         else:
@@ -469,6 +472,7 @@ class RootFamily(Family):
         prediction = predict_roots(model, table, target, is_known=question.has_target)
         values = {} if prediction.values is None else {target: prediction.values}
         frame = beside_figures(values, {"mean": prediction.mean, "std": prediction.std})
+        # The keys that predictions of labels have, too, with errors in place of accuracies.
         json = {
             "target": target,
             "accuracy": None,
@@ -504,6 +508,7 @@ class RootFamily(Family):
         terms = [
             RootTerm(key, names, value) for (key, names), value in zip(energy.structure.names, values, strict=True)
         ]
+        # Terms of several columns, by their size in comparable units.
         pairs = [(term, standardise_term(term, scales)) for term in terms if term.key[1] > 1]
         pairs = sorted(pairs, key=lambda pair: -abs(pair[1].coefficient))[: question["top"]]
         rows: list[dict[str, Any]] = [tuple_json(term) for term, _ in pairs]

@@ -145,6 +145,7 @@ def legend_below(ax: Target, axes: Axes, handles: Sequence[Any], key: Sequence[s
         "bbox_transform": offset_copy(axes.transAxes, fig=figure, y=-gap, units="points"), "labelcolor": INK,
         "title": title or None, "title_fontsize": FONT,
     }  # fmt: skip
+    # Two columns where there is room for them, else one.
     width = height = 0.0
     for columns in (2, 1) if len(key) > _LONG or (handles and not key) else (1,):
         named = [Line2D([], [], linestyle="", label=wrapped(line, int(room * 14) // columns)) for line in key]
@@ -154,6 +155,7 @@ def legend_below(ax: Target, axes: Axes, handles: Sequence[Any], key: Sequence[s
         width, height = box.width / figure.dpi, box.height / figure.dpi
         if width < room - 0.1:
             break
+    # A figure of our own grows by what the legend takes; one that was given keeps its size.
     if not isinstance(ax, Axes):
         before = figure.get_size_inches()
         figure.set_size_inches(max(float(before[0]), width + 0.2), float(before[1]) + height + _GAP / 72)

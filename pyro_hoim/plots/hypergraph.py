@@ -371,6 +371,7 @@ def _legend(
         handles += _scale(values, full, unit) if is_weighted else []
         if any(math.isinf(v) for v in values):
             handles.append(Line2D([], [], color=BLUE, linewidth=4, linestyle=_DASHES, label="infinite"))
+    # Sets by their size, each size with its own scale.
     for size in sorted({len(e) for e in sets}):
         drawn = [e for e in shown_sets if len(e) == size]
         label = _counted(f"sets of {size}", len(drawn), sum(len(e) == size for e in sets))
@@ -384,6 +385,7 @@ def _legend(
         handles.append(Line2D([], [], marker="o", linestyle="", markersize=4, color=colour, label=text))
     if len(shown_sets) > _MAX_HULLS:
         handles.append(Line2D([], [], linestyle="", label=f"and {len(shown_sets) - _MAX_HULLS} more"))
+    # Rings around single variables.
     singles = [abs(w) for e, w in weights.items() if len(e) == 1 and math.isfinite(w)]
     if is_weighted and max(singles, default=0.0) > 0:
         label = f"own term, up to {max(singles):.2g} {unit}".rstrip()

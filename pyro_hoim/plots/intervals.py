@@ -187,6 +187,7 @@ def plot_comparison(
     for array in (values, errors):
         if array.shape != (len(names),):
             raise wrong_shape("values, std_errors", f"({len(names)},)", array)
+    # Best first, with a line through it that the others are seen against.
     order = np.argsort(values if lower_is_better else -values, kind="stable")  # NaN last
     axes, rows, texts = _lines_axes(ax, [str(names[int(k)]) for k in order])
     values, errors = values[order], errors[order]

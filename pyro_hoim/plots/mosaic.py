@@ -319,6 +319,7 @@ def plot_association(
     gap = 0.25 * float(slots.mean())
     centres = np.cumsum(slots + gap) - gap - slots / 2
     reach = max(float(np.abs(residual).max()), _CUTS[0]) * 1.15
+    # Rows of tiles one above the other: height is the residual, width the root of the expected count.
     bases = -2 * reach * np.arange(len(residual))
     combinations = [", ".join(labels) for labels in itertools.product(*(v.labels for v in domain.variables[1:]))]
     texts = [wrapped(words, 22) for words in combinations]
@@ -332,6 +333,7 @@ def plot_association(
         for centre, height, wide in zip(centres, heights, widths, strict=True):
             style: dict[str, Any] = {"facecolor": BLUE if height > 0 else ORANGE, "edgecolor": INK, "linewidth": 0.6}
             axes.add_patch(Rectangle((centre - wide / 2, base), wide, height, **style))
+    # Labels that would overlap stand upright.
     axes.set_xlim(-gap, float(centres[-1] + slots[-1] / 2 + gap))
     axes.set_ylim(bases[-1] - reach, reach)
     is_flat = all(len(line) * _LETTER < 0.4 for text in texts for line in text.split("\n"))

@@ -75,6 +75,7 @@ def calibration_table(probabilities: Any, outcomes: Any, *, bins: int = 10, leve
     events = np.bincount(at, happened, bins)[is_filled]
     from scipy.special import ndtri  # takes a moment to import
 
+    # Wilson's interval, which has its level in small bins, too.
     z = float(ndtri(0.5 + level / 2))
     half = z * np.sqrt(events * (n - events) / n + z * z / 4)
     edges = np.arange(bins + 1) / bins
@@ -125,6 +126,7 @@ def plot_calibration(
     predicted, observed = table["predicted"].to_numpy(), table["observed"].to_numpy()
     axes.vlines(predicted, table["lower"], table["upper"], color=BLUE, linewidth=2.0)
     axes.plot(predicted, observed, "o", color=BLUE, markersize=6)
+    # How many rows a bin has, above it.
     size = FONT if bins <= 10 else FONT - 1
     for x, count in zip((table["lower_edge"] + table["upper_edge"]) / 2, table["count"], strict=True):
         style: dict[str, Any] = {

@@ -74,6 +74,7 @@ def compare(models: Mapping[str, object], data: Any = None) -> SummaryTable:
     check_type(models, Mapping, "models", "models by name")
     if not models:
         raise none_received("models", "one model at least")
+    # Models are comparable where they are of the same columns.
     known = {str(name): (*stored_model(model), figures_of(model)) for name, model in models.items()}
     for (_, one, _), (_, other, _) in pairwise(known.values()):
         if set(one.domain.names) != set(other.domain.names):
@@ -93,6 +94,7 @@ def compare(models: Mapping[str, object], data: Any = None) -> SummaryTable:
     ]
     notes = _notes({name: figures for name, (_, _, figures) in known.items()})
     frame = pd.DataFrame(rows, index=pd.Index(list(known), name="model"))
+    # Tests of nested models, and on further rows the gains, where they can be had.
     tests, reasons = _tests(models)
     frame = frame.join(tests)
     if data is not None:

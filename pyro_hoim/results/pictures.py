@@ -109,6 +109,7 @@ def result_page(result: Any) -> Page:
     if figures.deviance is not None and figures.df is not None:
         words = f"{figures.deviance:.2f} on {plural(figures.df, 'degree')} of freedom"
         sentences.append(f"Its deviance from the saturated model is {words}.")
+    # The table of the result, as it prints it.
     terms = Section("What the model consists of")
     lines = [[_cell(name, value) for name, value in row.items()] for row in table.to_dict("records")]
     head = [str(name).replace("_", " ") for name in table.columns]

@@ -74,6 +74,7 @@ def html_of(frame: pd.DataFrame, heading: str = "") -> str:
             + "</tr>"
         )
 
+    # The table scrolls by itself, whatever the notebook does.
     parts = ['<div style="overflow-x:auto;max-width:100%">']
     if heading:
         parts.append(f'<p style="margin:0 0 0.4em;font-weight:bold">{html.escape(visible(heading))}</p>')

@@ -230,6 +230,7 @@ class Analysis(Study[TablePart]):
                 parts = {f"part_{name}": part for name, part in record.result.parts.items()}
                 info = {**stored.info, "penalty": record.constraint.text, "gap": record.result.gap}
                 stored = ModelFile(model.hypergraph, record.result.theta, "corner", info, parts)
+            # The model kept has a name without an ending, and its own where there are several.
             endings = [""] if model is self.chosen else []
             endings += [f"-{file_stem(model.name)}"] if len(self.models) > 1 else []
             for ending in endings:
@@ -422,7 +423,9 @@ def analyse(
     run.folder()
     train = parts["train"]
     every = {name: parts.get(name) for name in PARTS}
+    # What every model is set beside: independent columns, and the best of its family on rows held out.
     independent, laws = _independent(train), held_out(parts)
+    # Every structure: fit, posterior, tests against the saturated model, and scores of all parts.
     models: list[ModelAnalysis] = []
     for index, (name, structure) in enumerate(structures.items()):
         result = _fitted(structure, parts, name, prior, run, estimate)
@@ -450,6 +453,7 @@ def analyse(
                 posterior=draws,
             )
         )
+    # Kept is the best by leave-one-out, else by AIC, else the last.
     comparison = compare_models({m.name: m.posterior for m in models if m.posterior is not None})
     chosen = _choose(models, comparison)
     return Analysis(
@@ -545,6 +549,7 @@ def _odds_ratios(result: FitResult) -> pd.DataFrame | None:
     pairs = [e for e in result.hypergraph.edges if len(e) == 2 and all(domain[n].cardinality > 1 for n in e)]
     if not pairs or len(pairs) > _MAX_PAIRS or result.hypergraph.num_parameters > _MAX_DENSE_PARAMETERS:
         return None
+    # One row a pair, contrast and context; what the rows do not identify is NaN.
     frames: list[pd.DataFrame] = []
     for a, b in pairs:
         try:
@@ -596,6 +601,7 @@ def _states(count: int) -> str:
 def _summary(analysis: Analysis) -> list[str]:
     """A few sentences that answer the reader's question."""
     model = analysis.chosen
+    # What was asked for first: collections by their probability, or parts within balls.
     sentences: list[str] = [] if analysis.structures is None else structure_sentences(analysis.structures)
     sentences += [] if analysis.constrained is None else constrained_sentences(analysis.constrained)
     sentences.append(
@@ -612,6 +618,7 @@ def _summary(analysis: Analysis) -> list[str]:
             f"The estimates are the mode of the posterior under {analysis.prior.describe()} (prior {analysis.prior}): "
             "they are finite, and pulled towards zero."
         )
+    # How well it describes the rows it was fitted to, and by which interactions.
     if model.goodness is not None:
         sentences += goodness_sentences(model.goodness)
     elif model.fit.objective == "likelihood":
@@ -636,6 +643,7 @@ def _warnings(analysis: Analysis) -> list[str]:
     """What a careful reader must know before trusting the page."""
     warnings: list[str] = [] if analysis.structures is None else structure_warnings(analysis.structures)
     warnings += [] if analysis.constrained is None else constrained_warnings(analysis.constrained)
+    # Infinite estimates, parameters that were not counted, fits and chains that did not converge.
     for model in analysis.models:
         existence = model.fit.existence
         if existence is not None and existence.exists is False:
@@ -705,6 +713,7 @@ def _comparison(analysis: Analysis) -> Section:
         chosen=analysis.chosen_index,
         brief=len(records),
     )
+    # Nested models are tested against each other, too.
     if len(analysis.models) > 1 and analysis.nested_tests:
         columns = {"small": "model", "big": "against", "statistic": "likelihood ratio", "df": "df", "p_value": "p"}
         tests = [[test[key] for key in [*columns, "p_value_method"]] for test in analysis.nested_tests]

@@ -174,6 +174,7 @@ def fit_constrained(data: Observations, order: int, constraint: Constraint, run:
             {"hypergraph digest": loss.hypergraph.to_json(), "data digest": digest(data), "penalty": constraint.text}
         )
     )
+    # A run that was interrupted goes on after its last whole piece, with the same bits.
     trace, result, first = np.zeros((0, 2)), None, 0
     if file is not None and stored is not None:
         with file.taking_up():
@@ -184,6 +185,7 @@ def fit_constrained(data: Observations, order: int, constraint: Constraint, run:
                 raise ValueError(f"{first} pieces")
             result = _restored(loss, balls, stored)
             check_equal(stored, _kept(result))
+    # Pieces of 50 steps: splitting where a tensor has low rank, conditional gradients else.
     stopping = Stopping(max_iterations=_CHUNK)
     whole: dict[str, torch.Tensor] | None = None
     for piece in range(first + 1, _CHUNKS + 1):

@@ -258,6 +258,7 @@ def analyse_learned(
     model = learned if learned.structure is None else learned.structure
     energy = model.energy
     laws = held_out({name: rows for name, rows in parts.items() if not (learned.refit and name == "validation")})
+    # The structure is scored beside simpler laws, and beside the richer model where there is one.
     scored: dict[str, TablePart | None] = {}
     for name, rows in sorted(parts.items(), key=lambda part: PARTS.index(part[0])):
         if rows is None or not rows.total_count > 0:
@@ -369,6 +370,7 @@ def structure_section(analysis: LearnedAnalysis) -> Section | None:
     section = Section("Which interactions the rows confirm")
     for words in structure_sentences(analysis):
         section.text(words)
+    # What rejecting interactions costs on every part.
     compared = [
         [
             name,
@@ -561,6 +563,7 @@ def _structure(analysis: LearnedAnalysis) -> Section | None:
     section = Section("Structure")
     graph = analysis.model.hypergraph
     weights = {tuple(line["edge"]): max(0.0, float(line["removal"].value)) for line in lines}
+    # Pictures as far as a reader can follow them.
     if len(graph.domain) <= _DRAWN:
         section.figure(
             figure_of(plot_hypergraph, graph, weights, unit="nats a row"),
@@ -622,6 +625,7 @@ def _making(analysis: LearnedAnalysis) -> Section:
     learned = analysis.model
     section = Section("How it was estimated")
     section.text(_log_z_sentence(analysis))
+    # An estimate of log Z is shown with all that it rests on.
     log_z = learned.log_partition
     if log_z.kind != "exact":
         limits = f"{_limit(log_z.lower)} to {_limit(log_z.upper)}"
@@ -641,6 +645,7 @@ def _making(analysis: LearnedAnalysis) -> Section:
                 "The runs of the check are separate and shorter, so log Z may lie outside the two. A run without an "
                 "error bar is no check. All are in nats."
             )
+    # How long it took, and what was taken for ordered.
     training = learned.training
     status = training.status.replace("_", " ")
     section.text(

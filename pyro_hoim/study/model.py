@@ -149,6 +149,7 @@ def uncertainty_section(uncertainty: Uncertainty | None) -> Section | None:
     folded = f"All {len(frame)} coefficients" if len(frame) > 2 * _BRIEF_TESTS else ""
     section.table([names[name] for name in columns], rows, folded=folded, brief=_BRIEF_TESTS)
     section.note(f"Intervals: {percent}. {'. '.join(n[0].upper() + n[1:] for n in frame.attrs['notes'])}.")
+    # Tests of interactions, and what their p-values rest on.
     if uncertainty.tests is not None and len(uncertainty.tests):
         section.heading("Tests of interactions", brief=True)
         columns = ["term", "removal", "df", "statistic", "p_value", "p_value_adjusted", "p_value_method"]
@@ -391,6 +392,7 @@ def goodness_sentences(test: GoodnessOfFit) -> list[str]:
             "the other cells the model reproduces the observed table."
         )
         return [reproduced]
+    # The statistics, then by which method their p-value was found.
     statistics = (
         f"Against the saturated model: G{square} = {number(test.deviance)} and X{square} = {number(test.pearson)} on "
         f"{plural(test.df_adjusted, 'degree')} of freedom"
@@ -437,6 +439,7 @@ def structure_section(model: ModelAnalysis) -> Section:
             section.note(
                 "Dashed, wider than all others and marked ∞: interactions that are infinite in some direction."
             )
+    # The class of the model, and what it implies.
     kind = (
         "decomposable: its estimates have a closed form"
         if model.hypergraph.is_decomposable
@@ -486,6 +489,7 @@ def strength_section(model: ModelAnalysis) -> Section:
             "combination raises the log-probability beyond what smaller interactions do. Coefficients are balanced: "
             "they sum to zero over the levels of each variable. Grey intervals include zero." + infinite
         )
+    # All interactions, folded where the picture shows the largest.
     several, terms = model.hypergraph.num_interactions, len(model.interactions)
     singles = f" and {plural(terms - several, 'single variable')}" if terms > several else ""
     folded = f"All {plural(several, 'interaction')}{singles}" if rows or terms > 20 else ""
@@ -516,6 +520,7 @@ def cell_section(model: ModelAnalysis) -> Section | None:
     section.figure(fitted, "Observed against expected counts")
     residuals = figure_of(plot_residuals, expected, residual, label="adjusted residual")
     section.figure(residuals, "Adjusted residuals against expected counts")
+    # How many residuals are larger than chance makes them.
     finite = residual[np.isfinite(residual)]
     outside = int((np.abs(finite) > 2).sum())
     section.text(
@@ -566,6 +571,7 @@ def trace_figure(draws: Mapping[str, np.ndarray]) -> Figure:
     grid = figure.subplots(max(len(draws), 1), 2, squeeze=False, width_ratios=[1, 2.4])
     for axes in grid.ravel() if not draws else ():
         axes.set_axis_off()
+    # One colour a chain: its density on the left, its draws in their order on the right.
     for (left, right), (name, values) in zip(grid, draws.items(), strict=False):
         low, high = float(values.min()), float(values.max())
         bins = np.linspace(low, high if high > low else low + 1.0, 31)
@@ -599,6 +605,7 @@ def rank_figure(draws: Mapping[str, np.ndarray]) -> Figure:
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes in grid[len(draws) :]:
         axes.set_axis_off()
+    # Ranks among the draws of all chains; where chains agree, the bars of each are level.
     for axes, (name, values) in zip(grid, draws.items(), strict=False):
         num_chains, num_draws = values.shape
         from scipy.stats import rankdata  # takes a second to import

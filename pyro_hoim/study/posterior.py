@@ -340,6 +340,7 @@ def run_posterior(
     seed = checked_seed(seed)
     run = checked_run(run)
     digests = [_digest(hypergraph, data, settings, seed + number) for number in range(settings.num_chains)]
+    # Chains that an earlier session finished are read; the others are drawn and left beside them.
     folder = run.folder()
     paths = [
         None if folder is None else folder / f"{file_stem(name)}-chain-{c}.safetensors" for c in range(len(digests))
@@ -352,6 +353,7 @@ def run_posterior(
             stored[number], file = chain, files[number]
             if file is not None:
                 file.write(chain)
+    # All chains as one array, with what the sampler says of every draw.
     chains = [stored[number] for number in range(settings.num_chains)]
     theta = torch.stack([c["theta"] for c in chains])
     stats = {
@@ -375,6 +377,7 @@ def _describe(
     cells = data.unique()
     codes, counts = cells.codes, cells.counts.numpy()
     whole = bool((counts % 1 == 0).all())
+    # Leave-one-out and replicated tables need whole counts: every row of a cell is left out once.
     groups: dict[str, Any] = {}
     if whole:
         terms = cell_log_likelihood(hypergraph, theta, codes).numpy()
@@ -391,6 +394,7 @@ def _describe(
                 ),
             }
     arviz_data = to_arviz({"theta": theta.numpy()}, hypergraph=hypergraph, sample_stats=stats, **groups)
+    # Diagnostics of the coordinates that were sampled.
     summary = summarise(arviz_data, var_names=["theta"], round_to="none").drop(columns="is_constant")
     elpd = dict.fromkeys(("elpd", "se", "p", "max_pareto_k"), float("nan"))
     if whole and len(counts) > 1:

@@ -303,6 +303,7 @@ def _left_out(
         reason = "all rows fall in one cell"
     if reason:
         return [None] * len(models), reason
+    # Posterior draws of every collection under the same prior, from its own evidence.
     data: dict[str, Any] = {}
     records: list[LeftOut] = []
     for index, model in enumerate(models):
@@ -316,6 +317,7 @@ def _left_out(
             figures = loo_figures(loo_by_cell(one))
         records.append(LeftOut(figures["elpd"], figures["se"], figures["p"], figures["max_pareto_k"], r_hat))
         data[str(index)] = one
+    # Stacking weights need them side by side.
     if len(records) > 1:
         table = compare_data(data)
         weights = dict(zip(map(str, table.index), table["weight"].tolist(), strict=True))
@@ -493,6 +495,7 @@ def _interactions(record: StructureRecord) -> Section:
             section.note(f"{len(follow)} larger sets follow from the pairs and are not drawn.")
     elif weights:
         section.note("With more than 40 variables the picture is left out.")
+    # All interactions with their probability before and after the rows.
     position = {edge: k for k, edge in enumerate(inclusion.edges)}
     prior = record.posterior.structure_prior
     before = None if prior.unnormalised else prior.marginal_inclusion.tolist()
@@ -545,6 +548,7 @@ def _models(record: StructureRecord) -> Section:
         rows.append(row)
     section.table(head, rows, chosen=0, brief=len(rows))
     section.note("Collections after the first are named by the interactions that they have or lack compared with it.")
+    # The generating classes, since the table names differences alone.
     if len(rows) > 1:
         generators = [[str(k + 1), rival.name] for k, rival in enumerate(record.rivals)]
         section.table(
@@ -607,6 +611,7 @@ def _others(record: StructureRecord) -> Section | None:
     if not order:
         return None
     section = Section("Other priors")
+    # Interactions whose probability the prior moves most.
     section.figure(
         dots_figure(
             [":".join(edges[k]) for k in order], dict(zip(names, means[:, order], strict=True)), "posterior probability"
@@ -653,6 +658,7 @@ def _cells(record: StructureRecord, fit: FitResult) -> Section:
         cells_figure(observed, averaged, single),
         "Averaged expected counts of cells against observed counts and against those of the most probable collection",
     )
+    # Cells that averaging changes most come first.
     apart = np.abs(averaged - single)
     order = np.argsort(-apart, kind="stable")
     domain = rows.domain

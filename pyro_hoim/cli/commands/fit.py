@@ -158,6 +158,7 @@ def _run(ctx: click.Context, verb: str, model: str) -> None:
     started = time.perf_counter()
     source, columns, split = (ctx.params[name] for name in ("source", "columns", "split"))
     seed, out, resume = (ctx.params[name] for name in ("seed", "out", "resume"))
+    # What was typed is checked before anything is read.
     family = family_named(model)
     given = own_options(family, ctx, f"belongs to --model {{owners}}, received --model {family.short}")
     targets: tuple[str, ...] = ctx.params["target"]
@@ -165,6 +166,7 @@ def _run(ctx: click.Context, verb: str, model: str) -> None:
     asked = Asked(values, given, source, columns, None if split is None else _parse_split(split), seed, verb)
     plan = family.fit(asked)
     folder = None if out is None else new_folder(out, "", resume)  # before rows are read, which may take minutes
+    # The rows as they are, as they are fitted, and in their parts.
     read = plan.read()
     table = plan.complete(read)
     if targets:
@@ -174,6 +176,7 @@ def _run(ctx: click.Context, verb: str, model: str) -> None:
     parts = _split_rows(table.rows, fractions, seed)
     say_notes(read.notes)
     table.warn()
+    # From here on an interrupted run can be continued.
     folder = folder or new_folder(None, table.name, resume)
     say: Progress = ctx.obj
     say.opening = table.size()
@@ -197,6 +200,7 @@ def _run(ctx: click.Context, verb: str, model: str) -> None:
         accuracies = _accuracies(run.folder, targets if len(targets) > 1 else (), parts)
         if accuracies:
             page = replace(page, sections=[*page.sections, _accuracy_section(accuracies, page.has_weights)])
+        # The page, and last fit.json, whose absence says that a run was not completed.
         made = provenance(
             table.rows,
             name=table.name,

@@ -60,6 +60,7 @@ def complete_pieces(family: Family, question: Question, path: Path, out: Path | 
     notes: dict[str, None] = {}
     unseen = 0.0
 
+    # A block at a time is read, completed and written, so that no file is too large.
     def parts() -> Iterator[pd.DataFrame]:
         nonlocal unseen
         for number, rows in enumerate(known.blocks()):
@@ -169,6 +170,7 @@ def sample(ctx: click.Context, model: Path, given: tuple[str, ...], out: Path | 
         question = replace(question, values={**question.values, "number": 1})
     if file is None:
         check_cells(question["number"], len(question.stored.domain), "number", "draw fewer", "rows")
+    # New rows, also given some columns.
     if file is None or not family.has("complete"):
         for name in ("most_probable", "missing"):
             if name in question.given:
@@ -176,6 +178,7 @@ def sample(ctx: click.Context, model: Path, given: tuple[str, ...], out: Path | 
         fixed = parse_given(given, question.stored.domain, family.data_type)
         write(family.draw(replace(question, values={**question.values, "given": fixed})), out, safe_csv)
         return
+    # Rows of a file with their gaps filled.
     if given:
         raise conflict("--given", "cannot be combined with --complete", "write the value into the file")
     if Pieces.of(question.values).wanted(file) and Path(file).exists():

@@ -345,6 +345,7 @@ class Table(Source):
             drop = f"{policy} to leave out {left_out:,g} of {plural(rows.total_count, 'row')}"
             if not rows.has_whole_counts:
                 drop = f"{policy} to leave out weights of {left_out:g} of {rows.total_count:g}"
+            # Nothing is left out or summed over unless that was asked for.
             if missing.policy is None:
                 other = "" if reason else f", or {option('missing', 'marginalise')} to sum over them"
                 verb = "is" if rows.num_missing_cells == 1 else "are"

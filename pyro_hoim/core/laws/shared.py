@@ -128,10 +128,12 @@ def _consistency(hypergraph: InteractionHypergraph) -> tuple[torch.Tensor, torch
         row.append(rows)
         sign.append(torch.full((len(terms),), value, dtype=torch.float64))
 
+    # Every table sums to one.
     slices = hypergraph.term_slices
     for position, where in enumerate(slices.values()):
         terms = torch.arange(where.start, where.stop)
         add(terms, torch.full_like(terms, position), 1.0)
+    # Summed over one variable, a table is that of the other variables.
     num_rows = len(hypergraph)
     for edge, shape in zip(hypergraph.edges, hypergraph.edge_shapes, strict=True):
         for facet in itertools.combinations(range(len(edge)), len(edge) - 1):

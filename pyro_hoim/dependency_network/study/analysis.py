@@ -288,11 +288,13 @@ def analyse_network(
     for name, rows in parts.items():
         if rows.domain != train.domain:
             raise other_domain(f"parts[{name!r}]", "the variables and labels of the training rows")
+    # The network, and independent columns under the same prior, from the training rows.
     begin = time.perf_counter()
     learned = learn(train)
     independent = learn_network(train, alpha=learned.alpha, max_leaves=1)
     edges, graphs = edge_information(learned.conditionals, train)
     learning = time.perf_counter() - begin
+    # Likelihoods need the joint law, which small networks have.
     finding = find_law(learned.conditionals)
     law = time.perf_counter() - begin - learning
     scored = {
@@ -399,6 +401,7 @@ def _law_sentence(analysis: NetworkAnalysis) -> str:
 def _warnings(analysis: NetworkAnalysis) -> list[str]:
     """What a careful reader must know before trusting the page."""
     warnings: list[str] = []
+    # Whether rows can be drawn at all.
     finding = analysis.found
     if finding.has_unique_law is False:
         warnings.append(f"Rows cannot be drawn from this network: {finding.reason}. Learn it with an alpha above 0.")
@@ -407,6 +410,7 @@ def _warnings(analysis: NetworkAnalysis) -> list[str]:
             "Some conditional probabilities are zero, and it is not known whether the network settles at a single "
             "distribution. An alpha above 0 leaves no doubt."
         )
+    # Rows that have no finite score, or only an approximate one.
     for name, part in analysis.held.items():
         rows = part.scores.impossible_rows
         if rows:

@@ -105,6 +105,7 @@ def decision_graph_figure(
         )
     if max_ends < 2:
         raise out_of_range("max_ends", "at least 2", received=max_ends)
+    # Where questions and ends stand, and the colours of the levels by their frequency.
     layout = _laid_out(node, max_ends, max_questions, max_depth)
     steps = max(layout.depth.values())
     variable = node.domain[node.variable]
@@ -125,6 +126,7 @@ def decision_graph_figure(
     def question(at: int) -> str:
         return names[node.domain.names[graph.variables[at]]]
 
+    # Arrows first, so that boxes and bars lie above them.
     taken: dict[tuple[int, int], int] = {}
     asked: dict[int, int] = {}
     for at in sorted(layout.children, key=lambda at: -layout.height[at]):
@@ -135,6 +137,7 @@ def decision_graph_figure(
         box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": INK, "linewidth": 1.0}
         point = (layout.depth[at] + 0.04, layout.height[at])
         axes.text(*point, question(at), va="center", fontsize=FONT, color=INK, bbox=box)
+    # An end is the bar of a leaf, or a note on what is not drawn behind it.
     for at in layout.ends:
         x, y = layout.depth[at], layout.height[at]
         if graph.variables[at] >= 0:

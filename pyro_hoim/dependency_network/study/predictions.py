@@ -84,6 +84,7 @@ def predict_network(
     check_choice(method, METHODS, "method")
     settings, generator = checked_gibbs(gibbs), torch.Generator().manual_seed(checked_seed(seed))
     node, column = conditionals.node(target), data.domain.index(target)
+    # Rows that differ in the target alone have the same prediction.
     hidden = data.codes.clone()
     hidden[:, column] = -1
     codes, inverse = torch.unique(hidden, dim=0, return_inverse=True)
@@ -97,7 +98,9 @@ def predict_network(
             f"exact prediction of {target!r} asks for cells that {int((~is_exact).sum())} distinct rows lack (in "
             f"{', '.join(map(repr, asked[:4]))}); method 'gibbs' averages over them",
         )
+    # What the conditional asks is known in most rows: one walk down its graph.
     log_probs[is_exact] = node.log_probs(codes[is_exact].clamp(min=0)).double()
+    # The others average over chains that hold their known cells, rows of one pattern together.
     waiting = (~is_exact).nonzero().squeeze(1)
     for missing, positions in row_patterns(Observations.from_tensor(codes[waiting], data.domain)):
         for part in chain_portions(waiting[positions], settings.num_chains):
@@ -243,6 +246,7 @@ def draw_network(
             f"exact draws need the enumerated law of {size_text(free.num_states, 'states')}, the limit is "
             f"{_MAX_STATES}; method 'gibbs' draws approximately, and clamping more variables leaves fewer states",
         )
+    # Exact and independent draws from the enumerated law of the free columns.
     if method != "gibbs" and free.num_states <= _MAX_STATES:
         law = stationary_law(conditionals, clamped=evidence)
         codes = torch.empty((number, len(domain)), dtype=torch.long)
@@ -255,6 +259,7 @@ def draw_network(
         if advance is not None:
             advance(number)
         return NetworkDraws(codes, True, 0)
+    # Else the last state of a chain for every row.
     parts: list[torch.Tensor] = []
     generator = torch.Generator().manual_seed(seed)
     for start in range(0, number, _PORTION):

@@ -160,6 +160,7 @@ def _graph_information(graph: DecisionGraph, rows: Observations) -> GraphInforma
     row, leaf, num_leaves = np.arange(len(weight)), np.zeros(len(weight), dtype=np.int64), 1
     level = codes[:, column]
     levels, split_tables = _tally(level, weight, size), list[Floats]()
+    # The rows walk down the graph as it was grown: a split sends them on, a merge joins two leaves.
     for operation in graph.operations:
         if isinstance(operation, Split):
             width = domain[operation.on].cardinality
@@ -369,6 +370,7 @@ def score_network(
         raise unexpected("data", "at least one row", received="a total count of 0", code="empty")
     data = data.unique()
     total, counts, squares = data.total_count, data.counts, data.squared_weights
+    # The pseudo-likelihood, and its gain from paired differences.
     log_probs, is_exact = _log_conditionals(conditionals, data, gibbs, seed)
     pseudo = log_probs.nan_to_num(nan=0.0, neginf=-math.inf).sum(1)
     mean, error = mean_over_rows(-pseudo, counts, squares)
@@ -376,6 +378,7 @@ def score_network(
     if reference is not None:
         apart = _log_conditionals(reference, data, gibbs, seed)[0].nan_to_num(nan=0.0, neginf=-math.inf).sum(1)
         gain, gain_error = mean_gain(pseudo, apart, counts, squares)
+    # What needs the joint law.
     nll = nll_error = kl = fc = None
     if law is not None:
         nll, nll_error = mean_over_rows(-_log_law(law, data), counts, squares)

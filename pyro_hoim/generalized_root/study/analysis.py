@@ -347,6 +347,7 @@ def analyse_roots(
         raise none_received("l1", "at least one penalty")
     if len(penalties) > 1 and validation is None:
         raise conflict("l1", "a choice among several penalties needs validation rows, received none")
+    # The largest root, with all penalties, and the sets that all training rows confirm.
     begin = time.perf_counter()
 
     def learned(root: int) -> tuple[RootFitResult, tuple[PathStep, ...]]:
@@ -356,12 +357,14 @@ def analyse_roots(
     settings = RootSettings(false_discovery_rate=false_discovery_rate)
     fit = with_confirmed(fit, fit.rows(train, fit.order), {}, settings)
     learning = time.perf_counter() - begin
+    # Simpler laws of the same rows, which the gain is over.
     independent = {kind: fit_independent(train, kind, family) for kind in BASELINES[family.name]}
     laws: dict[str, IndependentLaw | RootFitResult] = {**independent}
     pairs = learned(2)[0] if pairwise and order > 2 else None
     if pairs is not None:
         laws[PAIRWISE] = pairs
     baselines = time.perf_counter() - begin - learning
+    # Every part is scored by all of them, likelihoods where log Z is exact.
     model = RootModel.from_fit(fit)
     log_partition, reason = exact_log_partition(model.energy)
     scored = {
@@ -504,6 +507,7 @@ def root_scores_figure(scores: Mapping[str, Mapping[str, Scores]]) -> Figure:
     """
     if not scores or not any(math.isfinite(s.pseudo_nll) for part in scores.values() for s in part.values()):
         raise none_received("scores", "at least one part with a finite pseudo-NLL")
+    # One panel a part, one bar a law, the model last.
     laws = list(next(iter(scores.values())))
     figure = Figure(figsize=(2.6 + 2.6 * len(scores), 1.2 + 0.42 * len(laws)), layout="constrained")
     grid = figure.subplots(1, len(scores), squeeze=False, sharex=True, sharey=True)[0]
@@ -676,6 +680,7 @@ def _warnings(analysis: RootAnalysis) -> list[str]:
                 "rows, so that scores are infinite; leave these columns out, or train on more rows."
             )
     judged = analysis.held[analysis.judged_on]
+    # A model that loses against independent columns must not be interpreted.
     if judged.gain is not None and judged.gain < 0 and analysis.fit.num_interactions:
         warnings.append(
             f"On the {analysis.judged_on} rows the model predicts worse than independent columns, by "
@@ -758,6 +763,7 @@ def _tuples(analysis: RootAnalysis, size: int) -> Section:
         shown = f", the {_FIRST} strongest first" if len(terms) > _FIRST else ""
         section.heading(f"{words} ({plural(len(terms), 'set')}{shown})", brief=True)
         section.table(columns, cells, first=_FIRST, further="Further sets", brief=_BRIEF)
+    # What a coefficient multiplies depends on the family and on how the regressions were joined.
     root = {2: "square roots", 3: "cube roots"}.get(size, f"{size}-th roots")
     units = ""
     if analysis.scales:  # Gaussian, whose statistic is the square: x itself for pairs

@@ -327,6 +327,7 @@ def draw_roots(
         if name in model.fixed and model.fixed[name] != value:
             problem = f"{name!r} was {model.fixed[name]:g} in all rows learned from, received {value:g}"
             raise refused("clamped", problem, code="impossible")
+    # Columns that were fixed in training, or are given, hold their value; the rest is drawn.
     given = {**model.fixed, **fixed}
     inside = {name: value for name, value in fixed.items() if name in model.energy.domain}
     rest = model.energy.condition(inside)[0] if inside else model.energy
@@ -342,6 +343,7 @@ def draw_roots(
         if drawn is not None:
             values[:, columns] = drawn.to(torch.float64)
             return RootDraws(values, True, 0)
+    # Else the last state of a chain for every row, in portions that fit in memory.
     for start in range(0, num_draws, _CHAINS):
         chains = RootChains(rest, min(_CHAINS, num_draws - start), seed=generator)
         chains.sweep(burn_in)

@@ -242,6 +242,7 @@ class _LogLinearPlan(LabelledPlan):
             if (seconds := expected_seconds(graph, cost)) >= 2:
                 size += f", very roughly {duration_words(seconds)}"
             request.announce(f"fitting {name}: {size}")
+        # Maximum likelihood with more parameters than rows is warned of; a posterior needs memory for its draws.
         if self.prior is None and not self.has_posterior:
             warn_of_size(rows, max(structure.num_parameters for structure in structures.values()))
         settings = None
@@ -252,6 +253,7 @@ class _LogLinearPlan(LabelledPlan):
             settings = settings if self.prior is None else replace(settings, prior=self.prior)
             drawn = plural(len(structures), "posterior")
             request.announce(f"drawing {drawn}, {plural(chains[0], 'chain')} of {chains[1]:,} draws each")
+        # The fits themselves, with what the options ask of them.
         shares: dict[str, float] = dict(zip(PARTS, request.fractions, strict=True))
         analysis = analyse(
             {part: rows_of for part, rows_of in request.parts.items() if shares[part]},

@@ -129,6 +129,7 @@ class LearnPlan(LabelledPlan):
                 )
                 raise refused("split", problem, code="empty")
 
+        # The search, which a checkpoint continues.
         def work(checkpoint: Path) -> LearnResult:
             return learn(
                 parts["train"],
@@ -147,6 +148,7 @@ class LearnPlan(LabelledPlan):
                 run=RunOptions(checkpoint=checkpoint, resume=request.resume, progress=True),
             )
 
+        # Joined columns are learned as one, and rows, target and report follow.
         rows = [rows_text(parts[part]) for part in ("train", "validation")]
         stage = f"learning from {rows[0]}, judged on {rows[1]} of validation"
         if not joined:

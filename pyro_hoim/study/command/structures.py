@@ -85,6 +85,7 @@ class StructurePlan(LabelledPlan):
         run = RunOptions(request.checkpoint / "structures.safetensors", request.resume, request.progress)
         jobs = self.asked["jobs"]
         posterior, route = find_structures(rows, self.prior, law, self.settings, jobs=jobs, seed=request.seed, run=run)
+        # The most probable collection must be fitted; where it cannot be, the posterior is not lost.
         cost = Auto().plan(posterior.models(1)[0].hypergraph)
         if not cost.feasible:
             path = request.folder / STRUCTURE_FILE
@@ -92,6 +93,7 @@ class StructurePlan(LabelledPlan):
             save_structure_posterior(path, posterior, about)
             hint = f"use fewer {option('columns')}, or a lower {option('order')}; {path} holds the posterior"
             raise out_of_reach(f"the fit of {_NAME}", cost.reason, hint)
+        # Rivals, other priors and averaged cells, and the fit that the page is about.
         request.announce("comparing the most probable collections")
         shape = (int(self.asked["chains"]), int(self.asked["draws"]))
         record = record_structures(posterior, route, *shape, seed=request.seed)
