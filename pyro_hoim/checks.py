@@ -30,8 +30,8 @@ __all__ = [
 def array_of(values: Any, argument: str) -> np.ndarray:
     """Values as an array of NumPy, tensors without their gradient; MissingDataError for cells that a mask hides."""
     if isinstance(values, torch.Tensor):
-        held = (values.to_dense() if values.layout != torch.strided else values).detach().cpu()
-        return (held.double() if held.dtype is torch.bfloat16 else held).numpy()
+        tensor = (values.to_dense() if values.layout != torch.strided else values).detach().cpu()
+        return (tensor.double() if tensor.dtype is torch.bfloat16 else tensor).numpy()
     if hidden := int(np.ma.count_masked(values)) if isinstance(values, np.ma.MaskedArray) else 0:
         problem = f"{hidden} of {values.size} cells of the array are masked"
         raise MissingDataError(problem, argument=argument, hint="fill them, or leave their rows out")
@@ -153,5 +153,5 @@ def check_finite(tensor: torch.Tensor, argument: str) -> None:
         bad = ~torch.isfinite(tensor)
         if bool(bad.any()):
             where = tuple(int(i) for i in bad.nonzero()[0])
-            found = f"{tensor[where].item()} at index {where} ({int(bad.sum())} such entries)"
-            raise unexpected(argument, "finite numbers", received=found, code="not-finite")
+            received = f"{tensor[where].item()} at index {where} ({int(bad.sum())} such entries)"
+            raise unexpected(argument, "finite numbers", received=received, code="not-finite")

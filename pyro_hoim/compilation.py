@@ -15,11 +15,12 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from .data.observations import Observations
@@ -75,6 +76,7 @@ def warm_up(jobs: int | None = None) -> CompilationReport:
         raise out_of_range("jobs", "a whole number from 1 or None", jobs)
     wanted = min(len(_PARTS), int(jobs) if jobs is not None else os.cpu_count() or 1)
     start = time.perf_counter()
+    # Every process takes some parts: Numba holds a lock while it compiles, so that threads would wait for each other.
     if wanted == 1:
         kernels = _compile(tuple(_PARTS))
     else:
@@ -94,40 +96,23 @@ def warm_up(jobs: int | None = None) -> CompilationReport:
 
 
 def _compile(parts: Sequence[str]) -> list[str]:
-    """Run the problems of some parts; the kernels that were compiled."""
-    with _recorded() as found, warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the problems are small, not meant to converge
-        for part in parts:
-            _PARTS[part]()
-    return found
-
-
-@contextmanager
-def _recorded() -> Generator[list[str]]:
-    """Names of the kernels of this library that are compiled within the context, without the notice."""
+    """Run the problems of some parts, without the notice; the kernels of this library that were compiled."""
     from numba.core import event
 
     from .compute.jit import kernel_of
-
-    kernels: list[str] = []
-
-    class Listener(event.Listener):
-        def on_start(self, event: event.Event) -> None:
-            name = kernel_of(event)
-            if name is not None:
-                kernels.append(name)
-
-        def on_end(self, event: event.Event) -> None:
-            pass
 
     logger = logging.getLogger("pyro_hoim")
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with event.install_listener("numba:compile", Listener()):
-            yield kernels
+        with event.install_recorder("numba:compile") as recorder, warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the problems are small, not meant to converge
+            for part in parts:
+                _PARTS[part]()
     finally:
         logger.setLevel(before)
+    names = [kernel_of(event) for _, event in recorder.buffer if event.is_start]
+    return [name for name in names if name is not None]
 
 
 def _table_chains() -> None:
@@ -266,8 +251,6 @@ def _structures() -> None:
 
 def _sources() -> None:
     """Counts of rows that pass by, whose codes have one, two and four bytes."""
-    import numpy as np
-
     from .data.sources.row_kernels import mark_values
     from .data.sources.rows import MemoryRows
 
@@ -288,8 +271,6 @@ def _rows() -> Observations:
 
 def _fibres() -> None:
     """Tables with the same margins, listed and walked through."""
-    import numpy as np
-
     from .log_linear.goodness.fibre import Fibre, listed_tables
 
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
@@ -300,14 +281,10 @@ def _fibres() -> None:
 
 def _auxiliary_tables() -> None:
     """Tables of counts that the exchange algorithm draws."""
-    from functools import partial
-
     from .inference.intractable.exchange import Exchange
     from .inference.posterior import log_linear_model
     from .inference.runner import run_mcmc
     from .log_linear.laws.normal import normal_prior
-    from .schema import Domain
-    from .structure.hypergraph import InteractionHypergraph
 
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
     counts = torch.tensor([30.0, 10.0, 20.0, 20.0], dtype=torch.float64)

@@ -129,9 +129,9 @@ class HoimError(Exception):
 
     def replace(self, **parts: Any) -> Self:
         """The same exception with other parts, such as another hint."""
-        kept = {name: getattr(self, name) for name in ("argument", "expected", "received", "hint", "code")}
+        former = {name: getattr(self, name) for name in ("argument", "expected", "received", "hint", "code")}
         problem = None if self.expected is not None else self.problem
-        return type(self)(parts.pop("problem", problem), **kept | parts)
+        return type(self)(parts.pop("problem", problem), **former | parts)
 
 
 def _text(argument: str | None, problem: str | None, hint: str | None) -> str:

@@ -55,6 +55,7 @@ class Variable:
         if not isinstance(self.name, str) or not self.name:
             raise unexpected("Variable name", "a non-empty string", self.name)
         check_choice(self.kind, get_args(Kind), f"Variable {self.name!r} kind")
+        # Labels are texts that a file can hold, each once.
         if isinstance(self.labels, str):
             raise wrong_type(f"Variable {self.name!r} labels", "a sequence of strings", received="a string")
         labels = tuple(self.labels)
@@ -66,6 +67,7 @@ class Variable:
             if not word.isascii() and re.search("[\ud800-\udfff]", word):
                 raise unexpected(f"Variable {self.name!r}", "names and labels that UTF-8 can hold", word)
         check_unique(labels, f"Variable {self.name!r} labels")
+        # A finite variable has labels, and no other one.
         if self.is_finite and not labels:
             raise conflict(f"Variable {self.name!r}", f"a {self.kind} variable needs at least one label")
         if not self.is_finite and labels:

@@ -138,8 +138,8 @@ class Chains(ABC):
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Continue from :meth:`state_dict` of equal chains; InputError for that of others."""
-        found = state.get("fingerprint")
-        if found is None or bytes(found.tolist()).hex() != self.fingerprint:
+        fingerprint = state.get("fingerprint")
+        if fingerprint is None or bytes(fingerprint.tolist()).hex() != self.fingerprint:
             raise refused("state", f"the checkpoint belongs to chains of another {self.identity}", code="other-run")
         self._load(state)
 

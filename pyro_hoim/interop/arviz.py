@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import metadata
-from typing import Any, Literal, NamedTuple, Protocol, TypedDict, Unpack, runtime_checkable
+from typing import Any, Literal, Protocol, TypedDict, Unpack, runtime_checkable
 
 import numpy as np
 import torch
@@ -55,33 +55,6 @@ class Structures(Protocol):
     def chains(self, num_chains: int | None = None) -> Any:
         """The draws by chain."""
         ...
-
-
-class NamedDraws(NamedTuple):
-    """Draws by site, statistics of the draws, constants, and what is to be known of them."""
-
-    sites: Mapping[str, np.ndarray]
-    sample_stats: Mapping[str, np.ndarray]
-    constant_data: Mapping[str, np.ndarray]
-    coords: Mapping[str, list[str]]
-    attributes: Mapping[str, Any]
-
-
-def structure_draws(posterior: Structures, num_chains: int | None) -> NamedDraws:
-    """Indicators, and theta where it is not too large, by chain; the draws are those of temperature 1."""
-    chains = posterior.chains(num_chains)
-    prior = posterior.structure_prior
-    sites = {"inclusion": to_array(chains.gamma).astype(np.int64)}
-    if chains.theta is not None:
-        sites["theta"] = to_array(chains.theta)
-    log_evidence = to_array(chains.log_evidence)
-    constants: dict[str, np.ndarray] = {}
-    with suppress(IntractableError):  # a sum over a space that is not listed
-        constants["prior_inclusion"] = to_array(prior.marginal_inclusion)
-    stats = {"log_evidence": log_evidence, "temperature": np.ones_like(log_evidence)}
-    names = [":".join(edge) for edge in prior.space.candidates]
-    about = {"status": posterior.status, "independent_draws": chains.is_independent}
-    return NamedDraws(sites, stats, constants, {INTERACTION_DIM: names}, about)
 
 
 CELL_GROUP = "cell_log_likelihood"
@@ -204,6 +177,7 @@ def to_arviz(
         >>> data.posterior["mu"].dims
         ('chain', 'draw', 'city')
     """
+    # Draws of the posterior, which the other groups are compared with.
     names = ArvizNames() if names is None else names
     check_names(groups, list(Groups.__annotations__), "to_arviz", noun="group")
     engine = choose_backend(backend)
@@ -214,16 +188,15 @@ def to_arviz(
         draws = Draws({})
     else:
         draws = read_draws(posterior, num_chains=num_chains, integer_sites=integer_sites)
+    # Groups as arrays by name; those of draws have chains and draws first.
     lead, variables = draws.lead, dict(draws.arrays)
     all_dims = {name: list(value) for name, value in names.dims.items()}
     all_coords: dict[str, Any] = {name: list(value) for name, value in names.coords.items()}
     prior = groups.get("prior")
     prior_arrays = {} if prior is None else _like(read_group("prior", prior, None, {}), variables)
 
-    data_groups: dict[str, dict[str, np.ndarray]] = {"posterior": variables, "prior": prior_arrays}
-    stats = dict(draws.sample_stats)
-    stats.update(read_group("sample_stats", groups.get("sample_stats") or {}, lead, {}))
-    data_groups["sample_stats"] = stats
+    stats = {**draws.sample_stats, **read_group("sample_stats", groups.get("sample_stats") or {}, lead, {})}
+    data_groups = {"posterior": variables, "prior": prior_arrays, "sample_stats": stats}
     if (predictive := groups.get("posterior_predictive")) is not None:
         data_groups["posterior_predictive"] = read_group("posterior_predictive", predictive, lead, draws.arrays)
     if (simulated := groups.get("prior_predictive")) is not None:
@@ -231,6 +204,7 @@ def to_arviz(
     for group in ("observed_data", "constant_data"):
         data_groups[group] = {name: to_array(value) for name, value in (groups.get(group) or {}).items()}
 
+    # Terms of cells stay apart from those of rows, for ArviZ would count a cell once.
     terms = {} if log_likelihood is None else read_group("log_likelihood", log_likelihood, lead, draws.arrays)
     counts = _counts(terms, cell_count)
     cells = {name: terms.pop(name) for name in counts}
@@ -290,6 +264,7 @@ def _made(
     further_axes: Iterable[str],
 ) -> Any:
     """The data object, every name as xarray and netCDF can hold it."""
+    # Stored names of axes first, because those of sites give way to them.
     arrays = {name: value for group in (*groups.values(), cells) for name, value in group.items()}
     used = {name: list(dims[name]) for name in dims if any(name in group for group in groups.values())}
     axes = _without_slashes([*further_axes, *(dim for named in used.values() for dim in named)])
@@ -305,6 +280,7 @@ def _made(
         values = {sites[name]: value for name, value in cells.items()}
         set_group(data, CELL_GROUP, engine.dataset(values, coords, cell_dims))
 
+    # What was renamed says what it was called.
     changed = {new: old for old, new in (*sites.items(), *axes.items()) if new != old}
     for group in (*groups, CELL_GROUP) if changed else ():
         dataset = get_group(data, group)
@@ -317,28 +293,39 @@ def _made(
 
 def _without_slashes(names: Iterable[str], taken: Collection[str] = ()) -> dict[str, str]:
     """Different names without a slash that are not taken, by name; those that can be kept are."""
-    found: dict[str, str] = {}
+    renamed: dict[str, str] = {}
     used = set(taken)
     for name in sorted(dict.fromkeys(names), key=lambda name: ("/" in name, name)):
         stored = name.replace("/", "|")
         while stored in used:
             stored += " (site)"
         used.add(stored)
-        found[name] = stored
-    return found
+        renamed[name] = stored
+    return renamed
 
 
 def _of_structures(
     posterior: Structures, num_chains: int | None, names: ArvizNames, hypergraph: InteractionHypergraph | None
 ) -> tuple[Draws, ArvizNames, InteractionHypergraph | None, Mapping[str, np.ndarray]]:
-    """Draws of a posterior over structure, their names, the collection that names theta, and constants."""
-    found = structure_draws(posterior, num_chains)
+    """Draws of a posterior over structure, their names, the collection that names theta, and constants.
+
+    Draws are indicators, and theta where it is not too large; they are those of temperature 1.
+    """
+    chains, prior = posterior.chains(num_chains), posterior.structure_prior
+    sites = {"inclusion": to_array(chains.gamma).astype(np.int64)}
+    if chains.theta is not None:
+        sites["theta"] = to_array(chains.theta)
+        hypergraph = prior.largest if hypergraph is None else hypergraph
+    constants: dict[str, np.ndarray] = {}
+    with suppress(IntractableError):  # a sum over a space that is not listed
+        constants["prior_inclusion"] = to_array(prior.marginal_inclusion)
+    log_evidence = to_array(chains.log_evidence)
+    stats = {"log_evidence": log_evidence, "temperature": np.ones_like(log_evidence)}
+    about = {"status": posterior.status, "independent_draws": chains.is_independent}
     dims = {name: [INTERACTION_DIM] for name in ("inclusion", "prior_inclusion")}
-    names = replace(names, dims={**dims, **names.dims}, coords={**found.coords, **names.coords})
-    if hypergraph is None and "theta" in found.sites:
-        hypergraph = posterior.structure_prior.largest
-    draws = Draws(dict(found.sites), dict(found.sample_stats), dict(found.attributes))
-    return draws, names, hypergraph, found.constant_data
+    coords = {INTERACTION_DIM: [":".join(edge) for edge in prior.space.candidates]}
+    names = replace(names, dims={**dims, **names.dims}, coords={**coords, **names.coords})
+    return Draws(sites, stats, about), names, hypergraph, constants
 
 
 def _name_theta(

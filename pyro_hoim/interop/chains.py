@@ -124,8 +124,8 @@ def _of_run(run: ChainRun[Any], energies: Any) -> tuple[Any, Any]:
     if run.draws is None:
         raise conflict("codes", "the run recorded no draws", "run sample_chains with record=('draws', ...)")
     if run.draws.dim() != 3:
-        found = f"one of a batch {tuple(run.draws.shape[1:-2])}"
-        raise unexpected("codes", "the run of one model", received=found, code="wrong-shape")
+        batch = f"one of a batch {tuple(run.draws.shape[1:-2])}"
+        raise unexpected("codes", "the run of one model", received=batch, code="wrong-shape")
     if energies is None and run.energies is not None:
         energies = run.energies.transpose(0, 1)
     return run.draws.transpose(0, 1), energies

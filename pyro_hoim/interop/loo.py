@@ -63,11 +63,10 @@ def loo_by_cell(data: Any, *, var_name: str | None = None, reff: float | None = 
         >>> int(loo_by_cell(data)["n_data_points"])
         10
     """
-    found = _by_cell(data, var_name, reff)
-    result, counts, dim = found.result, found.counts, found.dim
-    result["se"] = _standard_error(float(result["se"]), found.each, counts)
+    result, each, counts, dim, elpd_key = _by_cell(data, var_name, reff)
+    result["se"] = _standard_error(float(result["se"]), each, counts)
     num_rows, row = int(counts.sum()), f"{dim.removesuffix('_cell')}_row"
-    for key in (found.key, "pareto_k") if num_rows <= _MOST_ROWS else ():
+    for key in (elpd_key, "pareto_k") if num_rows <= _MOST_ROWS else ():
         values = result[key].isel({dim: np.repeat(np.arange(len(counts)), counts)})
         result[key] = values.drop_vars(dim, errors="ignore").rename({dim: row}).assign_coords({row: range(num_rows)})
     return result
@@ -98,6 +97,7 @@ def _by_cell(data: Any, var_name: str | None, reff: float | None) -> _ByCell:
         problem = "all rows fall in one cell; leave-one-out has nothing to compare"
         raise refused(f"{name!r}", problem, code="missing-part")
 
+    # ArviZ's own estimate for the cells, each as one row.
     posterior = get_group(data, "posterior")
     groups = {"log_likelihood": terms.rename("terms").to_dataset()}
     if posterior is not None:
@@ -113,6 +113,7 @@ def _by_cell(data: Any, var_name: str | None, reff: float | None) -> _ByCell:
         if np.isnan(result["pareto_k"].values).any():  # too many equal weights in the tail
             result["pareto_k"], result["warning"] = result["pareto_k"].fillna(np.inf), True
 
+    # Sums over all rows take every cell as often as it was seen.
     each = np.asarray(result[keys[2]].values, dtype=np.float64)
     flat = np.asarray(terms.values, dtype=np.float64).reshape(-1, len(counts))
     lppd = np.asarray(logsumexp(flat, axis=0)) - math.log(flat.shape[0])

@@ -46,9 +46,9 @@ class Draws:
 def to_array(value: Any) -> np.ndarray:
     """NumPy copy of a tensor or array; bfloat16 becomes float32. Masked cells and draws of 4 GiB are refused."""
     is_short = isinstance(value, torch.Tensor) and value.dtype == torch.bfloat16
-    found = array_of(value.float() if is_short else value, "draws")
-    check_size(found.nbytes, MAX_BYTES, "bytes", "draws", "keep fewer of them", "they take")
-    return np.array(found)
+    array = array_of(value.float() if is_short else value, "draws")
+    check_size(array.nbytes, MAX_BYTES, "bytes", "draws", "keep fewer of them", "they take")
+    return np.array(array)
 
 
 def read_draws(source: Any, *, num_chains: int | None = None, integer_sites: Iterable[str] | None = None) -> Draws:

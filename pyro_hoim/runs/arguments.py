@@ -84,9 +84,9 @@ def checked_states(states: object, shape: Sequence[int], argument: str, noun: st
 
 def checked_codes(domain: Domain, codes: object, lead: Sequence[int], argument: str) -> torch.Tensor:
     """Codes of states, long (*lead, d), copied."""
-    found = checked_states(codes, (*lead, len(domain)), argument, "level codes")
-    check_levels(found, torch.tensor(domain.cardinalities, device=found.device), argument)
-    return found.long().clone()
+    states = checked_states(codes, (*lead, len(domain)), argument, "level codes")
+    check_levels(states, torch.tensor(domain.cardinalities, device=states.device), argument)
+    return states.long().clone()
 
 
 def checked_clamps(

@@ -190,7 +190,7 @@ class RunFile:
         self._due = now + max(self.SECONDS, (now - start) / _LARGEST_SHARE)
 
 
-def check_alike(found: Mapping[str, torch.Tensor], fresh: Mapping[str, torch.Tensor]) -> None:
+def check_alike(stored: Mapping[str, torch.Tensor], fresh: Mapping[str, torch.Tensor]) -> None:
     """ValueError unless tensors have the names, types and shapes of a run that begins.
 
     JSON values (see :func:`packed`) have any length, and so has what a fresh run has no entries of.
@@ -199,26 +199,26 @@ def check_alike(found: Mapping[str, torch.Tensor], fresh: Mapping[str, torch.Ten
     for name, tensor in fresh.items():
         is_open = (tensor.ndim == 1 and tensor.dtype == torch.uint8) or (tensor.ndim > 0 and not len(tensor))
         wanted[name] = (tensor.dtype, *((None, *tensor.shape[1:]) if is_open else tensor.shape))
-    check_arrays(found, wanted)
+    check_arrays(stored, wanted)
 
 
-def check_arrays(found: Mapping[str, torch.Tensor], wanted: Mapping[str, Sequence[object]]) -> None:
+def check_arrays(stored: Mapping[str, torch.Tensor], wanted: Mapping[str, Sequence[object]]) -> None:
     """ValueError unless tensors have these names, with type and shape as (dtype, *shape); None is any length."""
-    for name in sorted({*found, *wanted}):
+    for name in sorted({*stored, *wanted}):
         if name not in wanted:
             raise ValueError(f"an entry {name!r} that is not of this run")
-        tensor = found[name]
+        tensor = stored[name]
         here = (tensor.dtype, *tensor.shape)
         if len(here) != len(wanted[name]) or any(b not in (None, a) for a, b in zip(here, wanted[name], strict=True)):
             raise ValueError(f"the entry {name!r} is {tensor.dtype} of shape {tuple(tensor.shape)}")
 
 
-def check_equal(found: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> None:
+def check_equal(stored: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> None:
     """ValueError unless tensors have the same names, types, shapes and bytes."""
-    for name in sorted({*found, *wanted}):
+    for name in sorted({*stored, *wanted}):
         if name not in wanted:
             raise ValueError(f"an entry {name!r} that is not of this run")
-        one, other = found[name], wanted[name]
+        one, other = stored[name], wanted[name]
         if one.dtype != other.dtype or one.shape != other.shape or not torch.equal(bytes_of(one), bytes_of(other)):
             raise ValueError(f"the entry {name!r} is not of this run")
 
@@ -319,6 +319,7 @@ def follow(
     ``words`` say on the bar what is done after burn-in, and what a step is. Ctrl-C ends the current step, writes a
     checkpoint and raises KeyboardInterrupt.
     """
+    # The run goes on where the file left it.
     before = 0.0
     stored = None if file is None else file.start(settings)
     if file is not None and stored is not None:
@@ -337,6 +338,7 @@ def follow(
             spent = torch.tensor(before + time.monotonic() - start, dtype=torch.float64)
             file.write({**job.state(), "done": torch.tensor(job.done), "seconds": spent})
 
+    # Signals wait for the end of a step, when the state is whole.
     bar = tqdm(total=job.total, initial=job.done, unit=words[1], leave=False) if progress else None
     try:
         with DeferredInterrupt() as interrupt:

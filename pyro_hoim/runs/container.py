@@ -301,6 +301,7 @@ def read_sealed(
         raise ModelFileError(problem, argument=target) from error
     except OSError as error:
         raise ModelFileError(f"cannot be read ({error.strerror or error})", argument=target, code="no-file") from error
+    # The header as JSON, before anything that it says is believed.
     if text is None:
         raise ModelFileError(f"is a safetensors file, but not a {_FORMAT} {noun}", argument=target)
     where = f"the metadata entry {entry!r}"

@@ -71,9 +71,9 @@ def _is_free(handle: int) -> bool:
     return True
 
 
-def _is_same(held: int, path: Path) -> bool:
+def _is_same(handle: int, path: Path) -> bool:
     """Whether an open file is the one of this name."""
     try:
-        return os.path.samestat(os.fstat(held), path.stat())
+        return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:
         return False

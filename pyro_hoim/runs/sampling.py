@@ -88,6 +88,7 @@ class Recorder:
         self._groups = groups = self._batch.numel()
         self.num_done = 0
         self.traces: dict[str, torch.Tensor] = {}
+        # Memory for the traces is reserved now, so that a run that cannot hold them does not begin.
         lead = (num_draws, *chains.batch_shape, num_chains)
         if "energies" in parts:
             self.traces["energies"] = _reserve(lead, torch.float64)
@@ -97,6 +98,7 @@ class Recorder:
         self._sums: dict[str, torch.Tensor] = {}
         if "statistics" not in parts:
             return
+        # Blocks of chains, which are compared with each other.
         hypergraph = chains.hypergraph
         assert hypergraph is not None
         self._hypergraph, num_records = hypergraph, num_draws
@@ -108,6 +110,7 @@ class Recorder:
         few, cells = _WATCHED_IN_SHORT_RUNS if self.is_short else _WATCHED
         watched = min(num_chains, few, max(blocks, cells // max(1, len(hypergraph.edge_indices))))
         self._watched = watched // blocks * blocks if self._blocks else 0
+        # Batches of records, and the sums over them.
         count = num_records if self.is_short else min(_MAX_BATCHES, root)
         self._ends = [(k + 1) * num_records // count for k in range(count)]
         size = (groups, hypergraph.num_terms)
@@ -139,6 +142,7 @@ class Recorder:
 
     def look(self, states: torch.Tensor) -> None:
         """End a batch, at states (*batch, num_chains, d)."""
+        # Mean and squares of the batch means, by Welford's update.
         states = states.reshape(-1, *states.shape[-2:])
         sums, k = self._sums, self._num_batches
         length = self._ends[k] - (self._ends[k - 1] if k else 0)
@@ -148,6 +152,7 @@ class Recorder:
         sums["squares"] += change**2 * (k / (k + 1))
         sums["batch"].zero_()
         self._num_batches += 1
+        # Cells of every block at this moment, some batch elements at a time.
         if self._blocks:
             shown, flat = states[:, : self._watched].cpu(), cell_index(self._hypergraph).flat
             terms, each = self._hypergraph.num_terms, self._watched // self._blocks
@@ -165,11 +170,13 @@ class Recorder:
             return None
         sums, looks = self._sums, self._num_batches
         total = self._num_records * self._num_chains
+        # Batch means: their variance holds where chains forget their states within a batch.
         eta = sums["total"] / total
         spread = sums["squares"] / (looks * (looks - 1)) if looks > 1 else torch.full_like(eta, math.nan)
         scale, look = eta * (1 - eta), 1 / (looks * self._num_chains)
         is_seldom = (scale < _FEW_LOOKS * look) & (scale < _RARE)
         ratio, is_mixed = None, None
+        # The variance between blocks of chains replaces it where chance does not explain that.
         if self._blocks:
             means = sums["blocks"] / (self._watched // self._blocks * looks)
             between = means.var(0) / self._blocks * (self._watched / self._num_chains)
@@ -184,6 +191,7 @@ class Recorder:
                 cells = cells | is_seldom if self._blocks >= _ENOUGH_BLOCKS else cells
                 spread = torch.where(cells, torch.maximum(spread, between), spread)
                 is_mixed = self._is_mixed(between, scale * look)
+        # Cells that were visited too little: the error states how far the mean may lie above what was seen.
         is_constant = (sums["total"] == 0) | (sums["total"] == total)
         is_stuck = is_constant.all(-1, keepdim=True)
         if is_mixed and bool(is_stuck.any()):
@@ -350,7 +358,7 @@ class _Sampling:
         self.done, self.burn_in, self.thin = 0, burn_in, thin
         self.total = burn_in + num_draws * thin
         self._chains, self._recorder = chains, recorder
-        self._kept = {_KEYWORDS[part]: True for part in parts}
+        self._recorded = {_KEYWORDS[part]: True for part in parts}
         self._unit = chains.sweeps_per_call
         if recorder.bytes_per_record:
             self._unit = min(self._unit, max(1, _TRACE_PER_CALL // recorder.bytes_per_record) * self.thin)
@@ -360,6 +368,7 @@ class _Sampling:
             length = min(self._unit, self.burn_in - self.done)
             self._chains.sweep(length)
             return length
+        # Up to the next record, or over some whole ones.
         to_record = self.thin - (self.done - self.burn_in) % self.thin
         if self._unit < to_record:
             self._chains.sweep(self._unit)
@@ -368,7 +377,7 @@ class _Sampling:
         if to_record == self.thin:
             records = min(self._unit // self.thin, self._recorder.num_to_look)
         length = to_record + (records - 1) * self.thin
-        if self._recorder.add(self._chains.sweep(length, thin=length // records, **self._kept)):
+        if self._recorder.add(self._chains.sweep(length, thin=length // records, **self._recorded)):
             self._recorder.look(self._chains.states)
         return length
 
