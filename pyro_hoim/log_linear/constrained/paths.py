@@ -156,23 +156,16 @@ def solution_path(
     options = checked_run(run)
     # What an interrupted run had solved, at the points in the order of this one.
     file = options.file()
-    stored = None if file is None else file.start(_settings(loss, held_out, points, stopping))
     results: list[ConstrainedResult] = []
     losses: list[float] = []
-    if file is not None and stored is not None:
+    if file is not None and (stored := file.start(_settings(loss, held_out, points, stopping))) is not None:
         with file.taking_up():
             for index, (gap, status, value) in enumerate(unpacked(stored["points"])):
                 tensors = {name: stored[f"{name}{index}"] for name in ("parts", "trace")}
-                check_arrays(
-                    tensors,
-                    {
-                        "parts": (torch.float64, len(points[index]), loss.num_parameters),
-                        "trace": (torch.float64, None, 2),
-                    },
-                )
-                parts = tensors["parts"].numpy()
+                of_parts = (torch.float64, len(points[index]), loss.num_parameters)
+                check_arrays(tensors, {"parts": of_parts, "trace": (torch.float64, None, 2)})
+                parts, trace = tensors["parts"].numpy(), tensors["trace"].numpy()
                 gradient = loss.value_and_gradient(parts.sum(0))[1]
-                trace = tensors["trace"].numpy()
                 results.append(ConstrainedResult.from_parts(loss, points[index], parts, gradient, gap, status, trace))
                 losses.append(value)
             check_equal(stored, _state(results, losses))

@@ -251,7 +251,6 @@ class Session:
         ``settled`` strengths stay, ``chosen`` ones are those of the rows.
         """
         recipe, file = self.recipe, run_file(self.run, f"{stage}.safetensors")
-        stored = None
         if file is not None:
             settings = {
                 "trainer": repr(recipe),
@@ -260,17 +259,16 @@ class Session:
                 "rows digest": rows_digest(rows),
                 "strengths of the rows": chosen,
             }
-            stored = file.start(settings)
-        # A fit that was completed is read as it was.
-        if file is not None and stored is not None:
-            with file.taking_up():
-                record: dict[str, Any] = unpacked(stored.pop("report"))
-                notes = tuple(record["report"].pop("notes"))
-                ridge = InteractionRidge.from_json(record["ridge"])
-                trainer = recipe.trainer(rows, hypergraph, ridge, is_final=True, is_chosen=chosen)
-                trainer.load_state_dict(stored)
-                check_equal(stored, trainer.state_dict())
-                return FinalFit(trainer, TrainingReport(**record["report"], notes=notes))
+            # A fit that was completed is read as it was.
+            if (stored := file.start(settings)) is not None:
+                with file.taking_up():
+                    record: dict[str, Any] = unpacked(stored.pop("report"))
+                    notes = tuple(record["report"].pop("notes"))
+                    ridge = InteractionRidge.from_json(record["ridge"])
+                    trainer = recipe.trainer(rows, hypergraph, ridge, is_final=True, is_chosen=chosen)
+                    trainer.load_state_dict(stored)
+                    check_equal(stored, trainer.state_dict())
+                    return FinalFit(trainer, TrainingReport(**record["report"], notes=notes))
         check_time()
         if not settled and recipe.name == "sampled":  # strengths need fewer chains than tables
             rough = recipe.trainer(rows, hypergraph, ridge, recipe.evidence_rounds[1], is_chosen=True)
@@ -293,7 +291,7 @@ class Session:
         search: SelectionOptions,
     ) -> Confirmation:
         """Confirm interactions by all rows, or read what an interrupted run had found."""
-        file, stored = run_file(self.run, "structure.safetensors"), None
+        file = run_file(self.run, "structure.safetensors")
         order, candidates = search.max_order or 2, search.candidates
         if file is not None:
             allowed = None if candidates is None else sorted(sorted(edge) for edge in candidates)
@@ -305,21 +303,21 @@ class Session:
                 "rows digest": rows_digest(train),
                 "validation rows digest": rows_digest(validation),
             }
-            stored = file.start(settings)
-        if file is not None and stored is not None:
-            with file.taking_up():
-                record = unpacked(stored["confirmation"])
-                graph = InteractionHypergraph(train.domain, record["edges"], hierarchical=False)
-                result = Confirmation(graph, tuple(InteractionTest.from_json(test) for test in record["tests"]), rate)
-                check_equal(stored, _kept(result))
-                return result
+            if (stored := file.start(settings)) is not None:
+                with file.taking_up():
+                    record = unpacked(stored["confirmation"])
+                    graph = InteractionHypergraph(train.domain, record["edges"], hierarchical=False)
+                    tests = tuple(InteractionTest.from_json(test) for test in record["tests"])
+                    result = Confirmation(graph, tests, rate)
+                    check_equal(stored, _packed(result))
+                    return result
         check_time()
         # Tests of all hypotheses, kept for a run that goes on.
         result = confirm(
             train, validation, hypergraph, false_discovery_rate=rate, max_order=order, candidates=candidates
         )
         if file is not None:
-            file.write(_kept(result))
+            file.write(_packed(result))
         return result
 
     def until(self, share: float) -> float:
@@ -371,7 +369,7 @@ def told(run: RunOptions, words: str, seconds: float = 0.0) -> None:
         sys.stderr.flush()
 
 
-def _kept(result: Confirmation) -> dict[str, torch.Tensor]:
+def _packed(result: Confirmation) -> dict[str, torch.Tensor]:
     """A confirmation as a checkpoint holds it."""
     edges, tests = [list(edge) for edge in result.hypergraph.edges], [test.to_json() for test in result.tests]
     return {"confirmation": packed({"edges": edges, "tests": tests})}

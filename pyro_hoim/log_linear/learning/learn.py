@@ -139,8 +139,7 @@ class StagedSearch:
         }
         # Strengths of an interrupted run, round by round.
         self._file = run_file(run, _STRENGTHS)
-        stored = None if self._file is None else self._file.start(settings)
-        if self._file is not None and stored is not None:
+        if self._file is not None and (stored := self._file.start(settings)) is not None:
             with self._file.taking_up():
                 strengths = unpacked(stored["strengths"])
                 self._ridges = {int(number): InteractionRidge.from_json(value) for number, value in strengths.items()}

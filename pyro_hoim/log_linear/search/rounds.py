@@ -499,8 +499,7 @@ class RoundRunner:
                 "training data digest": rows_digest(self._train),
                 "validation data digest": rows_digest(self._validation),
             }
-            stored = self._file.start(settings)
-            if stored is not None:
+            if (stored := self._file.start(settings)) is not None:
                 with self._file.taking_up():
                     self._restore(stored)
                     check_equal(stored, self._state())
