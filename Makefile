@@ -92,7 +92,7 @@ tutorials: $(VENV)/core.stamp  ## Run each tutorial as a script
 	@set -e; for file in tutorials/*.py; do echo "$$file"; MPLBACKEND=Agg $(BIN)/python $$file; done
 
 benchmarks: $(VENV)/test.stamp  ## Run the benchmark scripts; they append to docs/benchmarks.md
-	@set -e; for file in tests/benchmarks/bench_*.py; do echo "$$file"; PYTHONPATH=tutorials $(BIN)/python $$file; done
+	@set -e; for file in tests/benchmarks/bench_*.py; do echo "$$file"; PYTHONPATH=tutorials $(BIN)/python $$file --append; done
 
 clean:  ## Remove the environments and everything built
 	rm -rf .venv .venv-* docs/_build docs/jupyter_execute dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

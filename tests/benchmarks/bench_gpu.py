@@ -1,4 +1,4 @@
-"""Gibbs chains and annealed importance sampling of the PyTorch engine on a device; appends to docs/benchmarks.md.
+"""Gibbs chains and annealed importance sampling of the PyTorch engine on a device.
 
 Models: A1, A2 and A3 of ``bench_gibbs.py``. Chains move by colour classes. Rates are updates of variables per second,
 all chains counted: bare, recording counts and energies after every sweep, without CUDA graphs, with the step compiled
@@ -8,16 +8,17 @@ mushroom (public data) with as many chains, checks left out. ``--peer`` adds thr
 environment that PYRO_HOIM_PEER_THRML names: with ``jax[cuda12]`` there it runs on the same GPU.
 The device is CUDA where there is one, else the CPU; ask for fewer chains and sweeps there:
 
-    python tests/benchmarks/bench_gpu.py [--device cuda] [--models A1 A2 A3] [--chains 4096 65536] [--sweeps 100]
-        [--temperatures 200] [--iterations 1000] [--compile] [--peer] [--no-append]
+    python tests/benchmarks/bench_gpu.py [--append] device [--device cuda] [--models A1 A2 A3]
+        [--chains 4096 65536] [--sweeps 100] [--temperatures 200] [--iterations 1000] [--compile] [--peer]
 """
 
 import tempfile
 import time
+from argparse import Namespace
 
 import torch
 from bench_gibbs import workload, write_workloads
-from harness import CORES, Report, as_energy, median, run_peer, script
+from harness import CORES, Report, as_energy, main, median, part, run_peer
 
 from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.log_linear import AnnealedImportance, GibbsChains, SampledTrainer, SampledTraining
@@ -127,31 +128,33 @@ def measure_peer(report, options):
             report.add(what, row["peer"], 1e6 / row["rate"], note=f"{row['rate'] / 1e6:.4g} million updates/s")
 
 
-def main():
-    parser = script(__doc__, appends=True)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--models", nargs="+", default=["A1", "A2", "A3"])
-    parser.add_argument("--chains", nargs="+", type=int, default=[4096, 65536])
-    parser.add_argument("--sweeps", type=int, default=100)
-    parser.add_argument("--temperatures", type=int, default=200)
-    parser.add_argument("--iterations", type=int, default=0)
-    parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--peer", action="store_true")
-    options = parser.parse_args()
-    report = Report(legend="The ratio is the time of the CPU's compiled engine over that of the line.")
-    if torch.cuda.is_available():
-        print(torch.cuda.get_device_name())
-    for num_chains in options.chains:
-        for name in options.models:
+@part("Chains on a device")
+def device(
+    device=None,
+    models=("A1", "A2", "A3"),
+    chains=(4096, 65536),
+    sweeps=100,
+    temperatures=200,
+    iterations=0,
+    compile=False,  # noqa: A002
+    peer=False,
+):
+    """The ratio is the time of the CPU's compiled engine over that of the line."""
+    options = Namespace(**locals())
+    options.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    torch.set_num_threads(CORES)
+    report = Report()
+    for num_chains in chains:
+        for name in models:
             measure_gibbs(report, name, num_chains, options)
             measure_annealing(report, name, num_chains, options)
-        if options.iterations:
+        if iterations:
             measure_training(report, num_chains, options)
-    if options.peer:
+    if peer:
         measure_peer(report, options)
-    if not options.no_append:
-        report.append("Chains on a device")
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    return [name, "", *report.lines()]
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__)

@@ -1,29 +1,47 @@
-"""Models learned from mushroom, adult and breast cancer: gains over independence, accuracies, time and memory.
+"""Models learned by ``learn``: published data sets, indicator columns, what a search costs, wide data.
 
-usage: bench_learn.py [--data NAME ...] [--seeds N] [--append]
+Rows are split as published: half of them to test on, the rest 70/30 for training and validation, shuffled by the seed.
+Every model is learned in a process of its own, whose peak memory is that with the interpreter and all imports.
 
-Split as published: half of the rows to test on, the rest 70/30 for training and validation, shuffled by the seed. The
-independent model has the smoothed frequencies (count + 1/2) of the training rows. Every data set and seed runs in a
-process of its own, whose wall time and peak memory are printed. "Learned" models are fitted to the training rows;
-"refitted" ones are the same interactions and strengths, fitted to training and validation rows together (their time
-is what that adds), and their gain is over the independent model of those rows. Accuracies are those of the learned
-model, beside scikit-learn's logistic regression and naive Bayes, trained on the same rows.
+    PYTHONPATH=tutorials python tests/benchmarks/bench_learn.py [--append] [PART] [OPTIONS]
 """
 
-import argparse
+import itertools
 import json
+import math
+import os
 import sys
 import tempfile
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from harness import LOADERS, about, markdown, peak_mb, printed, publish, script, spread
+import torch
+from harness import LOADERS, Report, apart, main, markdown, part, peak_mb, spread
 
-from pyro_hoim import InteractionHypergraph
-from pyro_hoim.log_linear import fit_collection, learn, predict, score_rows
+from pyro_hoim import Domain, InteractionHypergraph, Observations
+from pyro_hoim.data import join_columns
+from pyro_hoim.data.information import InformationTable
+from pyro_hoim.datasets import load_mushroom
+from pyro_hoim.log_linear import (
+    CandidatePool,
+    ExactTrainer,
+    Gain,
+    LogLinearEnergy,
+    SampledTrainer,
+    SampledTraining,
+    SelectionOptions,
+    fit_collection,
+    learn,
+    predict,
+    score_rows,
+    synthesise,
+)
 from pyro_hoim.runs import RunOptions
+
+from studies.complexity import structure_recovery
 
 TARGETS = {
     "mushroom": {"class": 99.7, "odor": 79.7, "habitat": 66.0},
@@ -57,7 +75,7 @@ def peers(train, test, target):
     return logistic.score(indicators(x_test), y_test), bayes.score(x_test, y_test)
 
 
-def one(name, seed):
+def learned_figures(name, seed):
     data = LOADERS[name]()
     train, validation, test = data.split([0.35, 0.15, 0.5], seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -79,7 +97,7 @@ def one(name, seed):
     for target in TARGETS[name]:
         logistic, bayes = peers(train, test, target)
         accuracies[target] = (predict(learned.energy, test, target).accuracy, logistic, bayes)
-    figures = {
+    return {
         "name": name,
         "seed": seed,
         "one_body": independent - score_rows(one_body, test).nll,
@@ -100,44 +118,381 @@ def one(name, seed):
         "memory_mb": peak,
         "accuracies": accuracies,
     }
-    print(json.dumps(figures))
 
 
-def main():
-    parser = script(__doc__)
-    parser.add_argument("--data", nargs="+", choices=list(LOADERS), default=list(LOADERS))
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--one", nargs=2, metavar=("NAME", "SEED"), help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.one:
-        one(options.one[0], int(options.one[1]))
-        return
+@part("Learned models")
+def published(data=tuple(LOADERS), seeds=5):
+    """Mushroom, adult and breast cancer: gains over independence, accuracies, time and memory.
+
+    The independent model has the smoothed frequencies (count + 1/2) of the training rows. "Learned" models are fitted
+    to the training rows; "refitted" ones are the same interactions and strengths, fitted to training and validation
+    rows together (their time is what that adds), and their gain is over the independent model of those rows. Accuracies
+    are those of the learned model, beside scikit-learn's logistic regression and naive Bayes, trained on the same rows.
+    """
     results = []
-    for name in options.data:
-        for seed in range(options.seeds):
-            results += printed([sys.executable, __file__, "--one", name, seed])
-            print(results[-1], flush=True)
+    for name, seed in itertools.product(data, range(seeds)):
+        results.append(apart(learned_figures, name, seed))
+        print(results[-1], file=sys.stderr, flush=True)
     frame = pd.DataFrame(results)
-    seeds = f"split seeds 0 to {options.seeds - 1}"
-    head = "data | all pairs | learned | refitted | published (pairs, selected) | sets | log Z error | s | MB"
-    lines = [f"`python tests/benchmarks/bench_learn.py` {about()} {seeds}", "", *markdown(head.split(" | "))]
+    gains = Report("data|all pairs|learned|refitted|published (pairs, selected)|sets|log Z error|s|MB")
+    accuracies = Report("data|column|learned|logistic regression|naive Bayes|published")
     for name, rows in frame.groupby("name", sort=False):
-        first = {kind: f"{spread(rows[kind])} (seed 0: {rows[kind].iloc[0]:.3f})" for kind in ("learned", "refitted")}
-        lines.append(
-            f"| {name} | {spread(rows.pairs)} | {first['learned']} | {first['refitted']} | "
-            f"{PUBLISHED[name][0]}, {PUBLISHED[name][1]} | {rows.interactions.mean():.0f} | "
-            f"{rows.std_error.max():.3f} | {rows.seconds.mean():.0f} + {rows.refit_seconds.mean():.0f} | "
-            f"{rows.memory_mb.max():.0f} |"
-        )
-    head = "data | column | learned | logistic regression | naive Bayes | published"
-    lines += ["", *markdown(head.split(" | "))]
-    for name, rows in frame.groupby("name", sort=False):
-        for target, published in TARGETS[name].items():
+        first = [f"{spread(rows[kind])} (seed 0: {rows[kind].iloc[0]:.3f})" for kind in ("learned", "refitted")]
+        seconds = f"{rows.seconds.mean():.0f} + {rows.refit_seconds.mean():.0f}"
+        error, peak = f"{rows.std_error.max():.3f}", f"{rows.memory_mb.max():.0f}"
+        cells = [f"{rows.interactions.mean():.0f}", error, seconds, peak]
+        gains.row(name, spread(rows.pairs), *first, ", ".join(map(str, PUBLISHED[name])), *cells)
+        for target, value in TARGETS[name].items():
             values = 100 * np.array([entry[target] for entry in rows.accuracies])
-            shown = " | ".join(f"{m:.1f} ± {s:.1f}" for m, s in zip(values.mean(0), values.std(0), strict=True))
-            lines.append(f"| {name} | {target} | {shown} | {published} |")
-    publish("Learned models", "\n".join(lines), options.append)
+            shares = [f"{m:.1f} ± {s:.1f}" for m, s in zip(values.mean(0), values.std(0), strict=True)]
+            accuracies.row(name, target, *shares, value)
+    return [f"Split seeds 0 to {seeds - 1}.", "", *gains.lines(), "", *accuracies.lines()]
+
+
+def indicators(rows):
+    """One column of 0 and 1 for every level that occurs, but for columns that never vary."""
+    frame = pd.get_dummies(rows.to_pandas(count=None), prefix_sep="=").astype(int)
+    frame = frame.loc[:, frame.nunique() == 2].astype(str)
+    return Observations.from_pandas(frame, domain=Domain.from_labels({name: ["0", "1"] for name in frame}), count=None)
+
+
+def one_hot_figures(name, kind, seed):
+    rows = LOADERS[name]()
+    rows = rows if kind == "categories" else indicators(rows)
+    train, validation, test = rows.split([0.35, 0.15, 0.5], seed)
+    warnings.simplefilter("ignore")
+    wall, start = time.perf_counter(), time.process_time()
+    join = join_columns(rows, "none" if kind == "apart" else "exact")  # of all rows, as the command does
+    options = {"seed": seed, "run": RunOptions(progress=True), "false_discovery_rate": None}
+    learned = learn(train, validation, join=join, **options)
+    seconds, wall = time.process_time() - start, time.perf_counter() - wall
+    return {
+        "data": name,
+        "from": kind,
+        "columns": len(rows.domain),
+        "variables": len(learned.hypergraph.domain),
+        "train": learned.row_scores(train).nll,
+        "test": learned.row_scores(test).nll,
+        "interactions": learned.hypergraph.num_interactions,
+        "log_z_error": float(learned.log_partition.std_error),
+        "verdict": learned.log_partition.verdict,
+        "seconds": seconds,
+        "wall": wall,
+        "memory_mb": peak_mb(),
+    }
+
+
+@part("Indicator columns")
+def one_hot(data=tuple(LOADERS), seed=0, kinds=("categories", "columns")):
+    """Models learned from indicator (one-hot) columns beside those learned from the categories.
+
+    Every level that occurs becomes a column of 0 and 1. Both models are learned from the same rows by the same seed,
+    without tests of single interactions; processor time is that of ``learn`` alone, which for the columns includes
+    finding and joining the groups. The kind "apart" are columns that are not joined.
+    """
+    head = "data|from|columns|variables|NLL train|NLL test|interactions|log Z error|verdict|processor s|wall s|MB"
+    report = Report(head)
+    for name, kind in itertools.product(data, kinds):
+        figures = apart(one_hot_figures, name, kind, seed)
+        report.row(*(f"{value:.4g}" if isinstance(value, float) else value for value in figures.values()))
+    return report.lines()
+
+
+BLOCK = 5
+SPLIT = [0.35, 0.15, 0.5]
+STAGES = {
+    "information": [(InformationTable, "interaction_information")],
+    "candidates": [(CandidatePool, "add"), (CandidatePool, "available")],
+    "scoring": [(Gain, "estimate")],
+    "training": [(SampledTrainer, "train"), (ExactTrainer, "train")],
+    "log Z": [(t, name) for t in (SampledTrainer, ExactTrainer) for name in ("loss", "log_partition")],
+}
+HEAD = ["variables", "rows", "trainer", "rounds", "candidates", "pairs", "triples", *STAGES, "other", "total, s", "MB"]
+HEAD += ["F1 structure", "F1 predictive"]
+
+
+class Stages:
+    """Processor time of the outermost of some methods, by stage."""
+
+    def __init__(self):
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+        self._is_inside = False
+        for stage, methods in STAGES.items():
+            for owner, name in methods:
+                setattr(owner, name, self._timed(getattr(owner, name), stage))
+
+    def _timed(self, method, stage):
+        def timed(*args, **kwargs):
+            if self._is_inside:
+                return method(*args, **kwargs)
+            self._is_inside = True
+            begin = time.process_time()
+            try:
+                return method(*args, **kwargs)
+            finally:
+                self._is_inside = False
+                self.seconds[stage] += time.process_time() - begin
+
+        return timed
+
+    def clear(self):
+        """Forget what was timed."""
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+
+
+def planted_model(num_variables, seed):
+    """Blocks a-b-c, d-e and the triple c-d-e in random order; single variables beside them."""
+    rng = np.random.default_rng(seed)
+    domain = Domain.from_cardinalities({f"v{i:04d}": 2 for i in range(num_variables)})
+    names, sign = domain.names, np.array([1.0, -1.0])
+    tables = {(name,): rng.normal(0, 0.3) * sign for name in names}
+    for start in range(0, num_variables - BLOCK + 1, BLOCK):
+        a, b, c, d, e = (names[start + k] for k in rng.permutation(BLOCK))
+        for edge in ((a, b), (b, c), (d, e), (c, d, e)):
+            coefficient = rng.choice([-1, 1]) * rng.uniform(0.35, 0.6)
+            table = sign if len(edge) == 1 else np.multiply.outer(sign, sign)
+            table = table if len(edge) < 3 else np.multiply.outer(table, sign)
+            tables[tuple(sorted(edge))] = coefficient * table
+    graph = InteractionHypergraph(domain, tables, hierarchical=False)
+    flat = torch.zeros(graph.num_terms, dtype=torch.float64)
+    for edge, table in tables.items():
+        flat[graph.term_slices[edge]] = torch.from_numpy(np.ravel(table))
+    return LogLinearEnergy(graph, flat)
+
+
+def search_figures(num_variables, num_rows, seed):
+    """One search."""
+    torch.set_num_threads(1)
+    stages = Stages()
+    small = synthesise(planted_model(10, 0), 100, seed=0, method="exact")
+    brief = SampledTraining(num_chains=64, num_iterations=60, refresh_chains=64, loss_standard_error=1.0)
+    for trainer in ("sampled", "exact"):  # loads the compiled code
+        learn(small, small, trainer=trainer, sampling=brief, search=SelectionOptions(max_rounds=3))
+    model = planted_model(num_variables, seed)
+    rows = synthesise(model, num_rows, seed=seed + 1, method="exact")
+    train, validation, test = rows.split(SPLIT, seed)
+    stages.clear()
+    begin, wall = time.process_time(), time.perf_counter()
+    learned = learn(train, validation, seed=seed, run=RunOptions(progress=True))
+    total, wall = time.process_time() - begin, time.perf_counter() - wall
+    peak = peak_mb()
+    recovery, joint = {}, {}
+    structures = {"predictive": learned.hypergraph, "structure": learned.structure.hypergraph}
+    for order in (2, 3):
+        planted = {e for e in model.hypergraph.edges if len(e) == order}
+        found = {e for e in structures["structure"].edges if len(e) == order}
+        recovery[order] = (len(found), len(found & planted) / max(1, len(found)), len(found & planted) / len(planted))
+    for name, graph in structures.items():
+        joint[name] = list(structure_recovery(graph, model.hypergraph))
+    return {
+        "variables": num_variables,
+        "rows": num_rows,
+        "trainer": learned.trainer,
+        "rounds": len(learned.selection.rounds),
+        "candidates": max(entry.num_candidates for entry in learned.selection.rounds),
+        "interactions": len(learned.hypergraph),
+        "recovery": recovery,
+        "joint": joint,
+        "structure_gain": learned.structure.gain(test),
+        "tests": learned.seconds["tests"],
+        "stages": {**stages.seconds, "other": total - sum(stages.seconds.values())},
+        "total": total,
+        "wall": wall,
+        "gain": learned.gain(test),
+        "log_z_error": float(learned.log_partition.std_error),
+        "peak_mb": peak,
+    }
+
+
+def search_cells(found):
+    """A row of the table."""
+    pairs, triples = (
+        f"{number} ({precision:.2f} / {recall:.2f})" for number, precision, recall in found["recovery"].values()
+    )
+    cells = [found["variables"], f"{found['rows']:,}", found["trainer"], found["rounds"], f"{found['candidates']:,}"]
+    cells += [pairs, triples, *(f"{value:.1f}" for value in found["stages"].values())]
+    scores = [f"{found['joint'][name][2]:.2f}" for name in ("structure", "predictive")]
+    return [*cells, round(found["total"]), round(found["peak_mb"]), *scores]
+
+
+@part("Cost of a search")
+def selection(variables=(20, 50, 100, 200, 500), rows=(1000, 4000, 16_000), seed=0):
+    """What a whole search costs against the number of variables and rows, stage by stage.
+
+    Binary rows are drawn exactly from a sparse model: blocks of five variables, each with three pairs and one triple
+    whose coefficients are 0.35 to 0.6 with random signs; ``learn`` finds interactions of up to three variables, with
+    one thread. Stages are seconds of processor time, so that other work on the machine counts little. Compiled code is
+    loaded before. Candidates are those of the largest round; pairs and triples found have in brackets precision and
+    recall against those planted, and then F1 of the structure and of the predictive model.
+
+        information   entropies of the training rows for |J|, which screens more than 20,000 candidates
+        candidates    sets that heredity admits
+        scoring       gains at the present model, with its margins
+        training      of every round and of the collection that is kept
+        log Z         annealed runs for the losses of the rounds and for the result
+    """
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+    report = Report(HEAD)
+    for d, n in itertools.product(variables, rows):
+        report.row(*search_cells(apart(search_figures, d, n, seed, **threads)))
+    return report.lines()
+
+
+CELLS = [f"planted:{d}:2000" for d in (50, 100, 200, 500, 1000, 2000)]
+CELLS += [f"planted:10:{n}" for n in (1000, 10_000, 100_000, 1_000_000, 10_000_000)]
+CELLS += [f"planted:{d}:{n}" for d in (25, 100) for n in (1000, 10_000, 100_000, 1_000_000)]
+CELLS += ["planted:1000:10000", "words", "latent:69:20000", "latent:111:14000", "onehot:69"]
+WIDE = ["cell", "processor s", "wall s", "MB", "rounds", "gain (test)", "planted in structure", "false", "predictive"]
+
+
+def binary(values):
+    """Observations of an array (rows, columns) of zeros and ones, without constant columns."""
+    values = values[:, (values != values[:1]).any(0)]
+    domain = Domain.from_cardinalities({f"v{i:04d}": 2 for i in range(values.shape[1])})
+    return Observations(domain, torch.from_numpy(values.astype(np.int64)))
+
+
+def latent(num_variables, num_rows, classes=8, seed=0):
+    """Rows of latent classes whose columns have probabilities from a beta law of (1/2, 1/2)."""
+    random = np.random.default_rng(seed)
+    probs = random.beta(0.5, 0.5, (classes, num_variables)).clip(0.02, 0.98)
+    label = random.choice(classes, num_rows, p=random.dirichlet(np.full(classes, 2.0)))
+    return binary((random.random((num_rows, num_variables)) < probs[label]).astype(np.int64))
+
+
+def rows_of(cell, seed):
+    """Rows of a cell, and its planted model where there is one."""
+    kind, *sizes = cell.split(":")
+    if kind == "planted":
+        model = planted_model(int(sizes[0]), seed)
+        return synthesise(model, int(sizes[1]), seed=seed + 1, method="exact"), model
+    if kind == "latent":
+        return latent(*map(int, sizes), seed=seed), None
+    if kind == "words":
+        import scipy.sparse
+
+        path = Path(os.environ["PYRO_HOIM_DATA"]) / "classic3_sqr_top1000.npz"
+        return binary((scipy.sparse.load_npz(path).toarray() > 0).astype(np.int64)), None
+    rows = load_mushroom()
+    codes = rows.codes.numpy()
+    columns = [codes[:, [i]] == np.arange(n) for i, n in enumerate(rows.domain.cardinalities)]
+    return binary(np.concatenate(columns, axis=1)[:, : int(sizes[0])].astype(np.int64)), None
+
+
+def recovery(graph, model):
+    """How many planted interactions are there, of how many, and how many others that no block explains."""
+    planted = {e for e in model.hypergraph.edges if len(e) > 1}
+    place = {name: i for i, name in enumerate(model.hypergraph.domain.names)}
+    found = {e for e in graph.edges if len(e) > 1}
+    false = {e for e in found if len({place[name] // BLOCK for name in e}) > 1}
+    return len(found & planted), len(planted), len(false)
+
+
+def wide_figures(cell, seed, threads, limit):
+    """One search."""
+    torch.set_num_threads(threads)
+    small = synthesise(planted_model(10, 0), 100, seed=0, method="exact")
+    brief = SampledTraining(num_chains=64, num_iterations=60, refresh_chains=64, loss_standard_error=1.0)
+    learn(small, small, trainer="sampled", sampling=brief, search=SelectionOptions(max_rounds=3))  # loads compiled code
+    rows, model = rows_of(cell, seed)
+    train, validation, test = rows.split(SPLIT, seed)
+    begin, wall = time.process_time(), time.perf_counter()
+    search = SelectionOptions(time_limit=limit)
+    learned = learn(train, validation, search, seed=seed, run=RunOptions(progress=True))
+    figures = {
+        "cell": cell,
+        "columns": len(rows.domain),
+        "rows": rows.total_count,
+        "processor": time.process_time() - begin,
+        "wall": time.perf_counter() - wall,
+        "peak_mb": peak_mb(),
+        "rounds": len(learned.selection.rounds),
+        "status": learned.selection.status,
+        "gain": learned.gain(test),
+        "log_z_error": float(learned.log_partition.std_error),
+        "stages": learned.seconds,
+        "predictive_size": learned.hypergraph.num_interactions,
+        "notes": list(learned.notes),
+    }
+    structure = learned.structure
+    if structure is not None:
+        figures |= {"structure_gain": structure.gain(test), "structure_size": structure.hypergraph.num_interactions}
+    if model is not None:
+        figures["predictive"] = recovery(learned.hypergraph, model)
+        figures["structure"] = None if structure is None else recovery(structure.hypergraph, model)
+    return figures
+
+
+def wide_cells(found):
+    """Cells of a row of the table."""
+    own, other = found.get("structure"), found.get("predictive")
+    planted = f"{own[0]} of {own[1]}" if own else "-"
+    predictive = f"{other[0]} of {other[1]}, {other[2]} false" if other else f"{found['predictive_size']} interactions"
+    return [
+        found["cell"],
+        round(found["processor"]),
+        round(found["wall"]),
+        round(found["peak_mb"]),
+        found["rounds"],
+        f"{found['gain']:.3f}",
+        planted if own or other else f"{found.get('structure_size', '-')} interactions",
+        own[2] if own else "-",
+        predictive,
+    ]
+
+
+def exponent(sizes, costs):
+    """Slope of the logarithms by least squares; NaN of fewer than two."""
+    return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0]) if len(sizes) > 1 else math.nan
+
+
+def draw_costs(found, path):
+    """Processor time against columns at 2,000 rows, and against rows at 10, 25 and 100 columns."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.4), sharey=True, layout="constrained")
+    planted = [f for f in found if f["cell"].startswith("planted")]
+    panels = (("columns", "rows", (2000,)), ("rows", "columns", (10, 25, 100)))
+    for ax, (by, fixed, values) in zip(axes, panels, strict=True):
+        for value, marker in zip(values, "osv", strict=False):
+            cells = sorted((f[by], f["processor"]) for f in planted if f[fixed] == value)
+            sizes, costs = zip(*cells, strict=True)
+            label = f"{value:,} {fixed}, exponent {exponent(sizes, costs):.2f}"
+            ax.loglog(sizes, costs, f"{marker}-", label=label)
+        ax.set_xlabel(by)
+        ax.legend(fontsize=8)
+        ax.grid(True, which="both", alpha=0.3)
+    axes[0].set_ylabel("processor time of learn, s")
+    figure.savefig(path, dpi=150)
+
+
+@part("Learning on wide data")
+def wide(cells=CELLS, seed=0, threads=2, limit=None, results=None, figure=None):
+    """What ``learn`` costs and finds on wide binary data, cell by cell; a picture of the costs with fitted exponents.
+
+    A cell is one of
+        planted:D:N   rows of the model of "selection" (blocks of five columns: three pairs and a triple)
+        latent:D:N    rows of eight latent classes, columns independent within a class: strongly dependent
+        words         the 1,000 words of the SQR authors in 3,893 abstracts of Classic3, present or absent
+        onehot:D      the first D indicator columns of mushroom's levels, 8,124 rows
+    ``--limit`` is a time limit in seconds for every cell; ``--results`` a file of JSON lines that results are added to
+    and that ``--figure`` reads. Of planted interactions it says how many are in the structure and in the predictive
+    model, and how many of those found are false: not planted, nor a pair of a planted triple or path of the block.
+    """
+    found = []
+    if results and Path(results).exists():
+        found = [json.loads(text) for text in Path(results).read_text(encoding="utf-8").splitlines()]
+    most = None if limit is None else float(limit)
+    for cell in cells:
+        found.append(apart(wide_figures, cell, seed, threads, most, OMP_NUM_THREADS=str(threads)))
+        print(*wide_cells(found[-1]), sep=" | ", file=sys.stderr, flush=True)
+        if results:
+            with Path(results).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(found[-1]) + "\n")
+    if figure:
+        draw_costs(found, figure)
+    return markdown(WIDE, [wide_cells(figures) for figures in {f["cell"]: f for f in found}.values()])
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__)

@@ -1,28 +1,13 @@
 """Learning of dependency networks beside scikit-learn's trees and forests: time, held-out fit, accuracy.
 
-usage: bench_networks_learning.py [--part speed accuracy large] [--data NAME ...] [--seeds N] [--append]
-                                  [--rows N] [--columns D] [--nodes K]
-
-Split seeds other than 0 are used for breast cancer only.
-
-Speed: the structures and tables of all nodes, and one DecisionTreeClassifier with its defaults per column on the same
-rows (codes as numbers). 500 x 20,000: every column is a noisy function of three earlier ones; trees are timed on five
-of its columns and that time is multiplied. The compile row is the first call of a process with an empty Numba cache.
-
-Accuracy: half of the rows to test on, the rest 70/30 for training and validation, shuffled by the seed, as
-bench_learn.py does. Trees and forests are fitted per column on indicators of the levels; their leaf size and the prior
-that keeps their probabilities from zero are chosen on the validation rows, by the log-likelihood of the column. The
-network has its defaults; "chosen" takes penalty and alpha by the pseudo-log-likelihood of the validation rows.
-
-Large (not by default): rows of the synthetic kind in a folder of Parquet, opened piece by piece; K nodes spread over
-the columns are learned with all columns, the others with none.
+python tests/benchmarks/bench_networks_learning.py [--append] [speed | accuracy | large] [OPTIONS]
 """
 
 import time
 
 import numpy as np
 import torch
-from harness import LOADERS, Report, about, first_call, markdown, median, publish, script
+from harness import LOADERS, Report, first_call, main, markdown, median, part
 
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_mushroom
@@ -149,7 +134,7 @@ def bench_large(num_rows, num_columns, num_nodes):
     searched = sorted(node.seconds for node in found)
     steps = [node.num_splits + node.num_merges for node in found]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(
+    return (
         f"{num_rows} x {num_columns}, {len(found)} nodes: {seconds:.0f} s, {busy:.0f} s of processor time, searches "
         f"{sum(searched):.1f} s (median {searched[len(searched) // 2]:.3f}, largest {searched[-1]:.2f}), "
         f"{sum(steps)} steps (largest {max(steps)}), {sum(node.num_leaves for node in found)} leaves, "
@@ -244,35 +229,43 @@ def bench_accuracy(names, num_seeds):
                 f"| {name} | {seeds} | {label} | {likelihood.mean():.3f}{spread} | {accuracy.mean():.1f} | "
                 f"{targets} | {np.mean([s for _, s in runs]):.2f} |"
             )
-    return "\n".join(lines)
+    return lines
 
 
-def main():
-    parser = script(__doc__)
-    parser.add_argument("--part", nargs="+", choices=["speed", "accuracy", "large"], default=["speed", "accuracy"])
-    parser.add_argument("--data", nargs="+", choices=list(LOADERS), default=list(LOADERS))
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--columns", type=int, default=1_000)
-    parser.add_argument("--nodes", type=int, default=1_000)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    if "speed" in options.part:
-        report = Report()
-        bench_speed(report)
-        if options.append:
-            report.append("Learning of dependency networks")
-    if "large" in options.part:
-        bench_large(options.rows, options.columns, options.nodes)
-    if "accuracy" in options.part:
-        head = (
-            f"`python tests/benchmarks/bench_networks_learning.py --part accuracy` {about()} Test half of the rows; "
-            "columns: pseudo-log-likelihood summed over all variables, accuracy averaged over all variables and of "
-            "single ones in percent."
-        )
-        text = f"{head}\n\n{bench_accuracy(options.data, options.seeds)}"
-        publish("Dependency networks on held-out rows", text, options.append)
+@part("Learning of dependency networks")
+def speed():
+    """The structures and tables of all nodes beside one DecisionTreeClassifier with its defaults per column.
+
+    On the same rows (codes as numbers). 500 x 20,000: every column is a noisy function of three earlier ones; trees are
+    timed on five of its columns and that time is multiplied. The compile row is the first call of a process with an
+    empty Numba cache.
+    """
+    report = Report()
+    bench_speed(report)
+    return report.lines()
+
+
+@part("Dependency networks on held-out rows")
+def accuracy(data=tuple(LOADERS), seeds=5):
+    """Half of the rows to test on, the rest 70/30 for training and validation, shuffled by the seed.
+
+    Split seeds other than 0 are used for breast cancer only. Trees and forests are fitted per column on indicators of
+    the levels; their leaf size and the prior that keeps their probabilities from zero are chosen on the validation
+    rows, by the log-likelihood of the column. The network has its defaults; "chosen" takes penalty and alpha by the
+    pseudo-log-likelihood of the validation rows. Pseudo-log-likelihood summed over all variables, accuracy averaged
+    over all variables and of single ones in percent.
+    """
+    return bench_accuracy(data, seeds)
+
+
+@part("A large dependency network", is_default=False)
+def large(rows=1_000_000, columns=1_000, nodes=1_000):
+    """Rows of the synthetic kind in a folder of Parquet, opened piece by piece.
+
+    So many nodes, spread over the columns, are learned with all columns, the others with none.
+    """
+    return [bench_large(rows, columns, nodes)]
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__)

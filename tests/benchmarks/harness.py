@@ -2,6 +2,7 @@
 
 import argparse
 import datetime
+import inspect
 import json
 import os
 import platform
@@ -32,17 +33,54 @@ LOADERS = {"mushroom": load_mushroom, "adult": load_adult, "breast_cancer": load
 sys.path += [str(ROOT / "tests" / "log_linear" / "goodness"), str(ROOT / "tests")]
 
 
-def plain_script(doc):
-    """Parser of a script."""
-    return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+PARTS = {}
 
 
-def script(doc, appends=False):
-    """Parser of a script; its result goes to docs/benchmarks.md with ``--append``, or unless ``--no-append``."""
-    parser = plain_script(doc)
-    flag, what = ("--no-append", "print only") if appends else ("--append", "append to docs/benchmarks.md")
-    parser.add_argument(flag, action="store_true", help=what)
-    return parser
+def part(title, *, is_default=True):
+    """Register a function as a part of a script, one that runs only where it is named if it is no default.
+
+    Its keywords are the options of the part, and the lines that it returns stand under the title in the page.
+    """
+
+    def registered(function):
+        PARTS[function.__name__.replace("_", "-")] = title, function, is_default
+        return function
+
+    return registered
+
+
+def add_option(parser, name, default):
+    """An option of a part: a tuple takes several values, False is a switch, and the type is that of the default."""
+    flag = f"--{name.replace('_', '-')}"
+    if isinstance(default, bool):
+        parser.add_argument(flag, action="store_true")
+    elif isinstance(default, list | tuple):
+        parser.add_argument(flag, nargs="+", type=type(default[0]), default=default)
+    else:
+        parser.add_argument(flag, type=str if default is None else type(default), default=default)
+
+
+def main(doc):
+    """Run one part of a script with its options, or all default parts."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=doc, formatter_class=raw)
+    parser.add_argument("--append", action="store_true", help="append the tables to docs/benchmarks.md")
+    commands = parser.add_subparsers(dest="part", metavar="PART")
+    parts = {name: entry for name, entry in PARTS.items() if entry[1].__module__ == "__main__"}
+    for name, (title, function, _) in parts.items():
+        command = commands.add_parser(name, help=title, description=function.__doc__, formatter_class=raw)
+        for option in inspect.signature(function).parameters.values():
+            add_option(command, option.name, option.default)
+    options = vars(parser.parse_args())
+    chosen, append = options.pop("part"), options.pop("append")
+    torch.set_num_threads(1)
+    for name in [chosen] if chosen else [name for name, entry in parts.items() if entry[2]]:
+        title, function, _ = parts[name]
+        start = time.process_time()
+        lines = function(**options)
+        words = " ".join([Path(sys.argv[0]).name, *(sys.argv[1:] if chosen else [name])])
+        head = f"`python tests/benchmarks/{words}`. {about()} {time.process_time() - start:.0f} s of processor time."
+        publish(title, "\n".join([head, "", *lines]), append)
 
 
 def stamp():
@@ -66,18 +104,6 @@ def publish(title, text, append):
     if append:
         with PAGE.open("a", encoding="utf-8") as file:
             file.write(f"\n## {title}, {stamp()}\n\n{text}\n")
-
-
-def extend(section, block):
-    """Add to the end of a section of docs/benchmarks.md, new where there is none."""
-    text = PAGE.read_text() if PAGE.exists() else "# Benchmarks\n"
-    title = f"\n## {section}\n"
-    if title not in text:
-        text = text.rstrip("\n") + "\n" + title
-    start = text.index(title) + len(title)
-    end = text.find("\n## ", start)
-    end = len(text) if end < 0 else end
-    PAGE.write_text(text[:end].rstrip("\n") + "\n\n" + block + text[end:])
 
 
 def median(call, repeats, warm=2, clock=time.perf_counter):
@@ -158,6 +184,14 @@ def printed(command, **variables):
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
+def apart(function, *arguments, **variables):
+    """What a function of a script returns as JSON in a process of its own, with further environment variables."""
+    path = Path(function.__code__.co_filename)
+    program = f"import json, sys; sys.path.insert(0, {str(path.parent)!r}); import {path.stem} as script; "
+    program += f"print(json.dumps(script.{function.__name__}(*json.loads(sys.argv[1]))))"
+    return printed([sys.executable, "-c", program, json.dumps(arguments)], **variables)[-1]
+
+
 def run_peer(name, *arguments, **variables):
     """What the script of a peer prints in the environment of the peer."""
     return printed([peer_python(name.rpartition("_")[2]), PEERS / f"{name}.py", *arguments], **variables)
@@ -189,21 +223,21 @@ def spread(values, digits=3):
 
 
 class Report:
-    """Rows for the terminal and for the page."""
+    """Rows of a table, shown as they come; times in milliseconds, the ratio the peer's time over ours.
 
-    def __init__(
-        self,
-        columns=("what", "who", "ms", "ratio", "note"),
-        legend="Times in milliseconds; the ratio is the peer's time over ours.",
-    ):
-        self.columns, self.legend, self.rows = columns, legend, []
+    The columns may be one text with bars between them.
+    """
+
+    def __init__(self, columns=("what", "who", "ms", "ratio", "note"), legend=""):
+        self.columns = columns.split("|") if isinstance(columns, str) else columns
+        self.legend, self.rows = legend, []
 
     def add(self, what, who, seconds, ratio="", note=""):
         self.row(what, who, f"{seconds * 1e3:.3g}", f"{ratio:.1f}" if ratio else "", note)
 
     def row(self, *cells):
         self.rows.append(cells)
-        print(" | ".join(cells), flush=True)
+        print(*cells, sep=" | ", file=sys.stderr, flush=True)
 
-    def append(self, section):
-        extend(section, "\n".join([f"{stamp()}, {about()} {self.legend}", "", *markdown(self.columns, self.rows), ""]))
+    def lines(self):
+        return [*([self.legend, ""] if self.legend else []), *markdown(self.columns, self.rows)]
