@@ -3,7 +3,9 @@
 import gzip
 import io
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -52,7 +54,6 @@ def zipped():
 DATES = [f"20{10 + i % 14}-0{1 + i % 9}-1{i % 7}" for i in range(200)]
 NOTES = [f"we came {i} times and liked it" for i in range(60)]
 RUSSIAN = text([("чай" if i % 2 else "кофе", "да" if i % 3 else "нет") for i in range(60)], ("напиток", "ответ"))
-WORKS = "works"
 SAME = {
     *("commas, UTF-8", "a byte-order mark", "semicolons, Windows-1252", "tabs, UTF-16 (Unicode text of Excel)", "bars"),
     *("blanks and row names, as R writes them", "Excel's line `sep=;`", "lines end in CR LF, blank lines"),
@@ -61,218 +62,173 @@ SAME = {
 }
 """Files that hold the same rows, which the model says by their digest."""
 
-# Words for the page, name of the file, its content, options of ``fit``, and what is said: WORKS and the note or
-# warning, or the error. Contents are made when a test needs them.
+
+class File(NamedTuple):
+    """Words for the page, name of the file, its content, made when a test needs it, and options of ``fit``.
+
+    It stops with words of its error, or works and says a note or a warning.
+    """
+
+    words: str
+    name: str
+    content: Callable[[], str | bytes] | None
+    options: str = ""
+    stops: str = ""
+    says: str = ""
+
+
 FILES = [
-    ("commas, UTF-8", "t.csv", text, "", WORKS, ""),
-    ("a byte-order mark", "t.csv", lambda: text().encode("utf-8-sig"), "", WORKS, ""),
-    (
-        "semicolons, Windows-1252",
-        "t.csv",
-        lambda: text(delimiter=";").encode("cp1252"),
-        "",
-        WORKS,
-        "';'-separated, cp1252",
+    File("commas, UTF-8", "t.csv", text),
+    File("a byte-order mark", "t.csv", lambda: text().encode("utf-8-sig")),
+    File(
+        "semicolons, Windows-1252", "t.csv", lambda: text(delimiter=";").encode("cp1252"), says="';'-separated, cp1252"
     ),
-    (
+    File(
         "tabs, UTF-16 (Unicode text of Excel)",
         "t.txt",
         lambda: text(delimiter="\t").encode("utf-16"),
-        "",
-        WORKS,
-        "tab-separated",
+        says="tab-separated",
     ),
-    ("bars", "t.txt", lambda: text(delimiter="|"), "", WORKS, "'|'-separated"),
-    (
+    File("bars", "t.txt", lambda: text(delimiter="|"), says="'|'-separated"),
+    File(
         "blanks and row names, as R writes them",
         "t.txt",
         lambda: text([(i, *r) for i, r in enumerate(ROWS)], NAMES, " "),
-        "",
-        WORKS,
-        "row names",
+        says="row names",
     ),
-    ("Excel's line `sep=;`", "t.csv", lambda: "sep=;\r\n" + text(delimiter=";").replace("\n", "\r\n"), "", WORKS, ""),
-    (
+    File("Excel's line `sep=;`", "t.csv", lambda: "sep=;\r\n" + text(delimiter=";").replace("\n", "\r\n")),
+    File(
         "decimal commas",
         "t.csv",
         lambda: text([(r[0], f"{i % 3},5") for i, r in enumerate(ROWS)], ("a", "cm"), ";"),
-        "",
-        WORKS,
-        "decimal commas in 'cm'",
+        says="decimal commas in 'cm'",
     ),
-    ("lines end in CR LF, blank lines", "t.csv", lambda: text().replace("\n", "\r\n\r\n"), "", WORKS, ""),
-    (
-        "quoted cells with commas and line ends",
-        "t.csv",
-        lambda: text([(f'"{a},\n{a}"', b, c) for a, b, c in ROWS]),
-        "",
-        WORKS,
-        "",
-    ),
-    ("a delimiter at the end of every row", "t.csv", lambda: text().replace("\n", ",\n"), "", WORKS, "1 empty column"),
-    ("comment lines above the header", "t.csv", lambda: f"# survey of 2024\n#\n{text()}", "", WORKS, "2 comment lines"),
-    ("an index without a name, as pandas writes it", "t.csv", lambda: frame().to_csv(), "", WORKS, "row names"),
-    ("gzip", "t.csv.gz", lambda: gzip.compress(text().encode()), "", WORKS, ""),
-    ("zip", "t.zip", zipped, "", WORKS, ""),
-    ("Excel", "t.xlsx", lambda: saved("to_excel", index=False), "", WORKS, ""),
-    ("Parquet", "t.parquet", lambda: saved("to_parquet"), "", WORKS, ""),
-    ("Feather", "t.feather", lambda: saved("to_feather"), "", WORKS, ""),
-    ("Stata", "t.dta", lambda: saved("to_stata", write_index=False, version=118), "", WORKS, ""),
-    ("another alphabet, not UTF-8", "t.csv", lambda: RUSSIAN.encode("cp1251"), "", "--encoding cp1251", ""),
-    ("the same, its encoding given", "t.csv", lambda: RUSSIAN.encode("cp1251"), "--encoding cp1251", WORKS, ""),
-    ("counts in a column `count`", "t.csv", lambda: "\n".join(["a,b,c,count", *CELLS]), "", WORKS, ""),
-    (
+    File("lines end in CR LF, blank lines", "t.csv", lambda: text().replace("\n", "\r\n\r\n")),
+    File("quoted cells with commas and line ends", "t.csv", lambda: text([(f'"{a},\n{a}"', b, c) for a, b, c in ROWS])),
+    File("a delimiter at the end of every row", "t.csv", lambda: text().replace("\n", ",\n"), says="1 empty column"),
+    File("comment lines above the header", "t.csv", lambda: f"# survey of 2024\n#\n{text()}", says="2 comment lines"),
+    File("an index without a name, as pandas writes it", "t.csv", lambda: frame().to_csv(), says="row names"),
+    File("gzip", "t.csv.gz", lambda: gzip.compress(text().encode())),
+    File("zip", "t.zip", zipped),
+    File("Excel", "t.xlsx", lambda: saved("to_excel", index=False)),
+    File("Parquet", "t.parquet", lambda: saved("to_parquet")),
+    File("Feather", "t.feather", lambda: saved("to_feather")),
+    File("Stata", "t.dta", lambda: saved("to_stata", write_index=False, version=118)),
+    File("another alphabet, not UTF-8", "t.csv", lambda: RUSSIAN.encode("cp1251"), stops="--encoding cp1251"),
+    File("the same, its encoding given", "t.csv", lambda: RUSSIAN.encode("cp1251"), options="--encoding cp1251"),
+    File("counts in a column `count`", "t.csv", lambda: "\n".join(["a,b,c,count", *CELLS])),
+    File(
         "counts in a column `Freq`",
         "t.csv",
         lambda: "\n".join(["a,b,c,Freq", *CELLS]),
-        "",
-        "say --count-column Freq if it does",
-        "",
+        stops="say --count-column Freq if it does",
     ),
-    (
-        "the same, the column named",
-        "t.csv",
-        lambda: "\n".join(["a,b,c,Freq", *CELLS]),
-        "--count-column Freq",
-        WORKS,
-        "",
+    File(
+        "the same, the column named", "t.csv", lambda: "\n".join(["a,b,c,Freq", *CELLS]), options="--count-column Freq"
     ),
-    (
+    File(
         "counts in a column `n`",
         "t.csv",
         lambda: "\n".join(["a,b,c,n", *CELLS]),
-        "",
-        "--count-column none if it is a variable",
-        "",
+        stops="--count-column none if it is a variable",
     ),
-    (
+    File(
         "a column `weight`",
         "t.csv",
         lambda: with_column("weight", [0.5, 1.5, 2] * 20),
-        "",
-        "say --weight-column weight if it does",
-        "",
+        stops="say --weight-column weight if it does",
     ),
-    (
+    File(
         "the same, the column named",
         "t.csv",
         lambda: with_column("weight", [0.5, 1.5, 2] * 20),
-        "--weight-column weight",
-        WORKS,
-        "",
+        options="--weight-column weight",
     ),
-    ("an identifier", "t.csv", lambda: with_column("id", range(60)), "", "--columns drink,again,place", ""),
-    (
+    File("an identifier", "t.csv", lambda: with_column("id", range(60)), stops="--columns drink,again,place"),
+    File(
         "the same, without the column",
         "t.csv",
         lambda: with_column("id", range(60)),
-        "--columns drink,again,place",
-        WORKS,
-        "",
+        options="--columns drink,again,place",
     ),
-    ("numbers", "t.csv", lambda: with_column("age", AGES), "", "--bins age=quantile:4", ""),
-    ("the same, cut into levels", "t.csv", lambda: with_column("age", AGES), "--bins age=edges:30,50,70", WORKS, ""),
-    ("dates", "t.csv", lambda: with_column("day", DATES), "", "--bins day=width:year", ""),
-    ("the same, cut into years", "t.csv", lambda: with_column("day", DATES), "--bins day=width:year", WORKS, ""),
-    ("free text", "t.csv", lambda: with_column("note", NOTES), "", "'note' holds free text", ""),
-    ("500 levels", "t.csv", lambda: with_column("shop", [f"s{i % 500}" for i in range(2000)]), "", "--allow shop", ""),
-    (
-        "60 columns",
-        "t.csv",
-        lambda: text([[i % 2] * 60 for i in range(80)], [f"q{i}" for i in range(60)]),
-        "",
-        WORKS,
-        "",
+    File("numbers", "t.csv", lambda: with_column("age", AGES), stops="--bins age=quantile:4"),
+    File("the same, cut into levels", "t.csv", lambda: with_column("age", AGES), options="--bins age=edges:30,50,70"),
+    File("dates", "t.csv", lambda: with_column("day", DATES), stops="--bins day=width:year"),
+    File("the same, cut into years", "t.csv", lambda: with_column("day", DATES), options="--bins day=width:year"),
+    File("free text", "t.csv", lambda: with_column("note", NOTES), stops="'note' holds free text"),
+    File(
+        "500 levels", "t.csv", lambda: with_column("shop", [f"s{i % 500}" for i in range(2000)]), stops="--allow shop"
     ),
-    ("one row", "t.csv", lambda: text(ROWS[:1]), "", WORKS, "constant columns"),
-    ("one column", "t.csv", lambda: text([r[:1] for r in ROWS], NAMES[:1]), "", WORKS, ""),
-    (
-        "numbers and words in a column",
-        "t.csv",
-        lambda: with_column("score", [1, "two", 2.5, "TRUE"] * 15),
-        "",
-        WORKS,
-        "",
-    ),
-    (
+    File("60 columns", "t.csv", lambda: text([[i % 2] * 60 for i in range(80)], [f"q{i}" for i in range(60)])),
+    File("one row", "t.csv", lambda: text(ROWS[:1]), says="constant columns"),
+    File("one column", "t.csv", lambda: text([r[:1] for r in ROWS], NAMES[:1])),
+    File("numbers and words in a column", "t.csv", lambda: with_column("score", [1, "two", 2.5, "TRUE"] * 15)),
+    File(
         "NA, null and points for missing cells",
         "t.csv",
         lambda: with_column("g", ["m", "f", "NA", "."] * 15),
-        "",
-        WORKS,
-        "--missing NA",
+        says="--missing NA",
     ),
-    (
+    File(
         "the same, said so",
         "t.csv",
         lambda: with_column("g", ["m", "f", "NA", "."] * 15),
-        "--missing NA --missing . --missing drop",
-        WORKS,
-        "",
+        options="--missing NA --missing . --missing drop",
     ),
-    (
+    File(
         "empty cells",
         "t.csv",
         lambda: with_column("g", ["m", "f", ""] * 20),
-        "",
-        "pass --missing drop to leave out 20 of 60 rows",
-        "",
+        stops="pass --missing drop to leave out 20 of 60 rows",
     ),
-    ("a constant column", "t.csv", lambda: with_column("year", [2024] * 60), "", WORKS, "constant column"),
-    ("two columns of one name", "t.csv", lambda: text(ROWS, ("a", "b", "a")), "", "rename or remove one of them", ""),
-    (
+    File("a constant column", "t.csv", lambda: with_column("year", [2024] * 60), says="constant column"),
+    File("two columns of one name", "t.csv", lambda: text(ROWS, ("a", "b", "a")), stops="rename or remove one of them"),
+    File(
         "a row too short",
         "t.csv",
         lambda: f"{text()}thé\n",
-        "",
-        "line 62: expected 3 cells as in the header, received 1",
-        "",
+        stops="line 62: expected 3 cells as in the header, received 1",
     ),
-    (
+    File(
         "numbers without a header",
         "t.csv",
         lambda: text([(i % 2, i % 3) for i in range(40)], (1, 0)),
-        "",
-        "add a first line with the names",
-        "",
+        stops="add a first line with the names",
     ),
-    ("a header only", "t.csv", lambda: text([]), "", "expected rows below the header", ""),
-    ("nothing", "t.csv", lambda: "", "", "received an empty file", ""),
-    ("bytes that are no text", "t.csv", lambda: bytes(range(256)) * 4, "", "save it as CSV, .xlsx or .parquet", ""),
-    ("JSON", "t.json", lambda: '[{"a": 1}]', "", "received JSON; save it as CSV", ""),
-    ("SPSS", "t.sav", lambda: b"$FL2@(#)", "", "received an SPSS file; save it as CSV", ""),
-    ("a folder", "t", None, "", "expected at least one file of rows (.parquet or .csv), received none", ""),
+    File("a header only", "t.csv", lambda: text([]), stops="expected rows below the header"),
+    File("nothing", "t.csv", lambda: "", stops="received an empty file"),
+    File("bytes that are no text", "t.csv", lambda: bytes(range(256)) * 4, stops="save it as CSV, .xlsx or .parquet"),
+    File("JSON", "t.json", lambda: '[{"a": 1}]', stops="received JSON; save it as CSV"),
+    File("SPSS", "t.sav", lambda: b"$FL2@(#)", stops="received an SPSS file; save it as CSV"),
+    File("a folder", "t", None, stops="expected at least one file of rows (.parquet or .csv), received none"),
 ]
 
 
-@pytest.mark.parametrize(("words", "name", "content", "options", "outcome", "said"), FILES, ids=[f[0] for f in FILES])
-def test_each_file_works_or_says_what_to_do(words, name, content, options, outcome, said, shell):
-    if content is None:
-        Path(name).mkdir()
+@pytest.mark.parametrize("file", FILES, ids=[file.words for file in FILES])
+def test_each_file_works_or_says_what_to_do(file, shell):
+    if file.content is None:
+        Path(file.name).mkdir()
     else:
-        held = content()
-        Path(name).write_bytes(held if isinstance(held, bytes) else held.encode())
-    if outcome != WORKS:
-        shell.refused("fit", name, *options.split(), says=[outcome])
+        content = file.content()
+        Path(file.name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    if file.stops:
+        shell.refused("fit", file.name, *file.options.split(), says=[file.stops])
         return
-    shown = shell("fit", name, "--order", "1", *options.split(), "--out", "out", "--json")
+    shown = shell("fit", file.name, "--order", "1", *file.options.split(), "--out", "out", "--json")
     told = messages(shown.err)
-    assert len(told) == bool(said), told
-    assert not said or said in told[0]
+    assert len(told) == bool(file.says), told
+    assert not file.says or file.says in told[0]
     is_same = load("out").info["split"]["digest"] == digest(Observations.from_pandas(frame()))[:32]
-    assert is_same is (words in SAME)
+    assert is_same is (file.words in SAME)
 
 
 def _page():
     """The table of the page."""
     lines = ["| file | `pyro-hoim fit` | what it says |", "|---|---|---|"]
-    for words, name, _, options, outcome, said in FILES:
-        command = f" with `{options}`" if options else ""
-        works = outcome == WORKS
-        shown = said if works else outcome
-        lines.append(
-            f"| {words} (`{name}`) | {'works' if works else 'stops'}{command} | {f'`{shown}`' if shown else ''} |"
-        )
+    for file in FILES:
+        command = f" with `{file.options}`" if file.options else ""
+        works, shown = "stops" if file.stops else "works", file.stops or file.says
+        lines.append(f"| {file.words} (`{file.name}`) | {works}{command} | {f'`{shown}`' if shown else ''} |")
     return "\n".join(lines)
 
 
