@@ -6,16 +6,16 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from typing_extensions import override
 
 from ...budgets import check_cells
-from ...compute.engine import Record, Wanted
+from ...compute.engine import Record, Wanted, checked_thin
 from ...core.model import Chains
-from ...errors import check_choice, check_whole, conflict, out_of_range, unexpected
+from ...errors import check_choice, check_whole, conflict, unexpected
 from ...runs.arguments import checked_clamps, checked_codes, seed_from
 from ...runs.checkpoint import part_of
 from ...runs.container import checksum
@@ -24,12 +24,8 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..conditionals import DependencyConditionals, checked_conditionals
 from ..node_conditionals import LeafConditional, NodeConditional, TableConditional
 from ..scan import Scan, ScanLike, checked_scan, drawn_variables
-from .conditional_engine import ConditionalEngine
+from .engines import ConditionalEngine, WalkerEngine, is_walkable
 from .ergodicity import check_ergodic
-from .walker_engine import is_walkable
-
-if TYPE_CHECKING:
-    from .walker_engine import WalkerEngine
 
 __all__ = ["PseudoGibbsChains"]
 
@@ -169,8 +165,6 @@ class PseudoGibbsChains(Chains):
                 f"'compiled' needs decision graphs or tables on the CPU, which the conditional of {others[0]!r} is not"
             )
             raise conflict("engine", problem, "use 'torch' or 'auto', or the network's tabulated()")
-        from .walker_engine import WalkerEngine
-
         return WalkerEngine(*common, self._precision)
 
     @property
@@ -238,9 +232,7 @@ class PseudoGibbsChains(Chains):
 
         Arguments and errors are those of :meth:`sweep`, with updates in the place of sweeps.
         """
-        num_updates, thin = check_whole(num_updates, "num_updates", 0), check_whole(thin, "thin", 0)
-        if not thin and (counts or states):
-            raise out_of_range("thin", "1 or more where something is recorded", received="0")
+        num_updates, thin = check_whole(num_updates, "num_updates", 0), checked_thin(thin, counts, states)
         record = self._engine.move(self._num_updates, num_updates, Wanted(thin, counts, False, states))
         self._num_updates += num_updates
         return record

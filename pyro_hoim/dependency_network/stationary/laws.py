@@ -27,7 +27,7 @@ from ...errors import (
     wrong_type,
 )
 from ...schema import Domain
-from .._state_graph import closed_classes, move_graph
+from ..chains.ergodicity import closed_classes, move_graph
 from ..conditionals import DependencyConditionals, checked_conditionals
 from ..scan import Scan, ScanLike, checked_scan
 

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from ...budgets import check_cells
 from ...checks import check_finite
-from ...compute.engine import Record
+from ...compute.engine import Record, checked_thin
 from ...core.model import Chains
 from ...errors import (
     ConvergenceWarning,
@@ -292,10 +292,8 @@ class RootChains(Chains):
         Raises:
             InputError: a negative number, beta outside [0, 1], or a conditional that cannot be normalised.
         """
-        num_sweeps, thin = check_whole(num_sweeps, "num_sweeps", 0), check_whole(thin, "thin", 0)
+        num_sweeps, thin = check_whole(num_sweeps, "num_sweeps", 0), checked_thin(thin, energies, states)
         beta = _checked_beta(beta)
-        if not thin and (energies or states):
-            raise out_of_range("thin", "1 or more where something is recorded", received="0")
         order = np.ascontiguousarray(self._free[::-1]) if reverse_order else self._free
         num_records = num_sweeps // thin if thin else 0
         shape = (num_records, self._num_chains)

@@ -1,20 +1,24 @@
-"""A penalised convex regression on rows of natural parameters: objective, gradient, proximal Newton steps."""
+"""Penalised convex regressions on rows of natural parameters, of one node or all: objective and Newton steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 
+import joblib
 import numpy as np
 import scipy.linalg
 import scipy.sparse
+import torch
 from numpy.typing import NDArray
 
+from ...errors import out_of_reach, size_text
 from ..nodes.bound_kernels import bound_counts
 from ..nodes.families import NodeFamily
 from ..nodes.kernels import evaluate_nodes
-from ._kernels import descend, feature_gradients, feature_products
+from ._kernels import descend, feature_columns, feature_gradients, feature_products
+from .rows import RootRows
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -330,3 +334,193 @@ def _solved(matrix: Floats, right: Floats) -> Floats:
         return cast("Floats", np.linalg.lstsq(matrix, right, rcond=1e-12)[0])
     found = scipy.linalg.cho_solve(factor, right)
     return cast("Floats", found + scipy.linalg.cho_solve(factor, right - matrix @ found))
+
+
+class WorkingSet(Regression):
+    """Features of one node that may be nonzero; rows that no feature touches are held once, with their number."""
+
+    def __init__(self, rows: RootRows, node: int, orders: Integers, l1: Floats, width: int) -> None:
+        self.rows, self.node = rows, node
+        self.family, self.order = rows.family, rows.order
+        self.num_constants = len(orders)
+        self.targets = rows.column_roots(node)
+        self.orders = orders
+        self.sizes = np.zeros(len(orders), np.int64)
+        self.others = np.full((len(orders), width), -1, np.int64)
+        self.keys = np.arange(len(orders))
+        self.l1 = l1
+        self._counted = rows.counted(self.targets)
+        self.means = self._counted.mean(0) * (rows.num_rows / rows.total)
+        self.linear = self.means[orders]
+        self._starts = np.zeros(1, np.int64)
+        self._rows = np.empty(0, np.int64)
+        self._values = np.empty(0)
+        self.members: set[tuple[int, ...]] = set()
+        self._compress()
+
+    def columns(self, orders: Integers, sizes: Integers, others: Integers) -> tuple[Integers, Integers, Floats]:
+        """Columns of further features."""
+        rows = self.rows
+        return feature_columns(rows.indptr, rows.rows, rows.roots, rows.num_rows, orders, sizes, others)
+
+    def linear_terms(self, columns: tuple[Integers, Integers, Floats], orders: Integers) -> Floats:
+        """Mean over rows of feature x root of the node, for each feature."""
+        found = np.empty(len(orders))
+        feature_gradients(*columns, orders, self._counted, found)
+        return found / self.rows.total
+
+    def add(self, keys: Integers, orders: Integers, sizes: Integers, others: Integers, l1: Floats) -> None:
+        """Append features that are not members yet."""
+        columns = self.columns(orders, sizes, others)
+        self.linear = np.concatenate([self.linear, self.linear_terms(columns, orders)])
+        self.keys = np.concatenate([self.keys, keys])
+        self.orders = np.concatenate([self.orders, orders])
+        self.sizes = np.concatenate([self.sizes, sizes])
+        self.others = np.concatenate([self.others, others])
+        self.l1 = np.concatenate([self.l1, l1])
+        self._starts = np.concatenate([self._starts, self._starts[-1] + columns[0][1:]])
+        self._rows = np.concatenate([self._rows, columns[1]])
+        self._values = np.concatenate([self._values, columns[2]])
+        self.members.update((int(k), *o) for k, o in zip(keys, others.tolist(), strict=True))
+        self._compress()
+
+    def _compress(self) -> None:
+        n = self.rows.num_rows
+        is_touched = np.zeros(n, dtype=bool)
+        is_touched[self._rows] = True
+        touched = int(is_touched.sum())
+        count = touched + (touched < n)
+        self.row_map = np.where(is_touched, np.cumsum(is_touched) - 1, touched)
+        if self.rows.counts is not None:
+            self.weights = np.bincount(self.row_map, self.rows.counts) / self.rows.total
+        else:
+            self.weights = np.full(count, 1.0 / n)
+            if touched < n:
+                self.weights[touched] = (n - touched) / n
+        c = self.num_constants
+        self.starts = np.concatenate([np.arange(c) * count, c * count + self._starts])
+        self.places = np.concatenate([np.tile(np.arange(count), c), self.row_map[self._rows]])
+        self.values = np.concatenate([np.ones(c * count), self._values])
+
+    def log_density(self, coefficients: Floats) -> Floats:
+        """Log density eta . T - A(eta) of the node in all rows, without the base measure, (n,)."""
+        value, _, _ = self.moments(coefficients, 0)
+        eta = self.natural(coefficients)
+        return (eta[self.row_map] * self.targets).sum(1) - value[self.row_map]
+
+    def residuals(self, point: Point) -> Floats:
+        """(mean - root of the node) / n for all rows, times their counts, (n, k)."""
+        return self.rows.counted(point.mean[self.row_map] - self.targets) / self.rows.total
+
+
+# The pseudo-likelihood of one joint model as one regression, and that of a column's own terms alone.
+
+MOST_BYTES = 2**33
+"""Most memory of the rows and features of one joint regression."""
+_ROWS_AT_A_TIME = 2**16
+
+
+class JointTerm(NamedTuple):
+    """One term of a joint model: its key (j, l) and the sorted positions of its columns in the rows."""
+
+    key: tuple[int, int]
+    positions: tuple[int, ...]
+
+
+def base_measure(rows: RootRows, nodes: Sequence[int]) -> float:
+    """Mean over rows of minus the log base measure of some columns, nats."""
+    total = 0.0
+    for node in nodes:
+        total -= float(rows.counted(rows.family.log_base(torch.from_numpy(rows.column(node))).numpy()).sum())
+    return total / rows.total
+
+
+def interactions(rows: RootRows, node: int, terms: Sequence[JointTerm], singles: Sequence[int]) -> WorkingSet:
+    """Rows of one node with constants of some roots and the features of tuples that hold the node."""
+    width = max([1, *(len(term.positions) - 1 for term in terms)])
+    orders = np.array([j - 1 for j in singles], dtype=np.int64)
+    working = WorkingSet(rows, node, orders, np.zeros(len(orders)), width)
+    if terms:
+        others = np.full((len(terms), width), -1, np.int64)
+        for i, term in enumerate(terms):
+            others[i, : len(term.positions) - 1] = [t for t in term.positions if t != node]
+        working.add(
+            np.arange(len(orders), len(orders) + len(terms)),
+            np.array([term.key[0] - 1 for term in terms], dtype=np.int64),
+            np.array([term.key[1] - 1 for term in terms], dtype=np.int64),
+            others,
+            np.zeros(len(terms)),
+        )
+    return working
+
+
+class ColumnRegression(Regression):
+    """A column's own terms, with the coefficients of all tuples that hold it fixed."""
+
+    def __init__(
+        self,
+        rows: RootRows,
+        node: int,
+        singles: Sequence[int],
+        l1: Floats,
+        terms: Sequence[JointTerm],
+        coefficients: Floats,
+    ) -> None:
+        working = interactions(rows, node, terms, singles)
+        count = len(singles)
+        self.family, self.order, self.weights = rows.family, rows.order, working.weights
+        self.offset = working.natural(np.concatenate([np.zeros(count), coefficients]))
+        self.starts = working.starts[: count + 1]
+        self.places, self.values = working.places[: self.starts[-1]], working.values[: self.starts[-1]]
+        self.orders, self.linear, self.l1 = working.orders[:count], working.linear[:count], l1
+        self.constant = float(working.linear[count:] @ coefficients)
+
+
+class JointRegression(Regression):
+    """All columns at once: the rows of all nodes below each other, and one feature for every term of the model."""
+
+    def __init__(self, rows: RootRows, terms: Sequence[JointTerm], l1: Floats, jobs: int | None) -> None:
+        self.family, self.order, self.l1 = rows.family, rows.order, l1
+        self.orders = np.array([term.key[0] - 1 for term in terms], dtype=np.int64)
+        self.linear = np.zeros(len(terms))
+        self._jobs = jobs
+        members: dict[int, list[int]] = {}
+        for m, term in enumerate(terms):
+            for node in term.positions:
+                members.setdefault(node, []).append(m)
+        weights: list[Floats] = []
+        features: list[Integers] = []
+        places: list[Integers] = []
+        values: list[Floats] = []
+        num_rows = num_entries = 0
+        for node, terms_of_node in members.items():
+            singles = [m for m in terms_of_node if terms[m].key[1] == 1]
+            tuples = [m for m in terms_of_node if terms[m].key[1] > 1]
+            working = interactions(rows, node, [terms[m] for m in tuples], [terms[m].key[0] for m in singles])
+            index = np.array([*singles, *tuples], dtype=np.int64)
+            self.linear[index] += working.linear
+            features.append(np.repeat(index, np.diff(working.starts)))
+            places.append(working.places + num_rows)
+            values.append(working.values)
+            weights.append(working.weights)
+            num_rows += len(working.weights)
+            num_entries += len(working.places)
+            needed = 8 * (num_rows * (2 * self.order**2 + 4 * self.order) + 6 * num_entries)
+            if needed > MOST_BYTES:
+                raise out_of_reach(
+                    "refit 'all'",
+                    f"the rows of the columns' conditionals need more than {size_text(needed, 'bytes')}; the limit is "
+                    f"{MOST_BYTES}. Refit 'singles', raise l1, or take fewer rows or columns",
+                )
+        self.weights = np.concatenate(weights)
+        feature = np.concatenate(features)
+        order = np.argsort(feature, kind="stable")
+        self.starts = np.concatenate([[0], np.cumsum(np.bincount(feature, minlength=len(terms)))]).astype(np.int64)
+        self.places, self.values = np.concatenate(places)[order], np.concatenate(values)[order]
+
+    def _evaluate(self, eta: Floats, derivatives: int, value: Floats, mean: Floats, covariance: Floats) -> None:
+        parts = [slice(first, first + _ROWS_AT_A_TIME) for first in range(0, len(eta), _ROWS_AT_A_TIME)]
+        joblib.Parallel(n_jobs=self._jobs, require="sharedmem")(
+            joblib.delayed(evaluate_nodes)(self.family, eta[p], derivatives, value[p], mean[p], covariance[p])
+            for p in parts
+        )

@@ -10,9 +10,8 @@ import numpy as np
 import torch
 
 from ._kernels import scan_pairs, scan_singles, scan_tuples, screened_columns
-from ._regression import Floats, Integers, Point, Status, newton, published_newton, units
+from ._regression import Floats, Integers, Point, Status, WorkingSet, newton, published_newton, units
 from ._space import SearchSpace
-from ._working_set import WorkingSet
 from .options import RootSettings
 from .rows import RootRows
 

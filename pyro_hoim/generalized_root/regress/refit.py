@@ -17,8 +17,18 @@ from ...errors import ConvergenceWarning, check_choice, check_type, refused
 from ..energy import GeneralizedRootEnergy
 from ..normalizability.check import check_normalizable
 from ..structure import RootStructure
-from ._joint import ColumnRegression, JointRegression, JointTerm, base_measure
-from ._regression import Floats, NewtonEnd, Point, Regression, Status, newton
+from ._regression import (
+    ColumnRegression,
+    Floats,
+    JointRegression,
+    JointTerm,
+    NewtonEnd,
+    Point,
+    Regression,
+    Status,
+    base_measure,
+    newton,
+)
 from .node import advice
 from .options import Refit, RootSettings, checked_settings
 from .result import RootFitResult, RootRefitResult, structure_of

@@ -22,7 +22,7 @@ from ...structure.hypergraph import Edge
 from ..energy import GeneralizedRootEnergy
 from ..nodes.families import NodeFamily
 from ..structure import Key, RootStructure
-from ._joint import JointTerm, interactions
+from ._regression import JointTerm, interactions
 from .node import NodeSolution
 from .options import RootSettings, Symmetrize
 from .rows import RootRows, prepare_rows

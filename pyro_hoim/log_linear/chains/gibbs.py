@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from ...budgets import check_cells
 from ...checks import check_exact_shape, check_finite, checked_floating
-from ...compute.engine import Engine, Record, Wanted, join_records
+from ...compute.engine import Engine, Record, Wanted, checked_thin, join_records
 from ...core.model import Chains, LogLinearModel
 from ...errors import (
     check_choice,
@@ -355,9 +355,7 @@ class GibbsChains(Chains):
         Raises:
             InputError: negative numbers, beta outside [0, 1].
         """
-        num_sweeps, thin = check_whole(num_sweeps, "num_sweeps", 0), check_whole(thin, "thin", 0)
-        if not thin and (counts or energies or states):
-            raise out_of_range("thin", "1 or more where something is recorded", received="0")
+        num_sweeps, thin = check_whole(num_sweeps, "num_sweeps", 0), checked_thin(thin, counts, energies, states)
         levels = self._betas(beta)
         wanted, parts = Wanted(thin, counts, energies, states), list[Record]()
         for first, length in self._chunks(num_sweeps, thin):

@@ -22,7 +22,7 @@ from pyro_hoim.dependency_network import (
     PseudoGibbsChains,
     TableConditional,
 )
-from pyro_hoim.dependency_network.chains.walker_engine import alias_tables, walker_program
+from pyro_hoim.dependency_network.chains.engines import alias_tables, walker_program
 from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy
 from pyro_hoim.schema import Domain

@@ -23,8 +23,8 @@ from pyro_hoim.generalized_root import (
     fit_roots,
     refit_roots,
 )
-from pyro_hoim.generalized_root.regress import _joint
-from pyro_hoim.generalized_root.regress._joint import JointRegression, JointTerm, base_measure
+from pyro_hoim.generalized_root.regress import _regression
+from pyro_hoim.generalized_root.regress._regression import JointRegression, JointTerm, base_measure
 from pyro_hoim.generalized_root.regress.rows import prepare_rows
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.testing import raises
@@ -436,7 +436,7 @@ class Unread:
 
 
 def test_too_much_memory_is_refused(monkeypatch):
-    monkeypatch.setattr(_joint, "MOST_BYTES", 1000)
+    monkeypatch.setattr(_regression, "MOST_BYTES", 1000)
     with pytest.raises(IntractableError, match=r"the limit is 1000\. Refit 'singles'"):
         fit_roots(spread_counts(14), order=2, refit="all")
     assert fit_roots(spread_counts(14), order=2, refit="singles").is_converged
