@@ -138,6 +138,7 @@ def fit(
         >>> result.num_rows, round(abs(float(result.coefficients("corner")[-1])), 6)  # log(30 * 40 / (10 * 20))
         (100.0, 1.791759)
     """
+    # The frame may come first, where ``order`` or ``edges`` say the interactions.
     if data is None and not isinstance(structure, str | Interactions) and not is_whole(structure):
         structure, data = None, structure  # type: ignore[assignment]
     if data is None:
@@ -147,6 +148,7 @@ def fit(
         raise conflict(
             "structure, data", "the data frame comes second", "write fit('a*b', frame) or fit(frame, order=2)"
         )
+    # Options of the call, before any row is read.
     if missing is not None:
         check_choice(missing, _MISSING, "missing")
     for name, column in (("weights", weights), ("count", count)):
@@ -155,6 +157,7 @@ def fit(
     if missing == "marginalise":
         accepted += ["tolerance", "max_iterations", "progress"]
     check_names(options, [*_OWN, *accepted], "fit", noun="option")
+    # Interactions and rows, over the columns that both have.
     asked = _said(structure, order, edges)
     rows: Observations | torch.Tensor
     if is_frame(data):
@@ -166,6 +169,7 @@ def fit(
         interactions, rows = _read_rows(asked, data)
         if isinstance(rows, RowSource):
             rows = _held(rows, interactions, missing)
+    # The prior, and what is worth a warning, before the work begins.
     penalty = options.pop("penalty", None)
     if prior is not None:
         if penalty is not None:
@@ -207,11 +211,13 @@ def _read_frame(asked: Any, data: FrameLike, columns: _Columns) -> tuple[Interac
         domain = graph_of(asked).domain
         _check_counting(frame, columns, domain.names)
         return asked, as_observations(frame, domain=domain, **asdict(columns))
+    # Levels of the index are columns where the formula names them.
     left = None
     if isinstance(asked, str):
         left, asked = split_formula(asked)
     how = long_table if (left, columns.weights, columns.count) == (None, None, "count") else with_index
     frame = how(frame, lambda name: name in _named(asked, [name]))
+    # The left side of a formula is the column of counts.
     if left is not None:
         check_names([left], [str(name) for name in frame.columns], "left side of the formula", noun="column")
         if columns.count not in (None, "count", left) or columns.weights is not None:
@@ -220,6 +226,7 @@ def _read_frame(asked: Any, data: FrameLike, columns: _Columns) -> tuple[Interac
         if columns.count != left:
             _check_counts(frame, left, _interactions(asked, others)[0])
         columns = replace(columns, count=left)
+    # Interactions over the columns that are left, and the rows of those that they use.
     names = [str(name) for name in frame.columns if str(name) not in (columns.weights, columns.count)]
     _check_counting(frame, columns, _named(asked, names))
     try:
@@ -236,16 +243,16 @@ def _read_frame(asked: Any, data: FrameLike, columns: _Columns) -> tuple[Interac
 
 def _check_counting(frame: pd.DataFrame, columns: _Columns, chosen: Collection[str]) -> None:
     """Refuse what seems to be a column of counts or weights, where nothing was said of either."""
-    if columns.weights is None and columns.count == "count" and column_named(frame, "count") is None:
+    if columns.weights is None and columns.count == "count" and "count" not in map(str, frame.columns):
         say = "say {0.role}={0.name!r} if it does, count=None if it does not"
         check_counting(Source.of_frame(frame), chosen, say.format)
 
 
-def _named(said: Any, names: Sequence[str]) -> set[str]:
+def _named(text: Any, names: Sequence[str]) -> set[str]:
     """The columns that a formula or a list of sets spells out."""
-    if isinstance(said, str):
-        return {name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", said)}
-    return set() if is_whole(said) else set(itertools.chain.from_iterable(said))
+    if isinstance(text, str):
+        return {name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)}
+    return set() if is_whole(text) else set(itertools.chain.from_iterable(text))
 
 
 def _check_counts(frame: pd.DataFrame, left: str, used: Collection[str]) -> None:

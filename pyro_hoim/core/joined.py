@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import product
@@ -23,210 +23,19 @@ from .prediction import Prediction, numbered
 from .scores import RowLogLikelihood
 from .words import listed, plural, whole
 
-__all__ = ["completed", "drawn", "joined_of", "model_domain", "opened", "predicted"]
+__all__ = ["joined_of", "model_domain", "opened"]
 
-
-# Predictions of columns by a model of joined ones.
-
-_Predict = Callable[[Question], Answer]
-
-
-def predicted(predict: _Predict, joined: JoinedColumns, question: Question) -> Answer:
-    r"""What a family says of a column, asked about joined variables.
-
-    A column within a group is predicted by the levels of its group that the other columns of the group leave,
-
-    .. math:: q(x_c = 1 \mid \text{rest}) = \sum_{l \in L : x_c(l) = 1} q(l) \Big/ \sum_{l \in L} q(l)
-
-    Groups whose known cells say no single level play no part in the prediction of other columns.
-
-    Args:
-        predict: of the family.
-        joined: the columns.
-        question: about the joined variables, with rows over the columns.
-    """
-    group = joined.group_of(question["target"])
-    if group is None:
-        read = joined.read(question.rows)
-        answer = predict(replace(question, rows=read.rows))
-        of_part = answer.of_part
-        notes = [*answer.notes, *_unused(read, question.rows)]
-        if of_part is None:
-            return replace(answer, notes=notes)
-        return replace(answer, notes=notes, of_part=lambda part: of_part(joined.read(part).rows))
-    notes_of_parts: list[str] = []
-
-    def found(rows: Observations) -> Prediction:
-        return _within(predict, joined, group, question, rows, notes_of_parts)
-
-    answer = prediction_answer(question, found)
-    return replace(answer, notes=list(dict.fromkeys(notes_of_parts)))
-
-
-def _within(
-    predict: _Predict,
-    joined: JoinedColumns,
-    group: ColumnGroup,
-    question: Question,
-    rows: Observations,
-    notes: list[str],
-) -> Prediction:
-    """A column of a group from the other columns."""
-    target, position = question["target"], joined.domain.index(question["target"])
-    codes = rows.codes.clone()
-    codes[:, position] = -1
-    read = joined.read(rows.replaced(codes=codes))
-    allowed = read.allowed[joined.groups.index(group)].double()
-    hidden = read.rows.codes.clone()
-    hidden[:, read.rows.domain.index(group.name)] = -1
-    asked = read.rows.replaced(codes=hidden)
-    values = {**question.values, "target": group.name}
-    answer = predict(replace(question, rows=asked, values=values, has_target=False))
-    notes += [*answer.notes, *_unused(read, rows)]
-    assert answer.frame is not None
-    names = [f"p({label})" for label in group.labels]
-    probs = torch.from_numpy(answer.frame[names].to_numpy(dtype=float).copy()) * allowed
-    is_decided = allowed.sum(1) == 1  # by the other columns, however improbable they are
-    probs = torch.where(is_decided[:, None], allowed, probs)
-    variable = joined.domain[target]
-    column = torch.tensor([level[group.columns.index(target)] for level in group.levels])
-    by_code = torch.stack([probs[:, column == code].sum(1) for code in range(variable.cardinality)], 1)
-    log_probs = (by_code / by_code.sum(1, keepdim=True)).log()
-    is_exact = is_decided | torch.from_numpy(answer.frame["is_exact"].to_numpy(dtype=bool).copy())
-    error = torch.where(is_exact[:, None], 0.0, math.nan).expand_as(log_probs)
-    told_by = (rows.codes[:, position], rows.counts, rows.squared_weights)
-    return Prediction(target, variable.labels, log_probs, error, is_exact, *told_by)
-
-
-def _unused(read: JoinedRows, rows: Observations) -> list[str]:
-    """A sentence where groups of rows say no single level."""
-    found: list[str] = []
-    for is_bad, what in ((read.is_broken, "break"), (read.is_open, "do not say the level of")):
-        number = int((is_bad.any(1) & (rows.counts > 0)).sum())
-        if number:
-            told = f"{plural(number, 'row')} {what} joined columns, which are then taken as unknown there"
-            found.append(told)
-    return found
-
-
-# Draws of columns, and completed rows, by a model of joined ones.
 
 _ROUNDS = 200
 """How often draws that disagree with the known cells of a group are made again."""
-
-
-def drawn(draw: Callable[[Question], Answer], joined: JoinedColumns, question: Question) -> Answer:
-    """Rows of the columns, given codes of some, drawn by a family from joined variables.
-
-    Columns that leave several levels of their group are held by drawing again until they agree, which leaves
-    independent draws of the distribution given them.
-
-    Raises:
-        InputError: given values that no level of a group has.
-        IntractableError: given values that draws never agree with.
-    """
-    codes = torch.full((1, len(joined.domain)), -1, dtype=torch.long)
-    for name, code in question["given"].items():
-        codes[0, joined.domain.index(name)] = code
-    read = joined.read(Observations.from_tensor(codes, joined.domain))
-    _check_possible(read, joined, "given")
-    evidence = read.rows.codes[0].tolist()
-    given = {name: code for name, code in zip(joined.joined_domain.names, evidence, strict=True) if code >= 0}
-    number, parts, notes = question["number"], list[torch.Tensor](), dict[str, None]()
-    left = number
-    for attempt in range(_ROUNDS):
-        values = {**question.values, "given": given, "seed": question["seed"] + attempt}
-        answer = draw(replace(question, values=values))
-        notes |= dict.fromkeys(answer.notes)
-        codes = _codes_of(answer, joined.joined_domain)
-        codes = codes[_agrees(codes, read, torch.zeros(len(codes), dtype=torch.long), joined)][:left]
-        parts.append(codes)
-        left -= len(codes)
-        if not left:
-            rows = Observations.from_tensor(torch.cat(parts), joined.joined_domain)
-            return replace(answer, frame=joined.split(rows).to_pandas(count=None), notes=list(notes))
-    problem = f"{number - left} of {_ROUNDS * number:,} draws agree with the columns given"
-    raise out_of_reach("given", problem, "give the one column of a group that is set")
-
-
-def completed(complete: Callable[[Question], Answer], joined: JoinedColumns, question: Question) -> Answer:
-    """Rows with their missing cells filled, each ``number`` times, by a family from joined variables.
-
-    Raises:
-        InputError: rows that no level of a group describes.
-        MissingDataError: the most probable cells are asked for, and disagree with known cells of a group.
-        IntractableError: rows with known cells that draws never agree with.
-    """
-    read, number = joined.read(question.rows), question["number"]
-    _check_possible(read, joined, "complete")
-    size = len(question.rows.codes)
-    answer = complete(replace(question, rows=read.rows))
-    codes, notes = _codes_of(answer, joined.joined_domain), dict.fromkeys(answer.notes)
-    owner = torch.arange(size).repeat(number)
-    left = (~_agrees(codes, read, owner, joined)).nonzero().squeeze(1)
-    if len(left) and question.values.get("most_probable"):
-        problem = (
-            f"{plural(len(left), 'row')} have known cells in joined columns that the most probable level is not of"
-        )
-        raise MissingDataError(problem, argument="complete", hint="draw the cells, or leave those columns empty")
-    # Draws whose level contradicts known cells of the group are drawn again.
-    for attempt in range(1, _ROUNDS):
-        if not len(left):
-            break
-        values = {**question.values, "number": 1, "seed": question["seed"] + attempt}
-        again = complete(replace(question, rows=read.rows.rows(owner[left]), values=values))
-        notes |= dict.fromkeys(again.notes)
-        codes[left] = _codes_of(again, joined.joined_domain)
-        left = left[~_agrees(codes[left], read, owner[left], joined)]
-    if len(left):
-        problem = (
-            f"{plural(len(left), 'row')} have known cells in joined columns that {_ROUNDS} draws did not agree with"
-        )
-        raise out_of_reach("complete", problem, "leave those columns empty there")
-    frame = joined.split(Observations.from_tensor(codes, joined.joined_domain)).to_pandas(count=None)
-    return replace(answer, frame=numbered(frame, number), notes=list(notes))
-
-
-def _codes_of(answer: Answer, domain: Domain) -> torch.Tensor:
-    """Codes of the labels of an answer."""
-    assert answer.frame is not None
-    columns = zip(answer.frame.columns[-len(domain) :], domain, strict=True)  # after the number of the imputation
-    codes = [pd.Categorical(answer.frame[name], categories=list(v.labels)).codes for name, v in columns]
-    return torch.stack([torch.from_numpy(column.copy()).long() for column in codes], 1)
-
-
-def _agrees(codes: torch.Tensor, read: JoinedRows, owner: torch.Tensor, joined: JoinedColumns) -> torch.Tensor:
-    """Which states (M,) have levels that the known cells of their rows leave, or none where those are impossible."""
-    found = torch.ones(len(codes), dtype=torch.bool)
-    for group, allowed in zip(joined.groups, read.allowed, strict=True):
-        level = codes[:, joined.joined_domain.index(group.name)]
-        found &= (level < 0) | allowed[owner, level]
-    return found
-
-
-def _check_possible(read: JoinedRows, joined: JoinedColumns, argument: str) -> None:
-    """Refuse rows that break a group."""
-    if bool(read.is_broken.any()):
-        rows = plural(int(read.is_broken.any(1).sum()), "row")
-        group = joined.groups[int(read.is_broken.any(0).nonzero()[0])]
-        problem = f"{rows} hold values that {group.name!r}, columns of which one says the others, never has together"
-        raise refused(argument, problem, code="impossible")
-
-
-# A model of joined columns answers questions about the columns as they were, whatever its family.
-#
-# A model file whose information has an entry ``joined`` holds a model of joined variables
-# (:class:`~pyro_hoim.data.JoinedColumns`). The family knows nothing of that: here its answers are wrapped, so that rows
-# come in and go out over the columns.
-
 _MOST_ROWS = 2**20
 _LOST = {"nll": math.inf, "kl": math.inf, "pseudo_nll": math.inf, "gain": -math.inf, "nll_std_error": math.inf}
 
 
 def joined_of(stored: Stored) -> JoinedColumns | None:
     """The columns that a model has joined; None where it has not."""
-    held = stored.info.get("joined")
-    return None if held is None else JoinedColumns.from_json(held)
+    entry = stored.info.get("joined")
+    return None if entry is None else JoinedColumns.from_json(entry)
 
 
 def model_domain(stored: Stored) -> Domain:
@@ -251,10 +60,10 @@ def opened(family: Family, stored: Stored) -> tuple[Family, Stored]:
         return family, stored
     if stored.domain not in (joined.domain, joined.joined_domain):
         raise refused("model", "its joined columns are not those of its variables", code="other-domain")
-    border = _Border(family, joined, replace(_plain(stored), domain=joined.joined_domain))
+    about_columns = _JoinedAnswers(family, joined, replace(_plain(stored), domain=joined.joined_domain))
     wrapped = copy(family)
     answers = ("draw", "score", "predict", "interactions", "complete", "log_z", "row_log_likelihood")
-    vars(wrapped).update({name: getattr(border, name) for name in answers})
+    vars(wrapped).update({name: getattr(about_columns, name) for name in answers})
     return wrapped, replace(_plain(stored), domain=joined.domain)
 
 
@@ -264,8 +73,11 @@ def _plain(stored: Stored) -> Stored:
 
 
 @dataclass(frozen=True, eq=False)
-class _Border:
-    """Answers of a family about joined variables as answers about columns."""
+class _JoinedAnswers:
+    """Answers of a family about joined variables as answers about columns.
+
+    Rows come in over the columns and are joined on the way in; what the family says is split on the way out.
+    """
 
     family: Family
     joined: JoinedColumns
@@ -273,18 +85,6 @@ class _Border:
 
     def _asked(self, question: Question, **changes: Any) -> Question:
         return replace(question, stored=self.inner, **changes)
-
-    def draw(self, question: Question) -> Answer:
-        """Rows given some columns."""
-        return drawn(self.family.draw, self.joined, self._asked(question))
-
-    def complete(self, question: Question) -> Answer:
-        """Rows with their missing cells filled."""
-        return completed(self.family.complete, self.joined, self._asked(question))
-
-    def predict(self, question: Question) -> Answer:
-        """One column of rows."""
-        return predicted(self.family.predict, self.joined, self._asked(question))
 
     def log_z(self, question: Question) -> LogPartition:
         """Log Z of the model of the joined variables."""
@@ -298,21 +98,164 @@ class _Border:
         lines = [f"{name} joins {listed(columns)}" for name, columns in groups.items()]
         return replace(answer, json={**answer.json, "joined": groups}, lines=[*answer.lines, *lines])
 
+    def predict(self, question: Question) -> Answer:
+        r"""One column of rows.
+
+        A column within a group is predicted by the levels of its group that the other columns of the group leave,
+
+        .. math:: q(x_c = 1 \mid \text{rest}) = \sum_{l \in L : x_c(l) = 1} q(l) \Big/ \sum_{l \in L} q(l)
+
+        Groups whose known cells say no single level play no part in the prediction of other columns.
+        """
+        group = self.joined.group_of(question["target"])
+        if group is None:
+            read = self.joined.read(question.rows)
+            answer = self.family.predict(self._asked(question, rows=read.rows))
+            of_part = answer.of_part
+            if of_part is not None:
+                answer = replace(answer, of_part=lambda part: of_part(self.joined.read(part).rows))
+            return replace(answer, notes=[*answer.notes, *_unused(read, question.rows)])
+        notes: dict[str, None] = {}
+        answer = prediction_answer(self._asked(question), lambda rows: self._within(group, question, rows, notes))
+        return replace(answer, notes=list(notes))
+
+    def _within(self, group: ColumnGroup, question: Question, rows: Observations, notes: dict[str, None]) -> Prediction:
+        """A column of a group from the other columns."""
+        target, position = question["target"], self.joined.domain.index(question["target"])
+        # What the other columns of the group leave: the target, and the level that it would say, are hidden.
+        codes = rows.codes.clone()
+        codes[:, position] = -1
+        read = self.joined.read(rows.replaced(codes=codes))
+        allowed = read.allowed[self.joined.groups.index(group)].double()
+        hidden = read.rows.codes.clone()
+        hidden[:, read.rows.domain.index(group.name)] = -1
+        values = {**question.values, "target": group.name}
+        changes = {"rows": read.rows.replaced(codes=hidden), "values": values, "has_target": False}
+        answer = self.family.predict(self._asked(question, **changes))
+        notes |= dict.fromkeys([*answer.notes, *_unused(read, rows)])
+        assert answer.frame is not None
+        # Probabilities of the levels that are left, added up by the code that they give the target.
+        names = [f"p({label})" for label in group.labels]
+        probs = torch.from_numpy(answer.frame[names].to_numpy(dtype=float).copy()) * allowed
+        is_decided = allowed.sum(1) == 1  # by the other columns, however improbable they are
+        probs = torch.where(is_decided[:, None], allowed, probs)
+        variable = self.joined.domain[target]
+        column = torch.tensor([level[group.columns.index(target)] for level in group.levels])
+        by_code = torch.stack([probs[:, column == code].sum(1) for code in range(variable.cardinality)], 1)
+        log_probs = (by_code / by_code.sum(1, keepdim=True)).log()
+        is_exact = is_decided | torch.from_numpy(answer.frame["is_exact"].to_numpy(dtype=bool).copy())
+        error = torch.where(is_exact[:, None], 0.0, math.nan).expand_as(log_probs)
+        truth = (rows.codes[:, position], rows.counts, rows.squared_weights)
+        return Prediction(target, variable.labels, log_probs, error, is_exact, *truth)
+
+    def draw(self, question: Question) -> Answer:
+        """Rows given some columns, drawn again until they agree with columns that leave several levels of a group.
+
+        Raises:
+            InputError: given values that no level of a group has.
+            IntractableError: given values that draws never agree with.
+        """
+        codes = torch.full((1, len(self.joined.domain)), -1, dtype=torch.long)
+        for name, code in question["given"].items():
+            codes[0, self.joined.domain.index(name)] = code
+        read = self._possible(Observations.from_tensor(codes, self.joined.domain), "given")
+        evidence = zip(self.joined.joined_domain.names, read.rows.codes[0].tolist(), strict=True)
+        given = {name: code for name, code in evidence if code >= 0}
+        number, parts, notes = question["number"], list[torch.Tensor](), dict[str, None]()
+        left = number
+        for attempt in range(_ROUNDS):
+            values = {**question.values, "given": given, "seed": question["seed"] + attempt}
+            answer = self.family.draw(self._asked(question, values=values))
+            notes |= dict.fromkeys(answer.notes)
+            codes = self._codes_of(answer)
+            codes = codes[self._agrees(codes, read, torch.zeros(len(codes), dtype=torch.long))][:left]
+            parts.append(codes)
+            left -= len(codes)
+            if not left:
+                return replace(answer, frame=self._split(torch.cat(parts)), notes=list(notes))
+        problem = f"{number - left} of {_ROUNDS * number:,} draws agree with the columns given"
+        raise out_of_reach("given", problem, "give the one column of a group that is set")
+
+    def complete(self, question: Question) -> Answer:
+        """Rows with their missing cells filled, each ``number`` times.
+
+        Raises:
+            InputError: rows that no level of a group describes.
+            MissingDataError: the most probable cells are asked for, and disagree with known cells of a group.
+            IntractableError: rows with known cells that draws never agree with.
+        """
+        read, number = self._possible(question.rows, "complete"), question["number"]
+        answer = self.family.complete(self._asked(question, rows=read.rows))
+        codes, notes = self._codes_of(answer), dict.fromkeys(answer.notes)
+        owner = torch.arange(len(question.rows.codes)).repeat(number)
+        left = (~self._agrees(codes, read, owner)).nonzero().squeeze(1)
+        known = f"{plural(len(left), 'row')} have known cells in joined columns that"
+        if len(left) and question.values.get("most_probable"):
+            hint = "draw the cells, or leave those columns empty"
+            raise MissingDataError(f"{known} the most probable level is not of", argument="complete", hint=hint)
+        # Rows that disagree with their known cells are drawn again, with a seed of their own each time.
+        for attempt in range(1, _ROUNDS):
+            if not len(left):
+                break
+            values = {**question.values, "number": 1, "seed": question["seed"] + attempt}
+            again = self.family.complete(self._asked(question, rows=read.rows.rows(owner[left]), values=values))
+            notes |= dict.fromkeys(again.notes)
+            codes[left] = self._codes_of(again)
+            left = left[~self._agrees(codes[left], read, owner[left])]
+        if len(left):
+            known = f"{plural(len(left), 'row')} have known cells in joined columns that"
+            raise out_of_reach(
+                "complete", f"{known} {_ROUNDS} draws did not agree with", "leave those columns empty there"
+            )
+        return replace(answer, frame=numbered(self._split(codes), number), notes=list(notes))
+
+    def _codes_of(self, answer: Answer) -> torch.Tensor:
+        """Codes of the labels of an answer, over the joined variables."""
+        assert answer.frame is not None
+        domain = self.joined.joined_domain
+        columns = zip(answer.frame.columns[-len(domain) :], domain, strict=True)  # after the number of the imputation
+        codes = [pd.Categorical(answer.frame[name], categories=list(v.labels)).codes for name, v in columns]
+        return torch.stack([torch.from_numpy(column.copy()).long() for column in codes], 1)
+
+    def _split(self, codes: torch.Tensor) -> pd.DataFrame:
+        """Labels of the columns that codes of the joined variables say."""
+        return self.joined.split(Observations.from_tensor(codes, self.joined.joined_domain)).to_pandas(count=None)
+
+    def _agrees(self, codes: torch.Tensor, read: JoinedRows, owner: torch.Tensor) -> torch.Tensor:
+        """Which states (M,) have levels that the known cells of their rows leave, or no level at all."""
+        agrees = torch.ones(len(codes), dtype=torch.bool)
+        for group, allowed in zip(self.joined.groups, read.allowed, strict=True):
+            level = codes[:, self.joined.joined_domain.index(group.name)]
+            agrees &= (level < 0) | allowed[owner, level]
+        return agrees
+
+    def _possible(self, rows: Observations, argument: str) -> JoinedRows:
+        """Rows over the joined variables, refused where they break a group."""
+        read = self.joined.read(rows)
+        if bool(read.is_broken.any()):
+            number = plural(int(read.is_broken.any(1).sum()), "row")
+            group = self.joined.groups[int(read.is_broken.any(0).nonzero()[0])]
+            problem = (
+                f"{number} hold values that {group.name!r}, columns of which one says the others, never has together"
+            )
+            raise refused(argument, problem, code="impossible")
+        return read
+
     def score(self, question: Question) -> Answer:
         """Figures of rows; a row that breaks a group has probability zero."""
+        # Rows that break a group are impossible, and the family scores the others.
         read = self._complete_groups(question.rows)
         is_broken = read.is_broken.any(1)
-        answer = self.family.score(self._asked(question, rows=_possible(read)))
+        answer = self.family.score(self._asked(question, rows=read.rows.rows(~read.is_broken.any(1))))
         lost = float(question.rows.counts[is_broken].sum())
         of_part = answer.of_part
 
         def figures(part: Observations) -> dict[str, float | None]:
             assert of_part is not None
-            found = self._complete_groups(part)
-            broken = bool((part.counts[found.is_broken.any(1)] > 0).any())
-            return _with_lost(of_part(_possible(found)), broken)
+            is_broken = (read := self._complete_groups(part)).is_broken.any(1)
+            return _with_lost(of_part(read.rows.rows(~is_broken)), bool((part.counts[is_broken] > 0).any()))
 
-        # Rows that break a group are impossible; the figures of the others stay.
+        # Of all rows together likelihoods are infinite; both figures are told.
         json, lines = _with_lost(answer.json, lost > 0), list(answer.lines)
         if lost:
             possible = {name: answer.json[name] for name in ("rows", "nll", "gain") if name in answer.json}
@@ -330,7 +273,7 @@ class _Border:
 
     def row_log_likelihood(self, stored: Stored, rows: Observations, pseudo: bool = False) -> RowLogLikelihood:
         """Log-likelihood of every row, summed over the levels that its known cells leave."""
-        del stored  # the border holds it
+        del stored  # these answers hold it
         read = self.joined.read(rows)
         spread, owner = _spread(read, self.joined)
         of_levels = self.family.row_log_likelihood(self.inner, spread, pseudo)
@@ -360,9 +303,14 @@ class _Border:
         return read
 
 
-def _possible(read: JoinedRows) -> Observations:
-    """The joined rows that break no group."""
-    return read.rows.rows(~read.is_broken.any(1))
+def _unused(read: JoinedRows, rows: Observations) -> list[str]:
+    """A sentence where groups of rows say no single level."""
+    notes: list[str] = []
+    for is_bad, what in ((read.is_broken, "break"), (read.is_open, "do not say the level of")):
+        number = int((is_bad.any(1) & (rows.counts > 0)).sum())
+        if number:
+            notes.append(f"{plural(number, 'row')} {what} joined columns, which are then taken as unknown there")
+    return notes
 
 
 def _with_lost(figures: Mapping[str, Any], is_lost: bool) -> dict[str, Any]:

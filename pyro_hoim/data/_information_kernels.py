@@ -27,6 +27,7 @@ def cell_sums(columns: Ints, counts: Floats, cardinalities: Ints, sets: Ints, ou
 
     Shapes: columns (d, U), counts (U,), sets (m, k) in lexicographic order, out (m, 2).
     """
+    # Room for one cell of every row and level; a row is numbered by its cell in the first variables of a set.
     num_sets, order = sets.shape
     num_rows = counts.shape[0]
     widest = 1
@@ -39,6 +40,7 @@ def cell_sums(columns: Ints, counts: Floats, cardinalities: Ints, sets: Ints, ou
     used = np.empty(num_rows, dtype=np.int64)
     sums = np.zeros(length)
     for s in range(num_sets):
+        # Sets come in lexicographic order, so that the cells of leading variables that are shared stay numbered.
         shared = 0
         if s > 0:
             while shared < order - 1 and sets[s, shared] == sets[s - 1, shared]:
@@ -57,6 +59,7 @@ def cell_sums(columns: Ints, counts: Floats, cardinalities: Ints, sets: Ints, ou
             for i in range(num_found):
                 number[used[i]] = -1
             occupied[j + 1] = num_found
+        # The last variable is not numbered: its cells are added up where they lie.
         column = columns[sets[s, order - 1]]
         n = cardinalities[sets[s, order - 1]]
         last = prefix[order - 1]
@@ -83,6 +86,7 @@ def cell_sums(columns: Ints, counts: Floats, cardinalities: Ints, sets: Ints, ou
                 if sums[cell] > 0:
                     used[distinct] = cell
                     distinct += 1
+        # The sum over occupied cells, which are empty again for the next set.
         value = 0.0
         for i in range(distinct):
             c = sums[used[i]]

@@ -91,11 +91,11 @@ def coded_texts(texts: Sequence[str], file: Any) -> list[str]:
 
     ``file`` are the metadata of the file.
     """
-    found = set(texts)
+    plain_texts = set(texts)
     for group in map(file.row_group, range(file.num_row_groups)):
         columns = [group.column(i) for i in range(group.num_columns)]
-        found -= {c.path_in_schema for c in columns if any(word.startswith("DELTA") for word in c.encodings)}
-    return [name for name in texts if name in found]
+        plain_texts -= {c.path_in_schema for c in columns if any(word.startswith("DELTA") for word in c.encodings)}
+    return [name for name in texts if name in plain_texts]
 
 
 def coded_column(where: Any, column: Any) -> tuple[np.ndarray, Any, bool | None] | pd.Series:

@@ -93,15 +93,15 @@ class Bins:
 
 def parse_bins(words: Sequence[str], argument: str = "bins") -> dict[str, str]:
     """Rules by column from ``COLUMN=RULE``."""
-    found: dict[str, str] = {}
+    rules: dict[str, str] = {}
     for text in words:
         name, equals, rule = text.rpartition("=")
         if not equals or not name.strip():
             raise unexpected(argument, f"COLUMN=RULE, the rule being {_RULES}", text)
-        if name.strip() in found:
+        if name.strip() in rules:
             raise refused(argument, f"column {name.strip()!r} is cut twice", code="repeated-name")
-        found[name.strip()] = rule.strip()
-    return found
+        rules[name.strip()] = rule.strip()
+    return rules
 
 
 def edge_bins(rule: str, name: str) -> Bins:
@@ -144,6 +144,7 @@ def find_bins(
         >>> find_bins([1, 2, 3, 4, 5, 6], "quantile:3").labels
         ('<3', '[3, 5)', '>=5')
     """
+    # Numbers, or days of dates, of the rows that have one.
     kind: Literal["numbers", "dates"] = "dates" if is_dates(values) else "numbers"
     numbers = _numbers(values, kind, where, name)
     is_held = ~np.isnan(numbers)
@@ -151,6 +152,7 @@ def find_bins(
     numbers, shares = numbers[is_held], shares[is_held]
     if not len(numbers) or not shares.sum() > 0:
         raise none_received(f"bins of {name!r}", "at least one value")
+    # What the rule asks for.
     method, _, text = rule.partition(":")
     if method == "quantile":
         cuts = _quantile_cuts(numbers, shares, _number(text, rule, name, whole=True))
@@ -162,17 +164,13 @@ def find_bins(
         cuts = _edges(text.split(","), kind, rule, name)
     else:
         raise unexpected(f"bins of {name!r}", _RULES, rule, code="unknown-choice")
+    # One level says nothing, and too many cannot be learned.
     if not cuts:
-        raise refused(
-            f"bins of {name!r}", f"{rule} leaves one level of values from {numbers.min():g} on", _hint(method)
-        )
+        hint = "leave the column out, or use other edges" if method == "edges" else "use more levels, or give edges"
+        raise refused(f"bins of {name!r}", f"{rule} leaves one level of values from {numbers.min():g} on", hint)
     if len(cuts) >= _MOST_LEVELS:
         raise out_of_range(f"bins of {name!r}", f"at most {_MOST_LEVELS} levels", received=f"{len(cuts) + 1} by {rule}")
     return Bins(tuple(cuts), kind, rule)
-
-
-def _hint(method: str) -> str:
-    return "leave the column out, or use other edges" if method == "edges" else "use more levels, or give edges"
 
 
 def _number(text: str, rule: str, name: str, whole: bool = False) -> float:
@@ -223,10 +221,10 @@ def _period_cuts(days: np.ndarray, period: str) -> list[float]:
 
 def _edges(words: Sequence[str], kind: Literal["numbers", "dates"], rule: str, name: str) -> list[float]:
     """Cut points that were written."""
-    found = _numbers([word.strip() for word in words], kind, lambda i: f"bins of {name!r} edge {i + 1}", name)
-    if np.isnan(found).any() or list(found) != sorted(set(found.tolist())):
+    edges = _numbers([word.strip() for word in words], kind, lambda i: f"bins of {name!r} edge {i + 1}", name)
+    if np.isnan(edges).any() or list(edges) != sorted(set(edges.tolist())):
         raise unexpected(f"bins of {name!r}", "edges in increasing order", rule)
-    return found.tolist()
+    return edges.tolist()
 
 
 def is_dates(values: Any) -> bool:

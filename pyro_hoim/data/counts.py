@@ -67,6 +67,7 @@ def read_matrix(file: str | os.PathLike[str]) -> Any:
 
     Entries of one place are added up, as SciPy does.
     """
+    # Format and shape first: what they say limits what is read at all.
     arrays = _ArrayFile(file)
     form, size = arrays.read(format="SU", shape="iu")
     kind = form.tobytes().decode("ascii", "replace") if form.dtype.kind == "S" else str(form)
@@ -76,6 +77,7 @@ def read_matrix(file: str | os.PathLike[str]) -> Any:
     if len(shape) != 2 or min(shape) < 0 or max(shape) > 2**31 - 1:
         raise unexpected(file, "a matrix of rows by columns", received=f"shape {shape}", code="wrong-shape")
     budgets.check_size(max(shape), _MOST_ROWS, "rows or columns", file, "leave out those that are empty")
+    # The entries, judged before SciPy moves anything by them.
     first, second = _PARTS[kind][1:]
     data, first, second = arrays.read(**{"data": "biuf", first: "iu", second: "iu"})
     if not data.ndim == first.ndim == second.ndim == 1:
@@ -175,10 +177,10 @@ class _ArrayFile:
 
     def _array(self, name: str) -> np.ndarray:
         with self._zip.open(f"{name}.npy") as stream:
-            found = np.lib.format.read_array(stream, allow_pickle=False)
+            array = np.lib.format.read_array(stream, allow_pickle=False)
             if stream.read(1):  # and the checksum is verified
                 raise ValueError(f"{name!r} holds more than it says")
-        return found.astype(found.dtype.newbyteorder("="), copy=False)  # in the order of bytes of this machine
+        return array.astype(array.dtype.newbyteorder("="), copy=False)  # in the order of bytes of this machine
 
 
 def repeated_rows(times: np.ndarray, matrix: Any, source: str) -> np.ndarray:
@@ -424,8 +426,8 @@ class CountTable:
         return tuple(self.domain.names[i] for i in np.flatnonzero((low == high) & (low != 0)))
 
     def __repr__(self) -> str:
-        held = f", {self.matrix.nnz} non-zero" if sparse.issparse(self.matrix) else ""
-        return f"CountTable({len(self.domain)} variables of kind {self.kind}, {self.num_rows} rows{held})"
+        non_zero = f", {self.matrix.nnz} non-zero" if sparse.issparse(self.matrix) else ""
+        return f"CountTable({len(self.domain)} variables of kind {self.kind}, {self.num_rows} rows{non_zero})"
 
     def columns(self, chosen: Iterable[str] | int) -> CountTable:
         """Some variables only: names, or how many from the left."""
@@ -487,14 +489,14 @@ class CountTable:
 
 def _as_numbers(matrix: Any, source: str) -> Any:
     """A copy as two-dimensional array or SciPy CSR matrix of float64, checked for being numbers only."""
-    found = matrix if sparse.issparse(matrix) else array_of(matrix, source)
-    if found.dtype.kind not in "biuf":
-        raise wrong_type(source, "numbers", received=f"an array of {found.dtype}")
-    if found.ndim != 2:
-        raise wrong_shape(source, "(rows, variables)", found)
-    if sparse.issparse(found):
-        return sparse.csr_matrix(found).astype(np.float64)
-    return found.astype(np.float64)
+    numbers = matrix if sparse.issparse(matrix) else array_of(matrix, source)
+    if numbers.dtype.kind not in "biuf":
+        raise wrong_type(source, "numbers", received=f"an array of {numbers.dtype}")
+    if numbers.ndim != 2:
+        raise wrong_shape(source, "(rows, variables)", numbers)
+    if sparse.issparse(numbers):
+        return sparse.csr_matrix(numbers).astype(np.float64)
+    return numbers.astype(np.float64)
 
 
 def _place(matrix: Any, position: int) -> tuple[int, int]:
@@ -507,10 +509,10 @@ def _place(matrix: Any, position: int) -> tuple[int, int]:
 
 def _as_counts(matrix: Any) -> sparse.csr_matrix:
     """CSR matrix without repeated or zero entries, indices sorted; a CSR matrix is changed in place."""
-    found = sparse.csr_matrix(matrix)
-    found.sum_duplicates()
-    found.eliminate_zeros()
-    return found
+    counts = sparse.csr_matrix(matrix)
+    counts.sum_duplicates()
+    counts.eliminate_zeros()
+    return counts
 
 
 def _as_dense(matrix: Any) -> np.ndarray:

@@ -85,6 +85,7 @@ def label_of(value: Any) -> str:
     Raises:
         InputError: an infinite number, one of more than a thousand digits, or bytes that are no text.
     """
+    # Text as it is; what is no number of finite value is refused.
     if isinstance(value, str):
         return str(value)  # also of NumPy
     if isinstance(value, bytes | bytearray):
@@ -97,6 +98,7 @@ def label_of(value: Any) -> str:
         return f"{value.normalize() + 0:f}"
     if isinstance(value, Decimal) or (isinstance(value, float | np.floating) and math.isinf(value)):
         raise InputError(expected="a finite value", received=str(value), code="not-finite")
+    # Numbers and times in the one form that files have, too.
     if isinstance(value, float | np.floating):
         number = _float_of(value)
         return str(int(number)) if number.is_integer() and abs(number) < _LEAST_POWER else repr(number)
@@ -135,8 +137,8 @@ def labels_of_values(place: Any, values: Iterable[Any], *, strip: bool = False) 
         InputError: a value that is no label; ``place`` says where it is.
     """
     try:
-        held = values_of(values)
-        labels = ["" if v is None or v is pd.NA or bool(v != v) else label_of(v) for v in held]
+        cells = values_of(values)
+        labels = ["" if v is None or v is pd.NA or bool(v != v) else label_of(v) for v in cells]
     except InputError as error:
         raise error.replace(argument=place) from None
     return [label.strip() for label in labels] if strip else labels
@@ -312,8 +314,8 @@ def _typed_label(text: str) -> str | None:
 def variable_of(name: str, levels: Sequence[str], *, is_ordered: bool) -> Variable:
     """The variable of the levels that a column has; refused where it has none."""
     if not levels:
-        place, hint = f"column {name!r}", "leave the column out or give its domain"
-        raise unexpected(place, "at least one level", hint=hint, received="missing cells only", code="empty")
+        column, hint = f"column {name!r}", "leave the column out or give its domain"
+        raise unexpected(column, "at least one level", hint=hint, received="missing cells only", code="empty")
     check_alike(levels, f"column {name!r}")
     return Variable(name, tuple(levels), "ordinal" if is_ordered else "nominal")
 
@@ -372,12 +374,14 @@ def codes_of_cells(
     Raises:
         UnknownNameError: a label that is no level, where a cell has it.
     """
-    read = code_reader(variable)
+    by_label = {label: code for code, label in enumerate(variable.labels)}
     table = np.full(len(labels) + 1, -1, dtype=dtype)  # the last one is that of position -1, of missing cells
-    for i, (value, label) in enumerate(zip(values, labels, strict=True)):
-        if label not in missing_values:
-            code = read(value)
-            table[i] = -2 if code is None else code
+    table[:-1] = [-1 if label in missing_values else by_label.get(label, -2) for label in labels]
+    if (table == -2).any():  # labels of another type or spelling, which are read by what they mean
+        read = code_reader(variable)
+        for i, value in enumerate(values):
+            if table[i] == -2 and (code := read(value)) is not None:
+                table[i] = code
     codes = table[positions]
     if (table == -2).any() and (codes == -2).any():  # an unused category is not an observation
         row = int(np.argmax(codes == -2))

@@ -49,7 +49,8 @@ _FEW_EACH = 5  # times that one person may be counted
 
 def check_columns(data: Observations, *, weighted: bool = False) -> None:
     """Refuse columns that name rows instead of describing them; ``weighted`` as :func:`rows_seen` has it."""
-    _refuse(identifier_columns(data, weighted=weighted), rows_seen(data, weighted=weighted))
+    if columns := identifier_columns(data, weighted=weighted):
+        refuse_identifiers(columns, rows_seen(data, weighted=weighted))
 
 
 def names_rows(levels: Sequence[tuple[str, int]], total: float) -> list[tuple[str, int]]:
@@ -57,18 +58,14 @@ def names_rows(levels: Sequence[tuple[str, int]], total: float) -> list[tuple[st
     return [(name, number) for name, number in levels if _names_rows(number, number, total)]
 
 
-def refuse_identifiers(levels: Sequence[tuple[str, int]], total: float) -> None:
-    """As :func:`check_columns`, of the names of columns and their numbers of levels that were seen."""
-    _refuse(names_rows(levels, total), total)
-
-
-def _refuse(found: Sequence[tuple[str, int]], total: float) -> None:
-    bad = [f"{name!r} ({levels} levels in {total:g} rows)" for name, levels in found]
-    if bad:
-        shown = ", ".join(bad[:_SHOWN]) + (f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else "")
+def refuse_identifiers(columns: Sequence[tuple[str, int]], total: float) -> None:
+    """Refuse columns that name rows, where there are some, by their names and their numbers of levels."""
+    if columns:
+        shown = ", ".join(f"{name!r} ({levels} levels in {total:g} rows)" for name, levels in columns[:_SHOWN])
+        shown += f" and {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else ""
         problem = (
-            f"expected columns that describe rows, but {shown} {('is' if len(bad) == 1 else 'are')} (almost) unique "
-            "per row, so nothing can be learned about the levels"
+            f"expected columns that describe rows, but {shown} {('is' if len(columns) == 1 else 'are')} (almost) "
+            "unique per row, so nothing can be learned about the levels"
         )
         raise refused("columns", problem, "leave such columns out, or group their values")
 
@@ -102,12 +99,12 @@ def identifier_columns(data: Observations, *, weighted: bool = False, seen: int 
     each on average.
     """
     total = rows_seen(data, weighted=weighted) if seen is None else seen
-    found = list[tuple[str, int]]()
+    identifiers = list[tuple[str, int]]()
     for variable, codes in zip(data.domain, data.codes.T, strict=True):
         levels = len(codes[(codes >= 0) & (data.counts > 0)].unique())
         if _names_rows(levels, variable.cardinality, total):
-            found.append((variable.name, levels))
-    return found
+            identifiers.append((variable.name, levels))
+    return identifiers
 
 
 @runtime_checkable
@@ -171,7 +168,7 @@ def as_frame(data: FrameLike, argument: str = "data") -> pd.DataFrame:
         DataWarning: columns whose levels were lost when pandas saved them.
     """
     if isinstance(data, pd.DataFrame):
-        coded = [i for i, dtype in enumerate(data.dtypes) if has_levels(dtype) and isinstance(dtype, pd.ArrowDtype)]
+        coded = [i for i, dtype in enumerate(data.dtypes) if isinstance(dtype, pd.ArrowDtype) and has_levels(dtype)]
         frame = data.copy(deep=False) if coded else data
         for i in coded:
             frame.isetitem(i, pd.Categorical(plain_dictionary(data.iloc[:, i]).to_pandas()))
@@ -203,7 +200,7 @@ def _table(data: Any, arrow: Any, argument: str) -> Any:
 
 def column_named(frame: pd.DataFrame, name: str) -> pd.Series | None:
     """The column whose name reads so, also where it is a number; None for none."""
-    positions = [i for i, held in enumerate(frame.columns) if str(held) == name]
+    positions = [i for i, header in enumerate(frame.columns) if str(header) == name]
     return frame.iloc[:, positions[0]] if positions else None
 
 
@@ -251,14 +248,15 @@ def as_observations(
     """
     if isinstance(data, Observations):
         return data
-    if is_source(data):
-        return data.distinct()
     data = long_table(data, argument=argument) if isinstance(data, pd.Series) else data
     if not is_frame(data):
+        if is_source(data):
+            return data.distinct()
         makers = {"ndarray": "from_numpy(rows)", "Tensor": "from_tensor(codes, domain)"}
         hint = makers.get(type(data).__name__, "from_pandas, from_csv, from_numpy, from_tensor or from_table")
         expected = "Observations or a data frame"
         raise wrong_type(argument, expected, data, f"make them with Observations.{hint}")
+    # Without a domain the columns say their levels, and must not name rows.
     frame = as_frame(data, argument)
     if domain is None:
         read = Observations.from_pandas(
@@ -266,6 +264,7 @@ def as_observations(
         )
         check_columns(read, weighted=weights is not None)
         return read
+    # Of a known domain other columns are ignored, and absent ones are missing in every row.
     if count == "count" and weights is None and "count" not in domain:
         frame = long_table(frame, lambda name: name in domain, argument)
     present, count = _known_columns(frame, domain, count, absent, argument)
@@ -365,6 +364,7 @@ def labels_like(codes: Iterable[int], variable: Variable, column: pd.Series) -> 
     Returns:
         A series (N,) numbered from 0.
     """
+    # Values of the column by their codes, as the column writes them.
     dtype: Any = column.dtype
     known_values = dtype.categories if isinstance(dtype, pd.CategoricalDtype) else column.drop_duplicates().dropna()
     read = code_reader(variable)
@@ -373,6 +373,7 @@ def labels_like(codes: Iterable[int], variable: Variable, column: pd.Series) -> 
     is_kept = (
         is_number or pd.api.types.is_object_dtype(dtype) or isinstance(dtype, pd.StringDtype | pd.CategoricalDtype)
     )
+    # Levels that the column does not have are written in its type where it can hold them.
     positions = np.fromiter(codes, dtype=np.int64)
     new = [code for code in np.unique(positions).tolist() if code >= 0 and code not in values]
     for code in new:

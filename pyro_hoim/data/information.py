@@ -115,8 +115,8 @@ class InformationTable:
         logs = np.log(self._cardinalities)
 
         def values(sets: np.ndarray) -> np.ndarray:
-            found = -self._alternating(sets, sets.shape[1])
-            return found + logs[sets[:, 0]] if sets.shape[1] == 1 else found
+            signed = -self._alternating(sets, sets.shape[1])
+            return signed + logs[sets[:, 0]] if sets.shape[1] == 1 else signed
 
         return self._by_order(edges, values)
 
@@ -138,11 +138,11 @@ class InformationTable:
             flat = [self._positions[name] for name in itertools.chain.from_iterable(sets)]
         except (KeyError, TypeError):
             flat = [i for names in sets for i in self.data.domain.indices(names)]  # says what is wrong
-        found = np.sort(np.array(flat, dtype=np.int64).reshape(-1, order), axis=1)
-        is_repeated = (np.diff(found, axis=1) == 0).any(1)
+        positions = np.sort(np.array(flat, dtype=np.int64).reshape(-1, order), axis=1)
+        is_repeated = (np.diff(positions, axis=1) == 0).any(1)
         if is_repeated.any():
             self.data.domain.indices(sets[int(is_repeated.argmax())])  # says what is wrong
-        return found
+        return positions
 
     def _alternating(self, sets: np.ndarray, order: int) -> np.ndarray:
         r"""Sum over non-empty subsets T of :math:`(-1)^{order - |T|} H(p_T)`."""
@@ -192,6 +192,7 @@ class InformationTable:
 
     def _count(self, source: RowsLike, wanted: set[tuple[int, ...]]) -> None:
         """Entropies of the sets that are not known, from the margins of all of them in one pass."""
+        # Sets of one size lie together, as the keys of known entropies do.
         groups: list[np.ndarray] = []
         for size in sorted({len(one) for one in wanted}):
             sets = np.array(sorted(one for one in wanted if len(one) == size), dtype=np.int64)
@@ -201,6 +202,7 @@ class InformationTable:
         edges = [tuple(names[i] for i in one) for sets in groups for one in sets]
         if not edges:
             return
+        # One pass counts the cells of all sets, whose entropies are sums over parts of one vector.
         counts = source.marginal_counts(edges).double().numpy()
         ends = np.cumsum([int(self._cardinalities[one].prod()) for sets in groups for one in sets])
         starts = np.concatenate([[0], ends[:-1]])

@@ -105,16 +105,16 @@ class ColumnGroup:
     def to_json(self) -> dict[str, Any]:
         """JSON-ready description."""
         levels = [list(level) for level in self.levels]
-        found = {"name": self.name, "columns": list(self.columns), "levels": levels, "labels": list(self.labels)}
-        return {**found, "kind": self.kind}
+        entries = {"name": self.name, "columns": list(self.columns), "levels": levels, "labels": list(self.labels)}
+        return entries | {"kind": self.kind}
 
 
 def _label(columns: tuple[str, ...], level: tuple[int, ...]) -> str:
-    held = [name for name, code in zip(columns, level, strict=True) if code]
-    if not held:
+    set_columns = [name for name, code in zip(columns, level, strict=True) if code]
+    if not set_columns:
         return "none"
-    if len(held) == 1 and max(level) == 1:
-        return held[0]
+    if len(set_columns) == 1 and max(level) == 1:
+        return set_columns[0]
     return ", ".join(f"{name}={code}" for name, code in zip(columns, level, strict=True))
 
 
@@ -263,14 +263,14 @@ class JoinedColumns:
             InputError: rows of another domain, that break a group, or some of whose cells in a group are missing so
                 that several levels are left.
         """
-        found = self.read(rows)
-        for is_bad, what in ((found.is_broken, "break"), (found.is_open, "do not say the level of")):
+        read = self.read(rows)
+        for is_bad, what in ((read.is_broken, "break"), (read.is_open, "do not say the level of")):
             is_bad = is_bad & (rows.counts > 0)[:, None]
             if bool(is_bad.any()):
                 group = self.groups[int(is_bad.any(0).nonzero()[0])]
                 problem = f"{int(is_bad.any(1).sum())} rows {what} a group of joined columns, such as {group.name!r}"
                 raise refused("rows", problem, "JoinedColumns.read tells which rows", code="impossible")
-        return found.rows
+        return read.rows
 
     def split(self, rows: Observations) -> Observations:
         """Rows of the joined variables over the columns; the cells of a missing group are missing.
@@ -291,8 +291,8 @@ class JoinedColumns:
 
     def sets(self, edges: Iterable[Iterable[str]]) -> list[tuple[str, ...]]:
         """Sets of columns as sets of joined variables; those within one group are left out."""
-        found = (tuple(sorted({self.variable_of(name) for name in edge})) for edge in edges)
-        return [edge for edge in dict.fromkeys(found) if len(edge) > 1]
+        joined_sets = (tuple(sorted({self.variable_of(name) for name in edge})) for edge in edges)
+        return [edge for edge in dict.fromkeys(joined_sets) if len(edge) > 1]
 
     def sentence(self) -> str:
         """What was joined, for a reader."""
@@ -325,13 +325,13 @@ class JoinedColumns:
 
 def _allowed(codes: np.ndarray, levels: np.ndarray) -> torch.Tensor:
     """Levels (N, K) that agree with the known cells of rows (N, k), all where none is known."""
-    patterns, place = np.unique(codes, axis=0, return_inverse=True)
-    found = np.empty((len(patterns), len(levels)), dtype=bool)
+    patterns, pattern_of_row = np.unique(codes, axis=0, return_inverse=True)
+    agrees = np.empty((len(patterns), len(levels)), dtype=bool)
     step = max(1, _PORTION // max(1, levels.size))
     for start in range(0, len(patterns), step):
         part = patterns[start : start + step, None, :]
-        found[start : start + step] = ((part < 0) | (part == levels[None])).all(2)
-    return torch.from_numpy(found[place.reshape(-1)])
+        agrees[start : start + step] = ((part < 0) | (part == levels[None])).all(2)
+    return torch.from_numpy(agrees[pattern_of_row.reshape(-1)])
 
 
 # Which columns say one thing together: exactly one, or at most one, is set, or one says nearly all of another.
@@ -462,13 +462,13 @@ def find_exclusive_groups(
     """
     check_fraction(error, "error")
     marks = _marks(rows)
-    found = [(group, False) for group in _exact_groups(marks, error)]
+    groups = [(group, False) for group in _exact_groups(marks, error)]
     if at_most_one:
-        used = {place for group, _ in found for place in group}
-        left = [place for place in range(len(marks.names)) if place not in used]
-        found += [([left[i] for i in group], True) for group in _loose_groups(marks.only(left), error)]
-    found.sort(key=lambda entry: entry[0][0])
-    return tuple(marks.groups(found, {variable.name: variable.labels[0] for variable in rows.domain}))
+        used = {position for group, _ in groups for position in group}
+        left = [position for position in range(len(marks.names)) if position not in used]
+        groups += [([left[i] for i in group], True) for group in _loose_groups(marks.only(left), error)]
+    groups.sort(key=lambda entry: entry[0][0])
+    return tuple(marks.groups(groups, {variable.name: variable.labels[0] for variable in rows.domain}))
 
 
 def _exact_groups(marks: _Marks, error: float) -> list[list[int]]:
@@ -482,6 +482,7 @@ def _exact_groups(marks: _Marks, error: float) -> list[list[int]]:
         surprise = float(_log_choose(total, sums).sum() - partitions)
         return surprise >= len(group) * math.log(size) - math.log(error)
 
+    # Columns side by side first: one-hot columns mostly stand so.
     start = 0
     while start < size:
         group = _run(marks, start)
@@ -489,6 +490,7 @@ def _exact_groups(marks: _Marks, error: float) -> list[list[int]]:
             groups.append(group)
             start = group[-1]
         start += 1
+    # Then covers of columns that stand apart.
     used = {column for group in groups for column in group}
     left = [column for column in range(size) if column not in used]
     for cover in _covers(marks.only(left)):
@@ -501,13 +503,13 @@ def _exact_groups(marks: _Marks, error: float) -> list[list[int]]:
 def _run(marks: _Marks, start: int) -> list[int]:
     """Columns side by side from ``start`` that cover every row once; none where there are no such."""
     is_covered = marks.is_set[:, start].copy()
-    for place in range(start + 1, len(marks.names)):
-        column = marks.is_set[:, place]
+    for position in range(start + 1, len(marks.names)):
+        column = marks.is_set[:, position]
         if bool((is_covered & column).any()):
             return []
         is_covered |= column
         if bool(is_covered.all()):
-            return list(range(start, place + 1))
+            return list(range(start, position + 1))
     return []
 
 
@@ -652,8 +654,8 @@ def _share(one: _Part, two: _Part, counts: np.ndarray, slack: float) -> float:
     """Combinations that occur over levels of the larger one where they are few beyond chance, else 0."""
     levels = one.num_levels, two.num_levels
     most = _FEW * max(levels)
-    place = one.codes.astype(np.int64) * levels[1] + two.codes
-    if len(np.unique(place[:_SCREENED])) > most or len(seen := np.unique(place)) > most:
+    combination = one.codes.astype(np.int64) * levels[1] + two.codes
+    if len(np.unique(combination[:_SCREENED])) > most or len(seen := np.unique(combination)) > most:
         return 0.0
     total = float(counts.sum())
     first, second = (np.bincount(part.codes, weights=counts) / total for part in (one, two))
@@ -723,5 +725,5 @@ def _ordered(group: ColumnGroup) -> ColumnGroup:
     if len(group.levels) != len(names) or len(names) < 3 or known is None:
         return group
     order = [names.index(label) for label in known.labels]
-    levels, labels = ([held[i] for i in order] for held in (group.levels, group.labels))
+    levels, labels = ([parts[i] for i in order] for parts in (group.levels, group.labels))
     return replace(group, levels=tuple(levels), labels=tuple(labels), kind="ordinal")

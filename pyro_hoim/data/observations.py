@@ -218,10 +218,26 @@ class Observations:
         cls, table: Source, domain: Domain | None, count: str | None, weights: str | None, *how: Any
     ) -> Observations:
         """The rows of a table; a warning of words for missing that became levels."""
-        read = cls(*encode_columns(table, domain, count, weights, *how), is_weighted=weights is not None)
-        if domain is None:
-            warn_of_missing_words(read.domain.variables)
+        parts = encode_columns(table, domain, count, weights, *how)
+        if domain is not None:
+            return cls(*parts, is_weighted=weights is not None)
+        read = cls._unchecked(*parts, weights is not None)
+        warn_of_missing_words(read.domain.variables)
         return read
+
+    @classmethod
+    def _unchecked(
+        cls,
+        domain: Domain,
+        codes: torch.Tensor,
+        counts: torch.Tensor,
+        is_weighted: bool,
+        squares: torch.Tensor | None = None,
+    ) -> Observations:
+        """Observations of what a reader of this package made, or what was made of observations."""
+        rows = object.__new__(cls)
+        vars(rows).update(domain=domain, codes=codes, counts=counts, is_weighted=is_weighted, squares=squares)
+        return rows
 
     @classmethod
     def from_tensor(cls, codes: Any, domain: Domain, counts: Any = None, *, weights: Any = None) -> Observations:
@@ -337,7 +353,7 @@ class Observations:
         others = [] if self.has_whole_counts else [self.squared_weights.numpy()]
         merged = merge_rows(self.codes.numpy(), self.counts.numpy(), self.domain.cardinalities, *others)
         codes, counts, *squares = map(torch.from_numpy, merged)
-        return Observations(self.domain, codes, counts, self.is_weighted, *squares)
+        return Observations._unchecked(self.domain, codes, counts, self.is_weighted, *squares)
 
     def marginal_counts(self, edges: Iterable[Sequence[str]], *, max_cells: int = 2**28) -> torch.Tensor:
         """Marginal counts of several sets of variables, edge after edge; the sufficient statistics of a model.

@@ -297,10 +297,10 @@ def known_order(variable: Variable) -> Order | None:
     by_place = _by_place(labels)
     if variable.kind == "ordinal":
         return Order(labels, "declared", by_place.numbers if by_place and by_place.labels == labels else None)
-    found = by_place or _by_date(labels) or _by_scale(labels)
-    if found is None and len(labels) < 3:
+    order = by_place or _by_date(labels) or _by_scale(labels)
+    if order is None and len(labels) < 3:
         return Order(labels, "as the two levels stand" if len(labels) == 2 else "one level")
-    return found
+    return order
 
 
 def _by_place(labels: Sequence[str]) -> Order | None:
@@ -345,7 +345,7 @@ def _by_date(labels: Sequence[str]) -> Order | None:
 def _scales() -> tuple[dict[str, int], ...]:
     """The places of the words of every common scale."""
     return tuple(
-        {word: place for place, words in enumerate(scale.split(" < ")) for word in words.split("/")}
+        {word: rank for rank, words in enumerate(scale.split(" < ")) for word in words.split("/")}
         for scale in _SCALES.replace("\n  <", " <").strip().split("\n")
     )
 
@@ -415,6 +415,6 @@ def relabelled(data: Observations, variables: Iterable[Variable]) -> Observation
     known = {variable.name: variable for variable in variables}
     codes = data.codes.clone()
     for column, old in enumerate(data.domain):
-        place = {label: code for code, label in enumerate(known.get(old.name, old).labels)}
-        codes[:, column] = torch.tensor([*(place.get(label, -1) for label in old.labels), -1])[codes[:, column]]
+        code_of = {label: code for code, label in enumerate(known.get(old.name, old).labels)}
+        codes[:, column] = torch.tensor([*(code_of.get(label, -1) for label in old.labels), -1])[codes[:, column]]
     return data.replaced(domain=Domain(known.get(old.name, old) for old in data.domain), codes=codes)

@@ -206,9 +206,9 @@ def check_levels_told(variables: Iterable[Variable], source: str, say: Callable[
     It gives None for a role that was spoken of.
     """
     for variable in variables:
-        found = seeming_counting(variable.name, pd.Series(variable.labels, dtype=object))
-        if found is not None and (told := say(found)) is not None:
-            raise found.error(source, told)
+        counting = seeming_counting(variable.name, pd.Series(variable.labels, dtype=object))
+        if counting is not None and (way_on := say(counting)) is not None:
+            raise counting.error(source, way_on)
 
 
 def mostly_differ(frame: pd.DataFrame) -> bool:
@@ -216,27 +216,21 @@ def mostly_differ(frame: pd.DataFrame) -> bool:
     return len(frame.columns) > 0 and bool(frame.astype(str).duplicated().mean() <= 1 - _DIFFER)
 
 
-def words_for_missing(variables: Iterable[Variable]) -> dict[str, list[str]]:
-    """Labels that mostly mean missing and are levels, each with the names of its columns."""
-    found: dict[str, list[str]] = {}
+def missing_sentence(variables: Sequence[Variable], remedy: Callable[[Sequence[str]], str]) -> str | None:
+    """A sentence on words for missing that are levels, with what to say where they are missing cells."""
+    columns_of: dict[str, list[str]] = {}
     for variable in variables:
         for label in variable.labels:
             if _MISSING.fullmatch(label) and not (label in ("-", "–", "—") and "+" in variable.labels):
-                found.setdefault(label, []).append(variable.name)
-    return found
-
-
-def missing_sentence(variables: Sequence[Variable], remedy: Callable[[Sequence[str]], str]) -> str | None:
-    """A sentence on words for missing that are levels, with what to say where they are missing cells."""
-    found = words_for_missing(variables)
-    if not found:
+                columns_of.setdefault(label, []).append(variable.name)
+    if not columns_of:
         return None
-    names = list(dict.fromkeys(name for names in found.values() for name in names))
+    names = list(dict.fromkeys(name for names in columns_of.values() for name in names))
     shown = ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    words = ", ".join(map(repr, found))
-    first = [variable.name for variable in variables if variable.labels[0] in found]
+    words = ", ".join(map(repr, columns_of))
+    first = [variable.name for variable in variables if variable.labels[0] in columns_of]
     is_first = f" (of {first[0]!r} the first, which others are compared with)" if first else ""
-    return f"levels like others are {words} of {shown}{is_first}; {remedy(list(found))}"
+    return f"levels like others are {words} of {shown}{is_first}; {remedy(list(columns_of))}"
 
 
 def warn_of_missing_words(variables: Sequence[Variable], remedy: Callable[[Sequence[str]], str] | None = None) -> None:
@@ -245,12 +239,9 @@ def warn_of_missing_words(variables: Sequence[Variable], remedy: Callable[[Seque
     Warns:
         DataWarning: with the labels, the columns, and what to say.
     """
-
-    def missing_values(words: Sequence[str]) -> str:
-        return f"missing_values={('', *words)} makes them missing"
-
-    if told := missing_sentence(variables, remedy or missing_values):
-        warnings.warn(DataWarning(told), stacklevel=caller_level())
+    remedy = remedy or (lambda words: f"missing_values={('', *words)} makes them missing")
+    if sentence := missing_sentence(variables, remedy):
+        warnings.warn(DataWarning(sentence), stacklevel=caller_level())
 
 
 # From named columns of values to a domain, codes and counts: what every reader of observations has in common.
@@ -304,9 +295,9 @@ class Source(NamedTuple):
     def of_frame(cls, frame: Any) -> Source:
         """A data frame."""
         check_type(frame, pd.DataFrame, "from_pandas frame")
-        header = [str(name) for name in frame.columns]
+        header = list(map(str, frame.columns))
         check_unique(header, "from_pandas columns")
-        position = {name: i for i, name in enumerate(header)}
+        position = dict(zip(header, range(len(header)), strict=True))
         return cls(header, lambda name: frame.iloc[:, position[name]], _FRAME, row_position, len(frame))
 
 
@@ -421,9 +412,9 @@ def tensor_of_codes(codes: Any) -> torch.Tensor:
             return torch.as_tensor(codes)
         except (TypeError, ValueError, RuntimeError):
             raise wrong_type("Observations codes", "integers", codes) from None
-    held = torch.as_tensor(codes.data)
+    tensor = torch.as_tensor(codes.data)
     is_hidden = torch.from_numpy(np.ma.getmaskarray(codes))
-    return held.long().masked_fill(is_hidden, -1) if held.dtype in _INTEGER_TYPES else held
+    return tensor.long().masked_fill(is_hidden, -1) if tensor.dtype in _INTEGER_TYPES else tensor
 
 
 def checked_codes(codes: Any, domain: Domain) -> torch.Tensor:

@@ -144,26 +144,30 @@ def long_table(
     """
     if isinstance(data, pd.Series):
         return _of_series(data, argument)
-    data = _without_constant(data)
+    # Counts under an index whose levels are all named need no look at their numbers.
+    data = _without_constant(data) if data.columns.nlevels > 1 else data
     header = [str(name) for name in data.columns]
     levels = [name for name in data.index.names if name is not None and str(name) not in header]
     is_indexed = len(levels) == data.index.nlevels
     if len(header) == 1 and is_indexed and (is_count_name(header[0]) or header[0] == "0"):
         return data.rename_axis(columns=None).reset_index()
+    # A table of numbers whose columns nobody asked for may be a cross-tabulation.
     table = _table_of(data, is_indexed)
     is_long = table is None or any(is_meant(str(name)) for name in table.columns)
     wide = None if is_long or table is None else _numbers_of(table, argument, keep)
     if wide is None or table is None:
-        return with_index(data, is_meant)
+        return with_index(data, is_meant) if levels else data
     is_named, is_asked = data.columns.names[0] is not None, any(map(is_meant, wide.names))
     frame = "frame" if table is data else f"frame.set_index({_listed(table.index.names)})"
     stacked = f"{frame}{wide.cut}.stack()"
+    # Shares are refused, with the line that makes weights of them.
     if not wide.is_whole:
         if not (wide.is_unlike_labels and (is_named or _are_shares(wide.numbers))):
             return data
         problem = f"seems to be {wide.shown} that holds shares or other fractions, no counts"
         line = f"{stacked}.rename('weight').reset_index() with weights='weight'"
         raise refused(argument, problem, f"make it of counts, without normalize, or pass {line}")
+    # Counts are made long where names or sizes of the numbers leave no doubt, and refused where they do.
     wide = wide.without_sums(argument)
     if not (is_named or wide.is_unlike_codes or wide.sums):
         return data
@@ -184,7 +188,7 @@ def _without_constant(data: pd.DataFrame) -> pd.DataFrame:
     """The frame without levels of its columns that have one value and no name, as ``pivot_table`` makes them."""
     names = data.columns.names
     spare = [i for i, name in enumerate(names) if name is None and len(data.columns.unique(i)) == 1]
-    if len(names) == 1 or not spare or len(spare) == len(names):
+    if not spare or len(spare) == len(names):
         return data
     return data.droplevel(spare, axis=1)
 
@@ -199,8 +203,8 @@ def with_index(data: pd.DataFrame, is_meant: Callable[[str], bool]) -> pd.DataFr
     levels = [name for name in data.index.names if name is not None and str(name) not in header]
     repeated = [n for n in levels if not is_meant(str(n)) and data.index.get_level_values(n).duplicated().any()]
     if repeated:
-        told = f"{', '.join(map(repr, repeated))} of the index, which repeats, is read as a column"
-        warnings.warn(DataWarning(f"{told}; reset_index(drop=True) leaves it out"), stacklevel=caller_level())
+        problem = f"{', '.join(map(repr, repeated))} of the index, which repeats, is read as a column"
+        warnings.warn(DataWarning(f"{problem}; reset_index(drop=True) leaves it out"), stacklevel=caller_level())
     asked = [name for name in levels if name in repeated or is_meant(str(name))]
     return data.reset_index(level=asked) if asked else data
 
@@ -216,14 +220,17 @@ def _table_of(data: pd.DataFrame, is_indexed: bool) -> pd.DataFrame | None:
     if not 0 < len(data) <= most or not 0 < len(data.columns) <= most:
         return None
     is_row_names = data.index.nlevels == 1 and all(isinstance(label, str) for label in data.index)
-    counting = [name for name in map(str, data.columns) if is_counting_name(name) and not _SUMS.fullmatch(name)]
-    if not is_named and (counting or data.shape[1] < 2):
-        return None
+    if not is_named:
+        counting = [name for name in map(str, data.columns) if is_counting_name(name) and not _SUMS.fullmatch(name)]
+        if counting or data.shape[1] < 2:
+            return None
+    # Levels of the rows are in the index,
     if is_indexed or (is_row_names and not is_named):
         is_numbers = not is_indexed and all(map(_NUMBER.fullmatch, data.index))
         return None if is_numbers or not data.index.is_unique else data
     if not isinstance(data.index, pd.RangeIndex):
         return None
+    # or in the first columns, as many as tell the rows apart.
     texts = [not pd.api.types.is_numeric_dtype(data.iloc[:, i].dtype) for i in range(data.shape[1])]
     if not (is_named or texts[0]):
         return None
@@ -280,6 +287,7 @@ def long_cells(table: CsvColumns, keep: str = "count=None") -> CsvColumns:
         return table
     if not all(not column[0] or _NUMBER.fullmatch(column[0]) for column in table.columns[1:]):
         return table
+    # The file as a frame, with numbers where a column holds nothing else.
     columns: dict[str, Any] = {}
     for name, cells in zip(table.header, table.columns, strict=True):
         is_numbers = any(cells) and all(not cell or _NUMBER.fullmatch(cell) for cell in cells)
@@ -287,6 +295,7 @@ def long_cells(table: CsvColumns, keep: str = "count=None") -> CsvColumns:
     frame = pd.DataFrame(columns)
     if table.row_names:
         frame.index = pd.Index(table.row_names, dtype=object)
+    # What a frame would warn of is a note of the file.
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         long = long_table(frame, argument=table.path, keep=keep)

@@ -129,19 +129,19 @@ def _from_original(raw: bytes, info: FileInfo) -> CountTable:
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The default value for `spmatrix`", DeprecationWarning)  # either will do
-        held = loadmat(io.BytesIO(raw))
-    words = [str(cell.item()) for cell in held["labels"].reshape(-1)]
-    return CountTable.from_matrix(held["Xt"], words, source=info.name)
+        contents = loadmat(io.BytesIO(raw))
+    words = [str(cell.item()) for cell in contents["labels"].reshape(-1)]
+    return CountTable.from_matrix(contents["Xt"], words, source=info.name)
 
 
 def matrix_checksum(table: CountTable) -> str:
     """SHA-256 of shape, counts and column names, whatever file they came in."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     matrix = table.matrix
     for numbers in (matrix.shape, matrix.indptr, matrix.indices, matrix.data):
-        found.update(np.ascontiguousarray(numbers, dtype="<i8").tobytes())
-    found.update("\n".join(table.domain.names).encode())
-    return found.hexdigest()
+        digest.update(np.ascontiguousarray(numbers, dtype="<i8").tobytes())
+    digest.update("\n".join(table.domain.names).encode())
+    return digest.hexdigest()
 
 
 # Loaders of mushroom, adult and breast cancer from the UCI archive, with the published discretisation of adult.

@@ -39,7 +39,15 @@ from ..errors import (
 from ..families import impute, predict, sample
 from ..schema import Domain, Variable
 
-__all__ = ["Columns", "InteractionClassifier", "InteractionDensity", "InteractionImputer", "Unknown", "named"]
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, DensityMixin, OneToOneFeatureMixin, TransformerMixin
+    from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError("the estimators need scikit-learn 1.6 or later: pip install 'pyro-hoim[sklearn]'") from error
+
+__all__ = ["InteractionClassifier", "InteractionDensity", "InteractionImputer", "Unknown"]
 
 
 # Columns of a table with levels: learned from the rows of a fit, read from other rows, and given back as values.
@@ -89,10 +97,10 @@ class Column:
     def _of_bins(cls, name: str, dtype: Any, numbers: np.ndarray, weights: np.ndarray, bins: int) -> Column:
         if len(np.unique(numbers)) == 1:
             return cls(Variable(name, (label_of(numbers[0]),), "ordinal"), _objects(numbers[:1]), dtype, np.zeros(0))
-        found = find_bins(numbers, f"quantile:{bins}", weights, name=name)
-        codes = np.searchsorted(found.cuts, numbers, side="right")
-        middle = [_median(numbers[codes == k], weights[codes == k]) for k in range(len(found.labels))]
-        return cls(Variable(name, found.labels, "ordinal"), _objects(middle), dtype, np.asarray(found.cuts))
+        cut = find_bins(numbers, f"quantile:{bins}", weights, name=name)
+        codes = np.searchsorted(cut.cuts, numbers, side="right")
+        middle = [_median(numbers[codes == k], weights[codes == k]) for k in range(len(cut.labels))]
+        return cls(Variable(name, cut.labels, "ordinal"), _objects(middle), dtype, np.asarray(cut.cuts))
 
     def read(self, column: pd.Series, unknown: Unknown) -> np.ndarray:
         """Codes (N,) of the values of a column, -1 where missing or, where told so, unknown."""
@@ -138,13 +146,13 @@ class Columns:
     def learn(cls, frame: pd.DataFrame, weights: np.ndarray, bins: int | None) -> Columns:
         """Of a data frame with weights (N,) of its rows."""
         names = [str(name) for name in frame.columns]
-        found = tuple(Column.learn(n, frame.iloc[:, i], weights, bins) for i, n in enumerate(names))
+        columns = tuple(Column.learn(n, frame.iloc[:, i], weights, bins) for i, n in enumerate(names))
         for i, name in enumerate(names):
             if counting := seeming_counting(name, frame.iloc[:, i], where=row_position):
                 problem = f"{counting.problem}, and is read as a variable; pass it as sample_weight if it does"
                 warnings.warn(DataWarning(problem), stacklevel=caller_level())
-        warn_of_missing_words([c.variable for c in found], lambda words: f"put None in place of {', '.join(words)}")
-        return cls(found)
+        warn_of_missing_words([c.variable for c in columns], lambda words: f"put None in place of {', '.join(words)}")
+        return cls(columns)
 
     def reading(self) -> dict[str, Any]:
         """How the columns are read, as model files keep it: those that were cut."""
@@ -154,8 +162,8 @@ class Columns:
 
     def read(self, frame: pd.DataFrame, unknown: Unknown) -> np.ndarray:
         """Codes (N, d) of the rows of a data frame with these columns in this order."""
-        found = [column.read(frame.iloc[:, i], unknown) for i, column in enumerate(self.columns)]
-        return np.column_stack(found).astype(np.int64)
+        codes = [column.read(frame.iloc[:, i], unknown) for i, column in enumerate(self.columns)]
+        return np.column_stack(codes).astype(np.int64)
 
     def observations(self, codes: np.ndarray, weights: np.ndarray | None = None, more: Variable | None = None) -> Any:
         """Rows of codes (N, d), or (N, d + 1) with a further variable."""
@@ -172,11 +180,11 @@ class Columns:
 
 def _objects(values: Any) -> np.ndarray:
     """A one-dimensional array of objects."""
-    held = list(values)
-    found = np.empty(len(held), dtype=object)
-    for position, value in enumerate(held):
-        found[position] = value
-    return found
+    cells = list(values)
+    objects = np.empty(len(cells), dtype=object)
+    for position, value in enumerate(cells):
+        objects[position] = value
+    return objects
 
 
 def _hashable(column: pd.Series) -> pd.Series:
@@ -208,14 +216,6 @@ def _median(numbers: np.ndarray, weights: np.ndarray) -> float:
 
 
 # What the estimators share: parameters, rows of scikit-learn's kinds, and a model of any family by the registry.
-
-try:
-    from sklearn.base import BaseEstimator, ClassifierMixin, DensityMixin, OneToOneFeatureMixin, TransformerMixin
-    from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
-    from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-except ImportError as error:
-    raise ImportError("the estimators need scikit-learn 1.6 or later: pip install 'pyro-hoim[sklearn]'") from error
 
 
 class InteractionEstimator(BaseEstimator):
@@ -353,8 +353,8 @@ class InteractionEstimator(BaseEstimator):
         if not hasattr(self, "_columns"):
             return drawn
         codes = self._columns.codes_of(drawn)
-        held = {c.variable.name: c.give(codes[:, i]) for i, c in enumerate(self._columns.columns)}
-        return pd.DataFrame(held)
+        values = {c.variable.name: c.give(codes[:, i]) for i, c in enumerate(self._columns.columns)}
+        return pd.DataFrame(values)
 
 
 def named(frame: pd.DataFrame) -> pd.DataFrame:
@@ -362,19 +362,19 @@ def named(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.set_axis([str(name) for name in frame.columns], axis=1)
 
 
-def as_given(found: pd.DataFrame, estimator: InteractionEstimator) -> Any:
+def as_given(table: pd.DataFrame, estimator: InteractionEstimator) -> Any:
     """A data frame where the estimator was fitted on one with names, else an array."""
-    return found if hasattr(estimator, "feature_names_in_") else _as_array(found)
+    return table if hasattr(estimator, "feature_names_in_") else _as_array(table)
 
 
-def array_like(X: Any, found: pd.DataFrame) -> Any:
+def array_like(X: Any, table: pd.DataFrame) -> Any:
     """A data frame where the rows are one, else an array."""
-    return found if is_frame(X) else _as_array(found)
+    return table if is_frame(X) else _as_array(table)
 
 
-def _as_array(found: pd.DataFrame) -> np.ndarray:
+def _as_array(table: pd.DataFrame) -> np.ndarray:
     """One array of columns that all have one type, or hold objects."""
-    return found.to_numpy() if len(set(found.dtypes)) == 1 else found.astype(object).to_numpy()
+    return table.to_numpy() if len(set(table.dtypes)) == 1 else table.astype(object).to_numpy()
 
 
 def checked_target(estimator: InteractionEstimator, y: Any, frame: pd.DataFrame) -> np.ndarray:
@@ -382,8 +382,8 @@ def checked_target(estimator: InteractionEstimator, y: Any, frame: pd.DataFrame)
     if y is None:
         name = type(estimator).__name__
         raise InputError(f"This {name} estimator requires y to be passed, but the target y is None", argument="y")
-    kept: Any = None  # the type
-    target: Any = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=kept, input_name="y")
+    types: Any = {"dtype": None}  # as it is
+    target: Any = check_array(column_or_1d(y, warn=True), ensure_2d=False, input_name="y", **types)
     check_consistent_length(frame, target)
     return target
 
@@ -680,5 +680,5 @@ class InteractionImputer(OneToOneFeatureMixin, TransformerMixin, InteractionEsti
     def _filled(self, X: Any, frame: pd.DataFrame, codes: np.ndarray) -> Any:
         """A table with codes (N, d) in its missing cells."""
         pairs = zip(frame.columns, self._columns.columns, strict=True)
-        held = {name: column.fill(frame.iloc[:, i], codes[:, i]) for i, (name, column) in enumerate(pairs)}
-        return array_like(X, pd.DataFrame(held, index=frame.index))
+        columns = {name: column.fill(frame.iloc[:, i], codes[:, i]) for i, (name, column) in enumerate(pairs)}
+        return array_like(X, pd.DataFrame(columns, index=frame.index))

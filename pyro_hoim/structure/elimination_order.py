@@ -54,6 +54,7 @@ def _greedy(adjacency: list[int], cards: tuple[int, ...], left: list[int], score
     entries that are no longer true are passed over. Fill-in is counted anew for the neighbours of the variable that
     goes, which then form a clique; any other variable only loses the pairs that the step has joined.
     """
+    # Fill-in and table size of every variable, and a heap of scores from them.
     graph = list(adjacency)
     open_ = sum(1 << v for v in left)
     fill = {v: _fill(graph, v) for v in left}
@@ -70,6 +71,7 @@ def _greedy(adjacency: list[int], cards: tuple[int, ...], left: list[int], score
         del current[best]
         order.append(best)
         open_ &= ~(1 << best)
+        # What the step changes: sizes of the neighbours, and fill-in of what two of them that it joins have in common.
         around = graph[best]
         changed = around
         for u in _members(around):
@@ -81,6 +83,7 @@ def _greedy(adjacency: list[int], cards: tuple[int, ...], left: list[int], score
                 changed |= common
                 for x in _members(common):
                     fill[x] -= 1
+        # Neighbours are a clique now, and scores of all that changed are entered anew.
         _eliminate(graph, best)
         for u in _members(around & open_):
             fill[u] = _fill(graph, u, around)
@@ -121,6 +124,7 @@ def elimination_order(
     leading = list(hypergraph.domain.indices(first))
     if not stay.isdisjoint(leading):
         raise conflict("first", "holds a variable that is kept")
+    # The interaction graph as bit masks, without the variables that go first.
     size = len(hypergraph.domain)
     cards = hypergraph.domain.cardinalities
     adjacency = [0] * size
@@ -132,6 +136,7 @@ def elimination_order(
     for v in leading:
         _eliminate(rest, v)
     left = [v for v in range(size) if v not in stay and v not in set(leading)]
+    # Candidates by rules, and orders that are good on grids and chains.
     rules: tuple[_Score, ...] = (
         lambda fill, cells: (fill, cells),
         lambda fill, cells: (cells, fill),
@@ -144,6 +149,7 @@ def elimination_order(
         graph = csr_array((np.ones(len(rows)), (rows, columns)), shape=(size, size))
         wanted = set(left)
         candidates.append([int(v) for v in reverse_cuthill_mckee(graph, symmetric_mode=True) if v in wanted])
+    # The one that forms the fewest cells.
     best, fewest = leading, (math.inf, 0)
     for candidate in candidates:
         cost = _cost(adjacency, cards, leading + candidate, fewest[0])

@@ -155,11 +155,11 @@ class _Parser:
         self.made += len(first) * len(second) * pieces
         unit = "sets" if pieces == 1 else f"sets of {_PIECE} variables"
         check_size(self.made, MAX_UNIONS, f"unions of {unit}", self.where, _SMALLER, "its products take")
-        found = set[frozenset[str | FunctionTerm]]()
+        made = set[frozenset[str | FunctionTerm]]()
         for one in first:
-            found.update(one | other for other in second)
-            self.check_size(len(found) * pieces, unit)
-        return frozenset(found)
+            made.update(one | other for other in second)
+            self.check_size(len(made) * pieces, unit)
+        return frozenset(made)
 
     def without(self, terms: _Terms, removed: _Terms) -> _Terms:
         """Terms without the sets that contain a removed one; of a closed collection their other subsets stay."""

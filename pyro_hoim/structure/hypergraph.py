@@ -115,6 +115,7 @@ class InteractionHypergraph:
         check_type(domain, Domain, "domain")
         check_choice(coding, ("balanced", "corner"), "coding")
         _ = domain.cardinalities  # refuses variables that are not finite
+        # Sets of names as sorted positions in the schema.
         positions: set[tuple[int, ...]] = set()
         check_type(edges, Iterable, "edges", "sets of names")
         for edge in edges:
@@ -131,11 +132,13 @@ class InteractionHypergraph:
             positions.add(tuple(sorted(domain.indices(names))))
             if len(positions) > MAX_SETS:
                 check_size(len(positions), MAX_SETS, "sets", "edges", _FEWER, "there are at least")
+        # Missing subsets are added, or refused where they are asked for.
         if closure:
             hint = "use smaller edges, or hierarchical=False to keep the collection as it is"
             size = sum(2 ** len(e) - 1 for e in positions)
             check_size(size, MAX_SETS, "sets", "edges", hint, "the closure may have up to")
             positions = {s for e in positions for k in range(1, len(e) + 1) for s in itertools.combinations(e, k)}
+            self.__dict__["is_hierarchical"] = True
         self._set(domain, tuple(sorted(positions, key=_by_size)), coding)
         if hierarchical and not self.is_hierarchical:
             missing = self.closure()._index_set - self._index_set
@@ -152,7 +155,7 @@ class InteractionHypergraph:
         values = self.__dict__
         values["domain"] = domain
         values["edge_indices"] = edge_indices
-        values["edges"] = tuple(tuple(domain.names[i] for i in e) for e in edge_indices)
+        values["edges"] = tuple(map(self._names, edge_indices))
         values["_hash"] = hash((domain.names, domain.cardinalities, edge_indices))
         values["coding"] = "corner" if coding == "corner" and not self.is_hierarchical else "balanced"
 
@@ -230,11 +233,11 @@ class InteractionHypergraph:
     @cached_property
     def incident(self) -> tuple[set[int], ...]:
         """Numbers of the edges that hold each variable, in schema order."""
-        found = tuple(set[int]() for _ in self.domain)
+        numbers = tuple(set[int]() for _ in self.domain)
         for number, edge in enumerate(self.edge_indices):
             for i in edge:
-                found[i].add(number)
-        return found
+                numbers[i].add(number)
+        return numbers
 
     @cached_property
     def edge_shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -366,7 +369,8 @@ class InteractionHypergraph:
         return graph
 
     def _names(self, indices: Iterable[int]) -> Edge:
-        return tuple(self.domain.names[i] for i in indices)
+        names = self.domain.names
+        return tuple(names[i] for i in indices)
 
     def neighbours(self, name: str) -> Edge:
         """Variables that share an edge with ``name``, in schema order."""
@@ -376,8 +380,8 @@ class InteractionHypergraph:
     def cliques(self) -> tuple[Edge, ...]:
         """Maximal cliques of the interaction graph over the variables that occur in an edge, in edge order."""
         graph = self._graph.subgraph({i for e in self.edge_indices for i in e})
-        found = sorted((tuple(sorted(clique)) for clique in nx.find_cliques(graph)), key=_by_size)
-        return tuple(self._names(clique) for clique in found)
+        members = sorted((tuple(sorted(clique)) for clique in nx.find_cliques(graph)), key=_by_size)
+        return tuple(self._names(clique) for clique in members)
 
     @cached_property
     def is_graphical(self) -> bool:
@@ -436,19 +440,19 @@ class InteractionHypergraph:
 
     def conditional_independences(self) -> tuple[tuple[str, str, Edge], ...]:
         """Triples (a, b, given) of variables that no edge joins, with a smallest set that separates them."""
-        found: list[tuple[str, str, Edge]] = []
+        triples: list[tuple[str, str, Edge]] = []
         for a, b in itertools.combinations(range(len(self.domain)), 2):
             if not self._graph.has_edge(a, b):
                 joined = nx.has_path(self._graph, a, b)
                 given = nx.minimum_node_cut(self._graph, a, b) if joined else set[int]()
-                found.append((self.domain.names[a], self.domain.names[b], self._names(sorted(given))))
-        return tuple(found)
+                triples.append((self.domain.names[a], self.domain.names[b], self._names(sorted(given))))
+        return tuple(triples)
 
     def project(self, names: Iterable[str]) -> InteractionHypergraph:
         """The edges inside a set of variables, over the projected domain."""
         domain = self.domain.project(names)
-        kept = [e for e in self.edges if all(n in domain for n in e)]
-        return InteractionHypergraph(domain, kept, hierarchical=self.is_hierarchical, coding=self.coding)
+        inside = [e for e in self.edges if all(n in domain for n in e)]
+        return InteractionHypergraph(domain, inside, hierarchical=self.is_hierarchical, coding=self.coding)
 
     def restrict(self, evidence: Iterable[str]) -> InteractionHypergraph:
         """The structure that is left when some variables are fixed: every edge less those variables."""
@@ -459,8 +463,8 @@ class InteractionHypergraph:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready description with the domain and a ``coding`` of "corner", inverse of :meth:`from_json`."""
-        found = {"domain": self.domain.to_json(), "edges": [list(e) for e in self.edges]}
-        return found | ({"coding": "corner"} if self.coding == "corner" else {})
+        entries = {"domain": self.domain.to_json(), "edges": [list(e) for e in self.edges]}
+        return entries | ({"coding": "corner"} if self.coding == "corner" else {})
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> InteractionHypergraph:

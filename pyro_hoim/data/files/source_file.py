@@ -184,12 +184,12 @@ def _opened(path: Any, source: Any, head: bytes) -> BinaryIO | None:
     if not head.startswith(_ZIP):
         opener = next((opener for mark, opener in _MARKS.items() if head.startswith(mark)), None)
         return None if opener is None else cast(BinaryIO, opener(source))
-    held = zipfile.ZipFile(source)
-    files = [i for i in held.infolist() if not i.filename.startswith("__MACOSX") and i.filename[-1:] != "/"]
+    archive = zipfile.ZipFile(source)
+    files = [i for i in archive.infolist() if not i.filename.startswith("__MACOSX") and i.filename[-1:] != "/"]
     if len(files) != 1:
         hint = "unpack it and give one of them"
         raise unexpected(path, "one file in the archive", received=len(files), hint=hint)
-    return cast(BinaryIO, held.open(files[0]))
+    return cast(BinaryIO, archive.open(files[0]))
 
 
 def open_unpacked(path: str) -> BinaryIO:

@@ -138,13 +138,13 @@ def _parquet(path: Any, raw: bytes) -> _Typed:
     from pyarrow import parquet
 
     pa = arrow_library()
-    held = parquet.ParquetFile(pa.BufferReader(raw))
-    size = held.metadata
-    *_, texts = found = _flat_fields(path, held.schema_arrow)  # mostly codes in the file, and kept so
+    file = parquet.ParquetFile(pa.BufferReader(raw))
+    size = file.metadata
+    *_, texts = fields = _flat_fields(path, file.schema_arrow)  # mostly codes in the file, and kept so
     groups = [size.row_group(i) for i in range(size.num_row_groups)]
     check_cells(path, max(size.num_rows, sum(group.num_rows for group in groups)), size.num_columns)
     check_bytes(path, sum(max(0, group.total_byte_size) for group in groups))
-    return _rows(parquet.ParquetFile(pa.BufferReader(raw), read_dictionary=coded_texts(texts, size)).read(), *found)
+    return _rows(parquet.ParquetFile(pa.BufferReader(raw), read_dictionary=coded_texts(texts, size)).read(), *fields)
 
 
 def _arrow(path: Any, raw: bytes) -> _Typed:
@@ -219,12 +219,14 @@ def _labelled(codes: pd.Series, known: Mapping[int, str]) -> tuple[pd.Series, st
     So do all of several codes with one text.
     """
     values = sorted({*codes.dropna().unique().tolist(), *known})
-    told = [label_of(value) for value in values]
-    texts = [known.get(value, "") or code for value, code in zip(values, told, strict=True)]
+    code_texts = [label_of(value) for value in values]
+    texts = [known.get(value, "") or code for value, code in zip(values, code_texts, strict=True)]
     apart = ""
     while repeated := {text for text, times in Counter(texts).items() if times > 1}:
-        apart = apart or next(f"{text} ({code})" for text, code in zip(texts, told, strict=True) if text in repeated)
-        texts = [f"{text} ({code})" if text in repeated else text for text, code in zip(texts, told, strict=True)]
+        apart = apart or next(
+            f"{text} ({code})" for text, code in zip(texts, code_texts, strict=True) if text in repeated
+        )
+        texts = [f"{text} ({code})" if text in repeated else text for text, code in zip(texts, code_texts, strict=True)]
     places = np.where(codes.isna(), -1, np.searchsorted(values, codes.to_numpy(dtype=float, na_value=0)))
     return pd.Series(pd.Categorical.from_codes(places, texts)), apart
 
@@ -236,6 +238,7 @@ def _excel(path: Any, raw: bytes) -> CsvColumns:
     """
     from openpyxl import load_workbook
 
+    # The first sheet that holds anything; others are only counted, so that the note can say so.
     _check_parts(path, raw)
     book = load_workbook(io.BytesIO(raw), read_only=True, data_only=True, keep_links=False)
     name, rows, lines, others, cells = "", list[list[Any]](), list[int](), 0, 0
@@ -257,6 +260,7 @@ def _excel(path: Any, raw: bytes) -> CsvColumns:
                 lines.append(line)
     if not rows:
         raise unexpected(path, "a header and rows", received="empty sheets", code="empty")
+    # Without empty columns; the first row is the header.
     filled = (column for column in zip_longest(*rows) if any(value is not None for value in column))
     labels = [labels_of_values(path, column, strip=True) for column in filled]
     header, columns = tuple(column[0] for column in labels), tuple(tuple(column[1:]) for column in labels)

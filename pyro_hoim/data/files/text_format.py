@@ -68,9 +68,9 @@ class TextFormat(NamedTuple):
         """Rows below the header of bytes, each with the line that it ends in."""
         with as_text(stream, self.encoding) as text:
             text.read(self.place)
-            found = _csv_rows(path, text, self.delimiter, self.first_line, self.spare)
-            next(found)
-            yield from found
+            csv_rows = _csv_rows(path, text, self.delimiter, self.first_line, self.spare)
+            next(csv_rows)
+            yield from csv_rows
 
 
 def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, encoding: str | None) -> TextFormat:
@@ -82,6 +82,7 @@ def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, enco
     Raises:
         InputError: no text in the encoding, or no header.
     """
+    # Text in an encoding, whose beginning tells what kind of table it is.
     sep = {"tab": "\t", "\\t": "\t"}.get(str(sep), sep)
     if sep is not None and len(sep) != 1:
         raise unexpected("sep", "one character or tab", sep)
@@ -91,6 +92,7 @@ def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, enco
     if sep is None and head.strip() and (received := _other_text(head)) is not None:
         hint = "save it as a table with a header line, such as CSV"
         raise unexpected(path, "a table", received=received, hint=hint, code="damaged-file")
+    # Comments and ``sep=`` above the header, and the character between cells.
     end, comments, is_safe, told_sep = _lines_above(head)
     first_line = 1 + comments + (told_sep is not None)
     delimiter = sep or told_sep or _found_delimiter(head[end:])
@@ -101,6 +103,7 @@ def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, enco
         sentences.append("apostrophes before cells that a spreadsheet would run removed, as its first line says")
     elif comments:
         sentences.append(f"{comments} comment line{'s' * (comments > 1)} above the header left out")
+    # The header, and whether rows have one cell more than it, as R writes names of rows.
     with as_text(opened(), name) as stream:
         stream.read(end)
         rows = _csv_rows(path, stream, delimiter, first_line)
@@ -172,6 +175,7 @@ def read_text(path: str | os.PathLike[str], expected: str) -> str:
 
 def _found_encoding(path: Any, opened: Callable[[], BinaryIO], encoding: str | None) -> tuple[str, list[str]]:
     """Encoding in which all bytes are text, and a note on it where it was found and is not UTF-8."""
+    # An encoding that was named has to be one of text.
     if encoding is not None:
         try:
             io.TextIOWrapper(io.BytesIO(), encoding)  # more than codecs.lookup, which also knows rot13
@@ -180,12 +184,14 @@ def _found_encoding(path: Any, opened: Callable[[], BinaryIO], encoding: str | N
             raise unexpected("encoding", expected, encoding, code="unknown-choice") from None
     with opened() as stream:
         head = stream.read(_HEAD_BYTES)
+    # Else the one that a mark or zero bytes state.
     marks = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
     stated = encoding or next((name for mark, name in marks.items() if head.startswith(mark)), None)
     if stated is None and b"\0" in head:
         even, odd = head[::2].count(0), head[1::2].count(0)
         half = len(head) // 4
         stated = "utf-16-le" if even == 0 and odd > half else "utf-16-be" if odd == 0 and even > half else None
+    # Without any the first of three in which all bytes are text, told apart from those of other languages.
     for name in [stated] if stated else ["utf-8", "cp1252", "latin-1"]:
         plain = "utf-8-sig" if name.lower().replace("_", "-") in ("utf-8", "utf8") else name
         try:
@@ -235,8 +241,8 @@ def _check_western(path: Any, head: bytes) -> None:
     beyond = sum(byte > 0x7F for byte in head)
     is_control = any(byte < 9 for byte in head)
     if is_control or beyond > max(4, letters):
-        found = "bytes that are no text" if is_control else "mostly letters beyond ASCII, and no UTF-8"
-        raise unexpected(path, "a table of text", received=found, hint=_SAY_ENCODING, code="wrong-encoding")
+        contents = "bytes that are no text" if is_control else "mostly letters beyond ASCII, and no UTF-8"
+        raise unexpected(path, "a table of text", received=contents, hint=_SAY_ENCODING, code="wrong-encoding")
     if word := _DOS.search(head):
         received = f"neither UTF-8 nor Windows-1252 (byte 0x{max(word[0]):02x}), perhaps of DOS"
         hint = "give its encoding, such as encoding='cp850', or save the file as UTF-8"
@@ -265,12 +271,12 @@ def _lines_above(head: str) -> tuple[int, int, bool, str | None]:
 
 
 def _sample(head: str, delimiter: str) -> list[list[str]]:
-    found: list[list[str]] = []
+    cells: list[list[str]] = []
     lines = (line[0] for line in _LINE.finditer(head))  # a stream of text would take four bytes for each character
     with suppress(csv.Error):
         rows = csv.reader(lines, delimiter=delimiter, skipinitialspace=delimiter == " ")
-        found.extend(islice(filter(None, rows), _SAMPLE_ROWS + 1))
-    return found
+        cells.extend(islice(filter(None, rows), _SAMPLE_ROWS + 1))
+    return cells
 
 
 def _found_delimiter(text: str) -> str:
@@ -346,5 +352,5 @@ def check_header(path: Any, header: Sequence[str], rows: Iterable[Sequence[str]]
 
 def comma_numbers(cells: Iterable[str]) -> bool | None:
     """Whether some of the cells have a decimal comma; None where one is neither a number nor empty."""
-    held = [cell for cell in cells if cell]
-    return any("," in cell for cell in held) if all(map(_DECIMAL_COMMA.fullmatch, held)) else None
+    numbers = [cell for cell in cells if cell]
+    return any("," in cell for cell in numbers) if all(map(_DECIMAL_COMMA.fullmatch, numbers)) else None

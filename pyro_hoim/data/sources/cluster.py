@@ -155,6 +155,7 @@ def connected(cluster: Any) -> Any:
     except ImportError:
         hint = "pip install 'pyro-hoim[large]'"
         raise refused("cluster", "rows on a cluster need dask.distributed", hint, code="no-method") from None
+    # A client, or the one in use, needs no address.
     if isinstance(cluster, distributed.Client):
         return cluster
     if cluster is None or cluster == "local":
@@ -164,6 +165,7 @@ def connected(cluster: Any) -> Any:
             return local_client()
     if not isinstance(cluster, str):
         raise wrong_type("cluster", "the address of a scheduler such as 'tcp://host:8786', or a Client", cluster)
+    # Anything else is the address of a scheduler.
     try:
         address = urlsplit(cluster)
         if address.port is None:

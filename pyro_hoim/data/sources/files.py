@@ -60,9 +60,9 @@ class FilePiece(Piece):
         """Batches of some columns, in order."""
         import pyarrow as pa
 
-        held = [name for name in names if name in self.fields]
+        own_names = [name for name in names if name in self.fields]
         keys = {name: pa.scalar(self.keys[name], pa.string()) for name in names if name not in self.fields}
-        batches = _guarded(self.path, partial(self._columns, held or list(self.fields)[:1], chunk_rows))
+        batches = _guarded(self.path, partial(self._columns, own_names or list(self.fields)[:1], chunk_rows))
         while (columns := _guarded(self.path, partial(next, batches, None))) is not None:
             if num_rows := len(columns[0]):
                 of_file = iter(columns)
@@ -198,7 +198,7 @@ def _cells_between_blanks(path: str, form: TextFormat, places: Sequence[int], ch
 
     rows = form.rows(path, open_unpacked(path))
     while part := [*islice(rows, chunk_rows)]:
-        yield [pa.array([row[place] for _, row in part], pa.string()) for place in places]
+        yield [pa.array([row[position] for _, row in part], pa.string()) for position in places]
 
 
 def _restored(cells: Any) -> Any:
@@ -222,6 +222,7 @@ def _check_rows(path: str, form: TextFormat) -> None:
 
 def _text_piece(path: str, keys: Mapping[str, str | None], sep: str | None, encoding: str | None) -> TextPiece:
     """The rows of a file of text, which is judged as one that is read whole."""
+    # The format, and the columns as a reading of the whole file has them.
     form = text_format(path, partial(open_unpacked, path), sep, encoding)
     _check_quotes(path, form)
     cells = partial(_text_cells, path, form)
@@ -233,6 +234,7 @@ def _text_piece(path: str, keys: Mapping[str, str | None], sep: str | None, enco
     piece = TextPiece(path, keys, fields, form, (*form.notes, *left_out))
     if form.delimiter == ",":
         return piece
+    # Decimal commas are told by all cells of a column, which takes a pass.
     comma_states: dict[str, bool | None] = dict.fromkeys(fields, False)
     for columns in cells([*fields.values()], 2**16):
         for name, column in zip(fields, columns, strict=True):
@@ -291,8 +293,8 @@ def _kind(file: Path, is_named: bool) -> str | None:
     if file.is_file() and _guarded(str(file), lambda: _begins(file, b"PAR1")):
         return "parquet"
     ends = [end for end in file.suffixes[-2:] if end.lower() not in _PACKED]
-    found = _ENDS.get(ends[-1].lower()) if ends else None
-    return "text" if found is None and is_named and file.is_file() and is_text_name(file) else found
+    kind = _ENDS.get(ends[-1].lower()) if ends else None
+    return "text" if kind is None and is_named and file.is_file() and is_text_name(file) else kind
 
 
 def _begins(file: Path, mark: bytes) -> bool:

@@ -64,14 +64,14 @@ def row_hashes(positions: np.ndarray, seed: int, stream: int = 0) -> np.ndarray:
     which rows are asked for together.
     """
     first, second = np.random.SeedSequence([seed, stream]).generate_state(2, np.uint64)
-    found = positions.astype(np.uint64)
+    hashes = positions.astype(np.uint64)
     with np.errstate(over="ignore"):
         for key in (first, second):
-            found = found * np.uint64(0x9E3779B97F4A7C15) + key
-            found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            found = found ^ (found >> np.uint64(31))
-    return (found >> np.uint64(64 - _HASH_BITS)).astype(np.int64)
+            hashes = hashes * np.uint64(0x9E3779B97F4A7C15) + key
+            hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            hashes = hashes ^ (hashes >> np.uint64(31))
+    return (hashes >> np.uint64(64 - _HASH_BITS)).astype(np.int64)
 
 
 def share_bounds(fractions: Sequence[float]) -> list[int]:
@@ -134,9 +134,9 @@ class DistinctCells:
         if not self._is_table:
             return _Found(np.zeros(0, dtype=np.int64), self._merged(batch.codes.T, batch.weights))
         complete = np.asarray((batch.codes >= 0).all(0))
-        held, rest = (batch, None) if complete.all() else (batch.rows(complete), batch.rows(~complete))
+        full, rest = (batch, None) if complete.all() else (batch.rows(complete), batch.rows(~complete))
         every = (tuple(range(len(self.cardinalities))),)
-        table = MarginCounts(self.cardinalities, every)(held)[: math.prod(self.cardinalities)]
+        table = MarginCounts(self.cardinalities, every)(full)[: math.prod(self.cardinalities)]
         return _Found(table, self._empty() if rest is None else self._merged(rest.codes.T, rest.weights))
 
     def combine(self, parts: Iterable[_Found]) -> _Found:
@@ -167,12 +167,12 @@ class DistinctCells:
         return Cells(np.zeros((0, len(self.cardinalities)), dtype=np.int8), np.zeros(0, dtype=np.int64))
 
     def _merged(self, codes: np.ndarray, counts: np.ndarray) -> Cells:
-        found, totals = merge_rows(codes, counts, self.cardinalities)  # whole numbers below 2^53 add up exactly
-        if len(found) > self.most:
+        distinct, totals = merge_rows(codes, counts, self.cardinalities)  # whole numbers below 2^53 add up exactly
+        if len(distinct) > self.most:
             problem = f"there are more than {self.most:,} distinct rows"
             hint = "take fewer columns (project), some of the rows (sample), or margins (marginal_counts)"
             raise out_of_reach("distinct", problem, hint)
-        return Cells(found.astype(batch_type(self.cardinalities)), totals.astype(np.int64))
+        return Cells(distinct.astype(batch_type(self.cardinalities)), totals.astype(np.int64))
 
 
 def batch_type(cardinalities: Sequence[int]) -> Any:

@@ -17,10 +17,9 @@ from ..frames import FrameLike, as_frame, as_observations, cells_seen, is_frame,
 from ..observations import Observations
 from ..readers import Counting, asked_columns, check_levels_told, warn_of_missing_words
 from ..wide import long_table
-from .chunked import ChunkedRows, in_threads, piece_levels
+from .chunked import ChunkedRows, ColumnLevels, LabelReader, in_threads, joined_files, merged_levels, piece_levels
 from .cluster import DaskRows, connected, is_dask, of_piece, partitions_of, run_tasks
 from .files import RowFiles, open_files
-from .labels import ColumnLevels, LabelReader, joined_files, merged_levels
 from .rows import MemoryRows, RowSource, View
 
 __all__ = ["HowRead", "files_of", "open_rows", "opened_rows"]
@@ -141,7 +140,8 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
     rows = ChunkedRows(domain, **options) if client is None else DaskRows(domain, client=client, **options)
     if how.is_checked and names_rows(sizes, total := sum(options.get("lengths", ()))):
         # Rows may be cells of many observations; the sum of their counts costs a pass, so it is asked for only here.
-        refuse_identifiers(sizes, total if count is None else cells_seen(total, rows.total_count, len(sizes)))
+        total = total if count is None else cells_seen(total, rows.total_count, len(sizes))
+        refuse_identifiers(names_rows(sizes, total), total)
     return rows
 
 
@@ -187,7 +187,7 @@ def _cut(data: Any, bins: Mapping[str, str | Bins]) -> Any:
     """A data frame with columns cut into the levels that rows have."""
     if isinstance(data, Observations):
         raise conflict("bins", "cut columns of numbers, and observations have levels")
-    found = bin_columns(as_frame(data, "data"), bins)
+    frame = bin_columns(as_frame(data, "data"), bins)
     for name in bins:
-        found[name] = found[name].cat.remove_unused_categories()
-    return found
+        frame[name] = frame[name].cat.remove_unused_categories()
+    return frame

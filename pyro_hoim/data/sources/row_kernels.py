@@ -29,6 +29,7 @@ def count_cells(codes: Ints, counts: Ints, sizes: Ints, members: Ints, ends: Int
     those of set s end before ends[s]; the table of set s, row-major, starts at starts[s] of out. Neighbours of one
     length that differ in their last member share the cell numbers of the others.
     """
+    # A tile of the rows is counted for all sets while it lies in the cache.
     num_rows = codes.shape[1]
     prefix = np.empty(_TILE, dtype=np.int64)
     for first in range(0, num_rows, _TILE):
@@ -43,6 +44,7 @@ def count_cells(codes: Ints, counts: Ints, sizes: Ints, members: Ints, ends: Int
                     out[base] += counts[i] if len(counts) else 1
                 width = 0
                 continue
+            # Neighbours that differ in their last variable alone share the cell numbers of the others.
             is_shared = width == end - begin
             if is_shared:
                 for j in range(width - 1):

@@ -81,16 +81,16 @@ class View:
 
     def applied(self, batch: RowBatch) -> RowBatch:
         """The rows and columns of a batch of the columns needed."""
-        kept = np.ones(batch.num_rows, dtype=np.bool_)
+        is_wanted = np.ones(batch.num_rows, dtype=np.bool_)
         for seed, stream, low, high in self.shares:
             hashes = row_hashes(batch.positions, seed, stream)
-            kept &= (hashes >= low) & (hashes < high)
+            is_wanted &= (hashes >= low) & (hashes < high)
         if self.complete:
-            held = [self.needed.index(name) for name in self.complete]
-            kept &= (batch.codes[held] >= 0).all(0)
+            complete = [self.needed.index(name) for name in self.complete]
+            is_wanted &= (batch.codes[complete] >= 0).all(0)
         if len(self.names) < len(self.needed):
             batch = batch._replace(codes=batch.codes[: len(self.names)])
-        return batch if kept.all() else batch.rows(kept)
+        return batch if is_wanted.all() else batch.rows(is_wanted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,12 +135,12 @@ class RowSource(ABC):
     @cached_property
     def total_count(self) -> float:
         """Sum of the counts of the rows."""
-        return float(self._on(self.domain.names[:1]).fold(_total))
+        return float(self._on(self.domain.names[:1]).fold(lambda batch: np.array(batch.weights.sum())))
 
     @cached_property
     def num_missing_cells(self) -> int:
         """Number of missing cells; it costs a pass."""
-        return int(self.fold(_missing))
+        return int(self.fold(lambda batch: np.array((batch.codes < 0).sum())))
 
     def fold(self, function: Callable[[RowBatch], np.ndarray]) -> np.ndarray:
         """Sum over batches of what a function makes of each: an array of integers of one shape, also of no rows.
@@ -275,8 +275,8 @@ class RowSource(ABC):
 
     def drop_missing(self) -> Self:
         """The rows without a missing cell in the variables looked at."""
-        held = dict.fromkeys([*self.view.complete, *self.view.names])
-        return replace(self, view=replace(self.view, complete=tuple(held)))
+        names = dict.fromkeys([*self.view.complete, *self.view.names])
+        return replace(self, view=replace(self.view, complete=tuple(names)))
 
     def project(self, names: Iterable[str]) -> Self:
         """The given variables only, in schema order; no other column is read."""
@@ -326,14 +326,6 @@ class RowSource(ABC):
 def itself(batch: RowBatch) -> RowBatch:
     """A batch as it is."""
     return batch
-
-
-def _total(batch: RowBatch) -> np.ndarray:
-    return np.array(batch.num_rows if batch.counts is None else batch.counts.sum())
-
-
-def _missing(batch: RowBatch) -> np.ndarray:
-    return np.array((batch.codes < 0).sum())
 
 
 def drawn_batches(rows: RowSource, size: int, random: np.random.Generator, per_piece: int) -> Iterator[Observations]:

@@ -102,8 +102,8 @@ def rows_of(source: RowSource) -> Observations:
 
     Which of both does not depend on where the rows lie.
     """
-    found = few_rows(source)
-    return SourcedRows.of(source) if found is None else found
+    distinct = few_rows(source)
+    return SourcedRows.of(source) if distinct is None else distinct
 
 
 def few_rows(source: RowsLike) -> Observations | None:
