@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from scipy import linalg, optimize
 from typing_extensions import override
 
 from ..core.laws.pseudo_likelihood import PseudoLikelihood
-from ..errors import out_of_range, refused, wrong_type
+from ..errors import is_real, out_of_range, refused, wrong_type
 from .kernels import FixedMassMatrix, NUTSSettings, PotentialNUTS, check_prior_shape
 from .runner import MCMCRun, run_mcmc
 
@@ -22,10 +22,10 @@ __all__ = [
     "CalibratedDraws",
     "Calibration",
     "calibrated_covariance",
-    "checked_scale",
     "draw_calibrated",
     "find_mode",
     "inverse_of",
+    "is_normal",
     "normal_in_double",
     "transport",
 ]
@@ -41,14 +41,17 @@ _BURN_IN = 200
 
 @dataclass(frozen=True)
 class CalibratedDraws:
-    """Draws of one site from a pseudo-posterior, moved or not, with normal approximations at its mode."""
+    """Draws of one site from a pseudo-posterior, moved or not, with normal approximations at its mode.
+
+    ``fault`` says in words that the mode was not found.
+    """
 
     draws: torch.Tensor
     mode: torch.Tensor
     covariance: torch.Tensor
     plain_covariance: torch.Tensor
     run: MCMCRun
-    is_mode: bool
+    fault: str
 
 
 def draw_calibrated(
@@ -94,7 +97,8 @@ def draw_calibrated(
     if calibrate != "none":
         draws = centre + (draws - centre) @ torch.from_numpy(transport(covariance, target)).T
         run = replace(run, samples={site: draws})
-    return CalibratedDraws(draws, centre, torch.from_numpy(target), torch.from_numpy(covariance), run, is_mode)
+    fault = "" if is_mode else "the mode was not found, "
+    return CalibratedDraws(draws, centre, torch.from_numpy(target), torch.from_numpy(covariance), run, fault)
 
 
 class _PseudoNUTS(PotentialNUTS):
@@ -107,23 +111,29 @@ class _PseudoNUTS(PotentialNUTS):
         return {**found, "sample_stats": {**record, "is_exact": [0.0] * len(record["lp"])}, "is_exact": False}
 
 
-def normal_in_double(prior: Any, size: int) -> Independent:
-    """Independent normals over ``size`` unknowns in double precision; other distributions are refused."""
-    if not (isinstance(prior, Independent) and isinstance(prior.base_dist, Normal)):
+def is_normal(prior: object) -> TypeGuard[Independent]:
+    """Whether a prior is one of independent normals."""
+    return isinstance(prior, Independent) and isinstance(prior.base_dist, Normal)
+
+
+def normal_in_double(prior: Any, units: torch.Tensor) -> Independent:
+    """Independent normals over unknowns (P,) in double precision; other distributions are refused.
+
+    A number is the standard deviation, around zero, of every unknown times its unit.
+    """
+    if is_real(prior):
+        if not _SCALES[0] <= float(prior) <= _SCALES[1]:
+            raise out_of_range("prior", "a standard deviation from 1e-100 to 1e100", float(prior))
+        scale = float(prior) / units.double()
+        return Normal(torch.zeros_like(scale), scale).to_event(1)
+    if not is_normal(prior):
         expected = "a positive number or Normal(...).to_event(1)"
         raise wrong_type("prior", expected, prior, "for another one write a program with the likelihood as a factor")
-    check_prior_shape(prior, size)
+    check_prior_shape(prior, len(units))
     if not bool(((prior.base_dist.scale >= _SCALES[0]) & (prior.base_dist.scale <= _SCALES[1])).all()):
         raise out_of_range("prior", "standard deviations from 1e-100 to 1e100")
     loc, scale = (value.detach().double().cpu() for value in (prior.base_dist.loc, prior.base_dist.scale))
     return Normal(loc, scale).to_event(1)
-
-
-def checked_scale(prior: float) -> float:
-    """A standard deviation whose precision is a number."""
-    if not _SCALES[0] <= float(prior) <= _SCALES[1]:
-        raise out_of_range("prior", "a standard deviation from 1e-100 to 1e100", prior)
-    return float(prior)
 
 
 def find_mode(likelihood: PseudoLikelihood, prior: Independent, start: Floats) -> tuple[Floats, bool]:

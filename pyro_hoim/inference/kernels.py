@@ -15,7 +15,7 @@ from pyro.ops.stats import effective_sample_size, split_gelman_rubin
 from typing_extensions import override
 
 from ..budgets import check_draws
-from ..errors import ConvergenceWarning, check_fraction, check_whole, unexpected
+from ..errors import ConvergenceWarning, check_fraction, check_type, check_whole, unexpected
 
 __all__ = [
     "R_HAT_LIMIT",
@@ -25,6 +25,7 @@ __all__ = [
     "PotentialNUTS",
     "RecordingNUTS",
     "check_prior_shape",
+    "checked_settings",
     "r_hat_limit",
 ]
 
@@ -182,6 +183,12 @@ class NUTSSettings:
     def options(self) -> dict[str, Any]:
         """Arguments of :class:`pyro.infer.NUTS`."""
         return {"target_accept_prob": self.target_accept, "max_tree_depth": self.max_tree_depth}
+
+
+def checked_settings(settings: NUTSSettings | None) -> NUTSSettings:
+    """The settings given, or the defaults; anything else is an :class:`InputTypeError`."""
+    check_type(settings, NUTSSettings | None, "settings", "NUTSSettings")
+    return NUTSSettings() if settings is None else settings
 
 
 def r_hat_limit(num_chains: int, num_draws: int) -> float:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import numbers
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, TypeGuard, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyro
 import torch
-from pyro.distributions import Independent, Normal
+from pyro.distributions import Normal
 from pyro.infer import MCMC
 from pyro.util import get_rng_state, set_rng_seed, set_rng_state
 
@@ -29,8 +28,16 @@ from ..log_linear.laws.priors import DiaconisYlvisaker, known_potential
 from ..log_linear.laws.statistics import LogLinearStatistics, statistics_of
 from ..runs.arguments import checked_seed
 from ..structure.hypergraph import InteractionHypergraph
-from .calibration import Calibration, checked_scale, draw_calibrated, normal_in_double
-from .kernels import FixedMassMatrix, NUTSSettings, PosteriorDraws, PotentialNUTS, RecordingNUTS, check_prior_shape
+from .calibration import Calibration, draw_calibrated, is_normal, normal_in_double
+from .kernels import (
+    FixedMassMatrix,
+    NUTSSettings,
+    PosteriorDraws,
+    PotentialNUTS,
+    RecordingNUTS,
+    check_prior_shape,
+    checked_settings,
+)
 from .runner import MCMCRun
 
 __all__ = [
@@ -195,8 +202,7 @@ def sample_posterior(
         >>> result.theta.shape, result.num_divergences
         (torch.Size([2, 200, 2]), 0)
     """
-    settings = NUTSSettings() if settings is None else settings
-    check_type(settings, NUTSSettings, "settings")
+    settings = checked_settings(settings)
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
     if not hypergraph.num_parameters:
         raise refused("hypergraph", "it has no parameters to draw", code="empty")
@@ -274,11 +280,6 @@ def _laplace(
             )
             curvature = curvature + total * fisher_information(hypergraph, mode, partition)
     return mode, torch.linalg.inv(curvature) if curvature.numel() else curvature
-
-
-def is_normal(prior: object) -> TypeGuard[Independent]:
-    """Whether a prior is one of independent normals."""
-    return isinstance(prior, Independent) and isinstance(prior.base_dist, Normal)
 
 
 def prior_of(hypergraph: InteractionHypergraph, prior: Any) -> Any:
@@ -464,8 +465,7 @@ def sample_pseudo_posterior(
         >>> found.theta.shape, [round(float(factor), 1) for factor in wider[[0, 6]]]  # of a variable and of a pair
         (torch.Size([1, 50, 21]), [1.2, 1.5])
     """
-    settings = NUTSSettings() if settings is None else settings
-    check_type(settings, NUTSSettings, "settings")
+    settings = checked_settings(settings)
     seed = checked_seed(seed)
     check_choice(calibrate, get_args(Calibration), "calibrate")
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
@@ -474,18 +474,14 @@ def sample_pseudo_posterior(
         raise refused("hypergraph", "it has no parameters to draw", code="empty")
     if size > MAX_DENSE_PARAMETERS:
         raise out_of_reach("hypergraph", f"{size} parameters, the limit of a dense Hessian is {MAX_DENSE_PARAMETERS}")
-    if isinstance(prior, numbers.Real) and not isinstance(prior, bool):
-        prior = normal_prior(hypergraph, checked_scale(float(prior)), dtype=torch.float64)
-    law = normal_in_double(prior, size)
+    law = normal_in_double(prior, torch.ones(size))
     data = as_observations(data, domain=hypergraph.domain)
     likelihood = LogLinearPseudoLikelihood(hypergraph, data)
     if not data.has_whole_counts:
         hint = "give whole counts, or write a program with pseudo_model, whose likelihood takes weights"
         raise conflict("data", "fractional counts do not tell how many rows there are", hint)
-    start = np.zeros(size)
-    calibrated = draw_calibrated(
-        pseudo_model, "theta", law, likelihood, start, settings, calibrate=calibrate, seed=seed, progress=progress
-    )
+    options: dict[str, Any] = {"calibrate": calibrate, "seed": seed, "progress": progress}
+    calibrated = draw_calibrated(pseudo_model, "theta", law, likelihood, np.zeros(size), settings, **options)
     result = PseudoPosterior(
         hypergraph,
         law,
@@ -498,4 +494,4 @@ def sample_pseudo_posterior(
         calibrated.run,
         "converged",
     )
-    return result.judged("" if calibrated.is_mode else "the mode was not found, ")
+    return result.judged(calibrated.fault)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import warnings
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,7 +10,6 @@ import numpy as np
 import pyro
 import torch
 from numpy.typing import NDArray
-from pyro.distributions import Independent, Normal
 
 from ..errors import ConvergenceWarning, check_type, out_of_range
 from ..generalized_root.energy import GeneralizedRootEnergy
@@ -19,8 +17,8 @@ from ..generalized_root.nodes.families import NodeFamily
 from ..generalized_root.pseudo_likelihood import RootPseudoLikelihood
 from ..generalized_root.structure import RootStructure
 from ..runs.arguments import checked_seed
-from .calibration import Calibration, checked_scale, draw_calibrated, normal_in_double
-from .kernels import NUTSSettings, PosteriorDraws
+from .calibration import Calibration, draw_calibrated, normal_in_double
+from .kernels import NUTSSettings, PosteriorDraws, checked_settings
 from .runner import MCMCRun
 
 __all__ = ["RootPosterior", "root_pseudo_model", "sample_root_posterior"]
@@ -197,16 +195,15 @@ def sample_root_posterior(
         >>> found.psi.shape, round(found.mode.exp().item(), 1)
         (torch.Size([4, 99, 1]), 4.0)
     """
-    settings = NUTSSettings() if settings is None else settings
-    check_type(settings, NUTSSettings, "settings")
+    settings = checked_settings(settings)
     seed = checked_seed(seed)
     check_type(calibrate, bool, "calibrate", "True or False")
     check_type(structure, RootStructure, "structure")
     if not 0 < structure.num_terms <= _MOST_TERMS:
         raise out_of_range("structure", f"1 to {_MOST_TERMS} terms", received=structure.num_terms)
-    law = _prior(structure, prior)
+    law = normal_in_double(prior, structure.multiplicity)
     likelihood = RootPseudoLikelihood(structure, rows, family, weights)
-    start = np.where(_is_base(structure), _independent(likelihood, rows), 0.0)
+    start = _independent(likelihood, rows)
     if not np.isfinite(likelihood.log_prob(start)):
         likelihood.gradient(start)  # raises with the name of the column
     how: Calibration = "curvature" if calibrate else "none"
@@ -236,33 +233,17 @@ def sample_root_posterior(
             ConvergenceWarning,
             stacklevel=2,
         )
-    return result.judged("" if calibrated.is_mode else "the mode was not found, ")
-
-
-def _prior(structure: RootStructure, prior: Any) -> Independent:
-    """Independent normal priors of psi (num_terms,), float64."""
-    if isinstance(prior, numbers.Real) and not isinstance(prior, bool):
-        scale = checked_scale(float(prior)) / structure.multiplicity.double()
-        return Normal(torch.zeros_like(scale), scale).to_event(1)
-    return normal_in_double(prior, structure.num_terms)
-
-
-def _is_base(structure: RootStructure) -> NDArray[np.bool_]:
-    """Which terms are the base statistics of single columns, of key (1, 1)."""
-    found = np.zeros(structure.num_terms, dtype=bool)
-    if (1, 1) in structure.slices:
-        found[structure.slices[1, 1]] = True
-    return found
+    return result.judged(calibrated.fault)
 
 
 def _independent(likelihood: RootPseudoLikelihood, rows: torch.Tensor) -> Floats:
     """Entries (num_terms,) of the base member that has the columns' means, half a row of mean one added to each."""
     structure, family = likelihood.structure, likelihood.family
-    found = np.zeros(structure.num_terms)
+    psi = np.zeros(structure.num_terms)
     if (1, 1) in structure.slices:
         columns = structure.positions((1, 1))[:, 0]
         statistic = family.root(rows.detach().cpu().double(), 1)[:, columns]
         top = family.largest_value
         mean = (statistic.sum(0) + 0.5 * min(1.0, top / 2)) / (len(rows) + 0.5)
-        found[structure.slices[1, 1]] = family.base_natural(mean.clamp(max=0.99 * top)).numpy()
-    return found
+        psi[structure.slices[1, 1]] = family.base_natural(mean.clamp(max=0.99 * top)).numpy()
+    return psi
