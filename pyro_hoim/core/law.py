@@ -80,8 +80,8 @@ class Law:
     def marginal(self, names: Iterable[str]) -> Law:
         """Marginal law of some variables, in schema order."""
         wanted = (names,) if isinstance(names, str) else tuple(names)
-        kept = set(self.domain.indices(wanted))
-        summed = [i for i in range(len(self.domain)) if i not in kept]
+        axes = set(self.domain.indices(wanted))
+        summed = [i for i in range(len(self.domain)) if i not in axes]
         return Law(self.domain.project(wanted), self.probs.sum(summed) if summed else self.probs)
 
     def divergence(self, other: Law | None = None) -> float:

@@ -106,9 +106,9 @@ class _PseudoNUTS(PotentialNUTS):
 
     @override
     def diagnostics(self) -> dict[str, Any]:
-        found = super().diagnostics()
-        record = found["sample_stats"]
-        return {**found, "sample_stats": {**record, "is_exact": [0.0] * len(record["lp"])}, "is_exact": False}
+        report = super().diagnostics()
+        record = report["sample_stats"]
+        return {**report, "sample_stats": {**record, "is_exact": [0.0] * len(record["lp"])}, "is_exact": False}
 
 
 def is_normal(prior: object) -> TypeGuard[Independent]:
@@ -189,8 +189,8 @@ def calibrated_covariance(
 def inverse_of(matrix: Floats) -> Floats:
     """Inverse of a positive definite matrix, whatever the units of its unknowns."""
     scale = 1 / np.sqrt(np.diag(matrix))
-    found = linalg.inv(scale[:, None] * matrix * scale)
-    return scale[:, None] * (found + found.T) / 2 * scale
+    inverse = linalg.inv(scale[:, None] * matrix * scale)
+    return scale[:, None] * (inverse + inverse.T) / 2 * scale
 
 
 def transport(source: Floats, target: Floats) -> Floats:

@@ -284,5 +284,5 @@ def check_prior_shape(prior: torch.distributions.Distribution, size: int) -> Non
     """Refuse a prior that is not one of ``size`` parameters."""
     if tuple(prior.event_shape) != (size,) or prior.batch_shape:
         expected = f"event shape ({size},) and no batch"
-        found = f"event shape {tuple(prior.event_shape)} and batch shape {tuple(prior.batch_shape)}"
-        raise unexpected("prior", expected, received=found, code="wrong-shape")
+        received = f"event shape {tuple(prior.event_shape)} and batch shape {tuple(prior.batch_shape)}"
+        raise unexpected("prior", expected, received=received, code="wrong-shape")

@@ -85,8 +85,8 @@ class NetworkPosterior:
     def diagnostics(self) -> dict[str, dict[str, Any]]:
         """``is_exact`` of every draw as a statistic, as kernels give it."""
         chains, draws = self._size
-        found = {"sample_stats": {"is_exact": [1.0] * draws}, "is_exact": True}
-        return {name: {f"chain {i}": value for i in range(chains)} for name, value in found.items()}
+        report = {"sample_stats": {"is_exact": [1.0] * draws}, "is_exact": True}
+        return {name: {f"chain {i}": value for i in range(chains)} for name, value in report.items()}
 
     def __repr__(self) -> str:
         chains, draws = self._size

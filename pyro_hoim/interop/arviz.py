@@ -23,8 +23,7 @@ from ..errors import (
     size_text,
     unexpected,
 )
-from ..log_linear.coding import Coding, parametrization, table_variables
-from ..log_linear.codings.references import THETA_DIM, theta_coords
+from ..log_linear.coding import THETA_DIM, Coding, parametrization, table_variables, theta_coords
 from ..structure.hypergraph import InteractionHypergraph
 from .backend import Backend, BackendName, choose_backend, get_group, set_group
 from .samples import Draws, constant_sites, read_draws, read_group, to_array

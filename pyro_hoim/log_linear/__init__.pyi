@@ -4,10 +4,8 @@ from .chains.gibbs import GibbsChains as GibbsChains
 from .coding import (
     Coding as Coding,
     Parametrization as Parametrization,
-    parametrization as parametrization,
-)
-from .codings.references import (
     from_reference as from_reference,
+    parametrization as parametrization,
     reference_matrix as reference_matrix,
     theta_coords as theta_coords,
     to_reference as to_reference,

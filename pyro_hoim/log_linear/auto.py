@@ -15,8 +15,7 @@ from ..core.partition import Cost, LogPartition, PartitionBackend, PlannedBacken
 from ..errors import IntractableError, check_choice, check_type, size_text
 from ..structure.hypergraph import InteractionHypergraph, cell_index
 from .annealed.importance import AnnealedImportance
-from .coding import Coding
-from .codings.references import Reference, check_corner, reference_codes
+from .coding import Coding, Reference, check_corner, reference_codes
 from .energy import LogLinearEnergy
 from .exact.elimination import VariableElimination
 from .exact.enumeration import Enumeration, MatrixEnumeration

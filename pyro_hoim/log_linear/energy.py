@@ -14,8 +14,7 @@ from ..errors import check_type
 from ..runs.container import LOG_LINEAR
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph, cell_index, check_codes, evidence_codes, gather_slices
-from .coding import Coding, family_of, parametrization
-from .codings.references import Reference, check_corner, from_reference
+from .coding import Coding, Reference, check_corner, family_of, from_reference, parametrization
 
 __all__ = ["LogLinearEnergy"]
 
@@ -224,4 +223,4 @@ class LogLinearEnergy(ParametricEnergy):
         constant = parts.pop((), self.tables.new_zeros(*batch, 1)).squeeze(-1)
         pieces = [parts[e].expand(*shape, parts[e].shape[-1]) for e in rest.edges]
         flat = torch.cat([self.tables.new_zeros(*shape, 0), *pieces], -1)
-        return LogLinearEnergy(rest, flat, validate=False), constant.expand(shape)
+        return self._trusted(rest, flat), constant.expand(shape)

@@ -128,7 +128,7 @@ class ImpossibleStates:
             tables[..., graph.term_slices[edge]] = energy.tables[..., where]
         for edge, where in self.structure.term_slices.items():
             tables[..., graph.term_slices[edge]].masked_fill_(self.excluded[where].to(tables.device), -math.inf)
-        return LogLinearEnergy(graph, tables, validate=False)
+        return LogLinearEnergy._trusted(graph, tables)
 
 
 def check_possible(energy: LogLinearEnergy, argument: str) -> None:
@@ -143,4 +143,4 @@ def walled(energy: LogLinearEnergy) -> LogLinearEnergy:
     lost = torch.isneginf(energy.tables)
     if not bool(lost.any()):
         return energy
-    return LogLinearEnergy(energy.hypergraph, energy.tables.masked_fill(lost, -_WALL), validate=False)
+    return LogLinearEnergy._trusted(energy.hypergraph, energy.tables.masked_fill(lost, -_WALL))

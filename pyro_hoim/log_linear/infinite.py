@@ -47,8 +47,8 @@ def mark_infinite(result: FitResult, rows: Sequence[dict[str, Any]]) -> list[dic
 
 def infinite_to_json(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a model file keeps of an infinite interaction, because the tables in it are finite."""
-    kept = ("edge", "levels", "position", "num_parameters", "num_identified", "finite_contrasts")
-    return {**{key: row[key] for key in kept}, "sign": int(math.copysign(1, row["coefficient"]))}
+    keys = ("edge", "levels", "position", "num_parameters", "num_identified", "finite_contrasts")
+    return {**{key: row[key] for key in keys}, "sign": int(math.copysign(1, row["coefficient"]))}
 
 
 def with_infinite(rows: Sequence[dict[str, Any]], infinite: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

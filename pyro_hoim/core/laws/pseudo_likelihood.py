@@ -76,9 +76,9 @@ class PseudoLikelihood(ABC):
 
     def _checked(self, vector: NDArray[Any]) -> Floats:
         """The vector of unknowns in double precision."""
-        found = np.ascontiguousarray(vector, dtype=np.float64)
-        check_exact_shape(found, (self.num_unknowns,), self.argument)
-        return found
+        unknowns = np.ascontiguousarray(vector, dtype=np.float64)
+        check_exact_shape(unknowns, (self.num_unknowns,), self.argument)
+        return unknowns
 
 
 class _Value(torch.autograd.Function):

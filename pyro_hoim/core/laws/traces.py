@@ -35,11 +35,11 @@ def refuse_traced(what: str, frozen: str, instead: str = "") -> None:
     """Refuse what is found outside the operations that ``torch.jit.trace`` records."""
     if torch.jit.is_tracing():
         hint = f"use jit_compile=False, Trace_ELBO in the place of JitTrace_ELBO{instead}"
-        found = (
+        received = (
             f"a call inside torch.jit.trace, where {frozen} would be found once and then be a constant of the compiled "
             "function"
         )
-        raise unexpected(what, "a program that is not traced", hint=hint, received=found)
+        raise unexpected(what, "a program that is not traced", hint=hint, received=received)
 
 
 def check_seed(
@@ -52,8 +52,8 @@ def check_seed(
         f"use an exact backend such as {exact}, fix the randomness with seed= (one estimate for every {parameters}: "
         f"the result is then biased by its error times the number of rows), {instead}"
     )
-    found = f"{type(backend).__name__} without a seed, whose noise would make the result wrong without a sign of it"
-    raise unexpected("partition", f"a log-probability without randomness inside {caller}", hint=hint, received=found)
+    received = f"{type(backend).__name__} without a seed, whose noise would make the result wrong without a sign of it"
+    raise unexpected("partition", f"a log-probability without randomness inside {caller}", hint=hint, received=received)
 
 
 def _enclosing_inference() -> str | None:

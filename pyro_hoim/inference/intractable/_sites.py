@@ -410,10 +410,10 @@ def _independent_rows(hypergraph: InteractionHypergraph, data: SiteData) -> torc
     most = int(data.total.max()) if len(data.total) else 0
     columns: list[torch.Tensor] = []
     for variable in hypergraph.domain:
-        place = hypergraph.term_slices.get((variable.name,))
+        position = hypergraph.term_slices.get((variable.name,))
         weights = torch.ones(len(data.total), variable.cardinality, dtype=torch.float64)
-        if place is not None and data.counts is not None:
-            weights = data.counts[:, place].clamp(min=0) + 1e-3
+        if position is not None and data.counts is not None:
+            weights = data.counts[:, position].clamp(min=0) + 1e-3
         columns.append(torch.multinomial(weights, max(most, 1), replacement=True)[:, :most])
     return torch.stack(columns, -1)
 

@@ -310,8 +310,8 @@ def _followed(kernel: LogKernel, rng: np.random.Generator) -> tuple[Floats, Floa
     width = math.log(largest / kernel.total)
     places, weights = np.polynomial.legendre.leggauss(max(_FEWEST_NODES, math.ceil(_NODES * width)))
     ends = constants
-    for place, weight in zip(places[::-1], weights[::-1], strict=True):
-        total = kernel.total * math.exp(0.5 * width * (1 + place))
+    for position, weight in zip(places[::-1], weights[::-1], strict=True):
+        total = kernel.total * math.exp(0.5 * width * (1 + position))
         particles.follow(kernel.scaled(total))
         ends = ends + 0.5 * width * weight * total * _mean_energy(particles)
     return ends, particles.kept

@@ -91,10 +91,10 @@ class Inclusion:
 
     def __getitem__(self, edge: Sequence[str]) -> float:
         wanted = frozenset(edge)
-        found = [k for k, other in enumerate(self.edges) if frozenset(other) == wanted]
-        if not found:
+        positions = [k for k, other in enumerate(self.edges) if frozenset(other) == wanted]
+        if not positions:
             raise out_of_range("edge", "an interaction that may be present", received=repr(tuple(edge)))
-        return float(self.mean[found[0]])
+        return float(self.mean[positions[0]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,9 +196,9 @@ class StructurePosterior:
         Closed under subsets where every collection is. It need not be a member of a space of graphs.
         """
         space = self.structure_prior.space
-        kept = [e for e, mean in zip(space.candidates, self.inclusion.mean.tolist(), strict=True) if mean > 0.5]
+        likely = [e for e, mean in zip(space.candidates, self.inclusion.mean.tolist(), strict=True) if mean > 0.5]
         singles = [(name,) for name in space.domain.names]
-        return InteractionHypergraph(space.domain, singles + kept, hierarchical=space.heredity == 1)
+        return InteractionHypergraph(space.domain, singles + likely, hierarchical=space.heredity == 1)
 
     # Collections
 
@@ -406,12 +406,12 @@ class StructurePosterior:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Means over draws of the probabilities given each, (N, K), and their standard errors."""
         drawn, space = self.sample(num_draws, seed=seed), self.structure_prior.space
-        found: list[torch.Tensor] = []
+        draws: list[torch.Tensor] = []
         for mask, theta in zip(space.masks_of((drawn.gamma == 1).numpy()), drawn.theta, strict=True):
             columns = torch.from_numpy(self.evidence.columns([mask])[0])
             model = LogLinearEnergy.from_theta(space.hypergraph_of(mask), theta[columns])
-            found.append(predict(model, given, target, seed=seed).probs)
-        probs = torch.stack(found)
+            draws.append(predict(model, given, target, seed=seed).probs)
+        probs = torch.stack(draws)
         return probs.mean(0), probs.std(0) / math.sqrt(num_draws)
 
 

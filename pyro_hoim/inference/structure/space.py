@@ -166,11 +166,11 @@ class StructureSpace:
     @cached_property
     def _above(self) -> tuple[tuple[int, ...], ...]:
         """Candidates with one variable more than each, of which it is a facet."""
-        found: list[list[int]] = [[] for _ in self.candidates]
+        supersets: list[list[int]] = [[] for _ in self.candidates]
         for j, facets in enumerate(self.facets):
             for f in bits_of(facets):
-                found[f].append(j)
-        return tuple(map(tuple, found))
+                supersets[f].append(j)
+        return tuple(map(tuple, supersets))
 
     @cached_property
     def pair_bits(self) -> tuple[int, ...]:

@@ -468,5 +468,5 @@ def compiled(plan: BucketPlan) -> Program:
 
 def memory_cells(plan: BucketPlan) -> tuple[int, int]:
     """Cells of the buffers of log Z alone, and of log Z with all marginals."""
-    kept, reused, gradient = compiled(plan).buffers
-    return reused, kept + gradient
+    values, reused, gradient = compiled(plan).buffers
+    return reused, values + gradient

@@ -110,8 +110,8 @@ class VariableElimination(ExactBackend):
         if self.order and len(hypergraph.domain) and set(self.order).isdisjoint(hypergraph.domain.names):
             expected = f"names of the variables, such as {hypergraph.domain.names[0]!r}"
             raise other_domain("VariableElimination order", expected, received=f"none of them in {self.order}")
-        kept = hypergraph.domain.indices(keep)
-        return sliced_plan(hypergraph, kept, self.order, self.max_cells, self.max_slices)
+        positions = hypergraph.domain.indices(keep)
+        return sliced_plan(hypergraph, positions, self.order, self.max_cells, self.max_slices)
 
     def _memory(self, plan: BucketPlan, task: Task, linear: bool) -> int:
         """Bytes in float64 of one element of the batch: of the program's buffers, or of the tables of log space."""

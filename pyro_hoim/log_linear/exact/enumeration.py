@@ -145,15 +145,15 @@ def _folded(probs: Any, have: Sequence[int], want: Sequence[int]) -> Any:
     return probs
 
 
-def _distribute(node: _Node, probs: Any, found: list[Any]) -> None:
-    """Marginals of the tables below a node, from its own marginal (B, *node.shape), into ``found``."""
+def _distribute(node: _Node, probs: Any, marginals: list[Any]) -> None:
+    """Marginals of the tables below a node, from its own marginal (B, *node.shape), into ``marginals``."""
     if isinstance(node, _Leaf):
-        found[node.edge] = probs
+        marginals[node.edge] = probs
         return
     for child, shape in ((node.head, node.head_shape), (node.rest, node.rest_shape)):
         if child is not None:
             part = _folded(probs, node.shape, shape)
-            _distribute(child, part.reshape(probs.shape[0], *child.shape), found)
+            _distribute(child, part.reshape(probs.shape[0], *child.shape), marginals)
 
 
 @dataclass(frozen=True)
@@ -223,9 +223,9 @@ class Enumeration(ExactBackend):
         tree = _accumulation(hypergraph)
         if tree.root is None:
             return probs[:, :0]
-        found: list[Any] = [probs] * len(hypergraph.edges)
-        _distribute(tree.root, probs, found)
-        ordered = [_permuted(table, axes) for table, axes in zip(found, tree.back, strict=True)]
+        marginals: list[Any] = [probs] * len(hypergraph.edges)
+        _distribute(tree.root, probs, marginals)
+        ordered = [_permuted(table, axes) for table, axes in zip(marginals, tree.back, strict=True)]
         flat = [table.reshape(len(table), math.prod(table.shape[1:])) for table in ordered]
         return torch.cat(flat, -1) if isinstance(probs, torch.Tensor) else np.concatenate(flat, -1)
 

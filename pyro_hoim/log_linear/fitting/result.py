@@ -19,8 +19,7 @@ from ...errors import MissingDataError, check_choice, out_of_reach, refused, siz
 from ...results.fitted import Fitted
 from ...runs.container import LOG_LINEAR
 from ...structure.hypergraph import InteractionHypergraph
-from ..coding import Coding, parametrization
-from ..codings.references import Reference, check_corner, reference_matrix, to_reference
+from ..coding import Coding, Reference, check_corner, parametrization, reference_matrix, to_reference
 from ..energy import LogLinearEnergy
 from ..impossible import ImpossibleStates
 from ..restricted.interactions import RestrictedInteractions

@@ -12,8 +12,7 @@ from scipy.special import ndtr, ndtri
 
 from ...core.prediction import beside_figures
 from ...errors import check_fraction, conflict, out_of_reach, size_text, unexpected
-from ..coding import Coding, parametrization
-from ..codings.references import Reference, entry_labels
+from ..coding import Coding, Reference, entry_labels, parametrization
 from .design import cell_codes, cell_counts
 from .result import CovarianceKind, FitResult
 

@@ -15,8 +15,7 @@ from ...core.words import plural
 from ...data.order import ordinal_orders
 from ...errors import HoimError, check_choice
 from ...structure.hypergraph import InteractionHypergraph
-from ..coding import Coding, parametrization
-from ..codings.references import Reference, check_corner, entry_labels, reference_matrix, to_reference
+from ..coding import Coding, Reference, check_corner, entry_labels, parametrization, reference_matrix, to_reference
 from ..file import ModelFile
 from ..fitting.result import CovarianceKind, FitResult
 from ..fitting.tables import coefficient_table

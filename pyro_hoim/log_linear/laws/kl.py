@@ -28,10 +28,10 @@ def _kl_log_linear(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> torch.
         raise refused("kl_divergence", problem, code="other-domain")
     if not (p._law.is_finite and q._law.is_finite):
         raise refused("kl_divergence", "theta holds NaN or an infinity", code="not-finite")
-    own = (p._law.eta * p._law.tables).sum(-1) - p._law.log_partition.value
+    common = (p._law.eta * p._law.tables).sum(-1) - p._law.log_partition.value
     cross = _mean_log_potential(p, q) - q._law.log_partition.value
     shape = torch.broadcast_shapes(p.batch_shape, q.batch_shape)
-    return (own - cross).expand(shape)
+    return (common - cross).expand(shape)
 
 
 def _mean_log_potential(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> torch.Tensor:

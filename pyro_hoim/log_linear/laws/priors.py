@@ -404,8 +404,8 @@ class NormalPotential:
         theta = values["theta"]
         if not bool((theta.detach().abs() < self._largest).all()):
             return theta.sum() * torch.nan
-        tables = self._codings.to_tables(theta)
-        log_z = self._partition.log_partition(LogLinearEnergy(self._hypergraph, tables, validate=False)).value
+        tables = self._codings.tables_map(self._codings.coding)(theta)
+        log_z = self._partition.log_partition(LogLinearEnergy._trusted(self._hypergraph, tables)).value
         log_likelihood = (tables * self._counts).sum(-1) - self._total * log_z
         away = -((theta - self._mean) ** 2) / self._twice_variance
         return -((away - self._log_scale - _LOG_ROOT).sum(-1) + log_likelihood)

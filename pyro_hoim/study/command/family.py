@@ -55,8 +55,7 @@ from ...errors import (
 from ...information.removal import RemovalValue, removal_values
 from ...log_linear.annealed.importance import ADVICE, AnnealedImportance
 from ...log_linear.auto import Auto
-from ...log_linear.coding import Coding, parametrization
-from ...log_linear.codings.references import Reference
+from ...log_linear.coding import Coding, Reference, parametrization
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.exact.elimination import VariableElimination
 from ...log_linear.file import ModelFile, load_model, save_model

@@ -158,15 +158,15 @@ class ThetaProposals:
 
     def __getitem__(self, mask: int) -> ThetaProposal:
         """The proposal of one member; remembered."""
-        found = self._kept.get(mask)
-        if found is None:
-            found = ThetaProposal(self.evidence, mask)
+        positions = self._kept.get(mask)
+        if positions is None:
+            positions = ThetaProposal(self.evidence, mask)
             if self._num_kept > _MAX_KEPT:
                 self._kept.clear()
                 self._num_kept = 0
-            self._kept[mask] = found
-            self._num_kept += found.num_kept
-        return found
+            self._kept[mask] = positions
+            self._num_kept += positions.num_kept
+        return positions
 
     @cached_property
     def num_parameters(self) -> int:

@@ -1,1 +1,0 @@
-"""Further maps between codings of theta."""
