@@ -274,7 +274,9 @@ def score_answer(
     """
     scores = score(question.rows)
     names = ["gain", "gain_std_error", "nll", "nll_std_error", "kl", "pseudo_nll", "pseudo_nll_std_error", *more]
-    json = {name: whole(getattr(scores, name)) for name in ("rows", "impossible_rows", "approximate_rows")}
+    json: dict[str, Any] = {
+        name: whole(getattr(scores, name)) for name in ("rows", "impossible_rows", "approximate_rows")
+    }
     json |= {name: getattr(scores, name) for name in names}
     json["independent_kl"] = scores.reference_kl if measure == "nll" else None
     json |= log_z_json(log_z)
