@@ -1,8 +1,10 @@
-from .bias_variance import Average as Average, BiasVariance as BiasVariance, bias_variance as bias_variance
 from .projection import (
+    Average as Average,
+    BiasVariance as BiasVariance,
     DivergenceSplit as DivergenceSplit,
     Projection as Projection,
     Projections as Projections,
+    bias_variance as bias_variance,
     project as project,
     split_divergence as split_divergence,
 )
