@@ -119,7 +119,7 @@ def merge_rows(
         _, first, inverse = np.unique(codes, axis=0, return_index=True, return_inverse=True)
     each = (counts, *(other[is_positive] for other in others))
     sums = (np.bincount(inverse.reshape(-1), weights=figures, minlength=len(first)) for figures in each)
-    return codes[first], *sums
+    return codes[first], *(figures.astype(np.float64, copy=False) for figures in sums)  # of no rows they are integers
 
 
 def marginal_tables(

@@ -496,3 +496,10 @@ def test_fractions_that_add_up_to_whole_numbers_stay_single_observations():
     assert part.effective_count == 8.0 and none.num_rows == 0
     counted = Observations(DOMAIN, torch.zeros(8, 2).long(), torch.full((8,), 2.0)).unique()  # control
     assert counted.effective_count == 16.0 and counted.has_whole_counts
+
+
+def test_no_rows_merge_to_no_rows_of_the_same_types():
+    none = Observations(DOMAIN, torch.zeros(0, 2).long())
+    for merged in (none.unique(), Observations(DOMAIN, torch.zeros(3, 2).long(), torch.zeros(3)).unique()):
+        assert merged.codes.shape == (0, 2) and merged.codes.dtype == torch.long
+        assert merged.counts.dtype == none.counts.dtype == torch.float64 and merged.total_count == 0
