@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from importlib import metadata
 from typing import Any, Literal, Protocol, TypedDict, Unpack, runtime_checkable
 
 import numpy as np
@@ -25,7 +24,7 @@ from ..errors import (
 )
 from ..log_linear.coding import THETA_DIM, Coding, parametrization, table_variables, theta_coords
 from ..structure.hypergraph import InteractionHypergraph
-from .backend import Backend, BackendName, choose_backend, get_group, set_group
+from .backend import Backend, BackendName, choose_backend, get_group, installed_version, set_group
 from .samples import Draws, constant_sites, read_draws, read_group, to_array
 
 __all__ = ["CELL_GROUP", "ArvizNames", "Structures", "original_name", "stored_name", "to_arviz"]
@@ -402,10 +401,7 @@ def _annotate(
     data: Any, draws: Draws, variables: Mapping[str, np.ndarray], extra: Mapping[str, list[str]], theta_dim: str
 ) -> None:
     """Secondary coordinates of theta, and what is to be known about the run, as attributes."""
-    try:
-        version = metadata.version("pyro-ppl")
-    except metadata.PackageNotFoundError:
-        version = "unknown"
+    version = installed_version("pyro-ppl") or "unknown"
     about = {"inference_library": "pyro-ppl", "inference_library_version": version}
     about.update({name: json.dumps(value) for name, value in draws.attributes.items()})
     for group in ("posterior", "prior"):

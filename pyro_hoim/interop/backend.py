@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ..errors import refused, unexpected
 
-__all__ = ["Backend", "BackendName", "choose_backend", "get_group", "set_group"]
+__all__ = ["Backend", "BackendName", "choose_backend", "get_group", "installed_version", "set_group"]
 
 BackendName = Literal["arviz", "arviz_base"]
 
@@ -68,7 +68,7 @@ def choose_backend(name: BackendName | None = None, data: Any = None) -> Backend
         name = "arviz_base" if type(data).__name__ == "DataTree" else "arviz"
     if name not in (None, "arviz", "arviz_base"):
         raise unexpected("backend", "'arviz', 'arviz_base' or None", name, code="unknown-choice")
-    version = _version("arviz")
+    version = installed_version("arviz")
     if name is None:
         name = "arviz" if version is not None else "arviz_base"
     if name == "arviz" and version is None:
@@ -77,10 +77,10 @@ def choose_backend(name: BackendName | None = None, data: Any = None) -> Backend
     if name == "arviz" and version is not None and int(version.split(".")[0]) < 1:
         module = _quiet_import("arviz")
         return Backend(False, module, module)
-    if _version("arviz-base") is None:
+    if installed_version("arviz-base") is None:
         problem = "arviz-base is not installed"
         raise refused("backend", problem, "install arviz-base and arviz-stats", code="missing-part")
-    stats = "arviz_stats" if _version("arviz-stats") is not None else "arviz_base"
+    stats = "arviz_stats" if installed_version("arviz-stats") is not None else "arviz_base"
     return Backend(True, _quiet_import("arviz_base"), _quiet_import(stats))
 
 
@@ -111,7 +111,8 @@ def set_group(data: Any, group: str, dataset: Any) -> None:
         data.add_groups({group: dataset})
 
 
-def _version(distribution: str) -> str | None:
+def installed_version(distribution: str) -> str | None:
+    """Version of an installed package, None for one that is not."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

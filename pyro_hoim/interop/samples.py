@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from ..budgets import MAX_BYTES, check_size
 from ..checks import array_of
 from ..errors import check_whole, conflict, refused, unexpected, wrong_shape, wrong_type
 from ..inference.statistics import draw_statistics
+from .backend import installed_version
 
 __all__ = ["Draws", "constant_sites", "read_draws", "read_group", "restore_integers", "to_array"]
 
@@ -155,11 +155,8 @@ def _check_lead(arrays: Arrays) -> None:
 
 def _has_save_params_fault() -> bool:
     """Whether the installed Pyro unpacks sites in sorted order whatever order they were packed in."""
-    try:
-        parts = metadata.version("pyro-ppl").split("+")[0].split(".")
-        return tuple(int(part) for part in parts[:3]) <= (1, 9, 2)
-    except (metadata.PackageNotFoundError, ValueError):
-        return False
+    parts = (installed_version("pyro-ppl") or "").split("+")[0].split(".")[:3]
+    return all(map(str.isdigit, parts)) and tuple(map(int, parts)) <= (1, 9, 2)
 
 
 def _repair_save_params(source: Any, samples: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -490,7 +490,7 @@ def test_plots(graph):
     ],
 )
 def test_choice_follows_what_is_installed(monkeypatch, installed, name, is_tree):
-    monkeypatch.setattr("pyro_hoim.interop.backend._version", installed.get)
+    monkeypatch.setattr("pyro_hoim.interop.backend.installed_version", installed.get)
     if is_tree is None:
         with pytest.raises(InputError, match="not installed"):
             choose_backend(name)
