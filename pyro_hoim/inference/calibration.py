@@ -71,10 +71,12 @@ def draw_calibrated(
     The program takes the prior and the likelihood. The mode is looked for from ``start``, the mass matrix is the
     curvature there, and the warm-up, of 200 transitions unless the settings say another number, tunes the step size.
     """
+    # Normal approximations at the mode: of the pseudo-posterior, and with the sampling error.
     mode, is_mode = find_mode(likelihood, prior, start)
     precision = _precision(prior)
     covariance = inverse_of(np.diag(precision) - likelihood.hessian(mode))
     target = calibrated_covariance(likelihood, mode, precision, calibrate)
+    # The curvature is the mass matrix, so that warm-up has only the step size to find.
     kernel = _PseudoNUTS(
         program,
         lambda values: -(prior.log_prob(values[site]) + likelihood(values[site])),
@@ -93,6 +95,7 @@ def draw_calibrated(
         initial_params={site: _starts(likelihood, mode, covariance, settings.num_chains, seed)},
         progress=progress,
     )
+    # The map from one normal law to the other moves the draws.
     centre, draws = torch.from_numpy(mode), run.samples[site]
     if calibrate != "none":
         draws = centre + (draws - centre) @ torch.from_numpy(transport(covariance, target)).T

@@ -469,6 +469,7 @@ def sample_pseudo_posterior(
     seed = checked_seed(seed)
     check_choice(calibrate, get_args(Calibration), "calibrate")
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
+    # A dense Hessian needs few parameters, and calibration whole rows.
     size = hypergraph.num_parameters
     if not size:
         raise refused("hypergraph", "it has no parameters to draw", code="empty")

@@ -483,6 +483,7 @@ def margin_fault(
     one axis at a time, and every result is compared with the first one found for its variables; for decomposable
     collections that suffices for a common table to exist, for others it is necessary. Cost: O(closure of the tables).
     """
+    # Every table holds all rows.
     margin_of: dict[Edge, tuple[torch.Tensor, Edge]] = {}
     for edge, table in parametrization(hypergraph).split(margins).items():
         margin_of[edge] = table, edge
@@ -492,6 +493,7 @@ def margin_fault(
             worst = int(gap.argmax())
             sizes = (float(part.expand_as(gap).flatten()[worst]) for part in (sums, total))
             return f"a table of {':'.join(edge)} that sums to {'{:.6g}, not {:.6g}'.format(*sizes)}"
+    # Tables that share variables agree over these; margins are followed down one variable at a time.
     pending = list(margin_of)
     while pending:
         names = pending.pop()

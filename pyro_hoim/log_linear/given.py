@@ -209,6 +209,7 @@ def row_log_weights(
     codes, inverse = torch.unique(data.codes, dim=0, return_inverse=True)
     values = model.tables.new_full((len(codes),), -math.inf)
     patterns = possible_patterns(Observations.from_tensor(codes, data.domain), impossible_rows(model, codes))
+    # What the sums over missing cells cost is known before the first of them.
     needed = 0.0
     for missing, rows in patterns:
         if missing:
@@ -218,6 +219,7 @@ def row_log_weights(
         problem = f"summing them over needs {needed:.3g} operations, the limit is {max_operations:.3g}"
         hint = "leave out the rows that miss most, or complete the rows first"
         raise out_of_reach("rows with missing cells", problem, hint)
+    # Complete rows are looked up; the others are conditioned on what is known.
     for missing, rows in patterns:
         if not missing:
             for part in rows.split(max(1, _LOOK_UPS_PER_CALL // max(1, len(model.hypergraph)))):
@@ -369,6 +371,7 @@ def impute(
     check_cells(
         num_imputations, data.codes.numel(), "num_imputations", "make fewer imputations, or of fewer rows at a time"
     )
+    # Rows whose known cells have probability zero stay as they are.
     codes = data.codes.repeat(num_imputations, 1, 1)
     is_incomplete = (data.codes < 0).any(1)
     excluded = torch.zeros_like(is_incomplete)
@@ -378,6 +381,7 @@ def impute(
         columns = torch.tensor(data.domain.indices(missing), dtype=torch.long)
         if not missing:
             continue
+        # Rows with one pattern are done together, exactly where their conditional model is within reach.
         if is_exactly_feasible(model, missing, num_incomplete, method):
             for part in exact_portions(model, missing, rows):
                 laws, _ = condition_rows(model, missing, data.codes[part])
@@ -510,6 +514,7 @@ def predict(
     data = extend_rows(data, model.domain, (target,))
     check_model(model, data.domain, method)
     column, size = data.domain.index(target), data.domain[target].cardinality
+    # The target is hidden, so that equal rows are predicted once.
     hidden = data.codes.clone()
     hidden[:, column] = -1
     codes, inverse = torch.unique(hidden, dim=0, return_inverse=True)
@@ -524,6 +529,7 @@ def predict(
     degree = sum(target in edge for edge in model.hypergraph.edges)
     most = max(1, _LOOK_UPS_PER_PREDICTION // max(1, size * degree))
     num_incomplete = int(((codes < 0).sum(1) > 1).sum())
+    # Of the target alone a conditional is a look-up; else exact sums, and beyond their reach chains.
     for missing, positions in possible_patterns(rows, excluded):
         if missing == (target,):
             for part in positions.split(most):

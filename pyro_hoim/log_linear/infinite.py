@@ -142,11 +142,13 @@ def _contrasts(result: FitResult, edge: tuple[str, ...], block: torch.Tensor) ->
     pair in no larger interaction the log odds ratio given all other variables, else averaged over their levels.
     """
     variables = [result.hypergraph.domain[name] for name in edge]
+    # All pairs of levels of every variable, or only those with the first level.
     pairs = [list(itertools.combinations(range(v.cardinality), 2)) for v in variables]
     if math.prod(map(len, pairs)) > _MAX_CONTRASTS:
         pairs = [[(0, level) for level in range(1, v.cardinality)] for v in variables]
     if math.prod(map(len, pairs)) > _MAX_CONTRASTS:
         return []
+    # A contrast is finite when no part of it leaves the identified directions.
     units = [(np.eye(v.cardinality), np.transpose(chosen)) for v, chosen in zip(variables, pairs, strict=True)]
     tables = reduce(np.kron, (unit[after] - unit[before] for unit, (before, after) in units))
     free = torch.from_numpy(tables @ edge_basis(tuple(v.cardinality for v in variables), result.coding))
@@ -158,6 +160,7 @@ def _contrasts(result: FitResult, edge: tuple[str, ...], block: torch.Tensor) ->
     if has_cheap_covariance(result):
         with suppress(IntractableError):  # singular information: the data do not tell the coefficients apart
             errors = ((free[known] @ result.covariance[where, where]) * free[known]).sum(1).clamp(min=0).sqrt()
+    # Written so that every estimate is positive.
     levels = list(itertools.product(*pairs))
     contrasts: list[dict[str, Any]] = []
     for index, estimate, error in zip(known.tolist(), estimates.tolist(), errors.tolist(), strict=True):

@@ -157,6 +157,7 @@ def compare_sweeps(
     vectors = coordinates.flat(points)
     if len(vectors) < 2 * coordinates.size:
         raise out_of_range("samples", f"at least {2 * coordinates.size} draws", received=len(vectors))
+    # Proposals of the size that suits a random walk, from draws to places around them.
     covariance = torch.cov(vectors.mT).reshape(coordinates.size, coordinates.size)
     factor = torch.linalg.cholesky(definite(covariance))
     chosen = torch.randint(len(vectors), (num_proposals,))
@@ -166,6 +167,7 @@ def compare_sweeps(
     here, there = program.evaluate(present), program.evaluate(proposed)
     is_valid = program.is_valid(there)
     kind, num_bridges, num_sweeps = options
+    # The same proposals are weighted with the number of sweeps and with twice as many.
     log_weights: list[torch.Tensor] = []
     for sweeps in (num_sweeps, 2 * num_sweeps):
         total = torch.zeros(int(is_valid.sum()), dtype=torch.float64)

@@ -147,6 +147,7 @@ def find_sites(trace: Trace, names: Sequence[str] | None, schedules: Schedules) 
     nodes = {name: node for name, node in sample_nodes(trace).items() if not node["is_observed"]}
     discrete = [name for name, node in nodes.items() if is_discrete(node["fn"])]
     order = discrete if names is None else list(names)
+    # A given order names every latent discrete site, once.
     if names is not None:
         check_unique(order, "discrete_sites")
         for name in order:
@@ -165,6 +166,7 @@ def find_sites(trace: Trace, names: Sequence[str] | None, schedules: Schedules) 
             raise refused("discrete_sites", problem, hint, code="missing-part")
     if isinstance(schedules, Mapping):
         check_names(schedules, discrete, "schedule", "latent discrete site")
+    # Schedules belong to log-linear laws, whose variables interact.
     sites = tuple(_describe(name, nodes[name], schedules) for name in order)
     for site in sites:
         if isinstance(schedules, Mapping) and site.name in schedules and site.law is None:

@@ -214,6 +214,7 @@ class MixedGibbs(MCMCKernel):
             raise refused(
                 "model", "expected a latent discrete site, found none", "use NUTS or HMC alone", code="missing-part"
             )
+        # Names that the user gave are checked against those of the program.
         continuous = [name for name in latent if name not in names]
         given = self._given or {}
         unknown = sorted(set(given) - set(latent))
@@ -223,6 +224,7 @@ class MixedGibbs(MCMCKernel):
         if self._save_params is not None and (unknown := sorted(set(self._save_params) - set(latent))):
             problem = f"unknown site {unknown[0]!r}; the latent sites are {sorted(latent)}"
             raise refused("save_params", problem, code="unknown-name")
+        # The inner kernel starts first: discrete sites are drawn given its position.
         program = Program(self.model, args, kwargs)
         dependence = program.dependence(latent)
         self._conditioned.constant_laws = constant_laws(dependence, continuous)

@@ -133,6 +133,7 @@ def log_evidence(
     check_type(partition, PartitionBackend | None, "partition", "a backend")
     data = as_observations(data, domain=hypergraph.domain)
     checked_seed(seed)
+    # A conjugate prior on a decomposable collection has its evidence in closed form.
     law = resolved_prior(checked_prior(prior), hypergraph)
     statistics = statistics_of(data, hypergraph)
     if isinstance(law, DiaconisYlvisaker):
@@ -144,6 +145,7 @@ def log_evidence(
     if hypergraph.num_parameters > MAX_DENSE_PARAMETERS:
         problem = f"{hypergraph.num_parameters} parameters, the limit of a dense Hessian is {MAX_DENSE_PARAMETERS}"
         raise out_of_reach("hypergraph", problem, "take fewer interactions")
+    # Otherwise it is an integral, or the difference of two, of functions with one mode each.
     kernels, constant = kernels_of(hypergraph, statistics, data.total_count, law, partition)
     for kernel in kernels if not kernels[0].is_dense else ():
         kernel.partition.plan(hypergraph).check()

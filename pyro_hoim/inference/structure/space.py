@@ -92,6 +92,7 @@ class StructureSpace:
             raise conflict("heredity", f"space={space!r} has rules of its own", "leave it out, or use 'hierarchical'")
         if not is_real(heredity) or not 0 <= heredity <= 1:
             raise out_of_range("heredity", "a number from 0 to 1", heredity)
+        # The order is at least that of pairs, and in a space of pairs no more.
         least = min(2, len(cards))
         if max_order is None:
             max_order = least if space == "pairwise" else len(cards)
@@ -101,6 +102,7 @@ class StructureSpace:
         if len(cards) > _MAX_VARIABLES and space in ("graphical", "decomposable"):
             problem = f"space={space!r} takes up to {_MAX_VARIABLES} variables, received {len(cards)}"
             raise out_of_reach("domain", problem, "use space='pairwise'")
+        # Candidates are counted before they are listed.
         num = sum(math.comb(len(cards), k) for k in range(2, max_order + 1))
         if num > _MAX_CANDIDATES:
             problem = f"{size_text(num, 'candidates')}, the limit is {_MAX_CANDIDATES}"

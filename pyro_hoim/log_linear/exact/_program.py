@@ -391,6 +391,7 @@ def _places(births: Sequence[int], deaths: Sequence[int], size: Sequence[int], s
     top = start
     ending: dict[int, list[int]] = {}
     for node in sorted((n for n in range(len(births)) if births[n] >= 0), key=lambda n: births[n]):
+        # Nodes that nobody reads any more leave their places, which join those beside them.
         for time in [t for t in ending if t < births[node]]:
             free.extend((int(offset[n]), size[n]) for n in ending.pop(time))
         free.sort()
@@ -401,6 +402,7 @@ def _places(births: Sequence[int], deaths: Sequence[int], size: Sequence[int], s
             else:
                 joined.append((begin, length))
         free = joined
+        # The tightest gap that is large enough, else new cells at the end.
         fit = [gap for gap in free if gap[1] >= size[node]]
         if fit:
             gap = min(fit, key=lambda g: g[1])
@@ -424,12 +426,14 @@ def compiled(plan: BucketPlan) -> Program:
     size = [plan.size(layout) for layout in layouts]
     strides = [_strides(layout, cards) for layout in layouts]
     num_steps, first = len(steps), compiler.num_tables + 1
+    # Values: the constant one, the tables, then the results, each in cells of its own as gradients need them.
     table_start = np.cumsum([0, *size[1:first]])
     num_terms = int(table_start[-1])
     base = np.zeros(len(size), dtype=np.int64)
     base[1:first] = 1 + table_start[:-1]
     offset, reused, gradient = base.copy(), base.copy(), base.copy()
     offset[first:] = 1 + num_terms + np.cumsum([0, *size[first:-1]])[: len(size) - first]
+    # Log Z alone lets a result take cells that are free again; adjoints live in reverse order.
     used = {n: i for i, (x, y, _) in enumerate(steps) for n in (x, y)}
     made = {z: i for i, (_, _, z) in enumerate(steps)}
     births = [made.get(n, -1) for n in range(len(size))]
@@ -438,6 +442,7 @@ def compiled(plan: BucketPlan) -> Program:
     back_births = [num_steps - used.get(n, num_steps) if n in made else -1 for n in range(len(size))]
     back_deaths = [num_steps - made.get(n, 0) for n in range(len(size))]
     gradient_top = _places(back_births, back_deaths, size, 1 + num_terms, gradient)
+    # Every step with its two adjoints: the loops are the same, the operands change roles.
     contractions: list[Contraction] = []
     work: list[int] = []
     for x, y, z in steps:

@@ -128,6 +128,7 @@ class VariableElimination(ExactBackend):
         sliced = f", in {plan.num_slices} slices" if plan.slices else ""
         needed = plan.largest_cells
         memory = 8 * log_space.cells_alive(plan, False)
+        # The first budget that is exceeded refuses; memory is counted where the others allow the run.
         lacking = None
         if needed > self.max_cells:
             few = f"{self.max_cells} and {self.max_slices} slices do not suffice"

@@ -94,6 +94,7 @@ def _accumulation(hypergraph: InteractionHypergraph) -> _Tree:
             cells += math.prod(shape)
         return _Split(head, rest, shape, len(suffix), head_shape, rest_shape)
 
+    # Small variables come first, so that the sums over all states run along long rows.
     ranks = [[rank[v] for v in edge] for edge in hypergraph.edge_indices]
     orders = [sorted(range(len(edge)), key=edge.__getitem__) for edge in ranks]
     group = [(tuple(sorted(edge)), number) for number, edge in enumerate(ranks)]

@@ -79,9 +79,11 @@ def average_decomposable(
         raise out_of_reach("data", problem, "use sample_structures with temperatures")
     check_whole(num_draws, "num_draws")
     generator = np.random.default_rng(checked_seed(seed))
+    # Rooted junction trees are drawn by exact sums over their cliques and separators.
     evidence = StructureEvidence(data, space, prior, method="exact")
     terms = np.array([evidence.term(bits) for bits in range(2**num)])
     neighbours, log_copies = _drawn(terms - terms[0], space.max_order, generator.random((num_draws, 3 * num)))
+    # A graph has many rooted trees, so that every draw counts one over their number.
     ends = space.candidate_indices[: space.num_pairs]
     pairs = np.array([neighbours[:, i] >> j & 1 for i, j in ends], dtype=np.int64).reshape(len(ends), num_draws).T
     distinct, inverse = np.unique(pairs.astype(bool), axis=0, return_inverse=True)

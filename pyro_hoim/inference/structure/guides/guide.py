@@ -458,6 +458,7 @@ class StructureELBO(Trace_ELBO):
         if not math.isfinite(self.max_plate_nesting):
             self._guess_max_plate_nesting(model, guide, args, kwargs)
         nesting = int(self.max_plate_nesting)
+        # Collections side by side, outside of all plates of the program.
         plate = pyro.plate("_particles", size, dim=-nesting - 1)
         fixed = None if members is None else members.reshape(size, *(1,) * nesting, -1)
 
@@ -475,6 +476,7 @@ class StructureELBO(Trace_ELBO):
             with guide.fixed(fixed):
                 guide_trace = pyro.poutine.trace(guided).get_trace()
         model_trace = pyro.poutine.trace(pyro.poutine.replay(modelled, trace=guide_trace)).get_trace()
+        # One bound for each collection: log p less log q, summed over the dimensions of plates.
         bound = torch.zeros(size, dtype=torch.float64)
         log_q = bound
         for sign, trace in ((1, model_trace), (-1, guide_trace)):
