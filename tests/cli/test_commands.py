@@ -27,21 +27,8 @@ def probabilities(model):
 
 
 DOCUMENTED_KEYS = {
-    "model",
-    "num_variables",
-    "num_states",
-    "num_interactions",
-    "num_parameters",
-    "edges",
-    "log_partition",
-    "rows",
-    "kl",
-    "nll",
-    "pseudo_nll",
-    "independent_kl",
-    "seconds",
-    "peak_memory_mb",
-    "seed",
+    *("model", "num_variables", "num_states", "num_interactions", "num_parameters", "edges", "log_partition", "rows"),
+    *("kl", "nll", "pseudo_nll", "independent_kl", "seconds", "peak_memory_mb", "seed"),
 }
 
 
@@ -78,14 +65,8 @@ def test_report_is_self_contained_and_complete(shell):
     assert page.count("data:image/svg+xml;base64,") == 4
     for outside in ("http://", "https://", "<script", "<link", "url("):
         assert outside not in page
-    for part in (
-        "In short",
-        "Structure of",
-        "Strongest interactions",
-        "Observed against fitted cells",
-        "How this was made",
-    ):
-        assert part in page
+    shown = ("In short", "Structure of", "Strongest interactions", "Observed against fitted cells", "How this was made")
+    assert all(part in page for part in shown)
     assert "report:" in text and "pyro-hoim-czech_autoworkers/report.html" in text
 
 

@@ -19,21 +19,9 @@ from pyro_hoim.families import add_info
 from pyro_hoim.runs.checkpoint import RunFile
 from pyro_hoim.testing import assert_exact_law
 
-FIT = (
-    "fit",
-    "t.csv",
-    "--model",
-    "rbm",
-    "--iterations",
-    "300",
-    "--method",
-    "exact",
-    "--decay",
-    "0.005",
-    "--hidden",
-    "2",
-)
-CHAINS = ("fit", "t.csv", "--model", "rbm", "--iterations", "300", "--hidden", "2")
+COMMON = ("fit", "t.csv", "--model", "rbm", "--iterations", "300")
+FIT = (*COMMON, "--method", "exact", "--decay", "0.005", "--hidden", "2")
+CHAINS = (*COMMON, "--hidden", "2")
 
 
 @pytest.fixture(autouse=True)

@@ -218,19 +218,15 @@ def test_a_run_in_processes_is_resumed_with_any_number_of_jobs(shell, table, mon
 
 # Bad input
 
+INCLUSION = "--inclusion: expected a probability between 0 and 1, or beta:A,B"
+
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--edges", "a*b"], "--edges: belongs to pyro-hoim fit"),
         (["--posterior"], "--posterior: belongs to pyro-hoim fit"),
-        (["--inclusion", "0"], "--inclusion: expected a probability between 0 and 1, or beta:A,B"),
-        (["--inclusion", "1"], "--inclusion: expected a probability between 0 and 1, or beta:A,B"),
-        (["--inclusion", "-0.2"], "--inclusion: expected a probability between 0 and 1, or beta:A,B"),
-        (["--inclusion", "nan"], "--inclusion: expected a probability between 0 and 1, or beta:A,B"),
-        (["--inclusion", "often"], "--inclusion: expected a probability between 0 and 1, or beta:A,B"),
-        (["--inclusion", "beta:1"], "--inclusion: expected a probability between 0 and 1, or beta:A,B"),
-        (["--inclusion", "beta:1,0"], "--inclusion: expected a probability between 0 and 1, or beta:A,B"),
+        *((["--inclusion", word], INCLUSION) for word in ("0", "1", "-0.2", "nan", "often", "beta:1", "beta:1,0")),
         (["--inclusion", "beta:1e308,1e308"], "--inclusion: expected a positive finite number"),
         (["--prior", "normal:1e-300"], "--prior: expected a number from 1e-15 to 1e+15"),
         (["--prior", "none"], "--prior: a posterior needs a proper prior, received none"),

@@ -52,18 +52,8 @@ def test_arguments_and_hints_become_options(command, error, shown):
 
 
 def test_every_command_on_models_says_what_to_do_where_a_computation_is_too_large():
-    for name in (
-        "fit",
-        "learn",
-        "structures",
-        "sample",
-        "score",
-        "predict",
-        "log-z",
-        "interactions",
-        "margins",
-        "compare",
-    ):
+    others = "sample", "score", "predict", "log-z", "interactions", "margins", "compare"
+    for name in ("fit", "learn", "structures", *others):
         command = cli.get_command(click.Context(cli), name)
         told = error_message(BUDGET, command).removeprefix("9e9 cells, the budget is 100; ")
         options = {word for p in command.get_params(click.Context(command)) for word in (*p.opts, *p.secondary_opts)}
