@@ -62,7 +62,7 @@ def test_damaged_checkpoint_is_named(shell):
     (folder / "order-1-chain-0.safetensors").write_bytes(b"not a checkpoint")
     damaged = shell("fit", *OPTIONS, "broken", "--resume", status=2).err
     assert "drawing 1 posterior, 2 chains of 20 draws each" in damaged
-    assert "order-1-chain-0.safetensors cannot be read" in damaged
+    assert "order-1-chain-0.safetensors is not a readable safetensors file" in damaged
 
 
 # Nothing to resume
