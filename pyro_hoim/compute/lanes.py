@@ -263,12 +263,14 @@ def run_threads(
     if workers == 1:
         handle(0, 1)
         return
+    # Threads of a parent do not survive a fork: every process has a pool of its own.
     pool = _workers.setdefault(os.getpid(), _Workers())
     if pool.count < workers - 1:
         pool.grow(workers - 1)
     answers: _Answers = SimpleQueue()
     for w in range(1, workers):
         pool.tasks.put((handle, w, workers, answers))
+    # Wait for all, also after an interrupt: they write into arrays that the caller will free.
     errors: list[BaseException] = []
     left = workers - 1
     try:

@@ -305,8 +305,8 @@ class DependencyNetwork(FiniteLaw):
         index = torch.zeros(codes.shape[:-1], dtype=torch.long, device=codes.device)
         for i, size in enumerate(self.domain.cardinalities):
             index = index * size + codes[..., i]
-        found = self._law.log_probs.reshape(-1)[index]
-        return found.expand(self._sample_batch(value))
+        log_probs = self._law.log_probs.reshape(-1)[index]
+        return log_probs.expand(self._sample_batch(value))
 
     def log_pseudo_prob(self, value: torch.Tensor) -> torch.Tensor:
         r"""Log pseudo-likelihood :math:`\sum_i \log \theta_i(x_i \mid x_{-i})`, differentiable in the tables; nats.

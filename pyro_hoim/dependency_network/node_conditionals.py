@@ -251,8 +251,8 @@ class TableConditional(_TabulatedConditional):
             self.probs, num_batch, [None if code is None else torch.as_tensor(code, device=device) for code in given]
         )
         sizes = [n for n, code in zip(self.probs.shape[num_batch:], given, strict=True) if code is None]
-        kept = [name for name in self.parents if name not in codes]
-        return TableConditional(rest, self.variable, kept, tables.reshape(*tables.shape[:-1], *sizes))
+        parents = [name for name in self.parents if name not in codes]
+        return TableConditional(rest, self.variable, parents, tables.reshape(*tables.shape[:-1], *sizes))
 
 
 def batch_shape_of(node: NodeConditional) -> torch.Size:

@@ -153,6 +153,7 @@ def walker_program(nodes: Sequence[NodeConditional], dtype: torch.dtype) -> Walk
     size = len(nodes[0].domain) if nodes else 0
     code, laws = list[NDArray[np.int64]](), list[NDArray[np.float64]]()
     roots, depths, levels = list[int](), list[int](), list[int]()
+    # Programs and laws of all conditionals stand one after the other in one address space.
     begin = law = 0
     for node in nodes:
         assert isinstance(node, LeafConditional | TableConditional)
@@ -172,6 +173,7 @@ def walker_program(nodes: Sequence[NodeConditional], dtype: torch.dtype) -> Walk
         roots.append(begin)
         levels.append(cardinality)
         begin, law = begin + len(code[-1]), law + rows.size
+    # Laws as alias tables: one look-up draws, whatever the number of levels.
     tables = [alias_tables(rows) for rows in laws]
     real = np.float32 if dtype == torch.float32 else np.float64
     return WalkerProgram(

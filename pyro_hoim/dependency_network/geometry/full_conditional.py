@@ -217,9 +217,9 @@ def fc_limit(p: LawLike, conditionals: DependencyConditionals, weights: Weights 
         _check_node(node, law)
     names = conditionals.domain.names
     c = selection_probs(conditionals.domain, names, weights, "weights").tolist()
-    found = [_node_divergence(codes, mass, node) for node in conditionals.nodes]
-    value = math.fsum(w * d for w, d in zip(c, found, strict=True))
-    return FCLimit(value, dict(zip(names, found, strict=True)), dict(zip(names, c, strict=True)))
+    divergences = [_node_divergence(codes, mass, node) for node in conditionals.nodes]
+    value = math.fsum(w * d for w, d in zip(c, divergences, strict=True))
+    return FCLimit(value, dict(zip(names, divergences, strict=True)), dict(zip(names, c, strict=True)))
 
 
 def as_law(p: LawLike, argument: str) -> Law:

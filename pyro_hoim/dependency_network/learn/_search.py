@@ -78,6 +78,7 @@ def search(
 
     start = time.perf_counter()
     ids, first, sizes, missing, kinds, kind_sizes, bits, planes = columns[:8]
+    # Rows without the node's own cell say nothing of it.
     known = x < size
     if not known.all():
         ids, weights, x = ids[known], weights[known], x[known]
@@ -96,6 +97,7 @@ def search(
         planes = planes[at]
     else:
         at, num_ids = np.arange(len(sizes)), int((sizes + (missing >= 0)).sum())
+    # The compiled search gets contiguous arrays alone; columns are renumbered back afterwards.
     words, spots = bit_places(first, sizes, planes) if len(bits) else (np.zeros(0, np.int64), np.zeros(0, np.int64))
     steps, deltas, counts, tables = grow(
         Columns(

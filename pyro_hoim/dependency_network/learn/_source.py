@@ -61,6 +61,7 @@ def read_source(source: RowSource, *, lossless: bool, jobs: int) -> SourceRows |
     """
     domain = source.domain
     sizes = np.array(domain.cardinalities, dtype=np.int64)
+    # A first pass counts the levels: it says whether rows can be held as bits, and in which order.
     levels_seen = source.fold(_Levels(domain.cardinalities))
     num_rows, num_counted = int(levels_seen[0]), int(levels_seen[1])
     if not num_rows:
@@ -70,6 +71,7 @@ def read_source(source: RowSource, *, lossless: bool, jobs: int) -> SourceRows |
     is_apart = not (num_counted or lossless or any(column[0] for column in by_column))
     if not is_apart or math.prod(domain.cardinalities) * _FEW <= num_rows:
         return checked_rows(source.distinct())
+    # Every row as bits, in one budget with what the searches need.
     needed = num_rows * (8 * num_words + _PER_ROW + _PER_SEARCH * max(1, jobs))
     if needed > MAX_SOURCE_BYTES:
         with suppress(IntractableError):  # refused below, with the bytes
@@ -80,10 +82,12 @@ def read_source(source: RowSource, *, lossless: bool, jobs: int) -> SourceRows |
     none = [np.zeros(int(size), dtype=np.uint64) for size in sizes]
     ranks = [level_ranks(column[1:], colours_of) for column, colours_of in zip(by_column, none, strict=True)]
     bits = _packed(source, ranks, num_rows, planes, num_words)
+    # Few distinct rows are searched with counts, which is quicker than bits.
     keys = bit_keys(bits, planes, sizes, first)
     _, at, number = np.unique(keys, return_index=True, return_counts=True)
     if len(at) * _FEW <= num_rows:
         return checked_rows(_observed(domain, ranks, bits[at], planes, number))
+    # Levels of equal frequency are ordered by what the rows say of them, as in memory.
     if any(_has_ties(column[1:]) for column in by_column):
         merged = _observed(domain, ranks, bits[at], planes, number)
         colours = _colours(merged, sizes)

@@ -180,6 +180,7 @@ def learn_network(
         >>> learned.conditionals.node("a").probs.tolist(), learned.conditionals.edges
         ([[0.8, 0.2], [0.2, 0.8]], (('b', 'a'), ('a', 'b')))
     """
+    # The door: rows, penalty, what may be read, and the work that this makes.
     given = rows if isinstance(rows, RowSource) else checked_rows(rows).in_effective_rows()
     check_not_negative(alpha, "alpha")
     name, function = checked_penalty(penalty)
@@ -198,6 +199,7 @@ def learn_network(
         given = read_source(given, lossless=options.lossless, jobs=_num_jobs(jobs))
     prepared = given.prepared if isinstance(given, SourceRows) else PreparedRows.from_rows(given)
     _check_work(prepared, asked, max_work)
+    # Nodes are searched by themselves; results are arrays, which a checkpoint or another process can hold.
     done: dict[int, Found] = {}
     finished: dict[int, _Finished] = {}
 
@@ -223,6 +225,7 @@ def learn_network(
             done = _restored(stored or {})
             check_equal(stored or {}, _tensors(done))
             finished = {i: finish(i, steps) for i, steps in done.items()}
+    # Search what the checkpoint does not hold; it is written when due, and at an interrupt.
     missing = [i for i in range(len(names)) if i not in done]
     bar = tqdm(total=len(names), initial=len(done), unit="node", leave=False, disable=not run.progress)
     try:
@@ -235,6 +238,7 @@ def learn_network(
     finally:
         if file is not None and done:
             _write(file, done)
+    # Graphs, tables and edges are made of the arrays at the end.
     finished |= {i: finish(i, done[i]) for i in missing}
     learned = _learned(given, [finished[i] for i in range(len(names))], asked, (name, function), float(alpha))
     return replace(learned, num_observations=rows.total_count) if isinstance(rows, Observations) else learned

@@ -126,8 +126,8 @@ def learn_node(
     index = rows.domain.index(variable)
     options = SearchOptions(checked_penalty(penalty)[1], lossless, max_leaves)
     task = NodeTask(PreparedRows.from_rows(rows), rows.domain, index, checked_reads(rows.domain, variable, reads))
-    found = search(*task.arguments(options))
-    return task.finish(found, options)
+    outcome = search(*task.arguments(options))
+    return task.finish(outcome, options)
 
 
 class NodeTask:
@@ -180,6 +180,7 @@ class NodeTask:
 
     def finish(self, search: Found, options: SearchOptions) -> tuple[DecisionGraph, torch.Tensor, NodeReport]:
         """Graph, counts and report in the order of the domain's levels."""
+        # The search numbers levels by the rows; graph and counts are in the order of the schema.
         operations, order = self._operations(search.steps)
         names = self.domain.names
         graph = DecisionGraph(
@@ -190,6 +191,7 @@ class NodeTask:
         counts = search.counts[order][:, self._rank]
         if search.counts.shape != (len(order), len(self._rank)) or len(search.deltas) != len(search.steps):
             raise ValueError(f"counts of shape {search.counts.shape} after {len(search.steps)} steps")
+        # Costs and entropies from the counts of the leaves, per observation.
         size, total = len(self._rank), self.num_observations
         entropy = max((sum_log(counts.sum(1)) - sum_log(counts)) / total, 0.0)
         one_leaf = self._budget / total + options.penalty(size - 1, total)
@@ -277,6 +279,7 @@ class NodeTask:
                 for column in self._askable:
                     for _ in range(len(here)):
                         split(0, column)
+        # Where each leaf of the schema's numbering stands among those of the search.
         number = {node: k for k, node in enumerate(here)}
         return operations, [number[node] for node in there]
 

@@ -196,12 +196,12 @@ class RootChains(Chains):
         from ._user_moves import fill_user_roots
 
         family = self._energy.family
-        for low, held, roots, _, _ in self._tiles:
-            held[:] = states[:, low : low + held.shape[1]]
+        for low, tile_states, roots, _, _ in self._tiles:
+            tile_states[:] = states[:, low : low + tile_states.shape[1]]
             if isinstance(family, UserFamily):
-                fill_user_roots(family, held, roots)
+                fill_user_roots(family, tile_states, roots)
             else:
-                fill_roots(family.code, self._small, held, roots)
+                fill_roots(family.code, self._small, tile_states, roots)
 
     def _move(self, num_sweeps: int, beta: float, order: NDArray[np.int64]) -> None:
         from ...compute.lanes import run_threads
@@ -223,6 +223,7 @@ class RootChains(Chains):
                 if failed >= 0:
                     failures[low + failed // size] = failed % size
 
+        # Failures are reported after all tiles are done, those of the first chain first.
         is_short = num_sweeps * len(order) * self._num_chains < _SMALL
         run_threads(work, len(self._tiles), 1 if is_short else None)
         if failures:
@@ -393,14 +394,14 @@ def _checked_clamps(
     """Values of the clamped variables in every chain, (num_chains,) by position."""
     check_type(clamped, Mapping, "clamped", "a mapping from names to values")
     check_names(clamped, energy.domain.names, "clamped")
-    found: dict[int, NDArray[np.float64]] = {}
+    clamps: dict[int, NDArray[np.float64]] = {}
     for name, value in clamped.items():
         numbers = torch.as_tensor(value).detach().cpu().double()
         if numbers.ndim > 1 or (numbers.ndim == 1 and len(numbers) != num_chains):
             raise wrong_shape(f"clamped[{name!r}]", f"() or ({num_chains},)", numbers)
         energy.family.check_values(numbers, f"clamped[{name!r}]")
-        found[energy.domain.index(name)] = numbers.expand(num_chains).numpy()
-    return dict(sorted(found.items()))
+        clamps[energy.domain.index(name)] = numbers.expand(num_chains).numpy()
+    return dict(sorted(clamps.items()))
 
 
 def _spread(rows: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -386,10 +386,7 @@ def grid_of(family: NodeFamily, window: Window, num_nodes: int) -> Grid:
     return Grid(np.sign(u) * np.abs(u) ** window.power, np.log(weight * np.maximum(jacobian, 1e-300)))
 
 
-@lru_cache(maxsize=64)
-def _legendre(count: int) -> tuple[Floats, Floats]:
-    """Nodes and weights of Gauss and Legendre on [-1, 1]."""
-    return np.polynomial.legendre.leggauss(count)
+_legendre = lru_cache(maxsize=64)(np.polynomial.legendre.leggauss)
 
 
 # Sums over grids, one variable after the other, in logarithms and differentiable.

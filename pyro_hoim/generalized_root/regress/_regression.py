@@ -190,10 +190,10 @@ def published_newton(
     """
     for steps in range(min(max_steps, _MOST_PUBLISHED)):
         point = extend(point)
-        found = _published_step(regression, point)
-        if found is None or point.objective - found.objective < _LEAST_FALL * abs(found.objective):
+        lower = _published_step(regression, point)
+        if lower is None or point.objective - lower.objective < _LEAST_FALL * abs(lower.objective):
             return NewtonEnd(point, steps, "stopped")
-        point = found
+        point = lower
     return NewtonEnd(point, min(max_steps, _MOST_PUBLISHED), "max_iterations")
 
 
@@ -484,6 +484,7 @@ class JointRegression(Regression):
         self.orders = np.array([term.key[0] - 1 for term in terms], dtype=np.int64)
         self.linear = np.zeros(len(terms))
         self._jobs = jobs
+        # Rows of all nodes below each other; a term has entries at those of each of its members.
         members: dict[int, list[int]] = {}
         for m, term in enumerate(terms):
             for node in term.positions:
@@ -512,6 +513,7 @@ class JointRegression(Regression):
                     f"the rows of the columns' conditionals need more than {size_text(needed, 'bytes')}; the limit is "
                     f"{MOST_BYTES}. Refit 'singles', raise l1, or take fewer rows or columns",
                 )
+        # From entries by node to entries by feature, as solvers read them.
         self.weights = np.concatenate(weights)
         feature = np.concatenate(features)
         order = np.argsort(feature, kind="stable")

@@ -293,9 +293,9 @@ class RootSetTester:
         """
         others = [other for other in others if not set(edge).isdisjoint(other)]
         members = edge if response is None else (response,)
-        found = [self._member_test(edge, others, self._places[name], is_rough) for name in members]
+        tests = [self._member_test(edge, others, self._places[name], is_rough) for name in members]
         method = "chi-square" if is_rough else "saddle point"
-        return EdgeTest(edge, max(log_p for log_p, _ in found), min(gain for _, gain in found), method)
+        return EdgeTest(edge, max(log_p for log_p, _ in tests), min(gain for _, gain in tests), method)
 
     def _member_test(self, edge: Edge, others: Sequence[Edge], node: int, is_rough: bool) -> tuple[float, float]:
         """Log p-value and gain by the law of one member; of several terms the smallest one times their number."""

@@ -75,6 +75,7 @@ def search_space(
         ((j, size) for j in range(1, order + 1) for size in (range(1, j + 1) if full else (j,))),
         key=lambda key: (key[1], key[0]),
     )
+    # Refuse before anything is listed, so that no memory is taken in vain.
     lists = dict(listed)
     for size in range(SCANNED_SIZE + 1, order + 1):
         if size in lists:

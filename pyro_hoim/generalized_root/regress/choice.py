@@ -102,6 +102,7 @@ def choose_l1(
         >>> choose_l1(x, [0.5, 0.02], rule=L1Rule("ebic"), order=2).l1
         0.02
     """
+    # The door; a path of its own per part, which shares no checkpoint with others.
     rule = L1Rule() if rule is None else rule
     check_type(rule, L1Rule, "rule")
     check_penalties(l1s)
@@ -120,6 +121,7 @@ def choose_l1(
     def fit_path(index: NDArray[np.int64], **changes: Any) -> tuple[RootFitResult, ...]:
         return fit_root_path(CountTable(rows.domain, rows.matrix[index]), l1s, rows.family, **{**options, **changes})
 
+    # Rules on parts of the rows score before the path of all rows, others after it.
     scores, errors = (), None
     if rule.name == "held-out" and validation is None:
         scores, errors = _cross_validated(rows, fit_path, rule.folds, generator)
@@ -136,6 +138,7 @@ def choose_l1(
         if validation is not None:
             scores, errors = held_out_scores(path, validation)
         best = int(np.argmax(scores))
+    # Only the chosen model is confirmed: tests of every penalty would take as long as their fits.
     listed = checked_candidates(settings.candidates, rows.domain, order)
     chosen = with_confirmed(path[best], rows, listed, settings)
     warn_refits([chosen.confirmed] if chosen.confirmed is not None else [], 2)

@@ -91,9 +91,9 @@ def confirm_roots(
     settings = replace(checked_settings(settings), tolerance=fit.tolerance, false_discovery_rate=false_discovery_rate)
     rows = fit.rows(data, fit.order)
     listed = checked_candidates(settings.candidates, rows.domain, fit.order)
-    found = confirm_rows(fit, rows, listed, settings, least_gain)
-    warn_refits([found], 2)
-    return found
+    confirmed = confirm_rows(fit, rows, listed, settings, least_gain)
+    warn_refits([confirmed], 2)
+    return confirmed
 
 
 def with_confirmed(

@@ -105,14 +105,14 @@ class RegressionRun:
         prefix = f"refit.{method}.{float(self.settings.refit_share)!r}.{fit.symmetrize}.{name}."
 
         def begin(size: int) -> tuple[Floats, int] | None:
-            kept = part_of(self._tensors, prefix)
-            if self.file is None or not kept:
+            tensors = part_of(self._tensors, prefix)
+            if self.file is None or not tensors:
                 return None
             with self.file.taking_up():
-                check_arrays(kept, {"coefficients": (torch.float64, size), "steps": (torch.int64,)})
-                if not bool(kept["coefficients"].isfinite().all()):
+                check_arrays(tensors, {"coefficients": (torch.float64, size), "steps": (torch.int64,)})
+                if not bool(tensors["coefficients"].isfinite().all()):
                     raise ValueError("coefficients are not finite")
-                return kept["coefficients"].numpy(), check_whole(int(kept["steps"]), "steps", 0)
+                return tensors["coefficients"].numpy(), check_whole(int(tensors["steps"]), "steps", 0)
 
         bar = tqdm(unit="step", desc="refit", leave=False, disable=not self.progress)
 
@@ -314,6 +314,7 @@ def _fit(
     counts: Any,
 ) -> tuple[RootFitResult, ...]:
     start = time.perf_counter()
+    # The door: arguments, then rows, then the work that they make.
     kind = checked_family(family)
     check_whole(order, "order")
     penalties = [checked_l1(l1, order, "l1" if len(l1s) == 1 else f"l1s[{i}]") for i, l1 in enumerate(l1s)]
@@ -332,6 +333,7 @@ def _fit(
     if settings.objective == "upper-bound" and rows.values.max(initial=0.0) > LARGEST_COUNT:
         problem = f"bounds of a regression need counts up to {LARGEST_COUNT:g}"
         raise out_of_reach("objective", problem, "pass objective='log-partition'")
+    # Search spaces: by penalty, and stage by stage where larger sets are cliques of the pairs found.
     listed = checked_candidates(settings.candidates, rows.domain, order)
     stages = range(2, order + 1) if settings.stagewise and order > 2 else [order]
     first = search_space(len(rows.domain), stages[0], penalties[0], full, listed)
@@ -357,6 +359,7 @@ def _fit(
                 larger = search_space(len(rows.domain), stage, penalties[i], full, lists)
                 solutions = [path[0] for path in regressions.solve(f"{i}.{stage}", [larger], solutions)]
             by_penalty.append(solutions)
+    # From node solutions to joint models, which are refitted and confirmed where that is asked for.
     fits = [joined(solutions, i) for i, solutions in enumerate(by_penalty)]
     _warn(fits)
     if refit != "none":

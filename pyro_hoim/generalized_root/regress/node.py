@@ -123,6 +123,7 @@ class _NodeSolver:
 
     def _scan_key(self, j: int, size: int, residual: Floats, threshold: float) -> tuple[Integers, Floats]:
         rows = self.rows
+        # Listed sets one by one; pairs and triples by passes over the sparse rows.
         listed = self.space.others(size, self.node)
         if listed is not None:
             gradients = np.empty(len(listed))
@@ -163,6 +164,7 @@ class _NodeSolver:
         tolerance = self.settings.tolerance
         working = self.working
         point = working.point(self.start())
+        # A warm start brings its features along, and what the strong rule adds to them.
         if warm is not None:
             index = {key: i for i, key in enumerate(self.space.keys)}
             keys = np.array([index[j, size] for j, size in warm.keys.tolist()], dtype=np.int64)
@@ -179,6 +181,7 @@ class _NodeSolver:
                 point = self.extend(point, keys, others)
         if self.settings.stop == "published":
             return self._published(point)
+        # Newton steps only as exact as the scan between them is worth, until both agree.
         goal = max(0.5 * tolerance, 0.1 * max(self.space.l1, default=0.0))
         while True:
             point = self.newton(point, goal)

@@ -282,6 +282,7 @@ def refit_roots(
     check_choice(refit, get_args(Refit), "refit")
     settings = replace(checked_settings(settings), tolerance=fit.tolerance)
     rows = fit.rows(data)
+    # Other rows may fix a column that the model has free, or contradict one that it fixes.
     new = [name for name in rows.fixed_columns if name not in fit.fixed_columns]
     if new:
         problem = (
@@ -299,6 +300,7 @@ def refit_roots(
                 "regressions from these rows, or leave such rows out"
             )
             raise refused("data", problem, code="impossible")
+    # The confirmed model is refitted beside the whole one.
     refitted = refit_rows(fit.joined(), rows, refit, settings)
     warn_refits([refitted], 2)
     if fit.confirmed is None or refit == "none":
@@ -326,11 +328,13 @@ def refit_rows(
     start = time.perf_counter()
     share = float(settings.refit_share) if refit == "all" else 1.0
     problem = RefitProblem.of(fit, rows, share)
+    # Independent columns are a start, and what the refit is compared with.
     alone = problem.independent(settings)
     if refit == "singles":
         end = problem.solve_singles(settings)
     else:
         end = problem.solve_all(settings, alone.values, None if begin is None else begin(len(alone.values)), advance)
+    # An optimum without a normalising constant is approached as far as there is one.
     values, way, verdict = problem.normalizable(end.values, alone.values, settings.jobs)
     loss = end.loss if way == 1.0 else problem.loss(values, settings.jobs)
     constant = base_measure(rows, problem.nodes)

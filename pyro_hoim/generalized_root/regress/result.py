@@ -348,10 +348,10 @@ class RootFitResult(Fitted):
             return self
         structure, psi = _joined(self.domain, self.nodes, self.fixed_columns, way)
         cleared: dict[str, Any] = {"refit": None, "confirmed": None, "confirmation": None}
-        found = replace(self, structure=structure, psi=psi, symmetrize=way, **cleared)
+        model = replace(self, structure=structure, psi=psi, symmetrize=way, **cleared)
         if self.confirmation is None:
-            return found
-        return replace(found.restricted(self.confirmation.kept), confirmation=self.confirmation)
+            return model
+        return replace(model.restricted(self.confirmation.kept), confirmation=self.confirmation)
 
     def restricted(self, sets: Iterable[Edge]) -> RootFitResult:
         """The regressions joined, with the terms of single columns and of some sets alone, without a refit."""

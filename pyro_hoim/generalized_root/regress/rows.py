@@ -195,16 +195,16 @@ def counted_numbers(source: RowsLike, kind: NumberKind) -> tuple[CountTable, NDA
         InputError: labels that are no numbers; MissingDataError: missing cells.
         IntractableError: too many distinct rows for memory.
     """
-    held = source.distinct()
-    if held.has_missing:
+    distinct = source.distinct()
+    if distinct.has_missing:
         hint = "use drop_missing() first"
-        raise MissingDataError(f"{held.num_missing_cells} rows with missing cells", argument="data", hint=hint)
+        raise MissingDataError(f"{distinct.num_missing_cells} rows with missing cells", argument="data", hint=hint)
     columns = [
         to_numbers(pd.Series(v.labels, dtype=object)).to_numpy(dtype=float)[codes]
-        for v, codes in zip(held.domain, held.codes.T.numpy(), strict=True)
+        for v, codes in zip(distinct.domain, distinct.codes.T.numpy(), strict=True)
     ]
-    table = CountTable.from_matrix(np.stack(columns, 1), held.domain.names, kind=kind, source="data")
-    return table, held.counts.numpy()
+    table = CountTable.from_matrix(np.stack(columns, 1), distinct.domain.names, kind=kind, source="data")
+    return table, distinct.counts.numpy()
 
 
 def _check_user_values(family: UserFamily, held: Any) -> None:

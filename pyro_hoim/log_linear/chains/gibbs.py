@@ -174,6 +174,7 @@ class GibbsChains(Chains):
         engine: EngineName = "auto",
         precision: torch.dtype = torch.float32,
     ) -> None:
+        # This is the door of all engines: what they are given is checked here.
         self._num_chains = check_whole(num_chains, "num_chains")
         self._precision = precision
         self._seed = seed_from(seed)
@@ -194,12 +195,14 @@ class GibbsChains(Chains):
         self._groups = self._batch.numel()
         self._lead = (*self._batch, self._num_chains)
         self._reference = self._checked_reference(reference)
+        # Clamped variables leave the blocks, and keep their codes whatever the first states are.
         fixed = checked_clamps(self.domain, clamped or {}, self._lead, self._device)
         self._clamped = tuple(self.domain.names[i] for i in fixed)
         self._clamped_codes = [torch.as_tensor(codes) for codes in fixed.values()]
         self._blocks = self._schedule.resolve(self._hypergraph, self._clamped)
         states = None if init is None else self._checked_codes(init, "init")
         self._init = "" if states is None else checksum({"init": states})
+        # Weights come before states, because energies are those of both.
         shape = self._groups, self._num_chains
         self._engine = make_engine(engine, self._hypergraph, self._blocks, shape, self._seed, precision, self._device)
         self._set_weights()

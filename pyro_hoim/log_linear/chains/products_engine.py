@@ -153,13 +153,13 @@ class BlockLists:
         size = np.abs(weights[:, 1:]).max(axis=0, initial=0.0)
         keep = size > _ZERO * size.max(initial=0.0)
         key = keep.tobytes()
-        found = self._found.get(key)
-        if found is None:
-            found = self._pick(keep)
+        lists = self._found.get(key)
+        if lists is None:
+            lists = self._pick(keep)
             if len(self._found) >= _PATTERNS:
                 self._found = {}  # another one, since other threads may look into this
-            self._found[key] = found
-        return found
+            self._found[key] = lists
+        return lists
 
     def _pick(self, keep: Array) -> KeptLists:
         lists: list[Array] = [self._field_first, self._member_first, self._members]
@@ -273,6 +273,7 @@ class ProductsEngine(LaneChains):
         self._products = products_of(hypergraph)
         self._lists = block_lists(hypergraph, tuple(tuple(b) for b in blocks), self._width)
         self._only_sites = all(len(b) == 1 for b in blocks)
+        # An upper bound of what a sweep of a tile reads says where long runs are cut.
         states = 2 ** max(map(len, blocks), default=1)
         self._sweep = float(self._width * states * (self._size + sum(map(len, hypergraph.edges))))  # reads, at most
         # moves read the words of a tile together; the view that they are saved by shares their memory
@@ -406,6 +407,7 @@ class ProductsEngine(LaneChains):
         sums = np.zeros((tiles, len(self._products.members)), dtype=np.int64)
         heights = np.zeros((records, tiles, width)) if energies else None
         states = np.zeros((records if codes else 0, tiles, self._size, width), dtype=np.uint8)
+        # Frequent records of single sites in float64 follow energies by differences; others look them up.
         is_tracking = energies and records > 0 and self._only_sites and thin < 4 and self._dtype == np.float64
         every = max(1, thin)
         for first, last in pieces(num_sweeps, num_sweeps * self._sweep, math.lcm(every, REFRESH)):
@@ -459,6 +461,7 @@ class ProductsEngine(LaneChains):
         """The run from other tables: every temperature has weights of its own, which are linear in it."""
         first = start.detach().to(torch.float64).cpu().numpy()
         base, gap = self._weights_of(first), self._weights_of(self._tables - first)
+        # Lists that hold the products of both ends serve every temperature between them.
         state_before = self._kept, self._weights, self._terms
         self._kept = self._lists.kept(np.abs(base) + np.abs(gap))
         both = zip(self._kept.fields(base), self._kept.fields(gap), strict=True)
@@ -466,6 +469,7 @@ class ProductsEngine(LaneChains):
         inner = self._terms_of(self._lists.kept(gap), gap)
         self._terms = (*inner[:4], np.zeros_like(self._half), np.zeros_like(self._middle))
         log_weights = np.zeros(self._model_energy.shape)
+        # Weights of some temperatures at a time, so many that they stay in the cache.
         steps, size = len(betas) - 1, sum(a.size for a, _ in fields)
         most = max(1, _BATCH // max(1, size))
         try:

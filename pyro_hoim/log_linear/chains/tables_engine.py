@@ -251,6 +251,7 @@ def tables_structure(hypergraph: InteractionHypergraph, blocks: tuple[tuple[int,
     """The layout for a hypergraph and blocks of schema positions; equal arguments share one."""
     cards = hypergraph.domain.cardinalities
     given = hypergraph.edge_indices
+    # Conditionals read maximal edges only: all other tables are added into one that contains them.
     maximal, host = _hosts(given, len(cards))
     taken: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in maximal]
     for members, where, h in zip(given, hypergraph.term_slices.values(), host, strict=True):
@@ -261,12 +262,14 @@ def tables_structure(hypergraph: InteractionHypergraph, blocks: tuple[tuple[int,
     for m, edge in enumerate(maximal):
         for v in edge:
             holding[v].append(m)
+    # The reference is folded the same way, into the first maximal edge of every variable.
     reference_start = list(itertools.accumulate(cards, initial=0))
     singles: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in maximal]
     for v, edges in enumerate(holding):
         singles[edges[0]].append((reference_start[v], (v,)))
     reference_terms, reference_starts = _fold(singles, maximal, cards, reference_start[-1])
 
+    # Blocks read transposed copies, in which the states of a block stand in one row.
     covered = {v for edge in given for v in edge}
     listed = _Blocks(blocks, maximal, [edges if v in covered else [] for v, edges in enumerate(holding)], cards)
     copies, part_factor = listed.copies, listed.part_factor
@@ -390,6 +393,7 @@ class TablesEngine(LaneChains):
         states, structure, none = self._states, self._structure, np.zeros((1, 0), dtype=self._real)
         counts = np.zeros((1, 1, 0), dtype=np.int32) if counts is None else counts
         base = self._reference_cells if start is None else start[0]
+        # Annealed weights grow by the gap between the model and what stands at beta 0.
         gap = np.zeros((1, 0)) if growth is None else self._cells - base if base.size else self._cells
         sizes = structure.max_states, structure.max_factors
         law = self._weights, none if start is None else start[1], self._reference
@@ -400,6 +404,7 @@ class TablesEngine(LaneChains):
             num_sweeps,
             thin,
         )
+        # What the kernel reads, and what it fills; empty arrays stand for parts that nobody asked for.
         arguments = structure.sites, structure.joint, structure.edges, sizes, structure.reference_start, law
         lookups = self._cells, self._reference_cells, gap
         out = (
@@ -413,6 +418,7 @@ class TablesEngine(LaneChains):
         def work(copy: int, *part: int) -> None:
             run(states, self._random, self._shape, part, *arguments, lookups, path, parts, counts[copy], out)
 
+        # Counts are summed per worker, or, of many groups, group by group without a second copy.
         num_groups, per_group = self._shape[0], self._per_group
         visits = num_groups * per_group * max(1, order.shape[1] * len(betas) * num_sweeps)
         workers = 1 if visits < SMALL else torch.get_num_threads()
@@ -435,12 +441,14 @@ class TablesEngine(LaneChains):
         num_groups, num_chains = self._shape
         num_records = num_sweeps // thin if thin else 0
         workers = torch.get_num_threads()
+        # Few groups need a copy of the counts per worker, since two workers would add to one cell.
         copies = 1 if num_groups >= 4 * workers else workers
         whole = np.int32 if num_records * num_chains < 2**31 else np.int64
         kept_counts = np.zeros((copies if counts else 1, num_groups, self._structure.num_cells), dtype=whole)
         kept_energies = np.zeros((num_records if energies else 0, num_groups, num_chains))
         kept_codes = np.zeros((num_records if codes else 0, num_groups, num_chains, self._size), dtype=self._code)
         self._is_stale = self._is_stale or num_sweeps > 0
+        # In pieces that end at a record, so that Ctrl-C is answered between them.
         every = max(1, thin)
         for first, last in pieces(num_sweeps, float(num_sweeps) * order.shape[1] * self._visit, every):
             records = slice(first // every, last // every)

@@ -123,6 +123,7 @@ def update_of(hypergraph: InteractionHypergraph, blocks: Blocks, dtype: torch.dt
     factors = [sorted({e for i in block for e in meeting[i]}) for block in blocks]
     n, num_factors, size = len(blocks), max(map(len, factors)), max(map(len, blocks))
     num_states = max(math.prod(cards[i] for i in block) for block in blocks)
+    # Padding: factors point at the appended weight of zero, a stride of zero adds nothing.
     start = np.full((n, num_factors), hypergraph.num_terms)
     outside: list[list[tuple[int, int]]] = [[] for _ in range(n * num_factors)]
     step = np.zeros((n, num_factors, num_states), dtype=np.int64)
@@ -130,6 +131,7 @@ def update_of(hypergraph: InteractionHypergraph, blocks: Blocks, dtype: torch.dt
     is_state = np.zeros((n, num_states), dtype=bool)
     state = np.zeros((size, n, num_states), dtype=np.int64)
     members = np.zeros((size, n), dtype=np.int64)
+    # A factor's position has a part of the states outside the block and a step for every state of it.
     for b, (block, edges) in enumerate(zip(blocks, factors, strict=True)):
         shape = [cards[i] for i in block]
         codes = np.indices(shape).reshape(len(block), -1)
@@ -378,15 +380,15 @@ class TorchEngine:
     def _segments(self, row: tuple[int, ...]) -> list[tuple[int, list[tuple[int, ...]]]]:
         """Steps of a sweep with few enough random numbers, and the number of the first one."""
         limit = max(1, _MAX_UNIFORMS // max(1, self._shape[0] * self._shape[1]))
-        found: list[tuple[int, list[tuple[int, ...]]]] = []
+        segments: list[tuple[int, list[tuple[int, ...]]]] = []
         room = 0
         for k, batch in enumerate(self._planned(row)):
             if len(batch) > room:
-                found.append((k, []))
+                segments.append((k, []))
                 room = limit
-            found[-1][1].append(batch)
+            segments[-1][1].append(batch)
             room -= len(batch)
-        return found
+        return segments
 
     def _draw_uniforms(self, count: int) -> None:
         """Fill the first random numbers (count, groups, chains)."""
