@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from harness import CORES, MUSHROOM, Report, apart, main, markdown, part, peak_mb, subsets
+from harness import BEYOND, CORES, MUSHROOM, Report, apart, main, markdown, part, peak_mb, subsets
 
 from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy, ModelFile, save_model
 from pyro_hoim.runs import sample_chains
@@ -165,7 +165,9 @@ def counts(only="", limit=300.0):
                 runs.append(measured(arguments, limit))
             (small, quick, why), (large, slow, problem) = runs
             more = None if small is None or large is None else large - small
-            problem = problem or why or ("more memory" if more > LIMIT_MB else "")
+            problem = problem or why
+            if problem or more is None or more > LIMIT_MB:
+                problem = f"{problem} {BEYOND}".strip()
             report.row(name, *("" if v is None else f"{v:.0f}" for v in (small, large, more)), f"{quick:.1f}",
                        f"{slow:.1f}", problem)  # fmt: skip
     return report.lines()
