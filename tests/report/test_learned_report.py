@@ -162,6 +162,7 @@ def test_text_has_the_table_of_scores(analysis):
     text = plain_text(analysis.page())
     test = analysis.parts["test"]
     lines = [re.split(r"  +", entry) for entry in text.splitlines() if entry.startswith("test ")]
+    assert len(lines) == 4  # three laws, and below them the accuracy
     for line, (law, scores) in zip(lines, {**test.baselines, "model": test.scores}.items(), strict=False):
         gain = (
             f"{round(test.gain_of(scores), 4) + 0.0:.4f}"
