@@ -2,6 +2,7 @@ r"""Log-linear energies: minus the sum of the entries that a state selects in th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -124,9 +125,10 @@ class LogLinearEnergy(ParametricEnergy):
         """Entries at flat positions, of which all but the trailing dimensions broadcast with the batch to ``shape``."""
         trailing, tables = index.shape[index.ndim - num_trailing :], self.tables
         batch = tables.shape[:-1]
-        if batch.numel() == 1:
+        num_tables = math.prod(batch)  # a tuple where Pyro traces provenance
+        if num_tables == 1:
             return tables.reshape(-1).index_select(0, index.reshape(-1)).reshape(*shape, *trailing)
-        start = torch.arange(batch.numel(), device=index.device) * tables.shape[-1]
+        start = torch.arange(num_tables, device=index.device) * tables.shape[-1]
         flat = start.reshape(*batch, *([1] * num_trailing)) + index
         return tables.reshape(-1).index_select(0, flat.reshape(-1)).reshape(*shape, *trailing)
 

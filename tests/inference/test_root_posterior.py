@@ -219,7 +219,7 @@ def test_units_of_the_columns_do_not_matter():
         likelihood = RootPseudoLikelihood(structure, scaled, family)
         units = np.array([unit ** -(2.0 / root * list(names).count("b")) for (root, _), names in structure.names])
         prior = Normal(torch.zeros(5, dtype=torch.float64), torch.from_numpy(3.0 * units)).to_event(1)
-        start = np.where(root_posterior._is_base(structure), root_posterior._independent(likelihood, scaled), 0.0)
+        start = root_posterior._independent(likelihood, scaled)
         mode, is_mode = find_mode(likelihood, prior, start)
         assert is_mode
         calibrated = calibrated_covariance(likelihood, mode, (3.0 * units) ** -2)

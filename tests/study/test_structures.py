@@ -109,8 +109,8 @@ def test_leave_one_out_is_that_of_exact_evidence() -> None:
 def test_both_generations_of_arviz_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     posterior = enumerate_structures(rows(), "unit")
     old = record_structures(posterior, "list", 4, 200, seed=1)
-    version = backend._version
-    monkeypatch.setattr(backend, "_version", lambda name: None if name == "arviz" else version(name))
+    version = backend.installed_version
+    monkeypatch.setattr(backend, "installed_version", lambda name: None if name == "arviz" else version(name))
     new = record_structures(posterior, "list", 4, 200, seed=1)
     for one, two in zip(old.rivals, new.rivals, strict=True):
         assert one.left_out is not None and two.left_out is not None

@@ -290,7 +290,6 @@ def score_answer(
     if scores.impossible_rows:
         lines.append(f"impossible rows     {scores.impossible_rows:.12g} ({impossible})")
     likelihood = [figure_line("NLL per row", scores.nll, missing, scores.nll_std_error)]
-    likelihood += [] if scores.kl is None else [figure_line("KL to the file", scores.kl)]
     pseudo = [figure_line("pseudo-NLL per row", scores.pseudo_nll, error=scores.pseudo_nll_std_error)]
     lines += [*likelihood, *pseudo] if measure == "nll" else [*pseudo, *likelihood]
     lines += [figure_line(words, json[name]) for name, words in more.items() if words and json[name] is not None]
