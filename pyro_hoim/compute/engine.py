@@ -8,9 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..errors import check_whole, out_of_range
-
-__all__ = ["NOTHING", "Engine", "Floats", "Ints", "Record", "Wanted", "checked_thin", "join_records"]
+__all__ = ["NOTHING", "Engine", "Floats", "Ints", "Record", "Wanted", "join_records"]
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
@@ -66,14 +64,6 @@ def join_records(parts: list[Record]) -> Record:
         torch.cat(energies) if energies else None,
         torch.cat(states) if states else None,
     )
-
-
-def checked_thin(thin: int, *recorded: bool) -> int:
-    """Sweeps between two records, at least 1 where a part is recorded; InputError for others."""
-    thin = check_whole(thin, "thin", 0)
-    if not thin and any(recorded):
-        raise out_of_range("thin", "1 or more where something is recorded", received="0")
-    return thin
 
 
 class Engine(Protocol):

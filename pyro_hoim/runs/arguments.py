@@ -10,7 +10,7 @@ import torch
 
 from ..checks import check_finite, check_shape
 from ..core.model import LogLinearModel
-from ..errors import check_names, check_type, is_whole, out_of_range, unexpected, wrong_type
+from ..errors import check_names, check_type, check_whole, is_whole, out_of_range, unexpected, wrong_type
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 
@@ -22,6 +22,7 @@ __all__ = [
     "checked_seed",
     "checked_states",
     "checked_tables",
+    "checked_thin",
     "received",
     "seed_from",
 ]
@@ -131,3 +132,11 @@ def received(value: object) -> str:
     if isinstance(value, torch.Tensor):
         return f"{value.dtype} of shape {tuple(value.shape)}"
     return type(value).__name__
+
+
+def checked_thin(thin: int, *recorded: bool) -> int:
+    """Sweeps between two records, at least 1 where a part is recorded; InputError for others."""
+    thin = check_whole(thin, "thin", 0)
+    if not thin and any(recorded):
+        raise out_of_range("thin", "1 or more where something is recorded", received="0")
+    return thin

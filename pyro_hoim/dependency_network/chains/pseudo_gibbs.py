@@ -13,10 +13,10 @@ import torch
 from typing_extensions import override
 
 from ...budgets import check_cells
-from ...compute.engine import Record, Wanted, checked_thin
+from ...compute.engine import Record, Wanted
 from ...core.model import Chains
 from ...errors import check_choice, check_whole, conflict, unexpected
-from ...runs.arguments import checked_clamps, checked_codes, seed_from
+from ...runs.arguments import checked_clamps, checked_codes, checked_thin, seed_from
 from ...runs.checkpoint import part_of
 from ...runs.container import checksum
 from ...schema import Domain

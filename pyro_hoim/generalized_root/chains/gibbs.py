@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from ...budgets import check_cells
 from ...checks import check_finite
-from ...compute.engine import Record, checked_thin
+from ...compute.engine import Record
 from ...core.model import Chains
 from ...errors import (
     ConvergenceWarning,
@@ -29,7 +29,7 @@ from ...errors import (
     wrong_shape,
     wrong_type,
 )
-from ...runs.arguments import checked_states, seed_from
+from ...runs.arguments import checked_states, checked_thin, seed_from
 from ...runs.container import checksum
 from ...schema import Domain
 from ..energy import GeneralizedRootEnergy

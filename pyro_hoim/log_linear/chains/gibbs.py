@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from ...budgets import check_cells
 from ...checks import check_exact_shape, check_finite, checked_floating
-from ...compute.engine import Engine, Record, Wanted, checked_thin, join_records
+from ...compute.engine import Engine, Record, Wanted, join_records
 from ...core.model import Chains, LogLinearModel
 from ...errors import (
     check_choice,
@@ -35,6 +35,7 @@ from ...runs.arguments import (
     checked_clamps,
     checked_codes,
     checked_tables,
+    checked_thin,
     received,
     seed_from,
 )
