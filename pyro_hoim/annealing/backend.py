@@ -126,11 +126,27 @@ def judged(runs: Sequence[Run], behind: Sequence[Reverse] | None, like: torch.Te
         "exact" if is_perfect else "tempered",
     )
     checks = list(map(checked, runs, behind or [None] * len(runs)))
-    return result_of(runs[0].model.options, runs[0].model.traits, weights, _joined(checks), like, cost)
+    # The checks of all parts of a batch; where runs from modes were made for some, the others passed them
+    columns = zip(*(astuple(part.certificate) for part in checks), strict=True)
+    proof = Certificate(*map(np.concatenate, columns))
+    weighed: Weighed | None = None
+    if any(part.weighed is not None for part in checks):
+        nothing = Weighed(np.zeros(1, dtype=bool), np.zeros(1, dtype=bool), np.full(1, -np.inf), np.zeros(1))
+        columns = zip(*(part.weighed or nothing for part in checks), strict=True)
+        weighed = Weighed(*map(np.concatenate, columns))
+    words = tuple(state for part in checks for state in part.best_states)
+    return result_of(
+        runs[0].model.options,
+        runs[0].model.traits,
+        weights,
+        Checks(proof, weighed, np.concatenate([part.rounding for part in checks]), words),
+        like,
+        cost,
+    )
 
 
 def checked(run: Run, reverse: Reverse | None) -> Checks:
-    """States met and looked for, and where the reverse run had no perfect samples, runs from the modes found."""
+    """States met and looked for, and where the reverse run had no perfect samples, runs from the modes weighed."""
     model, options = run.model, run.model.options
     traits = model.traits
     ascents = model.ascend(run)
@@ -158,19 +174,6 @@ def checks_of(run: Run, proof: Certificate, weighed: Weighed | None, missed_note
     has_states = np.isfinite(proof.best_log_q)
     rounding = rounding + np.where(has_states, np.finfo(np.float64).eps * np.abs(proof.best_log_q), 0)
     return Checks(proof, weighed, rounding, tuple(map(run.model.describe, proof.best)), missed_note)
-
-
-def _joined(parts: Sequence[Checks]) -> Checks:
-    """The checks of all parts of a batch; where runs from modes were made for some, the others passed them."""
-    columns = zip(*(astuple(part.certificate) for part in parts), strict=True)
-    proof = Certificate(*map(np.concatenate, columns))
-    found: Weighed | None = None
-    if any(part.weighed is not None for part in parts):
-        nothing = Weighed(np.zeros(1, dtype=bool), np.zeros(1, dtype=bool), np.full(1, -np.inf), np.zeros(1))
-        columns = zip(*(part.weighed or nothing for part in parts), strict=True)
-        found = Weighed(*map(np.concatenate, columns))
-    words = tuple(state for part in parts for state in part.best_states)
-    return Checks(proof, found, np.concatenate([part.rounding for part in parts]), words)
 
 
 def result_of(

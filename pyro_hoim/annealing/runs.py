@@ -126,7 +126,18 @@ class AnnealingOptions:
                 wanted = "'adaptive', numbers or None"
                 raise unexpected(f"{owner} temperatures", wanted, self.temperatures, code="unknown-choice")
         elif self.temperatures is not None:
-            object.__setattr__(self, "temperatures", _checked_path(self.temperatures))
+            # Temperatures of the user as floats
+            values = self.temperatures
+            try:
+                path = tuple(float(v) for v in values)
+            except (TypeError, ValueError):
+                raise unexpected("temperatures", "numbers that rise from 0 to 1", values, code="wrong-type") from None
+            if len(path) < 2 or path[0] != 0 or path[-1] != 1 or not all(a < b for a, b in itertools.pairwise(path)):
+                shown = f"{path[:3]} ... {path[-1:]}" if len(path) > 4 else path
+                raise out_of_range(
+                    "temperatures", "inverse temperatures that rise strictly from 0 to 1", received=shown
+                )
+            object.__setattr__(self, "temperatures", path)
         if self.starts is not None:
             object.__setattr__(self, "starts", _checked_rows(self.starts, owner))
         # Resampling and the acceptance ratio exclude each other.
@@ -171,18 +182,6 @@ class AnnealingOptions:
             wanted = f"at most {largest[column]:g} for variable number {column}"
             raise out_of_range(argument, wanted, int(states[row, column]))
         return states
-
-
-def _checked_path(values: Sequence[float]) -> tuple[float, ...]:
-    """Temperatures of the user as floats."""
-    try:
-        path = tuple(float(v) for v in values)
-    except (TypeError, ValueError):
-        raise unexpected("temperatures", "numbers that rise from 0 to 1", values, code="wrong-type") from None
-    if len(path) < 2 or path[0] != 0 or path[-1] != 1 or not all(a < b for a, b in itertools.pairwise(path)):
-        shown = f"{path[:3]} ... {path[-1:]}" if len(path) > 4 else path
-        raise out_of_range("temperatures", "inverse temperatures that rise strictly from 0 to 1", received=shown)
-    return path
 
 
 def chosen_rows(rows: torch.Tensor, counts: torch.Tensor | None = None) -> torch.Tensor:

@@ -168,7 +168,25 @@ class MachineAnalysis(Study[Part]):
     def content(self) -> Content:
         """Interactions, weights and the course of learning."""
         sections = [_interactions(self), _weights(self), _learning(self)]
-        return Content(_summary(self), _warnings(self), sections)
+        # A few sentences that answer the reader's question
+        structure, result = self.law.structure, self.result
+        how = _METHODS[result.options.method].format(steps=plural(result.options.steps, "sweep"))
+        amount = amount_text(result.num_rows, self.has_weights)
+        fitted = (
+            f"{self.title}: {amount} of {plural(len(self.law.domain), 'column')} "
+            f"({possible_rows(self.law.domain.num_states)}). A restricted Boltzmann machine with "
+            f"{plural(structure.num_hidden, 'hidden unit')} and {plural(structure.num_parameters, 'parameter')} was "
+            "estimated from them, by "
+            f"{how}."
+        )
+        return Content(
+            [
+                fitted,
+                f"Its log-likelihoods are {_kind(self)}.",
+            ],
+            _warnings(self),
+            sections,
+        )
 
     @override
     def figures(self, folder: Path) -> dict[str, Any]:
@@ -367,24 +385,6 @@ def _kind(analysis: MachineAnalysis) -> str:
     return "exact" if analysis.log_z.kind == "exact" else f"annealed, {analysis.log_z.verdict}"
 
 
-def _summary(analysis: MachineAnalysis) -> list[str]:
-    """A few sentences that answer the reader's question."""
-    structure, result = analysis.law.structure, analysis.result
-    how = _METHODS[result.options.method].format(steps=plural(result.options.steps, "sweep"))
-    amount = amount_text(result.num_rows, analysis.has_weights)
-    fitted = (
-        f"{analysis.title}: {amount} of {plural(len(analysis.law.domain), 'column')} "
-        f"({possible_rows(analysis.law.domain.num_states)}). A restricted Boltzmann machine with "
-        f"{plural(structure.num_hidden, 'hidden unit')} and {plural(structure.num_parameters, 'parameter')} was "
-        "estimated from them, by "
-        f"{how}."
-    )
-    return [
-        fitted,
-        f"Its log-likelihoods are {_kind(analysis)}.",
-    ]
-
-
 def _warnings(analysis: MachineAnalysis) -> list[str]:
     """What a careful reader must know before trusting the page."""
     found: list[str] = []
@@ -501,12 +501,33 @@ class MachineFamily(Family):
 
     @override
     def summary(self, model: Any, *, level: float = 0.95) -> pd.DataFrame:
-        return _table_of_interactions(self.file_of(model), level)
+        # Interactions of the visible columns, the hidden units summed out, strongest first; `level` plays
+        # no role
+        file = self.file_of(model)
+        _ = level
+        order, values = strongest(file.law())
+        table = pd.DataFrame(
+            {"term": [":".join(edge) for edge, _ in values], "estimate": np.array([value for _, value in values])}
+        )
+        is_pair = np.array([len(edge) == 2 for edge, _ in values], dtype=bool)
+        with np.errstate(over="ignore"):
+            table["odds_ratio"] = np.where(is_pair, np.exp(table["estimate"]), np.nan)
+        notes = [f"interactions of up to {order} columns, the hidden units summed out (corner coding), in nats"]
+        table.attrs["notes"] = [*notes, "no standard errors: the likelihood of a machine has many optima"]
+        return table
 
     @override
     def figures(self, model: Any) -> Figures:
         is_early = isinstance(model, MachineResult) and model.converged is False
-        return _figures(self.file_of(model), "not converged" if is_early else "")
+        file = self.file_of(model)
+        return Figures(
+            num_variables=len(file.structure.domain),
+            num_interactions=len(file.structure.edges),
+            num_parameters=file.structure.num_parameters,
+            num_rows=file.info.get("rows"),
+            status="not converged" if is_early else "",
+            method=f"method {file.info['method']!r}" if "method" in file.info else "",
+        )
 
     @override
     def log_z(self, question: Question, starts: torch.Tensor | None = None) -> LogPartition:
@@ -634,38 +655,6 @@ def _sample(law: BoltzmannMachine, number: int) -> torch.Tensor:
 def _independent(question: Question) -> list[float] | None:
     """Shares of level 1 of every column that the file keeps, if any."""
     return question.stored.info.get("independent")
-
-
-def _table_of_interactions(file: MachineFile, level: float = 0.95) -> pd.DataFrame:
-    """Interactions of the visible columns, the hidden units summed out, strongest first; ``level`` plays no role.
-
-    Returns:
-        ``term``; ``estimate``, its value in corner coding, in nats; and of pairs the ``odds_ratio`` where all other
-        columns are at their first level.
-    """
-    _ = level
-    order, values = strongest(file.law())
-    table = pd.DataFrame(
-        {"term": [":".join(edge) for edge, _ in values], "estimate": np.array([value for _, value in values])}
-    )
-    is_pair = np.array([len(edge) == 2 for edge, _ in values], dtype=bool)
-    with np.errstate(over="ignore"):
-        table["odds_ratio"] = np.where(is_pair, np.exp(table["estimate"]), np.nan)
-    notes = [f"interactions of up to {order} columns, the hidden units summed out (corner coding), in nats"]
-    table.attrs["notes"] = [*notes, "no standard errors: the likelihood of a machine has many optima"]
-    return table
-
-
-def _figures(file: MachineFile, status: str) -> Figures:
-    """Its size; an interaction is a weight between two units."""
-    return Figures(
-        num_variables=len(file.structure.domain),
-        num_interactions=len(file.structure.edges),
-        num_parameters=file.structure.num_parameters,
-        num_rows=file.info.get("rows"),
-        status=status,
-        method=f"method {file.info['method']!r}" if "method" in file.info else "",
-    )
 
 
 FAMILY = MachineFamily()

@@ -118,16 +118,12 @@ class PairGraph:
         """Log Z (*shape) of biases (*shape, d) and weights (*batch, pairs) that broadcast; exact, or refused."""
         layers = self.layers
         if layers is None or layers.num_states > max_states:
-            theta = torch.cat(_broadcast(biases, weights), -1)
+            shape = torch.broadcast_shapes(biases.shape[:-1], weights.shape[:-1])
+            theta = torch.cat([part.expand(*shape, part.shape[-1]) for part in (biases, weights)], -1)
             tables = parametrization(self.hypergraph).corner_tables(theta)
             return Auto().log_partition(LogLinearEnergy(self.hypergraph, tables, validate=False)).value
         listed, summed = biases[..., list(layers.listed)], biases[..., list(layers.summed)]
         return layer_scores(listed, summed, self.coupling(weights), is_total=True)
-
-
-def _broadcast(biases: torch.Tensor, weights: torch.Tensor) -> list[torch.Tensor]:
-    shape = torch.broadcast_shapes(biases.shape[:-1], weights.shape[:-1])
-    return [part.expand(*shape, part.shape[-1]) for part in (biases, weights)]
 
 
 def _scores(states: torch.Tensor, listed: torch.Tensor, summed: torch.Tensor, coupling: torch.Tensor) -> torch.Tensor:

@@ -57,7 +57,18 @@ class _LazyGroup(click.Group):
         except HoimError as error:
             from .wording import error_message
 
-            raise click.ClickException(error_message(error, _command(ctx), words)) from error
+            name = ctx.invoked_subcommand
+            raise click.ClickException(
+                error_message(
+                    error,
+                    (
+                        ctx.command.get_command(ctx, name)
+                        if name is not None and isinstance(ctx.command, click.Group)
+                        else None
+                    ),
+                    words,
+                )
+            ) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         return list(_COMMANDS)
@@ -73,11 +84,6 @@ class _LazyGroup(click.Group):
         """Write the commands with what each does."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, words) for name, (_, words) in _COMMANDS.items()])
-
-
-def _command(ctx: click.Context) -> click.Command | None:
-    name = ctx.invoked_subcommand
-    return ctx.command.get_command(ctx, name) if name is not None and isinstance(ctx.command, click.Group) else None
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -155,11 +155,26 @@ def find_bins(
     # What the rule asks for.
     method, _, text = rule.partition(":")
     if method == "quantile":
-        cuts = _quantile_cuts(numbers, shares, _number(text, rule, name, whole=True))
+        # Values that leave shares below them as near as possible to 1/K, 2/K, ..
+        parts = _number(text, rule, name, whole=True)
+        distinct, places = np.unique(numbers, return_inverse=True)
+        counts = np.bincount(places, shares)
+        below = np.concatenate([[0.0], np.cumsum(counts)[:-1]]) / counts.sum()
+        nearest = {int(np.argmin(abs(below - k / parts))) for k in range(1, int(parts))}
+        cuts = [float(distinct[i]) for i in sorted(nearest) if i > 0]
     elif method == "width" and text in _PERIODS and kind == "dates":
         cuts = _period_cuts(numbers, _PERIODS[text])
     elif method == "width":
-        cuts = _width_cuts(numbers, _number(text, rule, name))
+        # Multiples of the width above the smallest value, up to the largest
+        width = _number(text, rule, name)
+        with np.errstate(over="ignore"):
+            low, high = np.floor([numbers.min() / width, numbers.max() / width])
+        if not high - low <= _MOST_LEVELS:
+            raise out_of_range(
+                "bins", f"at most {_MOST_LEVELS} levels", received=f"{high - low + 1:.15g} by width:{width:g}"
+            )
+        first, last = int(low) + 1, int(high)
+        cuts = [float(f"{k * width:.12g}") for k in range(first, last + 1)]
     elif method == "edges":
         cuts = _edges(text.split(","), kind, rule, name)
     else:
@@ -185,27 +200,6 @@ def _number(text: str, rule: str, name: str, whole: bool = False) -> float:
     if whole and value > _MOST_LEVELS:
         raise out_of_range(f"bins of {name!r}", f"at most {_MOST_LEVELS} levels", rule)
     return value
-
-
-def _quantile_cuts(numbers: np.ndarray, shares: np.ndarray, parts: float) -> list[float]:
-    """Values that leave shares below them as near as possible to 1/K, 2/K, ..."""
-    distinct, places = np.unique(numbers, return_inverse=True)
-    counts = np.bincount(places, shares)
-    below = np.concatenate([[0.0], np.cumsum(counts)[:-1]]) / counts.sum()
-    nearest = {int(np.argmin(abs(below - k / parts))) for k in range(1, int(parts))}
-    return [float(distinct[i]) for i in sorted(nearest) if i > 0]
-
-
-def _width_cuts(numbers: np.ndarray, width: float) -> list[float]:
-    """Multiples of the width above the smallest value, up to the largest."""
-    with np.errstate(over="ignore"):
-        low, high = np.floor([numbers.min() / width, numbers.max() / width])
-    if not high - low <= _MOST_LEVELS:
-        raise out_of_range(
-            "bins", f"at most {_MOST_LEVELS} levels", received=f"{high - low + 1:.15g} by width:{width:g}"
-        )
-    first, last = int(low) + 1, int(high)
-    return [float(f"{k * width:.12g}") for k in range(first, last + 1)]
 
 
 def _period_cuts(days: np.ndarray, period: str) -> list[float]:

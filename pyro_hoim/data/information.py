@@ -129,20 +129,19 @@ class InformationTable:
             step = len(places) if is_source(self.data) else _SETS_PER_CALL  # of a source, a pass serves all sets
             for start in range(0, len(places), step):
                 part = places[start : start + step]
-                values[part] = function(self._sorted_positions([wanted[i] for i in part.tolist()], order))
+                # Schema positions (m, k) of sets of k names each, increasing; refused where a name
+                # is unknown or repeated
+                sets = [wanted[i] for i in part.tolist()]
+                try:
+                    flat = [self._positions[name] for name in itertools.chain.from_iterable(sets)]
+                except (KeyError, TypeError):
+                    flat = [i for names in sets for i in self.data.domain.indices(names)]  # says what is wrong
+                positions = np.sort(np.array(flat, dtype=np.int64).reshape(-1, order), axis=1)
+                is_repeated = (np.diff(positions, axis=1) == 0).any(1)
+                if is_repeated.any():
+                    self.data.domain.indices(sets[int(is_repeated.argmax())])  # says what is wrong
+                values[part] = function(positions)
         return torch.from_numpy(values + 0.0)
-
-    def _sorted_positions(self, sets: Sequence[tuple[str, ...]], order: int) -> np.ndarray:
-        """Schema positions (m, k) of sets of k names each, increasing; refused where a name is unknown or repeated."""
-        try:
-            flat = [self._positions[name] for name in itertools.chain.from_iterable(sets)]
-        except (KeyError, TypeError):
-            flat = [i for names in sets for i in self.data.domain.indices(names)]  # says what is wrong
-        positions = np.sort(np.array(flat, dtype=np.int64).reshape(-1, order), axis=1)
-        is_repeated = (np.diff(positions, axis=1) == 0).any(1)
-        if is_repeated.any():
-            self.data.domain.indices(sets[int(is_repeated.argmax())])  # says what is wrong
-        return positions
 
     def _alternating(self, sets: np.ndarray, order: int) -> np.ndarray:
         r"""Sum over non-empty subsets T of :math:`(-1)^{order - |T|} H(p_T)`."""
@@ -178,7 +177,20 @@ class InformationTable:
             if is_source(self.data):
                 self._count(self.data, set(map(tuple, new.tolist())))
             else:
-                self._keep(new, self._compute(new))
+                # Entropies of distinct sets (m, k) in lexicographic order
+                from ._information_kernels import cell_sums
+
+                total = self._total
+                out = np.zeros((len(new), 2))
+                step = max(1, _ENTRIES_PER_CALL // max(1, len(self._counts)))
+                for start in range(0, len(new), step):
+                    part = slice(start, start + step)
+                    cell_sums(self._columns, self._counts, self._cardinalities, new[part], out[part])
+                entropies = math.log(total) - out[:, 0] / total
+                entropies[out[:, 1] == 1] = 0.0  # a constant, free of rounding
+                if self.correction is not None:
+                    entropies += (out[:, 1] - 1) / (2 * total)
+                self._keep(new, entropies)
             known, values = self._known[sets.shape[1]]
         return values[np.searchsorted(known, distinct)][inverse.reshape(-1)]
 
@@ -219,19 +231,3 @@ class InformationTable:
         ):
             if len(sets):
                 self._keep(sets, values)
-
-    def _compute(self, sets: np.ndarray) -> np.ndarray:
-        """Entropies of distinct sets (m, k) in lexicographic order."""
-        from ._information_kernels import cell_sums
-
-        total = self._total
-        out = np.zeros((len(sets), 2))
-        step = max(1, _ENTRIES_PER_CALL // max(1, len(self._counts)))
-        for start in range(0, len(sets), step):
-            part = slice(start, start + step)
-            cell_sums(self._columns, self._counts, self._cardinalities, sets[part], out[part])
-        entropies = math.log(total) - out[:, 0] / total
-        entropies[out[:, 1] == 1] = 0.0  # a constant, free of rounding
-        if self.correction is not None:
-            entropies += (out[:, 1] - 1) / (2 * total)
-        return entropies

@@ -215,12 +215,6 @@ _BREAST_CANCER_ORDER: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _interval_labels(cuts: tuple[float, ...]) -> tuple[str, ...]:
-    """Labels of the whole numbers in each interval (cut[i], cut[i + 1]]: ``"15-19"``, or ``"0"`` for a single one."""
-    bounds = [(math.floor(low) + 1, math.floor(high)) for low, high in pairwise(cuts)]
-    return tuple(str(low) if low == high else f"{low}-{high}" for low, high in bounds)
-
-
 def adult_domain(*, unused_levels: bool = False) -> Domain:
     """Domain of the discretised adult data, the same for its two parts.
 
@@ -244,7 +238,16 @@ def adult_domain(*, unused_levels: bool = False) -> Domain:
     variables: list[Variable] = []
     for name in _ADULT_NAMES:
         if name in _CUTS:
-            variables.append(Variable(name, _interval_labels(_CUTS[name]), "ordinal", _UNITS.get(name)))
+            cuts = _CUTS[name]
+            bounds = [(math.floor(low) + 1, math.floor(high)) for low, high in pairwise(cuts)]
+            variables.append(
+                Variable(
+                    name,
+                    tuple(str(low) if low == high else f"{low}-{high}" for low, high in bounds),
+                    "ordinal",
+                    _UNITS.get(name),
+                )
+            )
         else:
             extra = (_UNUSED,) if unused_levels and name in ("workclass", "occupation") else ()
             kind = "ordinal" if name == "education" else "nominal"

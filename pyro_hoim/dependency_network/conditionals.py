@@ -312,7 +312,8 @@ class DependencyConditionals:
         self.require_single("tabulated")
         return DependencyConditionals(
             TableConditional(self.domain, node.variable, node.reads, _tabulate(node))
-            if not isinstance(node, (LeafConditional, TableConditional)) and _num_cells(node) <= max_cells
+            if not isinstance(node, (LeafConditional, TableConditional))
+            and math.prod(node.domain[name].cardinality for name in (*node.reads, node.variable)) <= max_cells
             else node
             for node in self.nodes
         )
@@ -361,11 +362,6 @@ def checked_conditionals(conditionals: object, *, single: bool = True) -> Depend
     if single:
         found.require_single("conditionals")
     return found
-
-
-def _num_cells(node: NodeConditional) -> int:
-    """Entries of the table over the variables that a conditional reads."""
-    return math.prod(node.domain[name].cardinality for name in (*node.reads, node.variable))
 
 
 def _tabulate(node: NodeConditional) -> torch.Tensor:

@@ -69,12 +69,6 @@ class NodeConditional(Protocol):
         ...
 
 
-def _safe_log(probs: torch.Tensor) -> torch.Tensor:
-    """Logarithm with minus infinity, and gradient zero, at zero."""
-    is_zero = probs <= 0
-    return probs.masked_fill(is_zero, 1.0).log().masked_fill(is_zero, -math.inf)
-
-
 def _check_table(probs: object, rows: str, variable: str) -> torch.Tensor:
     """A floating tensor whose last dimension holds laws, or an error that names the first row that is none."""
     argument = f"probs of {variable!r}"
@@ -110,7 +104,9 @@ class _TabulatedConditional(ABC):
         return bool((self.probs == 0).any())
 
     def log_probs(self, x: torch.Tensor) -> torch.Tensor:
-        return _safe_log(self.law_at(check_codes(x, self.domain, columns=list(self.domain.indices(self.reads)))))
+        probs = self.law_at(check_codes(x, self.domain, columns=list(self.domain.indices(self.reads))))
+        is_zero = probs <= 0
+        return probs.masked_fill(is_zero, 1.0).log().masked_fill(is_zero, -math.inf)
 
     @abstractmethod
     def law_at(self, codes: torch.Tensor) -> torch.Tensor:

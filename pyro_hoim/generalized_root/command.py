@@ -36,7 +36,7 @@ from .law import GeneralizedRoot
 from .nodes.families import NodeFamily, node_family
 from .regress.fit import fit_root_path, fit_roots
 from .regress.options import Refit, RootSettings
-from .regress.result import RootFitResult, RootRefitResult, RootTerm
+from .regress.result import RootFitResult, RootTerm
 from .study.analysis import AUTO_L1, RootAnalysis, analyse_roots, standardise_term, tuple_json
 from .study.baselines import kept_independent
 from .study.scores import RootModel, RootPrediction, draw_roots, exact_log_partition, predict_roots
@@ -375,13 +375,41 @@ class RootFamily(Family):
 
     @override
     def summary(self, model: Any, *, level: float = 0.95) -> pd.DataFrame:
-        return _summary(self.file_of(model), level)
+        # A line for every coefficient of the joint model, those of single columns first; `level` plays no
+        # role
+        file = self.file_of(model)
+        _ = level
+        energy, scales = file.energy(torch.float64), file.info.get("scales", {})
+        zipped = zip(energy.structure.names, energy.coefficients.tolist(), strict=True)
+        terms = [RootTerm(key, names, value) for (key, names), value in zipped]
+        terms = sorted(terms, key=lambda term: (term.key[1] > 1, -abs(term.coefficient) if term.key[1] > 1 else 0.0))
+        columns = {
+            "term": [":".join(term.names) for term in terms],
+            "root": [term.key[0] for term in terms],
+            "estimate": [term.coefficient for term in terms],
+        }
+        if scales:
+            columns["per_sd"] = [standardise_term(term, scales).coefficient for term in terms]
+        frame = pd.DataFrame(columns)
+        notes = ["estimate: factor of the product of the roots of the columns in the log density"]
+        frame.attrs["notes"] = [*notes, "no standard errors: the coefficients come from penalised regressions"]
+        return frame
 
     @override
     def figures(self, model: Any) -> Figures:
         refit = model.refit if isinstance(model, RootFitResult) else None
         status = "" if not isinstance(model, RootFitResult) or model.is_converged else "not converged"
-        return _figures(self.file_of(model), refit, status)
+        file = self.file_of(model)
+        rows = file.info.get("rows")
+        return Figures(
+            num_variables=len(file.info.get("columns", file.structure.domain.names)),
+            num_interactions=sum(key[1] > 1 for key, _ in file.structure.names),
+            num_parameters=file.structure.num_terms,
+            num_rows=rows,
+            log_pseudo_likelihood=None if refit is None or rows is None else -refit.pseudo_nll * rows,
+            status=status,
+            method="penalised regressions" + ("" if refit is None else f", refit {refit.method!r}"),
+        )
 
     @override
     def draw(self, question: Question) -> Answer:
@@ -534,46 +562,6 @@ class RootFamily(Family):
         elif energy.family.name == "gaussian":
             lines.append("(in units of the columns: the model file does not hold their standard deviations)")
         return Answer({"interactions": rows}, lines)
-
-
-# What a generalized root model consists of, and how likely rows are under it.
-def _summary(file: RootFile, level: float = 0.95) -> pd.DataFrame:
-    """A line for every coefficient of the joint model, those of single columns first; ``level`` plays no role.
-
-    Returns:
-        ``term``; ``root``, the order j of the roots that are multiplied; ``estimate``, the factor of their product; and
-        of real columns with known scales ``per_sd``, the same for columns divided by their standard deviations.
-    """
-    _ = level
-    energy, scales = file.energy(torch.float64), file.info.get("scales", {})
-    zipped = zip(energy.structure.names, energy.coefficients.tolist(), strict=True)
-    terms = [RootTerm(key, names, value) for (key, names), value in zipped]
-    terms = sorted(terms, key=lambda term: (term.key[1] > 1, -abs(term.coefficient) if term.key[1] > 1 else 0.0))
-    columns = {
-        "term": [":".join(term.names) for term in terms],
-        "root": [term.key[0] for term in terms],
-        "estimate": [term.coefficient for term in terms],
-    }
-    if scales:
-        columns["per_sd"] = [standardise_term(term, scales).coefficient for term in terms]
-    frame = pd.DataFrame(columns)
-    notes = ["estimate: factor of the product of the roots of the columns in the log density"]
-    frame.attrs["notes"] = [*notes, "no standard errors: the coefficients come from penalised regressions"]
-    return frame
-
-
-def _figures(file: RootFile, refit: RootRefitResult | None, status: str) -> Figures:
-    """Its size, and the log pseudo-likelihood of the training rows after a refit."""
-    rows = file.info.get("rows")
-    return Figures(
-        num_variables=len(file.info.get("columns", file.structure.domain.names)),
-        num_interactions=sum(key[1] > 1 for key, _ in file.structure.names),
-        num_parameters=file.structure.num_terms,
-        num_rows=rows,
-        log_pseudo_likelihood=None if refit is None or rows is None else -refit.pseudo_nll * rows,
-        status=status,
-        method="penalised regressions" + ("" if refit is None else f", refit {refit.method!r}"),
-    )
 
 
 def model_of(question: Question) -> RootModel:

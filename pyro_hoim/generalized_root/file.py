@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -14,7 +13,6 @@ from ..checks import check_exact_shape
 from ..errors import HoimError, check_names, check_type, check_unique, refused, unexpected
 from ..runs.container import GENERALIZED_ROOT, keep_contents, read_model, stored, take_parameters, write_container
 from ..runs.rules import DOMAIN, NAME, NAMES, NUMBER, WHOLE, Fields, Items, Leaf, MapOf, optional
-from ..schema import Domain
 from .energy import GeneralizedRootEnergy
 from .nodes.families import NodeFamily, TruncatedPoissonFamily, node_family
 from .structure import RootStructure
@@ -71,7 +69,15 @@ class RootFile:
         _describe(self.family)
         dtype = self.psi.dtype if self.psi.dtype in _DTYPES else torch.float64
         keep_contents(self, _INFO, psi=stored(self.psi).to(dtype))
-        _check_columns(self.info, self.structure.domain)
+        # Refuse columns, those of one value among them, that are not those of the model
+        fixed = self.info.get("fixed_columns", {})
+        names = self.info.get("columns", [*self.structure.domain.names, *fixed])
+        check_unique(names, "info['columns']")
+        if [name for name in names if name not in fixed] != list(
+            self.structure.domain.names
+        ) or not fixed.keys() <= set(names):
+            raise refused("info['columns']", "they are not those of the model", code="other-domain")
+        check_names(self.info.get("scales", {}), names, "info['scales']", noun="column")
         size = len(self.structure.domain) + len(self.info.get("fixed_columns", ()))
         for name in ("independent.first", "independent.second"):
             if name in self.tensors:
@@ -80,16 +86,6 @@ class RootFile:
     def energy(self, dtype: torch.dtype | None = None) -> GeneralizedRootEnergy:
         """The model, in the precision of the file or another one."""
         return GeneralizedRootEnergy(self.structure, self.psi, self.family).to(dtype=dtype)
-
-
-def _check_columns(info: Mapping[str, Any], domain: Domain) -> None:
-    """Refuse columns, those of one value among them, that are not those of the model."""
-    fixed = info.get("fixed_columns", {})
-    names = info.get("columns", [*domain.names, *fixed])
-    check_unique(names, "info['columns']")
-    if [name for name in names if name not in fixed] != list(domain.names) or not fixed.keys() <= set(names):
-        raise refused("info['columns']", "they are not those of the model", code="other-domain")
-    check_names(info.get("scales", {}), names, "info['scales']", noun="column")
 
 
 def save_roots(path: str | os.PathLike[str], file: RootFile) -> None:

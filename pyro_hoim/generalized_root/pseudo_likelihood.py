@@ -90,7 +90,14 @@ class RootPseudoLikelihood(PseudoLikelihood):
         roots = family.roots(distinct, max(1, structure.order)).numpy()  # (m, d, k)
         self._statistics: Floats = roots.reshape(-1, roots.shape[-1])
         self._base = float(self.weights @ family.log_base(distinct).sum(-1).numpy())
-        _check_memory(structure, len(distinct))
+        num_rows = len(distinct)
+        entries = num_rows * sum(
+            (columns.stop - columns.start) * length for (_, length), columns in structure.slices.items()
+        )
+        needed = _BYTES_PER_ENTRY * entries + 8 * num_rows * structure.num_terms
+        if needed > _MOST_BYTES:
+            problem = f"{num_rows} distinct rows and {structure.num_terms} terms need {size_text(needed, 'bytes')}"
+            raise out_of_reach("rows", f"{problem}, the limit is {_MOST_BYTES}", "take fewer rows or terms")
         self._design: Any = _design(structure, roots)  # scipy's stubs lose the type of products
 
     def _nodes(self, psi: NDArray[Any], order: int) -> tuple[Floats, Floats, Floats, Floats]:
@@ -160,14 +167,6 @@ def _weights(weights: torch.Tensor | None, num_rows: int) -> Floats:
     if not (np.isfinite(found).all() and (found >= 0).all()):
         raise out_of_range("weights", "finite numbers that are not negative")
     return found
-
-
-def _check_memory(structure: RootStructure, num_rows: int) -> None:
-    entries = num_rows * sum((place.stop - place.start) * length for (_, length), place in structure.slices.items())
-    needed = _BYTES_PER_ENTRY * entries + 8 * num_rows * structure.num_terms
-    if needed > _MOST_BYTES:
-        problem = f"{num_rows} distinct rows and {structure.num_terms} terms need {size_text(needed, 'bytes')}"
-        raise out_of_reach("rows", f"{problem}, the limit is {_MOST_BYTES}", "take fewer rows or terms")
 
 
 def _design(structure: RootStructure, roots: Floats) -> sparse.csr_array:

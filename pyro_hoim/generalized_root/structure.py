@@ -533,21 +533,16 @@ def weighted_slopes(
             values = roots(j).reshape(d, *[1] * (rank - len(sample)), *sample)
             for part, columns in _chunks(structure, key, coefficients[..., structure.slices[key]], shape.numel()):
                 part = part.movedim(-1, 0).reshape(-1, *[1] * (rank - len(batch)), *batch)
-                _add_slopes(total, part, values, columns, shape)
+                # Add to every variable of every term the coefficient times the roots of the term's
+                # other variables
+                taken = [values.index_select(0, column) for column in columns]
+                before = [part]
+                for value in taken[:-1]:
+                    before.append(before[-1] * value)
+                after: torch.Tensor | None = None
+                for i in reversed(range(len(columns))):
+                    slope = before[i] if after is None else before[i] * after
+                    total.index_add_(0, columns[i], slope.expand(len(part), *shape))
+                    after = taken[i] if after is None else after * taken[i]
         slopes.append(total)
     return torch.stack(slopes, -1).movedim(0, -2)
-
-
-def _add_slopes(
-    total: torch.Tensor, part: torch.Tensor, values: torch.Tensor, columns: Sequence[torch.Tensor], shape: torch.Size
-) -> None:
-    """Add to every variable of every term the coefficient times the roots of the term's other variables."""
-    taken = [values.index_select(0, column) for column in columns]
-    before = [part]
-    for value in taken[:-1]:
-        before.append(before[-1] * value)
-    after: torch.Tensor | None = None
-    for i in reversed(range(len(columns))):
-        slope = before[i] if after is None else before[i] * after
-        total.index_add_(0, columns[i], slope.expand(len(part), *shape))
-        after = taken[i] if after is None else after * taken[i]

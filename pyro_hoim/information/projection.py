@@ -430,7 +430,12 @@ def bias_variance(truth: Any, projection: Any, fits: Any, *, validate: bool = Tr
         raise none_received("fits", "at least one estimate")
     for table, argument in ((log_p, "truth"), (log_q, "projection"), (log_fits, "fits")):
         if validate:
-            _check_sum(table, ndim, argument)
+            sums = table.flatten(-ndim).logsumexp(-1)
+            worst = float(sums.abs().max()) if sums.numel() else 0.0
+            if not worst <= _SUM_TOLERANCE:
+                expected = "log-probabilities whose exponentials sum to 1"
+                hint = "take the logarithm of probabilities"
+                raise out_of_range(argument, expected, hint=hint, received=f"a log of their sum of up to {worst:.3g}")
     # The remainder vanishes cell by cell where the fit equals the projection, whatever the truth is.
     p, q, fitted = (table.flatten(-ndim) for table in (log_p, log_q, log_fits))
     weights, least = p.exp() - q.exp(), 0.0 if validate else -math.inf
@@ -493,15 +498,6 @@ def _log_table(law: Any, argument: str) -> torch.Tensor:
     if not isinstance(table, torch.Tensor) or not table.is_floating_point():
         raise wrong_type(argument, "a Law, a distribution over cells or log-probabilities of all cells", law)
     return table.detach().to(torch.float64)
-
-
-def _check_sum(log_probs: torch.Tensor, ndim: int, argument: str) -> None:
-    sums = log_probs.flatten(-ndim).logsumexp(-1)
-    worst = float(sums.abs().max()) if sums.numel() else 0.0
-    if not worst <= _SUM_TOLERANCE:
-        expected = "log-probabilities whose exponentials sum to 1"
-        hint = "take the logarithm of probabilities"
-        raise out_of_range(argument, expected, hint=hint, received=f"a log of their sum of up to {worst:.3g}")
 
 
 # Divergence of a fitted model from a law, split at the projection of the law (paper 1, appendix C.4).

@@ -144,7 +144,14 @@ def _statistics(
     groups: Groups = {}
     chosen: list[tuple[str, ...]] = []
     if codes is None:
-        domain, states, log_q = _numbers(model)
+        # Variables, states (chains, draws, d) and log q (chains, draws) of a run of chains of numbers
+        if not isinstance(model, ChainRun) or model.chains.hypergraph is not None:
+            raise wrong_type("model", "a run of chains of numbers, or codes beside the model", model)
+        if model.draws is None or model.energies is None:
+            raise conflict("model", "the run recorded no draws or no energies", "leave record out of sample_chains")
+        if model.num_draws < MIN_DRAWS:
+            raise out_of_range("model", f"at least {MIN_DRAWS} draws per chain", received=model.num_draws)
+        domain, states, log_q = model.chains.domain, model.draws.transpose(0, 1), -model.energies.transpose(0, 1)
         groups["log_q"] = (["log_q"], _checked_values(log_q, states, "log_q")[..., None])
     else:
         if isinstance(codes, ChainRun):
@@ -179,17 +186,6 @@ def _statistics(
         hint = "give energies, edges, variables or functions"
         raise refused("variables", "nothing to look at", hint, code="missing-part")
     return groups
-
-
-def _numbers(run: Any) -> tuple[Domain, torch.Tensor, Any]:
-    """Variables, states (chains, draws, d) and log q (chains, draws) of a run of chains of numbers."""
-    if not isinstance(run, ChainRun) or run.chains.hypergraph is not None:
-        raise wrong_type("model", "a run of chains of numbers, or codes beside the model", run)
-    if run.draws is None or run.energies is None:
-        raise conflict("model", "the run recorded no draws or no energies", "leave record out of sample_chains")
-    if run.num_draws < MIN_DRAWS:
-        raise out_of_range("model", f"at least {MIN_DRAWS} draws per chain", received=run.num_draws)
-    return run.chains.domain, run.draws.transpose(0, 1), -run.energies.transpose(0, 1)
 
 
 def _cells(domain: Domain, edges: Sequence[tuple[str, ...]], states: Array) -> tuple[list[str], Array]:

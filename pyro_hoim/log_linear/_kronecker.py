@@ -107,27 +107,26 @@ class KroneckerMap:
         key = (dtype, device)
         if key not in self._placed:
             with plain_mode():
-                self._placed[key] = self._constants(dtype, device)
+                none = np.zeros(0, dtype=np.int64)
+                inputs = np.concatenate([none, *(b.inputs.ravel() for b in self.blocks)])
+                outputs = np.concatenate([none, *(b.outputs.ravel() for b in self.blocks)])
+                gather = (
+                    None if np.array_equal(inputs, np.arange(self.num_inputs)) else torch.from_numpy(inputs).to(device)
+                )
+                permutation = scatter = None
+                if not np.array_equal(np.sort(outputs), np.arange(self.num_outputs)):
+                    scatter = torch.from_numpy(outputs).to(device)
+                elif not np.array_equal(outputs, np.arange(self.num_outputs)):
+                    permutation = torch.from_numpy(np.argsort(outputs)).to(device)
+                factors: list[list[torch.Tensor]] = []
+                for block in self.blocks:
+                    axes = [self.factor(n) for n in block.shape]
+                    if block.inputs.shape[1] * block.outputs.shape[1] <= _KRONECKER_ENTRIES:
+                        axes = [reduce(np.kron, axes)]
+                    # Transposed, because rows of entries are multiplied from the right.
+                    factors.append([torch.from_numpy(np.ascontiguousarray(a.T)).to(device, dtype) for a in axes])
+                self._placed[key] = _Placed(gather, factors, permutation, scatter)
         return self._placed[key]
-
-    def _constants(self, dtype: torch.dtype, device: torch.device) -> _Placed:
-        none = np.zeros(0, dtype=np.int64)
-        inputs = np.concatenate([none, *(b.inputs.ravel() for b in self.blocks)])
-        outputs = np.concatenate([none, *(b.outputs.ravel() for b in self.blocks)])
-        gather = None if np.array_equal(inputs, np.arange(self.num_inputs)) else torch.from_numpy(inputs).to(device)
-        permutation = scatter = None
-        if not np.array_equal(np.sort(outputs), np.arange(self.num_outputs)):
-            scatter = torch.from_numpy(outputs).to(device)
-        elif not np.array_equal(outputs, np.arange(self.num_outputs)):
-            permutation = torch.from_numpy(np.argsort(outputs)).to(device)
-        factors: list[list[torch.Tensor]] = []
-        for block in self.blocks:
-            axes = [self.factor(n) for n in block.shape]
-            if block.inputs.shape[1] * block.outputs.shape[1] <= _KRONECKER_ENTRIES:
-                axes = [reduce(np.kron, axes)]
-            # Transposed, because rows of entries are multiplied from the right.
-            factors.append([torch.from_numpy(np.ascontiguousarray(a.T)).to(device, dtype) for a in axes])
-        return _Placed(gather, factors, permutation, scatter)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Apply to ``x`` (*batch, num_inputs), giving (*batch, num_outputs)."""

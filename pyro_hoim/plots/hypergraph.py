@@ -246,7 +246,15 @@ def _draw_pairs(axes: Axes, pairs: _Edges, weights: Weights, centres: _Places, f
         if math.isinf(weights[edge]):
             step = np.linspace(0, 1, 41)[:, None]
             points = (1 - step) ** 2 * start + 2 * step * (1 - step) * bend + step**2 * end
-            _draw_infinite(axes, points, "−∞" if weights[edge] < 0 else "∞", colour)
+            # An infinite pair along points (k, 2): wide, dashed, with the sign of infinity on it
+            words = "−∞" if weights[edge] < 0 else "∞"
+            style: dict[str, Any] = {"linewidth": WIDEST, "linestyle": _DASHES, "dash_capstyle": "butt", "zorder": 2}
+            axes.plot(points[:, 0], points[:, 1], color=colour, **style)
+            x, y = points[len(points) * 2 // 5]
+            axes.annotate(
+                words, (float(x), float(y)), ha="center", va="center", color=INK, fontsize=12, zorder=4,
+                bbox={"boxstyle": "circle,pad=0.12", "facecolor": "white", "edgecolor": colour, "linewidth": 1.0},
+            )  # fmt: skip
             continue
         arc = PathPatch(
             Path(np.array([start, bend, end]), [Path.MOVETO, Path.CURVE3, Path.CURVE3]),
@@ -258,17 +266,6 @@ def _draw_pairs(axes: Axes, pairs: _Edges, weights: Weights, centres: _Places, f
             zorder=2 + share,
         )
         axes.add_patch(arc)
-
-
-def _draw_infinite(axes: Axes, points: np.ndarray, words: str, colour: str) -> None:
-    """An infinite pair along points (k, 2): wide, dashed, with the sign of infinity on it."""
-    style: dict[str, Any] = {"linewidth": WIDEST, "linestyle": _DASHES, "dash_capstyle": "butt", "zorder": 2}
-    axes.plot(points[:, 0], points[:, 1], color=colour, **style)
-    x, y = points[len(points) * 2 // 5]
-    axes.annotate(
-        words, (float(x), float(y)), ha="center", va="center", color=INK, fontsize=12, zorder=4,
-        bbox={"boxstyle": "circle,pad=0.12", "facecolor": "white", "edgecolor": colour, "linewidth": 1.0},
-    )  # fmt: skip
 
 
 def _colour(edge: tuple[str, ...], value: float, is_signed: bool) -> str:

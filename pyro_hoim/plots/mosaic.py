@@ -168,7 +168,11 @@ def plot_mosaic(
             axes.plot([x, x + width], [y, y + height], color=FAINT, linewidth=1.2, solid_capstyle="butt")
     for axis in range(len(domain)):
         _name_levels(axes, domain.names[axis], labels[axis], counts, axis)
-    _residual_legend(ax, axes, key)
+    # Shades, from the top down
+    shades = list(zip(_SHADES, _WORDS, strict=True))[::-1]
+    handles: list[Any] = [Patch(facecolor=c, edgecolor=INK, linewidth=0.7, label=w) for c, w in shades]
+    handles.append(Line2D([], [], color=FAINT, linewidth=1.2, label="no row"))
+    legend_below(ax, axes, handles, key, title="Pearson residual")
     return axes
 
 
@@ -234,7 +238,17 @@ def _name_levels(axes: Axes, name: str, labels: Sequence[str], counts: np.ndarra
     moved = spread(centres[order], apart)
     for moved_to, k in zip(moved, order.tolist(), strict=True):
         _label(axes, texts[k], (float(centres[k]), float(moved_to)), axis, is_flat)
-    _title(axes, name, axis, letters * FONT * 0.6 if across == 1 or not is_flat else lines * FONT * 1.25)
+    # The name of a variable beyond its labels
+    points = letters * FONT * 0.6 if across == 1 or not is_flat else lines * FONT * 1.25
+    away = points + 16.0
+    at = ((0.5, 1.0), (0.0, 0.5), (0.5, 0.0), (1.0, 0.5))[axis]
+    offset = ((0, away), (-away, 0), (0, -away), (away, 0))[axis]
+    align = ("center", "right", "center", "left")[axis]
+    vertical = ("bottom", "center", "top", "center")[axis]
+    axes.annotate(
+        wrapped(name, 40), at, offset, textcoords="offset points", ha=align, va=vertical, fontsize=FONT + 1,
+        fontweight="bold", color=INK, rotation=0 if axis % 2 == 0 else 90, annotation_clip=False,
+    )  # fmt: skip
 
 
 def _label(axes: Axes, text: str, at: tuple[float, float], axis: int, is_flat: bool) -> None:
@@ -253,27 +267,6 @@ def _label(axes: Axes, text: str, at: tuple[float, float], axis: int, is_flat: b
     axes.plot(line, [true, shifted], color=FAINT, linewidth=0.7, clip_on=False)
     align = "left" if direction > 0 else "right"
     axes.text(start + reach, shifted, text, color=INK, fontsize=FONT, ha=align, va="center")
-
-
-def _title(axes: Axes, name: str, axis: int, points: float) -> None:
-    """The name of a variable beyond its labels."""
-    away = points + 16.0
-    at = ((0.5, 1.0), (0.0, 0.5), (0.5, 0.0), (1.0, 0.5))[axis]
-    offset = ((0, away), (-away, 0), (0, -away), (away, 0))[axis]
-    align = ("center", "right", "center", "left")[axis]
-    vertical = ("bottom", "center", "top", "center")[axis]
-    axes.annotate(
-        wrapped(name, 40), at, offset, textcoords="offset points", ha=align, va=vertical, fontsize=FONT + 1,
-        fontweight="bold", color=INK, rotation=0 if axis % 2 == 0 else 90, annotation_clip=False,
-    )  # fmt: skip
-
-
-def _residual_legend(ax: Target, axes: Axes, key: Sequence[str]) -> None:
-    """Shades, from the top down."""
-    shades = list(zip(_SHADES, _WORDS, strict=True))[::-1]
-    handles: list[Any] = [Patch(facecolor=c, edgecolor=INK, linewidth=0.7, label=w) for c, w in shades]
-    handles.append(Line2D([], [], color=FAINT, linewidth=1.2, label="no row"))
-    legend_below(ax, axes, handles, key, title="Pearson residual")
 
 
 def plot_association(

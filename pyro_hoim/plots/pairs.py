@@ -100,21 +100,23 @@ def plot_pairs(
         bar.set_label(label, color=INK, fontsize=FONT)
         bar.ax.tick_params(colors=INK, labelsize=FONT)
         bar.outline.set_visible(False)  # pyright: ignore[reportAttributeAccessIssue, reportCallIssue]
-        legend_below(ax, axes, _legend(values, absent), key)
+        # What crosses and hatched cells mean
+        handles = list[Any]()
+        if np.isnan(values[~np.eye(len(values), dtype=bool)]).any():
+            handles.append(Line2D([], [], marker="x", linestyle="", color=FAINT, markersize=5, label=absent))
+        for sign, words in ((1, "infinite"), (-1, "minus infinite")):
+            if (values == sign * np.inf).any():
+                handles.append(Patch(**_infinite(sign), label=words))
+        legend_below(ax, axes, handles, key)
     if title:
         axes.set_title(title, color=INK, fontsize=11)
     return axes
 
 
-def _label_width(labels: Sequence[str]) -> float:
-    """Inches of the longest line."""
-    return 0.08 * max((len(line) for label in labels for line in label.split("\n")), default=0)
-
-
 def _matrix_axes(ax: Target, labels: Sequence[str]) -> Axes:
     """Axes whose cells hold their numbers or, where there are many, a line of text."""
     size = len(labels)
-    label_width = 0.1 + _label_width(labels)
+    label_width = 0.1 + (0.08 * max((len(line) for label in labels for line in label.split("\n")), default=0))
     cells = max(size * (0.55 if size <= _NUMBERS else 0.24 if size <= 20 else 0.17), 1.0)
     axes = axes_for(ax, cells + label_width + 1.4, cells + label_width + 0.3)
     if not size:
@@ -154,14 +156,3 @@ def _name_cells(axes: Axes, labels: Sequence[str]) -> None:
     axes.set_yticks(np.arange(-0.5, size), minor=True)
     axes.grid(which="minor", color="white", linewidth=0.8)
     axes.tick_params(which="minor", length=0)
-
-
-def _legend(values: np.ndarray, absent: str) -> list[Any]:
-    """What crosses and hatched cells mean."""
-    handles = list[Any]()
-    if np.isnan(values[~np.eye(len(values), dtype=bool)]).any():
-        handles.append(Line2D([], [], marker="x", linestyle="", color=FAINT, markersize=5, label=absent))
-    for sign, words in ((1, "infinite"), (-1, "minus infinite")):
-        if (values == sign * np.inf).any():
-            handles.append(Patch(**_infinite(sign), label=words))
-    return handles

@@ -116,6 +116,13 @@ def result_page(result: Any) -> Page:
     terms.table(head, lines, first=_SHOWN, further="All others", brief=_SHOWN)
     for note in table.attrs.get("notes", ()):
         terms.note(f"{note[0].upper()}{note[1:]}.")
+    # The interactions by strength
+    section = Section("Interactions")
+    if len(interactions(result)):
+        section.figure(draw_interactions(result, Figure(), _SHOWN).figure, "Largest interactions")
+        section.figure(draw_hypergraph(result, Figure()).figure, "Interactions around a circle")
+    else:
+        section.text("The model has no interaction.")
     return Page(
         title=f"{family.name[0].upper()}{family.name[1:]} of {stored.info.get('data', 'data')}",
         rows={"train": figures.num_rows or 0},
@@ -124,7 +131,7 @@ def result_page(result: Any) -> Page:
         summary=sentences,
         warnings=[],
         about=[] if joined is None else [joined.sentence()],
-        sections=[terms, _pictures(result)],
+        sections=[terms, section],
         seed=int(stored.info.get("seed", 0)),
     )
 
@@ -134,14 +141,3 @@ def _cell(name: object, value: object) -> Cell:
     nothing = value is None or (isinstance(value, float) and math.isnan(value))
     kept = None if nothing else value if isinstance(value, (str, int, float)) else str(value)
     return Cell(cell_text(name, value), kept)
-
-
-def _pictures(result: Any) -> Section:
-    """The interactions by strength."""
-    section = Section("Interactions")
-    if len(interactions(result)):
-        section.figure(draw_interactions(result, Figure(), _SHOWN).figure, "Largest interactions")
-        section.figure(draw_hypergraph(result, Figure()).figure, "Interactions around a circle")
-    else:
-        section.text("The model has no interaction.")
-    return section

@@ -121,7 +121,14 @@ def _cells(frame: pd.DataFrame, width: float = _LINE) -> tuple[list[str], list[l
     while share > _LEAST and sum(min(sizes[k], share) for k in words) > room:
         share -= 1
     for k in words:
-        columns[k] = [_shortened(str(names[k]), cell, share) for cell in columns[k]]
+        columns[k] = [
+            (
+                short_edge(cell.split(":"), share)
+                if str(names[k]) == "term" and len(cell) > share
+                else shorten(cell, share)
+            )
+            for cell in columns[k]
+        ]
         if k:  # columns_of puts all columns but the first to the right
             size = max([len(str(names[k])), *map(len, columns[k])])
             columns[k] = [cell.ljust(size) for cell in columns[k]]
@@ -144,10 +151,6 @@ def _blocks(header: list[str], rows: list[list[str]]) -> list[str]:
         lines += ["", *block] if lines else block
         start = end
     return [line.rstrip() for line in lines]
-
-
-def _shortened(name: str, cell: str, width: int) -> str:
-    return short_edge(cell.split(":"), width) if name == "term" and len(cell) > width else shorten(cell, width)
 
 
 def cell_text(name: object, value: Any) -> str:

@@ -110,22 +110,19 @@ class RunFile:
         self._due = time.monotonic() + self.SECONDS
         self._settings: dict[str, Any] = {}
         try:
-            self._check_place()
+            # Refuse a path at which there is something else
+            if not self.path.parent.is_dir():
+                problem = f"the folder {self.path.parent} does not exist"
+                raise refused("checkpoint", problem, "create it first", code="no-file")
+            if self.path.is_dir():
+                raise refused("checkpoint", f"{self.path} is a folder", "give the name of a file in it", code="no-file")
+            if self.path.exists() and not self.path.is_file():
+                raise refused("checkpoint", f"{self.path} is not a file", "choose another name", code="no-file")
+            if self.path.exists() and not self.resume:
+                hint = "pass resume=True to continue that run, or choose another name"
+                raise refused("checkpoint", f"{self.path} exists", hint, code="existing-file")
         except OSError as error:
             raise unwritable(self.path, error) from error
-
-    def _check_place(self) -> None:
-        """Refuse a path at which there is something else."""
-        if not self.path.parent.is_dir():
-            problem = f"the folder {self.path.parent} does not exist"
-            raise refused("checkpoint", problem, "create it first", code="no-file")
-        if self.path.is_dir():
-            raise refused("checkpoint", f"{self.path} is a folder", "give the name of a file in it", code="no-file")
-        if self.path.exists() and not self.path.is_file():
-            raise refused("checkpoint", f"{self.path} is not a file", "choose another name", code="no-file")
-        if self.path.exists() and not self.resume:
-            hint = "pass resume=True to continue that run, or choose another name"
-            raise refused("checkpoint", f"{self.path} exists", hint, code="existing-file")
 
     def start(self, settings: Mapping[str, Any]) -> dict[str, torch.Tensor] | None:
         """Tensors to continue from, or None where there is no file yet.

@@ -432,7 +432,11 @@ def analyse(
         draws = None
         if posterior is not None:
             draws = run_posterior(graph_of(structure), train, posterior, seed=seed + 1000 * index, name=name, run=run)
-        is_tested = not train.has_missing and every["validation"] is None and _is_small(result)
+        is_tested = (
+            not train.has_missing
+            and every["validation"] is None
+            and (result.hypergraph.domain.num_states <= MAX_TABLE_CELLS and result.objective == "likelihood")
+        )
         rows = None if draws is None else draws.theta.reshape(-1, draws.theta.shape[-1])
         scores = {
             part: _scored(result, independent, rows_of, target, laws.get(part)) for part, rows_of in every.items()
@@ -521,11 +525,6 @@ def _fitted(
     if result.status == "interrupted":
         raise KeyboardInterrupt
     return result
-
-
-def _is_small(result: FitResult) -> bool:
-    """Whether the table is small enough for tests and tables of cells."""
-    return result.hypergraph.domain.num_states <= MAX_TABLE_CELLS and result.objective == "likelihood"
 
 
 def _independent(train: Observations) -> FitResult:

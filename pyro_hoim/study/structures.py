@@ -309,7 +309,13 @@ def _left_out(
     for index, model in enumerate(models):
         mask = posterior.structure_prior.space.mask_of(model.hypergraph)
         theta = theta_given(posterior.evidence, mask, *shape, seed=seed + index)
-        one = _arviz_data(model.hypergraph, cells, theta)
+        terms = cell_log_likelihood(model.hypergraph, theta, cells.codes).numpy()
+        one = to_arviz(
+            {"theta": theta.numpy()},
+            hypergraph=model.hypergraph,
+            log_likelihood={"cell": terms},
+            cell_count=cells.counts.numpy().astype(np.int64),
+        )
         r_hats = split_gelman_rubin(theta, chain_dim=0, sample_dim=1) if model.hypergraph.num_parameters else None
         r_hat = 1.0 if r_hats is None else float(r_hats.nan_to_num(1.0).max())
         with warnings.catch_warnings():
@@ -323,17 +329,6 @@ def _left_out(
         weights = dict(zip(map(str, table.index), table["weight"].tolist(), strict=True))
         records = [replace(left, weight=weights[str(k)]) for k, left in enumerate(records)]
     return list(records), ""
-
-
-def _arviz_data(hypergraph: InteractionHypergraph, cells: Observations, theta: torch.Tensor) -> Any:
-    """Draws of theta (chains, draws, P) with the log-likelihood of every cell."""
-    terms = cell_log_likelihood(hypergraph, theta, cells.codes).numpy()
-    return to_arviz(
-        {"theta": theta.numpy()},
-        hypergraph=hypergraph,
-        log_likelihood={"cell": terms},
-        cell_count=cells.counts.numpy().astype(np.int64),
-    )
 
 
 # Pictures of a posterior over structure: probabilities by chain or by prior, and averaged cells.

@@ -68,7 +68,19 @@ def margins(family: Family, question: Question, names: Sequence[str], given: Map
             raise conflict("given", f"fixes {name!r}, whose distribution is asked for")
     cells, error = _exact(family, question, names, given), None
     if cells is None:
-        cells, error = _drawn(family, question, names, given), question["draws"]
+        # Shares of draws, the largest first
+        unset = {known.name: known.unset for known in family.options("sample")}
+        values = {**unset, "number": question["draws"], "seed": question["seed"], "given": given}
+        frame = family.draw(replace(question, values=values)).frame
+        assert frame is not None
+        if any(frame[name].dtype.kind == "f" for name in names):
+            raise out_of_reach("names", "columns of real numbers have no table of probabilities", "draw rows by sample")
+        shares = frame.value_counts(subset=list(names)) / len(frame)
+        keys: list[Any] = shares.index.tolist()
+        cells, error = (
+            {tuple(map(str, key)): float(share) for key, share in zip(keys, shares, strict=True)},
+            question["draws"],
+        )
     rows: list[dict[str, Any]] = []
     shown: list[list[str]] = []
     for key, p in cells.items():
@@ -104,21 +116,6 @@ def _exact(
         return None
     labels = [tuple(v.labels[k] for v, k in zip(variables, state, strict=True)) for state in states]
     return dict(zip(labels, torch.softmax(log_likelihood.values, 0).tolist(), strict=True))
-
-
-def _drawn(
-    family: Family, question: Question, names: Sequence[str], given: Mapping[str, Any]
-) -> dict[tuple[str, ...], float]:
-    """Shares of draws, the largest first."""
-    unset = {known.name: known.unset for known in family.options("sample")}
-    values = {**unset, "number": question["draws"], "seed": question["seed"], "given": given}
-    frame = family.draw(replace(question, values=values)).frame
-    assert frame is not None
-    if any(frame[name].dtype.kind == "f" for name in names):
-        raise out_of_reach("names", "columns of real numbers have no table of probabilities", "draw rows by sample")
-    shares = frame.value_counts(subset=list(names)) / len(frame)
-    keys: list[Any] = shares.index.tolist()
-    return {tuple(map(str, key)): float(share) for key, share in zip(keys, shares, strict=True)}
 
 
 # What families answer alike: figures by part, lines for a reader, log Z by the options of a command, predictions.

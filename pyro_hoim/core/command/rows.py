@@ -371,7 +371,19 @@ class Table(Source):
             from_file = _read_levels(levels)
             rows = _with_levels(rows, from_file, "levels")
         if levels_from is not None:
-            rows = _with_levels(rows, _levels_from_rows(levels_from, rows, missing), "levels_from")
+            # Levels of the columns of some rows together with those of the same columns of a file, in
+            # the order of labels
+            table = read_table_file(levels_from)
+            shared = [variable for variable in rows.domain if variable.name in table.header]
+            if not shared:
+                raise other_domain(
+                    "levels_from", f"columns of the table in {levels_from}", received=listed(table.header)
+                )
+            rows = _with_levels(
+                rows,
+                {v.name: sorted({*v.labels, *table.column(v.name)} - {"", *missing}, key=level_order) for v in shared},
+                "levels_from",
+            )
         if levels is None and levels_from is None:
             return self
         empty = [
@@ -499,15 +511,6 @@ def _read_levels(path: Path) -> dict[str, list[str]]:
     for name, labels in levels.items():
         check_unique(labels, f"levels column {name!r}")
     return levels
-
-
-def _levels_from_rows(path: Path, rows: Observations, missing: Sequence[str]) -> dict[str, list[str]]:
-    """Levels of the columns of some rows together with those of the same columns of a file, in the order of labels."""
-    table = read_table_file(path)
-    shared = [variable for variable in rows.domain if variable.name in table.header]
-    if not shared:
-        raise other_domain("levels_from", f"columns of the table in {path}", received=listed(table.header))
-    return {v.name: sorted({*v.labels, *table.column(v.name)} - {"", *missing}, key=level_order) for v in shared}
 
 
 def _with_levels(rows: Observations, levels: Mapping[str, Sequence[str]], argument: str) -> Observations:

@@ -239,7 +239,27 @@ def _excel(path: Any, raw: bytes) -> CsvColumns:
     from openpyxl import load_workbook
 
     # The first sheet that holds anything; others are only counted, so that the note can say so.
-    _check_parts(path, raw)
+    # Refuse a workbook whose parts are too large, or not as long as they say. Sheets are read row by row; all
+    # other parts of XML are read whole, also under the names that openpyxl reports.
+    from openpyxl.reader.excel import ExcelReader
+
+    with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+        check_ratio(path, sum(part.file_size for part in archive.infolist()), len(raw))
+        check_bytes(f"{path} {_CONTENT}", archive.getinfo(_CONTENT).file_size, _MOST_WHOLE)
+        reader: Any = ExcelReader(io.BytesIO(raw), read_only=True)
+        reader.read_manifest()
+        names = {True: set[str](), False: set[str]()}
+        for one in reader.package.Override:
+            names[one.ContentType.endswith("worksheet+xml")].add(one.PartName.lstrip("/"))
+        for part in archive.infolist():
+            is_sheet = part.filename in names[True] - names[False]
+            is_read = part.filename in names[False] or part.filename.endswith((".xml", ".rels"))
+            most = _MOST_WHOLE if is_read and not is_sheet else _MOST_SHEET
+            check_bytes(f"{path} {part.filename}", part.file_size, most)
+            if part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(f"{part.filename} is packed as Excel does not")
+        if (damaged := archive.testzip()) is not None:  # piece by piece, up to the length that a part says
+            raise ValueError(f"{damaged} is not as long as it says")
     book = load_workbook(io.BytesIO(raw), read_only=True, data_only=True, keep_links=False)
     name, rows, lines, others, cells = "", list[list[Any]](), list[int](), 0, 0
     for sheet in book.worksheets:
@@ -267,32 +287,6 @@ def _excel(path: Any, raw: bytes) -> CsvColumns:
     check_header(path, header, zip(*columns, strict=True))
     notes = (f"read the sheet {name!r}, the first of {others + 1}",) if others else ()
     return CsvColumns(str(path), header, columns, tuple(lines[1:]), notes, unit="row")
-
-
-def _check_parts(path: Any, raw: bytes) -> None:
-    """Refuse a workbook whose parts are too large, or not as long as they say.
-
-    Sheets are read row by row; all other parts of XML are read whole, also under the names that openpyxl reports.
-    """
-    from openpyxl.reader.excel import ExcelReader
-
-    with zipfile.ZipFile(io.BytesIO(raw)) as archive:
-        check_ratio(path, sum(part.file_size for part in archive.infolist()), len(raw))
-        check_bytes(f"{path} {_CONTENT}", archive.getinfo(_CONTENT).file_size, _MOST_WHOLE)
-        reader: Any = ExcelReader(io.BytesIO(raw), read_only=True)
-        reader.read_manifest()
-        names = {True: set[str](), False: set[str]()}
-        for one in reader.package.Override:
-            names[one.ContentType.endswith("worksheet+xml")].add(one.PartName.lstrip("/"))
-        for part in archive.infolist():
-            is_sheet = part.filename in names[True] - names[False]
-            is_read = part.filename in names[False] or part.filename.endswith((".xml", ".rels"))
-            most = _MOST_WHOLE if is_read and not is_sheet else _MOST_SHEET
-            check_bytes(f"{path} {part.filename}", part.file_size, most)
-            if part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise ValueError(f"{part.filename} is packed as Excel does not")
-        if (damaged := archive.testzip()) is not None:  # piece by piece, up to the length that a part says
-            raise ValueError(f"{damaged} is not as long as it says")
 
 
 TYPED: dict[str, Callable[[Any, bytes], _Typed]] = {

@@ -88,7 +88,9 @@ def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, enco
         raise unexpected("sep", "one character or tab", sep)
     name, notes = _found_encoding(path, opened, encoding)
     with as_text(opened(), name) as stream:
-        head = _head(stream)
+        text = stream.read(_SAMPLE_CHARACTERS)
+        cut = max(text.rfind("\n"), text.rfind("\r")) + 1 if stream.read(1) else 0
+        head = text[:cut] if cut else text
     if sep is None and head.strip() and (received := _other_text(head)) is not None:
         hint = "save it as a table with a header line, such as CSV"
         raise unexpected(path, "a table", received=received, hint=hint, code="damaged-file")
@@ -206,7 +208,18 @@ def _found_encoding(path: Any, opened: Callable[[], BinaryIO], encoding: str | N
                 problem = f"not {name} (byte 0x{error.object[error.end - 1]:02x})"
             raise refused(where, problem, _SAY_ENCODING, code="wrong-encoding") from None
         if stated is None and name != "utf-8":
-            _check_western(path, head)
+            # Refuse text that is not UTF-8, if letters beyond ASCII are too many for Western Europe or
+            # are of DOS
+            letters = sum(map(bytes.isalpha, map(bytes, zip(head, strict=True))))
+            beyond = sum(byte > 0x7F for byte in head)
+            is_control = any(byte < 9 for byte in head)
+            if is_control or beyond > max(4, letters):
+                contents = "bytes that are no text" if is_control else "mostly letters beyond ASCII, and no UTF-8"
+                raise unexpected(path, "a table of text", received=contents, hint=_SAY_ENCODING, code="wrong-encoding")
+            if word := _DOS.search(head):
+                received = f"neither UTF-8 nor Windows-1252 (byte 0x{max(word[0]):02x}), perhaps of DOS"
+                hint = "give its encoding, such as encoding='cp850', or save the file as UTF-8"
+                raise unexpected(path, "a table of text", received=received, hint=hint, code="wrong-encoding")
         return plain, [name] if encoding is None and not name.startswith("utf-8") else []
     raise AssertionError
 
@@ -233,26 +246,6 @@ def _check_decoded(path: Any, stream: BinaryIO, name: str) -> None:
     except UnicodeDecodeError as error:
         error.reason = str(line + error.object[: error.start].count(b"\n"))
         raise
-
-
-def _check_western(path: Any, head: bytes) -> None:
-    """Refuse text that is not UTF-8, if letters beyond ASCII are too many for Western Europe or are of DOS."""
-    letters = sum(map(bytes.isalpha, map(bytes, zip(head, strict=True))))
-    beyond = sum(byte > 0x7F for byte in head)
-    is_control = any(byte < 9 for byte in head)
-    if is_control or beyond > max(4, letters):
-        contents = "bytes that are no text" if is_control else "mostly letters beyond ASCII, and no UTF-8"
-        raise unexpected(path, "a table of text", received=contents, hint=_SAY_ENCODING, code="wrong-encoding")
-    if word := _DOS.search(head):
-        received = f"neither UTF-8 nor Windows-1252 (byte 0x{max(word[0]):02x}), perhaps of DOS"
-        hint = "give its encoding, such as encoding='cp850', or save the file as UTF-8"
-        raise unexpected(path, "a table of text", received=received, hint=hint, code="wrong-encoding")
-
-
-def _head(stream: TextIO) -> str:
-    text = stream.read(_SAMPLE_CHARACTERS)
-    cut = max(text.rfind("\n"), text.rfind("\r")) + 1 if stream.read(1) else 0
-    return text[:cut] if cut else text
 
 
 def _lines_above(head: str) -> tuple[int, int, bool, str | None]:

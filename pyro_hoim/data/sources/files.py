@@ -208,13 +208,6 @@ def _restored(cells: Any) -> Any:
     return pa.array(map(restored, coded.dictionary.to_pylist()), pa.string()).take(coded.indices)
 
 
-def _check_quotes(path: str, form: TextFormat) -> None:
-    """Refuse quotation marks that do not end, or end inside a cell: other readers go on to the end of the file."""
-    with open_unpacked(path) as raw:
-        if any(b'"' in piece for piece in iter(partial(raw.read, _BLOCK), b"")):
-            _check_rows(path, form)
-
-
 def _check_rows(path: str, form: TextFormat) -> None:
     """Refuse what a reading as a whole refuses, in its words."""
     deque(form.rows(path, open_unpacked(path)), maxlen=0)
@@ -224,7 +217,10 @@ def _text_piece(path: str, keys: Mapping[str, str | None], sep: str | None, enco
     """The rows of a file of text, which is judged as one that is read whole."""
     # The format, and the columns as a reading of the whole file has them.
     form = text_format(path, partial(open_unpacked, path), sep, encoding)
-    _check_quotes(path, form)
+    # Refuse quotation marks that do not end, or end inside a cell: other readers go on to the end of the file
+    with open_unpacked(path) as raw:
+        if any(b'"' in piece for piece in iter(partial(raw.read, _BLOCK), b"")):
+            _check_rows(path, form)
     cells = partial(_text_cells, path, form)
 
     def cells_of(place: int) -> Iterator[str]:

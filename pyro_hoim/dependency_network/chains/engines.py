@@ -166,7 +166,13 @@ def walker_program(nodes: Sequence[NodeConditional], dtype: torch.dtype) -> Walk
             graph = node.graph.compiled
             depths.append(_depth(graph, node.domain.cardinalities))
         else:
-            graph = _tree(node)
+            # The graph that asks the parents in turn; leaves are the rows of the table
+            asked = [node.domain.index(name) for name in node.parents]
+            cards = [node.domain.cardinalities[i] for i in asked]
+            sizes = [math.prod(cards[:k]) for k in range(len(cards) + 1)]
+            widths = np.repeat(cards, sizes[:-1]).astype(np.int64)
+            offsets = np.concatenate([np.cumsum(widths) - widths, np.arange(sizes[-1])])
+            graph = CompiledGraph(np.repeat([*asked, -1], sizes), offsets, np.arange(1, len(offsets)))
             depths.append(len(node.parents))
         code.append(_written(graph, begin, law, cardinality, size))
         laws.append(rows)
@@ -184,16 +190,6 @@ def walker_program(nodes: Sequence[NodeConditional], dtype: torch.dtype) -> Walk
         np.concatenate([*(cuts.reshape(-1) for cuts, _ in tables), np.ones(1)]).astype(real),
         np.concatenate([*(others.reshape(-1) for _, others in tables), np.zeros(1, dtype=np.int64)]).astype(np.uint32),
     )
-
-
-def _tree(node: TableConditional) -> CompiledGraph:
-    """The graph that asks the parents in turn; leaves are the rows of the table."""
-    asked = [node.domain.index(name) for name in node.parents]
-    cards = [node.domain.cardinalities[i] for i in asked]
-    sizes = [math.prod(cards[:k]) for k in range(len(cards) + 1)]
-    widths = np.repeat(cards, sizes[:-1]).astype(np.int64)
-    offsets = np.concatenate([np.cumsum(widths) - widths, np.arange(sizes[-1])])
-    return CompiledGraph(np.repeat([*asked, -1], sizes), offsets, np.arange(1, len(offsets)))
 
 
 def _written(graph: CompiledGraph, begin: int, law: int, cardinality: int, size: int) -> NDArray[np.int64]:
@@ -279,7 +275,12 @@ class WalkerEngine(LaneChains):
         if selection is not None:
             cuts, others = alias_tables(selection[None])
             self._picks = cuts[0].astype(real), others[0].astype(np.uint32)
-        self._edges = _edge_arrays(hypergraph)
+        # First cell of every edge, bounds of its members, their variables and strides
+        members = [0, *itertools.accumulate(map(len, hypergraph.edge_indices))]
+        strides = [n for shape in hypergraph.edge_shapes for n in row_strides(shape)]
+        first = [where.start for where in hypergraph.term_slices.values()]
+        variables = [v for edge in hypergraph.edge_indices for v in edge]
+        self._edges = tuple(np.array(values, dtype=np.int64) for values in (first, members, variables, strides))
         self._num_cells = hypergraph.num_terms
 
     def _written(self, codes: NDArray[Any]) -> NDArray[Any]:
@@ -315,12 +316,3 @@ class WalkerEngine(LaneChains):
             None,
             torch.from_numpy(states) if codes else None,
         )
-
-
-def _edge_arrays(hypergraph: InteractionHypergraph) -> tuple[NDArray[np.int64], ...]:
-    """First cell of every edge, bounds of its members, their variables and strides."""
-    members = [0, *itertools.accumulate(map(len, hypergraph.edge_indices))]
-    strides = [n for shape in hypergraph.edge_shapes for n in row_strides(shape)]
-    first = [where.start for where in hypergraph.term_slices.values()]
-    variables = [v for edge in hypergraph.edge_indices for v in edge]
-    return tuple(np.array(values, dtype=np.int64) for values in (first, members, variables, strides))

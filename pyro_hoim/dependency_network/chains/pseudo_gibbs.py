@@ -159,7 +159,13 @@ class PseudoGibbsChains(Chains):
         others = [node.variable for node in nodes if not is_walkable(node)]
         common = self._hypergraph, nodes, self._selection, self._num_chains, self._seed
         if name == "torch" or (name == "auto" and others) or not nodes:
-            return ConditionalEngine(*common, _device_of(nodes))
+            # Where the tables of conditionals are; the CPU if there are none
+            devices = {node.probs.device for node in nodes if isinstance(node, LeafConditional | TableConditional)}
+            if len(devices) > 1:
+                raise unexpected(
+                    "conditionals", "tables on one device", received=sorted(map(str, devices)), code="conflict"
+                )
+            return ConditionalEngine(*common, (devices.pop() if devices else torch.device("cpu")))
         if others:
             problem = (
                 f"'compiled' needs decision graphs or tables on the CPU, which the conditional of {others[0]!r} is not"
@@ -268,14 +274,6 @@ class PseudoGibbsChains(Chains):
     def _load(self, state: Mapping[str, torch.Tensor]) -> None:
         self._engine.load_state(part_of(state, "engine."))
         self._num_updates = int(state["num_updates"])
-
-
-def _device_of(nodes: Sequence[NodeConditional]) -> torch.device:
-    """Where the tables of conditionals are; the CPU if there are none."""
-    found = {node.probs.device for node in nodes if isinstance(node, LeafConditional | TableConditional)}
-    if len(found) > 1:
-        raise unexpected("conditionals", "tables on one device", received=sorted(map(str, found)), code="conflict")
-    return found.pop() if found else torch.device("cpu")
 
 
 def _node_digest(node: NodeConditional) -> bytes:

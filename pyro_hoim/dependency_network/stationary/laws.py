@@ -117,7 +117,13 @@ def _run(
         to_go = math.log(tolerance / error) / math.log(rate) if rate < 1 else math.inf
         if to_go > _SLOW and used < max_iterations:
             length = _KRYLOV[min(runs, len(_KRYLOV) - 1)]
-            jump = _krylov(step, law, uniform, length)
+            # Improve a law by one run of GMRES; negative entries are cut off
+            n = len(law)
+            make: Any = LinearOperator  # its factory takes other arguments than the class that SciPy annotates
+            operator = make((n, n), matvec=lambda x: x - step(x) + x.sum() * uniform, dtype=np.float64)
+            improved, _ = gmres(operator, uniform, x0=law, rtol=0.0, atol=1e-17, restart=length, maxiter=1)
+            improved = np.maximum(improved, 0.0)
+            jump = improved / improved.sum()
             used += length
             runs += 1
             if float(np.abs(step(jump) - jump).sum()) < residual:
@@ -136,16 +142,6 @@ def _iterate(step: Callable[[Floats], Floats], law: Floats) -> tuple[Floats, flo
             before = last if k == _BLOCK - 1 - _TAIL else before
         law = after
     return law, before, last
-
-
-def _krylov(step: Callable[[Floats], Floats], law: Floats, uniform: Floats, length: int) -> Floats:
-    """Improve a law by one run of GMRES; negative entries are cut off."""
-    n = len(law)
-    make: Any = LinearOperator  # its factory takes other arguments than the class that SciPy annotates
-    operator = make((n, n), matvec=lambda x: x - step(x) + x.sum() * uniform, dtype=np.float64)
-    found, _ = gmres(operator, uniform, x0=law, rtol=0.0, atol=1e-17, restart=length, maxiter=1)
-    found = np.maximum(found, 0.0)
-    return found / found.sum()
 
 
 StationaryMethod = Literal["auto", "solve", "power"]
@@ -412,7 +408,20 @@ class _Free:
         size = self.domain.num_states
         recurrent, is_recurrent = self._recurrent(tables)
         if method == "solve" or (method == "auto" and size <= _AUTO_SOLVE):
-            law = _eliminated(step, size, recurrent)
+            # The law by elimination of states; `recurrent` is one that every state leads to, so it
+            # stays to the end
+            from ._kernels import stationary_by_elimination
+
+            matrix = np.empty((size, size))
+            unit = np.zeros(size)
+            for x in range(size):
+                unit[x] = 1.0
+                matrix[x] = step(unit)
+                unit[x] = 0.0
+            matrix[[0, recurrent]] = matrix[[recurrent, 0]]
+            matrix[:, [0, recurrent]] = matrix[:, [recurrent, 0]]
+            law = stationary_by_elimination(matrix)
+            law[[0, recurrent]] = law[[recurrent, 0]]
             residual = float(np.abs(step(law) - law).sum())
             if math.isfinite(residual):
                 return law, {"residual": residual}
@@ -456,20 +465,3 @@ class _Free:
             hint = "where it settles depends on the start. Smooth the conditional tables or clamp a variable"
             raise unexpected("conditionals", "an ergodic network", hint=hint, received=received, code="no-method")
         return int(first[0]), class_of >= 0
-
-
-def _eliminated(step: Callable[[Floats], Floats], size: int, recurrent: int) -> Floats:
-    """The law by elimination of states; ``recurrent`` is one that every state leads to, so it stays to the end."""
-    from ._kernels import stationary_by_elimination
-
-    matrix = np.empty((size, size))
-    unit = np.zeros(size)
-    for x in range(size):
-        unit[x] = 1.0
-        matrix[x] = step(unit)
-        unit[x] = 0.0
-    matrix[[0, recurrent]] = matrix[[recurrent, 0]]
-    matrix[:, [0, recurrent]] = matrix[:, [recurrent, 0]]
-    law = stationary_by_elimination(matrix)
-    law[[0, recurrent]] = law[[recurrent, 0]]
-    return law

@@ -200,7 +200,29 @@ class NetworkAnalysis(Study[NetworkPart]):
     def content(self) -> Content:
         """Which variables predict which, by what questions, and how it was estimated."""
         sections = [_structure(self), _nodes(self), _graphs(self), _trust(self)]
-        return Content(_summary(self), _warnings(self), sections)
+        # A few sentences that answer the reader's question
+        learned, domain = self.learned, self.domain
+        leaves = sum(node.num_leaves for node in learned.nodes)
+        parameters = sum(node.num_parameters for node in learned.nodes)
+        sentences = [
+            (
+                f"{self.title}: {amount_text(learned.num_observations, self.has_weights)} of "
+                f"{plural(len(domain), 'variable')} "
+                f"({possible_rows(domain.num_states)}). The dependency network predicts every variable from others by "
+                f"a decision graph; it has {plural(len(self.edges), 'arrow')}, {plural(leaves, 'leaf', 'leaves')} and "
+                f"{plural(parameters, 'parameter')} in all."
+            )
+        ]
+        judged = self.held[self.judged_on]
+        if judged.accuracy is not None:
+            against = against_majority(judged.accuracy)
+            sentences.append(
+                f"{shorten(judged.accuracy['target'])} is predicted correctly in {judged.accuracy['accuracy']:.1%} of "
+                f"these rows (always the most frequent level: {judged.accuracy['majority_accuracy']:.1%})"
+                + (f": {against}." if against else ".")
+            )
+        sentences.append(_law_sentence(self))
+        return Content(sentences, _warnings(self), sections)
 
     @override
     def save(self, folder: Path) -> dict[str, str]:
@@ -358,32 +380,6 @@ _DRAWN, _KEPT = 60, 40  # variables in a picture
 _GRAPHS = 3
 _STAGES = {"law": "joint distribution"}
 _NODES = 60
-
-
-def _summary(analysis: NetworkAnalysis) -> list[str]:
-    """A few sentences that answer the reader's question."""
-    learned, domain = analysis.learned, analysis.domain
-    leaves = sum(node.num_leaves for node in learned.nodes)
-    parameters = sum(node.num_parameters for node in learned.nodes)
-    sentences = [
-        (
-            f"{analysis.title}: {amount_text(learned.num_observations, analysis.has_weights)} of "
-            f"{plural(len(domain), 'variable')} "
-            f"({possible_rows(domain.num_states)}). The dependency network predicts every variable from others by a "
-            f"decision graph; it has {plural(len(analysis.edges), 'arrow')}, {plural(leaves, 'leaf', 'leaves')} and "
-            f"{plural(parameters, 'parameter')} in all."
-        )
-    ]
-    judged = analysis.held[analysis.judged_on]
-    if judged.accuracy is not None:
-        against = against_majority(judged.accuracy)
-        sentences.append(
-            f"{shorten(judged.accuracy['target'])} is predicted correctly in {judged.accuracy['accuracy']:.1%} of "
-            f"these rows (always the most frequent level: {judged.accuracy['majority_accuracy']:.1%})"
-            + (f": {against}." if against else ".")
-        )
-    sentences.append(_law_sentence(analysis))
-    return sentences
 
 
 def _law_sentence(analysis: NetworkAnalysis) -> str:

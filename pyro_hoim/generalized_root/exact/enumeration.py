@@ -301,26 +301,24 @@ class _Profile:
 
 def _profile(terms: Terms, bounds: Bounds, variable: int, depth: float) -> _Profile:
     if terms.family.is_discrete:
-        return _count_profile(terms.family, bounds, variable, depth)
+        # Every count up to one after which the function, at coarse points, stays `depth` nats below its top
+        limit = terms.family.largest_value
+        probes = np.unique(np.concatenate([np.arange(64.0), np.floor(np.geomspace(64, 1e15, 600))]))
+        probes = probes[probes <= limit]
+        values = bounds.log_above(terms.family, variable, probes)
+        if not math.isfinite(values.max()):
+            problem = f"the weights of variable number {variable} exceed the largest floating-point number"
+            raise out_of_reach("RootEnumeration", problem, "use RootAnnealed(), or smaller psi")
+        last = float(probes[min(int(np.flatnonzero(values >= values.max() - depth)[-1]) + 1, len(probes) - 1)])
+        if last >= _MAX_POINTS:
+            problem = (
+                f"counts up to {last:.3g} matter for variable number {variable}, more than {size_text(_MAX_POINTS)}"
+            )
+            raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()")
+        x = np.arange(min(last, limit) + 1)
+        values = bounds.log_above(terms.family, variable, x)
+        return _Profile(x, values, float(np.logaddexp.reduce(values)), 0.0, 1, ())
     return _real_profile(terms, bounds, variable, depth)
-
-
-def _count_profile(family: NodeFamily, bounds: Bounds, variable: int, depth: float) -> _Profile:
-    """Every count up to one after which the function, at coarse points, stays ``depth`` nats below its top."""
-    limit = family.largest_value
-    probes = np.unique(np.concatenate([np.arange(64.0), np.floor(np.geomspace(64, 1e15, 600))]))
-    probes = probes[probes <= limit]
-    values = bounds.log_above(family, variable, probes)
-    if not math.isfinite(values.max()):
-        problem = f"the weights of variable number {variable} exceed the largest floating-point number"
-        raise out_of_reach("RootEnumeration", problem, "use RootAnnealed(), or smaller psi")
-    last = float(probes[min(int(np.flatnonzero(values >= values.max() - depth)[-1]) + 1, len(probes) - 1)])
-    if last >= _MAX_POINTS:
-        problem = f"counts up to {last:.3g} matter for variable number {variable}, more than {size_text(_MAX_POINTS)}"
-        raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()")
-    x = np.arange(min(last, limit) + 1)
-    values = bounds.log_above(family, variable, x)
-    return _Profile(x, values, float(np.logaddexp.reduce(values)), 0.0, 1, ())
 
 
 def _real_profile(terms: Terms, bounds: Bounds, variable: int, depth: float) -> _Profile:

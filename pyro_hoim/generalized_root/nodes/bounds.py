@@ -132,7 +132,12 @@ class HalfLine:
 
     def subdomain(self, low: float, high: float, tangents: Iterable[float]) -> Subdomain:
         """Linear bounds of g on an interval of constant concavity, the tightest of those at some tangent points."""
-        is_concave = self._is_concave(low, high)
+        # Sign of the second derivative at an inner point
+        if low == 0:
+            inner = 0.5 * high if math.isfinite(high) else 1.0
+        else:
+            inner = math.sqrt(low) * math.sqrt(high) if math.isfinite(high) else 2 * low
+        is_concave = self.bend(inner) <= 0
         if self.is_flat or low == high:
             level = 0.0 if self.is_flat else self.g(low)
             slack = 16 * _EPSILON * self.size(low)
@@ -142,14 +147,6 @@ class HalfLine:
         points = {low, high} | {min(max(t, low), high) for t in tangents}
         lines = [self._tangent(t, high, is_concave) for t in sorted(points) if 0 < t < math.inf]
         return self._made(low, high, is_concave, *((secant, lines) if is_concave else (lines, secant)))
-
-    def _is_concave(self, low: float, high: float) -> bool:
-        """Sign of the second derivative at an inner point."""
-        if low == 0:
-            inner = 0.5 * high if math.isfinite(high) else 1.0
-        else:
-            inner = math.sqrt(low) * math.sqrt(high) if math.isfinite(high) else 2 * low
-        return self.bend(inner) <= 0
 
     def _secant(self, low: float, high: float, is_concave: bool) -> list[Line]:
         """Line through both ends, or the constant at the left end of a tail; moved to the safe side."""

@@ -386,10 +386,7 @@ class UserFamily(NodeFamily):
             given = getattr(self, argument)
             if not callable(given) and (given is not None or argument != "signed_roots"):
                 raise wrong_type(argument, "a function of an array", given)
-        self._check_functions()
-
-    def _check_functions(self) -> None:
-        """Refuse functions whose values at the probes do not make a family."""
+        # Refuse functions whose values at the probes do not make a family
         x = self._probes
         measure, top = self.measured(x), self.rooted(x, 1)
         if np.isnan(measure).any() or (measure == np.inf).any() or not np.isfinite(measure).any():

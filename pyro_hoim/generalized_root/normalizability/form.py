@@ -393,7 +393,17 @@ def branch_and_bound(form: Form, budget: int) -> tuple[Sign, Array | None, int]:
             is_open = _plane_bound(form, pieces) >= -margin
         pieces = pieces[is_open]
         if len(pieces):
-            stack.append(_halved(pieces))
+            # Every piece cut in two at the middle of its longest edge
+            n, d = pieces.shape[:2]
+            lengths = ((pieces[:, :, None] - pieces[:, None]) ** 2).sum(-1)
+            longest = lengths.reshape(n, -1).argmax(-1)
+            first, second = longest // d, longest % d
+            rows = np.arange(n)
+            middle = (pieces[rows, first] + pieces[rows, second]) / 2
+            left, right = pieces.copy(), pieces.copy()
+            left[rows, first] = middle
+            right[rows, second] = middle
+            stack.append(np.concatenate([left, right]))
     return "negative", None, tried
 
 
@@ -412,17 +422,3 @@ def _plane_bound(form: Form, pieces: Array) -> Array:
             corners += (pieces[:, :, up[:, column]] * slope[:, None, :]).sum(-1) / index.shape[1]
         corners += (np.exp(logs[:, :, down].mean(-1)) * c[~is_positive]).sum(-1)
     return corners.max(-1)
-
-
-def _halved(pieces: Array) -> Array:
-    """Every piece cut in two at the middle of its longest edge."""
-    n, d = pieces.shape[:2]
-    lengths = ((pieces[:, :, None] - pieces[:, None]) ** 2).sum(-1)
-    longest = lengths.reshape(n, -1).argmax(-1)
-    first, second = longest // d, longest % d
-    rows = np.arange(n)
-    middle = (pieces[rows, first] + pieces[rows, second]) / 2
-    left, right = pieces.copy(), pieces.copy()
-    left[rows, first] = middle
-    right[rows, second] = middle
-    return np.concatenate([left, right])

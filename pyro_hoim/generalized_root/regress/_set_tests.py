@@ -418,25 +418,24 @@ class RootSetTester:
             scale = self._features[feature] = _Scale(mean, spread, distinct, shares)
         return scale
 
-    def _column(self, place: int) -> _Column:
-        found = self._columns.get(place)
-        if found is None:
+    def _column(self, variable: int) -> _Column:
+        column = self._columns.get(variable)
+        if column is None:
             if len(self._columns) >= _HELD:
                 self._columns.popitem(last=False)
-            found = self._columns[place] = _column_of(self.rows, place, self._weights)
+            weights = self._weights
+            values, codes = np.unique(self.rows.column(variable), return_inverse=True)
+            roots = np.ascontiguousarray(self.rows.column_roots(variable).T)
+            groups = _groups(np.bincount(codes, weights).astype(np.float64, copy=False))
+            levels = groups[codes]
+            counts = np.bincount(levels, weights)
+            level_roots = np.stack([np.bincount(levels, weights * root) / counts for root in roots])
+            column = self._columns[variable] = _Column(
+                codes, len(values), roots, levels, level_roots, counts / counts.sum()
+            )
         else:
-            self._columns.move_to_end(place)
-        return found
-
-
-def _column_of(rows: RootRows, place: int, weights: Floats) -> _Column:
-    values, codes = np.unique(rows.column(place), return_inverse=True)
-    roots = np.ascontiguousarray(rows.column_roots(place).T)
-    groups = _groups(np.bincount(codes, weights).astype(np.float64, copy=False))
-    levels = groups[codes]
-    counts = np.bincount(levels, weights)
-    level_roots = np.stack([np.bincount(levels, weights * root) / counts for root in roots])
-    return _Column(codes, len(values), roots, levels, level_roots, counts / counts.sum())
+            self._columns.move_to_end(variable)
+        return column
 
 
 def _groups(counts: Floats) -> Integers:

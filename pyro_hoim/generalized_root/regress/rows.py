@@ -163,7 +163,14 @@ def prepare_rows(
         table.check_range(0.0, family.largest_value, f"the {family.name} family")
     sparse: Any = scipy.sparse.csc_matrix(table.matrix)
     if isinstance(family, UserFamily):
-        _check_user_values(family, sparse)
+        # Refuse impossible values of a user's family, and zeros whose roots are not zero: rows are kept
+        # sparse
+        family.check_values(torch.from_numpy(sparse.data), "data")
+        if sparse.nnz < math.prod(sparse.shape):
+            zero = torch.zeros(1, dtype=torch.float64)
+            family.check_values(zero, "data")
+        if float(family.root(torch.zeros(1, dtype=torch.float64), 1)) != 0.0:
+            raise refused("family", f"the statistic of the {family.name} family is not 0 at 0, as regressions need")
     if sparse.nnz >= 2**32:
         problem = f"{size_text(sparse.nnz, 'nonzero entries')} exceed the limit of 2^32"
         raise out_of_reach("data", problem, "take fewer columns")
@@ -205,13 +212,3 @@ def counted_numbers(source: RowsLike, kind: NumberKind) -> tuple[CountTable, NDA
     ]
     table = CountTable.from_matrix(np.stack(columns, 1), distinct.domain.names, kind=kind, source="data")
     return table, distinct.counts.numpy()
-
-
-def _check_user_values(family: UserFamily, held: Any) -> None:
-    """Refuse impossible values of a user's family, and zeros whose roots are not zero: rows are kept sparse."""
-    family.check_values(torch.from_numpy(held.data), "data")
-    if held.nnz < math.prod(held.shape):
-        zero = torch.zeros(1, dtype=torch.float64)
-        family.check_values(zero, "data")
-    if float(family.root(torch.zeros(1, dtype=torch.float64), 1)) != 0.0:
-        raise refused("family", f"the statistic of the {family.name} family is not 0 at 0, as regressions need")

@@ -205,7 +205,22 @@ class RootAnalysis(Study[Part]):
         """What varies together, tests, single columns, and how it was estimated."""
         sections = [_network(self), *(_tuples(self, size) for size in _sizes(self))]
         sections += [_confirmed(record) for record in [self.fit.confirmed] if record is not None]
-        sections.append(_singles(self))
+        section = Section("Single columns")
+        lower = [key for key in sorted(self.fit.num_terms) if key[1] == 1 and key[0] > 1]
+        of_roots = {key: {term.names: term.coefficient for term in self.fit.terms(key)} for key in lower}
+
+        columns = ["column", "coefficient", *(_ROOTS.get(j, f"{j}-th root") for j, _ in lower)]
+        singles = sorted(self.fit.terms((1, 1)), key=lambda term: -term.coefficient)
+        rows: list[list[object]] = []
+        for term in singles:
+            values = [term.coefficient, *(of_roots[key].get(term.names) for key in lower)]
+            rows.append(["".join(term.names), *map(_signed, values)])
+        section.table(columns, rows, first=_FIRST, further="Further columns", brief=_BRIEF)
+        sentence = "Coefficient of the column itself, largest first; no penalty shrinks it."
+        if lower:
+            sentence += " Those of its roots let it vary more (or less) than the family allows for independent columns."
+        section.note(sentence)
+        sections.append(section)
         if self.l1 is not None and len([step for step in self.path if step.l1 > 0]) > 1:
             sections.append(_path(self))
         return Content(_summary(self), _warnings(self), [*sections, _trust(self)])
@@ -599,18 +614,17 @@ def _sizes(analysis: RootAnalysis) -> list[int]:
     return sorted({size for _, size in analysis.fit.num_terms if size > 1})
 
 
-def _counted(analysis: RootAnalysis) -> str:
-    counts = {size: sum(n for (_, s), n in analysis.fit.num_terms.items() if s == size) for size in _sizes(analysis)}
-    words = {2: "pair", 3: "triple"}
-    return " and ".join(
-        plural(n, words.get(size, f"set of {size}"), f"sets of {size}" if size > 3 else "")
-        for size, n in counts.items()
-    )
-
-
 def _summary(analysis: RootAnalysis) -> list[str]:
     fit, where = analysis.fit, analysis.judged_on
-    learned = _counted(analysis) or "no interactions"
+    counts = {size: sum(n for (_, s), n in analysis.fit.num_terms.items() if s == size) for size in _sizes(analysis)}
+    words = {2: "pair", 3: "triple"}
+    learned = (
+        " and ".join(
+            plural(n, words.get(size, f"set of {size}"), f"sets of {size}" if size > 3 else "")
+            for size, n in counts.items()
+        )
+        or "no interactions"
+    )
     judged = analysis.held[where]
     tests = None if fit.confirmed is None else fit.confirmed.confirmation
     penalty = "" if analysis.l1 is None else f", penalty {analysis.l1:g} nats a row"
@@ -802,25 +816,6 @@ def _confirmed(record: RootFitResult) -> Section:
         "procedure over all sets keeps the expected share of absent ones among the kept below the rate. Replaced: "
         "confirmed alone, but not beside the sets named. The model above keeps all sets for prediction."
     )
-    return section
-
-
-def _singles(analysis: RootAnalysis) -> Section:
-    section = Section("Single columns")
-    lower = [key for key in sorted(analysis.fit.num_terms) if key[1] == 1 and key[0] > 1]
-    of_roots = {key: {term.names: term.coefficient for term in analysis.fit.terms(key)} for key in lower}
-
-    columns = ["column", "coefficient", *(_ROOTS.get(j, f"{j}-th root") for j, _ in lower)]
-    singles = sorted(analysis.fit.terms((1, 1)), key=lambda term: -term.coefficient)
-    rows: list[list[object]] = []
-    for term in singles:
-        values = [term.coefficient, *(of_roots[key].get(term.names) for key in lower)]
-        rows.append(["".join(term.names), *map(_signed, values)])
-    section.table(columns, rows, first=_FIRST, further="Further columns", brief=_BRIEF)
-    sentence = "Coefficient of the column itself, largest first; no penalty shrinks it."
-    if lower:
-        sentence += " Those of its roots let it vary more (or less) than the family allows for independent columns."
-    section.note(sentence)
     return section
 
 

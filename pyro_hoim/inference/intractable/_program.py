@@ -262,26 +262,24 @@ class IntractableProgram:
             torch.random.set_rng_state(state)
         with torch.no_grad():
             apart = self._one_by_one(points)
-            self._keep_moving(apart, points)
+            # Leave out intractable sites whose parameters are those of every point, and are not
+            # computed from it
+            with torch.enable_grad():
+                leaves = {name: value.clone().requires_grad_() for name, value in self._single(points, 0).items()}
+                nodes, _ = self._run(leaves, None)
+                # A gate that is shut here, such as an indicator of MixedGibbs, may open later.
+                tied = {n for n, s in self.sites.items() if s.parameters(unwrapped(nodes[n]["fn"])[0]).requires_grad}
+            moves = {name: bool((natural != natural[:1]).any()) for name, natural in apart.naturals.items()}
+            names = [name for name, does_move in moves.items() if does_move or name in tied]
+            if not names:
+                expected = "an observed HierarchicalLogLinear, LogLinearStatistics or GeneralizedRoot"
+                problem = f"{expected} whose parameters depend on a latent continuous site was expected, there is none"
+                raise refused("model", problem, "use NUTS", code="missing-part")
+            self._still = {name: site for name, site in self.sites.items() if name not in names}
+            self.sites = {name: self.sites[name] for name in names}
             apart = apart._replace(naturals={name: apart.naturals[name] for name in self.sites})
             self.reason = self._disagreement(points, apart)
         self.is_together = self.reason is None
-
-    def _keep_moving(self, program: Evaluation, points: Values) -> None:
-        """Leave out intractable sites whose parameters are those of every point, and are not computed from it."""
-        with torch.enable_grad():
-            leaves = {name: value.clone().requires_grad_() for name, value in self._single(points, 0).items()}
-            nodes, _ = self._run(leaves, None)
-            # A gate that is shut here, such as an indicator of MixedGibbs, may open later.
-            tied = {n for n, s in self.sites.items() if s.parameters(unwrapped(nodes[n]["fn"])[0]).requires_grad}
-        moves = {name: bool((natural != natural[:1]).any()) for name, natural in program.naturals.items()}
-        names = [name for name, does_move in moves.items() if does_move or name in tied]
-        if not names:
-            expected = "an observed HierarchicalLogLinear, LogLinearStatistics or GeneralizedRoot"
-            problem = f"{expected} whose parameters depend on a latent continuous site was expected, there is none"
-            raise refused("model", problem, "use NUTS", code="missing-part")
-        self._still = {name: site for name, site in self.sites.items() if name not in names}
-        self.sites = {name: self.sites[name] for name in names}
 
     def forget(self) -> None:
         """Other values of what the program is conditioned on: what stood still may stand elsewhere."""

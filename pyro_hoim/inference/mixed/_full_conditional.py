@@ -120,7 +120,10 @@ class DiscreteMoves:
         seed: int,
     ) -> None:
         self._program, self._sites = program, sites
-        self._seeds = {site.name: _seed_of(seed, position) for position, site in enumerate(sites)}
+        self._seeds = {
+            site.name: int(np.random.SeedSequence([seed, position]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+            for position, site in enumerate(sites)
+        }
         self._dependence, self._is_parallel = dependence, is_parallel
         self._num_dims = program.num_dims(values)
         self._relevant: dict[str, frozenset[str]] = {}
@@ -369,8 +372,3 @@ class DiscreteMoves:
                 # Whatever is wrong with the program itself shows again one by one.
                 return f"the program raises {brief(error)} for candidates side by side"
         return None
-
-
-def _seed_of(seed: int, position: int) -> int:
-    """A seed for one site: with the same for all, equal laws would be given the same random numbers."""
-    return int(np.random.SeedSequence([seed, position]).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
@@ -388,24 +388,25 @@ class _Leaks(TorchFunctionMode):
             else:
                 is_lost = name not in _METADATA and not (name == "__bool__" and _is_own_check())
             if is_in_place or is_lost:
-                self.found = _leak(upstream, name, is_in_place)
+                # One clause on a value that left the tensors, with the line of the program where it
+                # did
+                what = {"__bool__": "a condition", "__setitem__": "assignment into a tensor"}.get(name, f"{name}()")
+                where, frame = "", sys._getframe(1)
+                while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in (
+                    "torch",
+                    "pyro",
+                    "pyro_hoim",
+                ):
+                    frame = frame.f_back
+                if frame is not None:
+                    where = f" (line {frame.f_lineno} of {Path(frame.f_code.co_filename).name})"
+                sites = ", ".join(map(repr, sorted(upstream)))
+                self.found = (
+                    f"{what} changes a tensor in place with the value of {sites}{where}"
+                    if is_in_place
+                    else f"the program takes the value of {sites} out of the tensors by {what}{where}"
+                )
         return result
-
-
-def _leak(upstream: Iterable[str], name: str, is_in_place: bool) -> str:
-    """One clause on a value that left the tensors, with the line of the program where it did."""
-    what = {"__bool__": "a condition", "__setitem__": "assignment into a tensor"}.get(name, f"{name}()")
-    where, frame = "", sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("torch", "pyro", "pyro_hoim"):
-        frame = frame.f_back
-    if frame is not None:
-        where = f" (line {frame.f_lineno} of {Path(frame.f_code.co_filename).name})"
-    sites = ", ".join(map(repr, sorted(upstream)))
-    return (
-        f"{what} changes a tensor in place with the value of {sites}{where}"
-        if is_in_place
-        else f"the program takes the value of {sites} out of the tensors by {what}{where}"
-    )
 
 
 def _is_own_check() -> bool:

@@ -141,7 +141,14 @@ def log_evidence(
         if chosen == "exact":
             return LogEvidence(float(law.log_marginal_likelihood(data)), 0.0, chosen)
     else:
-        chosen = _method_of_other(law, method)
+        # The same for priors that are not conjugate
+        if getattr(law, "unnormalised", False):
+            raise refused(
+                "prior", "its log_prob leaves out a constant, without which there is no evidence", code="no-method"
+            )
+        if method in ("exact", "path"):
+            raise conflict("method", f"{method!r} is for the conjugate prior", "use 'laplace' or 'bridge'")
+        chosen = "bridge" if method == "bridge" else "laplace"
     if hypergraph.num_parameters > MAX_DENSE_PARAMETERS:
         problem = f"{hypergraph.num_parameters} parameters, the limit of a dense Hessian is {MAX_DENSE_PARAMETERS}"
         raise out_of_reach("hypergraph", problem, "take fewer interactions")
@@ -197,14 +204,3 @@ def _method_of_conjugate(law: DiaconisYlvisaker, method: EvidenceMethod) -> Lite
     if method == "auto":
         return "path" if law.unnormalised else "exact"
     return method
-
-
-def _method_of_other(law: Any, method: EvidenceMethod) -> Literal["laplace", "bridge"]:
-    """The same for priors that are not conjugate."""
-    if getattr(law, "unnormalised", False):
-        raise refused(
-            "prior", "its log_prob leaves out a constant, without which there is no evidence", code="no-method"
-        )
-    if method in ("exact", "path"):
-        raise conflict("method", f"{method!r} is for the conjugate prior", "use 'laplace' or 'bridge'")
-    return "bridge" if method == "bridge" else "laplace"

@@ -116,7 +116,18 @@ def _built(header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Structur
     evidence = StructureEvidence(rows, law.space, **header["evidence"])
     _check_collections(law, tensors["gamma"], tensors["log_evidence"], tensors["probabilities"])
     index, theta = tensors.get("index"), tensors.get("theta")
-    _check_draws(law, tensors["probabilities"], index, theta)
+    # Draws of chains that meet every collection as often as its share says, and finite theta for each
+    shares = tensors["probabilities"]
+    if index is not None:
+        if index.dtype != torch.long or index.dim() != 2 or not bool(((index >= 0) & (index < len(shares))).all()):
+            raise conflict("index", "it does not point at collections")
+        counts = torch.bincount(index.flatten(), minlength=len(shares)).double()
+        if not torch.allclose(counts / index.numel(), shares, rtol=0, atol=_ROUNDING):
+            raise conflict("index", "the draws are not those of the probabilities")
+    if theta is not None:
+        shape = None if index is None else (*index.shape, law.largest.num_parameters)
+        if theta.shape != shape or theta.dtype != torch.float64 or not bool(theta.isfinite().all()):
+            raise conflict("theta", "there is not one finite value for every draw")
     result = header["result"]
     if result["num_effective"] is not None and result["num_effective"] <= 0:
         raise conflict("result", "no posterior has these values")
@@ -134,19 +145,3 @@ def _check_collections(law: StructurePrior, gamma: torch.Tensor, values: torch.T
         raise conflict("gamma", "there is not one number for every collection")
     if bool(values.isnan().any()) or not (bool((shares >= 0).all()) and abs(float(shares.sum()) - 1) < _ROUNDING):
         raise conflict("probabilities", "they are not those of a law")
-
-
-def _check_draws(
-    law: StructurePrior, shares: torch.Tensor, index: torch.Tensor | None, theta: torch.Tensor | None
-) -> None:
-    """Draws of chains that meet every collection as often as its share says, and finite theta for each."""
-    if index is not None:
-        if index.dtype != torch.long or index.dim() != 2 or not bool(((index >= 0) & (index < len(shares))).all()):
-            raise conflict("index", "it does not point at collections")
-        counts = torch.bincount(index.flatten(), minlength=len(shares)).double()
-        if not torch.allclose(counts / index.numel(), shares, rtol=0, atol=_ROUNDING):
-            raise conflict("index", "the draws are not those of the probabilities")
-    if theta is not None:
-        shape = None if index is None else (*index.shape, law.largest.num_parameters)
-        if theta.shape != shape or theta.dtype != torch.float64 or not bool(theta.isfinite().all()):
-            raise conflict("theta", "there is not one finite value for every draw")

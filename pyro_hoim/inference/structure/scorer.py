@@ -142,21 +142,19 @@ class StructureEvidence:
         if not self.data.total_count:
             return np.zeros(len(masks))
         if self.method == "exact":
-            return self._from_terms(masks)
+            # Sums over eliminated variables of the term of the variable with its neighbours less that
+            # of these
+            _, closed = self.space.eliminate(self.space.unpacked(masks))
+            rest = closed ^ (np.int64(1) << np.arange(closed.shape[1], dtype=np.int64))
+            both = np.stack([closed, rest])
+            sets, inverse = np.unique(both, return_inverse=True)
+            terms = np.array([self.term(int(bits)) for bits in sets])[inverse.reshape(both.shape)]
+            return (terms[0] - terms[1]).sum(1)
         if self.method == "laplace" and self._kernels is not None:
             return self._from_newton(masks)
         graphs = map(self.space.hypergraph_of, masks)
         options: dict[str, Any] = {"method": self.method, "partition": self.partition, "seed": self.seed}
         return np.array([log_evidence(graph, self.data, self.prior, **options).value for graph in graphs])
-
-    def _from_terms(self, masks: list[int]) -> Floats:
-        """Sums over eliminated variables of the term of the variable with its neighbours less that of these."""
-        _, closed = self.space.eliminate(self.space.unpacked(masks))
-        rest = closed ^ (np.int64(1) << np.arange(closed.shape[1], dtype=np.int64))
-        both = np.stack([closed, rest])
-        sets, inverse = np.unique(both, return_inverse=True)
-        terms = np.array([self.term(int(bits)) for bits in sets])[inverse.reshape(both.shape)]
-        return (terms[0] - terms[1]).sum(1)
 
     def term(self, bits: int) -> float:
         """Log of the Dirichlet-multinomial probability of the margin of a set of variables, up to its own constant."""

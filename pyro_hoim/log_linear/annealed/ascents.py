@@ -61,7 +61,19 @@ def ascend(model: LogLinearEnergy, run: Run, engine: EngineName) -> tuple[torch.
         of_blocks = climb(energy, states.gather(-2, best), GibbsSchedule("interactions"), _BLOCK_SWEEPS)
         return [(states, log_q), of_blocks]
 
-    alone = _interaction_parts(graph, energy.tables.cpu().numpy())
+    # Tables (B, num_terms) less what single variables contribute: the sum over levels of any one variable is as
+    # zero. Tables of more than two variables lose what is additive in these.
+    tables = energy.tables.cpu().numpy()
+    alone = np.zeros_like(tables)
+    for piece, shape in zip(graph.term_slices.values(), graph.edge_shapes, strict=True):
+        if len(shape) < 2:
+            continue
+        part = tables[:, piece].reshape(-1, *shape)
+        axes = tuple(range(1, part.ndim))
+        rest = part + (len(shape) - 1) * part.mean(axes, keepdims=True)
+        for axis in axes:
+            rest = rest - part.mean(tuple(a for a in axes if a != axis), keepdims=True)
+        alone[:, piece] = rest.reshape(len(tables), -1)
     drawn, others = _starts(model, alone, run, min(_STARTS, max(_FEWEST, options.num_chains)))
     if drawn.shape[-2]:  # fields may hide what interactions favour
         fieldless = LogLinearEnergy(graph, torch.from_numpy(alone).to(model.device), validate=False)
@@ -92,24 +104,6 @@ def climbed(
     chains = GibbsChains(cold, starts.shape[-2], schedule=schedule, init=starts, seed=seed, engine=engine)
     chains.sweep(sweeps)
     return chains.states, -chains.energy / _COLD
-
-
-def _interaction_parts(graph: InteractionHypergraph, tables: Floats) -> Floats:
-    """Tables (B, num_terms) less what single variables contribute: the sum over levels of any one variable is as zero.
-
-    Tables of more than two variables lose what is additive in these.
-    """
-    parts = np.zeros_like(tables)
-    for piece, shape in zip(graph.term_slices.values(), graph.edge_shapes, strict=True):
-        if len(shape) < 2:
-            continue
-        part = tables[:, piece].reshape(-1, *shape)
-        axes = tuple(range(1, part.ndim))
-        rest = part + (len(shape) - 1) * part.mean(axes, keepdims=True)
-        for axis in axes:
-            rest = rest - part.mean(tuple(a for a in axes if a != axis), keepdims=True)
-        parts[:, piece] = rest.reshape(len(tables), -1)
-    return parts
 
 
 def _starts(model: LogLinearEnergy, alone: Floats, run: Run, count: int) -> tuple[torch.Tensor, torch.Tensor]:

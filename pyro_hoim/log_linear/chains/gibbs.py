@@ -10,7 +10,6 @@ from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from typing_extensions import override
 
 from ...budgets import check_cells
@@ -360,7 +359,14 @@ class GibbsChains(Chains):
             InputError: negative numbers, beta outside [0, 1].
         """
         num_sweeps, thin = check_whole(num_sweeps, "num_sweeps", 0), checked_thin(thin, counts, energies, states)
-        levels = self._betas(beta)
+        try:
+            values = torch.as_tensor(beta, dtype=torch.float64).detach()
+        except (TypeError, ValueError) as error:
+            raise wrong_type("beta", "a number or a tensor", received=received(beta)) from error
+        if not bool(((values >= 0) & (values <= 1)).all()):
+            raise out_of_range("beta", "inverse temperatures within [0, 1]", received=values.tolist())
+        values = values.to("cpu") if values.dim() == 0 else self._broadcast(values, self._batch, "beta").cpu()
+        levels = np.ascontiguousarray(values.expand(self._batch).reshape(-1).numpy())
         wanted, parts = Wanted(thin, counts, energies, states), list[Record]()
         for first, length in self._chunks(num_sweeps, thin):
             order = self._schedule.order(self._hypergraph, self._blocks, first, length, self._seed)
@@ -468,16 +474,6 @@ class GibbsChains(Chains):
             None if energies is None else energies.reshape(lead),
             None if states is None else states.reshape(*lead, len(self.domain)),
         )
-
-    def _betas(self, beta: float | torch.Tensor) -> NDArray[np.float64]:
-        try:
-            values = torch.as_tensor(beta, dtype=torch.float64).detach()
-        except (TypeError, ValueError) as error:
-            raise wrong_type("beta", "a number or a tensor", received=received(beta)) from error
-        if not bool(((values >= 0) & (values <= 1)).all()):
-            raise out_of_range("beta", "inverse temperatures within [0, 1]", received=values.tolist())
-        values = values.to("cpu") if values.dim() == 0 else self._broadcast(values, self._batch, "beta").cpu()
-        return np.ascontiguousarray(values.expand(self._batch).reshape(-1).numpy())
 
     @property
     @override

@@ -294,27 +294,24 @@ class ProductsEngine(LaneChains):
         law = reference.detach().to(torch.float64).cpu().numpy()
         rows = max(len(self._tables), len(law))
         if self._law is None or rows != len(self._middle) or not np.array_equal(law, self._law):
-            self._set_law(law, rows)
+            # Take up log weights of levels (groups or 1, sum of cardinalities)
+            ends = np.cumsum(self._levels)
+            low, high = law[:, ends - self._levels], law[:, ends - 1]
+            half = np.broadcast_to((high - low) / 2, (rows, self._size))
+            middle = np.broadcast_to(((high + low) / 2).sum(axis=1), (rows,))
+            at_sites = np.zeros((rows, self._lists.num_fields))
+            known = self._lists.reference_variable >= 0
+            at_sites[:, known] = half[:, self._lists.reference_variable[known]]
+            self._law = law.copy()
+            # copies: compiled code counts read-only and strided arrays as other types and would be compiled anew
+            self._half, self._middle = (np.array(a, order="C") for a in (half, middle))
+            self._law_at_sites = np.array(at_sites, dtype=self._dtype, order="C")
         weights = self._weights_of(self._tables)
         self._kept = self._lists.kept(weights)
         self._weights = self._fields(self._kept, weights)
         self._terms = self._terms_of(self._kept, weights)
         self._whole_terms: tuple[Array, ...] | None = None
         self._is_stale = True
-
-    def _set_law(self, law: Array, rows: int) -> None:
-        """Take up log weights of levels (groups or 1, sum of cardinalities)."""
-        ends = np.cumsum(self._levels)
-        low, high = law[:, ends - self._levels], law[:, ends - 1]
-        half = np.broadcast_to((high - low) / 2, (rows, self._size))
-        middle = np.broadcast_to(((high + low) / 2).sum(axis=1), (rows,))
-        at_sites = np.zeros((rows, self._lists.num_fields))
-        known = self._lists.reference_variable >= 0
-        at_sites[:, known] = half[:, self._lists.reference_variable[known]]
-        self._law = law.copy()
-        # copies, because compiled code counts read-only and strided arrays as other types and would be compiled anew
-        self._half, self._middle = (np.array(a, order="C") for a in (half, middle))
-        self._law_at_sites = np.array(at_sites, dtype=self._dtype, order="C")
 
     def _fields(self, kept: KeptLists, weights: Array) -> tuple[Array, ...]:
         """Weights (rows, 1 + products) as the conditionals read them, with the reference last."""

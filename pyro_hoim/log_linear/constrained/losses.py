@@ -165,13 +165,9 @@ class BinaryLoss(ABC):
             where = slice(start, start + self._block)
             yield where, self._monomials(self._states[where])
 
-    def _by_node(self, theta: Floats) -> Floats:
-        """Theta as a matrix (sets, n): the entry of a set of variables with another one; zero where it has that one."""
-        return np.append(theta, 0.0)[self._positions]
-
     def logits(self, theta: NDArray[Any]) -> Floats:
         """Node logits of the distinct rows, (m, n)."""
-        matrix = self._by_node(self._checked(theta))
+        matrix = np.append(self._checked(theta), 0.0)[self._positions]
         logits = np.empty_like(self._states)
         for where, monomials in self._blocks():
             np.matmul(monomials, matrix, out=logits[where])

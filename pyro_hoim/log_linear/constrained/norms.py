@@ -622,20 +622,16 @@ class TieSet(NamedTuple):
     vectors: Floats
 
 
-def _size(num_parameters: int) -> int:
-    num = (math.isqrt(8 * num_parameters + 1) - 1) // 2
-    if num * (num + 1) // 2 != num_parameters:
-        raise wrong_shape("theta", "(n (n + 1) / 2,)", (num_parameters,))
-    return num
-
-
 def interaction_matrix(theta: NDArray[Any], *, is_gradient: bool = False) -> Floats:
     """Symmetric matrix (n, n) of corner theta of order 2: singles on the diagonal, half of each pair beside it.
 
     A gradient in theta has its whole entries there, so that the Frobenius product with a matrix is that of the vectors.
     """
     vector = np.asarray(theta, dtype=np.float64)
-    num = _size(len(vector))
+    num_parameters = len(vector)
+    num = (math.isqrt(8 * num_parameters + 1) - 1) // 2
+    if num * (num + 1) // 2 != num_parameters:
+        raise wrong_shape("theta", "(n (n + 1) / 2,)", (num_parameters,))
     matrix = np.zeros((num, num))
     rows, columns = np.triu_indices(num, 1)
     matrix[rows, columns] = vector[num:] if is_gradient else vector[num:] / 2

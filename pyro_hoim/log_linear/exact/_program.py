@@ -275,10 +275,6 @@ def contraction(loops: list[_Loop], sizes: tuple[int, int, int]) -> Contraction:
     return Contraction(tuple(loops), swapped, by_rows, num_reduced)
 
 
-def _strides(layout: Sequence[int], cards: Sequence[int]) -> dict[int, int]:
-    return dict(zip(layout, row_strides([cards[v] for v in layout]), strict=True))
-
-
 class _Compiler:
     """Collects nodes and steps of one plan."""
 
@@ -424,7 +420,7 @@ def compiled(plan: BucketPlan) -> Program:
     roots, log_constant = compiler.run()
     layouts, steps, cards = compiler.layouts, compiler.steps, plan.cards
     size = [plan.size(layout) for layout in layouts]
-    strides = [_strides(layout, cards) for layout in layouts]
+    strides = [dict(zip(layout, row_strides([cards[v] for v in layout]), strict=True)) for layout in layouts]
     num_steps, first = len(steps), compiler.num_tables + 1
     # Values: the constant one, the tables, then the results, each in cells of its own as gradients need them.
     table_start = np.cumsum([0, *size[1:first]])

@@ -18,7 +18,7 @@ from ..auto import Auto
 from ..fitting.design import cell_codes, cell_counts, cell_numbers
 from ..fitting.result import FitResult
 from ..restricted.interactions import RestrictedInteractions
-from .bootstrap import MIN_TABLES, DrawnStatistics, bootstrap_cost, drawn_statistics, multinomial_tables
+from .bootstrap import MIN_TABLES, bootstrap_cost, drawn_statistics, multinomial_tables
 
 __all__ = [
     "MAX_MEAN_EXCESS",
@@ -209,18 +209,14 @@ def _in_two_rounds(
     is_hopeless = corrected is not None and corrected.p_value < _RESOLVED and _num_extreme(first) <= 1
     if first.num_tables >= num_tables and not is_hopeless:  # not cut short by the budget
         drawn_value = drawn(_FINER * (num_tables + 1) - 1)
-    return _finest(drawn_value, corrected)
-
-
-def _finest(by_tables: PValue, corrected: PValue | None) -> PValue:
-    """By drawn tables where one is as extreme, else by Bartlett's factor, else with a word that p is smaller."""
-    if by_tables.p_value_method is not None and _num_extreme(by_tables) > 1:
-        return by_tables
+    # By drawn tables where one is as extreme, else by Bartlett's factor, else with a word that p is smaller
+    if drawn_value.p_value_method is not None and _num_extreme(drawn_value) > 1:
+        return drawn_value
     if corrected is None:
-        return replace(by_tables, p_value_note=f"{by_tables.p_value_note}; {SMALLER}")
-    if not by_tables.num_tables:
+        return replace(drawn_value, p_value_note=f"{drawn_value.p_value_note}; {SMALLER}")
+    if not drawn_value.num_tables:
         return corrected
-    note = f"none of {by_tables.num_tables:,} tables drawn has as large a statistic; {corrected.p_value_note}"
+    note = f"none of {drawn_value.num_tables:,} tables drawn has as large a statistic; {corrected.p_value_note}"
     return replace(corrected, p_value_note=note)
 
 
@@ -395,8 +391,22 @@ def _by_drawing(
     )
     if len(statistics) < MIN_TABLES:
         return too_long
-    return _counted(
-        statistics, "pearson" if method == "bootstrap" and test.larger is None else "deviance", method, reason
+    # Shares of tables with statistics at least as large as those of the observed one, which is among them
+    statistic = "pearson" if method == "bootstrap" and test.larger is None else "deviance"
+    values = {
+        name: float((column >= column[0] - 1e-9 * (1 + abs(column[0]))).mean())
+        for name, column in (("deviance", statistics.deviance), ("pearson", statistics.pearson))
+    }
+    value, size = values[statistic], len(statistics)
+    late = f"; {statistics.num_unfinished} refits were cut short" if statistics.num_unfinished else ""
+    return PValue(
+        p_value_note=reason + late,
+        p_value=value,
+        p_value_pearson=values["pearson"],
+        p_value_method=method,
+        p_value_std_error=math.sqrt(value * (1 - value) / size),
+        num_tables=size,
+        p_value_statistic=statistic,
     )
 
 
@@ -452,30 +462,6 @@ def _margins(graph: InteractionHypergraph, cells: np.ndarray) -> list[np.ndarray
 
 def _none(reason: str, why: str | None) -> PValue:
     return PValue(p_value_note=f"{reason}, too much for the chi-square distribution, and {why}")
-
-
-def _counted(
-    drawn: DrawnStatistics,
-    statistic: Literal["deviance", "pearson"],
-    method: Literal["bootstrap", "exact"],
-    reason: str,
-) -> PValue:
-    """Shares of tables with statistics at least as large as those of the observed one, which is among them."""
-    values = {
-        name: float((column >= column[0] - 1e-9 * (1 + abs(column[0]))).mean())
-        for name, column in (("deviance", drawn.deviance), ("pearson", drawn.pearson))
-    }
-    value, size = values[statistic], len(drawn)
-    late = f"; {drawn.num_unfinished} refits were cut short" if drawn.num_unfinished else ""
-    return PValue(
-        p_value_note=reason + late,
-        p_value=value,
-        p_value_pearson=values["pearson"],
-        p_value_method=method,
-        p_value_std_error=math.sqrt(value * (1 - value) / size),
-        num_tables=size,
-        p_value_statistic=statistic,
-    )
 
 
 def _why_no_maximum(result: FitResult) -> str:

@@ -185,20 +185,6 @@ def _mark_infinite(result: FitResult, coding: Coding, frame: pd.DataFrame, refer
                 frame.loc[row, "estimate"] = sign * math.inf
 
 
-def _odds_factors(graph: InteractionHypergraph, coding: Coding) -> tuple[list[float], list[bool]]:
-    """What turns the coefficients of pairs into log odds ratios, NaN for the others, and which of them are free."""
-    shapes = dict(zip(graph.edges, graph.edge_shapes, strict=True))
-    factor, is_free = list[float](), list[bool]()
-    for edge, shape in shapes.items():
-        is_binary = shape == (2, 2)
-        codes = itertools.product(*(range(n) for n in shape)) if coding == "balanced" else None
-        size = math.prod(shape if coding == "balanced" else (n - 1 for n in shape))
-        value = {"corner": 1.0, "balanced": 4.0, "free": 2.0}[coding] if len(edge) == 2 else math.nan
-        factor += [value if is_binary or coding == "corner" else math.nan] * size
-        is_free += [True] * size if codes is None else [0 not in code for code in codes]
-    return factor, is_free
-
-
 def _finished(
     frame: pd.DataFrame,
     graph: InteractionHypergraph,
@@ -208,7 +194,17 @@ def _finished(
 ) -> pd.DataFrame:
     """The columns in their order, with odds ratios of pairs; of balanced tables the entries without a first level."""
     if restriction is None:
-        factor, is_free = _odds_factors(graph, coding)
+        # What turns the coefficients of pairs into log odds ratios, NaN for the others, and which of them
+        # are free
+        shapes = dict(zip(graph.edges, graph.edge_shapes, strict=True))
+        factor, is_free = list[float](), list[bool]()
+        for edge, shape in shapes.items():
+            is_binary = shape == (2, 2)
+            codes = itertools.product(*(range(n) for n in shape)) if coding == "balanced" else None
+            size = math.prod(shape if coding == "balanced" else (n - 1 for n in shape))
+            value = {"corner": 1.0, "balanced": 4.0, "free": 2.0}[coding] if len(edge) == 2 else math.nan
+            factor += [value if is_binary or coding == "corner" else math.nan] * size
+            is_free += [True] * size if codes is None else [0 not in code for code in codes]
     else:
         pairs, others = (restriction.belongs([e for e in graph.edges if (len(e) == 2) is two]) for two in (True, False))
         factor, is_free = np.where(pairs & ~others, 1.0, math.nan).tolist(), [True] * len(pairs)

@@ -57,7 +57,10 @@ def log_normaliser(hypergraph: InteractionHypergraph, counts: torch.Tensor, tota
         Annals of Statistics 37, 2009, section 4. A. P. Dawid and S. L. Lauritzen, Hyper Markov laws in the
         statistical analysis of decomposable graphical models, Annals of Statistics 21, 1993, section 3.
     """
-    value = -_log_uncovered(hypergraph) * total - log_jacobian(hypergraph)
+    covered = {name for edge in hypergraph.edges for name in edge}
+    value = -sum(math.log(v.cardinality) for v in hypergraph.domain if v.name not in covered) * total - log_jacobian(
+        hypergraph
+    )
     for _, table, residual in _nodes(hypergraph, counts):
         separator = table.sum(residual)
         value = value + _sum_cells(torch.lgamma(table), table.dim() - total.dim())
@@ -118,9 +121,3 @@ def _nodes(hypergraph: InteractionHypergraph, counts: torch.Tensor) -> Iterator[
 def _sum_cells(table: torch.Tensor, num_axes: int) -> torch.Tensor:
     """Sum over the last ``num_axes`` axes, none included."""
     return table.sum(list(range(-num_axes, 0))) if num_axes else table
-
-
-def _log_uncovered(hypergraph: InteractionHypergraph) -> float:
-    """Log of the number of joint levels of the variables in no hyperedge."""
-    covered = {name for edge in hypergraph.edges for name in edge}
-    return sum(math.log(v.cardinality) for v in hypergraph.domain if v.name not in covered)

@@ -29,13 +29,7 @@ def _kl_log_linear(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> torch.
     if not (p._law.is_finite and q._law.is_finite):
         raise refused("kl_divergence", "theta holds NaN or an infinity", code="not-finite")
     common = (p._law.eta * p._law.tables).sum(-1) - p._law.log_partition.value
-    cross = _mean_log_potential(p, q) - q._law.log_partition.value
-    shape = torch.broadcast_shapes(p.batch_shape, q.batch_shape)
-    return (common - cross).expand(shape)
-
-
-def _mean_log_potential(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> torch.Tensor:
-    """Expectation under p of the sum of q's tables."""
+    # Expectation under p of the sum of q's tables
     slices, edges = p.hypergraph.term_slices, q.hypergraph.edges
     missing = [edge for edge in edges if edge not in slices]
     eta = {edge: p._law.eta[..., slices[edge]] for edge in edges if edge in slices}
@@ -49,7 +43,9 @@ def _mean_log_potential(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> t
     total = p._law.theta.new_zeros(())
     for edge, where in q.hypergraph.term_slices.items():
         total = total + (eta[edge] * q._law.tables[..., where]).sum(-1)
-    return total
+    cross = total - q._law.log_partition.value
+    shape = torch.broadcast_shapes(p.batch_shape, q.batch_shape)
+    return (common - cross).expand(shape)
 
 
 @register_kl(LogLinearStatistics, LogLinearStatistics)

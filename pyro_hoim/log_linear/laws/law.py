@@ -96,7 +96,14 @@ class Law(ParameterCache):
             raise wrong_type("partition", expected, received=repr(partition))
         self.theta, self._divergence = theta, None
         if is_hidden(theta) or (is_lenient and torch.jit.is_tracing()):
-            self.theta, self._divergence = _screened(theta)
+            # Theta with zeros for rows that are not finite, and NaN for these rows, 0 for others,
+            # (*batch): traceable
+            is_kept = _is_small(theta).all(-1)
+            zero = torch.zeros((), dtype=theta.dtype, device=theta.device)
+            self.theta, self._divergence = (
+                torch.where(is_kept.unsqueeze(-1), theta, zero),
+                torch.where(is_kept, zero, zero + torch.nan),
+            )
         self.partition = Auto() if partition is None else partition
         self.parametrization: Parametrization = parametrization(self.hypergraph)
         size = self.parametrization.num(self.coding)
@@ -182,13 +189,6 @@ class Law(ParameterCache):
 def _is_small(theta: torch.Tensor) -> torch.Tensor:
     """Where theta is below the root of the largest number, past which sums and products overflow."""
     return theta.abs() < torch.finfo(theta.dtype).max ** 0.5
-
-
-def _screened(theta: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Theta with zeros for rows that are not finite, and NaN for these rows, 0 for others, (*batch): traceable."""
-    is_kept = _is_small(theta).all(-1)
-    zero = torch.zeros((), dtype=theta.dtype, device=theta.device)
-    return torch.where(is_kept.unsqueeze(-1), theta, zero), torch.where(is_kept, zero, zero + torch.nan)
 
 
 def log_prob_cells(law: Law) -> torch.Tensor:

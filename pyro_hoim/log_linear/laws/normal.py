@@ -238,7 +238,20 @@ def normal_prior(
         scale, per = _values([scale]).expand(len(hypergraph)), "edge"
     else:
         _check(scale)
-        per = _meaning(hypergraph, scale.shape[-1], per)
+        # What the last dimension of a tensor runs over
+        size = scale.shape[-1]
+        sizes: dict[_Per, int] = {"edge": len(hypergraph), "coordinate": hypergraph.num_parameters}
+        meanings: list[_Per] = [key for key in sizes if per in (None, key) and sizes[key] == size]
+        if not meanings:
+            wanted = " or ".join(f"{n} ({key}s)" for key, n in sizes.items() if per in (None, key))
+            raise unexpected("scale", f"a last dimension of {wanted}", received=size, code="wrong-shape")
+        if len(meanings) == 2 and any(math.prod(n - 1 for n in shape) != 1 for shape in hypergraph.edge_shapes):
+            problem = (
+                f"{size} entries may belong to the hyperedges or to the coordinates, of which there are as many but "
+                "not one each"
+            )
+            raise conflict("scale", problem, "say per='edge' or per='coordinate'")
+        per = meanings[0]
     scales = hypergraph.spread(scale) if per == "edge" else scale
     scales = scales.to(dtype=dtype, device=device)
     return Normal(torch.zeros_like(scales), scales).to_event(1)
@@ -301,22 +314,6 @@ def unit_information_prior(
 def unit_strengths(domain: Domain, edges: Sequence[Edge], rows: float = 1.0) -> dict[Edge, float]:
     """Information of some rows of a uniform table about a free coordinate of every set: rows over its cells."""
     return {edge: rows / math.prod(domain[name].cardinality for name in edge) for edge in edges}
-
-
-def _meaning(hypergraph: InteractionHypergraph, size: int, per: _Per | None) -> _Per:
-    """What the last dimension of a tensor runs over."""
-    sizes: dict[_Per, int] = {"edge": len(hypergraph), "coordinate": hypergraph.num_parameters}
-    meanings: list[_Per] = [key for key in sizes if per in (None, key) and sizes[key] == size]
-    if not meanings:
-        wanted = " or ".join(f"{n} ({key}s)" for key, n in sizes.items() if per in (None, key))
-        raise unexpected("scale", f"a last dimension of {wanted}", received=size, code="wrong-shape")
-    if len(meanings) == 2 and any(math.prod(n - 1 for n in shape) != 1 for shape in hypergraph.edge_shapes):
-        problem = (
-            f"{size} entries may belong to the hyperedges or to the coordinates, of which there are as many but not "
-            "one each"
-        )
-        raise conflict("scale", problem, "say per='edge' or per='coordinate'")
-    return meanings[0]
 
 
 def _from_mapping(

@@ -187,7 +187,20 @@ def train_machine(
     graph = _collection(rows, collection)
     check_data(graph, rows, "data")
     if method == "newton":
-        return _by_newton(graph, rows, partition)
+        # The maximum-likelihood estimate, refused where it is infinite
+        poset = Poset.boolean_lattice(graph.domain, max_elements=2**_MAX_LISTED)
+        projection = m_projection(poset, rows.table().reshape(-1), graph.edges)
+        if projection.is_attained is False:
+            problem = "the maximum-likelihood estimate is infinite: the data leave some states no probability"
+            hint = "method='gradient' stops after finitely many steps; m_projection gives the limit"
+            raise refused("data", problem, hint, code="impossible")
+        gap = (
+            poset.sums(projection.probs, "above")[projection.members]
+            - poset.sums(rows.table().reshape(-1) / rows.total_count, "above")[projection.members]
+        )
+        return MachineResult(
+            graph, projection.theta, "newton", 1.0, projection.num_iterations, float(gap.norm()), partition
+        )
     target = parametrization(graph).corner_statistics(rows.marginal_counts(graph.edges) / rows.total_count)
     job = _ExactSteps(graph, target, settings) if method == "gradient" else _GibbsSteps(graph, target, settings, rows)
     if method == "gibbs" and partition is None:
@@ -383,20 +396,3 @@ def _collection(
 def _model(graph: InteractionHypergraph, theta: torch.Tensor) -> LogLinearEnergy:
     """Energies whose log Z is that of the corner coding."""
     return LogLinearEnergy(graph, parametrization(graph).corner_tables(theta))
-
-
-def _by_newton(graph: InteractionHypergraph, rows: Observations, partition: PartitionBackend | None) -> MachineResult:
-    """The maximum-likelihood estimate, refused where it is infinite."""
-    poset = Poset.boolean_lattice(graph.domain, max_elements=2**_MAX_LISTED)
-    projection = m_projection(poset, rows.table().reshape(-1), graph.edges)
-    if projection.is_attained is False:
-        problem = "the maximum-likelihood estimate is infinite: the data leave some states no probability"
-        hint = "method='gradient' stops after finitely many steps; m_projection gives the limit"
-        raise refused("data", problem, hint, code="impossible")
-    gap = (
-        poset.sums(projection.probs, "above")[projection.members]
-        - poset.sums(rows.table().reshape(-1) / rows.total_count, "above")[projection.members]
-    )
-    return MachineResult(
-        graph, projection.theta, "newton", 1.0, projection.num_iterations, float(gap.norm()), partition
-    )

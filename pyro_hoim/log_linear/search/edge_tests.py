@@ -293,7 +293,29 @@ class EdgeTester:
         if pooled is not None and any(set(edge) < set(other) for other in others):
             return self._test_inside(edge, patterns, pooled, nuisance)
         null = maximised(self._design(patterns, nuisance), patterns.counts)
-        tests = [self._cell_test(edge, patterns, cell, null)]
+        # The most extreme cell of a set, with a correction for their number
+        r, num = patterns.counts.shape[1], math.prod(self.cardinalities[n] for n in edge if n != patterns.response)
+        totals = patterns.counts.sum(1)
+        seen, expected = np.zeros((num, r)), np.zeros((num, r))
+        np.add.at(seen, cell, patterns.counts)
+        np.add.at(expected, cell, totals[:, None] * null.probs)
+        spread = np.zeros((num, r))
+        np.add.at(spread, cell, totals[:, None] * null.probs * (1 - null.probs))
+        nearer = np.sign(seen - expected) * np.maximum(np.abs(seen - expected) - _STEP, 0.0)
+        size = np.abs(_root_deviance(expected + nearer, expected)) * np.sqrt(
+            np.divide(expected, spread, out=np.zeros_like(spread), where=spread > 0)
+        )
+        chosen = [(int(i) // r, int(i) % r) for i in np.argsort(-size.ravel(), kind="stable")[:_CELLS_TRIED]]
+        if all(self.cardinalities[name] == 2 for name in edge):
+            chosen = [(num - 1, 1)]  # all cells say the same
+        best, gain = 0.0, 0.0
+        for z, level in chosen:
+            direction = np.zeros((len(cell), r))
+            direction[cell == z, level] = 1.0
+            log_p, rise = _log_tail(null, patterns.counts, direction, float(seen[z, level]))
+            best, gain = min(best, log_p), max(gain, rise)
+        free = math.prod(self.cardinalities[n] if self.cardinalities[n] > 2 else 1 for n in edge)
+        tests = [EdgeTest(edge, min(0.0, best + math.log(free)), gain, "saddle point")]
         if pooled is not None:
             tests.append(self._pooled_test(edge, patterns, pooled, nuisance, null))
         return smallest(tests)
@@ -340,31 +362,6 @@ class EdgeTester:
         """Statistics (P, r, q) of the tables that contain the response, each given by its other variables."""
         columns = [patterns.products({name: _contrasts(self.cardinalities[name]) for name in term}) for term in terms]
         return _by_level(np.concatenate(columns, 1), _contrasts(self.cardinalities[patterns.response]))
-
-    def _cell_test(self, edge: Edge, patterns: _Patterns, cell: Ints, null: Maximum) -> EdgeTest:
-        """The most extreme cell of a set, with a correction for their number."""
-        r, num = patterns.counts.shape[1], math.prod(self.cardinalities[n] for n in edge if n != patterns.response)
-        totals = patterns.counts.sum(1)
-        seen, expected = np.zeros((num, r)), np.zeros((num, r))
-        np.add.at(seen, cell, patterns.counts)
-        np.add.at(expected, cell, totals[:, None] * null.probs)
-        spread = np.zeros((num, r))
-        np.add.at(spread, cell, totals[:, None] * null.probs * (1 - null.probs))
-        nearer = np.sign(seen - expected) * np.maximum(np.abs(seen - expected) - _STEP, 0.0)
-        size = np.abs(_root_deviance(expected + nearer, expected)) * np.sqrt(
-            np.divide(expected, spread, out=np.zeros_like(spread), where=spread > 0)
-        )
-        chosen = [(int(i) // r, int(i) % r) for i in np.argsort(-size.ravel(), kind="stable")[:_CELLS_TRIED]]
-        if all(self.cardinalities[name] == 2 for name in edge):
-            chosen = [(num - 1, 1)]  # all cells say the same
-        best, gain = 0.0, 0.0
-        for z, level in chosen:
-            direction = np.zeros((len(cell), r))
-            direction[cell == z, level] = 1.0
-            log_p, rise = _log_tail(null, patterns.counts, direction, float(seen[z, level]))
-            best, gain = min(best, log_p), max(gain, rise)
-        free = math.prod(self.cardinalities[n] if self.cardinalities[n] > 2 else 1 for n in edge)
-        return EdgeTest(edge, min(0.0, best + math.log(free)), gain, "saddle point")
 
     def pooled(self, edge: Edge) -> dict[str, Ints] | None:
         """Groups of the levels, the rare ones in one; None where one group is left, or a set has one parameter.

@@ -132,26 +132,22 @@ def _ticks(axes: Axes, curves: Sequence[pd.DataFrame], references: Mapping[str, 
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
 
-def _best_of_equal_size(curve: pd.DataFrame, size: np.ndarray) -> np.ndarray:
-    """Rounds on the line: of every run of rounds of one size the best, else the one with the least validation loss."""
-    loss = curve["validation"].to_numpy(dtype=float)
-    loss = np.where(np.isfinite(loss), loss, np.inf)
-    loss = np.where(curve["is_best"].to_numpy(dtype=bool), -np.inf, loss)
-    chosen = np.zeros(len(size), dtype=bool)
-    start = 0
-    for stop in range(1, len(size) + 1):
-        if stop == len(size) or size[stop] != size[start]:
-            chosen[start + int(np.argmin(loss[start:stop]))] = True
-            start = stop
-    return chosen
-
-
 def _panel(axes: Axes, title: str, curve: pd.DataFrame, references: Mapping[str, float]) -> None:
     size = curve["num_parameters"].to_numpy(dtype=float)
     for i, value in enumerate(references.values()):
         axes.axhline(value, color=FAINT, linewidth=1, linestyle=(0, (4, 3 + 3 * i)))
     # Of rounds of one size the best is on the line, the others are open circles.
-    on_line = _best_of_equal_size(curve, size)
+    # Rounds on the line: of every run of rounds of one size the best, else the one with the least validation
+    # loss
+    loss = curve["validation"].to_numpy(dtype=float)
+    loss = np.where(np.isfinite(loss), loss, np.inf)
+    loss = np.where(curve["is_best"].to_numpy(dtype=bool), -np.inf, loss)
+    on_line = np.zeros(len(size), dtype=bool)
+    start = 0
+    for stop in range(1, len(size) + 1):
+        if stop == len(size) or size[stop] != size[start]:
+            on_line[start + int(np.argmin(loss[start:stop]))] = True
+            start = stop
     for name, colour in (("train", DARK), ("validation", LIGHT)):
         shown, values = _shown(curve, name), curve[name].to_numpy(dtype=float)
         line, beside = shown & on_line, shown & ~on_line

@@ -366,7 +366,14 @@ def reference_laws(
         data = counts[cells].reshape(-1, *shape) / total
         laws = flat[cells].reshape(-1, *shape)
         if is_estimated:
-            laws = _smoothed(laws, data, margins.sample_size)
+            # Estimated laws with half a pseudo-count like the mean of the data and the product of one-
+            # variable margins
+            product = np.ones_like(laws)
+            for axis in range(laws.ndim - 1):
+                product = product * _sum_to(laws, (axis,))
+            laws = (margins.sample_size * laws + _PSEUDO_COUNT * (data + product) / 2) / (
+                margins.sample_size + _PSEUDO_COUNT
+            )
         flat[cells] = fitted_margins(laws, data, facets).reshape(len(members), -1)
     return flat, sizes
 
@@ -397,14 +404,6 @@ def _sum_to(tables: np.ndarray, axes: Sequence[int]) -> np.ndarray:
     """Margins over some axes of tables (B, *shape), with axes of length one for the others."""
     gone = tuple(i + 1 for i in range(tables.ndim - 1) if i not in axes)
     return tables.sum(gone, keepdims=True)
-
-
-def _smoothed(laws: np.ndarray, data: np.ndarray, sample_size: float) -> np.ndarray:
-    """Estimated laws with half a pseudo-count like the mean of the data and the product of one-variable margins."""
-    product = np.ones_like(laws)
-    for axis in range(laws.ndim - 1):
-        product = product * _sum_to(laws, (axis,))
-    return (sample_size * laws + _PSEUDO_COUNT * (data + product) / 2) / (sample_size + _PSEUDO_COUNT)
 
 
 def fitted_margins(laws: np.ndarray, data: np.ndarray, facets: Sequence[tuple[int, ...]]) -> np.ndarray:

@@ -52,7 +52,7 @@ from ...errors import (
     refused,
     size_text,
 )
-from ...information.removal import RemovalValue, removal_values
+from ...information.removal import removal_values
 from ...log_linear.annealed.importance import ADVICE, AnnealedImportance
 from ...log_linear.auto import Auto
 from ...log_linear.coding import Coding, Reference, parametrization
@@ -290,7 +290,10 @@ class LogLinearFamily(Family):
         if information and rows:
             wanted = [row["edge"] for row in rows]
             values = removal_values(energy, wanted, num_samples=question["samples"], seed=question["seed"])
-            rows = [{**row, "refined_information": _information(v)} for row, v in zip(rows, values, strict=True)]
+            rows = [
+                {**row, "refined_information": {"value": v.value, "std_error": v.std_error, "kind": v.kind}}
+                for row, v in zip(rows, values, strict=True)
+            ]
         check_fraction(question["level"], "level")
         rows, precise = _with_uncertainty(rows, question.stored.info.get("uncertainty", []), question["level"])
         head = ["interaction", "strength", "coefficient", *precise]
@@ -438,11 +441,6 @@ def _with_uncertainty(
         result.append({**row, **{name: known.get(name) for name in names}, **ends})
     is_tested = any(row["p_value"] is not None for row in result)
     return result, {head: name for head, name in _PRECISE.items() if is_tested or not name.startswith("p_")}
-
-
-def _information(value: RemovalValue) -> dict[str, Any]:
-    """The JSON object of a removal value."""
-    return {"value": value.value, "std_error": value.std_error, "kind": value.kind}
 
 
 def _information_text(value: dict[str, Any]) -> str:

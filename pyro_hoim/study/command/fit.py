@@ -32,7 +32,6 @@ from ...log_linear.restricted.interactions import Interactions, RestrictedIntera
 from ...log_linear.restricted.terms import interactions_of, score_names
 from ...log_linear.tensors.layout import check_binary
 from ...runs.checkpoint import RunOptions
-from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph, check_tables
 from ..analysis import Analysis, analyse
 from ..constrained import ConstrainedRecord, Constraint, as_fit, fit_constrained
@@ -278,7 +277,14 @@ class _LogLinearPlan(LabelledPlan):
         for order in orders:
             if not 1 <= order <= largest:
                 raise out_of_range("order", f"1 to {largest} (the number of variables)", received=order)
-            _add(structures, "order", f"order {order}", _all_up_to(data.domain, order))
+            # All sets of up to `order` columns; counted before they are made where no exact fit will
+            # take them
+            domain = data.domain
+            unit = f"sets of up to {order} of {len(domain)} columns"
+            check_size(num_sets(len(domain), order), MAX_SETS, unit, "order", smaller(), "there are")
+            if order > 1 and domain.num_states > Auto().elimination.max_operations:
+                check_sampled(num_entries(domain.cardinalities, order))
+            _add(structures, "order", f"order {order}", InteractionHypergraph.from_order(domain, order))
         for text in edges:
             structure = interactions_of(data.domain, text)
             if isinstance(structure, InteractionHypergraph):
@@ -290,15 +296,6 @@ class _LogLinearPlan(LabelledPlan):
         for structure in structures.values():
             check_tables(graph_of(structure))
         return structures
-
-
-def _all_up_to(domain: Domain, order: int) -> InteractionHypergraph:
-    """All sets of up to ``order`` columns; counted before they are made where no exact fit will take them."""
-    unit = f"sets of up to {order} of {len(domain)} columns"
-    check_size(num_sets(len(domain), order), MAX_SETS, unit, "order", smaller(), "there are")
-    if order > 1 and domain.num_states > Auto().elimination.max_operations:
-        check_sampled(num_entries(domain.cardinalities, order))
-    return InteractionHypergraph.from_order(domain, order)
 
 
 def _add(found: dict[str, Interactions], argument: str, name: str, structure: Interactions) -> None:

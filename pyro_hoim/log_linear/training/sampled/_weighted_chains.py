@@ -121,7 +121,22 @@ def forest_law(
     # Down from the roots: a root has its own law, a child that given its parent, which adds nothing to log Z.
     draws: list[_Draw] = []
     log_z = 0.0
-    for i, parent in _walk(len(names), counts_of):
+    # Nodes with their parents (-1 for none), parents first, of the forest with most mutual information
+    # (Kruskal)
+    count = len(names)
+    joined, forest = nx.Graph(), nx.Graph()
+    for graph in (joined, forest):
+        graph.add_nodes_from(range(count))
+    gains = sorted((pair, _information(counts)) for pair, counts in counts_of.items())
+    joined.add_weighted_edges_from((*pair, gain) for pair, gain in gains if gain > 0)
+    forest.add_edges_from(nx.maximum_spanning_edges(joined, data=False))
+    parents: dict[int, int] = {}
+    for first in range(count):
+        if first not in parents:
+            parents[first] = -1
+            arcs = nx.dfs_edges(forest, first, sort_neighbors=lambda nodes: list(nodes)[::-1])
+            parents.update((child, parent) for parent, child in arcs)
+    for i, parent in list(parents.items()):
         if parent < 0:
             weights = np.log(single[i])[None] if i in single else np.zeros((1, cards[i]))
             log_z += float(np.logaddexp.reduce(weights[0]))
@@ -220,23 +235,6 @@ def _information(counts: Floats) -> float:
     product = np.outer(probs.sum(1), probs.sum(0))
     seen = probs > 0
     return float((probs[seen] * np.log(probs[seen] / product[seen])).sum())
-
-
-def _walk(count: int, counts_of: dict[tuple[int, int], Floats]) -> list[tuple[int, int]]:
-    """Nodes with their parents (-1 for none), parents first, of the forest with most mutual information (Kruskal)."""
-    joined, forest = nx.Graph(), nx.Graph()
-    for graph in (joined, forest):
-        graph.add_nodes_from(range(count))
-    gains = sorted((pair, _information(counts)) for pair, counts in counts_of.items())
-    joined.add_weighted_edges_from((*pair, gain) for pair, gain in gains if gain > 0)
-    forest.add_edges_from(nx.maximum_spanning_edges(joined, data=False))
-    parents: dict[int, int] = {}
-    for first in range(count):
-        if first not in parents:
-            parents[first] = -1
-            arcs = nx.dfs_edges(forest, first, sort_neighbors=lambda nodes: list(nodes)[::-1])
-            parents.update((child, parent) for parent, child in arcs)
-    return list(parents.items())
 
 
 _WIDE = 4  # one in so many chains of an annealed population comes from the wide start

@@ -372,24 +372,21 @@ class SampledTrainer(TableTrainer):
         bar, and the next one begins there. Strengths stay those that rounds of evidence found.
         """
         with self._whole():
-            return self._retrained()
-
-    def _retrained(self) -> TrainingReport | None:
-        if self.settings.chains != "weighted" or self._population is None or not self._is_doubtful():
-            return None
-        settings, evidence, goes_back = self.settings, self.evidence, self._has_gone_on
-        reports = self._mended()
-        if self._is_doubtful() and goes_back:
-            self.settings, self.evidence = replace(settings, restart=True), replace(evidence, num_rounds=0)
-            reports += [self._trained(), *self._mended()]
-            self.settings, self.evidence = settings, evidence
-        is_open = self._is_doubtful()
-        self._is_calm = self._is_calm and not is_open
-        rest = ", and it has none yet" if is_open else ""
-        note = f"training went on {len(reports)} times where log Z had no error bar{rest}"
-        notes = [text for report in reports for text in report.notes]
-        count = sum(report.num_iterations for report in reports)
-        return replace(reports[-1], num_iterations=count, notes=(*notes, note))
+            if self.settings.chains != "weighted" or self._population is None or not self._is_doubtful():
+                return None
+            settings, evidence, goes_back = self.settings, self.evidence, self._has_gone_on
+            reports = self._mended()
+            if self._is_doubtful() and goes_back:
+                self.settings, self.evidence = replace(settings, restart=True), replace(evidence, num_rounds=0)
+                reports += [self._trained(), *self._mended()]
+                self.settings, self.evidence = settings, evidence
+            is_open = self._is_doubtful()
+            self._is_calm = self._is_calm and not is_open
+            rest = ", and it has none yet" if is_open else ""
+            note = f"training went on {len(reports)} times where log Z had no error bar{rest}"
+            notes = [text for report in reports for text in report.notes]
+            count = sum(report.num_iterations for report in reports)
+            return replace(reports[-1], num_iterations=count, notes=(*notes, note))
 
     def _mended(self) -> list[TrainingReport]:
         """Short paths with the states that the runs for log Z found, while that has no error bar."""
@@ -428,9 +425,18 @@ class SampledTrainer(TableTrainer):
         if is_start:
             tables, population = self._forest().balanced(), None
         if population is None and settings.chains == "persistent":
-            population = self._rows_as_chains()
+            # Training rows in proportion to their counts
+            count = self.settings.num_chains
+            shares = np.cumsum(self.rows.counts.numpy()) / self.rows.total_count
+            picked = systematic(shares, count, np.random.default_rng(self._seed(_START)))
+            population = Population(self.rows.codes[picked], np.zeros(count))
         elif is_start:
-            population = self._draws_of(self._forest(), tables)
+            # Exact draws of the law, with the constant of its balanced tables
+            law = self._forest()
+            codes = drawn(law, self.settings.num_chains, self._seed(_START)).codes
+            change = LogLinearEnergy(self._hypergraph, torch.from_numpy(tables - law.tables), validate=False)
+            log_z = law.log_z - float(change.energy(codes[0]))  # the same for all states
+            population = Population(codes, np.full(len(codes), log_z))
         problem = Problem(
             graph,
             self._frequencies(self.rows),
@@ -464,20 +470,6 @@ class SampledTrainer(TableTrainer):
                 laws = (near, wide)
             self._laws = key, laws
         return self._laws[1]
-
-    def _draws_of(self, law: StartLaw, tables: Floats) -> Population:
-        """Exact draws of the law, with the constant of its balanced tables."""
-        codes = drawn(law, self.settings.num_chains, self._seed(_START)).codes
-        change = LogLinearEnergy(self._hypergraph, torch.from_numpy(tables - law.tables), validate=False)
-        log_z = law.log_z - float(change.energy(codes[0]))  # the same for all states
-        return Population(codes, np.full(len(codes), log_z))
-
-    def _rows_as_chains(self) -> Population:
-        """Training rows in proportion to their counts."""
-        count = self.settings.num_chains
-        shares = np.cumsum(self.rows.counts.numpy()) / self.rows.total_count
-        picked = systematic(shares, count, np.random.default_rng(self._seed(_START)))
-        return Population(self.rows.codes[picked], np.zeros(count))
 
     @override
     def log_partition(self) -> LogPartition:
