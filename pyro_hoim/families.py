@@ -85,6 +85,6 @@ def add_info(path: str | os.PathLike[str], info: Mapping[str, Any]) -> None:
     with draft_of(path, ModelFileError) as draft:
         draft.write_bytes(content)
         try:
-            family.load(draft)
+            family.read(draft)
         except ModelFileError as error:
             raise refused("info", f"with it {path} could not be loaded: {error.problem}") from error

@@ -32,7 +32,7 @@ from ..core.command.answers import (
 )
 from ..core.command.options import BURN_IN, COMPLETE, DRAW_METHOD, LABEL, LABELLED, LOG_Z_OPTIONS
 from ..core.command.rows import LabelledPlan, Missing, Table, warn_of_size
-from ..core.family import Answer, Asked, Family, Option, Plan, Question, Request, Stored
+from ..core.family import Answer, Family, Option, Question, Request, Stored
 from ..core.page import Section, cell
 from ..core.partition import LogPartition
 from ..core.prediction import Prediction
@@ -56,10 +56,10 @@ from ..log_linear.annealed.importance import AnnealedImportance
 from ..log_linear.auto import in_coding
 from ..plots.drawing import BLUE, FONT, INK, ORANGE, SIGNED, axes_for, ends, label_lines, legend_below, plain_axes
 from ..runs.checkpoint import RunOptions
-from ..runs.container import BOLTZMANN, check_single
+from ..runs.container import BOLTZMANN
 from ..runs.schedule import GibbsSchedule
 from ..schema import Domain
-from .file import MachineFile, load_machine, save_machine
+from .file import MachineFile
 from .interactions import strongest
 from .law import (
     BoltzmannMachine,
@@ -206,13 +206,11 @@ class MachineAnalysis(Study[Part]):
         }
 
     @override
-    def save(self, folder: Path) -> dict[str, str]:
-        """Write the model file."""
+    def records(self) -> dict[str, MachineFile]:
         info: dict[str, Any] = {"independent": list(self.shares), "method": self.result.options.method}
         if self.log_z.kind != "exact":
             info["log_partition"] = self.log_z.to_json()
-        save_machine(folder / "model.safetensors", MachineFile(self.law.structure, self.law.theta, info))
-        return {}
+        return {"model": MachineFile(self.law.structure, self.law.theta, info)}
 
 
 def annealed(law: BoltzmannMachine, backend: AnnealedImportance) -> LogPartition:
@@ -457,6 +455,8 @@ class MachineFamily(Family):
     kind = BOLTZMANN
     name = "Boltzmann machine"
     short = "rbm"
+    record = MachineFile
+    plan = MachinePlan
     commands: ClassVar[Mapping[str, tuple[Option, ...]]] = {
         "fit": MACHINE_OPTIONS,
         "sample": (DRAW_METHOD, BURN_IN, *COMPLETE),
@@ -472,32 +472,15 @@ class MachineFamily(Family):
     }
 
     @override
-    def fit(self, asked: Asked) -> Plan:
-        return MachinePlan(asked)
-
-    @override
     def estimate(self, rows: Observations, *, hidden: int = 8, seed: int = 0, **options: Any) -> MachineResult:
         return estimate(rows, hidden=hidden, seed=seed, **options)
 
     @override
-    def load(self, path: Path) -> MachineFile:
-        file = load_machine(path)
-        check_single(path, file.theta, "load_machine")
-        return file
-
-    @override
-    def write(self, path: Path, model: MachineFile) -> None:
-        save_machine(path, model)
-
-    @override
-    def stored(self, model: Any) -> Stored:
-        info = dict[str, Any]()
-        if isinstance(model, MachineResult):
-            info = {"rows": model.num_rows, "method": model.options.method}
-            model = model.law
+    def record_of(self, model: MachineResult | BoltzmannMachine) -> MachineFile:
         if isinstance(model, BoltzmannMachine):
-            model = MachineFile(model.structure, model.theta, info)
-        return Stored(BOLTZMANN, model, model.structure.domain, model.info)
+            return MachineFile(model.structure, model.theta)
+        info = {"rows": model.num_rows, "method": model.options.method}
+        return MachineFile(model.law.structure, model.law.theta, info)
 
     @override
     def summary(self, model: Any, *, level: float = 0.95) -> pd.DataFrame:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
+from typing_extensions import override
 
 from ..checks import check_shape
 from ..core.partition import LogPartition, PartitionBackend
 from ..errors import check_type, refused
-from ..runs.container import BOLTZMANN, keep_contents, read_model, stored, take_parameters, write_container
-from ..runs.rules import DOMAIN, NAME, NAMES, Either, Items, Leaf, Row, one_of, optional
+from ..runs.container import BOLTZMANN, ModelRecord, keep_contents, stored, take_parameters
+from ..runs.rules import DOMAIN, NAME, NAMES, Either, Items, Leaf, Row, Rule, one_of, optional
 from ..schema import Domain
 from .law import BoltzmannMachine, as_machine
 from .structure import MachineStructure, MarginalEnergy
@@ -20,14 +22,13 @@ from .structure import MachineStructure, MarginalEnergy
 __all__ = ["MachineFile", "load_machine", "save_machine"]
 
 _DTYPES = (torch.float32, torch.float64)
-_CONTENTS = {"domain": DOMAIN, "hidden": NAMES, "edges": Either(one_of("restricted"), Items(Row(NAME, NAME)))}
 _SHARE = Leaf("a number between 0 and 1", (float,), lambda value: 0 < value < 1)
 _INFO = {"independent": optional(Items(_SHARE))}
 """Entries of the information that commands read."""
 
 
 @dataclass(frozen=True, eq=False)
-class MachineFile:
+class MachineFile(ModelRecord):
     """What the model file of a Boltzmann machine holds; equal machines give equal bytes.
 
     Args:
@@ -49,6 +50,11 @@ class MachineFile:
     """
 
     model_kind: ClassVar[str] = BOLTZMANN
+    contents: ClassVar[Mapping[str, Rule]] = {
+        "domain": DOMAIN,
+        "hidden": NAMES,
+        "edges": Either(one_of("restricted"), Items(Row(NAME, NAME))),
+    }
 
     structure: MachineStructure
     theta: torch.Tensor
@@ -64,6 +70,36 @@ class MachineFile:
             raise refused("info['independent']", "has not one number for every variable", code="wrong-shape")
         if self.info.get("log_partition") is not None:
             LogPartition.from_json(self.info["log_partition"])
+
+    @property
+    def domain(self) -> Domain:
+        """The visible columns."""
+        return self.structure.domain
+
+    @property
+    @override
+    def batch_shape(self) -> tuple[int, ...]:
+        return tuple(self.theta.shape[:-1])
+
+    @override
+    def packed(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        structure = self.structure
+        edges = "restricted" if structure.is_restricted else [list(edge) for edge in structure.edges]
+        contents = {"domain": structure.domain.to_json(), "hidden": list(structure.hidden), "edges": edges}
+        return contents, {"theta": self.theta, **self.tensors}
+
+    @classmethod
+    @override
+    def unpacked(cls, header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Self:
+        theta = take_parameters(tensors, "theta", *_DTYPES)
+        domain, hidden, edges = Domain.from_json(header["domain"]), header["hidden"], header["edges"]
+        is_restricted = edges == "restricted"
+        # The size is compared with that of theta before the edges, which the header need not list, are made.
+        size = len(domain) + len(hidden) + (len(domain) * len(hidden) if is_restricted else len(edges))
+        check_shape(theta, (size,), "theta")
+        restricted = MachineStructure.restricted
+        structure = restricted(domain, hidden) if is_restricted else MachineStructure(domain, hidden, edges)
+        return cls(structure, theta, header["info"], tensors)
 
     def law(self, partition: PartitionBackend | None = None) -> BoltzmannMachine:
         """The machine as a distribution, in float64; a restricted one as such."""
@@ -82,10 +118,7 @@ def save_machine(path: str | os.PathLike[str], file: MachineFile) -> None:
         tensor([1., 1., 1.])
     """
     check_type(file, MachineFile, "file")
-    structure = file.structure
-    edges = "restricted" if structure.is_restricted else [list(edge) for edge in structure.edges]
-    contents = {"domain": structure.domain.to_json(), "hidden": list(structure.hidden), "edges": edges}
-    write_container(path, BOLTZMANN, {**contents, "info": file.info}, {"theta": file.theta, **file.tensors})
+    file.save(path)
 
 
 def load_machine(path: str | os.PathLike[str]) -> MachineFile:
@@ -103,17 +136,4 @@ def load_machine(path: str | os.PathLike[str]) -> MachineFile:
         >>> file.structure.hidden, file.info
         (('mood',), {'rows': 40})
     """
-    return read_model(path, BOLTZMANN, _CONTENTS, _built)
-
-
-def _built(header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> MachineFile:
-    """What header and tensors stand for."""
-    theta = take_parameters(tensors, "theta", *_DTYPES)
-    domain, hidden, edges = Domain.from_json(header["domain"]), header["hidden"], header["edges"]
-    is_restricted = edges == "restricted"
-    # The size is compared with that of theta before the edges, which the header need not list, are made.
-    size = len(domain) + len(hidden) + (len(domain) * len(hidden) if is_restricted else len(edges))
-    check_shape(theta, (size,), "theta")
-    restricted = MachineStructure.restricted
-    structure = restricted(domain, hidden) if is_restricted else MachineStructure(domain, hidden, edges)
-    return MachineFile(structure, theta, header["info"], tensors)
+    return MachineFile.load(path)

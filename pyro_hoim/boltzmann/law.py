@@ -682,11 +682,7 @@ def predict_machine(law: BoltzmannMachine, data: DataLike, target: str) -> Predi
         codes = data.codes.clone()
         codes[:, column] = level
         both.append(row_log_scores(law, data.replaced(codes=codes)))
-    log_probs = torch.stack(both, 1).log_softmax(1)
-    exact, truth = torch.ones(len(data.codes), dtype=torch.bool), data.codes[:, column]
-    labels = law.domain[target].labels
-    error, squares = torch.zeros_like(log_probs), data.squared_weights
-    return Prediction(target, labels, log_probs, error, exact, truth, data.counts, squares)
+    return Prediction.of(data, target, torch.stack(both, 1).log_softmax(1))
 
 
 @torch.no_grad()

@@ -356,6 +356,8 @@ class Family(ABC):
         kind: in model files, such as ``generalized-root``; classes of models and results name it as ``model_kind``.
         name: in a sentence, such as ``generalized root model``.
         short: value of the option ``model``.
+        plan: class of plans of its fits.
+        record: what a file of one model holds, a :class:`~pyro_hoim.runs.container.ModelRecord`.
         data_type: what its columns hold; ``labels`` are :class:`~pyro_hoim.Observations`, ``numbers`` a
             :class:`~pyro_hoim.CountTable`.
         commands: options beside those of every family, by command.
@@ -371,6 +373,8 @@ class Family(ABC):
     kind: str
     name: str
     short: str
+    record: type[Any]
+    plan: Callable[[Asked], Plan]
     data_type: Literal["labels", "numbers"] = "labels"
     commands: ClassVar[Mapping[str, tuple[Option, ...]]] = MappingProxyType({})
     instead: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -379,25 +383,24 @@ class Family(ABC):
         """The options of a command beside those of every family."""
         return self.commands.get(command, ())
 
-    @abstractmethod
     def fit(self, asked: Asked) -> Plan:
         """A fit whose options have been checked against each other."""
+        return self.plan(asked)
 
-    @abstractmethod
-    def load(self, path: Path) -> Any:
-        """The model of a file."""
-
-    @abstractmethod
-    def write(self, path: Path, model: Any) -> None:
-        """Leave what :meth:`load` returns in a file."""
-
-    @abstractmethod
-    def stored(self, model: Any) -> Stored:
-        """What a file holds of a model, of what a fit returned, or of what :meth:`load` did."""
+    def record_of(self, model: Any) -> Any:
+        """What a file holds of a model that names the kind and is no record, such as what a fit returned."""
+        raise wrong_type("model", f"a {self.record.__name__}", model)
 
     def file_of(self, model: Any) -> Any:
-        """What a file holds of a model or a result, as :meth:`load` returns it."""
-        return model.model if isinstance(model, Stored) else self.stored(model).model
+        """What a file holds of a model or a result, as a file is read."""
+        if isinstance(model, Stored):
+            return model.model
+        return model if isinstance(model, self.record) else self.record_of(model)
+
+    def stored(self, model: Any) -> Stored:
+        """What a file holds of a model or a result, with what every family reads of it."""
+        record = self.file_of(model)
+        return Stored(self.kind, record, record.domain, record.info)
 
     @abstractmethod
     def draw(self, question: Question) -> Answer:
@@ -467,7 +470,7 @@ class Family(ABC):
 
     def read(self, path: Path) -> Stored:
         """The model of a file."""
-        return self.stored(self.load(path))
+        return self.stored(self.record.load_single(path))
 
     def hint(self, lacking: str) -> str | None:
         """What to do instead of an option or a command that the family lacks, where there is anything."""

@@ -145,8 +145,7 @@ class _JoinedAnswers:
         log_probs = (by_code / by_code.sum(1, keepdim=True)).log()
         is_exact = is_decided | torch.from_numpy(answer.frame["is_exact"].to_numpy(dtype=bool).copy())
         error = torch.where(is_exact[:, None], 0.0, math.nan).expand_as(log_probs)
-        truth = (rows.codes[:, position], rows.counts, rows.squared_weights)
-        return Prediction(target, variable.labels, log_probs, error, is_exact, *truth)
+        return Prediction.of(rows, target, log_probs, error, is_exact)
 
     def draw(self, question: Question) -> Answer:
         """Rows given some columns, drawn again until they agree with columns that leave several levels of a group.

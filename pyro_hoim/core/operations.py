@@ -85,8 +85,8 @@ def save(model: object, path: str | os.PathLike[str]) -> None:
         >>> kept.domain.names
         ('Admit', 'Gender', 'Dept')
     """
-    family, stored = stored_model(model)
-    family.write(Path(path), stored.model)
+    _, stored = stored_model(model)
+    stored.model.save(path)
 
 
 def score(

@@ -90,6 +90,22 @@ class Prediction:
     counts: torch.Tensor
     squares: torch.Tensor | None = None
 
+    @classmethod
+    def of(
+        cls,
+        rows: Observations,
+        target: str,
+        log_probs: torch.Tensor,
+        std_error: torch.Tensor | None = None,
+        is_exact: torch.Tensor | None = None,
+    ) -> Prediction:
+        """A prediction of a column of rows, with what the rows say of it; exact where nothing else is said."""
+        error = torch.zeros_like(log_probs) if std_error is None else std_error
+        exact = torch.ones(len(log_probs), dtype=torch.bool) if is_exact is None else is_exact
+        truth = rows.codes[:, rows.domain.index(target)].clone()
+        weights = rows.counts.clone(), rows.squared_weights.clone()
+        return cls(target, rows.domain[target].labels, log_probs, error, exact, truth, *weights)
+
     @property
     def probs(self) -> torch.Tensor:
         """Probabilities of the levels, (N, K)."""

@@ -154,9 +154,9 @@ class Study(ABC, Generic[P]):
     is_open: bool = False
 
     @property
-    @abstractmethod
     def domain(self) -> Domain:
         """The columns."""
+        return self.records()["model"].domain
 
     @abstractmethod
     def content(self) -> Content:
@@ -167,8 +167,18 @@ class Study(ABC, Generic[P]):
         """Keys of ``fit.json`` beside those of every family; ``folder`` is where further files are left."""
 
     @abstractmethod
-    def save(self, folder: Path) -> Mapping[str, str]:
-        """Leave ``model.safetensors`` in a folder that exists, and further files, named by what they hold."""
+    def records(self) -> Mapping[str, Any]:
+        """Records of model files by their names without the ending; that of the fit is ``model``."""
+
+    def save(self, folder: Path) -> dict[str, str]:
+        """Leave the model files in a folder that exists, and further files; returned are those beside the model."""
+        for name, record in self.records().items():
+            record.save(folder / f"{name}.safetensors")
+        return dict(self.save_further(folder))
+
+    def save_further(self, folder: Path) -> Mapping[str, str]:  # noqa: ARG002
+        """Leave what is no model file; names of all files beside the model, by what they hold."""
+        return {}
 
     def law_name(self, name: str) -> str:
         """What a simpler law is called on the page."""

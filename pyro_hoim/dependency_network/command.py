@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pandas as pd
@@ -25,7 +24,7 @@ from ..core.command.options import (
     PREDICT_SEED,
 )
 from ..core.command.rows import LabelledPlan, Missing, Table
-from ..core.family import Answer, Asked, Family, Option, Plan, Question, Request, Stored
+from ..core.family import Answer, Family, Option, Question, Request, Stored
 from ..core.prediction import Prediction
 from ..core.rows import ClampedGibbs
 from ..core.scores import Figures, RowLogLikelihood
@@ -43,7 +42,7 @@ from ..errors import InputError, IntractableError, conflict, out_of_reach
 from ..runs.checkpoint import RunOptions
 from ..runs.container import DEPENDENCY_NETWORK
 from .conditionals import DependencyConditionals
-from .file import NetworkFile, load_network, save_network
+from .file import NetworkFile
 from .law import DependencyNetwork
 from .learn.network import LearnedNetwork, learn_network
 from .node_conditionals import TableConditional
@@ -74,6 +73,46 @@ _OPTIONS = (
 )
 
 
+@dataclass(frozen=True)
+class _NetworkPlan(LabelledPlan):
+    """Learning a dependency network; see :func:`~pyro_hoim.dependency_network.analyse_network`."""
+
+    def complete(self, source: Table) -> Table:
+        """The table with missing cells dealt with, refused where no column can be learned."""
+        table = source.complete(Missing.parse(self.asked["missing"]), None)
+        check_columns(table.rows, weighted=table.is_weighted)
+        return table
+
+    def run(self, request: Request) -> NetworkAnalysis:
+        """Learn from the training rows."""
+        rows: Observations = request.source.rows
+        about, asked = request.about, self.asked
+        learned = rows_text(request.parts["train"]), plural(len(rows.domain), "column")
+        request.begin(f"learning {learned[1]} from {learned[0]}")
+        if rows.has_missing:
+            about.append(
+                f"Missing cells were kept ({option('missing', 'marginalise')}): a column is learned from the rows in "
+                "which it is known, and a row without a cell that a graph asks goes to every answer with that answer's "
+                "share."
+            )
+        learn = partial(
+            learn_network,
+            alpha=asked["alpha"],
+            max_leaves=asked["max_leaves"],
+            lossless=asked["lossless"],
+            jobs=-1 if asked["jobs"] is None else asked["jobs"],
+            run=RunOptions(request.checkpoint / "network.safetensors", request.resume, request.progress),
+        )
+        return analyse_network(
+            request.parts,
+            learn=learn,
+            target=asked["target"],
+            seed=request.seed,
+            title=request.source.name,
+            about=about,
+        )
+
+
 class NetworkFamily(Family):
     """Dependency networks.
 
@@ -85,6 +124,8 @@ class NetworkFamily(Family):
     kind = DEPENDENCY_NETWORK
     name = "dependency network"
     short = "dependency-network"
+    record = NetworkFile
+    plan = _NetworkPlan
     commands: ClassVar[Mapping[str, tuple[Option, ...]]] = {
         "fit": _OPTIONS,
         "sample": (DRAW_METHOD, BURN_IN, *COMPLETE),
@@ -105,26 +146,10 @@ class NetworkFamily(Family):
     }
 
     @override
-    def fit(self, asked: Asked) -> Plan:
-        return _NetworkPlan(asked)
-
-    @override
-    def load(self, path: Path) -> NetworkFile:
-        return load_network(path)
-
-    @override
-    def write(self, path: Path, model: NetworkFile) -> None:
-        save_network(path, model)
-
-    @override
-    def stored(self, model: Any) -> Stored:
+    def record_of(self, model: LearnedNetwork | DependencyNetwork | DependencyConditionals) -> NetworkFile:
         if isinstance(model, LearnedNetwork):
-            model = learned_file(model)
-        if isinstance(model, DependencyNetwork):
-            model = model.conditionals
-        if isinstance(model, DependencyConditionals):
-            model = NetworkFile(model)
-        return Stored(DEPENDENCY_NETWORK, model, model.conditionals.domain, model.info)
+            return learned_file(model)
+        return NetworkFile(model.conditionals if isinstance(model, DependencyNetwork) else model)
 
     @override
     def row_log_likelihood(self, stored: Stored, rows: Observations, pseudo: bool = False) -> RowLogLikelihood:
@@ -238,46 +263,6 @@ class NetworkFamily(Family):
         """A network learned from rows."""
         _ = seed  # nothing is random
         return learn_network(rows, alpha=alpha, max_leaves=max_leaves, lossless=lossless)
-
-
-@dataclass(frozen=True)
-class _NetworkPlan(LabelledPlan):
-    """Learning a dependency network; see :func:`~pyro_hoim.dependency_network.analyse_network`."""
-
-    def complete(self, source: Table) -> Table:
-        """The table with missing cells dealt with, refused where no column can be learned."""
-        table = source.complete(Missing.parse(self.asked["missing"]), None)
-        check_columns(table.rows, weighted=table.is_weighted)
-        return table
-
-    def run(self, request: Request) -> NetworkAnalysis:
-        """Learn from the training rows."""
-        rows: Observations = request.source.rows
-        about, asked = request.about, self.asked
-        learned = rows_text(request.parts["train"]), plural(len(rows.domain), "column")
-        request.begin(f"learning {learned[1]} from {learned[0]}")
-        if rows.has_missing:
-            about.append(
-                f"Missing cells were kept ({option('missing', 'marginalise')}): a column is learned from the rows in "
-                "which it is known, and a row without a cell that a graph asks goes to every answer with that answer's "
-                "share."
-            )
-        learn = partial(
-            learn_network,
-            alpha=asked["alpha"],
-            max_leaves=asked["max_leaves"],
-            lossless=asked["lossless"],
-            jobs=-1 if asked["jobs"] is None else asked["jobs"],
-            run=RunOptions(request.checkpoint / "network.safetensors", request.resume, request.progress),
-        )
-        return analyse_network(
-            request.parts,
-            learn=learn,
-            target=asked["target"],
-            seed=request.seed,
-            title=request.source.name,
-            about=about,
-        )
 
 
 def _burn_in(question: Question) -> int:

@@ -7,14 +7,16 @@ Reading never executes code from the file. Equal networks give equal bytes.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
+from typing_extensions import override
 
 from ..checks import check_exact_shape, check_finite
 from ..errors import InputTypeError, ModelFileError, check_type
-from ..runs.container import DEPENDENCY_NETWORK, keep_contents, read_model, stored, write_container
+from ..runs.container import DEPENDENCY_NETWORK, ModelRecord, keep_contents, stored
 from ..runs.rules import (
     DOMAIN,
     NAME,
@@ -26,6 +28,7 @@ from ..runs.rules import (
     Items,
     Leaf,
     Row,
+    Rule,
     check_shares,
     one_of,
     optional,
@@ -42,13 +45,12 @@ _OPERATION = Row(one_of("split", "merge"), WHOLE, Leaf("a name or the number of 
 _NODE = Fields(
     {"type": one_of("leaves", "table"), "variable": NAME}, {"operations": Items(_OPERATION), "parents": NAMES}
 )
-_CONTENTS = {"domain": DOMAIN, "nodes": Items(_NODE)}
 _INFO = {"independent": optional(SHARES), "edges": Items(Row(NAME, NAME, NUMBER))}
 """Entries of the information that commands read."""
 
 
 @dataclass(frozen=True, eq=False)
-class NetworkFile:
+class NetworkFile(ModelRecord):
     """What the model file of a dependency network holds.
 
     Args:
@@ -71,6 +73,7 @@ class NetworkFile:
     """
 
     model_kind: ClassVar[str] = DEPENDENCY_NETWORK
+    contents: ClassVar[Mapping[str, Rule]] = {"domain": DOMAIN, "nodes": Items(_NODE)}
 
     conditionals: DependencyConditionals
     info: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -97,6 +100,38 @@ class NetworkFile:
             check_shares(self.info["independent"], self.conditionals.domain, "info['independent']")
         self.conditionals.domain.indices({name for *ends, _ in self.info.get("edges", ()) for name in ends})
 
+    @property
+    def domain(self) -> Domain:
+        """The columns."""
+        return self.conditionals.domain
+
+    @override
+    def packed(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        nodes: list[dict[str, Any]] = []
+        tables: dict[str, torch.Tensor] = {}
+        for i, node in enumerate(self.conditionals.nodes):
+            assert isinstance(node, (LeafConditional, TableConditional))
+            tables[f"{_PREFIX}{i}"] = node.probs
+            if isinstance(node, LeafConditional):
+                nodes.append({"type": "leaves", **node.graph.to_json()})
+            else:
+                nodes.append({"type": "table", "variable": node.variable, "parents": list(node.parents)})
+        return {"domain": self.domain.to_json(), "nodes": nodes}, {**tables, **self.tensors}
+
+    @classmethod
+    @override
+    def unpacked(cls, header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Self:
+        domain, nodes = Domain.from_json(header["domain"]), list[NodeConditional]()
+        for number, entry in enumerate(header["nodes"]):
+            probs = tensors.pop(f"{_PREFIX}{number}")
+            if entry["type"] == "leaves":
+                nodes.append(LeafConditional(DecisionGraph.from_json(domain, entry), probs))
+            else:
+                nodes.append(TableConditional(domain, entry["variable"], entry["parents"], probs))
+        if [node.variable for node in nodes] != list(domain.names):
+            raise ModelFileError("the conditionals are not in the order of the variables")
+        return cls(DependencyConditionals(nodes), header["info"], tensors)
+
 
 def save_network(path: str | os.PathLike[str], file: NetworkFile) -> None:
     """Write the model file of a network in a single step; ModelFileError where that cannot be.
@@ -110,18 +145,7 @@ def save_network(path: str | os.PathLike[str], file: NetworkFile) -> None:
         tensor([0.2500, 0.7500])
     """
     check_type(file, NetworkFile, "file")
-    network = file.conditionals
-    nodes: list[dict[str, Any]] = []
-    tables: dict[str, torch.Tensor] = {}
-    for i, node in enumerate(network.nodes):
-        assert isinstance(node, (LeafConditional, TableConditional))
-        tables[f"{_PREFIX}{i}"] = node.probs
-        if isinstance(node, LeafConditional):
-            nodes.append({"type": "leaves", **node.graph.to_json()})
-        else:
-            nodes.append({"type": "table", "variable": node.variable, "parents": list(node.parents)})
-    contents = {"domain": network.domain.to_json(), "nodes": nodes, "info": file.info}
-    write_container(path, DEPENDENCY_NETWORK, contents, {**tables, **file.tensors})
+    file.save(path)
 
 
 def load_network(path: str | os.PathLike[str]) -> NetworkFile:
@@ -137,18 +161,4 @@ def load_network(path: str | os.PathLike[str]) -> NetworkFile:
         ...     load_network(folder + "/coin").info
         {'rows': 40}
     """
-    return read_model(path, DEPENDENCY_NETWORK, _CONTENTS, _built)
-
-
-def _built(header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> NetworkFile:
-    """What header and tensors stand for."""
-    domain, nodes = Domain.from_json(header["domain"]), list[NodeConditional]()
-    for number, entry in enumerate(header["nodes"]):
-        probs = tensors.pop(f"{_PREFIX}{number}")
-        if entry["type"] == "leaves":
-            nodes.append(LeafConditional(DecisionGraph.from_json(domain, entry), probs))
-        else:
-            nodes.append(TableConditional(domain, entry["variable"], entry["parents"], probs))
-    if [node.variable for node in nodes] != list(domain.names):
-        raise ModelFileError("the conditionals are not in the order of the variables")
-    return NetworkFile(DependencyConditionals(nodes), header["info"], tensors)
+    return NetworkFile.load(path)

@@ -27,11 +27,11 @@ from ..data.files.table_file import read_table_file
 from ..datasets.public import classic3_info, load_classic3
 from ..errors import InputError, IntractableError, conflict, none_received, out_of_range, refused, unexpected
 from ..runs.checkpoint import RunOptions
-from ..runs.container import GENERALIZED_ROOT, check_single
+from ..runs.container import GENERALIZED_ROOT
 from .annealed import RootAnnealed
 from .auto import RootAuto
 from .energy import GeneralizedRootEnergy
-from .file import RootFile, load_roots, save_roots
+from .file import RootFile
 from .law import GeneralizedRoot
 from .nodes.families import NodeFamily, node_family
 from .regress.fit import fit_root_path, fit_roots
@@ -310,6 +310,7 @@ class RootFamily(Family):
     kind = GENERALIZED_ROOT
     name = "generalized root model"
     short = "grm"
+    record = RootFile
     data_type = "numbers"
     commands: ClassVar[Mapping[str, tuple[Option, ...]]] = {
         "fit": ROOT_OPTIONS,
@@ -354,24 +355,12 @@ class RootFamily(Family):
         return fit_roots(table, found, order=degree, l1=l1, full=full, refit=refit_terms, settings=settings)
 
     @override
-    def load(self, path: Path) -> RootFile:
-        file = load_roots(path)
-        check_single(path, file.psi, "load_roots")
-        return file
-
-    @override
-    def write(self, path: Path, model: RootFile) -> None:
-        save_roots(path, model)
-
-    @override
-    def stored(self, model: Any) -> Stored:
+    def record_of(self, model: RootFitResult | GeneralizedRoot | GeneralizedRootEnergy) -> RootFile:
+        info = dict[str, Any]()
         if isinstance(model, RootFitResult):
-            info: dict[str, Any] = {"columns": list(model.domain.names), "fixed_columns": dict(model.fixed_columns)}
+            info = {"columns": list(model.domain.names), "fixed_columns": dict(model.fixed_columns)}
             info |= {"rows": model.num_rows, "refit": None if model.refit is None else model.refit.method}
-            model = RootFile(model.structure, model.psi, model.family, info)
-        elif isinstance(model, GeneralizedRoot | GeneralizedRootEnergy):
-            model = RootFile(model.structure, model.psi, model.family)
-        return Stored(GENERALIZED_ROOT, model, RootModel.from_file(model).domain, model.info)
+        return RootFile(model.structure, model.psi, model.family, info)
 
     @override
     def summary(self, model: Any, *, level: float = 0.95) -> pd.DataFrame:

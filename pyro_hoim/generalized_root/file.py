@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
+from typing_extensions import override
 
 from ..checks import check_exact_shape
 from ..errors import HoimError, check_names, check_type, check_unique, refused, unexpected
-from ..runs.container import GENERALIZED_ROOT, keep_contents, read_model, stored, take_parameters, write_container
-from ..runs.rules import DOMAIN, NAME, NAMES, NUMBER, WHOLE, Fields, Items, Leaf, MapOf, optional
+from ..runs.container import GENERALIZED_ROOT, ModelRecord, keep_contents, stored, take_parameters
+from ..runs.rules import DOMAIN, NAME, NAMES, NUMBER, WHOLE, Fields, Items, Leaf, MapOf, Rule, optional
+from ..schema import Domain, Variable
 from .energy import GeneralizedRootEnergy
 from .nodes.families import NodeFamily, TruncatedPoissonFamily, node_family
 from .structure import RootStructure
@@ -23,17 +26,12 @@ _DTYPES = (torch.float32, torch.float64)
 _SCALE = Leaf("a positive number", (int, float), lambda value: 0 < value <= sys.float_info.max)
 _POSITIVE = Leaf("a whole number from 1", (int,), lambda value: value >= 1)
 _TERMS = Fields({"root": _POSITIVE, "size": _POSITIVE, "positions": Items(Items(WHOLE, 1), 1)})
-_CONTENTS = {
-    "family": Fields({"name": NAME, "maximum": optional(WHOLE)}),
-    "domain": DOMAIN,
-    "terms": Items(_TERMS),
-}
 _INFO = {"columns": NAMES, "fixed_columns": MapOf(NUMBER), "scales": MapOf(_SCALE)}
 """Entries of the information that commands read."""
 
 
 @dataclass(frozen=True, eq=False)
-class RootFile:
+class RootFile(ModelRecord):
     """What the model file of a generalized root model holds; equal models give equal bytes.
 
     Args:
@@ -57,6 +55,11 @@ class RootFile:
     """
 
     model_kind: ClassVar[str] = GENERALIZED_ROOT
+    contents: ClassVar[Mapping[str, Rule]] = {
+        "family": Fields({"name": NAME, "maximum": optional(WHOLE)}),
+        "domain": DOMAIN,
+        "terms": Items(_TERMS),
+    }
 
     structure: RootStructure
     psi: torch.Tensor
@@ -83,6 +86,34 @@ class RootFile:
             if name in self.tensors:
                 check_exact_shape(self.tensors[name], (size,), f"tensors[{name!r}]")
 
+    @property
+    def fixed(self) -> dict[str, float]:
+        """Value of every column that took one value when the model was learned, and is not part of it."""
+        return {str(name): float(value) for name, value in self.info.get("fixed_columns", {}).items()}
+
+    @property
+    def domain(self) -> Domain:
+        """All columns, those of one value among them."""
+        names = self.info.get("columns", [*self.structure.domain.names, *self.fixed])
+        return Domain(Variable(name, kind=self.family.kind) for name in names)
+
+    @property
+    @override
+    def batch_shape(self) -> tuple[int, ...]:
+        return tuple(self.psi.shape[:-1])
+
+    @override
+    def packed(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        contents = {"family": _describe(self.family), **self.structure.to_json()}
+        return contents, {"psi": self.psi, **self.tensors}
+
+    @classmethod
+    @override
+    def unpacked(cls, header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Self:
+        psi = take_parameters(tensors, "psi", *_DTYPES)
+        family = node_family(header["family"]["name"], header["family"]["maximum"])
+        return cls(RootStructure.from_json(header), psi, family, header["info"], tensors)
+
     def energy(self, dtype: torch.dtype | None = None) -> GeneralizedRootEnergy:
         """The model, in the precision of the file or another one."""
         return GeneralizedRootEnergy(self.structure, self.psi, self.family).to(dtype=dtype)
@@ -101,8 +132,7 @@ def save_roots(path: str | os.PathLike[str], file: RootFile) -> None:
         tensor([1.])
     """
     check_type(file, RootFile, "file")
-    contents = {"family": _describe(file.family), **file.structure.to_json(), "info": file.info}
-    write_container(path, GENERALIZED_ROOT, contents, {"psi": file.psi, **file.tensors})
+    file.save(path)
 
 
 def load_roots(path: str | os.PathLike[str]) -> RootFile:
@@ -120,14 +150,7 @@ def load_roots(path: str | os.PathLike[str]) -> RootFile:
         ...     load_roots(folder + "/m").family
         TruncatedPoissonFamily(maximum=5)
     """
-    return read_model(path, GENERALIZED_ROOT, _CONTENTS, _built)
-
-
-def _built(header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> RootFile:
-    """What header and tensors stand for."""
-    psi = take_parameters(tensors, "psi", *_DTYPES)
-    family = node_family(header["family"]["name"], header["family"]["maximum"])
-    return RootFile(RootStructure.from_json(header), psi, family, header["info"], tensors)
+    return RootFile.load(path)
 
 
 def _describe(family: NodeFamily) -> dict[str, Any]:

@@ -10,18 +10,20 @@ file, any program can do it with safetensors alone, and equal models give equal 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
+from typing_extensions import override
 
 from .._modes import plain_mode
 from ..checks import check_finite, check_shape, checked_floating
 from ..core.partition import LogPartition
 from ..data.joined import JoinedColumns
 from ..errors import ModelFileError, check_type, other_domain
-from ..runs.container import LOG_LINEAR, keep_contents, read_model, stored, take_parameters, write_container
+from ..runs.container import LOG_LINEAR, ModelRecord, keep_contents, stored, take_parameters
 from ..runs.rules import (
     DOMAIN,
     FLAG,
@@ -39,6 +41,7 @@ from ..runs.rules import (
     check_shares,
     optional,
 )
+from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 from .coding import Coding, family_of, parametrization
 from .energy import LogLinearEnergy
@@ -46,7 +49,6 @@ from .impossible import ImpossibleStates
 
 __all__ = ["ModelFile", "load_model", "save_model"]
 
-_CONTENTS = {"domain": DOMAIN, "edges": Items(Items(NAME, 1)), "coding": NAME}
 _CELLS = {"edge": NAMES, "levels": Items(TEXT)}
 _CONTRAST = {"before": Items(TEXT), "after": Items(TEXT), "estimate": NUMBER, "std_error": optional(NUMBER)}
 _SIZES = {"position": WHOLE, "num_parameters": WHOLE, "num_identified": optional(WHOLE)}
@@ -72,7 +74,7 @@ _INFO: dict[str, Rule] = {
 
 
 @dataclass(frozen=True, eq=False)
-class ModelFile:
+class ModelFile(ModelRecord):
     """What a model file holds.
 
     Args:
@@ -102,6 +104,7 @@ class ModelFile:
     """
 
     model_kind: ClassVar[str] = LOG_LINEAR
+    contents: ClassVar[Mapping[str, Rule]] = {"domain": DOMAIN, "edges": Items(Items(NAME, 1)), "coding": NAME}
 
     hypergraph: InteractionHypergraph
     theta: torch.Tensor
@@ -136,6 +139,42 @@ class ModelFile:
             object.__setattr__(self, "impossible", ImpossibleStates.of_combinations(domain, codes))
         elif self.impossible is not None and self.impossible.structure.domain != domain:
             raise other_domain("impossible", "states of the model's variables")
+
+    @property
+    def domain(self) -> Domain:
+        """The columns."""
+        return self.hypergraph.domain
+
+    @property
+    @override
+    def batch_shape(self) -> tuple[int, ...]:
+        return tuple(self.theta.shape[:-1])
+
+    @override
+    def packed(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        info, tensors = self.info, {"theta": self.theta, **self.tensors}
+        if self.impossible is not None:
+            info = {**info, "impossible": [list(edge) for edge in self.impossible.structure.edges]}
+            tensors["impossible"] = self.impossible.excluded.to(torch.uint8)
+        return {**self.hypergraph.to_json(), "coding": self.coding, "info": info}, tensors
+
+    @classmethod
+    @override
+    def unpacked(cls, header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Self:
+        theta = take_parameters(tensors, "theta", torch.float64)
+        hypergraph = InteractionHypergraph.from_json(header)
+        if list(map(list, hypergraph.edges)) != header["edges"]:
+            raise ModelFileError("the hyperedges are not in the order of the parameters")
+        info = dict(header["info"])
+        edges, impossible = info.pop("impossible", None), None
+        if edges is not None:
+            Items(NAMES, 1).check(edges, "info['impossible']")
+            structure = InteractionHypergraph(hypergraph.domain, edges, hierarchical=False)
+            excluded = take_parameters(tensors, "impossible", torch.uint8)
+            if list(map(list, structure.edges)) != edges or int(excluded.max()) > 1:
+                raise ModelFileError("the impossible states do not fit their sets of variables")
+            impossible = ImpossibleStates(structure, excluded.bool())
+        return cls(hypergraph, theta, header["coding"], info, tensors, impossible)
 
     @cached_property
     @plain_mode()
@@ -176,12 +215,7 @@ def save_model(path: str | os.PathLike[str], model: ModelFile) -> None:
         [0.25, -0.5, 1.0]
     """
     check_type(model, ModelFile, "model")
-    info, tensors = model.info, {"theta": model.theta, **model.tensors}
-    if model.impossible is not None:
-        info = {**info, "impossible": [list(edge) for edge in model.impossible.structure.edges]}
-        tensors["impossible"] = model.impossible.excluded.to(torch.uint8)
-    contents = {**model.hypergraph.to_json(), "coding": model.coding, "info": info}
-    write_container(path, LOG_LINEAR, contents, tensors)
+    model.save(path)
 
 
 def load_model(path: str | os.PathLike[str]) -> ModelFile:
@@ -204,22 +238,4 @@ def load_model(path: str | os.PathLike[str]) -> ModelFile:
         >>> model.hypergraph.edges, model.info
         ((('a',), ('b',), ('a', 'b')), {'rows': 100})
     """
-    return read_model(path, LOG_LINEAR, _CONTENTS, _built)
-
-
-def _built(header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> ModelFile:
-    """What header and tensors stand for."""
-    theta = take_parameters(tensors, "theta", torch.float64)
-    hypergraph = InteractionHypergraph.from_json(header)
-    if list(map(list, hypergraph.edges)) != header["edges"]:
-        raise ModelFileError("the hyperedges are not in the order of the parameters")
-    info = dict(header["info"])
-    edges, impossible = info.pop("impossible", None), None
-    if edges is not None:
-        Items(NAMES, 1).check(edges, "info['impossible']")
-        structure = InteractionHypergraph(hypergraph.domain, edges, hierarchical=False)
-        excluded = take_parameters(tensors, "impossible", torch.uint8)
-        if list(map(list, structure.edges)) != edges or int(excluded.max()) > 1:
-            raise ModelFileError("the impossible states do not fit their sets of variables")
-        impossible = ImpossibleStates(structure, excluded.bool())
-    return ModelFile(hypergraph, theta, header["coding"], info, tensors, impossible)
+    return ModelFile.load(path)

@@ -548,16 +548,7 @@ def predict(
                     probs, error = probs.masked_fill(lost, 0.0), error.masked_fill(lost, 0.0)
                     probs = probs / probs.sum(1, keepdim=True)
                 log_probs[part], std_error[part] = probs.log(), error
-    return Prediction(
-        target,
-        data.domain[target].labels,
-        log_probs[inverse],
-        std_error[inverse],
-        is_exact[inverse],
-        data.codes[:, column].clone(),
-        data.counts.clone(),
-        data.squared_weights.clone(),
-    )
+    return Prediction.of(data, target, log_probs[inverse], std_error[inverse], is_exact[inverse])
 
 
 def _impossible_labels(model: LogLinearEnergy, codes: torch.Tensor, column: int) -> torch.Tensor:

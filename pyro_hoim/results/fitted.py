@@ -193,9 +193,9 @@ class Fitted:
         """
         from ..report.origin import provenance
         from ..report.render import write_page
-        from .pictures import result_page
+        from .pictures import ResultStudy
 
-        page, rows = result_page(self), getattr(self, "data", None)
+        page, rows = ResultStudy.of(self).page(), getattr(self, "data", None)
         made = provenance(rows if isinstance(rows, Observations | CountTable) else None, seed=page.seed)
         target = Path(folder)
         if target.is_file():

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from typing_extensions import override
 
 from ..core import operations
-from ..core.family import family_of_model
+from ..core.family import Stored, family_of_model
 from ..core.joined import joined_of, model_domain
 from ..core.operations import interactions, stored_model
 from ..core.page import Cell, Page, Section
+from ..core.scores import Figures
+from ..core.studies import Content, Part, Study
 from ..core.words import plural
 from ..data.observations import Observations
 from ..errors import none_received, out_of_reach
@@ -29,7 +34,7 @@ from ..structure.hypergraph import InteractionHypergraph
 from .comparison import figures_of
 from .table import cell_text
 
-__all__ = ["draw_fitted", "draw_hypergraph", "draw_interactions", "draw_mosaic", "result_page"]
+__all__ = ["ResultStudy", "draw_fitted", "draw_hypergraph", "draw_interactions", "draw_mosaic"]
 
 
 _MOST_CELLS = 2**12
@@ -97,43 +102,82 @@ def _rows(result: Any, data: Any, method: str) -> Observations:
 _SHOWN = 15
 
 
-def result_page(result: Any) -> Page:
-    """What the result says of itself; a study of parts of the rows has a page of its own."""
-    family, stored = stored_model(result)
-    figures, table, joined = figures_of(result), result.summary(), joined_of(stored)
-    size = [plural(figures.num_interactions, "interaction")]
-    size += [] if figures.num_parameters is None else [plural(figures.num_parameters, "parameter")]
-    sentences = [f"A {family.name} of {plural(figures.num_variables, 'variable')} with {' and '.join(size)}."]
-    if figures.num_rows is not None and figures.log_likelihood is not None:
-        sentences.append(f"Its log-likelihood on its {figures.rows_text} is {figures.log_likelihood:.2f} nats.")
-    if figures.deviance is not None and figures.df is not None:
-        words = f"{figures.deviance:.2f} on {plural(figures.df, 'degree')} of freedom"
-        sentences.append(f"Its deviance from the saturated model is {words}.")
-    # The table of the result, as it prints it.
-    terms = Section("What the model consists of")
-    lines = [[_cell(name, value) for name, value in row.items()] for row in table.to_dict("records")]
-    head = [str(name).replace("_", " ") for name in table.columns]
-    terms.table(head, lines, first=_SHOWN, further="All others", brief=_SHOWN)
-    for note in table.attrs.get("notes", ()):
-        terms.note(f"{note[0].upper()}{note[1:]}.")
-    # The interactions by strength
-    section = Section("Interactions")
-    if len(interactions(result)):
-        section.figure(draw_interactions(result, Figure(), _SHOWN).figure, "Largest interactions")
-        section.figure(draw_hypergraph(result, Figure()).figure, "Interactions around a circle")
-    else:
-        section.text("The model has no interaction.")
-    return Page(
-        title=f"{family.name[0].upper()}{family.name[1:]} of {stored.info.get('data', 'data')}",
-        rows={"train": figures.num_rows or 0},
-        has_weights=figures.has_weights,
-        names=stored.domain.names,
-        summary=sentences,
-        warnings=[],
-        about=[] if joined is None else [joined.sentence()],
-        sections=[terms, section],
-        seed=int(stored.info.get("seed", 0)),
-    )
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ResultStudy(Study[Part]):
+    """What a result says of itself, on the page of every study; its rows are not divided into parts."""
+
+    heading: ClassVar[str] = "Model of"
+    result: Any
+    stored: Stored
+    size: Figures
+
+    @classmethod
+    def of(cls, result: Any) -> ResultStudy:
+        """The study of a result of any family."""
+        _, stored = stored_model(result)
+        joined, figures = joined_of(stored), figures_of(result)
+        return cls(
+            result=result,
+            stored=stored,
+            size=figures,
+            title=stored.info.get("data", "data"),
+            about=[] if joined is None else [joined.sentence()],
+            parts={"train": None},
+            seed=int(stored.info.get("seed", 0)),
+            has_weights=figures.has_weights,
+        )
+
+    @property
+    @override
+    def shows_scores(self) -> bool:
+        return False
+
+    @property
+    @override
+    def domain(self) -> Domain:
+        return self.stored.domain
+
+    @override
+    def records(self) -> dict[str, Any]:
+        return {"model": self.stored.model}
+
+    @override
+    def figures(self, folder: Path) -> dict[str, Any]:
+        return asdict(self.size)
+
+    @override
+    def page(self) -> Page:
+        name = family_of_model(self.result).name
+        title = f"{name[0].upper()}{name[1:]} of {self.title}"
+        return replace(super().page(), title=title, rows={"train": self.size.num_rows or 0})
+
+    @override
+    def content(self) -> Content:
+        """Size, terms and interactions."""
+        figures, table, name = self.size, self.result.summary(), family_of_model(self.result).name
+        size = [plural(figures.num_interactions, "interaction")]
+        size += [] if figures.num_parameters is None else [plural(figures.num_parameters, "parameter")]
+        sentences = [f"A {name} of {plural(figures.num_variables, 'variable')} with {' and '.join(size)}."]
+        if figures.num_rows is not None and figures.log_likelihood is not None:
+            sentences.append(f"Its log-likelihood on its {figures.rows_text} is {figures.log_likelihood:.2f} nats.")
+        if figures.deviance is not None and figures.df is not None:
+            words = f"{figures.deviance:.2f} on {plural(figures.df, 'degree')} of freedom"
+            sentences.append(f"Its deviance from the saturated model is {words}.")
+        # The table of the result, as it prints it.
+        terms = Section("What the model consists of")
+        lines = [[_cell(column, value) for column, value in row.items()] for row in table.to_dict("records")]
+        head = [str(column).replace("_", " ") for column in table.columns]
+        terms.table(head, lines, first=_SHOWN, further="All others", brief=_SHOWN)
+        for note in table.attrs.get("notes", ()):
+            terms.note(f"{note[0].upper()}{note[1:]}.")
+        # The interactions by strength
+        section = Section("Interactions")
+        if len(interactions(self.result)):
+            section.figure(draw_interactions(self.result, Figure(), _SHOWN).figure, "Largest interactions")
+            section.figure(draw_hypergraph(self.result, Figure()).figure, "Interactions around a circle")
+        else:
+            section.text("The model has no interaction.")
+        return Content(sentences, [], [terms, section])
 
 
 def _cell(name: object, value: object) -> Cell:

@@ -6,9 +6,11 @@ import hashlib
 import json
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from types import MappingProxyType
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import safetensors
 import safetensors.torch
@@ -25,8 +27,8 @@ __all__ = [
     "GENERALIZED_ROOT",
     "LOG_LINEAR",
     "STRUCTURE_POSTERIOR",
+    "ModelRecord",
     "bytes_of",
-    "check_single",
     "checksum",
     "is_intact",
     "keep_contents",
@@ -329,8 +331,50 @@ def read_sealed(
     return header, tensors
 
 
-def check_single(path: str | os.PathLike[str], parameters: torch.Tensor, reader: str) -> None:
-    """Refuse the parameters of a batch of models where one is needed."""
-    if parameters.dim() != 1:
-        problem = f"holds a batch of models of shape {tuple(parameters.shape[:-1])}, expected one model"
-        raise ModelFileError(problem, argument=path, hint=f"read it with {reader}", code="wrong-shape")
+class ModelRecord(ABC):
+    """What a model file holds, as its family knows it; a family packs and unpacks, and this class writes and reads.
+
+    Attributes:
+        model_kind: of the family.
+        contents: rules of the entries that the kind adds to the header.
+        domain: all columns, a field or a property.
+        info: free-form JSON object.
+    """
+
+    model_kind: ClassVar[str]
+    contents: ClassVar[Mapping[str, Rule]] = MappingProxyType({})
+    info: dict[str, Any]
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Shape of the batch of models in the file; empty for one model."""
+        return ()
+
+    @abstractmethod
+    def packed(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        """Entries of the header as JSON values, the information among them where it is not ``info``, and tensors."""
+
+    @classmethod
+    @abstractmethod
+    def unpacked(cls, header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Self:
+        """The record of a header that keeps the rules, and tensors."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file, in a folder that exists, replacing an existing one in a step."""
+        contents, tensors = self.packed()
+        write_container(path, self.model_kind, {**contents, "info": contents.get("info", self.info)}, tensors)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read the file; errors as :func:`read_model`."""
+        return read_model(path, cls.model_kind, cls.contents, cls.unpacked)
+
+    @classmethod
+    def load_single(cls, path: str | os.PathLike[str]) -> Self:
+        """The same for one model; ModelFileError for a batch."""
+        record = cls.load(path)
+        if shape := record.batch_shape:
+            problem = f"holds a batch of models of shape {shape}, expected one model"
+            hint = f"read it with {_READERS[cls.model_kind]}"
+            raise ModelFileError(problem, argument=path, hint=hint, code="wrong-shape")
+        return record

@@ -33,7 +33,7 @@ from ..information.projection import Projections
 from ..log_linear.auto import Auto
 from ..log_linear.coding import check_balanced_family
 from ..log_linear.energy import LogLinearEnergy
-from ..log_linear.file import ModelFile, save_model
+from ..log_linear.file import ModelFile
 from ..log_linear.fitting.fit import fit
 from ..log_linear.fitting.incomplete import fit_incomplete
 from ..log_linear.fitting.result import FitResult
@@ -195,25 +195,22 @@ class Analysis(Study[TablePart]):
             ],
         )
 
-    @override
-    def save(self, folder: Path) -> dict[str, str]:
-        """Write ``model.safetensors`` and, with posteriors, ``posterior.nc`` into an existing folder.
+    def _endings(self, model: ModelAnalysis) -> list[str]:
+        """The model kept has a name without an ending, and its own where there are several."""
+        return [""] * (model is self.chosen) + [f"-{file_stem(model.name)}"] * (len(self.models) > 1)
 
-        With several models every one is also written as ``model-<name>.safetensors`` and ``posterior-<name>.nc``; the
-        files without a name are those of the model kept. Files of the same names are replaced. Returned are the names
-        of the files beside the model by what they hold.
+    @override
+    def records(self) -> dict[str, ModelFile]:
+        """The model kept; of several, also every one as ``model-<name>``.
 
         Example:
-            >>> import tempfile
             >>> from pyro_hoim import load_table
             >>> rows = load_table("ucb_admissions")
             >>> found = analyse({"train": rows}, {"pairs": InteractionHypergraph.from_order(rows.domain, 2)})
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     others = found.save(Path(folder))
-            ...     names = [path.name for path in Path(folder).iterdir()]
-            >>> names, others
-            (['model.safetensors'], {})
+            >>> list(found.records())
+            ['model']
         """
+        records = dict[str, ModelFile]()
         for model in self.models:
             stored = ModelFile(
                 model.hypergraph,
@@ -230,13 +227,16 @@ class Analysis(Study[TablePart]):
                 parts = {f"part_{name}": part for name, part in record.result.parts.items()}
                 info = {**stored.info, "penalty": record.constraint.text, "gap": record.result.gap}
                 stored = ModelFile(model.hypergraph, record.result.theta, "corner", info, parts)
-            # The model kept has a name without an ending, and its own where there are several.
-            endings = [""] if model is self.chosen else []
-            endings += [f"-{file_stem(model.name)}"] if len(self.models) > 1 else []
-            for ending in endings:
-                save_model(folder / f"model{ending}.safetensors", stored)
-                if model.posterior is not None:
-                    _leave_out_dates(model.posterior.data)
+            records |= {f"model{ending}": stored for ending in self._endings(model)}
+        return records
+
+    @override
+    def save_further(self, folder: Path) -> dict[str, str]:
+        """Posteriors as ``posterior.nc`` and ``posterior-<name>.nc``, and that over structures."""
+        for model in self.models:
+            if model.posterior is not None:
+                _leave_out_dates(model.posterior.data)
+                for ending in self._endings(model):
                     with draft_of(folder / f"posterior{ending}.nc") as draft:
                         _reserve(draft, model.posterior.data)
                         model.posterior.data.to_netcdf(str(draft))

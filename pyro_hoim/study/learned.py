@@ -27,6 +27,7 @@ from ..data.observations import Observations
 from ..data.order import ordinal_orders
 from ..information.removal import RemovalValue, removal_values
 from ..log_linear.annealed.importance import AnnealedImportance
+from ..log_linear.file import ModelFile
 from ..log_linear.fitting.design import design_entries
 from ..log_linear.fitting.existence import mle_existence
 from ..log_linear.fitting.problems import SMALL_ENTRIES
@@ -119,28 +120,17 @@ class LearnedAnalysis(Study[TablePart]):
         )
 
     @override
-    def save(self, folder: Path) -> dict[str, str]:
-        """Write ``model.safetensors``, and of a model with a structure ``predictive.safetensors``, the richer model.
+    def records(self) -> dict[str, ModelFile]:
+        """The model, and beside a model with a structure ``predictive``, the richer one."""
+        models = (
+            {"model": self.model} if self.model is self.learned else {"model": self.model, "predictive": self.learned}
+        )
+        about = {"name": "learned", "data": self.title, "seed": self.seed}
+        return {name: model.file({**about, "status": model.training.status}) for name, model in models.items()}
 
-        Returned are the names of the files beside the model by what they hold.
-
-        Example:
-            >>> import tempfile
-            >>> from pyro_hoim import Domain, Observations, learn, load
-            >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     others = analyse_learned(learn(rows, rows), {"train": rows}).save(Path(folder))
-            ...     model = load(Path(folder, "model.safetensors"))
-            >>> model.domain.names, list(others.values())
-            (('a', 'b'), ['predictive.safetensors'])
-        """
-        models = {"model": self.model}
-        if self.model is not self.learned:
-            models["predictive"] = self.learned
-        for name, model in models.items():
-            about = {"name": "learned", "data": self.title, "status": model.training.status, "seed": self.seed}
-            model.save(folder / f"{name}.safetensors", about)
-        return {"predictive model": "predictive.safetensors"} if "predictive" in models else {}
+    @override
+    def save_further(self, folder: Path) -> dict[str, str]:
+        return {} if self.model is self.learned else {"predictive model": "predictive.safetensors"}
 
     @override
     def figures(self, folder: Path) -> dict[str, Any]:

@@ -85,14 +85,14 @@ def test_fit_page_and_files(shell):
     (line,) = [line for line in text.splitlines() if line.split()[:2] == ["test", "mixture"]]
     assert f"{found['nll']['test']:.4f}" in line and "p/report.html" in text
     assert Path("o/model.safetensors").read_bytes()[-64:] == Path("p/model.safetensors").read_bytes()[-64:]
-    model = toy.FAMILY.load(Path("o/model.safetensors"))
+    model = toy.Mixture.load("o/model.safetensors")
     assert math.fsum(law(model).values()) == pytest.approx(1, abs=1e-12)
     assert found["nll"]["train"] < 3 * math.log(2)  # two of the columns depend
 
 
 def test_score_predict_and_interactions_agree_with_enumeration(shell):
     fitted = shell.json("fit", "t.csv", "--model", "mixture", "--out", "o")
-    probs = law(toy.FAMILY.load(Path("o/model.safetensors")))
+    probs = law(toy.Mixture.load("o/model.safetensors"))
     Path("r.csv").write_text("a,b,c\n1,,0\n0,1,1\n", encoding="utf-8")
     rows = [probs[1, 0, 0] + probs[1, 1, 0], probs[0, 1, 1]]
     found = shell.json("score", "o", "r.csv")
@@ -112,7 +112,7 @@ def test_score_predict_and_interactions_agree_with_enumeration(shell):
 
 def test_sample_has_the_law(shell):
     shell.json("fit", "t.csv", "--model", "mixture", "--out", "o")
-    probs = law(toy.FAMILY.load(Path("o/model.safetensors")))
+    probs = law(toy.Mixture.load("o/model.safetensors"))
     number = 20_000
     frame = pd.read_csv(io.StringIO(shell("sample", "o", "-n", str(number), "--given", "c=1").out))
     assert set(frame["c"]) == {1}

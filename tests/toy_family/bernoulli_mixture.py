@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -12,42 +12,39 @@ from typing import Any, ClassVar
 import torch
 from typing_extensions import override
 
-from pyro_hoim.core import (
-    Answer,
-    Asked,
-    Content,
-    Family,
-    Option,
-    Part,
-    Prediction,
-    Question,
-    Request,
-    Scores,
-    Section,
-    Stored,
-    Study,
-)
+from pyro_hoim.core import Answer, Content, Family, Option, Part, Prediction, Question, Request, Scores, Section, Study
 from pyro_hoim.core.command.answers import prediction_answer, score_answer
 from pyro_hoim.core.command.options import LABEL, LABELLED
 from pyro_hoim.core.command.rows import LabelledPlan, Missing, Table
 from pyro_hoim.core.words import columns_of, fixed
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import out_of_range
-from pyro_hoim.runs.container import read_container, write_container
+from pyro_hoim.runs.container import ModelRecord
+from pyro_hoim.runs.rules import DOMAIN, Rule
 from pyro_hoim.schema import Domain
 
 KIND = "bernoulli-mixture"
 
 
 @dataclass(frozen=True)
-class Mixture:
+class Mixture(ModelRecord):
     """Weights (K,) of components, and probabilities (K, d) of the second level of every column in each."""
 
-    model_kind: ClassVar[str] = KIND
+    model_kind = KIND
+    contents: ClassVar[Mapping[str, Rule]] = {"domain": DOMAIN}
     domain: Domain
     weights: torch.Tensor
     probs: torch.Tensor
     info: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @override
+    def packed(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        return {"domain": self.domain.to_json()}, {"weights": self.weights, "probs": self.probs}
+
+    @classmethod
+    @override
+    def unpacked(cls, header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Mixture:
+        return cls(Domain.from_json(header["domain"]), tensors["weights"], tensors["probs"], header["info"])
 
     def log_joint(self, codes: torch.Tensor) -> torch.Tensor:
         """Log probability (N, K) of component and known cells; cells of -1 are summed over."""
@@ -74,11 +71,6 @@ class MixtureStudy(Study[Part]):
     noun: ClassVar[str] = "mixture"
     model: Mixture
 
-    @property
-    @override
-    def domain(self) -> Domain:
-        return self.model.domain
-
     @override
     def content(self) -> Content:
         """The components."""
@@ -93,9 +85,8 @@ class MixtureStudy(Study[Part]):
         return {"weights": self.model.weights.tolist()}
 
     @override
-    def save(self, folder: Path) -> dict[str, str]:
-        write(folder / "model.safetensors", self.model)
-        return {}
+    def records(self) -> dict[str, Mixture]:
+        return {"model": self.model}
 
 
 class MixturePlan(LabelledPlan):
@@ -117,11 +108,11 @@ class MixturePlan(LabelledPlan):
         start = torch.rand(number, len(rows.domain), generator=generator, dtype=torch.float64)
         model, begin = Mixture(rows.domain, torch.full((number,), 1 / number, dtype=torch.float64), start), 0
         if request.resume and file.exists():
-            header, tensors = read_container(file, KIND)
-            model, begin = Mixture(rows.domain, tensors["weights"], tensors["probs"]), header["step"]
+            model = Mixture.load(file)
+            begin = model.info["step"]
         for step in range(begin, self.asked["steps"]):
             if step % 10 == 0:
-                write(file, model, step=step)
+                replace(model, info={"step": step}).save(file)
             model = model.step(rows)
         parts = {name: Part(score(model, r)) if r.total_count else None for name, r in request.parts.items()}
         return MixtureStudy(title=request.source.name, about=request.about, parts=parts, seed=request.seed, model=model)
@@ -141,12 +132,6 @@ def flipped(codes: torch.Tensor, column: int) -> torch.Tensor:
     return torch.where(torch.arange(codes.shape[1]) == column, 1 - codes, codes)
 
 
-def write(path: Path, model: Mixture, **contents: Any) -> None:
-    """Write a mixture to a file."""
-    contents = {"schema": model.domain.to_json(), "info": model.info, **contents}
-    write_container(path, KIND, contents, {"weights": model.weights, "probs": model.probs})
-
-
 COMPONENTS = Option("components", "Components of a mixture.", kind="whole", low=1, high=100, default=2)
 STEPS = Option("steps", "Steps of the fit of a mixture.", kind="whole", low=1, default=100)
 
@@ -157,6 +142,8 @@ class MixtureFamily(Family):
     kind = KIND
     name = "mixture of independent columns"
     short = "mixture"
+    record = Mixture
+    plan = MixturePlan
     commands: ClassVar[Mapping[str, tuple[Option, ...]]] = {
         "fit": (COMPONENTS, STEPS, *LABELLED),
         "score": (LABEL,),
@@ -166,23 +153,6 @@ class MixtureFamily(Family):
         "prior": "its components have one fictive row each",
         "log-z": "its probabilities sum to one",
     }
-
-    @override
-    def fit(self, asked: Asked) -> MixturePlan:
-        return MixturePlan(asked)
-
-    @override
-    def load(self, path: Path) -> Mixture:
-        header, tensors = read_container(path, KIND)
-        return Mixture(Domain.from_json(header["schema"]), tensors["weights"], tensors["probs"], header["info"])
-
-    @override
-    def write(self, path: Path, model: Mixture) -> None:
-        write(path, model)
-
-    @override
-    def stored(self, model: Mixture) -> Stored:
-        return Stored(KIND, model, model.domain, model.info)
 
     @override
     def draw(self, question: Question) -> Answer:
@@ -209,10 +179,7 @@ class MixtureFamily(Family):
         def predicted(rows: Observations) -> Prediction:
             first = torch.where(torch.arange(rows.codes.shape[1]) == column, 0, rows.codes)
             both = torch.stack([model.log_prob(first), model.log_prob(flipped(first, column))], 1)
-            exact = torch.ones(len(rows.codes), dtype=torch.bool)
-            labels, truth = model.domain[target].labels, rows.codes[:, column]
-            log_probs, none = both.log_softmax(1), torch.zeros_like(both)
-            return Prediction(target, labels, log_probs, none, exact, truth, rows.counts)
+            return Prediction.of(rows, target, both.log_softmax(1))
 
         return prediction_answer(question, predicted)
 

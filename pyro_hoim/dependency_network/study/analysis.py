@@ -32,7 +32,7 @@ from ...data.observations import Observations
 from ...errors import check_names, none_received, other_domain
 from ...schema import Domain
 from ..conditionals import DependencyConditionals
-from ..file import NetworkFile, save_network
+from ..file import NetworkFile
 from ..learn.network import LearnedNetwork, learn_network
 from ..node_conditionals import LeafConditional, TableConditional
 from .figures import decision_graph_figure, dependency_figure, dependency_matrix_figure
@@ -225,14 +225,11 @@ class NetworkAnalysis(Study[NetworkPart]):
         return Content(sentences, _warnings(self), sections)
 
     @override
-    def save(self, folder: Path) -> dict[str, str]:
-        """Write the model file, with the information of every edge and the counts of every leaf."""
+    def records(self) -> dict[str, NetworkFile]:
         file = learned_file(self.learned)
         edges = [[edge.parent, edge.child, edge.value] for edge in self.edges]
         about = {"data": self.title, "seed": self.seed, "edges": edges, "independent": dict(self.independent)}
-        info = {**file.info, **about}
-        save_network(folder / "model.safetensors", replace(file, info=info))
-        return {}
+        return {"model": replace(file, info={**file.info, **about})}
 
     @override
     def figures(self, folder: Path) -> dict[str, Any]:

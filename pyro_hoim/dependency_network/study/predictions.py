@@ -110,16 +110,7 @@ def predict_network(
             most = max(1, _LOOK_UPS_PER_CALL // size)
             probs, error = chain_averages(chains, settings, size, most, lambda states: node.log_probs(states.long()))
             log_probs[part], std_error[part] = probs.log(), error
-    return Prediction(
-        target,
-        data.domain[target].labels,
-        log_probs[inverse],
-        std_error[inverse],
-        is_exact[inverse],
-        data.codes[:, column].clone(),
-        data.counts.clone(),
-        data.squared_weights.clone(),
-    )
+    return Prediction.of(data, target, log_probs[inverse], std_error[inverse], is_exact[inverse])
 
 
 def impute_network(

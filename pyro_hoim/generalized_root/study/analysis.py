@@ -37,7 +37,7 @@ from ...plots.hypergraph import plot_hypergraph
 from ...results.confirmation import add_tests, confirmation_json, kept_sentence
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
-from ..file import RootFile, save_roots
+from ..file import RootFile
 from ..nodes.families import NodeFamily
 from ..regress.choice import held_out_scores
 from ..regress.confirm import with_confirmed
@@ -166,8 +166,8 @@ class RootAnalysis(Study[Part]):
         return records
 
     @override
-    def save(self, folder: Path) -> dict[str, str]:
-        """Write the model file; it also holds the columns that are no part of the model."""
+    def records(self) -> dict[str, RootFile]:
+        # The file also holds the columns that are no part of the model.
         fit = self.fit
         info = {
             "data": self.title,
@@ -181,9 +181,7 @@ class RootAnalysis(Study[Part]):
             "scales": dict(self.scales),
             "seed": self.seed,
         }
-        file = RootFile(fit.structure, fit.psi, fit.family, info, self.independent.tensors())
-        save_roots(folder / "model.safetensors", file)
-        return {}
+        return {"model": RootFile(fit.structure, fit.psi, fit.family, info, self.independent.tensors())}
 
     @override
     def law_name(self, name: str) -> str:

@@ -14,7 +14,7 @@ from ...core.partition import Cost, LogPartition
 from ...core.scores import Scores
 from ...data.counts import CountTable
 from ...errors import InputError, IntractableError, check_names, other_domain, out_of_reach, refused, size_text
-from ...schema import Domain, Variable
+from ...schema import Domain
 from ..auto import RootAuto
 from ..chains.gibbs import RootChains
 from ..energy import GeneralizedRootEnergy
@@ -120,9 +120,7 @@ class RootModel:
     @classmethod
     def from_file(cls, stored: RootFile) -> RootModel:
         """The model of a file; columns without a finite coefficient are in its information."""
-        fixed = {str(name): float(value) for name, value in stored.info.get("fixed_columns", {}).items()}
-        names = stored.info.get("columns", [*stored.structure.domain.names, *fixed])
-        return cls(stored.energy(), Domain(Variable(name, kind=stored.family.kind) for name in names), fixed)
+        return cls(stored.energy(), stored.domain, stored.fixed)
 
     def _pieces(self, table: CountTable) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Values of the free columns of a few rows at a time, and which of these rows are possible."""

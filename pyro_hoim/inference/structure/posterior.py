@@ -388,8 +388,7 @@ class StructurePosterior:
             error = self._error_of(probs, given, target)
         is_sure = self.method == "exact" and self.status == "exact" and self.num_effective is None
         is_exact = torch.full((len(hidden),), is_sure and domain.num_states <= MAX_CELLS)
-        truth = (rows.codes[:, column].clone(), rows.counts.clone(), rows.squared_weights)
-        return Prediction(target, domain[target].labels, probs.log(), error, is_exact, *truth)
+        return Prediction.of(rows, target, probs.log(), error, is_exact)
 
     def _error_of(self, probs: torch.Tensor, given: Observations, target: str) -> torch.Tensor:
         """Monte Carlo standard errors of probabilities (N, K) from mean cells; zeros for a list."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
@@ -58,7 +57,7 @@ from ...log_linear.auto import Auto
 from ...log_linear.coding import Coding, Reference, parametrization
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.exact.elimination import VariableElimination
-from ...log_linear.file import ModelFile, load_model, save_model
+from ...log_linear.file import ModelFile
 from ...log_linear.fitting.duration import check_duration
 from ...log_linear.fitting.fit import fit
 from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
@@ -82,7 +81,7 @@ from ...log_linear.scores import (
     score_rows,
 )
 from ...log_linear.search.rounds import SelectionResult
-from ...runs.container import LOG_LINEAR, check_single
+from ...runs.container import LOG_LINEAR
 from ...structure.hypergraph import InteractionHypergraph
 
 if TYPE_CHECKING:
@@ -138,6 +137,7 @@ class LogLinearFamily(Family):
     kind = LOG_LINEAR
     name = "log-linear model"
     short = "log-linear"
+    record = ModelFile
 
     @override
     def options(self, command: str) -> tuple[Option, ...]:
@@ -210,19 +210,31 @@ class LogLinearFamily(Family):
         return fit(structure, rows, penalty=penalty, objective=objective, partition=quick)
 
     @override
-    def load(self, path: Path) -> ModelFile:
-        file = load_model(path)
-        check_single(path, file.theta, "load_model")
-        return file
-
-    @override
-    def write(self, path: Path, model: ModelFile) -> None:
-        save_model(path, model)
-
-    @override
-    def stored(self, model: Any) -> Stored:
-        file = model if isinstance(model, ModelFile) else _file_of(model)
-        return Stored(LOG_LINEAR, file, file.hypergraph.domain, file.info)
+    def record_of(self, model: Any) -> ModelFile:
+        if isinstance(model, SelectionResult):
+            model = model.log_linear()
+        if isinstance(model, HierarchicalLogLinear):
+            return ModelFile(model.hypergraph, model.theta, model.coding)
+        if isinstance(model, FitResult):
+            figures = fit_figures(model)
+            names = ("num_parameters", "log_likelihood", "is_maximum", "status")
+            info = {"rows": model.num_rows, **{name: getattr(figures, name) for name in names}}
+            info["is_restricted"] = model.restriction is not None
+            info |= {} if model.penalty is None else {"penalty": repr(model.penalty)}
+            if model.data is not None:
+                info["independent"] = column_shares(model.data)
+            info["infinite_interactions"] = infinite_interactions(model)
+            info["has_structural_zeros"] = model.possible is not None
+            return ModelFile(model.hypergraph, model.theta, model.coding, info, directions_of(model), model.impossible)
+        if not isinstance(model, LogLinearEnergy):
+            learned: LearnResult = model  # the one class left, which is not imported to be asked for
+            return learned.file()
+        codings, impossible, tables = parametrization(model.hypergraph), ImpossibleStates.of_energy(model), model.tables
+        if impossible is not None:
+            tables = tables.masked_fill(torch.isneginf(tables), 0.0)
+        is_corner = codings.coding == "corner"
+        theta = codings.from_tables(tables) if is_corner else codings.purify(tables)[0]
+        return ModelFile(model.hypergraph, theta, "corner" if is_corner else "balanced", impossible=impossible)
 
     @override
     def draw(self, question: Question) -> Answer:
@@ -462,34 +474,6 @@ def _unnamed_combinations(stored: Stored) -> list[str]:
         "get a very small probability instead"
     )
     return [told]
-
-
-def _file_of(model: Any) -> ModelFile:
-    """What a file holds of an energy, of a law, or of what a fit or learning returned."""
-    if isinstance(model, SelectionResult):
-        model = model.log_linear()
-    if isinstance(model, HierarchicalLogLinear):
-        return ModelFile(model.hypergraph, model.theta, model.coding)
-    if isinstance(model, FitResult):
-        figures = fit_figures(model)
-        names = ("num_parameters", "log_likelihood", "is_maximum", "status")
-        info = {"rows": model.num_rows, **{name: getattr(figures, name) for name in names}}
-        info["is_restricted"] = model.restriction is not None
-        info |= {} if model.penalty is None else {"penalty": repr(model.penalty)}
-        if model.data is not None:
-            info["independent"] = column_shares(model.data)
-        info["infinite_interactions"] = infinite_interactions(model)
-        info["has_structural_zeros"] = model.possible is not None
-        return ModelFile(model.hypergraph, model.theta, model.coding, info, directions_of(model), model.impossible)
-    if not isinstance(model, LogLinearEnergy):
-        learned: LearnResult = model  # the one class left, which is not imported to be asked for
-        return learned.file()
-    codings, impossible, tables = parametrization(model.hypergraph), ImpossibleStates.of_energy(model), model.tables
-    if impossible is not None:
-        tables = tables.masked_fill(torch.isneginf(tables), 0.0)
-    is_corner = codings.coding == "corner"
-    theta = codings.from_tables(tables) if is_corner else codings.purify(tables)[0]
-    return ModelFile(model.hypergraph, theta, "corner" if is_corner else "balanced", impossible=impossible)
 
 
 FAMILY = LogLinearFamily()
