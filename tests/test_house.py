@@ -75,7 +75,7 @@ def test_the_command_line_and_what_families_share_import_no_family():
 
 def test_options_in_sentences_are_options():
     known = {"model", "columns", "split", "resume", "given", "refit", "log_z"}
-    known |= {"count_column", "weight_column", "bins", "allow", "safe_csv"}  # of every fit
+    known |= {"count", "weights", "bins", "allow", "safe_csv"}  # of every fit
     commands = ("fit", "learn", "structures", "sample", "score", "predict", "log-z", "interactions")
     known |= {option.name for family in families() for name in commands for option in family.options(name)}
     told = {

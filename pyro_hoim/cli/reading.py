@@ -272,8 +272,8 @@ def file_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def fit_file_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options on how the rows of a fit are read."""
     counts = (
-        ("--count-column", "Column that says how often its row was seen; none: no such column.  [default: count]"),
-        ("--weight-column", "Column of weights of the rows, fractions allowed; none: no such column."),
+        ("--count", "Column that says how often its row was seen; none: no such column.  [default: count]"),
+        ("--weights", "Column of weights of the rows, fractions allowed; none: no such column."),
     )
     several = (
         ("--allow", "NAME", "Take this column as it is, although it looks like an identifier, free text or numbers."),

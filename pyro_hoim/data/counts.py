@@ -318,7 +318,7 @@ class CountTable:
         kind: NumberKind = "count",
         count: str | None = "count",
         columns: Sequence[str] | int | None = None,
-        delimiter: str | None = None,
+        sep: str | None = None,
         encoding: str | None = None,
     ) -> CountTable:
         r"""Rows from a file (see :func:`~pyro_hoim.data.read_table_file`) with a header and numbers below it.
@@ -330,14 +330,14 @@ class CountTable:
             kind: ``count``, ``positive`` or ``real``.
             count: name of the column of repetitions; the default may be absent; None for no such column.
             columns: names to keep, or how many from the left.
-            delimiter: the character between cells; None finds it.
+            sep: the character between cells; None finds it.
             encoding: of the text; None finds it.
 
         Raises:
             MissingDataError: empty cells, with their number.
             InputError: an unreadable file, text among the numbers, or cells that are refused, with line and column.
         """
-        read = path if isinstance(path, CsvColumns) else read_table_file(path, sep=delimiter, encoding=encoding)
+        read = path if isinstance(path, CsvColumns) else read_table_file(path, sep=sep, encoding=encoding)
         return cls._from_columns(Source.of_csv(read), kind, count, columns, read.lines)
 
     @classmethod

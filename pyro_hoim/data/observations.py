@@ -142,7 +142,7 @@ class Observations:
         weights: str | None = None,
         columns: Sequence[str] | int | None = None,
         missing_values: Collection[str] = ("",),
-        delimiter: str | None = None,
+        sep: str | None = None,
         encoding: str | None = None,
     ) -> Observations:
         r"""Observations from a file with a header, one row per observation or per cell.
@@ -158,7 +158,7 @@ class Observations:
             weights: name of a column of weights, fractions allowed, in place of counts.
             columns: names of the columns to read, or how many from the left; default all but counts and weights.
             missing_values: labels that mean "missing".
-            delimiter: the character between cells; None finds it.
+            sep: the character between cells; None finds it.
             encoding: of the text; None finds it.
 
         Raises:
@@ -166,7 +166,7 @@ class Observations:
                 repeated column names; a count is not a whole number or is negative, NaN or infinite.
             UnknownNameError: a column or, with ``domain``, a label that is not known; line and closest names are given.
         """
-        read = path if isinstance(path, CsvColumns) else read_table_file(path, sep=delimiter, encoding=encoding)
+        read = path if isinstance(path, CsvColumns) else read_table_file(path, sep=sep, encoding=encoding)
         if domain is None and columns is None and count == "count" and weights is None:
             read = long_cells(read)
         return cls._read(Source.of_csv(read), domain, count, weights, columns, missing_values)

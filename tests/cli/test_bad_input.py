@@ -64,6 +64,8 @@ OF_FIT = [
     (SIXTY, "learn --model grm", ["--model"]),
     (SIXTY, "--select", "--select: is a command of its own; write pyro-hoim learn"),
     (SIXTY, "--structure-posterior", "--structure-posterior: is a command of its own; write pyro-hoim structures"),
+    (SIXTY, "--count-column=n", "--count-column: has another name; write --count"),
+    (SIXTY, "--weight-column w", "--weight-column: has another name; write --weights"),
     (SIXTY, "learn --heredity nan", "--heredity: expected a number above 0, up to 1, received 'nan'"),
     (SIXTY, "learn --heredity 0", "--heredity: expected a number above 0, up to 1, received 0"),
     (SIXTY, "learn --heredity 1.5", ["--heredity"]),

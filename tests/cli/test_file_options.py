@@ -57,28 +57,28 @@ def test_gaps_of_a_cut_column_are_completed(shell):
 
 def test_counts_and_weights_of_a_fit_are_those_of_its_files(shell):
     cells = PEOPLE.groupby(["sex", "ill"], as_index=False).size().rename(columns={"size": "Freq"})
-    shell("fit", written(frame=cells), "--count-column", "Freq", "--order", "2", "--out", "o")
+    shell("fit", written(frame=cells), "--count", "Freq", "--order", "2", "--out", "o")
     assert json.loads(Path("o/fit.json").read_text())["rows"]["train"] == 300
     assert shell.json("score", "o", "t.csv")["rows"] == 300
     written("rows.csv", PEOPLE[["sex", "ill"]])
     nll = shell.json("score", "o", "t.csv")["nll"]
     assert shell.json("score", "o", "rows.csv")["nll"] == pytest.approx(nll, rel=1e-12)
-    shell("fit", "t.csv", "--weight-column", "Freq", "--order", "2", "--out", "w")
+    shell("fit", "t.csv", "--weights", "Freq", "--order", "2", "--out", "w")
     assert shell.json("score", "w", "rows.csv")["nll"] == pytest.approx(nll, rel=1e-9)
-    shell("fit", "t.csv", "--count-column", "none", "--columns", "sex,ill", "--order", "1", "--out", "n")
+    shell("fit", "t.csv", "--count", "none", "--columns", "sex,ill", "--order", "1", "--out", "n")
     assert json.loads(Path("n/fit.json").read_text())["rows"]["train"] == 4
 
 
 def test_options_that_do_not_fit_are_refused(shell):
     shell.refused("fit", "titanic", "--sep", ";", says=["--sep: belongs to a table of text, received titanic"])
-    shell.refused("fit", "titanic", "--count-column", "Age", says=["--count-column"])
+    shell.refused("fit", "titanic", "--count", "Age", says=["--count"])
     written()
     shell.refused("fit", "t.csv", "--bins", "age", says=["--bins: expected COLUMN=RULE"])
     shell.refused("fit", "t.csv", "--bins", "agee=width:5", says=["--bins: unknown column 'agee'; did you mean 'age'"])
     shell.refused("fit", "t.csv", "--bins", "sex=width:5", says=["line 2: expected a number in column 'sex'"])
     shell.refused("fit", "t.csv", "--allow", "agee", says=["--allow: unknown column 'agee'; did you mean 'age'"])
-    shell.refused("fit", "t.csv", "--count-column", "x", says=["--count-column: unknown column 'x'"])
-    shell.refused("fit", "t.csv", "--count-column", "age", "--weight-column", "sex", says=["--weight-column"])
+    shell.refused("fit", "t.csv", "--count", "x", says=["--count: unknown column 'x'"])
+    shell.refused("fit", "t.csv", "--count", "age", "--weights", "sex", says=["--weights"])
     shell.refused("fit", "t.csv", "--encoding", "utf-88", says=["--encoding"])
     shell.refused("fit", "t.csv", "--model", "grm", *CUT, says=["--bins: has no use with --model grm"])
 

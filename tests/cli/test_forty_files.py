@@ -121,28 +121,26 @@ FILES = [
         "counts in a column `Freq`",
         "t.csv",
         lambda: "\n".join(["a,b,c,Freq", *CELLS]),
-        stops="say --count-column Freq if it does",
+        stops="say --count Freq if it does",
     ),
-    File(
-        "the same, the column named", "t.csv", lambda: "\n".join(["a,b,c,Freq", *CELLS]), options="--count-column Freq"
-    ),
+    File("the same, the column named", "t.csv", lambda: "\n".join(["a,b,c,Freq", *CELLS]), options="--count Freq"),
     File(
         "counts in a column `n`",
         "t.csv",
         lambda: "\n".join(["a,b,c,n", *CELLS]),
-        stops="--count-column none if it is a variable",
+        stops="--count none if it is a variable",
     ),
     File(
         "a column `weight`",
         "t.csv",
         lambda: with_column("weight", [0.5, 1.5, 2] * 20),
-        stops="say --weight-column weight if it does",
+        stops="say --weights weight if it does",
     ),
     File(
         "the same, the column named",
         "t.csv",
         lambda: with_column("weight", [0.5, 1.5, 2] * 20),
-        options="--weight-column weight",
+        options="--weights weight",
     ),
     File("an identifier", "t.csv", lambda: with_column("id", range(60)), stops="--columns drink,again,place"),
     File(

@@ -29,7 +29,7 @@ def written(num_rows, levels, seed, *, has_weights=False):
 def collected(shell, frame, pair, formula):
     """P-values of the same hypothesis, those of Wald's statistic and those of the likelihood ratio."""
     weights = {"weights": "w"} if "w" in frame else {}
-    extra = ["--weight-column", "w"] if weights else []
+    extra = ["--weights", "w"] if weights else []
     big = hoim.fit(".^2", frame, **weights)
     small = hoim.fit(formula, frame, **weights)
     found = {"wald": [], "likelihood-ratio": []}

@@ -87,7 +87,7 @@ def test_what_is_read_whole_only_is_refused(shell, folder):
     assert "expected numbers to cut at" in shell.refused("fit", folder, "--bins", "year=quantile:2")
     assert "expected numbers to cut at" in shell.refused("fit", folder, "--bins", "year=edges:2020-01-01")
     assert "unknown column 'years'" in shell.refused("fit", folder, "--bins", "years=edges:2021")
-    assert "unknown column 'weights'" in shell.refused("fit", folder, "--weight-column", "weights")
+    assert "unknown column 'weights'" in shell.refused("fit", folder, "--weights", "weights")
     assert "--chunk-rows" in shell.refused("fit", "ucb_admissions", "--chunk-rows", "5")
     assert "no scheduler" in shell.refused("fit", folder, "--cluster", "tcp://127.0.0.1:9")
 
@@ -114,7 +114,7 @@ def close(found, expected):
 @pytest.mark.parametrize("options", [(), ("--chunk-rows", "50"), ("--cluster", "local")])
 def test_weights_and_cut_columns_are_those_of_the_whole_file(shell, measured, options):
     how = ["--edges", "size*age + wet", "--prior", "ridge:1", "--columns", "size,wet,age"]
-    how += ["--bins", "age=edges:20,40,200", "--weight-column", "w"]
+    how += ["--bins", "age=edges:20,40,200", "--weights", "w"]
     expected = printed(shell, "fit", "measured.csv", *how, "--out", "one")
     found = printed(shell, "fit", measured, *how, *options, "--out", "other")
     for name in ("gain", "nll", "rows", "num_parameters"):
@@ -133,21 +133,21 @@ def test_control_other_weights_are_another_model(shell, measured):
     how = ["--edges", "size*wet", "--columns", "size,wet"]
     found = [
         printed(shell, "fit", measured, *how, *more, "--out", f"m{i}")["nll"]
-        for i, more in enumerate((["--weight-column", "w"], []))
+        for i, more in enumerate((["--weights", "w"], []))
     ]
     assert found[0] != found[1]
 
 
 def test_weights_that_are_missing_are_refused(shell, measured, frame):
     frame.assign(w=np.where(np.arange(600) % 7, "1.5", "")).to_csv("gaps.csv", index=False)
-    assert "'w'" in shell.refused("fit", "gaps.csv", "--weight-column", "w", "--chunk-rows", "100")
+    assert "'w'" in shell.refused("fit", "gaps.csv", "--weights", "w", "--chunk-rows", "100")
 
 
 def test_columns_named_as_counts_are_asked_about(shell, frame):
     frame.assign(Freq=2).to_csv("freq.csv", index=False)
     words = ["fit", "freq.csv", "--order", "1", "--chunk-rows", "100"]
-    assert "say --count-column Freq if it does" in shell.refused(*words)
-    assert printed(shell, *words, "--count-column", "Freq", "--out", "one")["rows"]["train"] == 1200
+    assert "say --count Freq if it does" in shell.refused(*words)
+    assert printed(shell, *words, "--count", "Freq", "--out", "one")["rows"]["train"] == 1200
 
 
 def test_few_rows_of_many_levels_are_scored(shell):

@@ -249,7 +249,7 @@ def test_identifiers_are_counted_in_rows(size, role, cells, tmp_path):
     with pytest.raises(InputError, match=rf"'id' \({size} levels in {size} rows\) is \(almost\) unique per row"):
         hoim.fit("id*sex", frame, **options)
     frame.to_csv(tmp_path / "d.csv", index=False)
-    said = {None: [], "count": ["--count-column", "held"], "weights": ["--weight-column", "held"]}[role]
+    said = {None: [], "count": ["--count", "held"], "weights": ["--weights", "held"]}[role]
     status, told = run("fit", tmp_path / "d.csv", *said, "--order", "2", "--out", tmp_path / "m")
     assert status == 2 and "'id'" in told and f"{size:,} levels in {size:,} rows" in told
     if role != "weights":
@@ -282,7 +282,7 @@ def test_sums_of_weights_are_no_rows(tmp_path, weight, options):
     frame.to_csv(tmp_path / "d.csv", index=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        status, told = run(*verb_first(tmp_path / "d.csv", "--weight-column", "w", "--out", tmp_path / "m", *options))
+        status, told = run(*verb_first(tmp_path / "d.csv", "--weights", "w", "--out", tmp_path / "m", *options))
     page = (tmp_path / "m" / "report.html").read_text()
     assert status == 0 and f"300 rows with weights that add up to {total}" in told, told
     assert "weights that add up to" in page and not re.search(r"\d rows of|\d (train|test) rows", told + page)

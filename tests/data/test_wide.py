@@ -178,6 +178,6 @@ def test_files_as_r_and_pandas_write_tables(sums, tmp_path):
     assert status == 0 and "cross-tabulation of 'row' and 'column', 500 rows in 6 cells" in told
     crosstab().to_csv(tmp_path / "p.csv")
     status, told = run("fit", tmp_path / "p.csv", "--order", "2", "--out", tmp_path / "n")
-    assert status == 2 and "frame.set_index('sex').stack()" in told and "--count-column none" in told
+    assert status == 2 and "frame.set_index('sex').stack()" in told and "--count none" in told
     ROWS.to_csv(tmp_path / "rows.csv")  # control: numbers of rows
     assert hoim.Observations.from_csv(tmp_path / "rows.csv").domain.names == ("sex", "ward")

@@ -146,17 +146,18 @@ class Reading:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Reading:
         """From the values of options, of which any may be absent."""
-        count, weight = (values.get(name) for name in ("count_column", "weight_column"))
+        count, weight = (values.get(name) for name in ("count", "weights"))
         if count not in (None, _NONE) and weight not in (None, _NONE):
-            raise conflict("weight_column", f"cannot be combined with {option('count_column')}", "give one of them")
+            raise conflict("weights", f"cannot be combined with {option('count')}", "give one of them")
         allow = tuple(name.strip() for text in values.get("allow") or () for name in text.split(","))
         bins = parse_bins(values.get("bins") or ())
         return cls(values.get("sep"), values.get("encoding"), count, weight, bins, allow, Pieces.of(values))
 
     def check_unused(self, source: str) -> None:
         """Refuse options on how a file is read where there is no file."""
-        for name in ("sep", "encoding", "count_column", "weight_column"):
-            if getattr(self, name) not in (None, _NONE):
+        given = {"sep": self.sep, "encoding": self.encoding, "count": self.count_column, "weights": self.weight_column}
+        for name, value in given.items():
+            if value not in (None, _NONE):
                 raise conflict(name, f"belongs to a table of text, received {source}")
         self.pieces.check_unused(source)
 
@@ -169,11 +170,11 @@ class Reading:
         """
         files = self.pieces.files(source)
         is_open = chosen is None and self.count_column is None and self.weight_column is None
-        if is_open and (wide := files.wide_table(option("count_column", _NONE))) is not None:
+        if is_open and (wide := files.wide_table(option("count", _NONE))) is not None:
             return Observations.from_csv(wide, missing_values=("", *missing)), "".join(wide.note), {}, None
         header = files.header
         weight = None if self.weight_column == _NONE else self.weight_column
-        check_names([] if weight is None else [weight], header, "weight_column", noun="column")
+        check_names([] if weight is None else [weight], header, "weights", noun="column")
         plain = "count" if "count" in header and weight is None else None
         count = {None: plain, _NONE: None}.get(self.count_column, self.count_column)
         counting = [name for name in (count, weight) if name is not None]
@@ -189,15 +190,16 @@ class Reading:
 
     def _say(self, found: Counting) -> str | None:
         """How to say what a column is; None where that was said."""
-        argument = "count_column" if found.role == "count" else "weight_column"
-        if getattr(self, argument) is not None:
+        is_count = found.role == "count"
+        if (self.count_column if is_count else self.weight_column) is not None:
             return None
+        argument = "count" if is_count else "weights"
         return f"say {option(argument, found.name)} if it does, {option(argument, _NONE)} if it is a variable"
 
     def check_numbers(self) -> None:
         """Refuse options that rows of numbers have no use for."""
-        for name in ("weight_column", "bins", "allow"):
-            if getattr(self, name):
+        for name, value in {"weights": self.weight_column, "bins": self.bins, "allow": self.allow}.items():
+            if value:
                 raise conflict(name, f"has no use with {option('model', 'grm')}, which takes numbers as they are")
         self.pieces.check_unused(option("model", "grm"))
 
@@ -208,7 +210,7 @@ class Reading:
         """
         count = None if self.count_column == _NONE else self.count_column
         weight = None if self.weight_column == _NONE else self.weight_column
-        for argument, name in (("count_column", count), ("weight_column", weight)):
+        for argument, name in (("count", count), ("weights", weight)):
             if name is not None:
                 check_names([name], table.header, argument, noun="column")
         if count is not None or weight is not None:

@@ -442,7 +442,7 @@ def _read_source(
     if Path(source).exists():
         table = read_cells(source, reading.sep, reading.encoding)
         if (chosen, reading.count_column, reading.weight_column) == (None, None, None):
-            table = long_cells(table, option("count_column", "none"))
+            table = long_cells(table, option("count", "none"))
         count, weights = reading.counting(table, chosen if isinstance(chosen, list) else ())
     elif source in embedded or source in _LOADERS:
         reading.check_unused(source)
