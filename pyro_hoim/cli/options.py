@@ -111,6 +111,7 @@ def click_option(option: Option) -> click.Option:
     """An option of a family as click knows it."""
     name = flag(option.name)
     low, high = (None if bound is None else int(bound) for bound in (option.low, option.high))
+    # What words are turned into, with the bounds that the help shows.
     types: dict[str, Any] = {
         "text": click.Choice(option.choices) if option.choices else str,
         "whole": WholeNumber(low, high),

@@ -243,6 +243,7 @@ def new_folder(out: Path | None, stem: str, resume: bool) -> Path:
 
     Without ``out`` the first free of ``pyro-hoim-<stem>``, ``-2``, ``-3``, ...; with ``resume`` the last that exists.
     """
+    # A folder that was named is new, or holds the run that is continued.
     if out is not None:
         if out.exists() and not out.is_dir():
             raise refused("--out", f"{out} is a file; expected a folder", code="no-file")
@@ -252,6 +253,7 @@ def new_folder(out: Path | None, stem: str, resume: bool) -> Path:
         if not out.absolute().parent.is_dir():
             raise refused("--out", f"the folder {out.absolute().parent} does not exist", code="no-file")
         return _unfinished(out) if resume else out
+    # Else the first free one of numbered names, or the last of them.
     safe = re.sub(r"[^\w.-]+", "-", stem)
     base, number = Path(f"pyro-hoim-{safe}"), 1
     folder = base

@@ -177,6 +177,7 @@ class KnownRows:
         reading: Mapping[str, Any],
     ) -> KnownRows:
         """The rows of a folder or file; ``optional`` columns may be absent, columns are cut as is ``reading``."""
+        # Columns of counts and weights are those of the fit, unless they are variables.
         count = reading.get("count_column", "count")
         files = pieces.files(path)
         header = files.header
@@ -188,6 +189,7 @@ class KnownRows:
         cuts = {name: cut for name, cut in bins.items() if cut.kind == "numbers"}
         columns = names if weight is None else [*names, weight]
         rows = pieces.opened(files, columns=columns, count=used, missing_values=missing, bins=cuts)
+        # A code of the piece stands for that of the model: -1 is missing, -2 no level of it.
         codes: list[np.ndarray] = []
         for variable in (v for v in rows.domain if v.name != weight):
             labels: Sequence[str] = variable.labels
@@ -283,6 +285,7 @@ def fit_file_options(command: Callable[..., Any]) -> Callable[..., Any]:
             _BINS,
         ),
     )
+    # Decorators apply from the last to the first: the help is in reading order.
     for name, metavar, what in several:
         command = click.option(name, multiple=True, metavar=metavar, help=what)(command)
     for name, what in reversed(counts):

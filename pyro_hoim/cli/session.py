@@ -74,6 +74,7 @@ class Session:
         then = self._then
         if then is None or error.code != "other-run":
             return error
+        # Options that differ are named before rows that do, for rows follow from options.
         before = cast("dict[str, str]", then.get("options", {}))
         options = self._options
         differ = [name for name in dict.fromkeys([*before, *options]) if before.get(name) != options.get(name)]
@@ -95,6 +96,7 @@ class Session:
         """The record of the sessions before; None without one, refused where it is not as it was written."""
         if not self._file.exists():
             return None
+        # A record that cannot be read is refused, for its options are what protects from mixing two runs.
         try:
             text = self._file.read_text(encoding="ascii")
         except (OSError, UnicodeDecodeError):
@@ -137,6 +139,7 @@ def session(folder: Path, started: float, rows: Observations | CountTable, resum
     """
     run = None
     try:
+        # One process at a time works in a folder.
         with _locked(folder):
             check_unfinished(folder)
             if resume and not kept_in(folder):
@@ -153,6 +156,7 @@ def session(folder: Path, started: float, rows: Observations | CountTable, resum
             for path in folder.rglob(".*.part"):  # left by a process that was killed
                 path.unlink(missing_ok=True)
     except HoimError:
+        # A folder that was made for a run that could not begin is removed again.
         records = (RECORD, LOCK)
         if run is not None and not any(path.is_file() and path.name not in records for path in folder.rglob("*")):
             shutil.rmtree(folder)

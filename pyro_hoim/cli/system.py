@@ -44,6 +44,7 @@ def one_line(command: str | None, stage: Any) -> Generator[None]:
         yield
     except BrokenPipeError as error:
         raise click.exceptions.Exit(_BROKEN_PIPE) from error
+    # What the system refuses is one line, not a traceback.
     except OSError as error:
         raise click.ClickException(reason(error)) from error
     except UnicodeEncodeError as error:
@@ -51,6 +52,7 @@ def one_line(command: str | None, stage: Any) -> Generator[None]:
         raise click.ClickException(f"{command}: names or labels with {part} cannot be written as UTF-8") from error
     except RecursionError as error:
         raise click.ClickException(f"{command}: the input is nested too deeply; simplify it") from error
+    # Torch says a lack of memory as a RuntimeError.
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not any(words in str(error) for words in _NO_MEMORY):
             raise
@@ -89,6 +91,7 @@ def signals_received() -> Generator[list[int]]:
     received: list[int] = []
     hook = sys.unraisablehook
 
+    # An interrupt inside a callback of C code is lost there: it is sent again soon.
     def repeat(lost: Any) -> None:
         if isinstance(lost.exc_value, KeyboardInterrupt):
             number = received[-1] if received else signal.SIGINT

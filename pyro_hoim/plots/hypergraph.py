@@ -91,6 +91,7 @@ def circle_order(hypergraph: InteractionHypergraph, weights: Weights | None = No
         return names
     hint, what = "draw hypergraph.project(names) of fewer", "there are"
     check_size(len(names), _MOST_VARIABLES, "variables on the circle", "hypergraph", hint, what)
+    # Paths grow by the strongest bond between two of their ends, turned where that helps.
     bond = _bonds(hypergraph, strengths)
     paths = [[i] for i in range(len(names))]
     while len(paths) > 1:
@@ -102,6 +103,7 @@ def circle_order(hypergraph: InteractionHypergraph, weights: Weights | None = No
         second = paths[b][::-1] if flip_b else paths[b]
         paths[a] = first + second
         del paths[b]
+    # The first variable stands on top, its stronger neighbour to the right.
     path = paths[0]
     start = path.index(0)
     turned = path[start:] + path[:start]
@@ -178,6 +180,7 @@ def plot_hypergraph(
         raise out_of_range("top, max_sets", "numbers of at least 0", received=f"{top}, {max_sets}")
     strengths = edge_weights(hypergraph, weights)
     points = circle_places(circle_order(hypergraph, weights))
+    # The strongest of each kind are drawn; the legend says how many are left out.
     heaviest = sorted((e for e in strengths if strengths[e]), key=lambda e: -abs(strengths[e]))
     pairs, sets = [e for e in heaviest if len(e) == 2], [e for e in heaviest if len(e) > 2]
     shown = (pairs[:top], sets[:max_sets])
@@ -187,6 +190,7 @@ def plot_hypergraph(
         strengths, (pairs, sets), shown, full=full, is_weighted=is_weighted, is_signed=is_signed, unit=unit
     )
     handles += _signs(signs or ("positive", "negative"), [strengths[e] for e in (*shown[0], *shown[1])]) * is_signed
+    # Labels need room before anything is drawn.
     names = hypergraph.domain.names
     labels, key = circle_labels(names)
     axes = circle_axes(ax, labels)
@@ -241,6 +245,7 @@ def _draw_pairs(axes: Axes, pairs: _Edges, weights: Weights, centres: _Places, f
         start, end = centres[edge[0]], centres[edge[1]]
         middle = 0.5 * (start + end)
         far = float(np.linalg.norm(end - start)) / 2
+        # The nearer two variables stand, the flatter their arc.
         bend = middle * (0.35 + 0.4 * (1 - far))
         colour = ORANGE if weights[edge] < 0 else BLUE
         if math.isinf(weights[edge]):
@@ -284,6 +289,7 @@ def _draw_sets(
         share = _share(weights[edge], heaviest[len(edge)])
         colour = _colour(edge, weights[edge], is_signed)
         corners = np.array([points[n] for n in edge])
+        # A few sets are regions; many would cover each other.
         if as_hulls:
             middle = corners.mean(0)
             outline = corners[np.argsort(np.arctan2(*(corners - middle).T[::-1]))]
@@ -291,6 +297,7 @@ def _draw_sets(
             for fill, edgecolour, alpha in ((colour, "none", 0.06 + 0.2 * share), ("none", colour, 0.7)):
                 axes.add_patch(Polygon(outline, facecolor=fill, edgecolor=edgecolour, alpha=alpha, **style))
             continue
+        # Many are stars around a hub inside the circle.
         hub = corners.mean(0) * 0.82
         style: dict[str, Any] = {
             "linewidth": 0.7 + 2.2 * share,
@@ -315,6 +322,7 @@ def draw_variables(axes: Axes, labels: Mapping[str, str], weights: Weights, poin
         degrees = math.degrees(math.atan2(y, x)) % 360
         is_middle = abs(x) < 1e-6
         turn = 0.0
+        # Many names stand like spokes, none upside down.
         if many:
             turn = 90.0 if is_middle else degrees - 180 if 90 < degrees < 270 else degrees
             align, vertical = "right" if x < -1e-6 or (is_middle and y < 0) else "left", "center"

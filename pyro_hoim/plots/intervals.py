@@ -100,10 +100,12 @@ def plot_forest(
             raise wrong_shape("centre, lower, upper", f"({len(labels)},)", values)
     axes, rows, texts = _lines_axes(ax, labels)
     axes.axvline(reference, color=FAINT, linewidth=1)
+    # Intervals that exclude the reference stand out.
     is_clear = (lower > reference) | (upper < reference)
     finite = np.concatenate([lower, centre, upper])
     reach = float(np.abs(finite[np.isfinite(finite)] - reference).max(initial=0.0)) or 1.0
     for row, mid, low, high, clear in zip(rows, centre, lower, upper, is_clear, strict=True):
+        # An infinite estimate is an arrow that leaves the picture.
         if np.isinf(mid):
             tip = reference + _ARROW * reach * np.sign(mid)
             style = {"arrowstyle": "-|>", "color": ORANGE, "linewidth": 2.4}

@@ -225,12 +225,14 @@ def _name_levels(axes: Axes, name: str, labels: Sequence[str], counts: np.ndarra
     outer: list[Any] = [slice(None), 0, (slice(None), -1), (-1, slice(None), -1)]
     tiles = blocks[outer[axis]].reshape(-1, 4)  # those at the side where the labels stand
     across = axis % 2
+    # Labels stand beside the middle of their tiles.
     centres = tiles[:, across] + tiles[:, 2 + across] / 2
     texts = list(labels) * (len(tiles) // len(labels))
     extent = axes.get_window_extent()
     inches = 0.72 * (extent.width, extent.height)[across] / axes.figure.dpi
     order = np.argsort(centres, kind="stable")
     letters = _letters(texts)
+    # They are turned where they would touch, and moved apart where even that does not help.
     lines = max((text.count("\n") + 1 for text in texts), default=1)
     gaps = np.diff(centres[order])
     is_flat = across == 1 or bool((gaps * inches > letters * _LETTER + 0.05).all())
@@ -307,6 +309,7 @@ def plot_association(
         raise refused("names", "an association needs at least two variables")
     expected = _against(counts, expected)
     residual = np.nan_to_num(pearson_residuals(counts, expected)).reshape(counts.shape[0], -1)
+    # Slots are as wide as the widest tile of their column.
     width = np.sqrt(expected).reshape(residual.shape)
     slots = width.max(0)
     gap = 0.25 * float(slots.mean())

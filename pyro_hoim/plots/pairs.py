@@ -87,6 +87,7 @@ def plot_pairs(
     labels, key = label_lines([str(name) for name in matrix.index], 20 if few else 28, 2 if few else 1)
     axes = _matrix_axes(ax, labels)
     if size:
+        # The scale has zero in its middle where there are negative values.
         limit = ends(values)
         is_signed = bool((values[np.isfinite(values)] < 0).any())
         scale = Normalize(-limit if is_signed else 0.0, limit)

@@ -120,6 +120,7 @@ def plot_calibration(
         >>> [text.get_text() for text in axes.texts]
         ['2', '2']
     """
+    # The diagonal is what forecasts of the right frequency lie on.
     table = calibration_table(probabilities, outcomes, bins=bins, level=level)
     axes = axes_for(ax, 4.6, 4.2)
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1)
@@ -137,6 +138,7 @@ def plot_calibration(
             "rotation": 0 if bins <= 5 else 90,
         }
         axes.text(x, 1.03, f"{count:,}", **style)
+    # Both axes are shares, and equally long.
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(-0.02, 1.02)
     axes.set_aspect("equal")

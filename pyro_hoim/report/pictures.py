@@ -35,6 +35,7 @@ class Picture:
 
 def picture(figure: Figure) -> Picture:
     """SVG of a figure, which loads nothing and names no machine or time."""
+    # Many points as an image, else the page grows by megabytes.
     for cloud in figure.findobj(Collection):
         if len(np.asarray(cloud.get_offsets())) > _MOST_POINTS:
             cloud.set_rasterized(True)
@@ -48,6 +49,7 @@ def picture(figure: Figure) -> Picture:
             facecolor="white",
             metadata={"Date": None, "Creator": None},
         )
+    # Points of the file as pixels of the page.
     svg = buffer.getvalue()
     width, height = (float(size) * 4 / 3 for size in re.findall(rb'(?:width|height)="([\d.]+)pt"', svg)[:2])
     return Picture(svg, round(width), round(height))

@@ -137,6 +137,7 @@ def _tests(models: Mapping[str, object]) -> tuple[pd.DataFrame, list[str]]:
         family = family_of_model(model)
         smaller = [other for other in models if _is_smaller(figures[other], figures[name])]
         why = ""
+        # Against the largest of the smaller ones that is nested in it.
         for other in sorted(smaller, key=lambda n: figures[n].num_parameters or 0, reverse=True):
             if not family.has("nested") or family_of_model(models[other]) is not family:
                 continue
@@ -173,11 +174,13 @@ def _on_rows(models: Mapping[str, object], data: Any) -> tuple[pd.DataFrame, str
     """Mean log-likelihoods of rows, and gains over the first model row by row."""
     scored = {name: scored_rows(model, data) for name, model in models.items()}
     kinds = {rows.kind for rows, _ in scored.values()}
+    # One measure for all, else they are not comparable.
     if len(kinds) > 1:
         scored = {name: scored_rows(model, data, pseudo=True) for name, model in models.items()}
     measure = "pseudo-likelihood" if "pseudo-likelihood" in kinds else "likelihood"
     lines = dict[str, dict[str, Any]]()
     first = next(iter(scored.values()))[0].values.double()
+    # Rows without weight take no part, though they may be impossible.
     for name, (scores, read) in scored.items():
         counts = getattr(read, "counts", None)
         weights = counts.double() if isinstance(counts, torch.Tensor) else torch.ones(len(scores.values)).double()

@@ -243,12 +243,14 @@ class StepwiseSearch(ABC):
     def grow(self, pool: Sequence[Edge]) -> None:
         """Add confirmed sets that are the strongest of one of their variables."""
         while True:
+            # The free sets by their tests beside those kept.
             present = set(self.kept)
             free = [edge for edge in pool if edge not in present and self._times[edge] < _ADDED]
             tests = sorted((self._judged(edge) for edge in free), key=self.hypotheses.weighted)
             limit = self.hypotheses.limit(tests, len(self.kept))
             seen: set[str] = set()
             added: list[Edge] = []
+            # Sets that share no variable are added together, since each changes the tests of its neighbours.
             for test in tests:
                 if self.hypotheses.weighted(test) > limit:
                     break

@@ -115,11 +115,13 @@ def _cells(frame: pd.DataFrame, width: float = _LINE) -> tuple[list[str], list[l
     names = list(frame.columns)
     columns = [[visible(cell_text(name, value)) for value in frame[name]] for name in names]
     words = [k for k, is_word in enumerate(_are_words(frame)) if is_word]
+    # Columns of words share the room that numbers leave.
     sizes = [max([len(str(name)), *map(len, column)]) for name, column in zip(names, columns, strict=True)]
     room = width - 2 * (len(names) - 1) - sum(size for k, size in enumerate(sizes) if k not in words)
     share = max((sizes[k] for k in words), default=0)
     while share > _LEAST and sum(min(sizes[k], share) for k in words) > room:
         share -= 1
+    # Terms lose whole names, other words their ends.
     for k in words:
         columns[k] = [
             (
@@ -159,12 +161,14 @@ def cell_text(name: object, value: Any) -> str:
         return ", ".join(map(str, value))
     if value is None or isinstance(value, (str, bool)) or not isinstance(value, (int, float)):
         return "" if value is None or value is pd.NA else str(value)
+    # What is no number says why, or nothing.
     if math.isnan(value):
         return "not identified" if name == "estimate" else ""
     if math.isinf(value):
         return "inf" if value > 0 else "-inf"
     if isinstance(value, int):
         return str(value)
+    # Each kind of column has its digits.
     if "p_value" in str(name):
         return fixed(value) if value >= _SMALLEST_P else "<0.0001"
     if value == int(value) and abs(value) < 1e15 and name in _WHOLE:

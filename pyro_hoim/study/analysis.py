@@ -130,12 +130,14 @@ class Analysis(Study[TablePart]):
 
         Only models that have a test against the saturated one are compared, and that maximise the likelihood.
         """
+        # Only maxima of the likelihood have a likelihood-ratio test.
         fits = {m.name: m.fit for m in self.models if m.goodness is not None and m.fit.penalty is None}
         structures = {
             name: records.restriction or records.hypergraph for name, records in fits.items() if records.is_converged
         }
         nested = [(a, b) for a in structures for b in structures if a != b and is_within(structures[a], structures[b])]
         records: list[dict[str, Any]] = []
+        # Neighbours alone: what lies between two models would be tested twice.
         for small, big in nested:
             if any((small, between) in nested and (between, big) in nested for between in structures):
                 continue
@@ -179,6 +181,7 @@ class Analysis(Study[TablePart]):
     def content(self) -> Content:
         """Goodness of fit, interactions, tests, cells and posteriors."""
         model, structures = self.chosen, self.structures
+        # In the order in which a reader asks: what was found, whether it fits, and how sure it is.
         return Content(
             _summary(self),
             _warnings(self),
@@ -212,6 +215,7 @@ class Analysis(Study[TablePart]):
         """
         records = dict[str, ModelFile]()
         for model in self.models:
+            # The file tells tests and intervals without the rows, which it does not hold.
             stored = ModelFile(
                 model.hypergraph,
                 model.fit.theta,
@@ -281,6 +285,7 @@ class Analysis(Study[TablePart]):
             "mle_exists": None if chosen.fit.existence is None else chosen.fit.existence.exists,
             **chosen.infinite_json,
         }
+        # What was asked for besides: tests, comparisons, posteriors.
         if chosen.uncertainty is not None:
             keys |= chosen.uncertainty.to_json()
         if len(self.models) > 1 or chosen.goodness is not None:
@@ -319,6 +324,7 @@ class Analysis(Study[TablePart]):
                 "num_parameters": model.fit.num_parameters_fitted,
                 "log_likelihood": model.fit.log_likelihood,
             }
+            # A test against saturation, or where the table is too sparse for it criteria alone.
             if model.goodness is not None:
                 test = model.goodness
                 record |= {"g2": test.deviance, "x2": test.pearson, "df": test.df_adjusted}
@@ -489,11 +495,13 @@ def _checked(
         if posterior is not None and not isinstance(structure, InteractionHypergraph):
             raise conflict("structures", f"{name!r} is restricted, and has no posterior")
         check_balanced_family(graph_of(structure), f"the study of {name!r}")
+    # All parts are over the levels of the training rows.
     domain = as_observations(parts["train"], argument="train").domain
     read = {part: as_observations(rows, domain=domain, argument=part) for part, rows in parts.items()}
     for part, rows in read.items():
         if not rows.total_count > 0:
             raise none_received(part, "at least one row")
+    # Missing cells are summed over in exact fits alone.
     if read["train"].has_missing and ("validation" in read or posterior is not None):
         problem = "rows with missing cells can be marginalised only without validation and posterior"
         raise refused("train", problem, code="missing-part")
@@ -544,6 +552,7 @@ def _odds_ratios(result: FitResult) -> pd.DataFrame | None:
     Columns: ``pair``, ``contrast``, ``given``, ``odds_ratio``, ``lower``, ``upper`` (95 %, large-sample); NaN where the
     data do not identify the ratio.
     """
+    # Of many pairs, or of many parameters, a reader sees none at all.
     domain = result.hypergraph.domain
     pairs = [e for e in result.hypergraph.edges if len(e) == 2 and all(domain[n].cardinality > 1 for n in e)]
     if not pairs or len(pairs) > _MAX_PAIRS or result.hypergraph.num_parameters > _MAX_DENSE_PARAMETERS:
@@ -700,6 +709,7 @@ _COLUMNS = {
 
 
 def _comparison(analysis: Analysis) -> Section:
+    # A line for every model, with the figures that some have.
     section = Section("Models compared" if len(analysis.models) > 1 else "The model")
     records = analysis.comparison_records()
     for record in records:
@@ -720,6 +730,7 @@ def _comparison(analysis: Analysis) -> Section:
         for note in dict.fromkeys(t["note"] for t in analysis.nested_tests if t["p_value_method"] != "chi-square"):
             section.note(f"Likelihood ratio: {note}.", brief=True)
     _compare_elpd(analysis, section)
+    # What the columns that are there mean.
     if "g2" in present:
         section.note(
             "G² and X² test a model against the saturated one; p is that of G². Cells that "
@@ -736,6 +747,7 @@ def _comparison(analysis: Analysis) -> Section:
 
 def _compare_elpd(analysis: Analysis, section: Section) -> None:
     """Add what leave-one-out cross-validation says of several models."""
+    # Each by itself first, then what can be told apart.
     runs = {m.name: m.posterior for m in analysis.models if m.posterior is not None}
     if len(runs) < 2:
         return

@@ -166,6 +166,7 @@ def fit_constrained(data: Observations, order: int, constraint: Constraint, run:
     """
     loss = PseudoLikelihoodLoss(data, order)
     balls = constraint.balls(loss)
+    # A checkpoint belongs to one loss, one table and one constraint.
     file = run.file()
     stored = (
         None
@@ -234,6 +235,7 @@ def _restored(loss: Loss, balls: Mapping[str, Ball], stored: Mapping[str, torch.
 
 def as_fit(record: ConstrainedRecord, data: Observations, log_partition: float) -> FitResult:
     """The fit as every study shows one, in free coordinates, given log Z of the balanced tables."""
+    # Its likelihood is that of the pseudo-likelihood's estimate, so no test rests on it.
     result = record.result
     codings = parametrization(result.hypergraph)
     theta = codings.convert(result.theta, "corner", "free")
@@ -300,6 +302,7 @@ def constrained_section(record: ConstrainedRecord) -> Section:
         "larger by one nat would improve the fit at first. The l1 norm is the sum of the absolute values of the "
         "parameters."
     )
+    # Pictures of what the balls leave: few entries, or few singular values.
     if "low_rank" in record.constraint.radii:
         section.note(
             "The overlapped Schatten 1 norm arranges the parameters as matrices, one for each direction of their "

@@ -244,6 +244,7 @@ def analyse_learned(
         >>> [line["edge"] for line in found.interactions], round(found.parts["train"].gain, 2)  # the mutual information
         ([['a', 'b']], 0.19)
     """
+    # Validation rows that were fitted, too, judge nothing.
     check_part_names(parts)
     model = learned if learned.structure is None else learned.structure
     energy = model.energy
@@ -261,6 +262,7 @@ def analyse_learned(
             predictive=None if model is learned else _predictive(learned, model, rows, target),
             split=split_of_part(laws.get(name), energy),
         )
+    # Parameters are counted on the rows of the fit.
     rows = [parts[name] for name in (("train", "validation") if learned.refit else ("train",)) if name in parts]
     fitted = _together([part for part in rows if part is not None])
     number = _num_identified(model, fitted)
@@ -313,6 +315,7 @@ def _valued(learned: LearnResult, seed: int) -> tuple[dict[str, Any], ...]:
     energy = learned.energy
     present = set(learned.hypergraph.edges)
     rows = [row for row in interaction_table(energy) if len(row["edge"]) > 1 and tuple(row["edge"]) in present]
+    # Valuing takes a fit or draws each, so weak ones go without.
     wanted = [tuple(row["edge"]) for row in rows[:_VALUED]]
     values = removal_values(energy, wanted, num_samples=_SAMPLES, seed=seed) if wanted else []
     by_edge: dict[tuple[str, ...], RemovalValue] = dict(zip(wanted, values, strict=True))
@@ -381,6 +384,7 @@ def structure_section(analysis: LearnedAnalysis) -> Section | None:
         if analysis.target is not None:
             head += ["accuracy of the structure", "accuracy of the predictive model"]
         section.table(head, compared)
+    # Every test that decided, and what it rests on.
     add_tests(section, confirmation.tests)
     section.note(
         "p is two-sided, of all rows of training and validation, beside the other interactions of the structure: of "
@@ -421,6 +425,7 @@ def _summary(analysis: LearnedAnalysis) -> list[str]:
     learned = analysis.model
     graph = learned.hypergraph
     domain = graph.domain
+    # How many sets of each size.
     by_order = [sum(len(edge) == k for edge in graph.edges) for k in range(2, graph.order + 1)]
     words = ["pair", "triple", "quadruple"]
     listed = [
@@ -437,6 +442,7 @@ def _summary(analysis: LearnedAnalysis) -> list[str]:
             f"{_loss_sentence(analysis)}"
         )
     ]
+    # How the search came to them, and what log Z rests on.
     selection = learned.selection
     if selection is not None:
         reason = _STATUS.get(selection.status, selection.status)
@@ -522,6 +528,7 @@ def _capacity(analysis: LearnedAnalysis) -> Section | None:
     if selection is None:
         return None
     section = Section("The search")
+    # A logarithmic picture needs something above zero.
     curve = selection.capacity_curve()
     measure, what = ("kl", "Divergence from") if analysis.shows_kl else ("loss", "Mean loss of")
     drawable = curve[f"validation_{measure}"].to_numpy(dtype=float)
@@ -530,6 +537,7 @@ def _capacity(analysis: LearnedAnalysis) -> Section | None:
             capacity_figure({"capacity curve": curve}, measure=measure),
             f"{what} training and validation rows against the parameters of the family, round by round",
         )
+    # Each round with its verdict.
     columns = ["round", "interactions", "parameters of the family", "training loss", "validation loss"]
     rows: list[list[object]] = []
     for r in selection.rounds:
@@ -582,6 +590,7 @@ def _interactions(analysis: LearnedAnalysis) -> Section | None:
         return None
     section = Section("Interactions")
 
+    # The strongest first; the rest is folded.
     rows = [
         [
             ":".join(line["edge"]),
@@ -595,6 +604,7 @@ def _interactions(analysis: LearnedAnalysis) -> Section | None:
     ]
     columns = ["interaction", "loss without it", "strength", "coefficient", "levels", "penalty"]
     section.table(columns, rows, first=_FIRST, further="Further interactions", brief=_BRIEF)
+    # Bounds are marked as such.
     kinds = {line["removal"].kind for line in lines if line["removal"] is not None}
     meaning = (
         "; it is exact"

@@ -142,6 +142,7 @@ def uncertainty_section(uncertainty: Uncertainty | None) -> Section | None:
         return None
     section = Section("Coefficients and tests")
     frame, percent = uncertainty.coefficients, f"{100 * uncertainty.level:g} %"
+    # Columns that this estimate has, and the first rows of them.
     names = {"term": "term", "levels": "levels", "estimate": "estimate", "std_error": "SE", "lower": "lower"}
     names |= {"upper": "upper", "z": "z", "p_value": "p", "odds_ratio": "odds ratio"}
     columns = [name for name in names if name in frame]
@@ -342,6 +343,7 @@ def add_interactions(section: Section, model: ModelAnalysis, folded: str) -> Non
         "at the levels named; where it is positive this combination is more frequent than smaller interactions imply, "
         "where it is negative less frequent."
     )
+    # Directions in which infinite interactions stay finite.
     contrasts = [
         [":".join(edge), _words(edge, contrast), contrast["estimate"], *_interval(contrast)]
         for edge, contrast in _contrasts(model.interactions, _SHOWN)
@@ -397,6 +399,7 @@ def goodness_sentences(test: GoodnessOfFit) -> list[str]:
         f"Against the saturated model: G{square} = {number(test.deviance)} and X{square} = {number(test.pearson)} on "
         f"{plural(test.df_adjusted, 'degree')} of freedom"
     )
+    # No p-value, one by a limit law, one that is exact, or one from tables drawn.
     if test.p_value_method is None:
         return [f"{statistics}; there is no p-value, because {test.p_value_note}."]
     if test.p_value_method in ("chi-square", "bartlett"):
@@ -412,6 +415,7 @@ def goodness_sentences(test: GoodnessOfFit) -> list[str]:
     source = "with the same margins" if is_given else "drawn from the fitted model and refitted"
     name = "exact conditional test" if is_given else "parametric bootstrap"
     tables = f"{plural(test.num_tables, 'table')} {source}"
+    # None as extreme: the number of tables bounds the p-value.
     if test.p_value <= (1 + 1e-9) / (test.num_tables + 1):
         p_value = f"{symbol}{square} is not as large in any of {tables}, hence p < {number(test.p_value)} ({name})"
     else:
@@ -424,6 +428,7 @@ def goodness_sentences(test: GoodnessOfFit) -> list[str]:
 def structure_section(model: ModelAnalysis) -> Section:
     """The interactions as a picture, and the independences that they imply."""
     section = Section(f"Structure of {model.name}")
+    # A circle of more variables is a black disc.
     strength, signs = signed_strengths(model.hypergraph.domain, model.interactions)
     if len(model.hypergraph.domain) <= 40:
         section.figure(
@@ -453,6 +458,7 @@ def structure_section(model: ModelAnalysis) -> Section:
     if len(model.hypergraph.domain) > 40:
         section.note("With more than 40 variables the picture and the implied independences are left out.")
         return section
+    # Independences are listed where they can be read.
     statements = model.hypergraph.conditional_independences()
     if statements:
         section.table(
@@ -468,6 +474,7 @@ def structure_section(model: ModelAnalysis) -> Section:
 def strength_section(model: ModelAnalysis) -> Section:
     """The largest coefficients with intervals, all interactions, and odds ratios of pairs."""
     section = Section("Strongest interactions")
+    # The largest as intervals.
     rows = coefficient_rows(model)[:_SHOWN_INTERACTIONS]
     if rows:
         source = "posterior" if model.posterior is not None else "large-sample"
@@ -494,6 +501,7 @@ def strength_section(model: ModelAnalysis) -> Section:
     singles = f" and {plural(terms - several, 'single variable')}" if terms > several else ""
     folded = f"All {plural(several, 'interaction')}{singles}" if rows or terms > 20 else ""
     add_interactions(section, model, folded)
+    # Odds ratios, which more readers know than coefficients.
     if model.odds_ratios is not None:
         frame = model.odds_ratios
         section.heading("Conditional odds ratios")
@@ -547,6 +555,7 @@ def posterior_section(model: ModelAnalysis) -> Section | None:
         return None
     section = Section("Posterior")
     section.text(run.description)
+    # Pictures of the strongest, a table of all.
     shown = dict(list(model.traces.items())[:_SHOWN_TRACES])
     section.heading("Densities and traces")
     section.figure(trace_figure(shown), "Density and trace of each chain for the strongest interactions")
@@ -587,6 +596,7 @@ def trace_figure(draws: Mapping[str, np.ndarray]) -> Figure:
         for axes in (left, right):
             plain_axes(axes)
             axes.tick_params(labelsize=7)
+    # One legend for all panels.
     if draws:
         lines = grid[0, 1].get_lines()
         figure.legend(
@@ -613,6 +623,7 @@ def rank_figure(draws: Mapping[str, np.ndarray]) -> Figure:
         ranks = rankdata(values).reshape(values.shape)
         edges = np.linspace(0.5, values.size + 0.5, _BINS + 1)
         level = num_draws / _BINS
+        # One band a chain, its own height as unit.
         for index, chain in enumerate(ranks):
             height, _ = np.histogram(chain, bins=edges)
             base = index * 2.0

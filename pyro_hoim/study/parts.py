@@ -96,6 +96,7 @@ def split_section(models: Mapping[str, Mapping[str, TablePart | None]], chosen: 
                 marked = len(rows) if number == chosen and marked < 0 else marked
                 split, size = entry.split, entry.split.projection.hypergraph.num_parameters
                 rows.append([name, part, size, *map(cell, (split.total, split.inestimable, split.estimable))])
+    # Of rows that were fitted there is nothing to divide.
     if not rows:
         return None
     section = Section("Interactions that lack, and parameters that were not found")

@@ -99,6 +99,7 @@ def draw_chain(
             seed=seed,
             progress=progress,
         )
+    # Draws and what the sampler says of each, as a checkpoint holds them.
     tensors = {"theta": result.theta[0].contiguous()}
     stats = to_arviz(result.run)["sample_stats"]
     for name in stats.data_vars:
@@ -374,6 +375,7 @@ def _describe(
     name: str,
 ) -> Posterior:
     """Diagnostics and leave-one-out of finished chains."""
+    # Cells rather than rows, for those of one cell have the same likelihood.
     cells = data.unique()
     codes, counts = cells.codes, cells.counts.numpy()
     whole = bool((counts % 1 == 0).all())
@@ -396,6 +398,7 @@ def _describe(
     arviz_data = to_arviz({"theta": theta.numpy()}, hypergraph=hypergraph, sample_stats=stats, **groups)
     # Diagnostics of the coordinates that were sampled.
     summary = summarise(arviz_data, var_names=["theta"], round_to="none").drop(columns="is_constant")
+    # Leave-one-out by cell, each as often as it was seen.
     elpd = dict.fromkeys(("elpd", "se", "p", "max_pareto_k"), float("nan"))
     if whole and len(counts) > 1:
         with warnings.catch_warnings():

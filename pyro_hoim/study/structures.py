@@ -142,6 +142,7 @@ class StructureRecord:
     def to_json(self, file: str) -> dict[str, Any]:
         """What a file of numbers holds of it, with the name of the posterior's own file."""
         posterior, inclusion = self.posterior, self.posterior.inclusion
+        # A posterior that was listed has no chains to disagree.
         r_hats = [None] * len(inclusion.edges) if inclusion.r_hat is None else inclusion.r_hat.tolist()
         rows = zip(inclusion.edges, inclusion.mean.tolist(), inclusion.mcse.tolist(), r_hats, strict=True)
         return {
@@ -273,6 +274,7 @@ def record_structures(
     """
     prior = posterior.evidence.prior
     assert isinstance(prior, Prior)
+    # What is compared besides: leaving rows out, and other priors.
     models = posterior.models(_RIVALS)
     left_out, reason = _left_out(posterior, models, (num_chains, num_draws), seed)
     rivals = [RivalModel(*model, left) for model, left in zip(models, left_out, strict=True)]
@@ -337,11 +339,13 @@ def _left_out(
 def dots_figure(labels: Sequence[str], series: Mapping[str, np.ndarray], axis_label: str) -> Figure:
     """Probabilities (num_labels,) of several series as dots on one line a label, the first label on top."""
     figure = Figure()
+    # Room for the labels, one line of dots each.
     texts = [wrapped(label, 34) for label in labels]
     num_lines = max((text.count("\n") + 1 for text in texts), default=1)
     axes = axes_for(figure, 6.0, 0.8 + (0.14 + 0.16 * num_lines) * max(len(labels), 1))
     rows = np.arange(len(labels))[::-1]
     values = np.array(list(series.values())).reshape(len(series), len(labels))
+    # A bar from the least to the greatest, then the dots of each series a little apart.
     for row, column in zip(rows, values.T, strict=True):
         axes.plot([column.min(), column.max()], [row, row], color=FAINT, linewidth=2.0, zorder=1)
     offsets = np.linspace(0.16, -0.16, len(series)) if len(series) > 1 else [0.0]
@@ -362,6 +366,7 @@ def dots_figure(labels: Sequence[str], series: Mapping[str, np.ndarray], axis_la
 def cells_figure(observed: np.ndarray, averaged: np.ndarray, single: np.ndarray) -> Figure:
     """Expected counts of cells (num_cells,): averaged against observed ones, and against those of one collection."""
     figure = Figure(figsize=(8.6, 3.9), layout="constrained")
+    # On root axes the error of a count is as wide everywhere.
     pairs = ((observed, "observed count", BLUE), (single, "expected count, most probable collection", ORANGE))
     root = (lambda x: np.sqrt(np.maximum(x, 0.0)), np.square)
     for axes, (other, label, colour) in zip(figure.subplots(1, 2), pairs, strict=True):
@@ -405,6 +410,7 @@ def structure_sentences(record: StructureRecord) -> list[str]:
         f"{_ROUTES[record.route]} Evidence: {_evidence(record)}.",
         f"The most probable collection has probability {number(top.probability)}: {shorten(top.name, 4 * _LABEL)}.",
     ]
+    # What is more probable than not.
     likely = [edge for edge, mean in _ranked(record) if mean > 0.5]
     if likely:
         shown = ", ".join(f"{_label(edge)} ({number(posterior.inclusion[edge])})" for edge in likely[:6])
@@ -471,6 +477,7 @@ def _ranked(record: StructureRecord) -> list[tuple[Edge, float]]:
 def _interactions(record: StructureRecord) -> Section:
     section = Section("Which interactions exist")
     space, inclusion = record.posterior.structure_prior.space, record.posterior.inclusion
+    # Pictures leave out what the rows all but exclude.
     weights = {edge: mean for edge, mean in _ranked(record) if mean >= _LEAST}
     follow = [edge for edge in weights if len(edge) > 2] if space.is_graphical else []
     if len(follow) > _MAX_SETS:
@@ -534,6 +541,7 @@ def _models(record: StructureRecord) -> Section:
     has_loo = not record.reason
     head += ["elpd (LOO)", "stacking weight", "SE of elpd", "p (LOO)", "largest Pareto k"] if has_loo else []
     rows: list[list[object]] = []
+    # The most probable collection in full, the others by how they differ.
     for rival in record.rivals:
         left = rival.left_out
         row: list[object] = [_beside(record, rival), cell(rival.probability), cell(rival.log_evidence, _two)]
@@ -555,6 +563,7 @@ def _models(record: StructureRecord) -> Section:
         "Log evidence: log of the probability of the rows under a collection, averaged over the prior of its "
         "coefficients, in nats. It depends on this prior even where the estimates hardly do."
     )
+    # How far each predicts rows left out, where that could be found.
     if has_loo:
         worst = max(rival.left_out.max_r_hat for rival in record.rivals if rival.left_out is not None)
         section.note(
@@ -574,6 +583,7 @@ def _chains(record: StructureRecord) -> Section | None:
         return None
     section = Section("Where the chains disagree")
     spread = (inclusion.per_chain.amax(0) - inclusion.per_chain.amin(0)).tolist()
+    # Those that differ most between chains are looked at.
     order = sorted(range(len(spread)), key=lambda k: -spread[k])[:_SHOWN_DOTS]
     if not order:
         return None
@@ -618,6 +628,7 @@ def _others(record: StructureRecord) -> Section | None:
         [[":".join(edges[k]), *map(cell, means[:, k].tolist())] for k in order],
         folded=f"Probabilities by prior ({len(order)})",
     )
+    # The most probable collection under each prior.
     rows: list[list[object]] = []
     for name, other in record.others.items():
         top = other.models(1)[0]
@@ -644,6 +655,7 @@ def _cells(record: StructureRecord, fit: FitResult) -> Section:
     if record.cells is None:
         section.text("The table has more than 4,096 cells, and its averaged probabilities are not listed.")
         return section
+    # Expected counts averaged over collections, beside those of the most probable one.
     rows = record.posterior.data
     total = float(rows.total_count)
     observed = rows.table().numpy().astype(float).reshape(-1)

@@ -32,6 +32,7 @@ def data(name: str, out: Path | None, safe_csv: bool) -> None:
     A table has one line per cell with a column named count. A public data set has one line per observation, as it was
     published; it is downloaded once, and its checksum is verified every time.
     """
+    # Everything that may be wrong is found before a file is made.
     embedded = [info.name for info in tables_of_library()]
     check_names([name], [*embedded, *(info.name for info in dataset_files())], "NAME", noun="data set")
     check_new_file(out)

@@ -243,6 +243,7 @@ def _accuracies(
     by_column: dict[str, dict[str, Any]] = {name: {} for name in targets}
     if not targets:
         return by_column
+    # The model as it was saved, so that the figures are those of the file.
     path = folder / "model.safetensors"
     family = family_of(read_kind(path), path)
     family, stored = opened(family, family.read(path))

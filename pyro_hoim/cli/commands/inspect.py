@@ -42,6 +42,7 @@ def compare(ctx: click.Context, models: tuple[Path, ...], on: Path | None, as_js
         if models.count(model) > 1:
             raise refused("MODEL", f"{model} is given twice", "name every model once", code="repeated-name")
     loaded = dict(zip(_names(models), map(load, models), strict=True))
+    # Rows to compare on are read once, in the way of the first model.
     rows = None
     if on is not None:
         family, question = ask(ctx, models[0])

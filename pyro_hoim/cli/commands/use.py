@@ -85,6 +85,7 @@ def predict_pieces(family: Family, asked: Mapping[str, Question], known: KnownRo
     """The columns of the model as the rows have them, with predictions beside, block by block; how many were made."""
     predicted = 0
 
+    # A block at a time, so that no file is too large.
     def parts() -> Iterator[pd.DataFrame]:
         nonlocal predicted
         for rows in known.blocks():
@@ -251,6 +252,7 @@ def predict(
     question = with_rows(family, question, file, target)
     asked = {name: replace(question, values={**question.values, "target": name}) for name in target}
     answers = {name: family.predict(its) for name, its in asked.items()}
+    # Labels that are no level keep their lines, without a prediction.
     unseen = question.values.get("unseen")
     predicted = max(answer.json["predicted_rows"] for answer in answers.values())
     if out is not None and unseen is not None and unseen.reader is not None:

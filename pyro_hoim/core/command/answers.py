@@ -81,12 +81,14 @@ def margins(family: Family, question: Question, names: Sequence[str], given: Map
             {tuple(map(str, key)): float(share) for key, share in zip(keys, shares, strict=True)},
             question["draws"],
         )
+    # The error of a share of independent draws is binomial.
     rows: list[dict[str, Any]] = []
     shown: list[list[str]] = []
     for key, p in cells.items():
         spread = 0.0 if error is None else math.sqrt(p * (1 - p) / error)
         rows.append({"levels": list(key), "probability": p, "std_error": spread})
         shown.append([*key, fixed(p, 6), *([f"+- {spread:.1g}"] if error else [])])
+    # A reader sees the first cells; JSON has all.
     head = beside_figures(dict.fromkeys(names, ()), dict.fromkeys(["probability", *(["error"] if error else [])], ()))
     lines = columns_of(list(head), shown[:_SHOWN])
     if len(rows) > _SHOWN:
@@ -106,12 +108,14 @@ def _exact(
     variables = [domain[name] for name in names]
     if math.prod(v.cardinality for v in variables) > _MAX_CELLS:
         raise out_of_reach("names", f"a table of more than {_MAX_CELLS:,} cells", "ask for fewer columns")
+    # One row for every cell of the table, the other columns unknown or given.
     states = list(product(*(range(v.cardinality) for v in variables)))
     codes = torch.full((len(states), len(domain)), -1, dtype=torch.long)
     codes[:, list(domain.indices(names))] = torch.tensor(states).reshape(len(states), len(names))
     for name, code in given.items():
         codes[:, domain.index(name)] = code
     log_likelihood = family.row_log_likelihood(question.stored, Observations.from_tensor(codes, domain))
+    # An approximate likelihood would not sum to one: draws say their error.
     if log_likelihood.kind != "likelihood" or not log_likelihood.is_exact:
         return None
     labels = [tuple(v.labels[k] for v, k in zip(variables, state, strict=True)) for state in states]
@@ -271,6 +275,7 @@ def score_answer(
     """
     scores = score(question.rows)
     names = ["gain", "gain_std_error", "nll", "nll_std_error", "kl", "pseudo_nll", "pseudo_nll_std_error", *more]
+    # All figures for programs, those of a row as they are.
     json: dict[str, Any] = {
         name: whole(getattr(scores, name)) for name in ("rows", "impossible_rows", "approximate_rows")
     }
@@ -318,6 +323,7 @@ def prediction_answer(
     prediction = predicted(question.rows)
     approximate = int((~prediction.is_exact & prediction.is_predicted).sum())
     names = ("target", "accuracy", "majority_accuracy", "majority_p_value", "log_loss", "class_accuracy", "kind")
+    # Rows that could not be predicted count in no figure.
     json = {
         **{name: getattr(prediction, name) for name in names},
         "rows": whole(prediction.rows),
@@ -351,6 +357,7 @@ def _describe_prediction(prediction: Prediction, figures: Mapping[str, Any]) -> 
     if not bool(prediction.is_predicted.all()):
         number = plural(figures["impossible_rows"], "row")
         lines.append(f"not predicted      {number} whose other cells have probability zero together")
+    # Without known values there is nothing to compare with.
     if not prediction.rows:
         shares = torch.bincount(prediction.codes[prediction.is_predicted], minlength=len(prediction.labels)).tolist()
         return [
@@ -367,6 +374,7 @@ def _describe_prediction(prediction: Prediction, figures: Mapping[str, Any]) -> 
         f"majority accuracy  {prediction.majority_accuracy:.4f}" + (f" (the accuracy is {words})" if words else ""),
         f"log loss           {number_text(prediction.log_loss)} nats",
     ]
+    # How many rows of each level are recognised.
     totals = prediction.confusion.sum(1).tolist()
     for (label, share), total in zip(prediction.class_accuracy.items(), totals, strict=True):
         if total:

@@ -172,6 +172,7 @@ class Reading:
         is_open = chosen is None and self.count_column is None and self.weight_column is None
         if is_open and (wide := files.wide_table(option("count", _NONE))) is not None:
             return Observations.from_csv(wide, missing_values=("", *missing)), "".join(wide.note), {}, None
+        # Which columns count rows, and which are variables.
         header = files.header
         weight = None if self.weight_column == _NONE else self.weight_column
         check_names([] if weight is None else [weight], header, "weights", noun="column")
@@ -181,6 +182,7 @@ class Reading:
         names = list(select_columns(header, chosen, exclude=counting, source=source))
         cuts = {name: edge_bins(rule, name) for name, rule in self.bins.items()}
         columns = names if weight is None else [*names, weight]
+        # Blocks are read when they are asked for, so that mistakes above cost nothing.
         rows = self.pieces.opened(files, columns=columns, count=count, missing_values=missing, bins=cuts)
         if not counting:
             given = chosen if isinstance(chosen, list) else ()

@@ -131,12 +131,14 @@ def _fault(rows: Observations, name: str, total: int, is_identifier: bool) -> tu
     levels = len(labels)
     if levels <= _MOST_DATES or variable.kind == "ordinal":
         return None
+    # Dates and numbers may be cut into levels, which the second value says how.
     if is_dates(labels):
         return f"holds {levels:,} dates", "width:year"
     if levels > min(_MOST_NUMBERS, total / 2) and all(map(_is_number, labels)):
         if is_identifier and _are_row_numbers(labels):
             return f"({levels:,} levels in {total:,} rows) is unique per row, like an identifier", None
         return f"holds {levels:,} different numbers", "quantile:4"
+    # Labels that hardly repeat say nothing about other rows.
     if is_identifier or (levels > _FEW_LEVELS and 2 * levels > total):
         blanks = sum(label.count(" ") for label in labels) / levels
         if blanks >= _WORDS:
@@ -283,6 +285,7 @@ class Table(Source):
     @override
     def told(self) -> tuple[str, ...]:
         sentences: list[str] = []
+        # What became of missing cells.
         if self.dropped_rows:
             verb = "was" if self.dropped_rows == 1 else "were"
             left = rows_text(self.rows)
@@ -294,6 +297,7 @@ class Table(Source):
         if self.summed_cells:
             cells, policy = plural(self.summed_cells, "missing cell"), option("missing", "marginalise")
             sentences.append(f"{cells} {'was' if self.summed_cells == 1 else 'were'} summed over ({policy}).")
+        # Columns and levels from which nothing can be learned.
         if self.constant_columns:
             noun = "Constant column" + "s" * (len(self.constant_columns) > 1)
             sentences.append(f"{noun}, which no interaction can hold: {listed(self.constant_columns)}.")
@@ -436,6 +440,7 @@ def _read_source(
     A file of that name wins.
     """
     embedded = [info.name for info in tables()]
+    # A folder, or a file that is read piece by piece.
     if Path(source).exists() and reading.pieces.wanted(source):
         rows, note, cuts, num_read = reading.in_pieces(source, chosen, missing)
         return rows, [note], _kept(cuts, reading), num_read
@@ -454,6 +459,7 @@ def _read_source(
     else:
         problem = f"no such file, nor one of the data sets {', '.join([*embedded, *_LOADERS])}"
         raise refused(source, problem, code="no-file")
+    # Cells become levels here, after numbers were cut.
     table, cuts = cut_columns(table, reading.bins, missing, count or weights)
     rows = encoded(table, count, weights, chosen, missing)
     return rows, list(table.note), _kept(cuts, reading), None

@@ -179,6 +179,7 @@ class LogLinearFamily(Family):
         by pseudo-likelihood; missing cells are summed over, which needs an exact likelihood. Unlike a fit for its
         tests, the estimate is finite by default: ``prior`` is ``unit``, and ``none`` is maximum likelihood.
         """
+        # The interactions, given in one of three ways.
         check_choice(objective, ("auto", "likelihood", "pseudo-likelihood"), "objective")
         domain = rows.domain
         if edges is None:
@@ -193,7 +194,9 @@ class LogLinearFamily(Family):
             structure = InteractionHypergraph(domain, edges, closure=True)
         graph = graph_of(structure)
         cost, penalty = Auto().plan(graph), Prior.parse(prior).penalty(graph)
+        # Cells that are summed over need an exact log Z at every step.
         if rows.has_missing:
+            # Else what is within reach decides between likelihood and pseudo-likelihood.
             if objective == "pseudo-likelihood":
                 raise conflict("objective", "a pseudo-likelihood needs complete rows", 'give "likelihood" or "auto"')
             if cost.feasible and cost.flops > _MOST_SUMS:
@@ -215,6 +218,7 @@ class LogLinearFamily(Family):
             model = model.log_linear()
         if isinstance(model, HierarchicalLogLinear):
             return ModelFile(model.hypergraph, model.theta, model.coding)
+        # A fit keeps what its summary needs without the rows.
         if isinstance(model, FitResult):
             figures = fit_figures(model)
             names = ("num_parameters", "log_likelihood", "is_maximum", "status")
@@ -229,6 +233,7 @@ class LogLinearFamily(Family):
         if not isinstance(model, LogLinearEnergy):
             learned: LearnResult = model  # the one class left, which is not imported to be asked for
             return learned.file()
+        # An energy has tables alone: theta in the coding that its family has.
         codings, impossible, tables = parametrization(model.hypergraph), ImpossibleStates.of_energy(model), model.tables
         if impossible is not None:
             tables = tables.masked_fill(torch.isneginf(tables), 0.0)
@@ -241,6 +246,7 @@ class LogLinearFamily(Family):
         """Rows given some columns, exact or by Gibbs."""
         energy, number, evidence = question.stored.model.energy, question["number"], question["given"]
         known = torch.tensor([[evidence.get(name, -1) for name in energy.domain.names]], dtype=torch.long)
+        # Given cells that the model excludes leave nothing to draw.
         if bool(impossible_rows(energy, known)):
             cells = ", ".join(f"{name}={energy.domain[name].labels[code]}" for name, code in evidence.items())
             problem = f"{cells} has probability zero in the model"
@@ -248,6 +254,7 @@ class LogLinearFamily(Family):
                 "" if question.stored.info.get("has_structural_zeros") else f", or fit with {option('prior', 'unit')}"
             )
             raise refused("given", problem, f"give other values{other}", code="impossible")
+        # The other columns, from the model given those.
         rest, _ = energy.condition(evidence)
         drawn, notes = _drawn(rest, question)
         codes = known.repeat(number, 1)
@@ -261,6 +268,7 @@ class LogLinearFamily(Family):
         """Gain over independent columns, NLL and pseudo-NLL."""
         stored, rows = question.stored, question.rows
         energy: LogLinearEnergy = stored.model.energy
+        # Annealed chains also start at rows, so that no mode of the data is missed.
         starts = None
         if question["method"] == "ais":
             merged = rows.drop_missing().unique()
@@ -290,6 +298,7 @@ class LogLinearFamily(Family):
     @override
     def interactions(self, question: Question) -> Answer:
         """Interactions by strength, with what the model loses without them."""
+        # Infinite interactions are those of the file: finite tables do not show them.
         energy: LogLinearEnergy = question.stored.model.finite
         rows: list[dict[str, Any]] = with_infinite(
             interaction_table(energy), question.stored.info.get("infinite_interactions", [])
@@ -306,6 +315,7 @@ class LogLinearFamily(Family):
                 {**row, "refined_information": {"value": v.value, "std_error": v.std_error, "kind": v.kind}}
                 for row, v in zip(rows, values, strict=True)
             ]
+        # Intervals and tests where the file keeps standard errors.
         check_fraction(question["level"], "level")
         rows, precise = _with_uncertainty(rows, question.stored.info.get("uncertainty", []), question["level"])
         head = ["interaction", "strength", "coefficient", *precise]
@@ -414,6 +424,7 @@ def _drawn(energy: LogLinearEnergy, question: Question) -> tuple[torch.Tensor, l
         return torch.zeros((number, 0), dtype=torch.long), []
     if cost.feasible and method != "gibbs":
         return Auto().sample(energy, (number,), generator), []
+    # Beyond the exact budget rows are the last states of chains.
     if method == "exact":
         gibbs, given = option("method", "gibbs"), option("given")
         raise IntractableError(

@@ -201,6 +201,7 @@ class _LogLinearPlan(LabelledPlan):
 
     def complete(self, source: Table) -> Table:
         """The table with missing cells dealt with."""
+        # What cannot do without complete rows is named in the refusal.
         reason = (
             option("posterior", True)
             if self.has_posterior
@@ -211,6 +212,7 @@ class _LogLinearPlan(LabelledPlan):
         table = source.complete(Missing.parse(self.asked["missing"]), reason)
         scored = [score_names(table.rows.domain, text) for text in self.asked["edges"]]
         table = table.in_said_order({name for names in scored for name in names})
+        # Levels that scores order must stand in that order.
         orders: dict[str, Order] = {}
         for name, structure in self._structures(table.rows).items():
             warn_of_uniform(graph_of(structure), name)
@@ -222,6 +224,7 @@ class _LogLinearPlan(LabelledPlan):
         """Fit every collection."""
         rows: Observations = request.parts["train"]
         structures = self._structures(rows)
+        # What is out of exact reach is trained by sampling, alone; nothing else can be.
         for name, structure in structures.items():
             graph = graph_of(structure)
             cost = Auto().plan(graph)
@@ -326,6 +329,7 @@ def plan_log_linear(asked: Asked) -> _LogLinearPlan | LearnPlan | StructurePlan 
         return plan_learn(asked)
     if asked.verb == "structures":
         return plan_structures(asked)
+    # Options that do not go together, before any row is read.
     edges, posterior = asked["edges"], asked["posterior"]
     check_fraction(asked["level"], "level")
     for name in ("level", "tests"):

@@ -115,6 +115,7 @@ class LearnPlan(LabelledPlan):
     def run(self, request: Request) -> LearnedAnalysis:
         """Learn."""
         asked, parts = self.asked, request.parts
+        # Every part must hold rows before the search begins.
         joined = join_columns(request.source.rows, asked["join"])
         domain = joined.joined_domain
         max_order = self._max_order(request.source.rows.domain)
@@ -220,6 +221,7 @@ def train_given(
             regularisation=strengths,
         )
 
+    # The run says how large it is, for it may take long.
     rows = rows_text(request.parts["train"])
     sizes = plural(hypergraph.num_interactions, "interaction"), plural(hypergraph.num_parameters, "parameter")
     return _study(work, asked, request, f"fitting {rows} by sampled gradients: {', '.join(sizes)}", reason_given)
@@ -247,6 +249,7 @@ def _study(
     learned = work(request.checkpoint)
     shown = learned if learned.structure is None else learned.structure
     request.announce(f"scoring the rows and valuing {plural(shown.hypergraph.num_interactions, 'interaction')}")
+    # Scores and values of interactions, after training.
     source, begin = request.source, time.perf_counter()
     analysis = analyse_learned(
         learned,
@@ -256,6 +259,7 @@ def _study(
         about=[*source.about, *told, *source.told()],
         seed=request.seed,
     )
+    # Times of all sessions of the run.
     timed = _timed(learned, request.earlier_seconds, time.perf_counter() - begin)
     is_open = any(note.startswith("the time limit") for note in learned.notes)
     return replace(
