@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from pyro.distributions import TorchDistribution, constraints
 
 from pyro_hoim import testing
+from pyro_hoim.core.partition import Cost, LogPartition
 from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear.energy import LogLinearEnergy
 
@@ -208,8 +209,10 @@ class Plain:
 
     is_exact = True
 
-    def plan(self, hypergraph):
-        return SimpleNamespace(feasible=True)
+    def plan(self, hypergraph, evidence_names=(), keep=()):
+        rest = hypergraph.restrict(evidence_names)
+        cells = rest.domain.num_states
+        return Cost(cells, cells, cells * len(rest.edges), 8 * cells, True, "all states are listed", "plain")
 
     def _scores(self, model):
         codes = torch.as_tensor(testing.enumerate_codes(model.domain.cardinalities))
@@ -217,7 +220,7 @@ class Plain:
         return -model.energy(codes.reshape(shape)).movedim(0, -1)
 
     def log_partition(self, model):
-        return SimpleNamespace(value=self._scores(model).logsumexp(-1), kind="exact", coding="balanced")
+        return LogPartition.exact(self._scores(model).logsumexp(-1), self.plan(model.hypergraph))
 
     def expectations(self, model):
         tables = model.tables.detach().requires_grad_()
