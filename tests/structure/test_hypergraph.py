@@ -1,17 +1,20 @@
-"""The hypergraph against brute force over all subsets."""
+"""The hypergraph against brute force over all subsets; the formula language; elimination orders."""
 
 import itertools
 import math
 import pickle
+import random
 
 import networkx as nx
 import pytest
 import torch
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
-from pyro_hoim.errors import InputError, UnknownNameError
-from pyro_hoim.schema import Domain, Variable
-from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim import Domain, InputError, InteractionHypergraph, IntractableError, Variable
+from pyro_hoim.errors import UnknownNameError
+from pyro_hoim.log_linear.exact._program import bucket_plan
+from pyro_hoim.structure import elimination_order, formula as formula_module
+from pyro_hoim.structure.formula import parse_formula, parse_terms, split_formula
 from pyro_hoim.testing import raises
 
 NAMES = "abcdef"
@@ -125,10 +128,18 @@ def test_formula(formula, edges):
     assert InteractionHypergraph.from_formula(domain, formula).edges == tuple(tuple(e) for e in edges)
 
 
-def test_formula_with_unusual_names():
+def test_unusual_names_and_hyphens_between_them():
     domain = Domain.from_cardinalities({"native-country": 2, "hours per week": 2, "stalk.root?": 2})
     graph = InteractionHypergraph.from_formula(domain, "native-country*`hours per week` + stalk.root?")
     assert ("native-country", "hours per week") in graph and len(graph) == 4
+    names = ("native-country", "a", "a-b", "b")
+    assert parse_formula("native-country*a - native-country:a", names) == {
+        frozenset(["native-country"]),
+        frozenset("a"),
+    }
+    assert parse_formula("a-b", names) == {frozenset(["a-b"])}
+    assert parse_formula("a*b-a:b", names) == {frozenset("a"), frozenset("b")}
+    assert parse_formula("(a + `a-b`)-`a-b`", names) == {frozenset("a")}
 
 
 @pytest.mark.parametrize(
@@ -184,10 +195,14 @@ def test_bad_domains_orders_and_names_are_refused_with_a_next_step():
     assert InteractionHypergraph(wide, [wide.names], hierarchical=False).maximal_edges == (wide.names,)
 
 
-def test_is_immutable():
+def test_is_immutable_and_wrong_json_is_refused():
     graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
     with pytest.raises(AttributeError, match="immutable"):
         graph.edges = ()
+    odd = {"domain": [], "edges": [], "coding": "cornr"}  # not silently the other family
+    for value in ({}, "x", {"domain": []}, {"domain": 3, "edges": []}, odd):
+        with pytest.raises(InputError, match="expected"):
+            InteractionHypergraph.from_json(value)
 
 
 def test_heredity_and_chain():
@@ -240,13 +255,6 @@ def test_empty_domain():
     assert graph.is_decomposable and graph.is_hierarchical
 
 
-def test_wrong_json_is_refused():
-    odd = {"domain": [], "edges": [], "coding": "cornr"}  # not silently the other family
-    for value in ({}, "x", {"domain": []}, {"domain": 3, "edges": []}, odd):
-        with pytest.raises(InputError, match="expected"):
-            InteractionHypergraph.from_json(value)
-
-
 def test_huge_powers_are_refused_before_any_work():
     domain = Domain.from_cardinalities([2] * 40)
     for formula in (".^12", "(.^3)^4"):
@@ -254,3 +262,233 @@ def test_huge_powers_are_refused_before_any_work():
             InteractionHypergraph.from_formula(domain, formula)
     assert len(InteractionHypergraph.from_formula(domain, ".^3")) == 40 + 780 + 9880
     assert len(InteractionHypergraph.from_formula(domain, "(x0 + x1*x2)^2")) == 7
+
+
+# The formula language
+
+
+FOUR = ("a", "b", "c", "d")
+
+
+def _sets(text):
+    return {frozenset(term) for term in text.split()}
+
+
+@pytest.mark.parametrize(
+    ("formula", "sets"),
+    [
+        (".^2 - a:b", "a b c d ac ad bc bd cd"),
+        (".^3 - a:b", "a b c d ac ad bc bd cd acd bcd"),
+        ("a*b*c - a:b:c", "a b c ab ac bc"),
+        ("a*b*c*d - a", "b c d bc bd cd bcd"),
+        (". - d", "a b c"),
+        (".^2 - (a + b):d", "a b c d ab ac bc cd"),
+        (".^2 - a:b + a:b", "a b c d ab ac ad bc bd cd"),
+        ("a*b - a:b - b + c", "a c"),
+        ("a*b-a:b", "a b"),
+        ("a*b*c - a*b", "c"),
+        ("~ a*b + c", "a b c ab"),
+        ("a*b - 1", "a b ab"),
+    ],
+)
+def test_formulas(formula, sets):
+    assert parse_formula(formula, FOUR) == _sets(sets)
+
+
+@pytest.mark.parametrize("text", ["a*b*c*d", "a:b:c:d", "(a + b):c:d + a:b", "a:b + c:d", ".^3", "a*b + b*c*d"])
+@pytest.mark.parametrize("gone", ["b", "ab", "bd", "abc", "acd"])
+def test_removal_of_closed_collections_is_that_of_their_closures(text, gone):
+    """Oracle: all subsets of the terms, less those that contain the removed set."""
+    terms = parse_formula(text, FOUR)
+    closed = {frozenset(s) for t in terms for k in range(1, len(t) + 1) for s in itertools.combinations(t, k)}
+    formula = f"{text} - {':'.join(gone)}"
+    if frozenset(gone) not in closed:
+        with pytest.raises(InputError, match=rf"there is no {':'.join(gone)} to remove"):
+            parse_formula(formula, FOUR, closure=True)
+        return
+    domain = Domain.from_cardinalities(dict.fromkeys(FOUR, 2))
+    found = InteractionHypergraph.from_formula(domain, formula, closure=True)
+    assert {frozenset(edge) for edge in found.edges} == {s for s in closed if not frozenset(gone) <= s}
+    plain = InteractionHypergraph(domain, terms, closure=True).remove_edges([tuple(gone)])
+    assert found == plain
+
+
+def test_control_removal_without_closure_adds_no_set():
+    assert parse_formula("a:b:c - a:b", FOUR) == frozenset()
+    assert parse_formula("a:b:c - a:b", FOUR, closure=True) == _sets("ac bc")
+
+
+def test_left_sides():
+    assert split_formula("Freq ~ .^2") == ("Freq", ".^2")
+    assert split_formula("`n of rows`~a") == ("n of rows", "a")
+    assert split_formula("a*b") == (None, "a*b") and split_formula(" ~a ") == (None, "a")
+
+
+@pytest.mark.parametrize(
+    ("formula", "message"),
+    [
+        ("count ~ a*b", "unknown variable 'count'"),
+        ("a ~ b", "a log-linear model has no response, so nothing stands on the left of ~; write the right side alone"),
+        ("a*b - a:d", "there is no a:d to remove"),
+        ("- a", "expected a variable name, received '-'"),
+        ("a -", "expected a variable name, received the end"),
+        ("a + b - ", "expected a variable name, received the end"),
+    ],
+)
+def test_what_is_said_of_other_formulas(formula, message):
+    with pytest.raises(InputError, match=message.replace("*", r"\*")):
+        parse_formula(formula, FOUR)
+
+
+def test_an_unknown_name_suggests_the_nearest():
+    with pytest.raises(UnknownNameError, match=r"formula 'smke\*b': unknown variable 'smke'; did you mean 'smoke'"):
+        parse_formula("smke*b", ("smoke", "b"))
+
+
+@pytest.mark.parametrize(
+    ("formula", "message"),
+    [
+        (
+            "(" * 2000 + "a" + ")" * 2000,
+            "inside one another are 65 parentheses, more than the budget of 64; write fewer",
+        ),
+        ("a" + " + a" * 2**18, "it has 1048577 characters, the limit is 1048576"),
+        ("a^0", "expected a positive whole number after"),
+        ("a^00", "expected a positive whole number after"),
+    ],
+)
+def test_formulas_without_bounds_end_in_one_line(formula, message):
+    with pytest.raises((InputError, IntractableError), match=message) as told:
+        parse_formula(formula, FOUR)
+    assert len(str(told.value)) < 400
+
+
+def test_comparisons_behind_minus_signs_are_counted_by_the_rarest_variable(monkeypatch):
+    assert len(parse_formula(".^2 - a:b - c:d", FOUR)) == 8
+    monkeypatch.setattr(formula_module, "_MAX_COMPARED", 7)
+    told = "its minus signs compare 8 sets, more than the budget of 7; list what stays"
+    with pytest.raises(IntractableError, match=told):
+        parse_formula(".^2 - a:b - c:d", FOUR)
+    names = [f"v{i}" for i in range(60)]
+    monkeypatch.setattr(formula_module, "_MAX_COMPARED", 2**22)  # less than a tenth of all pairs of sets
+    assert parse_formula(".^3 - .^2 + v1:v2:v3", names) == {frozenset(names[1:4])}
+    assert len(parse_formula(".^3 - v0:v1 - v0", names)) == 59 + 1711 + 32509
+    assert len(parse_formula(".^3 - v0:v1 - v0:v2", names, closure=True)) == 36050 - 2 - 58 - 57
+    with pytest.raises(InputError, match="there is no v0:v1 to remove"):
+        parse_formula(".^3 - v0 - v1:v2 + v0:v2 - v0:v1", names)
+
+
+def test_formulas_that_are_long_are_read():
+    assert parse_formula("(" * 64 + "a" + ")" * 64, FOUR) == {frozenset("a")}
+    assert parse_formula("+".join(["(a)"] * 1000), FOUR) == {frozenset("a")}
+    assert parse_formula(".^" + "9" * 5000, FOUR) == parse_formula(".^4", FOUR)
+    assert parse_formula("a" + ":a" * 10_000, FOUR) == {frozenset("a")}
+    names = [f"v{i}" for i in range(3_000)]
+    assert len(parse_formula(" + ".join(names), names)) == 3_000
+    with pytest.raises(InputError, match="expected finite numbers"):
+        parse_terms(f"linear(a, {'9' * 400})", FOUR, {"linear": 1})
+
+
+# Elimination orders
+
+
+def cost(graph, order):
+    """Cells of all tables formed and of the largest, and its width, when factors are eliminated, not a graph."""
+    factors = [set(e) for e in graph.edges]
+    formed = []
+    for name in order:
+        joined = {name}.union(*(f for f in factors if name in f))
+        factors = [f for f in factors if name not in f] + [joined - {name}]
+        formed.append(joined)
+    cells = [math.prod(graph.domain[n].cardinality for n in c) for c in formed]
+    return sum(cells), max(cells, default=1), max((len(c) for c in formed), default=1) - 1
+
+
+@given(st.data())
+def test_order_covers_and_costs_what_it_says(data):
+    size = data.draw(st.integers(0, 7))
+    domain = Domain.from_cardinalities([data.draw(st.integers(1, 4)) for _ in range(size)])
+    subsets = [s for k in (1, 2, 3) for s in itertools.combinations(domain.names, k)]
+    edges = data.draw(st.lists(st.sampled_from(subsets), max_size=9)) if subsets else []
+    keep = data.draw(st.lists(st.sampled_from(domain.names), unique=True, max_size=2)) if size else []
+    graph = InteractionHypergraph(domain, edges, closure=True)
+    result = elimination_order(graph, keep)
+    assert sorted(result) == sorted(set(domain.names) - set(keep))
+    assert cost(graph, result)[:2] <= cost(graph, tuple(n for n in domain.names if n not in keep))[:2]
+    plan = bucket_plan(graph, domain.indices(keep))
+    assert plan.total_cells - plan.size(plan.keep) == cost(graph, result)[0]
+
+
+@pytest.mark.parametrize(("width", "height"), [(4, 4), (5, 5), (8, 8)])
+def test_grid_reaches_its_treewidth(width, height):
+    name = {(i, j): f"x{i}_{j}" for i in range(height) for j in range(width)}
+    domain = Domain.from_cardinalities(dict.fromkeys(name.values(), 2))
+    edges = [(name[i, j], name[i, j + 1]) for i in range(height) for j in range(width - 1)]
+    edges += [(name[i, j], name[i + 1, j]) for i in range(height - 1) for j in range(width)]
+    graph = InteractionHypergraph(domain, edges, closure=True)
+    total, _, found = cost(graph, elimination_order(graph))
+    assert min(width, height) <= found <= min(width, height) + 2
+    assert total <= width * height * 2 ** (width + 1)  # the row-by-row sweep
+
+
+def naive_greedy(graph, keep, rule):
+    """The greedy rules spelt out: score every variable anew in every step."""
+    cards = {v.name: v.cardinality for v in graph.domain.variables}
+    near = {n: {u for e in graph.edges if n in e for u in e} - {n} for n in graph.domain.names}
+    order = []
+    while set(near) - keep:
+
+        def score(n):
+            fill = sum(u not in near[w] for u, w in itertools.combinations(near[n], 2))
+            cells = cards[n] * math.prod(cards[u] for u in near[n])
+            return (*rule(fill, cells), -cards[n], graph.domain.index(n))
+
+        best = min(set(near) - keep, key=score)
+        around = near.pop(best)
+        for u in around:
+            near[u] = (near[u] | around) - {u, best}
+        order.append(best)
+    return tuple(order)
+
+
+RULES = (
+    lambda fill, cells: (fill, cells),
+    lambda fill, cells: (cells, fill),
+    lambda fill, cells: ((fill + 1) * math.log(cells),),
+)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(3, 14), st.floats(0.5, 2.5), st.integers(0, 3))
+@settings(max_examples=60, deadline=None)
+def test_greedy_orders_equal_their_definition(seed, size, density, num_kept):
+    rng = random.Random(seed)
+    domain = Domain.from_cardinalities([rng.randint(1, 5) for _ in range(size)])
+    edges = [rng.sample(domain.names, rng.choice((2, 2, 3))) for _ in range(int(density * size))]
+    graph = InteractionHypergraph(domain, edges, closure=True)
+    keep = rng.sample(domain.names, num_kept)
+    result = elimination_order(graph, keep)
+    found, *naive = (cost(graph, o)[:2] for o in (result, *(naive_greedy(graph, set(keep), rule) for rule in RULES)))
+    # every greedy candidate is among those compared: the result is one of them, the schema order or Cuthill-McKee's
+    assert found <= min(naive)
+    assert elimination_order(graph, keep) == result
+
+
+def test_first_variables_lead_and_the_others_follow_in_a_good_order():
+    domain = Domain.from_cardinalities({"hub": 3, **{f"leaf{i}": 5 for i in range(6)}})
+    star = InteractionHypergraph(domain, [("hub", f"leaf{i}") for i in range(6)], closure=True)
+    result = elimination_order(star, first=["leaf4", "leaf2"])
+    assert result[:2] == ("leaf4", "leaf2")
+    everything = ("hub", "leaf3", "leaf1", "leaf2", "leaf4", "leaf5")
+    assert elimination_order(star, ["leaf0"], first=everything) == everything
+    assert cost(star, result)[1] == cost(star, elimination_order(star))[1] == 15
+    assert cost(star, elimination_order(star, first=["hub"]))[1] == cost(star, domain.names)[1] == 3 * 5**6
+
+
+@pytest.mark.parametrize(
+    ("keep", "first", "code"),
+    [(["x9"], [], "unknown-name"), (["x0"], ["x0"], "conflict"), ([], ["x1"] * 2, "repeated-name")],
+)
+def test_bad_arguments(keep, first, code):
+    graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2, 2]), 1)
+    with raises(code):
+        elimination_order(graph, keep, first)

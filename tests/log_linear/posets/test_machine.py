@@ -10,14 +10,7 @@ import torch
 
 from pyro_hoim import Domain, GibbsChains, Observations
 from pyro_hoim.information import bias_variance
-from pyro_hoim.log_linear import (
-    MachineTraining,
-    Poset,
-    PosetLaw,
-    gradient_steps,
-    m_projection,
-    train_machine,
-)
+from pyro_hoim.log_linear import MachineTraining, Poset, PosetLaw, gradient_steps, m_projection, train_machine
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close, raises
 
@@ -225,22 +218,28 @@ def test_progress_is_shown_where_it_is_asked_for(capsys):
 
 def test_refusals():
     data = rows()
-    with raises("invalid-value", "data"):
-        train_machine(Observations.from_table(Domain.from_cardinalities([2, 3]), np.ones((2, 3))), 1)
-    with raises("out-of-range", "order"):
-        train_machine(data, 5)
-    with raises("empty", "collection"):
-        train_machine(data, [])
-    with raises("unknown-choice", "method"):
-        train_machine(data, 2, method="exact")
-    with raises("wrong-type", "data"):
-        train_machine(torch.zeros(4), 2)
-    with raises("unknown-name"):
-        train_machine(data, [("z",)])
-    with raises("empty", "data"):
-        train_machine(Observations.from_table(DOMAIN, np.zeros((2, 2, 2, 2))), 2)
-    with raises("over-budget", "variables"):
-        train_machine(Observations(Domain.from_cardinalities([2] * 25), torch.zeros(3, 25, dtype=torch.long)), 1)
+    for code, argument, call in (
+        (
+            "invalid-value",
+            "data",
+            lambda: train_machine(Observations.from_table(Domain.from_cardinalities([2, 3]), np.ones((2, 3))), 1),
+        ),
+        ("out-of-range", "order", lambda: train_machine(data, 5)),
+        ("empty", "collection", lambda: train_machine(data, [])),
+        ("unknown-choice", "method", lambda: train_machine(data, 2, method="exact")),
+        ("wrong-type", "data", lambda: train_machine(torch.zeros(4), 2)),
+        ("unknown-name", None, lambda: train_machine(data, [("z",)])),
+        ("empty", "data", lambda: train_machine(Observations.from_table(DOMAIN, np.zeros((2, 2, 2, 2))), 2)),
+        (
+            "over-budget",
+            "variables",
+            lambda: train_machine(
+                Observations(Domain.from_cardinalities([2] * 25), torch.zeros(3, 25, dtype=torch.long)), 1
+            ),
+        ),
+    ):
+        with raises(code, argument):
+            call()
     for name in ("learning_rate", "num_iterations", "temperature", "num_chains", "burn_in", "num_temperatures"):
         with raises("out-of-range", name):
             MachineTraining(**{name: 0})
