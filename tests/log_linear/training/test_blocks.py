@@ -11,7 +11,7 @@ DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "wide": 3000})
 PAIRS = InteractionHypergraph(DOMAIN, [("a", "b"), ("b", "c"), ("b", "wide")], closure=True)
 
 
-def test_schedules():
+def test_schedules_and_refused_options():
     assert schedule_of(PAIRS, SampledTraining()).resolve(PAIRS) == ((0,), (1,), (2,), (3,))
     whole = schedule_of(PAIRS, SampledTraining(blocks="interactions"), [("a", "b")])
     assert whole.resolve(PAIRS) == ((0, 1), (1, 2), (3,))  # 9,000 states of b and wide are no block
@@ -19,9 +19,6 @@ def test_schedules():
     new = schedule_of(PAIRS, SampledTraining(blocks="interactions", emphasis=0.5), [("a", "b")])
     assert new.emphasised == (("a", "b"),)
     assert new.order(PAIRS, new.resolve(PAIRS), 0, 2, 0).tolist() == [[0, 1], [0, 2]]
-
-
-def test_refused_options():
     for options in ({"blocks": "colours"}, {"emphasis": 0.0}, {"emphasis": 1.0}):
         with pytest.raises(InputError):
             SampledTraining(**options)

@@ -10,11 +10,10 @@ import pytest
 import torch
 from scipy import stats
 
+from pyro_hoim import Domain, InputError, InteractionHypergraph, Observations, Variable
 from pyro_hoim.annealing.runs import forward
 from pyro_hoim.annealing.weights import log_mean_weight
 from pyro_hoim.core.trainer import TrainingReport
-from pyro_hoim.data import Observations
-from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import EvidenceRounds, InteractionRidge, SampledTrainer, SampledTraining, parametrization
 from pyro_hoim.log_linear.search.rounds import trained as fit_of
 from pyro_hoim.log_linear.training.sampled import _path, trainer as _sampled_loss, trainer as sampled
@@ -32,8 +31,6 @@ from pyro_hoim.log_linear.training.sampled._weighted_chains import (
 from pyro_hoim.log_linear.training.sampled.trainer import _FromLaw, _judged, _sandwiched, annealed_log_z
 from pyro_hoim.log_linear.training.table_trainer import RowMargins
 from pyro_hoim.runs.checkpoint import TimeUp, ending_at
-from pyro_hoim.schema import Domain, Variable
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
     FALSE_ALARM_RATE,
     assert_close,
@@ -274,7 +271,7 @@ def test_a_forest_is_the_best_among_all():
     assert sorted(found.values())[-2] < max(found.values()) - 1e-2
 
 
-def test_annealing_from_the_law_itself_has_no_variance():
+def test_annealing_from_the_law_itself_has_no_variance_and_a_forest_balances():
     data, graph = skewed_rows(), order(2)
     forest = forest_law(RowMargins(data), graph)
     wide = forest_law(RowMargins(data), graph, pairs=False)
@@ -283,9 +280,6 @@ def test_annealing_from_the_law_itself_has_no_variance():
     assert_close(found.log_weights, np.full(500, float(exact_log_partition(graph, forest.balanced()))), absolute=1e-9)
     other = annealed_population(graph, forest.balanced(), settings, (wide,), 0, 500)  # control
     assert np.ptp(other.log_weights) > 0.1
-
-
-def test_a_forest_balances_within_its_collection():
     law = forest_law(RowMargins(skewed_rows()), order(2))
     balanced = law.balanced()
     assert_close(exact_table(order(2), balanced), exact_table(order(2), law.tables), absolute=1e-10)
@@ -691,7 +685,7 @@ def test_an_interrupt_leaves_the_trainer_as_it_was(restart, monkeypatch):
 # Divergence
 
 
-def test_an_absurd_rate_is_recovered_from_or_reported():
+def test_an_absurd_rate_is_recovered_from_or_reported_and_an_ordinary_one_needs_nothing():
     wild = {"max_change": 1e9, "damping": 1e-3, "num_iterations": 200, "num_chains": 1000}
     recovered = trainer(learning_rate=3e2, penalty=InteractionRidge(1.0), **wild)
     start = recovered.loss(rows()).value
@@ -706,13 +700,8 @@ def test_an_absurd_rate_is_recovered_from_or_reported():
     assert any("diverged" in note for note in report.notes)
     assert_close(lost.tables, first, relative=1e-9, absolute=1e-12)  # the law of the start was the last sound one
     assert math.isfinite(lost.loss(rows()).value)
-
-
-def test_an_ordinary_rate_needs_no_recovery():
     report = trainer(num_iterations=200, num_chains=1000).train()
-    assert report.status == "max_iterations"
-    assert report.notes == ()
-    assert report.num_iterations == 200
+    assert (report.status, report.notes, report.num_iterations) == ("max_iterations", (), 200)
 
 
 # Log Z
@@ -725,8 +714,7 @@ def test_log_z_has_an_error_bar_and_a_sandwich():
     assert loss.kind == "estimated"
     assert 0 < loss.std_error <= 0.005
     result = made.log_partition()
-    assert result.kind == "biased"
-    assert float(result.std_error) == loss.std_error
+    assert (result.kind, float(result.std_error)) == ("biased", loss.std_error)
     # a standard error that holds as a normal one does up to three of them; at 1e-6 it is allowed twice as many
     assert abs(float(result.value) - exact) < 6 * loss.std_error
     assert abs(float(result.sandwich.gap)) < 6 * math.hypot(
@@ -758,8 +746,7 @@ def test_a_refused_error_bar_leaves_no_upper_limit():
     ahead, behind = (log_mean_weight(np.full((1, 64), number)) for number in (value, 20 - value))
     contradicted, disagreeing = _judged(run, wider[:1], [states_met(run)]), _sandwiched(good, ahead, behind)
     for found in (contradicted, disagreeing):
-        assert found.verdict == "unreliable"
-        assert found.upper.item() == math.inf
+        assert (found.verdict, found.upper.item()) == ("unreliable", math.inf)
     assert float(contradicted.value) == pytest.approx(value + 20.0)
     assert float(contradicted.lower) == float(good.lower)  # that of a run without bias holds all the same
     assert float(disagreeing.lower) == pytest.approx(value + math.log(0.01), abs=1e-12)  # Markov at 99 %

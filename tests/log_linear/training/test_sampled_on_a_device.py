@@ -9,17 +9,11 @@ import torch
 from other_device import AWAY, pretend
 from scipy import stats
 
+from pyro_hoim import Domain, InteractionHypergraph, Observations
 from pyro_hoim.annealing import runs
-from pyro_hoim.data.observations import Observations
 from pyro_hoim.log_linear.training.sampled import trainer as _loss
-from pyro_hoim.log_linear.training.sampled._weighted_chains import (
-    WeightedChains,
-    drawn,
-    law_of_singles,
-)
+from pyro_hoim.log_linear.training.sampled._weighted_chains import WeightedChains, drawn, law_of_singles
 from pyro_hoim.log_linear.training.sampled.trainer import SampledTrainer, SampledTraining
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
     FALSE_ALARM_RATE,
     exact_log_partition,
