@@ -10,15 +10,13 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from pyro_hoim.errors import InputError, IntractableError
-from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy
+from pyro_hoim import Domain, GibbsChains, InputError, InteractionHypergraph, IntractableError, LogLinearEnergy
 from pyro_hoim.runs import GibbsSchedule
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
     FALSE_ALARM_RATE,
     assert_close,
     assert_exact_law,
+    assert_stationary,
     count_states,
     enumerate_codes,
     exact_log_partition,
@@ -28,7 +26,7 @@ from pyro_hoim.testing import (
     required_draws,
 )
 
-from support.transitions import recompute_counts, recompute_energy, tempered_law
+from support.transitions import recompute_counts, recompute_energy, slice_states, sweep_matrix, tempered_law
 
 ENGINES = ("products", "tables", "torch")
 COMPILED = ("products", "tables")
@@ -218,8 +216,7 @@ def test_batch_has_the_laws_of_its_members(engine):
     graph, states = _graph(engine), enumerate_codes(_graph(engine).domain.cardinalities)
     size, schedule = required_draws(len(states), 0.05), GibbsSchedule([("a", "b", "d")])
     chains = _chains(engine, 2, 2, num_chains=size, schedule=schedule)
-    assert chains.batch_shape == (2, 2)
-    assert chains.states.shape == (2, 2, size, 4)
+    assert (chains.batch_shape, chains.states.shape) == ((2, 2), (2, 2, size, 4))
     beta = torch.tensor([[0.2, 1.0], [0.6, 0.0]])
     chains.sweep(1, beta)
     counts, laws = [], []
@@ -292,9 +289,7 @@ def test_initial_states_follow_the_reference_law():
 def test_records_agree_with_recorded_states(engine, schedule):
     chains, silent = (_chains(engine, 2, num_chains=25, schedule=schedule) for _ in range(2))
     record = chains.sweep(11, 0.8, thin=4, counts=True, energies=True, states=True)
-    assert record.num_records == 2
-    assert record.states.shape == (2, 2, 25, 4)
-    assert record.energies.shape == (2, 2, 25)
+    assert (record.num_records, record.states.shape, record.energies.shape) == (2, (2, 2, 25, 4), (2, 2, 25))
     silent.sweep(8, 0.8)
     assert torch.equal(silent.states, record.states[1].long())
     empty = silent.sweep(3, 0.8, thin=4, counts=True, energies=True, states=True)
@@ -417,8 +412,7 @@ def test_small_models(engine, cardinalities, edges, num_chains):
     chains = GibbsChains(model, num_chains, engine=engine, seed=2)
     record = chains.sweep(3, thin=1, counts=True, energies=True, states=True)
     assert chains.states.shape == (2, num_chains, len(cardinalities))
-    assert record.counts.shape == (2, graph.num_terms)
-    assert record.counts.sum() == 2 * 3 * num_chains * len(graph.edges)
+    assert (record.counts.shape, record.counts.sum()) == ((2, graph.num_terms), 2 * 3 * num_chains * len(graph.edges))
     assert chains.anneal([0.0, 0.5, 1.0]).shape == (2, num_chains)
     assert not chains.anneal([0.3]).any()
     chains.gather(torch.zeros(2, num_chains, dtype=torch.long))
@@ -463,8 +457,7 @@ def test_reversed_order_visits_backwards(engine):
     chains.anneal([1.0, 0.5], reverse_order=False)
     chains.anneal([0.5, 1.0], reverse_order=True)
     chains._engine = inner
-    assert rows[0].tolist() == [[0, 1, 2]]
-    assert rows[1].tolist() == [[2, 1, 0]]
+    assert (rows[0].tolist(), rows[1].tolist()) == ([[0, 1, 2]], [[2, 1, 0]])
 
 
 # Bad input
@@ -533,15 +526,12 @@ def test_bad_models_are_refused(model, code):
         GibbsChains(model, 5)
 
 
-def test_models_of_another_structure_are_refused():
+def test_models_of_another_structure_and_too_large_blocks_are_refused():
     chains = _chains("torch")
     with raises("other-domain", "model"):
         chains.set_model(_model("products"))
     with raises("wrong-shape", "model: tables"):
         chains.set_model(_model("torch", 2))
-
-
-def test_too_large_blocks_are_refused():
     graph = InteractionHypergraph.from_order(Domain.from_cardinalities([70, 70]), 1)
     model = LogLinearEnergy(graph, torch.zeros(140))
     with pytest.raises(IntractableError, match="4900 joint states, more than the limit of 4096"):
@@ -580,8 +570,7 @@ def test_bad_calls_are_refused_and_change_nothing(method, arguments, keywords, c
 def test_clamps_per_chain_may_be_sequences():
     chains = _chains("torch", num_chains=5, clamped={"b": [0, 1, 2, 1, 0], "a": np.array([1, 0, 1, 0, 1])})
     chains.sweep(3)
-    assert chains.states[:, 1].tolist() == [0, 1, 2, 1, 0]
-    assert chains.states[:, 0].tolist() == [1, 0, 1, 0, 1]
+    assert (chains.states[:, 1].tolist(), chains.states[:, 0].tolist()) == ([0, 1, 2, 1, 0], [1, 0, 1, 0, 1])
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -593,3 +582,115 @@ def test_tables_near_the_end_of_float32_need_float64(engine):
     chains = GibbsChains(model, 3, engine=engine, precision=torch.float64)
     chains.sweep(2)
     assert bool(torch.isfinite(chains.energy).all())
+
+
+# Hard mixing: a categorical table in one-hot binary coding
+
+
+COLOURS, SHAPES = ("red", "green", "blue"), ("round", "square")
+NAMES = (*COLOURS, *SHAPES)
+PENALTY = 14.0
+PAIRS = [*itertools.combinations(COLOURS, 2), SHAPES]
+SITES = [(n,) for n in NAMES]
+
+
+def _one_hot():
+    """Graph and tables of a 3 x 2 table of probabilities in binary coding, and the table.
+
+    Every two levels of a group exclude each other by a large penalty, and every level is wanted by as much, so that
+    states with exactly one level per group carry all but 1e-5 of the probability.
+    """
+    table = np.array([[0.30, 0.05], [0.10, 0.20], [0.05, 0.30]])
+    domain = Domain.from_cardinalities(dict.fromkeys(NAMES, 2))
+    cross = list(itertools.product(COLOURS, SHAPES))
+    graph = InteractionHypergraph(domain, [*PAIRS, *cross], closure=True)
+    tables = np.zeros(graph.num_terms)
+    for edge, where in graph.term_slices.items():
+        if len(edge) == 1:
+            tables[where] = [0.0, PENALTY]
+        elif edge in PAIRS:
+            tables[where] = [0.0, 0.0, 0.0, -2 * PENALTY]
+        else:
+            tables[where.stop - 1] = np.log(table[COLOURS.index(edge[0]), SHAPES.index(edge[1])])
+    return graph, tables, table
+
+
+GRAPH, TABLES, TABLE = _one_hot()
+LAW = tempered_law(GRAPH, TABLES)
+START = int(np.ravel_multi_index((1, 0, 0, 1, 0), (2,) * 5))
+
+
+def _one_hot_chains(engine, blocks, num_chains):
+    init = torch.tensor([1, 0, 0, 1, 0])
+    schedule = GibbsSchedule(blocks)
+    model = LogLinearEnergy(GRAPH, torch.as_tensor(TABLES))
+    return GibbsChains(model, num_chains, schedule=schedule, init=init, engine=engine, seed=5)
+
+
+def test_binary_law_is_the_table():
+    codes = enumerate_codes((2,) * 5)
+    valid = (codes[:, :3].sum(1) == 1) & (codes[:, 3:].sum(1) == 1)
+    assert LAW[~valid].sum() < 1e-4
+    for i, j in itertools.product(range(3), range(2)):
+        state = np.ravel_multi_index((*np.eye(3, dtype=int)[i], *np.eye(2, dtype=int)[j]), (2,) * 5)
+        assert abs(LAW[state] - TABLE[i, j]) < 1e-4
+
+
+def test_single_sites_are_frozen_and_blocks_of_a_group_are_not():
+    """Second eigenvalues: sites within 1e-4 of one; pairs, whose draws swap two levels, and groups far below."""
+    sites = assert_stationary(sweep_matrix(GRAPH, TABLES, SITES), LAW)
+    pairs = assert_stationary(sweep_matrix(GRAPH, TABLES, PAIRS), LAW)
+    groups = assert_stationary(sweep_matrix(GRAPH, TABLES, [COLOURS, SHAPES]), LAW)
+    assert 1 - 1e-4 < sites < 1 - 1e-9
+    assert pairs < 0.6
+    assert groups < 0.5
+    law = np.linalg.matrix_power(sweep_matrix(GRAPH, TABLES, SITES), 200)[START]
+    assert np.abs(law - LAW).sum() / 2 > 0.5  # still far after 200 sweeps
+    law = np.linalg.matrix_power(sweep_matrix(GRAPH, TABLES, PAIRS), 30)[START]
+    assert np.abs(law - LAW).sum() / 2 < 1e-4
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_single_sites_miss_the_law(engine):
+    """Twenty sweeps of sites follow their matrix, and so fail the test of the exact law that blocks pass."""
+    size = required_draws(32, 0.05)
+    frozen = _one_hot_chains(engine, "sites", size)
+    frozen.sweep(20)
+    counts = count_states(frozen.states, (2,) * 5)
+    assert_exact_law(counts, np.linalg.matrix_power(sweep_matrix(GRAPH, TABLES, SITES), 20)[START])
+    with pytest.raises(AssertionError, match="chi-square"):
+        assert_exact_law(counts, LAW)
+    assert counts[START] > 0.99 * size
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    ["interactions", PAIRS, [COLOURS, SHAPES], [NAMES]],
+    ids=["whole interactions", "swaps", "groups", "everything"],
+)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_blocks_reach_the_law(engine, blocks):
+    """A total variation of 0.05 is found after as many sweeps as bring the matrix within 1e-4 of the law."""
+    chains = _one_hot_chains(engine, blocks, required_draws(32, 0.05))
+    matrix, law, num_sweeps = sweep_matrix(GRAPH, TABLES, chains.blocks), np.eye(32)[START], 0
+    while np.abs(law - LAW).sum() / 2 > 1e-4:
+        law, num_sweeps = law @ matrix, num_sweeps + 1
+        assert num_sweeps < 30
+    chains.sweep(num_sweeps)
+    assert_exact_law(count_states(chains.states, (2,) * 5), LAW)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_blocks_reach_the_law_of_a_clamped_group(engine):
+    """With the shape observed the colours follow their conditional law."""
+    fixed = {"round": 0, "square": 1}
+    model = LogLinearEnergy(GRAPH, torch.as_tensor(TABLES))
+    size = required_draws(8, 0.03)
+    schedule = GibbsSchedule("interactions")
+    chains = GibbsChains(model, size, schedule=schedule, clamped=fixed, engine=engine, seed=6)
+    chains.sweep(30)
+    law = tempered_law(GRAPH, TABLES, clamped=fixed)
+    kept = slice_states(GRAPH, fixed)
+    matrix = sweep_matrix(GRAPH, TABLES, chains.blocks)[np.ix_(kept, kept)]
+    assert assert_stationary(matrix, law[kept]) < 0.7
+    assert_exact_law(count_states(chains.states, (2,) * 5), law)

@@ -3,9 +3,8 @@
 import numpy as np
 import torch
 
+from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.log_linear import HierarchicalLogLinear, parametrization
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import exact_statistics, exact_table
 
 

@@ -34,8 +34,8 @@ from pyro.infer.predictive import WeighedPredictive
 from pyro.infer.resampler import Resampler
 from torch.distributions import kl_divergence
 
-from pyro_hoim.errors import InputError, IntractableError
-from pyro_hoim.inference import NUTSSettings, RecordingNUTS, sample_posterior
+from pyro_hoim import Domain, InputError, InteractionHypergraph, IntractableError, sample_posterior
+from pyro_hoim.inference import NUTSSettings, RecordingNUTS
 from pyro_hoim.log_linear import (
     AnnealedImportance,
     Auto,
@@ -47,8 +47,6 @@ from pyro_hoim.log_linear import (
     statistics_of,
 )
 from pyro_hoim.log_linear.laws.natural_parameters import fisher_information, solve_natural_parameters
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, exact_statistics, exact_table
 
 
@@ -193,7 +191,7 @@ def test_newton_steps_use_exact_values():
 # What is an estimate
 
 
-def test_moments_come_from_one_estimate_of_eta():
+def test_moments_come_from_one_estimate_of_eta_and_divergences_are_estimates():
     weak = InteractionHypergraph(CYCLE.domain, [("x0", "x1", "x2"), ("x3",)], hierarchical=False)
     law = law_of(weak, partition=Noisy(30.0))
     exact = HierarchicalLogLinear(weak, law.theta)
@@ -205,9 +203,6 @@ def test_moments_come_from_one_estimate_of_eta():
     assert not torch.equal(law.entropy(), exact.entropy())
     counts = LogLinearStatistics(CYCLE, law.theta, 10, partition=Noisy(1e-3))
     assert_close(counts.mean, 10 * exact.eta, absolute=1e-2)
-
-
-def test_divergences_are_estimates():
     law, exact = laws(Noisy(1e-4))
     other = HierarchicalLogLinear(CYCLE.closure(), draw_theta(CYCLE, seed=3), partition=Noisy(1e-4))
     wider = InteractionHypergraph.from_order(CYCLE.domain, 2)
@@ -220,7 +215,7 @@ def test_divergences_are_estimates():
 # Samples
 
 
-def test_samples_tell_that_they_are_approximate_and_their_burn_in():
+def test_samples_tell_their_burn_in_and_small_tables_of_counts_are_drawn_exactly():
     law, exact = laws(Noisy())
     assert not law.sample_is_exact
     assert law.sample_burn_in == 7
@@ -228,9 +223,6 @@ def test_samples_tell_that_they_are_approximate_and_their_burn_in():
     assert exact.sample_burn_in == 0
     assert law.sample((5,)).shape == (5, 4)
     assert law.expand([3]).sample_burn_in == 7
-
-
-def test_small_tables_of_counts_are_drawn_exactly_with_any_backend():
     small = LogLinearStatistics(CYCLE, draw_theta(CYCLE), 50, partition=Noisy(10.0))
     assert small.sample_is_exact
     assert small.sample_burn_in == 0
@@ -418,10 +410,15 @@ def test_control_without_the_check_the_mean_weight_is_too_large():
     assert excess > 1  # (N s)^2 / 2 = 2 nats in expectation; the mean of a lognormal comes out low
 
 
-def test_the_message_names_the_kernel():
+def test_the_message_names_the_kernel_also_of_a_potential_made_outside():
     for make, name in ((NUTS, "Pyro's NUTS"), (HMC, "Pyro's HMC"), (RandomWalkKernel, "Pyro's RandomWalkKernel")):
         with pytest.raises(ValueError, match=name):
             run_chain(make(program), Noisy())
+    _, potential, transforms, trace = initialize_model(program, (Noisy(),))
+    assert torch.isfinite(potential(INITIAL))
+    with pytest.raises(ValueError, match="without a seed"):
+        run_chain(NUTS(potential_fn=potential, transforms=transforms), initial=INITIAL)
+    assert trace.nodes["counts"]["is_observed"]
 
 
 def test_compiled_programs_refuse_estimates_seeded_or_not():
@@ -433,14 +430,6 @@ def test_compiled_programs_refuse_estimates_seeded_or_not():
         svi = SVI(model, AutoDelta(model), pyro.optim.Adam({"lr": 0.1}), JitTrace_ELBO(ignore_jit_warnings=True))
         with pytest.raises(ValueError, match="jit_compile=False"):
             svi.step()
-
-
-def test_a_potential_made_outside_is_refused_once_the_kernel_runs():
-    _, potential, transforms, trace = initialize_model(program, (Noisy(),))
-    assert torch.isfinite(potential(INITIAL))
-    with pytest.raises(ValueError, match="without a seed"):
-        run_chain(NUTS(potential_fn=potential, transforms=transforms), initial=INITIAL)
-    assert trace.nodes["counts"]["is_observed"]
 
 
 def test_other_inference_takes_fresh_randomness():
@@ -486,15 +475,13 @@ def test_automatic_choice_is_exact_where_it_can_be():
     fallback = Auto(annealed=FEW)
     law, exact = laws(fallback)
     assert law.sample_is_exact
-    assert law.sample_burn_in == 0
-    assert law.log_partition.kind == "exact"
+    assert (law.sample_burn_in, law.log_partition.kind) == (0, "exact")
     assert law.log_partition.value == exact.log_partition.value
     assert torch.equal(law.mode, exact.mode)
     assert torch.isfinite(KERNELS["NUTS"](fallback)).all()
     large = HierarchicalLogLinear(PAIRS, 0.05 * draw_theta(PAIRS), partition=fallback)
     assert not large.sample_is_exact
-    assert large.sample_burn_in == FEW.burn_in
-    assert large.log_partition.kind == "biased"
+    assert (large.sample_burn_in, large.log_partition.kind) == (FEW.burn_in, "biased")
     with pytest.raises(ValueError, match="without a seed"):
         run_chain(NUTS(potential_fn=partial(large_potential, fallback)), initial={"theta": draw_theta(PAIRS)})
 

@@ -14,9 +14,8 @@ from pyro.infer import MCMC, NUTS, SVI, Trace_ELBO
 from pyro.infer.autoguide import AutoNormal
 from torch.distributions import kl_divergence
 
-from pyro_hoim import Domain, InteractionHypergraph
-from pyro_hoim.errors import InputError
-from pyro_hoim.inference import NUTSSettings, sample_posterior
+from pyro_hoim import Domain, InputError, InteractionHypergraph, sample_posterior
+from pyro_hoim.inference import NUTSSettings
 from pyro_hoim.log_linear import (
     AnnealedImportance,
     Enumeration,

@@ -15,12 +15,11 @@ from hypothesis import given, settings, strategies as st
 from law_models import CHAIN, CYCLE, GRAPHS, TRIPLES, WEAK, draw_theta, graph, law_of
 from torch.distributions import kl_divergence
 
+from pyro_hoim import Domain, InputError, InteractionHypergraph, IntractableError
 from pyro_hoim.core import StateSpace
 from pyro_hoim.core.laws import shared
-from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
+from pyro_hoim.errors import InputTypeError, UnknownNameError
 from pyro_hoim.log_linear import Auto, HierarchicalLogLinear, energy as model_module, parametrization
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
     assert_close,
     assert_exact_law,
@@ -230,7 +229,7 @@ def test_enumerate_support_is_refused_past_its_budget():
     assert Patient(hypergraph, draw_theta(hypergraph)).enumerate_support().shape == (2**20, 20)
 
 
-def test_support_constraint():
+def test_support_constraint_and_repr():
     support = law_of(CHAIN).support
     assert support.is_discrete
     assert support.event_dim == 1
@@ -245,6 +244,9 @@ def test_support_constraint():
     assert repr(StateSpace((2, 3))) == "StateSpace(cardinalities=(2, 3))"
     with pytest.raises(InputError, match="expected shape"):
         support.check(torch.zeros(3))
+    text = repr(law_of(CHAIN, 2))
+    assert text.startswith("HierarchicalLogLinear(InteractionHypergraph(4 variables")
+    assert "batch_shape=(2,)" in text
 
 
 # Samples
@@ -378,26 +380,17 @@ def test_pickle_copy_and_save(hypergraph, is_used):
         assert other.hypergraph == law.hypergraph
 
 
-def test_deepcopy_is_independent():
+def test_copies_are_independent_and_may_have_a_graph():
     theta = draw_theta(CYCLE)
     law = HierarchicalLogLinear(CYCLE, theta)
     other = copy.deepcopy(law)
     before = other.log_prob_table
     theta.mul_(2)
     assert torch.equal(other.log_prob_table, before)
-
-
-def test_pickle_with_a_graph():
     theta = draw_theta(CYCLE).requires_grad_()
     law = HierarchicalLogLinear(CYCLE, theta)
     value = law.log_prob(torch.zeros(4))
     assert torch.equal(pickle.loads(pickle.dumps(law)).log_prob(torch.zeros(4)), value)
-
-
-def test_repr():
-    text = repr(law_of(CHAIN, 2))
-    assert text.startswith("HierarchicalLogLinear(InteractionHypergraph(4 variables")
-    assert "batch_shape=(2,)" in text
 
 
 @pytest.mark.cuda
@@ -448,16 +441,13 @@ def test_marginal_structure_is_induced_edges_and_boundary_simplices():
     assert law.marginal([]).event_shape == (0,)
 
 
-def test_marginal_of_a_long_chain_stays_cheap():
+def test_marginals_of_a_long_chain_are_cheap_and_those_that_are_not_are_refused():
     hypergraph = graph([2] * 60, [(f"x{i}", f"x{i + 1}") for i in range(59)])
     law = law_of(hypergraph)
     marginal = law.marginal(["x0", "x59"])
     assert marginal.hypergraph.num_parameters == 3
     expected = law.partition.marginal(law.energy_model, ("x0", "x59"))
     assert_close(marginal.probs, expected, absolute=1e-10)
-
-
-def test_marginal_refuses_what_it_cannot_afford():
     star = graph([2] * 30, [("x0", f"x{i}") for i in range(1, 30)])
     law = law_of(star)
     with raises("over-budget", "marginal"):
@@ -497,7 +487,7 @@ def test_kl_divergence_over_the_union_of_edges():
                 assert_close(kl_divergence(q, p), expected.T, absolute=1e-3)
 
 
-def test_kl_divergence_is_differentiable_and_zero_at_equality():
+def test_kl_divergence_is_differentiable_zero_at_equality_and_of_one_domain():
     theta = draw_theta(CYCLE).requires_grad_()
     p = HierarchicalLogLinear(CYCLE, theta)
     q = HierarchicalLogLinear(CYCLE, theta.detach())
@@ -506,6 +496,8 @@ def test_kl_divergence_is_differentiable_and_zero_at_equality():
         lambda t: kl_divergence(HierarchicalLogLinear(CYCLE, t), q),
         draw_theta(CYCLE, seed=9).requires_grad_(),
     )
+    with pytest.raises(InputError, match="different domains"):
+        kl_divergence(law_of(CHAIN), law_of(TRIPLES))
 
 
 def test_kl_divergence_when_the_union_is_too_wide():
@@ -529,11 +521,6 @@ class RefusesMoreThan(Auto):
     def expectations(self, model):
         assert len(model.hypergraph) <= self.num_edges
         return super().expectations(model)
-
-
-def test_kl_divergence_refuses_different_domains():
-    with pytest.raises(InputError, match="different domains"):
-        kl_divergence(law_of(CHAIN), law_of(TRIPLES))
 
 
 # Other constructors and coordinates

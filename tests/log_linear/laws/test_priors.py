@@ -1,7 +1,4 @@
-"""The conjugate prior: invariance, conjugacy, closed forms, propriety, and Pyro's contract.
-
-Identities hold to 1e-10 relative (log marginal likelihoods and moments to 1e-8 as published).
-"""
+"""The conjugate prior against closed forms, gamma functions, quadrature and enumeration; natural parameters."""
 
 import itertools
 import math
@@ -18,12 +15,23 @@ from pyro.infer.autoguide import AutoLaplaceApproximation
 from pyro.ops.stats import effective_sample_size
 from scipy import optimize, special, stats
 
-from pyro_hoim.data import Observations
-from pyro_hoim.errors import InputError, IntractableError, MissingDataError
-from pyro_hoim.log_linear import DiaconisYlvisaker, Enumeration, LogLinearStatistics, parametrization
-from pyro_hoim.log_linear.laws import priors
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim import Domain, InputError, InteractionHypergraph, IntractableError, Observations
+from pyro_hoim.errors import MissingDataError
+from pyro_hoim.log_linear import (
+    Auto,
+    DiaconisYlvisaker,
+    Enumeration,
+    LogLinearStatistics,
+    VariableElimination,
+    parametrization,
+)
+from pyro_hoim.log_linear.laws import hyper_dirichlet, natural_parameters, priors
+from pyro_hoim.log_linear.laws.natural_parameters import (
+    consistent_margins,
+    fisher_information,
+    interior_margin,
+    solve_natural_parameters,
+)
 from pyro_hoim.testing import (
     FALSE_ALARM_RATE,
     exact_covariance,
@@ -223,7 +231,7 @@ def no_three_way_boundary():
     return flat(graph([2, 2, 2], "ab", "ac", "bc"), table)
 
 
-def test_improper_priors_are_refused():
+def test_improper_priors_and_margins_of_no_law_are_refused():
     pairs = graph([2, 2, 2], "ab", "ac", "bc")
     boundary = no_three_way_boundary()
     assert bool((boundary > 0).all())
@@ -240,11 +248,7 @@ def test_improper_priors_are_refused():
     for size in (0.0, -1.0):
         with raises("out-of-range", "prior_sample_size"):
             DiaconisYlvisaker.uniform(SATURATED, size)
-
-
-def test_margins_of_no_law_are_refused():
-    """Pairwise consistent margins outside the polytope: three variables that all disagree pairwise."""
-    pairs = graph([2, 2, 2], "ab", "ac", "bc")
+    # Pairwise consistent margins outside the polytope: three variables that all disagree pairwise.
     disagree = torch.tensor([0.02, 0.48, 0.48, 0.02], dtype=Double)
     s = torch.cat([torch.full((6,), 0.5, dtype=Double), disagree, disagree, disagree])
     with pytest.raises(InputError, match="no table has these margins"):
@@ -269,13 +273,7 @@ def test_single_precision_is_no_contradiction():
         DiaconisYlvisaker(binary, outside.float(), 1.0)
 
 
-def test_a_failure_of_the_linear_program_leaves_propriety_open(monkeypatch):
-    gave_up = optimize.OptimizeResult(status=4, x=None)
-    monkeypatch.setattr(optimize, "linprog", lambda *_, **__: gave_up)
-    assert DiaconisYlvisaker(CYCLE, flat(CYCLE, random_law(CYCLE, 3)), 1.0).is_proper is None
-
-
-def test_propriety_is_unknown_beyond_the_linear_program():
+def test_propriety_is_unknown_beyond_the_linear_program_and_where_that_fails(monkeypatch):
     names = "abcdefghijklm"
     cycle = graph([2] * 13, *(names[i] + names[(i + 1) % 13] for i in range(13)))
     uniform = DiaconisYlvisaker.uniform(cycle, 1.0, dtype=Double)
@@ -283,6 +281,9 @@ def test_propriety_is_unknown_beyond_the_linear_program():
     given = DiaconisYlvisaker(cycle, uniform.mean_statistics, 1.0)
     assert given.is_proper is None and given.posterior(2 * given.mean_statistics, 2).is_proper is None
     assert float(given.mode.abs().max()) < 1e-8
+    gave_up = optimize.OptimizeResult(status=4, x=None)
+    monkeypatch.setattr(optimize, "linprog", lambda *_, **__: gave_up)
+    assert DiaconisYlvisaker(CYCLE, flat(CYCLE, random_law(CYCLE, 3)), 1.0).is_proper is None
 
 
 def test_inconsistent_arguments_are_refused():
@@ -507,3 +508,303 @@ def test_nuts_mean_of_eta_is_the_posterior_mean(hypergraph):
     assert float(((mean - expected) / error).abs().max()) < 4
     # Control: the posterior that forgets the prior's own size.
     assert float(((mean - data / 20) / error).abs().max()) > 4
+
+
+# The hyper-Dirichlet closed forms
+
+
+# Cardinalities, cliques in an order with the running-intersection property, and their separators.
+CASES = {
+    "one binary": ([2], [(0,)], []),
+    "one of two": ([2, 3], [(1,)], []),
+    "three levels": ([3], [(0,)], []),
+    "saturated pair": ([2, 2], [(0, 1)], []),
+    "saturated triple": ([2, 3, 2], [(0, 1, 2)], []),
+    "independent": ([2, 3, 2], [(0,), (1,), (2,)], []),
+    "chain": ([2, 3, 2], [(0, 1), (1, 2)], [(1,)]),
+    "chain and free": ([2, 2, 3, 2], [(0, 1), (1, 2)], [(1,)]),
+    "star": ([2, 2, 2, 3], [(0, 3), (1, 3), (2, 3)], [(3,), (3,)]),
+    "two triangles": ([2, 2, 3, 2], [(0, 1, 2), (1, 2, 3)], [(1, 2)]),
+    "two components": ([2, 3, 2, 2], [(0, 2), (1, 3)], []),
+    "one-state variable": ([2, 1, 3], [(0, 1), (1, 2)], [(1,)]),
+    "no edges": ([2, 3], [], []),
+}
+
+
+def make(case):
+    cards, cliques, separators = CASES[case]
+    domain = Domain.from_cardinalities(cards)
+    return InteractionHypergraph(domain, [[f"x{i}" for i in c] for c in cliques], closure=True), cliques, separators
+
+
+def pseudo_table(hypergraph, seed, size):
+    """A decomposable law times ``size``, uniform over the variables in no edge."""
+    return size * table_of(hypergraph, theta_of(hypergraph, seed=seed))
+
+
+def margin(table, axes):
+    return table.sum(axis=tuple(i for i in range(table.ndim) if i not in axes))
+
+
+def log_density(hypergraph, counts, size, theta):
+    """Conjugate kernel by enumeration minus the closed-form constant."""
+    tables = parametrization(hypergraph).to_tables(theta)
+    unnormalised = torch.from_numpy(exact_table(hypergraph, tables, normalised=False))
+    log_z = torch.logsumexp(unnormalised.flatten(theta.dim() - 1), -1)
+    log_c = hyper_dirichlet.log_normaliser(hypergraph, counts, torch.tensor(size, dtype=torch.float64))
+    return ((tables * counts).sum(-1) - size * log_z - log_c).numpy()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_jacobian_equals_the_determinant_of_the_coding_matrix(case):
+    hypergraph, _, _ = make(case)
+    matrix = parametrization(hypergraph).matrix("free", "corner")
+    expected = torch.linalg.slogdet(matrix).logabsdet.item() if matrix.numel() else 0.0
+    assert hyper_dirichlet.log_jacobian(hypergraph) == pytest.approx(expected, rel=1e-10, abs=1e-12)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_constant_equals_gamma_functions_of_cliques_and_separators(case):
+    hypergraph, cliques, separators = make(case)
+    size = 3.7
+    table = pseudo_table(hypergraph, 1, size)
+
+    def log_beta(axes):
+        return special.gammaln(margin(table, axes)).sum() - special.gammaln(size)
+
+    covered = {i for c in cliques for i in c}
+    uncovered = sum(math.log(n) for i, n in enumerate(table.shape) if i not in covered)
+    expected = sum(map(log_beta, cliques)) - sum(map(log_beta, separators)) - size * uncovered
+    expected -= hyper_dirichlet.log_jacobian(hypergraph)
+    total = torch.tensor(size, dtype=torch.float64)
+    value = hyper_dirichlet.log_normaliser(hypergraph, flat(hypergraph, table), total)
+    assert value.item() == pytest.approx(expected, rel=1e-10, abs=1e-10)
+
+
+@pytest.mark.parametrize(
+    "case", ["saturated pair", "saturated triple", "chain", "chain and free", "star", "two triangles", "two components"]
+)
+def test_density_equals_dirichlet_conditionals_with_jacobian(case):
+    """Pointwise: product of Dirichlet densities of the conditional tables times the autograd Jacobian."""
+    hypergraph, cliques, _ = make(case)
+    size = 4.2
+    table = pseudo_table(hypergraph, 3, size)
+    codings = parametrization(hypergraph)
+
+    def conditionals(theta):
+        """Vectors p(residual | separator cell) with their Dirichlet parameters, cliques in order."""
+        logits = torch.zeros(table.shape, dtype=torch.float64)
+        for edge, part in codings.split(codings.to_tables(theta)).items():
+            shape = [n if f"x{i}" in edge else 1 for i, n in enumerate(table.shape)]
+            logits = logits + part.reshape(shape)
+        probs = torch.softmax(logits.flatten(), 0).reshape(table.shape)
+        vectors, seen = [], set[int]()
+        for clique in cliques:
+            others = [i for i in range(table.ndim) if i not in clique]
+            joint = probs.sum(others) if others else probs
+            alpha = margin(table, clique)
+            given = [k for k, i in enumerate(clique) if i in seen]
+            for cell in itertools.product(*(range(joint.shape[k]) for k in given)):
+                index = [slice(None)] * joint.dim()
+                for k, code in zip(given, cell, strict=True):
+                    index[k] = code
+                part = joint[tuple(index)].flatten()
+                vectors.append((part / part.sum(), alpha[tuple(index)].ravel()))
+            seen |= set(clique)
+        return vectors
+
+    theta = theta_of(hypergraph, seed=4)
+    expected = sum(stats.dirichlet.logpdf(p.numpy() / p.numpy().sum(), alpha) for p, alpha in conditionals(theta))
+    jacobian = torch.autograd.functional.jacobian(lambda t: torch.cat([p[:-1] for p, _ in conditionals(t)]), theta)
+    expected += torch.linalg.slogdet(jacobian).logabsdet.item()
+    counts = flat(hypergraph, table)
+    assert log_density(hypergraph, counts, size, theta) == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("case", "half_width", "step"),
+    [
+        ("one binary", 40.0, 0.1),
+        ("one of two", 60.0, 0.25),
+        ("three levels", 60.0, 0.25),
+        ("saturated pair", 24.0, 0.4),
+    ],
+)
+def test_density_integrates_to_one(case, half_width, step):
+    """Trapezoidal sums, which converge exponentially for analytic integrands that decay."""
+    hypergraph, _, _ = make(case)
+    table = np.ones([v.cardinality for v in hypergraph.domain]) + np.random.default_rng(5).random(
+        [v.cardinality for v in hypergraph.domain]
+    )
+    size = table.sum()
+    axis = torch.arange(-half_width, half_width + step / 2, step, dtype=torch.float64)
+    grid = torch.cartesian_prod(*[axis] * hypergraph.num_parameters).reshape(-1, hypergraph.num_parameters)
+    density = np.exp(log_density(hypergraph, flat(hypergraph, table), size, grid))
+    assert density.sum() * step**hypergraph.num_parameters == pytest.approx(1.0, abs=1e-8)
+    # Control: the same sum with another total pseudo-count is far from one.
+    off = np.exp(log_density(hypergraph, flat(hypergraph, table), 1.01 * size, grid))
+    assert abs(off.sum() * step**hypergraph.num_parameters - 1) > 1e-4
+
+
+def test_mean_tables():
+    hypergraph, _, _ = make("two triangles")
+    table = pseudo_table(hypergraph, 6, 2.0)
+    counts = flat(hypergraph, table)
+    # The mean of theta is the gradient of log C in the pseudo-counts: d log C / d (B^T alpha) at fixed n0.
+    moving = counts.clone().requires_grad_()
+    hyper_dirichlet.log_normaliser(hypergraph, moving, torch.tensor(2.0, dtype=torch.float64)).backward()
+    gradient = moving.grad
+    assert gradient is not None
+    # Directions inside the space of consistent margins of total zero: differences of two joint tables.
+    rng = np.random.default_rng(7)
+    tables = hyper_dirichlet.clique_tables(hypergraph, counts, torch.digamma)
+    for _ in range(5):
+        other = flat(hypergraph, 2.0 * rng.dirichlet(np.ones(table.size)).reshape(table.shape))
+        direction = other - counts
+        assert float(gradient @ direction) == pytest.approx(float(tables @ direction), rel=1e-10, abs=1e-10)
+
+
+def beta_p_value(values, a, b):
+    """Kolmogorov-Smirnov on values of Beta(a, b), of which those below the range of floats are known by order alone."""
+    law, least = stats.beta(a, b), 1e-300
+    ranks, is_below = law.cdf(values), values < least
+    ranks[is_below] = law.cdf(least) * np.random.default_rng(9).random(int(is_below.sum()))
+    return float(stats.kstest(ranks, "uniform").pvalue)
+
+
+@pytest.mark.parametrize("case", ["saturated pair", "chain", "two triangles"])
+def test_samples_follow_the_beta_marginals(case):
+    """Every clique cell is Beta(alpha, n0 - alpha), Kolmogorov-Smirnov at the stated rate; a wrong n0 must fail."""
+    hypergraph, cliques, _ = make(case)
+    size = 30.0  # large enough that no probability rounds to one, which would be a point mass
+    table = pseudo_table(hypergraph, 8, size)
+    torch.manual_seed(20)
+    draws = hyper_dirichlet.sample_tables(hypergraph, flat(hypergraph, table), (20_000,))
+    assert draws.shape == (20_000, hypergraph.num_terms)
+    probs = np.exp(exact_table(hypergraph, draws))
+    p_values, controls = [], []
+    for clique in cliques:
+        alpha = margin(table, clique)
+        axes = tuple(i + 1 for i in range(table.ndim) if i not in clique)
+        values = probs.sum(axis=axes).reshape(len(probs), -1)
+        for value, a in zip(values.T, alpha.ravel(), strict=True):
+            p_values.append(beta_p_value(value, a, size - a))
+            controls.append(beta_p_value(value, 1.2 * a, 1.2 * (size - a)))
+    assert min(p_values) > FALSE_ALARM_RATE / len(p_values)
+    assert min(controls) < FALSE_ALARM_RATE / len(p_values)
+
+
+def test_samples_of_tiny_pseudo_counts_are_finite():
+    hypergraph, _, _ = make("chain")
+    counts = flat(hypergraph, pseudo_table(hypergraph, 9, 1e-3))
+    torch.manual_seed(1)
+    draws = hyper_dirichlet.sample_tables(hypergraph, counts, (200,))
+    assert bool(torch.isfinite(draws).all())
+    assert float(draws.min()) < -1000  # the naive log of a gamma draw would be minus infinity
+
+
+# Mean to natural coordinates
+
+
+PAIRS = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3, 2]), 2)
+TREE = PAIRS.remove_edges([("x0", "x2")])
+WEAK = InteractionHypergraph(Domain.from_cardinalities([2, 2, 2]), [("x0",), ("x0", "x1", "x2")], hierarchical=False)
+
+
+def eta_of(hypergraph, theta):
+    return flat(hypergraph, table_of(hypergraph, theta))
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 3.0])
+@pytest.mark.parametrize("hypergraph", [PAIRS, TREE, WEAK], ids=["pairs", "chain", "weak"])
+def test_theta_comes_back_from_its_mean(hypergraph, scale):
+    theta = theta_of(hypergraph, seed=1, scale=scale)
+    found = solve_natural_parameters(hypergraph, eta_of(hypergraph, theta), Auto())
+    # The error of theta is that of eta (1e-10) times the inverse curvature.
+    torch.testing.assert_close(found, theta, rtol=0, atol=1e-5 if scale == 3.0 else 1e-7)
+
+
+@pytest.mark.parametrize("hypergraph", [PAIRS, TREE], ids=["pairs", "chain"])
+def test_mode_under_a_normal_prior_has_gradient_zero(hypergraph):
+    """Also for margins on the boundary, where the plain estimate is infinite."""
+    table = np.zeros((2, 3, 2))
+    table[0, 0, 0], table[1, 2, 1] = 0.25, 0.75
+    eta = flat(hypergraph, table)
+    precision = torch.linspace(0.1, 0.5, hypergraph.num_parameters, dtype=torch.float64)
+    centre = theta_of(hypergraph, seed=3, scale=0.1)
+    theta = solve_natural_parameters(hypergraph, eta, Auto(), precision=precision, centre=centre)
+    free = parametrization(hypergraph).free_statistics
+    gradient = free(eta) - free(eta_of(hypergraph, theta)) - precision * (theta - centre)
+    assert float(gradient.abs().max()) < 1e-9
+    if hypergraph is PAIRS:
+        with pytest.raises(InputError, match="no theta has these marginals"):
+            solve_natural_parameters(hypergraph, eta, Auto())
+
+
+@pytest.mark.parametrize("max_design", [2**23, 0], ids=["cells", "autograd"])
+@pytest.mark.parametrize("hypergraph", [PAIRS, TREE, WEAK], ids=["pairs", "chain", "weak"])
+def test_information_is_the_covariance_of_the_free_statistics(monkeypatch, hypergraph, max_design):
+    monkeypatch.setattr(natural_parameters, "_MAX_DESIGN", max_design)
+    theta = theta_of(hypergraph, seed=4)
+    codings = parametrization(hypergraph)
+    basis = codings.to_tables(torch.eye(hypergraph.num_parameters, dtype=torch.float64)).numpy()
+    law = exact_table(hypergraph, codings.to_tables(theta))
+    information = fisher_information(hypergraph, theta, VariableElimination())
+    expected = basis @ exact_covariance(hypergraph, law) @ basis.T
+    np.testing.assert_allclose(information.numpy(), expected, rtol=1e-10, atol=1e-14)
+    second_moment = expected + np.outer(*[basis @ exact_statistics(hypergraph, law)] * 2)  # control: not centred
+    assert not np.allclose(information.numpy(), second_moment, rtol=1e-3, atol=1e-6)
+
+
+def test_interior_margin(monkeypatch):
+    uniform = eta_of(PAIRS, torch.zeros(PAIRS.num_parameters, dtype=torch.float64))
+    assert interior_margin(PAIRS, uniform) == pytest.approx(1 / 12, rel=1e-7)
+    inside = interior_margin(PAIRS, eta_of(PAIRS, theta_of(PAIRS, seed=5)))
+    smallest = table_of(PAIRS, theta_of(PAIRS, seed=5)).min()
+    assert inside is not None and inside >= smallest * (1 - 1e-6)  # the law itself is a candidate
+    table = np.ones((2, 2, 2)) / 6
+    table[0, 0, 0] = table[1, 1, 1] = 0
+    binary = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2, 2]), 2)
+    boundary = flat(binary, table)
+    assert interior_margin(binary, boundary) == pytest.approx(0, abs=1e-9)
+    outside = 1.2 * boundary - 0.2 * eta_of(binary, torch.zeros(6, dtype=torch.float64))
+    assert interior_margin(binary, outside) == pytest.approx(-0.2 / 8, rel=1e-7)  # the zeros of the table above, moved
+    assert interior_margin(PAIRS, uniform, max_cells=11) is None
+    contradicting = uniform.clone()
+    contradicting[PAIRS.term_slices["x0", "x1"]] = torch.tensor([0.6, 0.0, 0.0, 0.0, 0.0, 0.4], dtype=torch.float64)
+    assert interior_margin(PAIRS, contradicting) == -1.0
+    for status in (1, 3, 4):
+        answer = optimize.OptimizeResult(status=status, x=None)
+        monkeypatch.setattr(optimize, "linprog", lambda *_, answer=answer, **__: answer)
+        assert interior_margin(PAIRS, uniform) is None
+
+
+@pytest.mark.parametrize("hypergraph", [PAIRS, TREE, WEAK], ids=["pairs", "chain", "weak"])
+def test_consistent_margins_are_those_of_one_table(hypergraph):
+    """Margins with an error of 1e-7 become those of a (signed) table to 1e-14; as they are, the gap shows."""
+    eta = eta_of(hypergraph, theta_of(hypergraph, seed=6))
+    cards = hypergraph.domain.cardinalities
+    states = np.indices(cards).reshape(len(cards), -1)
+    design = np.concatenate(
+        [
+            np.equal.outer(np.arange(np.prod(shape)), np.ravel_multi_index(tuple(states[list(members)]), shape))
+            for members, shape in zip(hypergraph.edge_indices, hypergraph.edge_shapes, strict=True)
+        ]
+    ).astype(float)
+
+    def gap(margins):
+        table = np.linalg.lstsq(design, margins.numpy(), rcond=None)[0]
+        return float(np.abs(design @ table - margins.numpy()).max())
+
+    noisy = eta + 1e-7 * torch.from_numpy(np.random.default_rng(7).normal(size=len(eta)))
+    found = consistent_margins(hypergraph, noisy)
+    assert gap(found) < 1e-14 < 1e-9 < gap(noisy)
+    assert consistent_margins(hypergraph, eta.float()).dtype == torch.float64
+    torch.testing.assert_close(found, eta, rtol=0, atol=1e-6)
+    torch.testing.assert_close(consistent_margins(hypergraph, torch.stack([eta, eta])), torch.stack([eta, eta]))
+
+
+def test_too_many_parameters_are_refused():
+    big = InteractionHypergraph.from_order(Domain.from_cardinalities([40, 40, 40]), 2)
+    with pytest.raises(IntractableError, match="the limit is 2000"):
+        fisher_information(big, torch.zeros(big.num_parameters, dtype=torch.float64), Auto())
