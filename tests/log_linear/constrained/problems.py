@@ -6,10 +6,9 @@ import cvxpy
 import numpy as np
 import torch
 
-from pyro_hoim.data import Observations
+from pyro_hoim import Domain, Observations
 from pyro_hoim.log_linear.constrained.losses import PseudoLikelihoodLoss
 from pyro_hoim.log_linear.constrained.norms import interaction_matrix
-from pyro_hoim.schema import Domain
 
 
 def rows(num: int, count: int = 60, seed: int = 0, strength: float = 1.5) -> Observations:

@@ -10,8 +10,7 @@ import torch
 from scipy import optimize
 
 import pyro_hoim
-from pyro_hoim.data import Observations
-from pyro_hoim.errors import ConvergenceWarning, NonexistentEstimateWarning
+from pyro_hoim import ConvergenceWarning, Domain, InteractionHypergraph, NonexistentEstimateWarning, Observations
 from pyro_hoim.information import removal_values
 from pyro_hoim.log_linear import (
     L1,
@@ -34,8 +33,6 @@ from pyro_hoim.log_linear import (
 )
 from pyro_hoim.log_linear.fitting.objectives import DenseLikelihood
 from pyro_hoim.runs.checkpoint import RunOptions
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study import analyse
 from pyro_hoim.testing import assert_close, raises
 

@@ -7,22 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.data import Observations
-from pyro_hoim.datasets import load_table
-from pyro_hoim.errors import InputError
-from pyro_hoim.log_linear import (
-    L2,
-    Conjugate,
-    Enumeration,
-    InteractionRidge,
-    LogLinearEnergy,
-    Prior,
-    Stopping,
-    fit,
-    fit_incomplete,
-)
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim import Domain, InputError, InteractionHypergraph, LogLinearEnergy, Observations, load_table
+from pyro_hoim.log_linear import L2, Conjugate, Enumeration, InteractionRidge, Prior, Stopping, fit, fit_incomplete
 from pyro_hoim.study import PosteriorSettings, analyse, run_posterior
 from pyro_hoim.testing import raises
 

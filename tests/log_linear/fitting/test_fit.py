@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import tracemalloc
 import warnings
 from dataclasses import replace
 
@@ -9,26 +10,23 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.data import Observations
-from pyro_hoim.datasets import load_table
-from pyro_hoim.errors import ConvergenceWarning, InputError, IntractableError, NonexistentEstimateWarning
-from pyro_hoim.log_linear import (
-    L1,
-    L2,
-    Enumeration,
-    GroupL2,
+from pyro_hoim import (
+    ConvergenceWarning,
+    Domain,
+    InputError,
+    InteractionHypergraph,
+    IntractableError,
     LogLinearEnergy,
-    Stopping,
-    VariableElimination,
-    fit,
-    parametrization,
+    NonexistentEstimateWarning,
+    Observations,
+    load_table,
 )
+from pyro_hoim.log_linear import L1, L2, Enumeration, GroupL2, Stopping, VariableElimination, fit, parametrization
+from pyro_hoim.log_linear.fitting import design
 from pyro_hoim.log_linear.fitting.design import design_matrix
 from pyro_hoim.log_linear.fitting.objectives import DenseLikelihood, Likelihood, Penalised, PseudoLikelihood
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.runs.checkpoint import RunFile
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, exact_table, raises, random_tables
 
 
@@ -296,11 +294,20 @@ def test_too_large_is_refused_with_numbers():
 # Runs
 
 
-def test_not_converged_is_a_status_and_a_warning(czech):
+def test_not_converged_is_a_status_and_a_warning_with_early_stopping_too(czech):
     with pytest.warns(ConvergenceWarning, match="max_iterations after 1 iterations"):
         result = fit(order(czech, 2), czech, method="lbfgs", stopping=Stopping(max_iterations=1))
     assert (result.status, result.is_converged) == ("max_iterations", False)
     assert result.gradient_norm > 1e-6
+    train, validation = czech.split([0.5, 0.5], seed=0)
+    with pytest.warns(ConvergenceWarning, match="max_iterations after 2 iterations of lbfgs"):
+        result = fit(order(czech, 1), train, validation=validation, stopping=Stopping(max_iterations=2, patience=20))
+    assert (result.status, result.is_converged) == ("max_iterations", False)
+    # Patience beyond the last iteration: the criterion is met, but the parameters are those of an earlier one.
+    full = fit(order(czech, 3), train, validation=validation, stopping=Stopping(patience=10**6))
+    assert full.best_iteration < full.num_iterations
+    assert full.status == "early_stopped"
+    assert full.gradient_norm > 1e-6
 
 
 def test_early_stopping_returns_the_best_iterate(czech):
@@ -328,18 +335,6 @@ def test_early_stopping_returns_the_best_iterate(czech):
     worse = float(validation.counts @ full.model.energy(validation.codes)) / validation.total_count
     assert worse + full.log_partition - validation.entropy() > result.validation_kl
     assert full.log_likelihood > result.log_likelihood
-
-
-def test_early_stopping_says_when_it_did_not_stop(czech):
-    train, validation = czech.split([0.5, 0.5], seed=0)
-    with pytest.warns(ConvergenceWarning, match="max_iterations after 2 iterations of lbfgs"):
-        result = fit(order(czech, 1), train, validation=validation, stopping=Stopping(max_iterations=2, patience=20))
-    assert (result.status, result.is_converged) == ("max_iterations", False)
-    # Patience beyond the last iteration: the criterion is met, but the parameters are those of an earlier one.
-    full = fit(order(czech, 3), train, validation=validation, stopping=Stopping(patience=10**6))
-    assert full.best_iteration < full.num_iterations
-    assert full.status == "early_stopped"
-    assert full.gradient_norm > 1e-6
 
 
 def test_validation_rows_that_the_estimate_excludes_lose_infinitely_much():
@@ -535,3 +530,27 @@ def test_nothing_is_printed_for_a_model_without_parameters(capfd):
     result = fit(InteractionHypergraph.from_order(domain, 1), Observations.from_table(domain, [5]))
     assert result.status == "converged" and result.log_likelihood == 0
     assert capfd.readouterr() == ("", "")
+
+
+# The dense design
+
+
+def test_memory_is_that_of_the_design():
+    hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities([2] * 9))
+    design._small_design.cache_clear()
+    tracemalloc.start()
+    size = design_matrix(hypergraph).nbytes
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # All balanced tables as columns would take 38 times the design: 3^9 terms against 2^9 cells.
+    assert peak < 3 * size
+
+
+def test_kept_designs_are_bounded_by_their_entries(monkeypatch):
+    graphs = [InteractionHypergraph.saturated(Domain.from_cardinalities([n])) for n in (3, 6, 7, 20)]
+    monkeypatch.setattr(design, "_SMALL", 40)  # of 6, 30, 42 and 380 entries
+    monkeypatch.setattr(design, "_LARGE", 100)
+    design._small_design.cache_clear()
+    built = [design_matrix(graph) for graph in graphs]
+    assert [design_matrix(graph) is matrix for graph, matrix in zip(graphs, built, strict=True)] == [True] * 3 + [False]
+    assert (design._small_design.cache_info().currsize, design._large_design.cache_info().maxsize) == (2, 1)

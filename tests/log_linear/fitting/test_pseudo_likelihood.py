@@ -10,11 +10,9 @@ import pyro
 import pytest
 import torch
 
-from pyro_hoim.data import Observations
+from pyro_hoim import Domain, InteractionHypergraph, Observations
 from pyro_hoim.log_linear import LogLinearPseudoLikelihood, normal_prior
 from pyro_hoim.log_linear.fitting.design import cell_counts, design_matrix
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import raises
 
 MODELS = {

@@ -1,4 +1,4 @@
-"""Coefficients, odds ratios and residuals against closed forms and identities."""
+"""Tables of coefficients, odds ratios and cells; existence of estimates; rows with missing cells."""
 
 import dataclasses
 import itertools
@@ -7,20 +7,37 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings, strategies as st
+from scipy.optimize import linprog
 
 from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
-from pyro_hoim.errors import ConvergenceWarning, IntractableError, UnknownNameError
+from pyro_hoim.errors import (
+    ConvergenceWarning,
+    InputError,
+    IntractableError,
+    NonexistentEstimateWarning,
+    UnknownNameError,
+)
 from pyro_hoim.log_linear import (
     L2,
     Enumeration,
+    HierarchicalLogLinear,
+    LogLinearEnergy,
     Stopping,
     cell_table,
     coefficient_table,
     fit,
+    fit_incomplete,
+    goodness_of_fit,
+    mle_existence,
     odds_ratio_table,
     parametrization,
+    row_log_likelihood,
 )
+from pyro_hoim.log_linear.fitting import existence as existence_module, incomplete
+from pyro_hoim.log_linear.fitting.design import cell_counts, design_matrix
+from pyro_hoim.log_linear.fitting.existence import find_face
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import raises
@@ -37,8 +54,7 @@ def two_by_two():
 
 def test_odds_ratio_of_a_two_by_two_table(two_by_two):
     frame = odds_ratio_table(two_by_two, "drug", "cured")
-    assert frame.loc[0, "drug"] == "old -> new"
-    assert frame.loc[0, "odds_ratio"] == pytest.approx(6.0, rel=1e-9)
+    assert (frame.loc[0, "drug"], frame.loc[0, "odds_ratio"]) == ("old -> new", pytest.approx(6.0, rel=1e-9))
     assert frame.loc[0, "std_error"] == pytest.approx((1 / 30 + 1 / 10 + 1 / 20 + 1 / 40) ** 0.5, rel=1e-9)
     assert np.log(frame.loc[0, "upper"]) - frame.loc[0, "log_odds_ratio"] == pytest.approx(
         1.959963984540054 * frame.loc[0, "std_error"]
@@ -58,11 +74,10 @@ def test_odds_ratios_are_those_of_the_fitted_cells():
         assert row["log_odds_ratio"] == pytest.approx(expected, abs=1e-8)
     assert frame["Sex"].tolist() == list(data.domain["Sex"].labels)
     one = odds_ratio_table(result, "Hair", "Eye", given={"Sex": "Female"})
-    assert set(one["Sex"]) == {"Female"}
-    assert len(one) == 9
+    assert (set(one["Sex"]), len(one)) == ({"Female"}, 9)
 
 
-def test_without_three_way_interaction_the_odds_ratio_has_no_modifier():
+def test_odds_ratios_of_smaller_models():
     data = load_table("hair_eye_color")
     result = fit(InteractionHypergraph.from_order(data.domain, 2), data)
     assert len(odds_ratio_table(result, "Hair", "Eye")) == 9
@@ -75,10 +90,6 @@ def test_without_three_way_interaction_the_odds_ratio_has_no_modifier():
     ):
         with raises(code, argument):
             odds_ratio_table(result, "Hair", "Eye", **options)
-
-
-def test_an_absent_interaction_has_odds_ratio_one():
-    data = load_table("hair_eye_color")
     result = fit(InteractionHypergraph.from_order(data.domain, 1), data)
     frame = odds_ratio_table(result, "Hair", "Eye")
     assert (frame["log_odds_ratio"] == 0).all()
@@ -226,7 +237,7 @@ def test_balanced_errors_of_a_large_saturated_model_stay_small():
         torch.testing.assert_close(errors[where], expected.expand(2 ** len(edge)), rtol=1e-10, atol=0)
 
 
-def test_residuals_of_independence_have_their_closed_form():
+def test_residuals_have_their_closed_form_and_saturated_cells_none(two_by_two):
     domain = Domain.from_cardinalities({"a": 2, "b": 3})
     counts = np.array([[12.0, 7.0, 9.0], [5.0, 16.0, 3.0]])
     frame = cell_table(fit(InteractionHypergraph.from_order(domain, 1), Observations.from_table(domain, counts)))
@@ -238,9 +249,6 @@ def test_residuals_of_independence_have_their_closed_form():
         assert row.residual == pytest.approx((counts[i, j] - expected) / np.sqrt(expected))
         assert row.adjusted_residual == pytest.approx((counts[i, j] - expected) / scale)
     assert frame.columns.tolist() == ["a", "b", "observed", "expected", "residual", "adjusted_residual"]
-
-
-def test_saturated_cells_have_no_adjusted_residual(two_by_two):
     frame = cell_table(two_by_two)
     np.testing.assert_allclose(frame["observed"], frame["expected"], rtol=1e-9)
     assert frame["adjusted_residual"].isna().all()
@@ -259,3 +267,371 @@ def test_tables_refuse_what_they_cannot_use(two_by_two):
         cell_table(fit(hypergraph, data.marginal_counts(hypergraph.edges)))
     with raises("unknown-choice", "target"):
         coefficient_table(two_by_two, coding="dummy")
+
+
+# Existence of the maximum-likelihood estimate
+
+
+def positive_cells(hypergraph, counts, possible=slice(None)):
+    """Possible cells that are positive in some table with the observed margins, one linear program per cell."""
+    design = np.column_stack([np.ones(hypergraph.domain.num_states), design_matrix(hypergraph)])[possible]
+    counts = counts[possible]
+    margins = design.T @ counts
+    found = np.zeros(len(counts), dtype=bool)
+    for cell in range(len(counts)):
+        objective = np.zeros(len(counts))
+        objective[cell] = -1
+        solution = linprog(objective, A_eq=design.T, b_eq=margins, bounds=(0, None), method="highs")
+        found[cell] = -solution.fun > 1e-6
+    return found
+
+
+@st.composite
+def sparse_tables(draw):
+    cards = draw(st.lists(st.integers(2, 3), min_size=2, max_size=3))
+    domain = Domain.from_cardinalities(cards)
+    order = draw(st.integers(1, len(cards)))
+    counts = draw(st.lists(st.sampled_from([0, 0, 1, 2, 5]), min_size=domain.num_states, max_size=domain.num_states))
+    counts = np.array(counts, dtype=float)
+    if counts.sum() == 0:
+        counts[0] = 1
+    return InteractionHypergraph.from_order(domain, order), counts
+
+
+@given(sparse_tables())
+@QUIET
+def test_facial_set_equals_brute_force(case):
+    hypergraph, counts = case
+    data = Observations.from_table(hypergraph.domain, counts.reshape(hypergraph.domain.cardinalities))
+    existence = mle_existence(hypergraph, data)
+    expected = positive_cells(hypergraph, counts)
+    assert existence.exists is bool(expected.all())
+    assert existence.num_cells_zero == int((~expected).sum())
+    if existence.facial_set is not None:
+        assert np.array_equal(existence.facial_set, expected)
+    result = fit(hypergraph, data)
+    assert result.status == ("converged" if existence.exists else "infinite")
+    # The extended estimate has the observed margins: that is what characterises it.
+    moments = design_matrix(hypergraph).T @ (result.probs.numpy() - counts / counts.sum())
+    assert np.abs(moments).max(initial=0) < 1e-7
+    assert np.array_equal(result.probs.numpy() > 0, expected)
+
+
+@given(sparse_tables(), st.integers(0, 2**31))
+@settings(max_examples=40)
+@QUIET
+def test_structural_zeros_equal_brute_force_on_possible_cells(case, seed):
+    hypergraph, counts = case
+    shape = hypergraph.domain.cardinalities
+    impossible = (counts == 0) & (np.random.default_rng(seed).random(len(counts)) < 0.4)
+    data = Observations.from_table(hypergraph.domain, counts.reshape(shape))
+    expected = np.zeros(len(counts), dtype=bool)
+    expected[~impossible] = positive_cells(hypergraph, counts, ~impossible)
+    result = fit(hypergraph, data, structural_zeros=impossible.reshape(shape))
+    assert result.existence.exists is bool(expected[~impossible].all())
+    assert result.existence.num_cells_zero == int((~expected & ~impossible).sum())
+    assert np.array_equal(result.probs.numpy() > 0, expected)
+    moments = design_matrix(hypergraph).T @ (result.probs.numpy() - counts / counts.sum())
+    assert np.abs(moments).max(initial=0) < 1e-7
+    # On possible cells the finite parameters have the fitted law.
+    states = torch.from_numpy(np.argwhere(~impossible.reshape(shape)))
+    law = torch.exp(-result.model.energy(states) - result.log_partition).numpy()
+    np.testing.assert_allclose(law, result.probs.numpy()[~impossible], atol=1e-11)
+
+
+@st.composite
+def facial_tables(draw):
+    """Counts on part of an exposed face of a model of pairs: zeros are forced, mostly without an empty margin."""
+    cards = draw(st.sampled_from([(2, 2, 2), (2, 2, 3), (2, 2, 2, 2)]))
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities(cards), 2)
+    weights = draw(st.lists(st.integers(-1, 1), min_size=hypergraph.num_terms, max_size=hypergraph.num_terms))
+    cells = torch.from_numpy(np.argwhere(np.ones(cards)))
+    heights = (parametrization(hypergraph).statistics(cells) @ torch.tensor(weights, dtype=torch.float64)).numpy()
+    face = np.flatnonzero(heights > heights.max() - 0.5)
+    counts = np.zeros(hypergraph.domain.num_states)
+    counts[face] = draw(st.lists(st.sampled_from([0, 1, 1, 3]), min_size=len(face), max_size=len(face)))
+    counts[face[0]] += 1
+    return hypergraph, counts
+
+
+@given(facial_tables())
+@settings(max_examples=60)
+def test_exposed_faces_are_found(case):
+    hypergraph, counts = case
+    data = Observations.from_table(hypergraph.domain, counts.reshape(hypergraph.domain.cardinalities))
+    expected = positive_cells(hypergraph, counts)
+    existence = mle_existence(hypergraph, data)
+    assert existence.exists is bool(expected.all())
+    if not expected.all():
+        assert np.array_equal(existence.facial_set, expected)
+
+
+def sparse_rows(num_variables, order, num_rows, seed):
+    domain = Domain.from_cardinalities([2] * num_variables)
+    generator = torch.Generator().manual_seed(seed)
+    rates = torch.linspace(0.03, 0.5, num_variables)
+    codes = (torch.rand(num_rows, num_variables, generator=generator) < rates).long()
+    return InteractionHypergraph.from_order(domain, order), Observations.from_tensor(codes, domain)
+
+
+@pytest.mark.parametrize("case", [(12, 3, 800, 0), (12, 3, 800, 1), (11, 3, 1000, 1), (13, 3, 1000, 0)])
+def test_facial_sets_of_sparse_tables_are_certified_from_both_sides(case):
+    # Farkas: a direction that is 0 on the face and negative elsewhere proves that the other cells are zero, and a
+    # positive table on the face with the observed margins proves that no further cell is.
+    hypergraph, data = sparse_rows(*case)
+    counts, design = cell_counts(data), design_matrix(hypergraph)
+    existence, face = find_face(hypergraph, design, counts, None, data)
+    assert (existence.exists, existence.num_cells_zero) == (False, int((~face.cells).sum()))
+    assert counts[~face.cells].sum() == 0
+    drop = design @ face.recession
+    drop -= drop[face.cells].mean()
+    assert np.abs(drop[face.cells]).max() < 1e-6
+    assert drop[~face.cells].max() < -1 + 1e-6
+    if case[0] < 13:
+        with pytest.warns(NonexistentEstimateWarning):
+            result = fit(hypergraph, data)
+        probs = result.probs.numpy()
+        assert result.status == "infinite"
+        assert np.array_equal(probs > 0, face.cells)
+        assert np.abs(design.T @ (probs - counts / counts.sum())).max() < 1e-8
+
+
+@pytest.mark.parametrize("num_rows", [170, 300])
+def test_a_fitted_table_spares_the_program(monkeypatch, num_rows):
+    """4,096 cells, most of which the linear program alone would have to decide."""
+    domain = Domain.from_cardinalities([8] * 4)
+    codes = torch.randint(8, (num_rows, 4), generator=torch.Generator().manual_seed(1))
+    data, hypergraph = Observations.from_tensor(codes, domain), InteractionHypergraph.from_order(domain, 2)
+    sizes, solve = [], existence_module._recession
+    monkeypatch.setattr(existence_module, "_recession", lambda images: [sizes.append(len(images)), solve(images)][1])
+    found = mle_existence(hypergraph, data)
+    assert not sizes
+    monkeypatch.setattr(existence_module, "_shown_positive", lambda *_: np.zeros(0, dtype=np.int64))
+    alone = mle_existence(hypergraph, data)
+    assert max(sizes) > 2000
+    assert (found.exists, found.num_cells_zero) == (alone.exists, alone.num_cells_zero)
+    assert found.exists is False
+
+
+def test_an_unsolved_program_leaves_existence_open(monkeypatch):
+    monkeypatch.setattr("pyro_hoim.log_linear.fitting.existence._recession", lambda images: None)
+    existence = mle_existence(*no_three_way((0, 0, 0), (1, 1, 1)))
+    assert (existence.exists, existence.kind) == (None, "unknown")
+    assert "was not decided" in existence.describe()
+    # With one zero more a and b have an empty margin, which needs no program.
+    existence = mle_existence(*no_three_way((0, 0, 0), (1, 1, 1), (0, 0, 1)))
+    assert (existence.exists, existence.kind) == (False, "zero margin")
+
+
+def no_three_way(*zeros):
+    counts = np.arange(3, 11).reshape(2, 2, 2).astype(float)
+    counts[tuple(zip(*zeros, strict=True))] = 0
+    domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
+    return InteractionHypergraph.from_order(domain, 2), Observations.from_table(domain, counts)
+
+
+def test_positive_margins_do_not_suffice():
+    hypergraph, data = no_three_way((0, 0, 0), (1, 1, 1))
+    existence = mle_existence(hypergraph, data)
+    assert (existence.exists, existence.kind, existence.num_cells_zero, existence.num_parameters_lost) == (
+        False, "facial", 2, 1,
+    )  # fmt: skip
+    assert [str(c) for c in existence.offending] == ["a=0, b=0, c=0", "a=1, b=1, c=1"]
+    assert "forced to zero" in existence.describe()
+    with pytest.warns(NonexistentEstimateWarning, match="a=0, b=0, c=0"):
+        quality = goodness_of_fit(fit(hypergraph, data))
+    assert (quality.df, quality.df_adjusted) == (1, 0)
+    hypergraph, data = no_three_way((0, 0, 0), (0, 1, 1))
+    existence = mle_existence(hypergraph, data)
+    assert (existence.exists, existence.kind, existence.num_cells_zero) == (True, "interior", 0)
+    assert fit(hypergraph, data).status == "converged"
+
+
+def test_rochdale_names_the_empty_margins():
+    data = load_table("rochdale")
+    existence = mle_existence(InteractionHypergraph.from_order(data.domain, 3), data)
+    assert existence.kind == "zero margin"
+    assert "combinations of levels are never observed: (" in existence.describe()
+    margins = [c for c in existence.offending if len(c.edge) <= 3]
+    assert 0 < len(margins) < existence.num_offending  # the linear program finds more
+    for combination in margins:
+        indices = [data.domain.index(n) for n in combination.edge]
+        codes = [data.domain[n].code(v) for n, v in zip(combination.edge, combination.levels, strict=True)]
+        matches = (data.codes[:, indices] == torch.tensor(codes)).all(1)
+        assert float(data.counts[matches].sum()) == 0
+
+
+def test_minimal_combinations_only():
+    domain = Domain.from_cardinalities({"a": 3, "b": 2})
+    data = Observations.from_table(domain, [[1, 2], [0, 0], [3, 0]])
+    existence = mle_existence(InteractionHypergraph.saturated(domain), data)
+    assert [str(c) for c in existence.offending] == ["a=1", "a=2, b=1"]
+    assert existence.num_cells_zero == 3
+
+
+def test_statistics_alone_show_empty_margins_only():
+    data = load_table("titanic")
+    hypergraph = InteractionHypergraph.from_order(data.domain, 2)
+    existence = mle_existence(hypergraph, data.marginal_counts(hypergraph.edges))
+    assert (existence.exists, existence.kind, existence.num_cells_zero) == (False, "zero margin", None)
+    main = InteractionHypergraph.from_order(data.domain, 1)
+    assert mle_existence(main, data.marginal_counts(main.edges)).exists is True  # decomposable
+    czech = load_table("czech_autoworkers")
+    pairs = InteractionHypergraph.from_order(czech.domain, 2)
+    assert mle_existence(pairs, czech.marginal_counts(pairs.edges)).exists is None
+
+
+def test_bad_input_is_refused():
+    domain = Domain.from_cardinalities({"a": 2, "b": 2})
+    hypergraph = InteractionHypergraph.saturated(domain)
+    data = Observations(domain, torch.tensor([[0, 1], [1, -1]]))
+    with raises("missing-cells", "data"):
+        fit(hypergraph, data)
+    with raises("other-domain", "data"):
+        mle_existence(InteractionHypergraph.saturated(Domain.from_cardinalities({"x": 2})), data)
+    with raises("wrong-shape", "structural_zeros"):
+        fit(hypergraph, data.drop_missing(), structural_zeros=np.zeros((2, 3), dtype=bool))
+
+
+# Rows with missing cells
+
+
+DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
+RELATIVE = 1e-10
+
+
+def random_model(seed, formula="a*b + b*c"):
+    """A model with standard normal free parameters."""
+    graph = InteractionHypergraph.from_formula(DOMAIN, formula)
+    generator = torch.Generator().manual_seed(seed)
+    theta = torch.randn(graph.num_parameters, generator=generator, dtype=torch.float64)
+    return LogLinearEnergy.from_theta(graph, theta)
+
+
+def probabilities(model):
+    """Joint table of a small model by enumeration."""
+    states = torch.tensor(list(itertools.product(*(range(n) for n in DOMAIN.cardinalities))))
+    return torch.softmax(-model.energy(states), 0).reshape(DOMAIN.cardinalities)
+
+
+ALL_ROWS = torch.tensor(list(itertools.product(range(-1, 2), range(-1, 3), range(-1, 2))))
+
+
+def expected_rows(table):
+    """Log marginal of the known cells of every row of ALL_ROWS."""
+    values = []
+    for row in ALL_ROWS.tolist():
+        part = table
+        for axis in reversed(range(3)):
+            part = part.sum(axis) if row[axis] < 0 else part.select(axis, row[axis])
+        values.append(part.log())
+    return torch.stack(values)
+
+
+@pytest.mark.parametrize("limit", [2**22, 3])
+def test_every_pattern_of_missing_cells(limit, monkeypatch):
+    """With the limit at 3 the rows that miss more go through the conditioned model instead."""
+    monkeypatch.setattr(incomplete, "_MAX_COMPLETIONS", limit)
+    model = random_model(0)
+    values = row_log_likelihood(model, Observations.from_tensor(ALL_ROWS, DOMAIN))
+    assert torch.allclose(values, expected_rows(probabilities(model)), rtol=RELATIVE, atol=1e-12)
+
+
+@pytest.mark.parametrize("limit", [2**22, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_batch_of_models_and_gradients(limit, dtype, monkeypatch):
+    monkeypatch.setattr(incomplete, "_MAX_COMPLETIONS", limit)
+    models = [random_model(seed) for seed in range(6)]
+    tables = torch.stack([m.tables for m in models]).reshape(2, 3, -1).to(dtype).requires_grad_()
+    data = Observations.from_tensor(ALL_ROWS, DOMAIN)
+    values = row_log_likelihood(LogLinearEnergy(models[0].hypergraph, tables), data)
+    assert values.shape == (len(ALL_ROWS), 2, 3) and values.dtype == dtype
+    singles = [m.tables.clone().requires_grad_() for m in models]
+    expected = [expected_rows(probabilities(LogLinearEnergy(models[0].hypergraph, t))) for t in singles]
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-5
+    assert torch.allclose(values.double(), torch.stack(expected, -1).reshape(-1, 2, 3), atol=tolerance, rtol=0)
+    (found,) = torch.autograd.grad(values.sum(), tables)
+    gradients = torch.autograd.grad(torch.stack(expected).sum(), singles)
+    assert torch.allclose(found.double(), torch.stack(gradients).reshape(2, 3, -1), atol=1e3 * tolerance, rtol=0)
+    empty = LogLinearEnergy(models[0].hypergraph, tables[:0])
+    assert row_log_likelihood(empty, data).shape == (len(ALL_ROWS), 0, 3)
+
+
+def test_the_marginal_law_and_an_observed_hole():
+    """Without missing cells it is log_prob; a hole in an observed value names what sums over it."""
+    law = HierarchicalLogLinear.from_tables(random_model(0).hypergraph, random_model(0).tables, validate_args=True)
+    rows = ALL_ROWS[(ALL_ROWS >= 0).all(1)]
+    assert torch.allclose(
+        row_log_likelihood(law.energy_model, Observations.from_tensor(rows, DOMAIN)), law.log_prob(rows)
+    )
+    with pytest.raises(InputError, match=r"received -1 at index \(0, 0\).*row_log_likelihood\(law.energy_model"):
+        law.log_prob(ALL_ROWS)
+    with pytest.raises(InputError, match=r"outside the support$"):
+        law.log_prob(ALL_ROWS - 1)
+
+
+def test_control_a_dropped_interaction_is_seen():
+    model = random_model(0)
+    other = LogLinearEnergy(model.hypergraph, model.tables.clone())
+    other.tables[model.hypergraph.term_slices["a", "b"]] = 0
+    values = row_log_likelihood(other, Observations.from_tensor(ALL_ROWS, DOMAIN))
+    assert (values - expected_rows(probabilities(model))).abs().max() > 1e-3
+
+
+def mixed_data(model, total):
+    """Exact expected counts of every row of ALL_ROWS when each cell goes missing with probability 0.3."""
+    gone = (ALL_ROWS < 0).sum(1).double()
+    weights = expected_rows(probabilities(model)).exp() * 0.3**gone * 0.7 ** (3 - gone) * total
+    return Observations.from_tensor(ALL_ROWS, DOMAIN, weights=weights)
+
+
+def test_em_finds_the_law_behind_cells_missing_at_random_and_filling_in_a_level_does_not():
+    truth = random_model(3)
+    result = fit_incomplete(truth.hypergraph, mixed_data(truth, 1000.0), tolerance=1e-13, max_iterations=2000)
+    fitted = LogLinearEnergy(result.hypergraph, result.tables)
+    assert torch.allclose(probabilities(fitted), probabilities(truth), atol=1e-5)
+    data = mixed_data(truth, 1000.0)
+    filled = data.codes.clone()
+    filled[filled < 0] = 0
+    wrong = fit(truth.hypergraph, Observations.from_tensor(filled, DOMAIN, weights=data.counts))
+    assert (probabilities(LogLinearEnergy(wrong.hypergraph, wrong.tables)) - probabilities(truth)).abs().max() > 0.02
+
+
+def test_em_likelihood_is_that_of_the_observed_cells_and_is_stationary():
+    truth = random_model(5)
+    data = mixed_data(random_model(6, "a*b*c"), 200.0)
+    result = fit_incomplete(truth.hypergraph, data, tolerance=1e-13, max_iterations=2000)
+    theta = result.theta.clone().requires_grad_()
+    model = LogLinearEnergy.from_theta(truth.hypergraph, theta)
+    value = (data.counts * row_log_likelihood(LogLinearEnergy(model.hypergraph, model.tables.detach()), data)).sum()
+    assert float(value) == pytest.approx(result.log_likelihood, rel=1e-8)
+    for step in torch.eye(len(theta), dtype=torch.float64) * 1e-3:
+        moved = LogLinearEnergy.from_theta(truth.hypergraph, theta.detach() + step)
+        assert float((data.counts * row_log_likelihood(moved, data)).sum()) <= float(value) + 1e-7
+
+
+def test_complete_rows_need_no_em():
+    data = Observations.from_table(DOMAIN, torch.arange(1, 13).reshape(2, 3, 2).numpy())
+    graph = InteractionHypergraph.from_order(DOMAIN, 2)
+    assert torch.equal(fit_incomplete(graph, data).theta, fit(graph, data).theta)
+
+
+def test_refusals_and_status(monkeypatch):
+    model = random_model(0)
+    data = mixed_data(model, 100.0)
+    with pytest.raises(InputError, match="domain"):
+        row_log_likelihood(model, Observations.from_tensor(torch.zeros(1, 2).long(), Domain.from_cardinalities([2, 2])))
+    with pytest.warns(ConvergenceWarning, match="EM stopped after 1 steps"):
+        assert fit_incomplete(model.hypergraph, data, max_iterations=1).status == "max_iterations"
+    monkeypatch.setattr(incomplete, "_MAX_COMPLETIONS", 10)
+    with pytest.raises(IntractableError, match="completed rows"):
+        fit_incomplete(model.hypergraph, data)
+
+
+def test_standard_errors_grow_with_what_is_missing():
+    """b is known for 40 of 100 rows: the error of its log odds is that of 40 rows, not of 100."""
+    graph = InteractionHypergraph.from_order(DOMAIN.project(["a", "c"]), 1)
+    codes = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1], [0, -1], [1, -1]])
+    data = Observations.from_tensor(codes, graph.domain, counts=torch.tensor([10, 10, 10, 10, 30, 30]))
+    errors = fit_incomplete(graph, data).standard_errors("corner")
+    assert errors.tolist() == pytest.approx([(1 / 50 + 1 / 50) ** 0.5, (1 / 20 + 1 / 20) ** 0.5], rel=1e-6)

@@ -2,11 +2,8 @@
 
 import numpy as np
 
-from pyro_hoim.data import Observations
-from pyro_hoim.datasets import load_table
+from pyro_hoim import Domain, InteractionHypergraph, Observations, load_table
 from pyro_hoim.log_linear import fit
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 
 DIAGONAL = np.array([[0, 5, 9], [7, 0, 4], [6, 8, 0]])  # whose zeros may be structural
 

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import torch
 
-from pyro_hoim.data import Observations
+from pyro_hoim import Domain, Observations
 from pyro_hoim.log_linear import ExactTrainer
-from pyro_hoim.schema import Domain
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2})
 

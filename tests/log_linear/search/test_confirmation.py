@@ -9,13 +9,11 @@ import torch
 from scipy.special import ndtr
 from scipy.stats import binom, hypergeom
 
-from pyro_hoim import InputError, Observations
+from pyro_hoim import Domain, InputError, InteractionHypergraph, Observations
 from pyro_hoim.log_linear import EdgeTest, EdgeTester, InteractionTest, confirm
 from pyro_hoim.log_linear.search.confirmation import lone_pairs
 from pyro_hoim.log_linear.search.edge_tests import evidence_strength
 from pyro_hoim.results.confirmation import Hypotheses
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
 from studies.random_laws import random_law

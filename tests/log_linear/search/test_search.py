@@ -5,34 +5,40 @@ import itertools
 import json
 import math
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.linalg
 import torch
 from search_models import DOMAIN, Dying, draw, same
 
+from pyro_hoim import Domain, InputError, InteractionHypergraph, IntractableError, LogLinearEnergy, Observations
 from pyro_hoim.core import Loss, TrainingReport
-from pyro_hoim.data import Observations
-from pyro_hoim.errors import InputError, InputTypeError, IntractableError, MissingDataError
+from pyro_hoim.errors import InputTypeError, MissingDataError
 from pyro_hoim.log_linear import (
     Enumeration,
     ExactTrainer,
     Gain,
     InteractionRidge,
-    LogLinearEnergy,
     PseudoTrainer,
     Refined,
     SampledTrainer,
     SampledTraining,
     ScoreContext,
     SelectionOptions,
+    SelectionRound,
     Stopping,
+    StopRule,
+    capacity_figure,
+    parametrization,
+    prune as pruned,
     select as searched,
 )
-from pyro_hoim.log_linear.search.rounds import SelectionRound, StopRule
+from pyro_hoim.log_linear.search.figures import DARK, LIGHT
+from pyro_hoim.log_linear.search.greedy import table_variance
 from pyro_hoim.runs import RunOptions
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import raises
 
 SINGLES = InteractionHypergraph.from_order(DOMAIN, 1)
@@ -178,12 +184,10 @@ def test_finds_a_known_structure(maximal, heredity):
     law = law_of(DOMAIN, truth.edges, rng)
     train, validation = draw(law, 200_000, rng), draw(law, 100_000, rng)
     found = select(train, validation, trainer_of(train), heredity=heredity, per_round=1)
-    assert found.hypergraph == truth
-    assert found.status == "exhausted"
+    assert (found.hypergraph, found.status) == (truth, "exhausted")
     # Control: the plain score keeps proposing, and only the validation rows end that.
     plain = select(train, validation, trainer_of(train), heredity=heredity, score="J", per_round=1, patience=99)
-    assert len(plain.rounds[-1].changed) == 1
-    assert plain.rounds[-1].num_interactions == 11
+    assert (len(plain.rounds[-1].changed), plain.rounds[-1].num_interactions) == (1, 11)
 
 
 def test_weak_heredity_takes_a_triple_without_its_pairs_and_the_model_is_lifted():
@@ -233,7 +237,7 @@ def test_a_masked_selection_knows_what_its_model_excludes(tmp_path):
     validation = Observations.from_table(DOMAIN, counts + (counts > 0))
     pairs = InteractionHypergraph.from_order(DOMAIN, 2)
 
-    def searched(masked, **options):
+    def masking(masked, **options):
         trainer = PseudoTrainer(train, SINGLES, penalty=InteractionRidge(0.1), masked=masked)
         return select(train, validation, trainer, init=pairs, max_rounds=0, **options)
 
@@ -246,7 +250,7 @@ def test_a_masked_selection_knows_what_its_model_excludes(tmp_path):
         q = np.exp(-energy) / np.exp(-energy).sum()
         return float(p[p > 0] @ np.log(p[p > 0] / q[p > 0]))
 
-    found, plain = searched(True), searched(False)
+    found, plain = masking(True), masking(False)
     assert found.best.train_kl == pytest.approx(divergence(found, train, True), rel=1e-9)
     assert found.best.validation_kl == pytest.approx(divergence(found, validation, True), rel=1e-9)
     assert divergence(found, validation, False) > found.best.validation_kl + 1e-3  # control: the tables alone
@@ -255,8 +259,8 @@ def test_a_masked_selection_knows_what_its_model_excludes(tmp_path):
     with pytest.raises(InputError, match=r"finite tables, but masking gives probability zero to 1 combinations"):
         found.log_linear()
     assert plain.excluded is None and torch.equal(plain.log_linear().tables, plain.tables)
-    searched(True, checkpoint=tmp_path / "run")
-    again = searched(True, checkpoint=tmp_path / "run", resume=True)
+    masking(True, checkpoint=tmp_path / "run")
+    again = masking(True, checkpoint=tmp_path / "run", resume=True)
     assert torch.equal(again.excluded, found.excluded) and torch.equal(again.tables, found.tables)
 
 
@@ -390,8 +394,7 @@ def test_divergence_ends_the_search():
     train, validation = two_parts(seed=2)
     trainer = Diverging(train, SINGLES)
     found = select(train, validation, trainer, score="J", per_round=1, patience=99)
-    assert found.status == "diverged"
-    assert found.rounds[-1].training_status == "diverged"
+    assert (found.status, found.rounds[-1].training_status) == ("diverged", "diverged")
     assert found.rounds[-1].num_interactions == 3
 
 
@@ -447,8 +450,7 @@ def test_a_longer_search_continues_a_shorter_one_of_any_trainer(tmp_path, make, 
     train, validation = two_parts(seed=5)
     options = {"per_round": 1, "patience": 9}
     whole = select(train, validation, make(train), max_rounds=4, **options)
-    assert len(whole.rounds) == 5
-    assert whole.rounds[0].loss_kind == kind
+    assert (len(whole.rounds), whole.rounds[0].loss_kind) == (5, kind)
     assert (whole.rounds[-1].validation_std_error > 0) == (make is sampled)
     assert whole.rounds[-1].train_kl < whole.rounds[0].train_kl
     path = tmp_path / "run"
@@ -512,8 +514,7 @@ def test_capacity_curve_and_words(capsys):
     assert output.out == ""
     assert "interactions, validation" in output.err
     curve = found.capacity_curve()
-    assert list(curve.index) == list(range(len(found.rounds)))
-    assert curve["is_best"].sum() == 1
+    assert (list(curve.index), curve["is_best"].sum()) == (list(range(len(found.rounds))), 1)
     assert curve["validation_kl"].idxmin() == found.best_round == curve.index[curve["is_best"]][0]
     assert (curve["train_kl"].diff().dropna() < 0).all()
     assert curve["num_parameters"].iloc[found.best_round] == found.hypergraph.num_parameters
@@ -572,3 +573,253 @@ def test_gain_needs_no_fit_of_candidates():
     trainer = dying(train)
     found = select(train, validation, trainer, score=Gain(search_cost=False), per_round=1)
     assert trainer.calls == len(found.rounds) > 2
+
+
+# Backward selection
+
+
+SATURATED = InteractionHypergraph.saturated(DOMAIN)
+
+
+def prune(train, validation, trainer, **flat):
+    """The search with its options side by side."""
+    stop, run = (
+        kind(**{name: flat.pop(name) for name in names if name in flat})
+        for kind, names in (
+            (StopRule, ("patience", "tolerance", "max_rounds")),
+            (RunOptions, ("checkpoint", "resume", "progress")),
+        )
+    )
+    return pruned(train, validation, trainer, stop=stop, run=run, **flat)
+
+
+def random_law(hypergraph, seed, scale=1.0):
+    """A random law of a family, flat in schema order; Helmert's contrasts of every table are normal."""
+    generator = torch.Generator().manual_seed(seed)
+    theta = scale * torch.randn(hypergraph.num_parameters, generator=generator, dtype=torch.float64)
+    bases = [reduce(np.kron, (scipy.linalg.helmert(n).T for n in shape)) for shape in hypergraph.edge_shapes]
+    parts = [theta[where] for where in hypergraph.parameter_slices.values()]
+    tables = [torch.from_numpy(basis) @ part for basis, part in zip(bases, parts, strict=True)]
+    model = LogLinearEnergy(hypergraph, torch.cat(tables))
+    codes = torch.cartesian_prod(*[torch.arange(n) for n in DOMAIN.cardinalities])
+    return torch.softmax(-model.energy(codes), 0).numpy()
+
+
+def parts_of(law, train, validation, seed):
+    rng = np.random.default_rng(seed)
+    return draw(law, train, rng), draw(law, validation, rng)
+
+
+def trainer_from(rows, hypergraph=SATURATED, **options):
+    return ExactTrainer(rows, hypergraph, **{"stopping": Stopping(1e-8), **options})
+
+
+def structure(*maximal):
+    return InteractionHypergraph(DOMAIN, [*maximal, *[(n,) for n in "abcd"]], closure=True)
+
+
+@pytest.mark.parametrize("truth", [structure(("a", "b"), ("c", "d")), structure(("a", "b", "c"), ("c", "d"))])
+def test_pruning_finds_a_known_structure(truth):
+    train, validation = parts_of(random_law(truth, seed=5), 200_000, 100_000, seed=3)
+    found = prune(train, validation, trainer_from(train), tolerance=1e-4)
+    assert (found.hypergraph, found.status) == (truth, "stopped early")
+    assert len(found.rounds) == len(SATURATED) - len(truth) + 2  # the start, one each, and the one that was too much
+    assert found.rounds[-1].changed[0] in truth
+    control = prune(train, validation, trainer_from(train), tolerance=10.0)
+    assert (control.status, control.hypergraph) == ("exhausted", structure())
+
+
+def test_prune_after_select_removes_what_became_idle():
+    truth = structure(("a", "b"), ("b", "c"), ("c", "d"))  # a chain: distant pairs depend, but not given the others
+    train, validation = parts_of(random_law(truth, seed=1, scale=1.5), 100_000, 50_000, seed=4)
+    trainer = trainer_from(train, structure())
+    larger = searched(train, validation, trainer, SelectionOptions(score="J", per_round=3, max_order=2, patience=9))
+    assert len(larger.rounds[-1].changed) == 3
+    found = prune(train, validation, trainer, tolerance=1e-4)
+    assert found.hypergraph == truth
+
+
+def test_variance_is_the_divergence_of_setting_a_table_to_zero():
+    rows = draw(random_law(SATURATED, 2), 1000, np.random.default_rng(2))
+    trainer = trainer_from(rows)
+    generator = torch.Generator().manual_seed(1)
+    for size, relative in ((1e-3, 3e-3), (1e-1, 0.3)):
+        theta = size * torch.randn(SATURATED.num_parameters, generator=generator, dtype=torch.float64)
+        tables = parametrization(SATURATED).to_tables(theta)
+        trainer.load_state_dict({"tables": tables})
+        edges = SATURATED.edges
+        found = table_variance(edges, ScoreContext(rows, trainer))
+        before = Enumeration().log_partition(LogLinearEnergy(SATURATED, tables)).value
+        for edge, value in zip(edges, found, strict=True):
+            smaller = tables.clone()
+            smaller[SATURATED.term_slices[edge]] = 0.0
+            after = Enumeration().log_partition(LogLinearEnergy(SATURATED, smaller)).value
+            eta = Enumeration().expectations(LogLinearEnergy(SATURATED, tables))
+            exact = float(eta @ (tables - smaller) - before + after)
+            assert value == pytest.approx(exact, rel=relative)
+        turned = table_variance([list(reversed(edge)) for edge in edges], ScoreContext(rows, trainer))
+        np.testing.assert_array_equal(turned, found)  # names in any order, as lists
+
+
+def test_heredity_is_kept_or_not():
+    train, validation = parts_of(random_law(structure(), 3), 3000, 1000, seed=8)
+
+    def collections(heredity, per_round=1):
+        found = prune(
+            train,
+            validation,
+            trainer_from(train, stopping=Stopping(1e-8, 5)),
+            heredity=heredity,
+            per_round=per_round,
+            tolerance=9.0,
+            ranking=lambda edges, context: np.array([float(len(e)) for e in edges]),  # would remove pairs first
+        )
+        present = set(SATURATED.edges)
+        path = []
+        for entry in found.rounds[1:]:
+            present -= set(entry.changed)
+            path.append(InteractionHypergraph(DOMAIN, present, hierarchical=False))
+        return path
+
+    assert all(c.is_hierarchical for c in collections(1.0))
+    assert all(c.is_hierarchical for c in collections(1.0, per_round=3))
+    assert not all(c.is_hierarchical for c in collections(None))
+    for threshold in (0.5, 1.0):
+        for c in collections(threshold, per_round=2):
+            assert all(c.heredity_score(e) >= threshold for e in c.edges if len(e) > 1)
+    assert not all(c.heredity_score(e) >= 0.5 for c in collections(None) for e in c.edges)
+    assert all(len(c) >= 4 for c in collections(None))  # single variables stay
+
+
+def test_killed_pruning_continues_bit_by_bit(tmp_path):
+    train, validation = parts_of(random_law(structure(("a", "b")), 3), 3000, 1000, seed=9)
+    options = {"patience": 9, "tolerance": 1e-3}
+    whole = prune(train, validation, Dying(train, SATURATED, stopping=Stopping(max_iterations=6)), **options)
+    assert len(whole.rounds) > 6
+    dying = Dying(train, SATURATED, stopping=Stopping(max_iterations=6))
+    dying.die_at = 5
+    with pytest.raises(KeyboardInterrupt):
+        prune(train, validation, dying, checkpoint=tmp_path / "run", **options)
+    again = Dying(train, SATURATED, stopping=Stopping(max_iterations=6))
+    found = prune(train, validation, again, checkpoint=tmp_path / "run", resume=True, **options)
+    same(found, whole)
+    assert again.calls == len(whole.rounds) - 4
+    with pytest.raises(InputError, match="belongs to a run with"):
+        searched(train, validation, Dying(train, SATURATED), run=RunOptions(tmp_path / "run", resume=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"ranking": 1}, InputTypeError, "ranking: expected a name or a function"),
+        ({"ranking": lambda e, c: np.zeros(2)}, InputError, "ranking: expected shape"),
+        ({"tolerance": -1.0}, InputError, "tolerance: expected"),
+        ({"tolerance": math.inf}, InputError, "tolerance: expected"),
+        ({"tolerance": math.nan}, InputError, "tolerance: expected"),
+        ({"heredity": 0.0}, InputError, "heredity: expected"),
+        ({"per_round": 0}, InputError, "per_round: expected"),
+    ],
+)
+def test_bad_arguments_of_pruning(options, error, message):
+    rows = draw(random_law(SATURATED, 1), 300, np.random.default_rng(1))
+    with pytest.raises(error, match=message):
+        prune(rows, rows, trainer_from(rows), **options)
+
+
+def test_small_losses_do_not_add_up():
+    train, validation = parts_of(random_law(SATURATED, 2, 0.15), 20_000, 20_000, seed=1)
+    found = prune(train, validation, trainer_from(train), tolerance=2e-3)
+    losses = [entry.validation_loss for entry in found.rounds]
+    assert found.best.validation_loss <= min(losses) + 2e-3
+    steps = np.diff(losses[: found.best_round + 2])
+    assert (steps < 2e-3).all()  # control: no single step, not even the refused one, is above the tolerance
+    assert found.rounds[-1].verdict == "worse"
+
+
+def test_ties_keep_the_order_of_edges():
+    rows = draw(random_law(SATURATED, 1), 300, np.random.default_rng(1))
+    found = prune(
+        rows,
+        rows,
+        trainer_from(rows, InteractionHypergraph.from_order(DOMAIN, 2), stopping=Stopping(1e-8, 3)),
+        ranking=lambda edges, context: np.zeros(len(edges)),
+        tolerance=9.0,
+        per_round=2,
+    )
+    assert list(itertools.chain(*(entry.changed for entry in found.rounds))) == list(itertools.combinations("abcd", 2))
+
+
+# The capacity figure
+
+
+def curve(validation, best):
+    number = np.arange(len(validation))
+    return pd.DataFrame(
+        {
+            "num_interactions": 4 + 2 * number,
+            "num_parameters": 10 * 2.0**number,
+            "train_kl": 4.0 / (1 + number),
+            "validation_kl": validation,
+            "is_best": number == best,
+        }
+    )
+
+
+def test_panels_hold_the_curves():
+    curves = {"weak": curve([4.0, 2.0, np.inf, 1.0], 3), "strong": curve([4.0, 3.0, 3.5], 1)}
+    figure = capacity_figure(curves, references={"all pairs": 2.5}, columns=1)
+    assert [axes.get_title() for axes in figure.axes] == ["weak", "strong"]
+    for axes, frame in zip(figure.axes, curves.values(), strict=True):
+        lines = {line.get_color(): line for line in axes.get_lines()}
+        assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+        np.testing.assert_array_equal(lines[DARK].get_ydata(), frame["train_kl"])
+        shown = np.isfinite(frame["validation_kl"])
+        np.testing.assert_array_equal(lines[LIGHT].get_ydata(), frame["validation_kl"][shown])
+        np.testing.assert_array_equal(lines[LIGHT].get_xdata(), frame["num_parameters"][shown])
+        assert [text.get_text() for text in axes.texts] == [f"{frame['validation_kl'][frame['is_best']].iloc[0]:.3f}"]
+        assert 2.5 in [line.get_ydata()[0] for line in axes.get_lines()]
+    assert [text.get_text() for text in figure.legends[0].get_texts()][-1] == "all pairs"
+
+
+@pytest.mark.parametrize(("kind", "label"), [("exact", "NLL"), ("pseudo-likelihood", "pseudo-NLL")])
+def test_losses_in_place_of_divergences(kind, label):
+    frame = curve([np.nan, np.nan], 1).assign(train_loss=[9.0, 7.0], validation_loss=[9.5, 8.0], loss_kind=kind)
+    (axes,) = capacity_figure({"one": frame}, measure="loss").axes
+    lines = {line.get_color(): line for line in axes.get_lines()}
+    np.testing.assert_array_equal(lines[DARK].get_ydata(), [9.0, 7.0])
+    np.testing.assert_array_equal(lines[LIGHT].get_ydata(), [9.5, 8.0])
+    assert axes.get_ylabel() == f"{label}, nats per row" and axes.texts[0].get_text() == "8.000"
+
+
+def test_nothing_to_draw():
+    with pytest.raises(InputError, match="at least one capacity curve"):
+        capacity_figure({})
+    with pytest.raises(InputError, match="'x' has no positive, finite"):
+        capacity_figure({"x": curve([np.nan, np.nan], 0)})
+
+
+def test_rounds_of_one_size_stand_beside_the_line():
+    frame = curve([4.0, 3.0, 2.0, 1.0], 3)
+    frame["num_parameters"] = [10.0, 30.0, 30.0, 90.0]
+    (axes,) = capacity_figure({"one": frame}).axes
+    for colour, name in ((DARK, "train_kl"), (LIGHT, "validation_kl")):
+        line, beside = (line for line in axes.get_lines() if line.get_color() == colour)
+        assert (
+            line.get_xdata().tolist() == [10, 30, 90] and line.get_ydata().tolist() == frame[name][[0, 2, 3]].tolist()
+        )
+        assert (beside.get_xdata().tolist(), beside.get_ydata().tolist()) == ([30], [frame[name][1]])
+        assert beside.get_linestyle() != "-" or len(beside.get_xdata()) == 1
+    assert axes.get_xticks().tolist() == [10, 30, 90]
+
+
+def test_one_size_and_a_narrow_range_have_ticks():
+    frame = curve([0.52, 0.5], 1).assign(num_parameters=40.0, train_kl=[0.51, 0.49])
+    figure = capacity_figure({"one": frame})
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    assert axes.get_xticks().tolist() == [40] and axes.get_xlim() == (20, 80)
+    low, high = axes.get_ylim()
+    assert sum(low < tick < high for tick in axes.get_yticks()) >= 3
+    assert not len(axes.xaxis.get_minorticklocs()) and not len(axes.yaxis.get_minorticklocs())
+    wide = capacity_figure({"one": curve([4.0, 3.0, 2.0, 1.0, 0.5], 4)}).axes[0]
+    assert {10, 20, 50, 100} <= set(wide.get_xticks().tolist())  # control: decades have round ticks

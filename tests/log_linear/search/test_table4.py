@@ -4,15 +4,7 @@ import numpy as np
 import pytest
 
 from pyro_hoim.datasets import load_mushroom
-from pyro_hoim.log_linear import (
-    ExactTrainer,
-    Gain,
-    InteractionRidge,
-    SelectionOptions,
-    Stopping,
-    fit,
-    select,
-)
+from pyro_hoim.log_linear import ExactTrainer, Gain, InteractionRidge, SelectionOptions, Stopping, fit, select
 from pyro_hoim.structure import InteractionHypergraph
 
 pytestmark = pytest.mark.usefixtures("shared_data")
@@ -35,8 +27,7 @@ def split(seed):
 def early_stopped(order, seed, method="auto", **limits):
     train, validation = split(seed)
     hypergraph = InteractionHypergraph.from_order(train.domain, order)
-    assert hypergraph.domain.num_states == 829_440
-    assert hypergraph.num_parameters == PARAMETERS[order]
+    assert (hypergraph.domain.num_states, hypergraph.num_parameters) == (829_440, PARAMETERS[order])
     return fit(hypergraph, train, method=method, validation=validation, stopping=Stopping(**{"patience": 20, **limits}))
 
 
@@ -104,8 +95,7 @@ def test_selection_beats_all_pairs_and_all_triples():
 @pytest.mark.slow
 def test_gain_stops_by_itself_with_few_parameters():
     found = selected(0, score=Gain(search_cost=False))
-    assert found.status == "exhausted"
-    assert found.best_round == len(found.rounds) - 1
+    assert (found.status, found.best_round) == ("exhausted", len(found.rounds) - 1)
     # rounding decides between sets of nearly equal gain, so the path differs from machine to machine
     assert found.best.num_parameters < PARAMETERS[3] / 2
     assert found.best.validation_kl < 0.5
