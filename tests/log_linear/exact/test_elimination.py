@@ -212,7 +212,7 @@ def test_step_by_step_equals_brute_force(drawn):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_large_grid_equals_log_space(dtype, everything_is_large):
-    hypergraph = grid(9, 13)
+    hypergraph = grid(8, 11)
     tables = torch.as_tensor(random_tables(hypergraph, np.random.default_rng(0), scale=0.7)).to(dtype)
     model = LogLinearEnergy(hypergraph, tables)
     log_only = VariableElimination(space="log")

@@ -540,7 +540,7 @@ def test_variational_inference_recovers_a_known_model(guide):
     rows, steps = 10_000, 150
     truth = 0.5 * draw_theta(WHEEL)
     counts = rows * HierarchicalLogLinear(WHEEL, truth).eta
-    backend = AnnealedImportance(num_chains=1024, num_temperatures=50)
+    backend = AnnealedImportance(num_chains=1024, num_temperatures=20)
 
     def model():
         theta = pyro.sample("theta", normal_prior(WHEEL, 10.0, dtype=torch.float64))
@@ -561,7 +561,7 @@ def test_variational_inference_recovers_a_known_model(guide):
         assert 0.4 < float(ratio.min()) < float(ratio.max()) < 2.5
 
 
-def langevin(partition, counts, num_steps=60):
+def langevin(partition, counts, num_steps=40):
     """Thirty-two stochastic-gradient Langevin chains in a plain loop; the noise is the same in every call."""
     generator = torch.Generator().manual_seed(0)
     prior, step = normal_prior(CYCLE, 0.5, dtype=torch.float64), 0.02

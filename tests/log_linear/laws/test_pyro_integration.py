@@ -354,7 +354,7 @@ def test_auto_laplace_approximation():
     mode, covariance = posterior_mode_and_covariance()
     guide = AutoLaplaceApproximation(theta_model)
     svi = SVI(theta_model, guide, pyro.optim.Adam({"lr": 0.05}), Trace_ELBO())
-    for _ in range(400):
+    for _ in range(250):
         svi.step(COUNTS, 25)
     normal = guide.laplace_approximation(COUNTS, 25).get_posterior()
     assert_close(normal.mean, mode, relative=1e-3, absolute=1e-3)
@@ -372,7 +372,7 @@ def test_auto_normal_with_vectorised_particles(vectorize):
 
     rows = law_of(PAIR).sample(torch.Size([12]))
     guide = AutoNormal(model, init_scale=0.2)
-    elbo = Trace_ELBO(num_particles=8, vectorize_particles=vectorize, max_plate_nesting=1)
+    elbo = Trace_ELBO(num_particles=4, vectorize_particles=vectorize, max_plate_nesting=1)
     svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.02}), elbo)
     losses = [svi.step(rows) for _ in range(60)]
     assert all(math.isfinite(loss) for loss in losses)

@@ -147,11 +147,11 @@ def test_boolean_lattice_is_inclusion_in_the_order_of_cells(n):
 
 
 def test_large_orders_need_no_list_of_pairs_or_triples():
-    lattice = Poset.boolean_lattice(20)  # 3^20 comparable pairs
-    values = torch.zeros(2**20, dtype=torch.float64)
+    lattice = Poset.boolean_lattice(18)  # 3^18 comparable pairs
+    values = torch.zeros(2**18, dtype=torch.float64)
     values[lattice.index(["x3", "x7"])] = 1.0
     above = lattice.sums(values)
-    assert float(above.sum()) == 2**18
+    assert float(above.sum()) == 2**16
     assert torch.equal(lattice.differences(above), values)
     # All pairs of 600 elements: 180,300, but 36 million triples.
     chain = Poset.from_matrix(np.triu(np.ones((600, 600), dtype=int)))

@@ -46,10 +46,8 @@ def states(num):
 
 def literal_form(dense, x):
     """Q[x]^K, one entry at a time."""
-    return math.fsum(
-        float(dense[entry]) * math.prod(float(x[i]) for i in entry)
-        for entry in itertools.product(range(len(x)), repeat=dense.ndim)
-    )
+    entries, dense, x = itertools.product(range(len(x)), repeat=dense.ndim), dense.numpy(), x.tolist()
+    return math.fsum(dense[entry] * math.prod(x[i] for i in entry) for entry in entries)
 
 
 def enumerated_conditionals(tensor):
@@ -147,21 +145,16 @@ def test_lemma_1_3_the_law_identifies_theta():
 
 def sum_over_sets(tensor, x, r, m):
     """Sum over sets of m - 1 others of q x_r times their product, the inner sum of the standard representation."""
-    others = [i for i in range(tensor.num_variables) if i != r]
-    total = 0.0
-    for rest in itertools.combinations(others, m - 1):
-        q = float(tensor.dense[(r, *rest, *[r] * (tensor.order - m))])
-        total += q * float(x[r]) * math.prod(float(x[i]) for i in rest)
-    return total
+    others, dense, x = [i for i in range(tensor.num_variables) if i != r], tensor.dense.numpy(), x.tolist()
+    sets = itertools.combinations(others, m - 1)
+    return sum(dense[(r, *s, *[r] * (tensor.order - m))] * x[r] * math.prod(x[i] for i in s) for s in sets)
 
 
 def sum_over_slices(tensor, x, r, m):
     """Sum over m - 1 free indices of q x_r times the product, the inner sum of the slice representation."""
-    total = 0.0
-    for rest in itertools.product(range(tensor.num_variables), repeat=m - 1):
-        q = float(tensor.dense[(*[r] * (tensor.order - m + 1), *rest)])
-        total += q * float(x[r]) * math.prod(float(x[i]) for i in rest)
-    return total
+    dense, x = tensor.dense.numpy(), x.tolist()
+    free = itertools.product(range(tensor.num_variables), repeat=m - 1)
+    return sum(dense[(*[r] * (tensor.order - m + 1), *s)] * x[r] * math.prod(x[i] for i in s) for s in free)
 
 
 def node_exponent(tensor, x, r):
@@ -171,28 +164,15 @@ def node_exponent(tensor, x, r):
     return float(tensor.energy(without) - tensor.energy(with_r))
 
 
-def test_lemma_2_1_standard_representation_of_order_3():
+def test_representations_of_order_3():
+    """Lemma 2.1, the standard one; proposition 2.2, sums of both; lemma 2.3, that of slices."""
     tensor = drawn(4, 3)
     for x, r in itertools.product(states(4), range(4)):
-        exponent = (
-            6 * sum_over_sets(tensor, x, r, 3) + 6 * sum_over_sets(tensor, x, r, 2) + sum_over_sets(tensor, x, r, 1)
-        )
-        assert exponent == pytest.approx(node_exponent(tensor, x, r), abs=1e-12)
-
-
-def test_proposition_2_2_sums_of_order_3():
-    tensor = drawn(4, 3)
-    for x, r in itertools.product(states(4), range(4)):
-        parts = [sum_over_sets(tensor, x, r, m) for m in (1, 2, 3)]
-        assert sum_over_slices(tensor, x, r, 3) == pytest.approx(2 * parts[2] + 3 * parts[1] + parts[0], abs=1e-12)
-        assert sum_over_slices(tensor, x, r, 2) == pytest.approx(parts[1] + parts[0], abs=1e-12)
-
-
-def test_lemma_2_3_slice_representation_of_order_3():
-    tensor = drawn(4, 3)
-    for x, r in itertools.product(states(4), range(4)):
-        parts = [sum_over_slices(tensor, x, r, m) for m in (1, 2, 3)]
-        assert 3 * parts[2] - 3 * parts[1] + parts[0] == pytest.approx(node_exponent(tensor, x, r), abs=1e-12)
+        sets, slices = ([total(tensor, x, r, m) for m in (1, 2, 3)] for total in (sum_over_sets, sum_over_slices))
+        exact = pytest.approx(node_exponent(tensor, x, r), abs=1e-12)
+        assert 6 * sets[2] + 6 * sets[1] + sets[0] == exact == 3 * slices[2] - 3 * slices[1] + slices[0]
+        assert slices[2] == pytest.approx(2 * sets[2] + 3 * sets[1] + sets[0], abs=1e-12)
+        assert slices[1] == pytest.approx(sets[1] + sets[0], abs=1e-12)
 
 
 @pytest.mark.parametrize("order", range(2, 7))
@@ -224,8 +204,9 @@ def test_printed_sums_over_m_indices_are_wrong(order):
     assert standard == pytest.approx(exact, abs=1e-11)
     assert slices == pytest.approx(exact, abs=1e-11)
     others = range(1, num)
+    dense = tensor.dense.numpy()
     printed = sum(  # sets of m others, shortened to the first K indices where they are K + 1
-        t * float(tensor.dense[(r, *rest, *[r] * order)[:order]])
+        t * dense[(r, *rest, *[r] * order)[:order]]
         for m, t in enumerate(tau, 1)
         for rest in itertools.combinations(others, m)
     )
