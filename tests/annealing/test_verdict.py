@@ -1,4 +1,4 @@
-"""What backs the verdict on annealed estimates: states as bounds, limits without assumptions, runs from modes found."""
+"""Weights of annealed runs, the verdict on their estimates, and options that both backends check alike."""
 
 import functools
 import itertools
@@ -10,11 +10,11 @@ import pytest
 import torch
 from scipy import stats
 
-from pyro_hoim.annealing import log_mean_weight, one_sided_limits
+from pyro_hoim.annealing import acceptance_ratio, log_mean_weight, one_sided_limits, weights
 from pyro_hoim.annealing.backend import Checks, Weights, result_of
 from pyro_hoim.annealing.mode_checks import explored, hamming, pick_modes, root_distance
-from pyro_hoim.annealing.runs import Traits, chosen_rows
-from pyro_hoim.annealing.weights import log_mean_lower_limit
+from pyro_hoim.annealing.runs import Traits, chosen_rows, resampled
+from pyro_hoim.annealing.weights import island_means, log_mean_lower_limit
 from pyro_hoim.core import LogPartition, Verdict
 from pyro_hoim.core.certificate import Certificate, certificate
 from pyro_hoim.errors import ConvergenceWarning, InputError, IntractableError
@@ -24,10 +24,10 @@ from pyro_hoim.generalized_root import (
     GeneralizedRootEnergy,
     RootAnnealed,
     RootEnumeration,
+    RootStructure,
     TruncatedPoissonFamily,
 )
 from pyro_hoim.generalized_root.annealed import AnnealedRoot
-from pyro_hoim.generalized_root.structure import RootStructure
 from pyro_hoim.log_linear import AnnealedImportance, HierarchicalLogLinear, LogLinearEnergy
 from pyro_hoim.log_linear.annealed.importance import AnnealedLogLinear, ProductLaws
 from pyro_hoim.log_linear.exact import perfect
@@ -397,3 +397,105 @@ def test_counts_are_held_to_it_and_densities_are_not(no_perfect_starts, monkeypa
     with pytest.raises(IntractableError, match="x0=20, x1=20"):
         law.log_prob(torch.full((12,), 20.0, dtype=torch.float64))
     assert float(law.log_prob(torch.zeros(12, dtype=torch.float64))) < 0.01
+
+
+# Weights
+
+
+Z_LIMIT = -stats.norm.ppf(FALSE_ALARM_RATE / 2)
+
+
+def test_resampling_inside_islands_keeps_the_mean():
+    generator = torch.Generator().manual_seed(1)
+    log_weights = torch.randn(3, 64, dtype=torch.float64, generator=generator) * 2
+    index, after = resampled(log_weights, 4, 1.0, generator)
+    assert np.allclose(island_means(after.numpy(), 4), island_means(log_weights.numpy(), 4))
+    assert torch.equal(index // 16, torch.arange(64).div(16, rounding_mode="floor").expand(3, 64))
+    share = torch.softmax(log_weights.reshape(3, 4, 16), -1).reshape(3, 64)
+    copies = torch.zeros(3, 64, dtype=torch.float64).scatter_add_(1, index, torch.ones(3, 64, dtype=torch.float64))
+    assert bool(((copies - 16 * share).abs() < 1).all())  # systematic: within one of the expected number
+    kept, same = resampled(log_weights, 4, 1e-9, generator)
+    assert torch.equal(kept, torch.arange(64).expand(3, 64))
+    assert torch.equal(same, log_weights)
+
+
+def test_resampling_has_the_expected_number_of_copies():
+    log_weights = torch.tensor([[0.0, 1.0, 2.0, -1.0]], dtype=torch.float64).expand(20_000, 4)
+    index, _ = resampled(log_weights, 1, 1.0, torch.Generator().manual_seed(2))
+    copies = torch.stack([(index == k).double().sum(-1) for k in range(4)], -1)
+    share = torch.softmax(log_weights[0], -1)
+    assert bool(((copies.mean(0) - 4 * share).abs() < Z_LIMIT * copies.std(0) / 20_000**0.5 + 1e-12).all())
+
+
+def test_equal_weights_leave_no_error_and_a_ratio_that_was_not_solved_is_not_reliable(monkeypatch):
+    found = log_mean_weight(np.full((1, 32), 2.0))
+    assert (found.value[0], found.error[0], found.ess[0]) == (2.0, 0.0, 32)
+    assert bool(found.is_reliable[0])
+    rng = np.random.default_rng(5)
+    forward, reverse = 2.5 + rng.standard_normal((2, 500)), -3.5 + rng.standard_normal((2, 500))
+    found = weights.acceptance_ratio(forward, reverse)
+    assert found.is_reliable.all()  # control: enough steps
+    assert np.abs(found.value - 3.0).max() < 6 * found.error.max()
+    monkeypatch.setattr(weights, "_MAX_STEPS", 2)
+    assert not weights.acceptance_ratio(forward, reverse).is_reliable.any()
+
+
+@pytest.mark.parametrize(
+    ("bad", "code"),
+    [
+        ([0.0, 1.0], "wrong-type"),
+        (np.zeros(20), "wrong-shape"),
+        (np.zeros((2, 0)), "wrong-shape"),
+        (np.full((1, 20), np.nan), "not-finite"),
+    ],
+)
+def test_weights_that_are_refused(bad, code):
+    good = np.zeros((1, 20))
+    with raises(code, "log_weights"):
+        log_mean_weight(bad)
+    with raises(code, "reverse"):
+        acceptance_ratio(good, bad)
+    with raises("wrong-shape", "reverse"):
+        acceptance_ratio(good, good[:, 1:])
+    with raises("out-of-range", "level"):
+        weights.one_sided_limits(log_mean_weight(good), 1, np.ones(1, dtype=bool))
+
+
+# Options
+
+
+PATHS = [(0.0, 0.5), (0.1, 1.0), (0.0, 0.6, 0.5, 1.0), (0.0, -0.5, 1.0), (0.0, math.nan, 1.0), (0.0,)]
+BAD = [
+    *(({"num_chains": value}, "num_chains", "out-of-range") for value in (0, 2.5, True)),
+    *(({"num_temperatures": value}, "num_temperatures", "out-of-range") for value in (0, 10**9)),
+    ({"sweeps_per_step": 0}, "sweeps_per_step", "out-of-range"),
+    *(({"temperatures": path}, None, "out-of-range") for path in PATHS),
+    ({"temperatures": 3}, None, "wrong-type"),
+    ({"temperatures": "cosy"}, "temperatures", "unknown-choice"),
+    *(({"conditional_ess": value}, "conditional_ess", "out-of-range") for value in (1.0, 0, "x")),
+    *(({"level": value}, "level", "out-of-range") for value in (0.0, 1.0)),
+    *(({"resample_below": value}, "resample_below", "out-of-range") for value in ("x", 0.0, 2.0)),
+    ({"resample_below": 0.5, "islands": 8}, "islands", "out-of-range"),
+    ({"resample_below": 0.5, "num_chains": 100}, "islands", "out-of-range"),
+    ({"reverse": "perhaps"}, "reverse", "unknown-choice"),
+    ({"combine": True, "reverse": False}, "combine", "conflict"),
+    ({"combine": True, "resample_below": 0.5}, "combine", "conflict"),
+    *(({"seed": value}, "seed", "out-of-range") for value in (-1, 2**62)),
+    ({"burn_in": -1}, "burn_in", "out-of-range"),
+    *(({"starts": rows}, "starts", "wrong-shape") for rows in ([0, 1], torch.zeros(0, 4))),
+    *(({"starts": [[0, cell]]}, "starts", "missing-cells") for cell in (-1, math.nan, 0.5, 2.0**60)),
+    *(({"starts": rows}, "starts", "wrong-type") for rows in ("rows", torch.ones(2, 2, dtype=torch.bool))),
+]
+
+
+@pytest.mark.parametrize("backend", [AnnealedImportance, RootAnnealed])
+@pytest.mark.parametrize(("options", "name", "code"), BAD)
+def test_bad_options(backend, options, name, code):
+    with raises(code, f"{backend.__name__} {name}" if name else "temperatures"):
+        backend(**options)
+
+
+def test_values_at_the_ends_are_taken():
+    assert RootAnnealed(resample_below=1, islands=16, seed=2**62 - 1, burn_in=0).num_groups == 16
+    assert AnnealedImportance(temperatures=[0, 0.5, 1]).num_steps == 2
+    assert AnnealedImportance(temperatures="adaptive").num_steps == 1000

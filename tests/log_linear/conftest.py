@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim import Domain, InteractionHypergraph
 
 # Models and problems that the tests of a folder share.
 sys.path += [str(Path(__file__).parent / folder) for folder in ("constrained", "goodness", "laws", "search")]

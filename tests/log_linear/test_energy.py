@@ -2,17 +2,17 @@
 
 import itertools
 import math
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
 import torch
 
+from pyro_hoim import Auto, Domain, InputError, InteractionHypergraph, IntractableError, LogLinearEnergy
 from pyro_hoim.core import ConditionalModel, EnergyModel
-from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
-from pyro_hoim.log_linear import LogLinearEnergy, parametrization
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.testing.oracles import enumerate_codes, exact_table, random_tables
+from pyro_hoim.errors import InputTypeError, UnknownNameError
+from pyro_hoim.log_linear import Enumeration, MatrixEnumeration, VariableElimination, parametrization
+from pyro_hoim.testing import enumerate_codes, exact_table, random_tables
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 
@@ -38,7 +38,7 @@ def close(left, right):
     np.testing.assert_allclose(left.detach().numpy(), np.asarray(right), **TOLERANCE)
 
 
-def test_energy_of_every_state(hypergraph):
+def test_energy_of_every_state_and_its_gradient(hypergraph):
     model, x = build(hypergraph), states(hypergraph)
     literal = exact_table(hypergraph, model.tables, normalised=False).ravel()
     close(model.energy(x), -literal)
@@ -46,6 +46,9 @@ def test_energy_of_every_state(hypergraph):
     close(model.energy(x.to(torch.uint8)), -literal)
     assert model.energy(x[0]).shape == ()
     assert model.energy(x[:0]).shape == (0,)
+    tables = model.tables.requires_grad_()
+    found = torch.autograd.functional.jacobian(lambda t: LogLinearEnergy(hypergraph, t).energy(x), tables)
+    close(found, -parametrization(hypergraph).statistics(x))
 
 
 def test_control_sees_a_dropped_interaction_and_transposed_axes():
@@ -67,7 +70,7 @@ def test_model_from_theta_has_balanced_tables(hierarchical, coding):
     close(LogLinearEnergy.from_theta(hierarchical, theta, coding).tables, tables)
 
 
-def test_conditionals_of_every_block_of_up_to_two(hypergraph):
+def test_conditionals_of_every_block_of_up_to_two_and_of_all_variables(hypergraph):
     model, x, cards = build(hypergraph), states(hypergraph), hypergraph.domain.cardinalities
     log_probs = exact_table(hypergraph, model.tables)
     for size in range(min(2, len(cards)) + 1):
@@ -78,9 +81,6 @@ def test_conditionals_of_every_block_of_up_to_two(hypergraph):
             at_state = found[(torch.arange(len(x)), *(x[:, i] for i in members))]
             close(at_state, conditional(log_probs, list(members)).ravel())
             close(found.reshape(len(x), -1).logsumexp(-1), np.zeros(len(x)))
-
-
-def test_block_of_all_variables_is_the_joint_law(hypergraph):
     model, names = build(hypergraph), hypergraph.domain.names
     anything = torch.full((len(names),), -1)
     close(model.block_conditional(names, anything), exact_table(hypergraph, model.tables))
@@ -171,8 +171,7 @@ def test_expand_and_to():
         with pytest.raises(InputError, match="cannot be expanded"):
             model.expand(wrong)
     small = model.to(dtype=torch.float32)
-    assert small.dtype == torch.float32
-    assert small.device == torch.device("cpu")
+    assert (small.dtype, small.device) == (torch.float32, torch.device("cpu"))
     assert small.energy(torch.zeros(2, 1, 2)).dtype == torch.float32
     torch.testing.assert_close(
         small.energy(torch.zeros(2)).double(), model.energy(torch.zeros(2)), rtol=1e-5, atol=1e-5
@@ -192,13 +191,6 @@ def test_derivatives():
         ):
             assert torch.autograd.gradcheck(function, tables)
             assert torch.autograd.gradgradcheck(function, tables)
-
-
-def test_gradient_of_the_energy_is_minus_the_statistics(hypergraph):
-    model, x = build(hypergraph), states(hypergraph)
-    tables = model.tables.requires_grad_()
-    found = torch.autograd.functional.jacobian(lambda t: LogLinearEnergy(hypergraph, t).energy(x), tables)
-    close(found, -parametrization(hypergraph).statistics(x))
 
 
 def test_protocols():
@@ -240,3 +232,141 @@ def test_huge_block_is_refused_with_numbers():
     model = build(InteractionHypergraph.from_order(domain, 1))
     with pytest.raises(IntractableError, match=r"8388608.*4194304"):
         model.block_conditional(domain.names, torch.zeros(23))
+
+
+# The automatic choice of a backend
+
+
+MUSHROOM = Domain.from_cardinalities([2, 6, 4, 10, 2, 9, 2, 2, 2, 12])
+
+
+def chain(length):
+    domain = Domain.from_cardinalities([2] * length)
+    return InteractionHypergraph(domain, zip(domain.names, domain.names[1:], strict=False), closure=True)
+
+
+@pytest.mark.parametrize(
+    ("hypergraph", "backend", "method"),
+    [
+        (InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 6), 2), MatrixEnumeration, "design matrix"),
+        (InteractionHypergraph(Domain(), []), MatrixEnumeration, "design matrix"),
+        (InteractionHypergraph.from_order(MUSHROOM, 3), Enumeration, "enumeration"),
+        (InteractionHypergraph.from_order(MUSHROOM, 1), VariableElimination, "variable elimination"),
+        (chain(200), VariableElimination, "variable elimination"),
+        (InteractionHypergraph(Domain.from_cardinalities([9] * 50), []), VariableElimination, "variable elimination"),
+    ],
+)
+def test_decision_table(hypergraph, backend, method):
+    cost = Auto().plan(hypergraph)
+    assert cost.feasible
+    assert cost.method == method
+    assert cost.reason
+    assert isinstance(Auto().select(hypergraph), backend)
+
+
+def test_a_plan_prints_briefly_whatever_the_size():
+    for backend in (Auto(), VariableElimination(), Enumeration()):
+        plan = backend.plan(chain(900))
+        assert len(repr(plan)) == len(str(plan)) < 700
+        assert repr(plan.reason) in repr(plan)
+    plan = Auto().plan(chain(900))
+    assert len(plan.order) == 900
+    assert f"order=({', '.join(map(repr, plan.order[:6]))}, ...: 900 in all)" in repr(plan)
+    assert len(repr(astuple(plan))) > 5000  # the control: every name
+    huge = replace(plan, total_cells=2**20_000, slices=plan.order, order=("a",))  # too long for Python to print
+    assert "total_cells=about 3.98e+6020, " in repr(huge)
+    shown = repr(plan).partition("order=")[2].partition(", slices")[0]
+    assert repr(huge).endswith(f", order=('a',), slices={shown})")
+
+
+def test_enumeration_serves_where_elimination_is_over_its_budget_or_dearer(monkeypatch):
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 14), 3)
+    auto = Auto(elimination=VariableElimination(max_cells=16, max_slices=1))
+    assert auto.plan(hypergraph).method == "enumeration"
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 16), 3)
+    operations = VariableElimination().operations(hypergraph)
+    assert operations == VariableElimination().plan(hypergraph).flops
+
+    def refuse(_plan):
+        raise AssertionError("compiled")
+
+    monkeypatch.setattr("pyro_hoim.log_linear.exact.elimination.memory_cells", refuse)
+    cost = Auto().plan(hypergraph)
+    assert cost.method == "enumeration"
+    assert f"{operations} operations" in cost.reason
+    with pytest.raises(AssertionError, match="compiled"):
+        VariableElimination().plan(hypergraph)
+
+
+def test_refusal_names_every_budget():
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([4] * 20), 2)
+    cost = Auto().plan(hypergraph)
+    assert not cost.feasible
+    for part in ("1099511627776 cells", "is 67108864", "1024 slices", "the budget of 4194304", "max_cells=..."):
+        assert part in f"{cost.reason}; {cost.hint}"
+    model = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms))
+    for call in (Auto().log_partition, Auto().expectations, Auto().mode, Auto().sample):
+        with pytest.raises(IntractableError, match="the budget is 67108864"):
+            call(model)
+
+
+def test_evidence_can_make_a_model_tractable():
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([4] * 20), 2)
+    evidence = hypergraph.domain.names[:15]
+    assert Auto().plan(hypergraph, evidence_names=evidence).feasible
+    for names in ({"evidence_names": ["nobody"]}, {"keep": ["nobody"]}):
+        with pytest.raises(UnknownNameError):
+            Auto().plan(hypergraph, **names)
+
+
+@pytest.mark.parametrize("backend", [Enumeration(max_states=63), MatrixEnumeration(max_entries=64 * 72 - 1)], ids=str)
+def test_enumeration_refuses_beyond_its_budget(backend):
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 6), 2)
+    model = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms))
+    assert not backend.plan(hypergraph).feasible
+    names = hypergraph.domain.names[:1]
+    for call in (
+        lambda: backend.log_partition(model),
+        lambda: backend.expectations(model),
+        lambda: backend.log_marginal(model, names),
+        lambda: backend.sample(model),
+        lambda: backend.mode(model),
+    ):
+        with pytest.raises(IntractableError, match=r"(64 cells.*is 63|4608 entries.*is 4607)"):
+            call()
+
+
+@pytest.mark.parametrize("wrong", [True, Enumeration(), "ais"])
+def test_the_fallback_must_be_annealed(wrong):
+    with pytest.raises(InputTypeError, match=r"annealed: expected AnnealedImportance\(\.\.\.\) or None"):
+        Auto(annealed=wrong)
+
+
+def test_options_must_be_positive():
+    for backend, option in ((Enumeration, "max_states"), (MatrixEnumeration, "max_entries")):
+        with pytest.raises(InputError, match=option):
+            backend(**{option: 0})
+
+
+def test_results_say_how_they_were_obtained():
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 6), 2)
+    result = Auto().log_partition(LogLinearEnergy(hypergraph, torch.zeros(3, hypergraph.num_terms)))
+    assert (result.kind, result.coding, result.method) == ("exact", "balanced", "design matrix")
+    assert result.std_error == 0
+    assert result.ess is None
+    assert torch.equal(result.lower, result.value)
+    assert torch.equal(result.upper, result.value)
+    assert result.cost == Auto().plan(hypergraph)
+
+
+def test_large_batches_are_enumerated_in_chunks(monkeypatch):
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3, 4]), 2)
+    tables = torch.randn(7, hypergraph.num_terms, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    model = LogLinearEnergy(hypergraph, tables)
+    backend = Enumeration()
+    whole = backend.log_partition(model).value, backend.expectations(model), backend.marginal(model, ("x2", "x0"))
+    monkeypatch.setattr("pyro_hoim.log_linear.exact.enumeration._BATCH_CELLS", 48)
+    parts = backend.log_partition(model).value, backend.expectations(model), backend.marginal(model, ("x2", "x0"))
+    for one, two in zip(whole, parts, strict=True):
+        assert torch.equal(one, two)
+    assert backend.sample(model, (2,)).shape == (2, 7, 3)

@@ -2,17 +2,17 @@
 
 import json
 
+import numpy as np
 import pytest
 import safetensors
 import torch
 from forged_files import forged
 
-from pyro_hoim import __version__
-from pyro_hoim.errors import InputError, InputTypeError, ModelFileError
-from pyro_hoim.log_linear import ModelFile, load_model, parametrization, save_model
+from pyro_hoim import Domain, InputError, InteractionHypergraph, Variable, __version__
+from pyro_hoim.errors import InputTypeError, ModelFileError
+from pyro_hoim.log_linear import LogLinearEnergy, ModelFile, load_model, parametrization, save_model, synthesise
 from pyro_hoim.runs import FORMAT_VERSION
-from pyro_hoim.schema import Domain, Variable
-from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.testing import assert_exact_law, count_states, exact_table, raises, random_tables, required_draws
 
 DOMAIN = Domain(
     [
@@ -57,9 +57,7 @@ def test_round_trip_is_exact(tmp_path, coding, batch):
     values = parametrization(GRAPH).convert(theta(*batch), "free", coding)
     save_model(tmp_path / "m", ModelFile(GRAPH, values, coding))
     found = load_model(tmp_path / "m")
-    assert found.hypergraph == GRAPH
-    assert found.hypergraph.domain == DOMAIN
-    assert found.coding == coding
+    assert (found.hypergraph, found.hypergraph.domain, found.coding) == (GRAPH, DOMAIN, coding)
     assert torch.equal(found.theta, values)
     assert found.theta.dtype == torch.float64
     save_model(tmp_path / "again", found)
@@ -70,8 +68,7 @@ def test_round_trip_is_exact(tmp_path, coding, batch):
 def test_round_trip_of_unusual_structures(tmp_path, graph):
     save_model(tmp_path / "m", ModelFile(graph, torch.ones(graph.num_parameters)))
     found = load_model(tmp_path / "m")
-    assert found.hypergraph == graph
-    assert found.hypergraph.is_hierarchical == graph.is_hierarchical
+    assert (found.hypergraph, found.hypergraph.is_hierarchical) == (graph, graph.is_hierarchical)
     assert torch.equal(found.theta, torch.ones(graph.num_parameters, dtype=torch.float64))
 
 
@@ -91,10 +88,8 @@ def test_file_is_readable_without_this_library(tmp_path):
     with safetensors.safe_open(str(tmp_path / "m"), framework="pt") as file:
         stored = json.loads(file.metadata()["pyro-hoim"])
         assert torch.equal(file.get_tensor("theta"), theta())
-    assert stored["format"] == "pyro-hoim"
-    assert stored["format_version"] == FORMAT_VERSION
-    assert stored["library_version"] == __version__
-    assert stored["edges"] == [["größe"], ["b"], ["c"], ["größe", "b"]]
+    assert (stored["format"], stored["format_version"]) == ("pyro-hoim", FORMAT_VERSION)
+    assert (stored["library_version"], stored["edges"]) == (__version__, [["größe"], ["b"], ["c"], ["größe", "b"]])
 
 
 # Writing
@@ -161,3 +156,39 @@ def test_bad_metadata_is_refused_in_one_sentence(tmp_path, case):
 def test_bad_tensors_are_refused(tmp_path, tensors, message):
     with pytest.raises(ModelFileError, match=message):
         load_model(write(tmp_path / "m", metadata(), **tensors))
+
+
+# Synthetic rows
+
+
+OF_THREE = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
+PAIRS = InteractionHypergraph.from_order(OF_THREE, 2)
+MODEL = LogLinearEnergy(PAIRS, torch.from_numpy(random_tables(PAIRS, np.random.default_rng(0), scale=0.5)))
+
+
+@pytest.mark.parametrize("method", ["auto", "gibbs"])
+def test_rows_have_the_law_of_the_model(method):
+    number = required_draws(12, 0.05)
+    found = synthesise(MODEL, number, 3, method=method)
+    counts = count_states(found.codes.numpy(), OF_THREE.cardinalities)
+    law = np.exp(exact_table(PAIRS, MODEL.tables.numpy()))
+    assert_exact_law(counts, law.reshape(counts.shape))
+    with pytest.raises(AssertionError):
+        assert_exact_law(counts, np.full(counts.shape, 1 / 12))
+    assert torch.equal(found.codes, synthesise(MODEL, number, 3, method=method).codes)
+    assert list(found.to_pandas(count=None).columns) == ["a", "b", "c"]
+
+
+def test_bad_arguments_are_refused():
+    large = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2)
+    for model, number, method, code, argument in (
+        (MODEL, 0, "auto", "out-of-range", "num_rows"),
+        (MODEL, 2.0, "auto", "wrong-type", "num_rows"),
+        (MODEL, True, "auto", "wrong-type", "num_rows"),
+        (MODEL, 1, "best", "unknown-choice", "method"),
+        (LogLinearEnergy(large, torch.zeros(large.num_terms)), 1, "exact", "over-budget", "method"),
+    ):
+        with raises(code, argument):
+            synthesise(model, number, method=method)
+    with pytest.raises(InputError, match="expected one model"):
+        synthesise(MODEL.expand([2]), 1)

@@ -7,14 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from pyro_hoim.data import Observations
-from pyro_hoim.datasets import load_table
+from pyro_hoim import Domain, InteractionHypergraph, Observations, load_table
 from pyro_hoim.log_linear import Enumeration, LogLinearEnergy, fit, interaction_table, odds_ratio_table
 from pyro_hoim.log_linear.fitting.design import design_matrix
 from pyro_hoim.log_linear.infinite import infinite_to_json, mark_infinite, with_infinite
 from pyro_hoim.report import plain_text
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.study import analyse
 
 pytestmark = pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")

@@ -14,8 +14,7 @@ from pyro_hoim.datasets import load_table
 from pyro_hoim.dependency_network import learn_network
 from pyro_hoim.dependency_network.study.analysis import analyse_network
 from pyro_hoim.errors import ConvergenceWarning, InputError, NonexistentEstimateWarning
-from pyro_hoim.generalized_root import PoissonFamily
-from pyro_hoim.generalized_root.study.analysis import analyse_roots
+from pyro_hoim.generalized_root import PoissonFamily, analyse_roots
 from pyro_hoim.log_linear import (
     Enumeration,
     LogLinearEnergy,

@@ -17,11 +17,8 @@ import pyro
 import pytest
 import torch
 
-from pyro_hoim.inference import BlockGibbs
-from pyro_hoim.log_linear import HierarchicalLogLinear
+from pyro_hoim import BlockGibbs, Domain, HierarchicalLogLinear, InteractionHypergraph
 from pyro_hoim.runs import GibbsSchedule
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law, enumerate_codes, exact_table, random_tables, required_draws
 
 HYPERGRAPH = InteractionHypergraph(Domain.from_cardinalities([2, 3, 2]), [["x0", "x1"], ["x1", "x2"]], closure=True)

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy
+from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy
 from pyro_hoim.runs import GibbsSchedule
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
     assert_exact_law,
     assert_stationary,

@@ -11,10 +11,9 @@ from dataclasses import replace
 
 import pytest
 
-from pyro_hoim.errors import ConvergenceWarning
-from pyro_hoim.generalized_root import GeneralizedRootEnergy, RootAnnealed
+from pyro_hoim import AnnealedImportance, ConvergenceWarning, GeneralizedRootEnergy
+from pyro_hoim.generalized_root import RootAnnealed
 from pyro_hoim.generalized_root.annealed import AnnealedRoot
-from pyro_hoim.log_linear import AnnealedImportance
 from pyro_hoim.log_linear.exact import perfect
 
 from support.hard_models import (

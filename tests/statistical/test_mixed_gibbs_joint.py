@@ -28,10 +28,8 @@ import torch
 from pyro.infer import HMC, NUTS
 from scipy import stats
 
-from pyro_hoim.inference import MixedGibbs
+from pyro_hoim import Domain, InteractionHypergraph, MixedGibbs
 from pyro_hoim.log_linear import HierarchicalLogLinear, parametrization
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_exact_law, count_states, enumerate_codes, exact_table
 
 FIELD = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2, "c": 3}), 3)

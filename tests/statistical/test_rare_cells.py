@@ -10,11 +10,9 @@ import pytest
 import scipy.stats
 import torch
 
+from pyro_hoim import Domain, InteractionHypergraph, sample_chains
 from pyro_hoim.log_linear import Enumeration, GibbsChains, LogLinearEnergy
-from pyro_hoim.runs import sample_chains
 from pyro_hoim.runs.sampling import Recorder
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE
 
 pytestmark = pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")

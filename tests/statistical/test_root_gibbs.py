@@ -7,15 +7,8 @@ import pytest
 import torch
 from scipy import integrate, special, stats
 
-from pyro_hoim.generalized_root import (
-    GeneralizedRootEnergy,
-    RootChains,
-    RootStructure,
-    TruncatedPoissonFamily,
-    draw_from_nodes,
-    node_family,
-)
-from pyro_hoim.schema import Domain, Variable
+from pyro_hoim import Domain, GeneralizedRootEnergy, RootStructure, Variable
+from pyro_hoim.generalized_root import RootChains, TruncatedPoissonFamily, draw_from_nodes, node_family
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_exact_law
 
 LEVELS = 4  # counts 0, ..., 3

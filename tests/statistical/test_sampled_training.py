@@ -7,18 +7,10 @@ import pytest
 import torch
 from scipy import optimize, stats
 
-from pyro_hoim.data import Observations
-from pyro_hoim.log_linear import (
-    InteractionRidge,
-    LogLinearEnergy,
-    SampledTrainer,
-    SampledTraining,
-    parametrization,
-)
+from pyro_hoim import Domain, InteractionHypergraph, Observations
+from pyro_hoim.log_linear import InteractionRidge, LogLinearEnergy, SampledTrainer, SampledTraining, parametrization
 from pyro_hoim.log_linear.training.sampled._weighted_chains import Population, annealed_population
 from pyro_hoim.log_linear.training.sampled.trainer import annealed_log_z
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition, exact_statistics, exact_table, random_tables
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 3, "d": 2})

@@ -23,9 +23,7 @@ import pytest
 import torch
 from pyro.infer import MCMC, NUTS
 
-from pyro_hoim.log_linear import LogLinearStatistics, normal_prior
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim import Domain, InteractionHypergraph, LogLinearStatistics, normal_prior
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_uniform_ranks
 
 REPLICATIONS = 2000

@@ -20,11 +20,9 @@ import pytest
 import torch
 from scipy import stats
 
-from pyro_hoim.errors import ConvergenceWarning
-from pyro_hoim.inference import NUTSSettings, sample_posterior
+from pyro_hoim import ConvergenceWarning, Domain, InteractionHypergraph, sample_posterior
+from pyro_hoim.inference import NUTSSettings
 from pyro_hoim.log_linear import DiaconisYlvisaker, LogLinearStatistics, normal_prior
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_uniform_ranks
 
 REPLICATIONS = 200

@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim import InteractionHypergraph, learn
-from pyro_hoim.data import ChunkedRows, ColumnGroup, JoinedColumns, MemoryRows, Observations, RowSource, open_rows
+from pyro_hoim import Domain, InteractionHypergraph, IntractableError, Observations, learn
+from pyro_hoim.data import ChunkedRows, ColumnGroup, JoinedColumns, MemoryRows, RowSource, open_rows
 from pyro_hoim.data.sources import sourced
 from pyro_hoim.data.sources.sourced import SourcedRows, held_rows, rows_of
-from pyro_hoim.errors import IntractableError
 from pyro_hoim.log_linear import ExactTrainer, SampledTraining, fit_collection, score_rows
 from pyro_hoim.runs import RunOptions
-from pyro_hoim.schema import Domain
 from pyro_hoim.testing import raises
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 2, "c": 3, "d": 2, "e": 2})

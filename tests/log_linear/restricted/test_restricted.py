@@ -8,9 +8,7 @@ import statsmodels.api as sm
 import torch
 from scipy.stats import chi2
 
-from pyro_hoim.data import Observations
-from pyro_hoim.errors import NonexistentEstimateWarning
-from pyro_hoim.families import load, save
+from pyro_hoim import Domain, InteractionHypergraph, NonexistentEstimateWarning, Observations, load, save
 from pyro_hoim.log_linear import (
     L2,
     Enumeration,
@@ -29,8 +27,6 @@ from pyro_hoim.log_linear import (
     row_log_likelihood,
     term_tests,
 )
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import raises
 
 VISION = [[1520, 266, 124, 66], [234, 1512, 432, 78], [117, 362, 1772, 205], [36, 82, 179, 492]]
@@ -216,8 +212,7 @@ def test_estimates_are_finite_where_scores_tie_empty_cells_to_others():
     peer = _glm(holed, [lambda a, b: a * b])
     np.testing.assert_allclose(result.num_rows * result.probs.numpy(), peer.fittedvalues, rtol=1e-7)
     steep = _fit([[5, 0, 0], [0, 6, 0], [0, 0, 7]], "linear(a):linear(b)")
-    assert steep.status == "infinite"
-    assert steep.num_cells_fitted == 3
+    assert (steep.status, steep.num_cells_fitted) == ("infinite", 3)
     assert np.isinf(coefficient_table(steep)["std_error"].iloc[-1])
     assert steep.num_parameters_fitted == 2
 
@@ -262,8 +257,7 @@ def test_corrected_tests_of_restricted_models_take_what_the_larger_one_adds():
     for small, big in ((uniform, slopes), (uniform, whole), (slopes, plain), (_fit(TEENAGE, "a + b"), uniform)):
         usual = likelihood_ratio_test(small, big, "chi-square")
         same, wide = (likelihood_ratio_test(small, big, covariance=c * big.covariance) for c in (1, 3))
-        assert same.p_value == pytest.approx(usual.p_value, rel=1e-6)
-        assert same.p_value_method == "rao-scott"
+        assert (same.p_value, same.p_value_method) == (pytest.approx(usual.p_value, rel=1e-6), "rao-scott")
         assert wide.design_effect == pytest.approx(3, rel=1e-8)
         assert wide.p_value == pytest.approx(float(chi2.sf(usual.statistic / 3, usual.df)), rel=1e-6)
     with raises("unknown-choice", "p_value"):

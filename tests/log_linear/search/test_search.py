@@ -432,7 +432,7 @@ def test_a_killed_search_continues_bit_by_bit(tmp_path, error, die_at):
     assert again.calls == 0
 
 
-SHORT = SampledTraining(num_chains=200, num_iterations=40, refresh_temperatures=50, margin_states=2000, seed=3)
+SHORT = SampledTraining(num_chains=200, num_iterations=20, refresh_temperatures=20, margin_states=1000, seed=3)
 
 
 def sampled(rows):

@@ -92,7 +92,7 @@ def _trained(device):
 
 @pytest.mark.parametrize("where", PLACES)
 def test_training_reaches_the_margins_of_the_rows(where, monkeypatch):
-    for module, name, value in ((_loss, "_FIRST", (100, 20)), (_loss, "_ASCENT", 2), (runs, "_TEMPERED", 1)):
+    for module, name, value in ((_loss, "_FIRST", (100, 10)), (_loss, "_ASCENT", 2), (runs, "_TEMPERED", 1)):
         monkeypatch.setattr(module, name, value)  # thousands of sweeps elsewhere
     if where == "away":
         with pretend():
