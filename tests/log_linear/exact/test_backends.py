@@ -103,7 +103,9 @@ def test_suite_finds_a_dropped_interaction(check):
 # Derivatives of log Z, eta and marginals
 
 HYPERGRAPH = InteractionHypergraph(
-    Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2}), [("a", "b"), ("b", "c", "d")], closure=True
+    Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2}),
+    [("c",), ("a", "b"), ("b", "c", "d")],
+    hierarchical=False,
 )
 
 

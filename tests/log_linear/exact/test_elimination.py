@@ -263,7 +263,7 @@ def test_slicing_equals_no_slicing(drawn):
 
 
 def test_budget_refusals_state_cells_budget_and_option():
-    hypergraph = grid(30, 30)
+    hypergraph = grid(20, 20)
     backend = VariableElimination(max_cells=2**10, max_slices=4)
     plan = backend.plan(hypergraph)
     assert not plan.feasible

@@ -10,7 +10,7 @@ import torch
 from scipy import optimize
 
 import pyro_hoim
-from pyro_hoim import ConvergenceWarning, Domain, InteractionHypergraph, NonexistentEstimateWarning, Observations
+from pyro_hoim import Domain, InteractionHypergraph, NonexistentEstimateWarning, Observations
 from pyro_hoim.information import removal_values
 from pyro_hoim.log_linear import (
     L1,
@@ -31,8 +31,6 @@ from pyro_hoim.log_linear import (
     odds_ratio_table,
     unit_information_prior,
 )
-from pyro_hoim.log_linear.fitting.objectives import DenseLikelihood
-from pyro_hoim.runs.checkpoint import RunOptions
 from pyro_hoim.study import analyse
 from pyro_hoim.testing import assert_close, raises
 
@@ -243,28 +241,6 @@ def test_other_ways_to_fit_a_corner_family():
     np.testing.assert_allclose(moments, 0, atol=1e-7)
     intervals = coefficient_intervals(margins)
     assert len(intervals) == len(interaction_table(margins.model)) == len(CORNER)
-
-
-def test_an_interrupted_fit_goes_on_in_corner_coordinates(tmp_path, monkeypatch):
-    data, graph = drawn([3, 2, 3]), InteractionHypergraph.from_order(Domain.from_cardinalities([3, 2, 3]), 2)
-    options = {"penalty": L1(6.0, coding="corner"), "stopping": EXACT}
-    whole = fit(graph, data, **options)
-    evaluations = itertools.count()
-
-    def interrupting(self, theta):
-        if next(evaluations) > 1.5 * whole.num_iterations:
-            raise KeyboardInterrupt
-        return evaluate(self, theta)
-
-    evaluate = DenseLikelihood.evaluate
-    with monkeypatch.context() as patch:
-        patch.setattr(DenseLikelihood, "evaluate", interrupting)
-        with pytest.warns(ConvergenceWarning):
-            stopped = fit(graph, data, **options, run=RunOptions(tmp_path / "run.safetensors"))
-    assert stopped.status == "interrupted"
-    again = fit(graph, data, **options, run=RunOptions(tmp_path / "run.safetensors", resume=True))
-    assert again.num_iterations == whole.num_iterations
-    assert torch.equal(again.coefficients("corner"), whole.coefficients("corner"))
 
 
 def test_an_infinite_estimate_of_a_corner_family():

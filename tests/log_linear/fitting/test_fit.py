@@ -193,11 +193,19 @@ def test_sparse_optimality(penalty):
     assert zeros > 0
 
 
-def test_a_penalty_makes_an_infinite_estimate_finite():
+def test_empty_margins_are_infinite_for_a_pseudo_likelihood_and_finite_under_a_penalty():
     data = load_table("titanic")
     result = fit(order(data, 2), data, penalty=L2(0.1))
     assert result.status == "converged"
     assert float(result.theta.abs().max()) < 10
+    hypergraph = InteractionHypergraph.from_order(data.domain, 2)
+    with pytest.warns(NonexistentEstimateWarning, match="Class=Crew, Age=Child"):
+        result = fit(hypergraph, data, objective="pseudo-likelihood")
+    assert result.status == "infinite"
+    assert fit(hypergraph, data, objective="pseudo-likelihood", penalty=L2(1.0)).status == "converged"  # control
+    czech = load_table("czech_autoworkers")
+    pairs = InteractionHypergraph.from_order(czech.domain, 2)
+    assert fit(pairs, czech, objective="pseudo-likelihood").status == "converged"
 
 
 @pytest.mark.parametrize(
@@ -207,10 +215,7 @@ def test_a_penalty_makes_an_infinite_estimate_finite():
         ({"method": "lbfgs", "penalty": GroupL2(1.0)}, "'lbfgs' needs a smooth penalty"),
         ({"method": "proximal-gradient"}, "needs a penalty with a proximal map"),
         ({"method": "newton", "objective": "pseudo-likelihood"}, "needs a Hessian"),
-        (
-            {"method": "newton", "partition": Enumeration()},
-            "Hessian, which the likelihood through a partition backend",
-        ),
+        ({"method": "newton", "partition": Enumeration()}, "Hessian, which the likelihood through a partition backend"),
         ({"method": "descent"}, "method: expected 'auto', 'newton'"),
         ({"objective": "entropy"}, "objective: expected 'likelihood' or"),
         ({"stopping": Stopping(patience=1)}, "patience: expected validation rows"),
@@ -402,6 +407,7 @@ RESUMED = {
     "lbfgs": {"method": "lbfgs"},
     "gradient": {"method": "gradient", "stopping": Stopping(max_iterations=40)},
     "proximal-gradient": {"penalty": L1(20.0)},
+    "corner coordinates": {"penalty": L1(20.0, coding="corner")},
     "patience": {"method": "lbfgs", "stopping": Stopping(patience=2)},
 }
 
@@ -511,18 +517,6 @@ def test_rows_and_cells_and_repeats_give_the_same_fit(czech):
     assert_close(fit(hypergraph, expanded).theta, fit(hypergraph, czech).theta, relative=1e-12)
     permuted = expanded.rows(torch.randperm(1841, generator=torch.Generator().manual_seed(0)))
     assert torch.equal(fit(hypergraph, permuted).theta, fit(hypergraph, expanded).theta)
-
-
-def test_pseudo_likelihood_with_an_empty_margin_is_infinite_and_says_so():
-    data = load_table("titanic")
-    hypergraph = InteractionHypergraph.from_order(data.domain, 2)
-    with pytest.warns(NonexistentEstimateWarning, match="Class=Crew, Age=Child"):
-        result = fit(hypergraph, data, objective="pseudo-likelihood")
-    assert result.status == "infinite"
-    assert fit(hypergraph, data, objective="pseudo-likelihood", penalty=L2(1.0)).status == "converged"  # control
-    czech = load_table("czech_autoworkers")
-    pairs = InteractionHypergraph.from_order(czech.domain, 2)
-    assert fit(pairs, czech, objective="pseudo-likelihood").status == "converged"
 
 
 def test_nothing_is_printed_for_a_model_without_parameters(capfd):

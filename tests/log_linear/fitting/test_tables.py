@@ -133,7 +133,7 @@ def test_information_of_a_backend_equals_the_dense_one():
 
 
 @QUIET
-def test_infinite_coefficients_have_infinite_standard_errors():
+def test_infinite_coefficients_have_infinite_errors_or_none_where_what_is_identified_is_unknown():
     data = load_table("titanic")
     result = fit(InteractionHypergraph.from_order(data.domain, 2), data)
     frame = coefficient_table(result)
@@ -144,6 +144,25 @@ def test_infinite_coefficients_have_infinite_standard_errors():
     odds = odds_ratio_table(result, "Class", "Age", first_levels=("1st", "Crew"))
     assert np.isinf(odds.loc[0, "std_error"])
     assert (odds.loc[0, "lower"], odds.loc[0, "upper"]) == (0, np.inf)
+    hypergraph = InteractionHypergraph.from_order(data.domain, 2)
+    dense = fit(hypergraph, data)
+    margins = fit(hypergraph, data.marginal_counts(hypergraph.edges), partition=Enumeration())
+    with pytest.raises(IntractableError, match="the estimate is infinite, and beyond the empty margins"):
+        coefficient_table(margins)
+    contrasts = parametrization(hypergraph).matrix("free", "corner")
+    assert torch.equal(margins.is_identified(contrasts), dense.is_identified(contrasts))
+    # Not decided, and infinite all the same: margins without zeros that force two cells to zero.
+    counts = np.arange(3, 11).reshape(2, 2, 2).astype(float)
+    counts[0, 0, 0] = counts[1, 1, 1] = 0
+    facial = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2, "c": 2}), counts)
+    pairs = InteractionHypergraph.from_order(facial.domain, 2)
+    for options in ({"partition": Enumeration()}, {"method": "lbfgs"}):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            open_fit = fit(pairs, facial.marginal_counts(pairs.edges), **options)
+        assert open_fit.existence.exists is None
+        with pytest.raises(IntractableError, match="whether the estimate is finite was not decided"):
+            coefficient_table(open_fit)
 
 
 @pytest.mark.parametrize("coding", ["free", "corner", "balanced"])
@@ -178,40 +197,13 @@ def test_empty_margins_of_a_decomposable_model_are_all_there_is():
     hypergraph = InteractionHypergraph.from_formula(domain, "a*b + b*c")
     dense = fit(hypergraph, data)
     margins = fit(
-        hypergraph,
-        data.marginal_counts(hypergraph.edges),
-        partition=Enumeration(),
-        stopping=Stopping(tolerance=1e-7),
+        hypergraph, data.marginal_counts(hypergraph.edges), partition=Enumeration(), stopping=Stopping(tolerance=1e-7)
     )
     for coding in ("free", "corner", "balanced"):
         expected = dense.standard_errors(coding)
         torch.testing.assert_close(margins.standard_errors(coding), expected, rtol=1e-4, atol=0)
     expected = dense.standard_errors("corner")
     assert 0 < int(torch.isinf(expected).sum()) < len(expected)
-
-
-@QUIET
-def test_errors_are_refused_where_what_is_identified_is_unknown():
-    data = load_table("titanic")
-    hypergraph = InteractionHypergraph.from_order(data.domain, 2)
-    dense = fit(hypergraph, data)
-    margins = fit(hypergraph, data.marginal_counts(hypergraph.edges), partition=Enumeration())
-    with pytest.raises(IntractableError, match="the estimate is infinite, and beyond the empty margins"):
-        coefficient_table(margins)
-    contrasts = parametrization(hypergraph).matrix("free", "corner")
-    assert torch.equal(margins.is_identified(contrasts), dense.is_identified(contrasts))
-    # Not decided, and infinite all the same: margins without zeros that force two cells to zero.
-    counts = np.arange(3, 11).reshape(2, 2, 2).astype(float)
-    counts[0, 0, 0] = counts[1, 1, 1] = 0
-    facial = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2, "c": 2}), counts)
-    pairs = InteractionHypergraph.from_order(facial.domain, 2)
-    for options in ({"partition": Enumeration()}, {"method": "lbfgs"}):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            open_fit = fit(pairs, facial.marginal_counts(pairs.edges), **options)
-        assert open_fit.existence.exists is None
-        with pytest.raises(IntractableError, match="whether the estimate is finite was not decided"):
-            coefficient_table(open_fit)
 
 
 def test_a_small_gradient_proves_that_an_undecided_estimate_is_finite():
