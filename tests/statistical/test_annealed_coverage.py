@@ -124,7 +124,7 @@ def test_level_of_the_limits_is_kept(repeated):
 
 @pytest.mark.parametrize("beta", [0.4407, 0.6, 1.0])
 def test_ising_at_and_below_the_critical_temperature(repeated, beta):
-    graph, tables = ising(16, beta)
+    graph, tables = ising(12, beta)
     exact = float(VariableElimination().log_partition(LogLinearEnergy(graph, tables)).value)
     options = {"num_chains": 256, "num_temperatures": 50 if beta == 1.0 else 150, "reference": "uniform", "seed": 1}
     result = repeated(graph, tables, 4, **options)

@@ -84,16 +84,11 @@ def test_the_exact_draws_follow_the_joint_law():
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_transition_keeps_the_joint_law(schedule):
+def test_a_transition_keeps_the_joint_law_and_one_with_stale_parameters_does_not(schedule):
     scale, states = replications(2, SIZE)
     after = transition(scale, states, schedule, 3)
     assert (after != states).mean() > 0.3
     assert_exact_law(counts_of(scale, after), joint_law(), what=schedule)
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_kernel_with_stale_parameters_fails(schedule):
-    scale, states = replications(2, SIZE)
     stale = np.roll(scale, 1)  # each replication runs under the parameters of its neighbour
     with pytest.raises(AssertionError):
         assert_exact_law(counts_of(scale, transition(stale, states, schedule, 3)), joint_law())

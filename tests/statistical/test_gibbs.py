@@ -167,18 +167,7 @@ def _transposed(graph, tables):
 # Engines against the rows of their matrices
 
 
-def _sweep_from(
-    engine,
-    name,
-    start,
-    tables,
-    schedule,
-    *,
-    clamped=None,
-    beta=1.0,
-    precision=torch.float32,
-    seed=11,
-):
+def _sweep_from(engine, name, start, tables, schedule, *, clamped=None, beta=1.0, precision=torch.float32, seed=11):
     """Counts (groups, states) after one sweep from start (groups or 1, chains, d)."""
     chains = GibbsChains(
         LogLinearEnergy(GRAPHS[name], torch.as_tensor(tables)),

@@ -35,7 +35,7 @@ from support.hard_models import (
 from support.hard_suite import HARD_CLASSES, easy_models, hard_models, is_false_claim
 
 FEW = {"num_chains": 128, "num_temperatures": 100}
-ENOUGH = {"num_chains": 512, "num_temperatures": 300}
+ENOUGH = {"num_chains": 512, "num_temperatures": 150}
 SMALL = [
     *(mean_field_spins(12, triple=triple) for triple in (27.0, 31.4, 33.0, 42.0)),
     *(mean_field_spins(16, triple=triple) for triple in (29.0, 40.0)),

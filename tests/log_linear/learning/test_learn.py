@@ -58,7 +58,7 @@ SMALL = {
     "per_round": 2,
     "evidence_rounds": 1,
     "max_rounds": 4,
-    "sampling": SampledTraining(num_chains=500, num_iterations=100, refresh_every=50, refresh_temperatures=50),
+    "sampling": SampledTraining(num_chains=500, num_iterations=50, refresh_temperatures=30, loss_standard_error=0.05),
 }
 Parts = tuple[Observations, Observations, Observations]
 PLANTED = [("a", "b"), ("c", "d"), ("a", "c", "e")]
