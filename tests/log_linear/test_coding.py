@@ -285,7 +285,7 @@ def test_statistics_of_states(hypergraph):
 # Batches, precision, size, derivatives
 
 
-def test_batches_equal_singles(hierarchical):
+def test_batches_equal_singles_and_float32_differs_by_rounding_alone(hierarchical):
     codings = parametrization(hierarchical)
     for source, target in itertools.product(CODINGS, CODINGS):
         theta = draw(hierarchical, source, batch=(2, 3))
@@ -293,10 +293,6 @@ def test_batches_equal_singles(hierarchical):
         singles = [codings.convert(row, source, target) for row in theta.reshape(6, -1)]
         close(found, torch.stack(singles).reshape(2, 3, -1))
     assert codings.to_tables(torch.zeros(0, hierarchical.num_parameters)).shape == (0, hierarchical.num_terms)
-
-
-def test_float32_differs_by_rounding_alone(hierarchical):
-    codings = parametrization(hierarchical)
     theta = draw(hierarchical, "free")
     for coding in CODINGS:
         found = codings.convert(theta.float(), "free", coding)
@@ -339,7 +335,7 @@ def test_large_collections_and_one_huge_table_are_handled_axis_by_axis():
     close(codings.from_tables(tables), theta)
 
 
-def test_derivatives():
+def test_derivatives_and_function_transforms():
     graph, codings = PAIR, parametrization(PAIR)
     for source, target in itertools.product(CODINGS, CODINGS):
         theta = draw(graph, source, batch=(2,)).requires_grad_()
@@ -350,6 +346,13 @@ def test_derivatives():
     tables = draw(graph, "balanced").requires_grad_()
     assert torch.autograd.gradcheck(codings.purify, tables)
     assert torch.autograd.gradcheck(codings.pi_to_eta, tables)
+    theta = draw(graph, "free", batch=(4,))
+    close(torch.func.vmap(codings.to_tables)(theta), codings.to_tables(theta))
+    close(torch.func.jacrev(codings.to_tables)(theta[0]), codings.matrix("free", "balanced"))
+    structured = Parametrization(InteractionHypergraph.from_order(Domain.from_cardinalities([5] * 6), 3))
+    wide = torch.ones(2, structured.hypergraph.num_parameters, dtype=torch.float64)
+    assert not structured._conversion("free", "balanced").is_dense
+    close(torch.func.vmap(structured.to_tables)(wide), structured.to_tables(wide))
 
 
 def test_equal_hypergraphs_share_one_object_also_after_pickling():
@@ -359,7 +362,7 @@ def test_equal_hypergraphs_share_one_object_also_after_pickling():
     assert pickle.loads(pickle.dumps(codings)) is codings
 
 
-def test_split_and_join(hypergraph):
+def test_tables_split_join_and_lift(hypergraph):
     codings = parametrization(hypergraph)
     tables = draw(hypergraph, "balanced", batch=(2,))
     parts = codings.split(tables)
@@ -369,12 +372,7 @@ def test_split_and_join(hypergraph):
         assert torch.equal(codings.join(parts), tables)
         literal = split_tables(hypergraph, tables)
         assert all(np.array_equal(parts[e].numpy(), literal[e]) for e in parts)
-
-
-def test_lift_keeps_the_law_and_opens_every_coding(hypergraph):
     larger = InteractionHypergraph.saturated(hypergraph.domain)
-    codings = parametrization(hypergraph)
-    tables = draw(hypergraph, "balanced", batch=(2,))
     lifted = codings.lift(tables, larger)
     close(exact_table(larger, lifted), exact_table(hypergraph, tables))
     closure = hypergraph.closure()
@@ -385,17 +383,6 @@ def test_lift_keeps_the_law_and_opens_every_coding(hypergraph):
             codings.lift(tables, InteractionHypergraph(hypergraph.domain))
         with pytest.raises(InputError, match="domain"):
             codings.lift(tables, InteractionHypergraph(Domain()))
-
-
-def test_function_transforms():
-    graph, codings = PAIR, parametrization(PAIR)
-    theta = draw(graph, "free", batch=(4,))
-    close(torch.func.vmap(codings.to_tables)(theta), codings.to_tables(theta))
-    close(torch.func.jacrev(codings.to_tables)(theta[0]), codings.matrix("free", "balanced"))
-    structured = Parametrization(InteractionHypergraph.from_order(Domain.from_cardinalities([5] * 6), 3))
-    wide = torch.ones(2, structured.hypergraph.num_parameters, dtype=torch.float64)
-    assert not structured._conversion("free", "balanced").is_dense
-    close(torch.func.vmap(structured.to_tables)(wide), structured.to_tables(wide))
 
 
 # Refusals

@@ -298,7 +298,7 @@ def test_enumeration_serves_where_elimination_is_over_its_budget_or_dearer(monke
         VariableElimination().plan(hypergraph)
 
 
-def test_refusal_names_every_budget():
+def test_refusal_names_every_budget_and_evidence_can_make_a_model_tractable():
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([4] * 20), 2)
     cost = Auto().plan(hypergraph)
     assert not cost.feasible
@@ -308,10 +308,6 @@ def test_refusal_names_every_budget():
     for call in (Auto().log_partition, Auto().expectations, Auto().mode, Auto().sample):
         with pytest.raises(IntractableError, match="the budget is 67108864"):
             call(model)
-
-
-def test_evidence_can_make_a_model_tractable():
-    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([4] * 20), 2)
     evidence = hypergraph.domain.names[:15]
     assert Auto().plan(hypergraph, evidence_names=evidence).feasible
     for names in ({"evidence_names": ["nobody"]}, {"keep": ["nobody"]}):

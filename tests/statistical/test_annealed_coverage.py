@@ -1,5 +1,6 @@
 """The error bar of annealed log Z: how often it and the verdict on it hold, and what is said where there is none."""
 
+import functools
 import itertools
 import math
 import warnings
@@ -9,27 +10,22 @@ import pytest
 import torch
 from scipy import stats
 
-from pyro_hoim import ConvergenceWarning, Domain, GeneralizedRootEnergy, InteractionHypergraph, RootStructure, Variable
+from pyro_hoim import ConvergenceWarning, Domain, GeneralizedRootEnergy, RootStructure, Variable
 from pyro_hoim.annealing import acceptance_ratio, log_mean_weight, weights
 from pyro_hoim.generalized_root import ExponentialFamily, PoissonFamily, RootAnnealed, RootAuto
 from pyro_hoim.log_linear import AnnealedImportance, LogLinearEnergy, VariableElimination
 from pyro_hoim.log_linear.exact import perfect
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition
 
+from support.hard_models import log_linear_energy
+
 
 def spins(scopes, weights, size):
     """Products of spins with weights as interaction tables."""
-    domain = Domain.from_cardinalities([2] * size)
-    graph = InteractionHypergraph(domain, [[domain.names[i] for i in s] for s in scopes], hierarchical=False)
-    tables = torch.zeros(graph.num_terms, dtype=torch.float64)
-    for scope, weight in zip(scopes, weights, strict=True):
-        signs = np.array([-1.0, 1.0])
-        table = signs
-        for _ in scope[1:]:
-            table = np.multiply.outer(table, signs)
-        where = graph.term_slices[tuple(domain.names[i] for i in scope)]
-        tables[where] = torch.tensor(weight * table.reshape(-1))
-    return graph, tables
+    products = {scope: functools.reduce(np.multiply.outer, [np.array([-1.0, 1.0])] * len(scope)) for scope in scopes}
+    pairs = zip(products.items(), weights, strict=True)
+    energy = log_linear_energy([2] * size, {scope: weight * table for (scope, table), weight in pairs})
+    return energy.hypergraph, energy.tables
 
 
 def subsets(rng, size, order, number):

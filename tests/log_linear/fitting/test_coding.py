@@ -1,12 +1,12 @@
 """Penalties in free and in corner coordinates, and fits of families of corner tables, against other solvers."""
 
-import itertools
 import math
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from law_models import corner_indicators
 from scipy import optimize
 
 import pyro_hoim
@@ -38,16 +38,6 @@ EXACT = Stopping(tolerance=1e-9, max_iterations=20_000)
 OBJECTIVES = ["likelihood", "pseudo-likelihood"]
 
 
-def indicators(graph):
-    """Of every cell, which coordinates of corner theta it has, by definition: (cells, parameters)."""
-    cards, columns = graph.domain.cardinalities, []
-    cells = np.array(list(itertools.product(*map(range, cards))))
-    for members in graph.edge_indices:
-        for levels in itertools.product(*(range(1, cards[i]) for i in members)):
-            columns += [(cells[:, members] == np.array(levels)).all(1).astype(float)]
-    return np.stack(columns, 1)
-
-
 def drawn(levels, seed=0, rows=200):
     rng = np.random.default_rng(seed)
     counts = rng.multinomial(rows, rng.dirichlet(np.full(math.prod(levels), 0.7))).reshape(levels)
@@ -56,7 +46,7 @@ def drawn(levels, seed=0, rows=200):
 
 def loss(graph, data, objective, theta):
     """Negative log-likelihood of all rows, or pseudo-likelihood, and its gradient, from the whole table."""
-    design = indicators(graph)
+    design = corner_indicators(graph)
     counts = data.table().numpy().ravel()
     logits, cards = design @ theta, graph.domain.cardinalities
     if objective == "likelihood":
@@ -144,7 +134,7 @@ def test_group_penalty_in_corner_coordinates_is_at_its_optimum(objective):
 def test_ridge_in_corner_coordinates_with_its_errors_by_every_method():
     data = drawn([2, 3, 2], 5)
     graph = InteractionHypergraph.from_order(data.domain, 2)
-    design, counts = indicators(graph), data.table().numpy().ravel()
+    design, counts = corner_indicators(graph), data.table().numpy().ravel()
     found = [
         fit(graph, data, penalty=L2(2.0, coding="corner"), **options)
         for options in ({}, {"partition": VariableElimination()}, {"method": "lbfgs"}, {"method": "proximal-gradient"})
@@ -176,7 +166,7 @@ CORNER = InteractionHypergraph(
 
 def estimate(graph, data):
     """Maximum-likelihood estimate and the inverse of its information, by Newton's method on the definition."""
-    design, counts = indicators(graph), data.table().numpy().ravel()
+    design, counts = corner_indicators(graph), data.table().numpy().ravel()
     theta, total = np.zeros(design.shape[1]), counts.sum()
     for _ in range(50):
         probs = np.exp(design @ theta)
@@ -199,7 +189,7 @@ def test_fit_of_a_corner_family_is_its_maximum(options):
     assert result.status == "converged" and result.coding == "corner"
     np.testing.assert_allclose(result.theta, theta, atol=1e-4)
     assert_close(result.log_likelihood, likelihood, relative=1e-9)
-    design = indicators(CORNER)
+    design = corner_indicators(CORNER)
     assert_close(result.log_partition, np.log(np.exp(design @ result.theta.numpy()).sum()), relative=1e-10)
     assert_close(result.log_partition, log_partition(result.model, "corner").value, relative=1e-10)
     np.testing.assert_allclose(result.standard_errors(), np.sqrt(np.diag(covariance)), rtol=1e-3)
@@ -237,7 +227,7 @@ def test_other_ways_to_fit_a_corner_family():
     mask[0, 0, 0, 0] = True
     rest = Observations.from_table(data.domain, np.where(mask, 0.0, data.table().numpy()))
     without = fit(CORNER, rest, structural_zeros=mask)
-    moments = indicators(CORNER).T @ (without.probs.numpy() - rest.table().numpy().ravel() / rest.total_count)
+    moments = corner_indicators(CORNER).T @ (without.probs.numpy() - rest.table().numpy().ravel() / rest.total_count)
     np.testing.assert_allclose(moments, 0, atol=1e-7)
     intervals = coefficient_intervals(margins)
     assert len(intervals) == len(interaction_table(margins.model)) == len(CORNER)
@@ -255,7 +245,7 @@ def test_an_infinite_estimate_of_a_corner_family():
     place = CORNER.parameter_slices["x0", "x1"].start
     errors = result.standard_errors()
     assert math.isinf(errors[place]) and int(torch.isinf(errors).sum()) == 1
-    moments = indicators(CORNER).T @ (result.probs.numpy() - counts.ravel() / counts.sum())
+    moments = corner_indicators(CORNER).T @ (result.probs.numpy() - counts.ravel() / counts.sum())
     np.testing.assert_allclose(moments, 0, atol=1e-7)
 
 

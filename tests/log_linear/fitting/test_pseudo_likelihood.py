@@ -9,6 +9,7 @@ import numpy as np
 import pyro
 import pytest
 import torch
+from law_models import corner_indicators
 
 from pyro_hoim import Domain, InteractionHypergraph, Observations
 from pyro_hoim.log_linear import LogLinearPseudoLikelihood, normal_prior
@@ -81,21 +82,11 @@ def test_corner_theta_against_sums_over_one_variable(levels: list[int], missing:
     data = Observations(domain, torch.from_numpy(rows))
     theta = rng.normal(size=graph.num_parameters)
 
-    def exponent(state: np.ndarray) -> float:
-        total, start = 0.0, 0
-        for members in graph.edge_indices:
-            sizes = [levels[i] - 1 for i in members]
-            if all(state[i] > 0 for i in members):
-                place = start + int(np.ravel_multi_index([state[i] - 1 for i in members], sizes))
-                total += theta[place]
-            start += math.prod(sizes)
-        return total
-
-    expected = 0.0
-    for row in rows:
-        for i, n in enumerate(levels):
-            each = [exponent(np.array([*row[:i], level, *row[i + 1 :]])) for level in range(n)]
-            expected += each[row[i]] - math.log(sum(map(math.exp, each)))
+    exponents, expected = (corner_indicators(graph) @ theta).reshape(levels), 0.0
+    for row in rows.tolist():
+        for i, level in enumerate(row):
+            each = exponents[(*row[:i], slice(None), *row[i + 1 :])]
+            expected += each[level] - np.logaddexp.reduce(each)
     likelihood = LogLinearPseudoLikelihood(graph, data, coding="corner")
     assert likelihood.coding == "corner" and (likelihood.hypergraph.coding == "corner") is missing
     np.testing.assert_allclose(likelihood.log_prob(theta), expected, rtol=1e-12)

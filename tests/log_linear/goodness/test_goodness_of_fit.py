@@ -59,7 +59,7 @@ def half_unit(printed):
 
 
 @pytest.mark.parametrize("entry", GOLDEN, ids=NAMES)
-def test_published_deviances(entry):
+def test_published_deviances_and_others_of_one_interaction_fewer(entry):
     hypergraph, data = model_of(entry)
     quality = goodness_of_fit(quiet_fit(hypergraph, data), "chi-square")  # no p-value is read
     for name in ("deviance", "pearson"):
@@ -67,11 +67,6 @@ def test_published_deviances(entry):
             assert abs(getattr(quality, name) - float(entry[name])) <= half_unit(entry[name])
     assert (quality.df, quality.df_adjusted) == (entry["df"], entry["df_adjusted"])
     assert quality.num_cells_zero == entry.get("num_cells_zero", 0)
-
-
-@pytest.mark.parametrize("entry", GOLDEN, ids=NAMES)
-def test_control_one_interaction_fewer_is_seen(entry):
-    hypergraph, data = model_of(entry)
     smaller = hypergraph.remove_edges([hypergraph.maximal_edges[-1]])
     quality = goodness_of_fit(quiet_fit(smaller, data), "chi-square")  # no p-value is read
     assert abs(quality.deviance - float(entry["deviance"])) > 100 * half_unit(entry["deviance"])
@@ -137,7 +132,7 @@ def test_information_criteria_and_likelihood_ratios():
     assert test.p_value < 1e-100
 
 
-def test_likelihood_ratio_refuses_what_is_not_nested():
+def test_likelihood_ratio_refuses_what_is_not_nested_or_has_other_structural_zeros():
     data = load_table("czech_autoworkers")
     formulas = ". + smoke*mental", ". + phys*systol + mental*phys"
     one, two = (fit(InteractionHypergraph.from_formula(data.domain, formula), data) for formula in formulas)
@@ -150,6 +145,12 @@ def test_likelihood_ratio_refuses_what_is_not_nested():
     ):
         with pytest.raises(InputError, match=message):
             likelihood_ratio_test(one, big)
+    data, mask = of_table(np.array([[0, 5, 9], [7, 6, 4], [6, 8, 3]])), np.zeros((3, 3), dtype=bool)
+    mask[0, 0] = True
+    big = order_fit(data, 2, structural_zeros=mask)
+    with pytest.raises(InputError, match="same structural zeros"):
+        likelihood_ratio_test(order_fit(data, 1), big)
+    assert likelihood_ratio_test(order_fit(data, 1, structural_zeros=mask), big).df == 3
 
 
 def test_saturated_model_fits_exactly_and_has_no_p_value():
@@ -192,7 +193,7 @@ def test_degrees_of_freedom_count_possible_cells(zero):
     assert test.statistic == pytest.approx(goodness_of_fit(main).deviance, abs=1e-8)
 
 
-def test_likelihood_ratio_of_sufficient_statistics_compares_their_margins():
+def test_statistics_alone_have_likelihood_ratios_and_no_goodness_of_fit():
     data = load_table("hair_eye_color")
     one, two = (InteractionHypergraph.from_order(data.domain, k) for k in (1, 2))
     by_rows = [fit(graph, data) for graph in (one, two)]
@@ -207,15 +208,11 @@ def test_likelihood_ratio_of_sufficient_statistics_compares_their_margins():
     for changed in (other, Observations.from_table(data.domain, 2 * data.table())):
         with pytest.raises(InputError, match="same observations"):
             likelihood_ratio_test(by_counts[0], fit(two, changed.marginal_counts(two.edges)))
-
-
-def test_likelihood_ratio_needs_the_same_structural_zeros():
-    data, mask = of_table(np.array([[0, 5, 9], [7, 6, 4], [6, 8, 3]])), np.zeros((3, 3), dtype=bool)
-    mask[0, 0] = True
-    big = order_fit(data, 2, structural_zeros=mask)
-    with pytest.raises(InputError, match="same structural zeros"):
-        likelihood_ratio_test(order_fit(data, 1), big)
-    assert likelihood_ratio_test(order_fit(data, 1, structural_zeros=mask), big).df == 3
+    hypergraph = InteractionHypergraph.from_order(data.domain, 2)
+    result = fit(hypergraph, data.marginal_counts(hypergraph.edges))
+    with pytest.raises(InputError, match="sufficient statistics"):
+        goodness_of_fit(result)
+    assert result.log_likelihood == pytest.approx(fit(hypergraph, data).log_likelihood, rel=1e-12)
 
 
 def incomplete_fit():
@@ -251,15 +248,6 @@ def test_rows_with_missing_cells_have_an_observed_information_and_no_table_tests
     backend = dataclasses.replace(result, _design=None, partition=Enumeration())
     with pytest.raises(MissingDataError, match="missing cells and a table without a dense design"):
         _ = backend.information
-
-
-def test_statistics_alone_have_no_goodness_of_fit():
-    data = load_table("hair_eye_color")
-    hypergraph = InteractionHypergraph.from_order(data.domain, 2)
-    result = fit(hypergraph, data.marginal_counts(hypergraph.edges))
-    with pytest.raises(InputError, match="sufficient statistics"):
-        goodness_of_fit(result)
-    assert result.log_likelihood == pytest.approx(fit(hypergraph, data).log_likelihood, rel=1e-12)
 
 
 def test_p_values_exist_only_for_maximum_likelihood():

@@ -1,11 +1,13 @@
 """Structures, parameters and laws that several tests of the laws share."""
 
+import itertools
+
 import numpy as np
 import torch
 
 from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.log_linear import HierarchicalLogLinear, parametrization
-from pyro_hoim.testing import exact_statistics, exact_table
+from pyro_hoim.testing import enumerate_codes, exact_statistics, exact_table
 
 
 def graph(cards, edges, *, closure=True, hierarchical=True):
@@ -56,3 +58,10 @@ def flat(hypergraph, table):
     """Statistics of a table of probabilities or counts, which may hold zeros."""
     with np.errstate(divide="ignore"):
         return torch.from_numpy(exact_statistics(hypergraph, np.log(table)))
+
+
+def corner_indicators(graph):
+    """Of every cell, which coordinates of corner theta it has, by definition: (cells, parameters)."""
+    cells, cards = enumerate_codes(graph.domain.cardinalities), graph.domain.cardinalities
+    sets = [(m, product) for m in graph.edge_indices for product in itertools.product(*(range(1, cards[i]) for i in m))]
+    return np.stack([(cells[:, members] == np.array(levels)).all(1) for members, levels in sets], 1).astype(float)

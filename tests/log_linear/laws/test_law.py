@@ -308,7 +308,7 @@ def test_marginal_and_conditional_laws_are_differentiable():
 # Cache
 
 
-def test_normalising_constant_is_computed_once_per_law():
+def test_normalising_constant_is_computed_once_per_law_and_graph():
     counting = Counting()
     law = law_of(CYCLE, partition=counting)
     assert counting.calls == []  # lazily
@@ -316,23 +316,7 @@ def test_normalising_constant_is_computed_once_per_law():
         law.log_prob(torch.zeros(4))
     _ = law.log_partition, law.log_prob_table
     assert len(counting.calls) == 1
-
-
-def test_cache_follows_theta_changed_in_place():
-    theta = draw_theta(CYCLE)
-    law = HierarchicalLogLinear(CYCLE, theta)
-    before = law.log_prob_table.clone()
-    theta.mul_(2)
-    assert_close(law.log_prob_table, oracle(law), absolute=1e-10)
-    assert not torch.allclose(law.log_prob_table, before)
-    theta[0] = math.nan
-    with pytest.raises(InputError, match="theta: expected finite"):
-        law.log_prob(torch.zeros(4))
-
-
-def test_a_law_can_be_differentiated_again_and_again():
     theta = draw_theta(CYCLE).requires_grad_()
-    counting = Counting()
     law = HierarchicalLogLinear(CYCLE, theta, partition=counting)
     state = torch.zeros(4, dtype=torch.long)
     gradients = []
@@ -351,6 +335,18 @@ def test_a_law_can_be_differentiated_again_and_again():
     total = law.log_prob(state) + law.log_prob(state + 1)
     assert total.requires_grad
     assert len(counting.calls) == calls + 2
+
+
+def test_cache_follows_theta_changed_in_place():
+    theta = draw_theta(CYCLE)
+    law = HierarchicalLogLinear(CYCLE, theta)
+    before = law.log_prob_table.clone()
+    theta.mul_(2)
+    assert_close(law.log_prob_table, oracle(law), absolute=1e-10)
+    assert not torch.allclose(law.log_prob_table, before)
+    theta[0] = math.nan
+    with pytest.raises(InputError, match="theta: expected finite"):
+        law.log_prob(torch.zeros(4))
 
 
 def test_balanced_theta_is_left_alone_by_the_cache():
@@ -493,8 +489,7 @@ def test_kl_divergence_is_differentiable_zero_at_equality_and_of_one_domain():
     q = HierarchicalLogLinear(CYCLE, theta.detach())
     assert_close(kl_divergence(p, q), 0.0, absolute=1e-12)
     assert torch.autograd.gradcheck(
-        lambda t: kl_divergence(HierarchicalLogLinear(CYCLE, t), q),
-        draw_theta(CYCLE, seed=9).requires_grad_(),
+        lambda t: kl_divergence(HierarchicalLogLinear(CYCLE, t), q), draw_theta(CYCLE, seed=9).requires_grad_()
     )
     with pytest.raises(InputError, match="different domains"):
         kl_divergence(law_of(CHAIN), law_of(TRIPLES))

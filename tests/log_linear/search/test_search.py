@@ -319,18 +319,7 @@ def test_a_round_of_little_gain_for_its_size_is_the_last(losses, sizes, least, s
     assert rule.status([*rounds, worse], len(rounds) - 1) is None
 
 
-def test_a_search_ends_with_little_gain_where_asked():
-    train, validation = two_parts(seed=2)
-    options = {"score": "J", "patience": 99, "per_round": 1}
-    found = select(train, validation, trainer_of(train), least_gain=1e6, **options)
-    assert (found.status, len(found.rounds), found.best_round) == ("little gain", 2, 1)
-    whole = select(train, validation, trainer_of(train), least_gain=0.0, **options)
-    assert whole.status == "exhausted" and len(whole.rounds) > 2
-    with raises("out-of-range", "least_gain"):
-        select(train, validation, trainer_of(train), least_gain=-1.0)
-
-
-def test_limits_end_the_search():
+def test_limits_little_gain_and_divergence_end_the_search():
     train, validation = two_parts(seed=2)
     options = {"score": "J", "patience": 99}
     assert len(select(train, validation, trainer_of(train), max_rounds=2, **options).rounds) == 3
@@ -341,6 +330,17 @@ def test_limits_end_the_search():
     assert [set(r.changed) for r in found.rounds[1:]] == [{("a", "b"), ("a", "b", "c")}]
     found = select(train, validation, trainer_of(train), min_score=math.inf, **options)
     assert (found.status, len(found.rounds)) == ("exhausted", 1)
+    options = {"score": "J", "patience": 99, "per_round": 1}
+    found = select(train, validation, trainer_of(train), least_gain=1e6, **options)
+    assert (found.status, len(found.rounds), found.best_round) == ("little gain", 2, 1)
+    whole = select(train, validation, trainer_of(train), least_gain=0.0, **options)
+    assert whole.status == "exhausted" and len(whole.rounds) > 2
+    with raises("out-of-range", "least_gain"):
+        select(train, validation, trainer_of(train), least_gain=-1.0)
+    trainer = Diverging(train, SINGLES)
+    found = select(train, validation, trainer, score="J", per_round=1, patience=99)
+    assert (found.status, found.rounds[-1].training_status) == ("diverged", "diverged")
+    assert found.rounds[-1].num_interactions == 3
 
 
 def test_a_function_is_a_score():
@@ -388,14 +388,6 @@ class Diverging(ExactTrainer):
     def train(self):
         report = super().train()
         return TrainingReport("diverged", 1, 1.0) if len(self.hypergraph) > 6 else report
-
-
-def test_divergence_ends_the_search():
-    train, validation = two_parts(seed=2)
-    trainer = Diverging(train, SINGLES)
-    found = select(train, validation, trainer, score="J", per_round=1, patience=99)
-    assert (found.status, found.rounds[-1].training_status) == ("diverged", "diverged")
-    assert found.rounds[-1].num_interactions == 3
 
 
 # Checkpoints
@@ -499,15 +491,7 @@ def test_another_run_is_refused(tmp_path):
 # Results
 
 
-def test_rounds_survive_json():
-    train, validation = two_parts(seed=5)
-    rounds = select(train, validation, trainer_of(train), score="J", heredity=0.3, per_round=3).rounds
-    rounds = (*rounds[:-1], replace(rounds[-1], validation_loss=math.inf))
-    kept = json.loads(json.dumps([entry.to_json() for entry in rounds], allow_nan=False))
-    assert tuple(map(SelectionRound.from_json, kept)) == rounds
-
-
-def test_capacity_curve_and_words(capsys):
+def test_capacity_curve_words_and_json_of_rounds(capsys):
     train, validation = two_parts(seed=5)
     found = select(train, validation, trainer_of(train), score="J", per_round=2, progress=True)
     output = capsys.readouterr()
@@ -523,6 +507,10 @@ def test_capacity_curve_and_words(capsys):
     log_z = float(Enumeration().log_partition(model).value)
     loss = log_z + float(validation.counts @ model.energy(validation.codes)) / 1000
     assert loss == pytest.approx(found.best.validation_loss, abs=1e-10)
+    rounds = select(train, validation, trainer_of(train), score="J", heredity=0.3, per_round=3).rounds
+    rounds = (*rounds[:-1], replace(rounds[-1], validation_loss=math.inf))
+    kept = json.loads(json.dumps([entry.to_json() for entry in rounds], allow_nan=False))
+    assert tuple(map(SelectionRound.from_json, kept)) == rounds
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_smoothness_leaves_nominal_short_and_single_axes_alone():
     assert np.array_equal(SMOOTH.parameters(ordinal(3)), plain.parameters(ordinal(3)))
 
 
-def test_what_a_smooth_ridge_does_not_have_is_refused():
+def test_what_a_smooth_ridge_does_not_have_is_refused_and_what_it_hands_out_copied():
     graph = ordinal(2)
     with pytest.raises(InputError, match="proximal map"):
         SMOOTH.prox(np.zeros(graph.num_parameters), 1.0, graph)
@@ -194,6 +194,9 @@ def test_what_a_smooth_ridge_does_not_have_is_refused():
         fit(graph, data, penalty=SMOOTH, method="newton")
     assert fit(graph, data, penalty=SMOOTH).method == "lbfgs"
     assert fit(graph, data, penalty=replace(SMOOTH, smoothness=0.0)).method == "newton"
+    for found in (SMOOTH.terms(graph), SMOOTH.parameters(graph)):
+        found += 1.0
+    assert SMOOTH.terms(graph)[0] == SMOOTH.parameters(graph)[0] == 0.3
 
 
 def test_a_fit_and_a_trainer_agree_under_smoothness():
@@ -228,13 +231,6 @@ def test_round_trips(ridge):
     assert hash(InteractionRidge(by_edge={("a", "b"): 1.0})) == hash(InteractionRidge(by_edge={("b", "a"): 1.0}))
     old = {"default": 1.0, "by_order": [], "by_edge": []}
     assert InteractionRidge.from_json(old) == InteractionRidge(1.0) != InteractionRidge(2.0)
-
-
-def test_strengths_handed_out_are_copies():
-    graph = ordinal(2)
-    for found in (SMOOTH.terms(graph), SMOOTH.parameters(graph)):
-        found += 1.0
-    assert SMOOTH.terms(graph)[0] == SMOOTH.parameters(graph)[0] == 0.3
 
 
 def test_preconditioner_is_the_inverse_within_balanced_tables(monkeypatch):
@@ -435,7 +431,7 @@ def test_a_damped_step_is_the_geometric_mean_and_only_pairs_move():
     assert whole.strength(("a", "c")) == 4.0  # no free parameters
 
 
-def test_bounds_hold_and_tables_of_zero_go_to_the_ceiling():
+def test_bounds_hold_and_wrong_arguments_are_refused():
     assert step(InteractionRidge(0.0)).strength(("a", "b")) == 0.05
     assert step(InteractionRidge(1e9), 0.01).strength(("a", "b")) == 1e6
     names = domain(a=2, b=3)
@@ -445,6 +441,15 @@ def test_bounds_hold_and_tables_of_zero_go_to_the_ceiling():
         InteractionRidge(1.0), graph, np.zeros(graph.num_terms), frequencies(rows, graph), 6, damping=1.0
     )
     assert found.strength(("a", "b")) == 1e6
+    good = (InteractionRidge(1.0), graph, np.zeros(graph.num_terms), np.full(graph.num_terms, 0.1), 10.0)
+    cases = [(0, 1.0, "wrong-type", "ridge"), (2, np.zeros(3), "wrong-shape", "tables")]
+    cases += [(3, np.zeros(3), "wrong-shape", "margins_data"), (4, 0, "out-of-range", "num_rows")]
+    for place, bad, code, argument in cases:
+        with raises(code, argument):
+            updated_ridge(*good[:place], bad, *good[place + 1 :])
+    for damping in (0, 1.5, True, "1"):
+        with raises("out-of-range", "damping"):
+            updated_ridge(*good, damping=damping)
 
 
 def test_pseudo_likelihood_counts_a_row_once_for_every_variable():
@@ -473,17 +478,3 @@ def test_pseudo_likelihood_counts_a_row_once_for_every_variable():
     plain = PseudoTrainer(rows, graph, penalty=exact.penalty)
     plain.train()
     assert difference < 0.5 * float((plain.tables - exact.tables).abs().max())
-
-
-def test_wrong_arguments():
-    names = domain(a=2, b=3)
-    graph = InteractionHypergraph.saturated(names)
-    good = (InteractionRidge(1.0), graph, np.zeros(graph.num_terms), np.full(graph.num_terms, 0.1), 10.0)
-    cases = [(0, 1.0, "wrong-type", "ridge"), (2, np.zeros(3), "wrong-shape", "tables")]
-    cases += [(3, np.zeros(3), "wrong-shape", "margins_data"), (4, 0, "out-of-range", "num_rows")]
-    for place, bad, code, argument in cases:
-        with raises(code, argument):
-            updated_ridge(*good[:place], bad, *good[place + 1 :])
-    for damping in (0, 1.5, True, "1"):
-        with raises("out-of-range", "damping"):
-            updated_ridge(*good, damping=damping)

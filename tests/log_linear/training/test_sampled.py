@@ -583,7 +583,7 @@ def test_an_interrupt_while_training_goes_on_leaves_the_trainer_as_it_was(monkey
     assert equal_states(made.state_dict(), before)
 
 
-def test_time_that_is_over_while_training_goes_on_costs_no_more_than_that(monkeypatch):
+def test_a_report_is_that_of_all_paths_that_there_was_time_for(monkeypatch):
     def over(self):
         raise TimeUp
 
@@ -591,9 +591,6 @@ def test_time_that_is_over_while_training_goes_on_costs_no_more_than_that(monkey
     monkeypatch.setattr(SampledTrainer, "retrained", over)
     assert fit_of(made) == plain.train()
     assert equal_states(made.state_dict(), plain.state_dict())
-
-
-def test_the_report_is_that_of_all_paths(monkeypatch):
     made, plain = trainer(), trainer()
     report, again = plain.train(), TrainingReport("diverged", 7, 0.5, ("a note",))
     monkeypatch.setattr(SampledTrainer, "retrained", lambda _: again)
@@ -707,7 +704,7 @@ def test_an_absurd_rate_is_recovered_from_or_reported_and_an_ordinary_one_needs_
 # Log Z
 
 
-def test_log_z_has_an_error_bar_and_a_sandwich():
+def test_log_z_has_an_error_bar_a_sandwich_and_a_budget():
     made = trained(num_iterations=100, loss_standard_error=0.005)
     exact = float(exact_log_partition(order(2), made.tables))
     loss = made.loss(rows())
@@ -722,6 +719,10 @@ def test_log_z_has_an_error_bar_and_a_sandwich():
     )
     assert not any("no reverse run" in note for note in result.notes)
     assert made.loss(rows()) == loss
+    made = trained(loss_standard_error=1e-9, loss_budget=1)
+    result = made.log_partition()
+    assert float(result.std_error) > 1e-9
+    assert any("raise loss_budget" in note for note in result.notes)
 
 
 def run_of(made):
@@ -737,7 +738,7 @@ def states_met(run, above=-math.inf):
     return states, torch.full((1, 2), value + max(above, -1e3), dtype=torch.float64)
 
 
-def test_a_refused_error_bar_leaves_no_upper_limit():
+def test_a_refused_error_bar_leaves_no_upper_limit_and_states_met_bound_from_below():
     """Where a run from a wider law, or the reverse run, disagrees, the limits of the forward run mean nothing."""
     run, good = run_of(trained())
     value = float(good.value)
@@ -753,12 +754,19 @@ def test_a_refused_error_bar_leaves_no_upper_limit():
     near = _judged(run, wider[1:], [states_met(run)])
     assert (near.value, near.std_error, near.verdict) == (good.value, good.std_error, "consistent")
 
+    def bounded(above):
+        return _judged(run, (), [states_met(run, above)])
 
-def test_a_small_budget_is_noted():
-    made = trained(loss_standard_error=1e-9, loss_budget=1)
-    result = made.log_partition()
-    assert float(result.std_error) > 1e-9
-    assert any("raise loss_budget" in note for note in result.notes)
+    low = bounded(-5.0)  # control: a bound below the estimate changes nothing
+    assert low.verdict == "consistent" and float(low.value) == float(good.value)
+    assert float(low.lower_bound) == pytest.approx(float(good.value) - 5 + math.log(2), abs=1e-9)
+    high = bounded(5.0)
+    assert high.verdict == "unreliable" and float(high.upper) == math.inf
+    assert float(high.lower) == float(high.value) == pytest.approx(float(good.value) + 5 + math.log(2), abs=1e-9)
+    assert any("lower bound of log Z" in note for note in high.notes)
+    within = bounded(float(good.std_error) - math.log(2))
+    assert within.verdict == "consistent"
+    assert float(within.value) == pytest.approx(float(good.value) + float(good.std_error), abs=1e-9)
 
 
 # Options
@@ -808,24 +816,6 @@ def test_arguments_that_are_refused():
         assert caught.value.code == "wrong-shape"
     made.penalty = InteractionRidge(1.0, by_edge={("a", "b"): 2.0})
     assert made.penalty.strength(("b", "a")) == 2.0
-
-
-def test_states_met_bound_log_z_from_below():
-    run, good = run_of(trained())
-
-    def bounded(above):
-        return _judged(run, (), [states_met(run, above)])
-
-    low = bounded(-5.0)  # control: a bound below the estimate changes nothing
-    assert low.verdict == "consistent" and float(low.value) == float(good.value)
-    assert float(low.lower_bound) == pytest.approx(float(good.value) - 5 + math.log(2), abs=1e-9)
-    high = bounded(5.0)
-    assert high.verdict == "unreliable" and float(high.upper) == math.inf
-    assert float(high.lower) == float(high.value) == pytest.approx(float(good.value) + 5 + math.log(2), abs=1e-9)
-    assert any("lower bound of log Z" in note for note in high.notes)
-    within = bounded(float(good.std_error) - math.log(2))
-    assert within.verdict == "consistent"
-    assert float(within.value) == pytest.approx(float(good.value) + float(good.std_error), abs=1e-9)
 
 
 @pytest.mark.fixed_seed  # of the control: a chain meets the state in a few runs of a hundred
