@@ -418,10 +418,7 @@ def test_gradients_reach_every_table():
     domain = Domain.from_cardinalities({"a": 2, "b": 3})
     first, second = laws((3, 2)).requires_grad_(), laws((2, 3)).requires_grad_()
     network = DependencyConditionals(
-        [
-            TableConditional(domain, "a", ["b"], first),
-            LeafConditional(DecisionGraph(domain, "b").split(0, "a"), second),
-        ]
+        [TableConditional(domain, "a", ["b"], first), LeafConditional(DecisionGraph(domain, "b").split(0, "a"), second)]
     )
     x = torch.tensor([[0, 2], [0, 2], [1, 0]])
     network.log_pseudo_prob(x).sum().backward()

@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pyro_hoim.estimators import InteractionClassifier, InteractionDensity, InteractionImputer
 
-EXPECTED_FAILED_CHECKS: dict[str, str] = {}
+EXPECTED_FAILED_CHECKS = {}
 """Checks of scikit-learn that fail, with reasons: none. Numbers are binned where they are no levels."""
 
 

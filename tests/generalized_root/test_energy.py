@@ -415,12 +415,7 @@ def test_condition_keeps_the_roots_and_shrinks_the_sets():
     structure = RootStructure.simplified(domain_of(4, family), [("v0", "v1"), ("v0", "v1", "v2"), ("v1", "v2", "v3")])
     model = GeneralizedRootEnergy(structure, torch.ones(structure.num_terms, dtype=torch.float64), family)
     rest, _ = model.condition({"v0": 8.0, "v3": 27.0})
-    assert rest.structure.names == (
-        ((1, 1), ("v1",)),
-        ((1, 1), ("v2",)),
-        ((2, 1), ("v1",)),
-        ((3, 2), ("v1", "v2")),
-    )
+    assert rest.structure.names == (((1, 1), ("v1",)), ((1, 1), ("v2",)), ((2, 1), ("v1",)), ((3, 2), ("v1", "v2")))
     close(rest.coefficients, [1.0, 1.0, 2 * math.sqrt(8), 6 * 2 + 6 * 3])
 
 

@@ -9,14 +9,7 @@ import torch
 from forged_files import forged
 
 from pyro_hoim.errors import ModelFileError
-from pyro_hoim.generalized_root import (
-    PoissonFamily,
-    RootFile,
-    RootStructure,
-    load_roots,
-    node_family,
-    save_roots,
-)
+from pyro_hoim.generalized_root import PoissonFamily, RootFile, RootStructure, load_roots, node_family, save_roots
 from pyro_hoim.runs import FORMAT_VERSION
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import raises

@@ -1,12 +1,9 @@
 """The Gibbs kernels of the families: exact starts, Pyro's contract and its faults, ArviZ, bad input."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import warnings
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pyro
@@ -26,7 +23,7 @@ from pyro_hoim.dependency_network import (
 )
 from pyro_hoim.errors import InputError
 from pyro_hoim.generalized_root import ExponentialFamily, GeneralizedRootEnergy, RootStructure, TruncatedPoissonFamily
-from pyro_hoim.inference import BlockGibbs, GibbsKernel, PseudoGibbs, RecordingNUTS, RootGibbs, run_mcmc
+from pyro_hoim.inference import BlockGibbs, PseudoGibbs, RecordingNUTS, RootGibbs, run_mcmc
 from pyro_hoim.interop import choose_backend, diagnose_chains, get_group, to_arviz
 from pyro_hoim.log_linear import HierarchicalLogLinear
 from pyro_hoim.runs import GibbsSchedule
@@ -52,14 +49,14 @@ WEIGHTS = {"a": 0.2, "b": 0.5, "c": 0.3}
 FAMILIES = pytest.mark.parametrize("family", SHAPES)
 
 
-def law_of(seed: int = 0, scale: float = 0.8, batch: tuple[int, ...] = ()) -> tuple[HierarchicalLogLinear, np.ndarray]:
+def law_of(seed=0, scale=0.8, batch=()):
     """A random law and its table of probabilities (*batch, states) by enumeration."""
     tables = random_tables(HYPERGRAPH, np.random.default_rng(seed), scale=scale, batch_shape=batch)
     law = HierarchicalLogLinear.from_tables(HYPERGRAPH, torch.from_numpy(tables))
     return law, np.exp(exact_table(HYPERGRAPH, tables)).reshape(*batch, -1)
 
 
-def network(seed: int = 0) -> DependencyConditionals:
+def network(seed=0):
     rng = np.random.default_rng(seed)
     graph = DecisionGraph(DOMAIN, "b").split(0, "a").split(0, "c").merge(0, 2)
     return DependencyConditionals(
@@ -71,13 +68,13 @@ def network(seed: int = 0) -> DependencyConditionals:
     )
 
 
-def roots(seed: int = 0) -> GeneralizedRootEnergy:
+def roots(seed=0):
     structure = RootStructure.complete(COUNTS, 3)
     psi = 0.4 * torch.randn(structure.num_terms, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     return GeneralizedRootEnergy(structure, psi, TruncatedPoissonFamily(2))
 
 
-def kernel_of(family: str, **options: Any) -> GibbsKernel:
+def kernel_of(family, **options):
     """A kernel that needs no compiler where there is one; the engines have tests of their own."""
     if family == "block":
         return BlockGibbs(law_of()[0], **{"engine": "torch", **options})
@@ -88,14 +85,14 @@ def kernel_of(family: str, **options: Any) -> GibbsKernel:
     )
 
 
-def statistic(family: str, states: torch.Tensor) -> torch.Tensor:
+def statistic(family, states):
     """What the kernel tells of draws, from the model itself."""
     if family == "block":
         return law_of()[0].energy(states)
     return network().log_pseudo_prob(states) if family == "pseudo" else -roots().energy(states.double())
 
 
-def run(kernel: GibbsKernel, num_draws: int = 30, **options: Any) -> MCMC:
+def run(kernel, num_draws=30, **options):
     mcmc = MCMC(kernel, num_samples=num_draws, warmup_steps=5, disable_progbar=True, **options)
     mcmc.run()
     return mcmc
@@ -104,38 +101,38 @@ def run(kernel: GibbsKernel, num_draws: int = 30, **options: Any) -> MCMC:
 # The law
 
 
-def root_law() -> np.ndarray:
+def root_law():
     return torch.softmax(-roots().energy(torch.from_numpy(enumerate_codes(SHAPES["root"])).double()), 0).numpy()
 
 
-def clamped_law(probs: Any) -> np.ndarray:
+def clamped_law(probs):
     """The law of all states that gives the states with b = high the given probabilities."""
     whole = np.zeros(DOMAIN.cardinalities)
     whole[:, 2] = np.reshape(probs, (2, 2)) / np.sum(probs)
     return whole.reshape(-1)
 
 
-def stationary(**options: Any) -> np.ndarray:
+def stationary(**options):
     return stationary_law(network(), **options).probs.numpy().reshape(-1)
 
 
-def after(variable: str) -> np.ndarray:
+def after(variable):
     return cyclic_laws(network(), ["b", "a", "c"]).after(variable).numpy().reshape(-1)
 
 
-def block(**options: Any) -> tuple[Any, Any]:
+def block(**options):
     """A kernel with its law, and one of a colder law."""
     law, probs = law_of()
     wrong = HierarchicalLogLinear(HYPERGRAPH, 0.7 * law.theta)
     return (BlockGibbs(law, engine="torch", **options), probs), (BlockGibbs(wrong, engine="torch", **options), probs)
 
 
-def pseudo(law: Any, wrong: Any, **options: Any) -> tuple[Any, Any]:
+def pseudo(law, wrong, **options):
     """A kernel with its law, and with another one."""
     return (kernel_of("pseudo", **options), law), (kernel_of("pseudo", **options), wrong)
 
 
-def clamped_block() -> tuple[Any, Any]:
+def clamped_block():
     joint = law_of()[1].reshape(DOMAIN.cardinalities)
     kernel = kernel_of("block", clamped={"b": "high"})
     return (kernel, clamped_law(joint[:, 2])), (kernel, clamped_law(joint[:, 1]))
@@ -150,10 +147,7 @@ TRANSITIONS = {
     "random": lambda: block(schedule=GibbsSchedule("interactions", scan="random")),
     "clamped block": clamped_block,
     "random scan": lambda: pseudo(
-        stationary(scan=WEIGHTS),
-        stationary(scan={"a": 0.8, "b": 0.1, "c": 0.1}),
-        scan=WEIGHTS,
-        num_sweeps=2,
+        stationary(scan=WEIGHTS), stationary(scan={"a": 0.8, "b": 0.1, "c": 0.1}), scan=WEIGHTS, num_sweeps=2
     ),
     "sequential scan": lambda: pseudo(after("c"), after("b"), scan=["b", "a", "c"]),
     "clamped network": lambda: pseudo(
@@ -165,7 +159,7 @@ TRANSITIONS = {
 }
 
 
-def counts_after(kernel: GibbsKernel, law: np.ndarray) -> np.ndarray:
+def counts_after(kernel, law):
     """States after one transition of many chains from a law; every variable that is not clamped must move."""
     shape = SHAPES["root" if isinstance(kernel, RootGibbs) else "block"]
     size = required_draws(len(law), 0.05 if len(law) == 27 else 0.02)
@@ -322,7 +316,7 @@ def test_initial_params_are_taken_once_and_chains_in_turn_differ():
             original(*arguments)
             first.append(kernel.initial_params["x"].tolist())
 
-        kernel.setup = spy  # type: ignore[method-assign]
+        kernel.setup = spy
         mcmc.run()
     assert first == [[1, 2, 1], [1, 0, 0]]
     draws = mcmc.get_samples(group_by_chain=True)["x"]
@@ -348,7 +342,7 @@ def test_reals():
 
 
 def test_a_law_with_conditionals_is_taken_too():
-    kernel = PseudoGibbs(SimpleNamespace(conditionals=network()), engine="torch")  # type: ignore[arg-type]
+    kernel = PseudoGibbs(SimpleNamespace(conditionals=network()), engine="torch")
     assert kernel.conditionals.domain == DOMAIN
 
 

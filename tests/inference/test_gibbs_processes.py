@@ -1,7 +1,5 @@
 """The Gibbs kernels in Pyro's own runners: chains in processes, streamed statistics."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys
@@ -17,7 +15,7 @@ from pyro.infer.mcmc import StreamingMCMC
 
 from pyro_hoim.dependency_network import DependencyConditionals, TableConditional
 from pyro_hoim.generalized_root import GeneralizedRootEnergy, PoissonFamily, RootStructure
-from pyro_hoim.inference import BlockGibbs, GibbsKernel, MixedGibbs, PseudoGibbs, RootGibbs
+from pyro_hoim.inference import BlockGibbs, MixedGibbs, PseudoGibbs, RootGibbs
 from pyro_hoim.log_linear import HierarchicalLogLinear
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
@@ -25,13 +23,13 @@ from pyro_hoim.structure import InteractionHypergraph
 GRAPH = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)
 
 
-def program() -> None:
+def program():
     scale = pyro.sample("scale", dist.LogNormal(0.0, 0.5))
     x = pyro.sample("x", HierarchicalLogLinear(GRAPH, scale * torch.tensor([-1.0, -1.0, 1.0])))
     pyro.sample("y", dist.Normal(x.float(), scale).to_event(1), obs=torch.ones(2))
 
 
-def kernel(name: str, engine: str = "torch") -> GibbsKernel | MixedGibbs:
+def kernel(name, engine="torch"):
     if name == "mixed":
         return MixedGibbs(program, {"max_tree_depth": 3})
     if name == "root":
@@ -49,7 +47,7 @@ def kernel(name: str, engine: str = "torch") -> GibbsKernel | MixedGibbs:
 
 
 @pytest.mark.parametrize("name", ["block", "pseudo", "root"])
-def test_streaming_mcmc_runs(name: str) -> None:
+def test_streaming_mcmc_runs(name):
     mcmc = StreamingMCMC(kernel(name), num_samples=20, warmup_steps=2, disable_progbar=True)
     mcmc.run()
     (statistics,) = mcmc.get_statistics().values()
@@ -120,7 +118,7 @@ SLOW = pytest.mark.slow  # each process imports everything
         pytest.param("mixed", "spawn", "torch", marks=SLOW),
     ],
 )
-def test_chains_run_in_processes_with_streams_of_their_own(tmp_path: Path, name: str, method: str, engine: str) -> None:
+def test_chains_run_in_processes_with_streams_of_their_own(tmp_path, name, method, engine):
     if method == "fork" and sys.platform != "linux":
         pytest.skip("no forked processes here")
     program, folder = textwrap.dedent(SCRIPT), str(Path(__file__).parent)
@@ -150,7 +148,7 @@ FRESH = """
 """
 
 
-def test_a_mixed_kernel_goes_to_a_fresh_process(tmp_path: Path) -> None:
+def test_a_mixed_kernel_goes_to_a_fresh_process(tmp_path):
     """What spawned chains need, without Pyro's two workers."""
     made = kernel("mixed")
     made.setup(0)  # the chain that is under way stays behind

@@ -1,9 +1,6 @@
 """Latent bounded counts: enumeration in TraceEnum_ELBO and infer_discrete, Gibbs draws in MixedGibbs; oracle: sums."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import pyro
 import pyro.distributions as dist
@@ -12,7 +9,7 @@ import torch
 from pyro.infer import TraceEnum_ELBO, config_enumerate
 
 from pyro_hoim.errors import InputError, IntractableError
-from pyro_hoim.generalized_root import GeneralizedRoot, NodeFamily, PoissonFamily, RootStructure, TruncatedPoissonFamily
+from pyro_hoim.generalized_root import GeneralizedRoot, PoissonFamily, RootStructure, TruncatedPoissonFamily
 from pyro_hoim.inference import MixedGibbs, run_mcmc
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import assert_close, assert_exact_law, count_states
@@ -25,18 +22,18 @@ WEIGHTS = torch.tensor([1.0, -0.5, 0.3], dtype=torch.float64)
 STATES = torch.tensor(list(itertools.product(range(3), repeat=3)), dtype=torch.float64)
 
 
-def law_of(psi: torch.Tensor = PSI, family: NodeFamily = FAMILY) -> GeneralizedRoot:
+def law_of(psi=PSI, family=FAMILY):
     return GeneralizedRoot(STRUCTURE, psi, family)
 
 
-def program(data: torch.Tensor, psi: torch.Tensor = PSI) -> torch.Tensor:
+def program(data, psi=PSI):
     with pyro.plate("rows", len(data)):
         x = pyro.sample("x", law_of(psi))
         pyro.sample("y", dist.Normal(x @ WEIGHTS, 0.7), obs=data)
     return x
 
 
-def joint(data: torch.Tensor, psi: torch.Tensor = PSI) -> torch.Tensor:
+def joint(data, psi=PSI):
     """Log joint density of every state and datum (27, rows), by the energy and a sum over all states."""
     minus_energy = -law_of(psi).energy_model.energy(STATES)
     log_prior = minus_energy - minus_energy.logsumexp(0)
@@ -44,7 +41,7 @@ def joint(data: torch.Tensor, psi: torch.Tensor = PSI) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_every_state_once(dtype: torch.dtype) -> None:
+def test_every_state_once(dtype):
     law = law_of(torch.stack([PSI, -PSI]).to(dtype)).expand((3, 2))
     assert law.has_enumerate_support and law.support.is_discrete
     flat = law.enumerate_support(expand=False)
@@ -54,7 +51,7 @@ def test_every_state_once(dtype: torch.dtype) -> None:
     assert_close(law.log_prob(full).logsumexp(0), torch.zeros(3, 2), absolute=1e-5 if dtype == torch.float32 else 1e-12)
 
 
-def test_what_has_no_end_or_too_many_states_says_so() -> None:
+def test_what_has_no_end_or_too_many_states_says_so():
     counts = law_of(PSI.where(STRUCTURE.multiplicity == 1, -0.1), PoissonFamily())
     assert not counts.has_enumerate_support
     with pytest.raises(InputError, match=r"enumerate_support: expected .* bounded counts.*TruncatedPoissonFamily"):
@@ -65,7 +62,7 @@ def test_what_has_no_end_or_too_many_states_says_so() -> None:
         large.enumerate_support()
 
 
-def test_sums_in_an_elbo_are_those_of_enumeration() -> None:
+def test_sums_in_an_elbo_are_those_of_enumeration():
     data = torch.tensor([0.4, -1.0, 2.2], dtype=torch.float64)
     psi = PSI.clone().requires_grad_()
     elbo = TraceEnum_ELBO(max_plate_nesting=1)
@@ -76,12 +73,12 @@ def test_sums_in_an_elbo_are_those_of_enumeration() -> None:
     assert_close(*gradients, absolute=1e-9)
 
 
-def draws(model: Any, num_draws: int) -> torch.Tensor:
+def draws(model, num_draws):
     pyro.set_rng_seed(11)
     return run_mcmc(MixedGibbs(model), num_draws, burn_in=1, num_chains=1, progress=False).get_samples()["x"]
 
 
-def test_mixed_gibbs_draws_from_the_posterior() -> None:
+def test_mixed_gibbs_draws_from_the_posterior():
     """Without continuous sites and with one element, draws are independent ones from the full conditional."""
     data = torch.full((300,), 0.4, dtype=torch.float64)
     found = draws(lambda: program(data), 120).reshape(-1, 3)
@@ -91,10 +88,10 @@ def test_mixed_gibbs_draws_from_the_posterior() -> None:
         assert_exact_law(count_states(found.long(), (3, 3, 3)), law_of().log_prob(STATES).exp())
 
 
-def test_mixed_gibbs_moves_psi_and_counts() -> None:
+def test_mixed_gibbs_moves_psi_and_counts():
     data = torch.tensor([0.4, -1.0, 2.2], dtype=torch.float64)
 
-    def model() -> torch.Tensor:
+    def model():
         shift = pyro.sample("shift", dist.Normal(torch.zeros((), dtype=torch.float64), 0.3))
         return program(data, PSI + shift)
 

@@ -1,7 +1,5 @@
 """Pointwise log-likelihoods against closed forms, on programs with plates, scales, masks and vectors."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -23,7 +21,7 @@ X = torch.tensor([[0.5, -1.0], [2.0, 0.3], [0.0, 1.0]], dtype=torch.float64)
 Y = torch.tensor([0.1, -0.4, 2.0], dtype=torch.float64)
 
 
-def _regression(x: torch.Tensor, y: torch.Tensor, scale: float = 1.0) -> None:
+def _regression(x, y, scale=1.0):
     beta = pyro.sample("beta", dist.Normal(torch.zeros(2, dtype=torch.float64), 1.0).to_event(1))
     sigma = pyro.sample("sigma", dist.LogNormal(torch.zeros((), dtype=torch.float64), 1.0))
     mean = pyro.deterministic("mean", (x * beta.unsqueeze(-2)).sum(-1))
@@ -31,15 +29,12 @@ def _regression(x: torch.Tensor, y: torch.Tensor, scale: float = 1.0) -> None:
         pyro.sample("y", dist.Normal(mean, sigma), obs=y)
 
 
-def _samples(*lead: int) -> dict[str, torch.Tensor]:
+def _samples(*lead):
     rng = np.random.default_rng(0)
-    return {
-        "beta": torch.as_tensor(rng.standard_normal((*lead, 2))),
-        "sigma": torch.as_tensor(rng.random(lead) + 0.5),
-    }
+    return {"beta": torch.as_tensor(rng.standard_normal((*lead, 2))), "sigma": torch.as_tensor(rng.random(lead) + 0.5)}
 
 
-def _exact(samples: dict[str, torch.Tensor]) -> np.ndarray:
+def _exact(samples):
     beta, sigma = samples["beta"].numpy(), samples["sigma"].numpy()[..., None]
     z = (Y.numpy() - beta @ X.numpy().T) / sigma
     return -0.5 * z**2 - np.log(sigma) - 0.5 * math.log(2 * math.pi)

@@ -1,14 +1,11 @@
 """The mixed kernel against enumeration and quadrature, how it evaluates programs, and its contract with Pyro."""
 
-from __future__ import annotations
-
 import json
 import logging
 import pickle
 import re
 import warnings
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyro
@@ -58,7 +55,7 @@ POINTS = torch.tensor([-2.0, -1.2, 0.3, 1.1, 2.4], dtype=torch.float64)
 fixed_hmc = partial(HMC, step_size=0.3, num_steps=4, adapt_step_size=False, adapt_mass_matrix=False)
 
 
-def field_program(copies: int = 1, data: torch.Tensor = DATA) -> None:
+def field_program(copies=1, data=DATA):
     """Independent copies of: strength s, field x with theta = s w, and a normal observation per variable."""
     with pyro.plate("copies", copies):
         strength = pyro.sample("strength", dist.Normal(torch.zeros((), dtype=torch.float64), 1.0))
@@ -66,14 +63,14 @@ def field_program(copies: int = 1, data: torch.Tensor = DATA) -> None:
         pyro.sample("y", dist.Normal(LEVELS[x], 0.9).to_event(1), obs=data)
 
 
-def single_field(data: torch.Tensor = DATA) -> None:
+def single_field(data=DATA):
     strength = pyro.sample("strength", dist.Normal(torch.zeros((), dtype=torch.float64), 1.0))
     x = pyro.sample("x", HierarchicalLogLinear(PAIRS, strength * WEIGHTS))
     with pyro.plate("variables", 3):
         pyro.sample("y", dist.Normal(LEVELS[x], 0.9), obs=data)
 
 
-def mixture(copies: int = 1, data: torch.Tensor = POINTS) -> None:
+def mixture(copies=1, data=POINTS):
     with pyro.plate("copies", copies, dim=-2):
         centre = pyro.sample("centre", dist.Normal(torch.tensor([-1.0, 1.0], dtype=torch.float64), 1.0).to_event(1))
         with pyro.plate("rows", len(data), dim=-1):
@@ -82,13 +79,13 @@ def mixture(copies: int = 1, data: torch.Tensor = POINTS) -> None:
             pyro.sample("y", dist.Normal(loc, 0.8), obs=data)
 
 
-def prior_only(copies: int = 1) -> None:
+def prior_only(copies=1):
     with pyro.plate("copies", copies):
         strength = pyro.sample("strength", dist.Normal(torch.zeros((), dtype=torch.float64), 1.0))
         pyro.sample("x", HierarchicalLogLinear(PAIRS, strength.unsqueeze(-1) * WEIGHTS))
 
 
-def assert_means(draws: torch.Tensor, expected: np.ndarray, what: str) -> None:
+def assert_means(draws, expected, what):
     """Means of copies (draws, copies, quantities), which are independent, against exact ones."""
     by_copy = draws.double().mean(0).numpy()
     error = by_copy.std(0, ddof=1) / np.sqrt(len(by_copy))
@@ -97,7 +94,7 @@ def assert_means(draws: torch.Tensor, expected: np.ndarray, what: str) -> None:
     assert scores.max() < limit, f"{what}: z scores {scores}"
 
 
-def exact_field_posterior() -> tuple[np.ndarray, np.ndarray]:
+def exact_field_posterior():
     """E[s], E[s^2] and Pr(x_v = 1) given DATA, by quadrature and enumeration."""
     points, weights = np.polynomial.hermite_e.hermegauss(80)
     codes = enumerate_codes([2, 2, 2])
@@ -110,7 +107,7 @@ def exact_field_posterior() -> tuple[np.ndarray, np.ndarray]:
     return np.array([joint.sum(1) @ points, joint.sum(1) @ points**2]), joint.sum(0) @ codes
 
 
-def test_posterior_of_a_field_and_its_strength_equals_quadrature() -> None:
+def test_posterior_of_a_field_and_its_strength_equals_quadrature():
     run = run_mcmc(MixedGibbs(field_program, fixed_hmc), 100, burn_in=20, num_chains=1, seed=1, model_args=(200,),
                    progress=False)  # fmt: skip
     strength, x = run.samples["strength"][0], run.samples["x"][0]
@@ -122,7 +119,7 @@ def test_posterior_of_a_field_and_its_strength_equals_quadrature() -> None:
         assert_means(x, marginals + 0.03, "control")
 
 
-def test_mixture_equals_enumeration() -> None:
+def test_mixture_equals_enumeration():
     run = run_mcmc(MixedGibbs(mixture, fixed_hmc), 80, burn_in=20, num_chains=1, seed=2, model_args=(150,),
                    progress=False)  # fmt: skip
     grid = np.linspace(-5, 5, 201)
@@ -139,7 +136,7 @@ def test_mixture_equals_enumeration() -> None:
     assert_means(run.samples["centre"][0].squeeze(-2), means, "centre")
 
 
-def test_a_law_that_nothing_depends_on_is_moved_by_its_own_chains() -> None:
+def test_a_law_that_nothing_depends_on_is_moved_by_its_own_chains():
     kernel = MixedGibbs(prior_only, fixed_hmc)
     run = run_mcmc(kernel, 60, burn_in=15, num_chains=1, seed=3, model_args=(200,), progress=False)
     assert kernel.evaluation == {"x": "law alone"}
@@ -154,13 +151,13 @@ def test_a_law_that_nothing_depends_on_is_moved_by_its_own_chains() -> None:
     assert_means(found, np.array([0.0, same, product]), "prior")
 
 
-def two_laws(copies: int) -> None:
+def two_laws(copies):
     with pyro.plate("copies", copies):
         pyro.sample("x", HierarchicalLogLinear(PAIRS, THETAS[0]))
         pyro.sample("w", HierarchicalLogLinear(PAIRS, THETAS[0]))
 
 
-def test_two_laws_that_nothing_depends_on_are_independent() -> None:
+def test_two_laws_that_nothing_depends_on_are_independent():
     kernel = MixedGibbs(two_laws)
     run = run_mcmc(kernel, 2, burn_in=25, num_chains=1, seed=3, model_args=(3000,), progress=False)
     assert kernel.evaluation == {"x": "law alone", "w": "law alone"}
@@ -175,7 +172,7 @@ def test_two_laws_that_nothing_depends_on_are_independent() -> None:
 # Full conditionals against the log-joint of every state
 
 
-def hidden_sum() -> None:
+def hidden_sum():
     """Rows are declared independent and are not."""
     shift = pyro.sample("shift", dist.Normal(0.0, 1.0))
     with pyro.plate("rows", 3):
@@ -183,21 +180,21 @@ def hidden_sum() -> None:
         pyro.sample("y", dist.Normal(z.float().sum(-1, keepdim=True) + shift, 1.0), obs=torch.zeros(3))
 
 
-def outside_sum() -> None:
+def outside_sum():
     shift = pyro.sample("shift", dist.Normal(0.0, 1.0))
     with pyro.plate("rows", 3):
         z = pyro.sample("z", dist.Bernoulli(0.3))
     pyro.sample("y", dist.Normal(z.sum(-1) + shift, 1.0), obs=torch.tensor(1.5))
 
 
-def first_index() -> None:
+def first_index():
     """Indexing from the left is not vectorised: a candidate dimension would be taken for the event."""
     strength = pyro.sample("strength", dist.Normal(0.0, 1.0))
     x = pyro.sample("x", HierarchicalLogLinear(PAIRS, strength * WEIGHTS.float()))
     pyro.sample("y", dist.Normal(LEVELS.float()[x[0]] * x[2], 0.5), obs=torch.tensor(0.4))
 
 
-def branching() -> None:
+def branching():
     shift = pyro.sample("shift", dist.Normal(0.0, 1.0))
     gate = pyro.sample("gate", dist.Bernoulli(0.5))
     z = pyro.sample("z", dist.Categorical(torch.ones(3)))
@@ -205,7 +202,7 @@ def branching() -> None:
     pyro.sample("y", dist.Normal(loc + shift, 1.0), obs=torch.tensor(1.5))
 
 
-def law_picked_by_a_site() -> None:
+def law_picked_by_a_site():
     """Theta depends on a discrete site, whose moves need log Z."""
     strength = pyro.sample("strength", dist.Normal(torch.zeros(2), 1.0).to_event(1))
     with pyro.plate("rows", 3):
@@ -214,7 +211,7 @@ def law_picked_by_a_site() -> None:
         pyro.sample("y", dist.Normal(LEVELS.float()[x], 0.9).to_event(1), obs=DATA.float())
 
 
-def vectors() -> None:
+def vectors():
     scale = pyro.sample("scale", dist.LogNormal(0.0, 0.3))
     bits = pyro.sample("bits", dist.Bernoulli(torch.tensor([0.2, 0.7])).to_event(1))
     hot = pyro.sample("hot", dist.OneHotCategorical(torch.tensor([0.2, 0.3, 0.5])))
@@ -223,26 +220,26 @@ def vectors() -> None:
     pyro.sample("y", dist.Normal(loc, scale), obs=torch.tensor(1.0))
 
 
-def masked_and_scaled() -> None:
+def masked_and_scaled():
     strength = pyro.sample("strength", dist.Normal(0.0, 1.0))
     with pyro.plate("rows", 3), poutine.mask(mask=torch.tensor([True, False, True])), poutine.scale(scale=0.5):
         x = pyro.sample("x", HierarchicalLogLinear(PAIRS, strength * WEIGHTS.float()))
         pyro.sample("y", dist.Normal(LEVELS.float()[x], 0.9).to_event(1), obs=DATA.float())
 
 
-def unevenly_scaled() -> None:
+def unevenly_scaled():
     """A scale per row: the law is not drawn from plainly although nothing depends on it."""
     with pyro.plate("rows", 3), poutine.scale(scale=torch.tensor([0.5, 1.0, 2.0])):
         pyro.sample("x", HierarchicalLogLinear(PAIRS, WEIGHTS.float()))
 
 
-def moving_probabilities() -> None:
+def moving_probabilities():
     """Broadcasting mixes probabilities that depend on a site with a number of trials that does not."""
     k = pyro.sample("k", dist.Categorical(torch.tensor([0.3, 0.7])))
     pyro.sample("count", dist.Binomial(3, torch.tensor([0.2, 0.6])[k]))
 
 
-CASES: dict[str, tuple[Any, dict[str, str]]] = {
+CASES = {
     "single_field": (single_field, {"x": "rows together"}),
     "field_program": (partial(field_program, 2), {"x": "rows together"}),
     "mixture": (partial(mixture, 2), {"group": "rows together"}),
@@ -259,7 +256,7 @@ CASES: dict[str, tuple[Any, dict[str, str]]] = {
 }
 
 
-def prepared(model: Any, schedule: Any = None, **options: Any) -> tuple[DiscreteMoves, Any, dict[str, torch.Tensor]]:
+def prepared(model, schedule=None, **options):
     trace = start(model, (), {})
     sites = find_sites(trace, None, schedule)
     values = {n: m["value"] for n, m in trace.nodes.items() if m["type"] == "sample" and not m["is_observed"]}
@@ -269,12 +266,12 @@ def prepared(model: Any, schedule: Any = None, **options: Any) -> tuple[Discrete
     return DiscreteMoves(program, sites, values, program.dependence(values), **options), sites, values
 
 
-def log_joint(model: Any, values: dict[str, torch.Tensor]) -> float:
+def log_joint(model, values):
     return float(poutine.trace(poutine.condition(model, values)).get_trace().log_prob_sum())
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_full_conditionals_are_those_of_the_log_joint(name: str) -> None:
+def test_full_conditionals_are_those_of_the_log_joint(name):
     """Also says how each program is evaluated; log Z is in the oracle and not in what is compared with it."""
     model, modes = CASES[name]
     pyro.set_rng_seed(5)
@@ -300,32 +297,32 @@ def test_full_conditionals_are_those_of_the_log_joint(name: str) -> None:
                     assert_close(logits.softmax(-1), expected.softmax(-1), relative=2e-6, what=f"{site.name} {row}")
 
 
-def branching_in_tensors() -> None:
+def branching_in_tensors():
     shift = pyro.sample("shift", dist.Normal(0.0, 1.0))
     gate = pyro.sample("gate", dist.Bernoulli(0.5))
     z = pyro.sample("z", dist.Categorical(torch.ones(3)))
     pyro.sample("y", dist.Normal(torch.where(gate > 0, z, 0.0) + shift, 1.0), obs=torch.tensor(1.5))
 
 
-def last_index() -> None:
+def last_index():
     strength = pyro.sample("strength", dist.Normal(0.0, 1.0))
     x = pyro.sample("x", HierarchicalLogLinear(PAIRS, strength * WEIGHTS.float()))
     pyro.sample("y", dist.Normal(LEVELS.float()[x[..., 0]] * x[..., 2], 0.5), obs=torch.tensor(0.4))
 
 
-def outside_sum_with_its_dimension() -> None:
+def outside_sum_with_its_dimension():
     shift = pyro.sample("shift", dist.Normal(0.0, 1.0))
     with pyro.plate("rows", 3):
         z = pyro.sample("z", dist.Bernoulli(0.3))
     pyro.sample("y", dist.Normal(z.sum(-1, keepdim=True) + shift, 1.0), obs=torch.tensor([1.5]))
 
 
-def reshaping() -> None:
+def reshaping():
     x = pyro.sample("x", HierarchicalLogLinear(PAIRS, WEIGHTS))
     pyro.sample("y", dist.Normal(x.view(3).double().sum(-1), 0.5), obs=torch.tensor(0.4))
 
 
-def in_place() -> None:
+def in_place():
     z = pyro.sample("z", dist.Categorical(torch.ones(3)))
     loc = torch.zeros(2)
     loc[0] = z
@@ -348,7 +345,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("name", [*CASES, "reshaping", "in_place"])
-def test_slow_evaluations_say_why(name: str) -> None:
+def test_slow_evaluations_say_why(name):
     pyro.set_rng_seed(5)
     moves, _, values = prepared(CASES[name][0] if name in CASES else globals()[name])
     moves.sweep(values)
@@ -366,9 +363,7 @@ def test_slow_evaluations_say_why(name: str) -> None:
         (outside_sum, outside_sum_with_its_dimension, "row by row"),
     ],
 )
-def test_the_fast_spelling_is_the_same_program_and_only_the_slow_one_is_logged(
-    slow: Any, fast: Any, mode: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_fast_spelling_is_the_same_program_and_only_the_slow_one_is_logged(slow, fast, mode, caplog):
     pyro.set_rng_seed(5)
     values = {n: node["value"] for n, node in sample_nodes(start(slow, (), {})).items() if not node["is_observed"]}
     assert log_joint(slow, values) == pytest.approx(log_joint(fast, values), rel=1e-6)
@@ -391,13 +386,13 @@ STATE = torch.tensor([0, 1, 0])
 THETAS = torch.stack([WEIGHTS, -2 * WEIGHTS + 0.5 * torch.tensor([-1, -1, -1, 1, 1, 1])])
 
 
-def exact_log_prob(theta: torch.Tensor, state: torch.Tensor = STATE) -> float:
+def exact_log_prob(theta, state=STATE):
     """Log-probability of a state by enumeration, without the library's log Z."""
     table = exact_table(PAIRS, parametrization(PAIRS).to_tables(theta, "free"))
     return float(table[tuple(state.tolist())])
 
 
-def weighted(kind: str, data: torch.Tensor | None) -> None:
+def weighted(kind, data):
     """The discrete site says which of two laws of known theta counts, or how much."""
     k = pyro.sample("k", dist.Categorical(torch.tensor([0.3, 0.7], dtype=torch.float64)))
     for j in range(2):
@@ -415,7 +410,7 @@ def weighted(kind: str, data: torch.Tensor | None) -> None:
 @pytest.mark.parametrize("is_parallel", [True, False])
 @pytest.mark.parametrize("data", [STATE, None], ids=["observed", "latent"])
 @pytest.mark.parametrize("kind", ["poutine.mask", "mask of the law", "poutine.scale"])
-def test_log_z_counts_where_a_site_decides_on_the_weight_of_a_law(kind: str, data: Any, is_parallel: bool) -> None:
+def test_log_z_counts_where_a_site_decides_on_the_weight_of_a_law(kind, data, is_parallel):
     pyro.set_rng_seed(5)
     moves, sites, values = prepared(partial(weighted, kind, data), is_parallel=is_parallel)
     with torch.no_grad():
@@ -432,14 +427,14 @@ def test_log_z_counts_where_a_site_decides_on_the_weight_of_a_law(kind: str, dat
     assert float((without.softmax(-1) - expected.softmax(-1)).abs().max()) > 0.05  # what is tested makes a difference
 
 
-def log_z_of(thetas: torch.Tensor) -> torch.Tensor:
+def log_z_of(thetas):
     """Log Z by enumeration: energy of a state and its exact log-probability."""
     energies = [float(HierarchicalLogLinear(PAIRS, theta).energy(STATE)) for theta in thetas]
     exact = [exact_log_prob(theta) for theta in thetas]
     return torch.tensor([-e - p for e, p in zip(energies, exact, strict=True)], dtype=torch.float64)
 
 
-def test_control_rows_drawn_together_although_they_depend() -> None:
+def test_control_rows_drawn_together_although_they_depend():
     pyro.set_rng_seed(5)
     moves, (site,), values = prepared(hidden_sum)
     values = moves.sweep(values)
@@ -448,7 +443,7 @@ def test_control_rows_drawn_together_although_they_depend() -> None:
     assert float((wrong - right).abs().max()) > 0.05
 
 
-def test_switching_parallel_evaluation_off_gives_the_same_draws() -> None:
+def test_switching_parallel_evaluation_off_gives_the_same_draws():
     draws = []
     for is_parallel in (True, False):
         pyro.set_rng_seed(6)
@@ -468,11 +463,11 @@ def test_switching_parallel_evaluation_off_gives_the_same_draws() -> None:
 class Refusing(VariableElimination):
     """A backend whose log Z must not be asked for."""
 
-    def log_partition(self, model: Any) -> Any:
+    def log_partition(self, model):
         raise AssertionError("log Z was computed")
 
 
-def intractable(size: int = 40) -> None:
+def intractable(size=40):
     """A dense field whose log Z is out of reach and constant, picked up by observations."""
     hypergraph = _dense(size)
     theta = 0.1 * torch.linspace(-1, 1, hypergraph.num_parameters)
@@ -482,11 +477,11 @@ def intractable(size: int = 40) -> None:
         pyro.sample("y", dist.Normal(x.float(), noise), obs=torch.linspace(-1, 2, size))
 
 
-def _dense(size: int) -> InteractionHypergraph:
+def _dense(size):
     return InteractionHypergraph.from_order(Domain.from_cardinalities([2] * size), 2)
 
 
-def test_a_law_of_any_size_works_where_its_theta_is_fixed() -> None:
+def test_a_law_of_any_size_works_where_its_theta_is_fixed():
     pyro.set_rng_seed(8)
     kernel = MixedGibbs(intractable, partial(fixed_hmc, step_size=0.02))
     kernel.setup(0)
@@ -497,7 +492,7 @@ def test_a_law_of_any_size_works_where_its_theta_is_fixed() -> None:
     assert kernel.diagnostics()["moved"]["x"] > 0
 
 
-def stepping(kind: str) -> None:
+def stepping(kind):
     """Log Z depends on a continuous site, and no derivative shows it."""
     z = pyro.sample("z", dist.Normal(torch.zeros((), dtype=torch.float64), 1.0))
     if kind == "theta":
@@ -513,7 +508,7 @@ def stepping(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["theta", "branch", "mask", "scale"])
-def test_the_potential_of_the_inner_kernel_has_log_z_where_a_continuous_site_decides_on_it(kind: str) -> None:
+def test_the_potential_of_the_inner_kernel_has_log_z_where_a_continuous_site_decides_on_it(kind):
     kernel = MixedGibbs(partial(stepping, kind), fixed_hmc)
     kernel.initial_params = {"x": STATE}
     kernel.setup(0)
@@ -524,7 +519,7 @@ def test_the_potential_of_the_inner_kernel_has_log_z_where_a_continuous_site_dec
     assert_close(torch.tensor(potentials[1] - potentials[0]), torch.tensor(expected), relative=1e-6)
 
 
-def test_a_step_in_theta_leaves_the_prior_of_what_decides_on_it_alone() -> None:
+def test_a_step_in_theta_leaves_the_prior_of_what_decides_on_it_alone():
     """The law of z given nothing observed is its prior, whatever the two log Z are."""
     transitions = 600
     kernel = MixedGibbs(partial(stepping, "theta"), partial(fixed_hmc, step_size=0.9, num_steps=2))
@@ -535,7 +530,7 @@ def test_a_step_in_theta_leaves_the_prior_of_what_decides_on_it_alone() -> None:
     assert abs(score) < stats.t.isf(FALSE_ALARM_RATE / 2, len(blocks) - 1)
 
 
-def dependent_on_statistics(data: torch.Tensor) -> None:
+def dependent_on_statistics(data):
     """The observed counts have a log Z of their own, which does not change with the discrete site."""
     theta = pyro.sample("theta", dist.Normal(torch.zeros(6), 1.0).to_event(1))
     pyro.sample("counts", LogLinearStatistics(PAIRS, theta, 10), obs=data)
@@ -543,7 +538,7 @@ def dependent_on_statistics(data: torch.Tensor) -> None:
     pyro.sample("y", dist.Normal(z + theta[..., 0], 1.0), obs=torch.tensor(0.3))
 
 
-def test_the_discrete_move_leaves_out_what_does_not_depend_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_discrete_move_leaves_out_what_does_not_depend_on_it(monkeypatch):
     pyro.set_rng_seed(9)
     counts = LogLinearStatistics(PAIRS, torch.zeros(6), 10).sample()
     kernel = MixedGibbs(dependent_on_statistics, fixed_hmc)
@@ -565,7 +560,7 @@ NOTHING_EXACT = partial(
 )
 
 
-def estimated(kind: str, partition: Any) -> None:
+def estimated(kind, partition):
     """The discrete site picks theta of an observed law whose log Z is estimated; the continuous one scales it."""
     z = pyro.sample("z", dist.LogNormal(torch.zeros((), dtype=torch.float64), 1.0))
     k = pyro.sample("k", dist.Categorical(torch.ones(2, dtype=torch.float64)))
@@ -582,7 +577,7 @@ def estimated(kind: str, partition: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["plate", "event", "statistics"])
-def test_random_estimates_of_log_z_are_refused_in_the_discrete_move(kind: str) -> None:
+def test_random_estimates_of_log_z_are_refused_in_the_discrete_move(kind):
     for partition in (ROUGH(), NOTHING_EXACT(annealed=ROUGH())):
         model = poutine.condition(partial(estimated, kind, partition), {"z": torch.tensor(1.0, dtype=torch.float64)})
         with pytest.raises(InputError, match="without randomness inside MixedGibbs"):
@@ -592,7 +587,7 @@ def test_random_estimates_of_log_z_are_refused_in_the_discrete_move(kind: str) -
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")  # rough on purpose
 @pytest.mark.parametrize("kind", ["plate", "event", "statistics"])
 @pytest.mark.parametrize("is_auto", [False, True])
-def test_both_moves_have_the_same_target_where_log_z_is_estimated_with_a_seed(kind: str, is_auto: bool) -> None:
+def test_both_moves_have_the_same_target_where_log_z_is_estimated_with_a_seed(kind, is_auto):
     backend = ROUGH(seed=1)
     partition = NOTHING_EXACT(annealed=backend) if is_auto else backend
     pyro.set_rng_seed(3)
@@ -619,21 +614,19 @@ def test_both_moves_have_the_same_target_where_log_z_is_estimated_with_a_seed(ki
 class NotRefreshed(MixedGibbs):
     """Control: the inner kernel is not told that its potential belongs to other discrete values."""
 
-    def _refresh_inner(self, discrete: dict[str, torch.Tensor]) -> None:
+    def _refresh_inner(self, discrete):
         self._conditioned.values = discrete
 
 
 @pytest.mark.parametrize(("kernel_class", "is_fresh"), [(MixedGibbs, True), (NotRefreshed, False)])
-def test_the_inner_kernel_starts_from_the_potential_of_the_new_discrete_values(
-    kernel_class: Any, is_fresh: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_inner_kernel_starts_from_the_potential_of_the_new_discrete_values(kernel_class, is_fresh, monkeypatch):
     pyro.set_rng_seed(10)
     kernel = kernel_class(single_field, fixed_hmc)
     kernel.setup(0)
     params, gaps = kernel.initial_params, []
     original = kernel.inner.sample
 
-    def checked(position: dict[str, torch.Tensor]) -> Any:
+    def checked(position):
         z, potential, _ = kernel.inner._fetch_from_cache()
         if z is not None:
             gaps.append(float((kernel.inner.potential_fn(z) - potential).abs()))
@@ -647,7 +640,7 @@ def test_the_inner_kernel_starts_from_the_potential_of_the_new_discrete_values(
     assert (max(gaps, default=0.0) < 1e-9) == is_fresh
 
 
-def test_values_given_to_sample_count_and_not_those_of_the_last_transition() -> None:
+def test_values_given_to_sample_count_and_not_those_of_the_last_transition():
     pyro.set_rng_seed(11)
     kernel = MixedGibbs(single_field, partial(HMC, step_size=1e-12, num_steps=1, adapt_step_size=False))
     kernel.setup(0)
@@ -659,7 +652,7 @@ def test_values_given_to_sample_count_and_not_those_of_the_last_transition() -> 
 # Pyro's MCMC
 
 
-def test_mcmc_of_pyro_with_chains_in_turn() -> None:
+def test_mcmc_of_pyro_with_chains_in_turn():
     pyro.set_rng_seed(12)
     kernel = MixedGibbs(single_field, {"max_tree_depth": 3})
     assert isinstance(kernel.inner, type(None))
@@ -679,7 +672,7 @@ def test_mcmc_of_pyro_with_chains_in_turn() -> None:
     assert "x" in to_arviz(mcmc).posterior
 
 
-def test_constrained_sites_come_back_constrained_and_adaptation_ran() -> None:
+def test_constrained_sites_come_back_constrained_and_adaptation_ran():
     pyro.set_rng_seed(13)
     kernel = MixedGibbs(vectors)
     mcmc = MCMC(kernel, num_samples=10, warmup_steps=30, disable_progbar=True)
@@ -692,7 +685,7 @@ def test_constrained_sites_come_back_constrained_and_adaptation_ran() -> None:
     assert kernel.inner is not first and kernel.inner._t == 0
 
 
-def test_unsorted_save_params_keep_their_values() -> None:
+def test_unsorted_save_params_keep_their_values():
     pyro.set_rng_seed(14)
     kernel = MixedGibbs(single_field, fixed_hmc)
     mcmc = MCMC(kernel, num_samples=5, warmup_steps=0, disable_progbar=True, save_params=["x", "strength"])
@@ -702,7 +695,7 @@ def test_unsorted_save_params_keep_their_values() -> None:
         MCMC(MixedGibbs(single_field), 5, 0, disable_progbar=True, save_params=["xx"]).run()
 
 
-def test_initial_params_of_both_kinds() -> None:
+def test_initial_params_of_both_kinds():
     start_at = {"strength": torch.tensor(0.25, dtype=torch.float64), "x": torch.tensor([1.0, 0.0, 1.0])}
     for names in (("strength", "x"), ("strength",), ("x",)):
         kernel = MixedGibbs(single_field, fixed_hmc)
@@ -714,8 +707,8 @@ def test_initial_params_of_both_kinds() -> None:
     mcmc.run()
 
 
-def test_large_integers_stay_exact() -> None:
-    def model() -> None:
+def test_large_integers_stay_exact():
+    def model():
         noise = pyro.sample("noise", dist.LogNormal(0.0, 1.0))
         z = pyro.sample("z", dist.Categorical(torch.ones(3)))
         pyro.sample("y", dist.Normal(z.float(), noise), obs=torch.tensor(2.0))
@@ -728,8 +721,8 @@ def test_large_integers_stay_exact() -> None:
     assert run.samples["z"].dtype == torch.long
 
 
-def test_a_program_without_continuous_sites() -> None:
-    def model() -> None:
+def test_a_program_without_continuous_sites():
+    def model():
         with pyro.plate("rows", 400):
             z = pyro.sample("z", dist.Bernoulli(0.3))
             pyro.sample("y", dist.Normal(z, 1.0), obs=torch.full((400,), 1.0))
@@ -741,9 +734,9 @@ def test_a_program_without_continuous_sites() -> None:
     assert run.num_divergences == 0
 
 
-def test_pickles_and_runs_again_with_the_same_draws() -> None:
+def test_pickles_and_runs_again_with_the_same_draws():
     kernel = MixedGibbs(single_field, fixed_hmc)
-    options: dict[str, Any] = {"burn_in": 2, "num_chains": 2, "seed": 3, "progress": False}
+    options = {"burn_in": 2, "num_chains": 2, "seed": 3, "progress": False}
     first = run_mcmc(kernel, 5, **options)
     copy = pickle.loads(pickle.dumps(kernel))
     assert copy.discrete_sites == {} and copy.transforms is None
@@ -755,61 +748,61 @@ def test_pickles_and_runs_again_with_the_same_draws() -> None:
 # Bad input
 
 
-def poisson() -> None:
+def poisson():
     rate = pyro.sample("rate", dist.LogNormal(0.0, 1.0))
     k = pyro.sample("k", dist.Poisson(rate))
     pyro.sample("y", dist.Normal(k, 1.0), obs=torch.tensor(2.0))
 
 
-def subsampled() -> None:
+def subsampled():
     rate = pyro.sample("rate", dist.LogNormal(0.0, 1.0))
     with pyro.plate("rows", 10, subsample_size=5):
         z = pyro.sample("z", dist.Bernoulli(0.5))
         pyro.sample("y", dist.Normal(z, rate), obs=torch.zeros(5))
 
 
-def subsampled_by_hand() -> None:
+def subsampled_by_hand():
     rate = pyro.sample("rate", dist.LogNormal(0.0, 1.0))
     with pyro.plate("rows", 4, subsample=torch.arange(2)):
         z = pyro.sample("z", dist.Bernoulli(0.5))
         pyro.sample("y", dist.Normal(z, rate), obs=torch.zeros(2))
 
 
-def growing_support(is_hidden: bool) -> None:
+def growing_support(is_hidden):
     """The number of values of a site depends on another one."""
     k = pyro.sample("k", dist.Categorical(torch.ones(3)))
     total = torch.tensor(1.0 + k.item()) if is_hidden else 1.0 + k
     pyro.sample("x", dist.Binomial(total, torch.tensor(0.5)))
 
 
-def growing_levels() -> None:
+def growing_levels():
     k = pyro.sample("k", dist.Categorical(torch.ones(2)))
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2 + int(k)]), 1)
     pyro.sample("x", HierarchicalLogLinear(hypergraph, torch.zeros(hypergraph.num_parameters)))
 
 
-def only_continuous() -> None:
+def only_continuous():
     pyro.sample("z", dist.Normal(0.0, 1.0))
 
 
-def changing() -> None:
+def changing():
     z = pyro.sample("z", dist.Bernoulli(0.5))
     if z.item() > 0:
         pyro.sample("extra", dist.Normal(0.0, 1.0), obs=torch.tensor(0.0))
 
 
-def impossible() -> None:
+def impossible():
     loc = pyro.sample("loc", dist.Normal(0.0, 1.0))
     z = pyro.sample("z", dist.Bernoulli(0.5))
     pyro.factor("never", -torch.inf * torch.ones(()) + 0 * (z + loc))
 
 
-def uneven() -> None:
+def uneven():
     with pyro.plate("rows", 2):
         pyro.sample("k", dist.Binomial(torch.tensor([2.0, 3.0]), 0.5))
 
 
-def transition(make: Any) -> MixedGibbs:
+def transition(make):
     kernel = make()
     kernel.setup(0)
     kernel.sample(kernel.initial_params)
@@ -845,7 +838,7 @@ def transition(make: Any) -> MixedGibbs:
         (lambda: MixedGibbs(single_field, schedule=GibbsSchedule([("a",)])), InputError, "is in none"),
     ],
 )
-def test_bad_input(make: Any, error: type[Exception], message: str) -> None:
+def test_bad_input(make, error, message):
     pyro.set_rng_seed(0)
     with pytest.raises(error, match=message):
         transition(make)
@@ -862,14 +855,14 @@ def test_bad_input(make: Any, error: type[Exception], message: str) -> None:
         (vectors, {"bits": torch.tensor([0.0, 3.0])}, "impossible"),
     ],
 )
-def test_bad_initial_params(model: Any, params: Any, code: Any) -> None:
+def test_bad_initial_params(model, params, code):
     kernel = MixedGibbs(model)
     with raises(code):
         kernel.initial_params = params
         kernel.setup(0)
 
 
-def test_bad_use() -> None:
+def test_bad_use():
     kernel = MixedGibbs(single_field)
     for use in (lambda: kernel.sample({"x": torch.zeros(3)}), lambda: kernel.decode({})):
         with raises("missing-part"):
@@ -879,10 +872,10 @@ def test_bad_use() -> None:
         kernel.decode({"x": torch.tensor([0.5])})
 
 
-def test_an_intractable_law_whose_theta_moves_is_refused_by_nuts() -> None:
+def test_an_intractable_law_whose_theta_moves_is_refused_by_nuts():
     hypergraph = _dense(60)
 
-    def model() -> None:
+    def model():
         scale = pyro.sample("scale", dist.LogNormal(0.0, 0.5))
         x = pyro.sample("x", HierarchicalLogLinear(hypergraph, scale * torch.ones(hypergraph.num_parameters),
                                                    partition=VariableElimination()))  # fmt: skip

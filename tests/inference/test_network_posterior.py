@@ -1,7 +1,5 @@
 """Dirichlet leaves of dependency networks: closed forms, a grid over the pseudo-likelihood, bad input."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -19,7 +17,7 @@ from pyro_hoim.dependency_network import (
     stationary_law,
 )
 from pyro_hoim.errors import InputTypeError
-from pyro_hoim.inference import NetworkPosterior, sample_network_posterior
+from pyro_hoim.inference import sample_network_posterior
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close, raises
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
@@ -41,7 +39,7 @@ def table(seed=3):
     return Observations.from_table(DOMAIN, np.random.default_rng(seed).poisson(2.0, (2, 3, 2)).astype(float))
 
 
-def scores(posterior: NetworkPosterior, means, variances) -> float:
+def scores(posterior, means, variances):
     """Largest score of the draws' means and of their mean squares about the means."""
     worst = 0.0
     for name, value in posterior.get_samples().items():

@@ -1,14 +1,10 @@
 """Posterior sampling against quadrature and conjugacy, and the contract of its chains and seeds."""
 
-from __future__ import annotations
-
 import math
 import multiprocessing
 import random
 import warnings
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyro
@@ -21,14 +17,7 @@ from scipy import stats
 
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import ConvergenceWarning, InputError
-from pyro_hoim.inference import (
-    R_HAT_LIMIT,
-    NUTSSettings,
-    PosteriorSamples,
-    log_linear_model,
-    r_hat_limit,
-    sample_posterior,
-)
+from pyro_hoim.inference import R_HAT_LIMIT, NUTSSettings, log_linear_model, r_hat_limit, sample_posterior
 from pyro_hoim.log_linear import (
     Auto,
     DiaconisYlvisaker,
@@ -48,38 +37,38 @@ MAIN = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
 PAIRS = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2, 3]), 2)
 
 
-def table_of(hypergraph: InteractionHypergraph, seed: int, rows: int) -> np.ndarray:
+def table_of(hypergraph, seed, rows):
     rng = np.random.default_rng(seed)
     size = math.prod(hypergraph.domain.cardinalities)
     return rng.multinomial(rows, rng.dirichlet(np.ones(size))).reshape(hypergraph.domain.cardinalities).astype(float)
 
 
-def counts_of(hypergraph: InteractionHypergraph, seed: int, rows: int) -> torch.Tensor:
+def counts_of(hypergraph, seed, rows):
     return statistics_of(Observations.from_table(hypergraph.domain, table_of(hypergraph, seed, rows)), hypergraph)
 
 
-def threshold(num_scores: int) -> float:
+def threshold(num_scores):
     """Bound on the largest of so many z scores, at the false-alarm rate of one assertion."""
     return float(stats.norm.isf(FALSE_ALARM_RATE / 2 / num_scores))
 
 
-def mean_and_error(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def mean_and_error(values):
     """Mean over chains and draws and its Monte Carlo standard error."""
     flat = values.flatten(0, 1)
     size = effective_sample_size(values, chain_dim=0, sample_dim=1).clamp(max=len(flat))
     return flat.mean(0), flat.std(0) / size.sqrt()
 
 
-draw: Callable[..., PosteriorSamples] = partial(sample_posterior, progress=False)
+draw = partial(sample_posterior, progress=False)
 
 
 @pytest.fixture(scope="module")
-def conjugate() -> PosteriorSamples:
+def conjugate():
     prior = DiaconisYlvisaker.uniform(PAIRS, 6.0, dtype=torch.float64)
     return draw(PAIRS, counts_of(PAIRS, 1, 25), prior, NUTSSettings(2, 300), total_count=25, seed=2)
 
 
-def test_conjugate_mean_of_eta(conjugate: PosteriorSamples) -> None:
+def test_conjugate_mean_of_eta(conjugate):
     """E[eta | data] = (n0 s + t) / (n0 + N), within the bound below and the 4 Monte Carlo errors that were asked for.
 
     The control is the posterior that forgets the prior.
@@ -93,7 +82,7 @@ def test_conjugate_mean_of_eta(conjugate: PosteriorSamples) -> None:
     assert float(((mean - conjugate.counts / 25) / error).abs().max()) > threshold(PAIRS.num_terms)
 
 
-def test_diagnostics(conjugate: PosteriorSamples) -> None:
+def test_diagnostics(conjugate):
     assert conjugate.num_divergences == 0
     assert float(conjugate.r_hat.max()) < 1.02 and conjugate.r_hat.shape == (PAIRS.num_parameters,)
     assert float(conjugate.ess.min()) > 300
@@ -102,7 +91,7 @@ def test_diagnostics(conjugate: PosteriorSamples) -> None:
 
 
 @pytest.mark.parametrize("metric", ["laplace", pytest.param("adapt", marks=pytest.mark.slow)])
-def test_normal_prior_against_quadrature(metric: str) -> None:
+def test_normal_prior_against_quadrature(metric):
     """Mean and second moment of two independent main effects at the stated rate; N = 40, 10 in one cell."""
     scale = {("x0",): 0.5, ("x1",): 2.0}
     counts = torch.tensor([30.0, 10.0, 20.0, 20.0], dtype=torch.float64)
@@ -128,7 +117,7 @@ def test_normal_prior_against_quadrature(metric: str) -> None:
     assert abs(float((mean[0] - other) / error[0])) > threshold(len(score))
 
 
-def test_model_density_equals_enumeration() -> None:
+def test_model_density_equals_enumeration():
     counts = counts_of(PAIRS, 4, 30)
     theta = torch.from_numpy(np.random.default_rng(5).normal(size=PAIRS.num_parameters))
     conditioned = pyro.condition(log_linear_model, {"theta": theta})
@@ -142,12 +131,12 @@ def test_model_density_equals_enumeration() -> None:
     assert bool((simulated["counts"].reshape(5, -1)[:, :2].sum(-1) == 30).all())
 
 
-def test_seed_decides_everything_and_global_state_stays() -> None:
+def test_seed_decides_everything_and_global_state_stays():
     table = table_of(MAIN, 6, 20)
     observations = Observations.from_table(MAIN.domain, table)
     options = {"settings": NUTSSettings(3, 20, 20), "progress": False}
 
-    def states() -> tuple[object, ...]:
+    def states():
         return torch.random.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
 
     pyro.set_rng_seed(1)
@@ -161,24 +150,24 @@ def test_seed_decides_everything_and_global_state_stays() -> None:
     assert len({tuple(chain[0].tolist()) for chain in first.theta}) == 3
 
 
-def test_chains_never_use_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chains_never_use_processes(monkeypatch):
     monkeypatch.setattr(multiprocessing, "cpu_count", lambda: 64)
     monkeypatch.setattr(torch.multiprocessing, "cpu_count", lambda: 64)
-    started: list[object] = []
+    started = []
     monkeypatch.setattr(multiprocessing.Process, "start", lambda self: started.append(self))
     result = draw(MAIN, counts_of(MAIN, 7, 20), 1.0, NUTSSettings(4, 20, 20), total_count=20)
     assert result.num_chains == 4 and not started
 
 
 @pytest.mark.parametrize("partition", [Enumeration(), MatrixEnumeration(), VariableElimination(), Auto()], ids=repr)
-def test_any_exact_backend(partition: object) -> None:
+def test_any_exact_backend(partition):
     counts, settings = counts_of(MAIN, 8, 20), NUTSSettings(1, 30, 30)
     result = draw(MAIN, counts, 1.0, settings, total_count=20, partition=partition)
     assert bool(torch.isfinite(result.theta).all())
 
 
 @pytest.mark.slow
-def test_other_priors_and_no_data() -> None:
+def test_other_priors_and_no_data():
     """Without rows the draws are from the prior: mean and mean size of a Student t, variance of a normal.
 
     The controls are a Student t and a normal whose scale was lost, and a mean that was lost.
@@ -205,22 +194,22 @@ class SpyBackend:
 
     is_exact = True
 
-    def __init__(self) -> None:
-        self.calls: list[str] = []
+    def __init__(self):
+        self.calls = []
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name):
         self.calls.append(name)
         return getattr(Auto(), name)
 
 
 @pytest.mark.parametrize("metric", ["laplace", "adapt"])
-def test_the_given_backend_is_the_one_that_runs(metric: str) -> None:
+def test_the_given_backend_is_the_one_that_runs(metric):
     """Also with a conjugate prior that has its own backend, which must stay silent unless none is given."""
     counts = counts_of(PAIRS, 8, 20)
 
-    def run(partition: SpyBackend | None) -> tuple[list[str], list[str]]:
+    def run(partition):
         own = SpyBackend()
-        prior = DiaconisYlvisaker.uniform(PAIRS, 4.0, dtype=torch.float64, partition=own)  # type: ignore[arg-type]
+        prior = DiaconisYlvisaker.uniform(PAIRS, 4.0, dtype=torch.float64, partition=own)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             settings = NUTSSettings(1, 4, 2)
@@ -233,7 +222,7 @@ def test_the_given_backend_is_the_one_that_runs(metric: str) -> None:
     assert own.count("log_partition") > 6 and own[0] == "plan"
 
 
-def test_conjugate_and_float32_priors() -> None:
+def test_conjugate_and_float32_priors():
     zeros = torch.zeros(MAIN.num_terms, dtype=torch.float64)
     prior = dist.StudentT(5.0, torch.zeros(2, dtype=torch.float64), 0.5).to_event(1)
     single = DiaconisYlvisaker.uniform(MAIN, 2.0)
@@ -243,13 +232,13 @@ def test_conjugate_and_float32_priors() -> None:
         sample_posterior(MAIN, zeros, prior, total_count=0, metric="laplace")
 
 
-def test_r_hat_limit_is_the_quantile_of_independent_chains() -> None:
+def test_r_hat_limit_is_the_quantile_of_independent_chains():
     """Of 40,000 sets of independent chains, one in 100 passes the 1 % point; the limit is at the 0.01 % point."""
     generator = torch.Generator().manual_seed(1)
     chains, draws, sets = 3, 20, 40_000
     values = split_gelman_rubin(torch.randn(chains, draws, sets, generator=generator, dtype=torch.float64), 0, 1)
 
-    def point(level: float) -> float:
+    def point(level):
         half = draws // 2
         return math.sqrt((half - 1 + stats.f.isf(level, 2 * chains - 1, 2 * chains * (half - 1))) / half)
 
@@ -260,7 +249,7 @@ def test_r_hat_limit_is_the_quantile_of_independent_chains() -> None:
     assert r_hat_limit(4, 10**7) == pytest.approx(R_HAT_LIMIT, abs=1e-5)
 
 
-def test_unconverged_chains_are_reported() -> None:
+def test_unconverged_chains_are_reported():
     settings = NUTSSettings(2, 8, 0, max_tree_depth=1)
     with pytest.warns(ConvergenceWarning, match="R-hat"):
         result = draw(PAIRS, counts_of(PAIRS, 9, 2000), 20.0, settings, total_count=2000, metric="adapt")
@@ -291,7 +280,7 @@ MISSING = Observations.from_tensor(torch.tensor([[0, -1]]), MAIN.domain)
         ({"partition": Enumeration(max_states=2)}, "over-budget", None),
     ],
 )
-def test_bad_input(options: dict[str, Any], code: Any, argument: str | None) -> None:
+def test_bad_input(options, code, argument):
     with raises(code, argument):
         sample_posterior(**{"hypergraph": MAIN, "data": COUNTS, "total_count": 10, **options})
 
@@ -300,6 +289,6 @@ def test_bad_input(options: dict[str, Any], code: Any, argument: str | None) -> 
     ("name", "value"),
     [("num_draws", 3), ("num_chains", 0), ("burn_in", -1), ("max_tree_depth", 1.5), ("target_accept", 1.0)],
 )
-def test_bad_settings(name: str, value: Any) -> None:
+def test_bad_settings(name, value):
     with raises("out-of-range", name):
         NUTSSettings(**{name: value})

@@ -1,7 +1,5 @@
 """Replicates against the exact law, and checks whose answer is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -19,19 +17,19 @@ PAIRS = InteractionHypergraph.from_order(DOMAIN, 2)
 MAIN = InteractionHypergraph.from_order(DOMAIN, 1)
 
 
-def theta_of(hypergraph: InteractionHypergraph, seed: int) -> torch.Tensor:
+def theta_of(hypergraph, seed):
     return torch.from_numpy(np.random.default_rng(seed).normal(scale=0.7, size=hypergraph.num_parameters))
 
 
-def law_of(hypergraph: InteractionHypergraph, theta: torch.Tensor) -> np.ndarray:
+def law_of(hypergraph, theta):
     return np.exp(exact_table(hypergraph, parametrization(hypergraph).to_tables(theta)))
 
 
-def p_value(observed: np.ndarray, probs: np.ndarray) -> float:
+def p_value(observed, probs):
     return float(chi_square_p_value(observed, probs)[0])
 
 
-def by_hand(counts: list[list[float]], expected: list[float], rows: int) -> Replicates:
+def by_hand(counts, expected, rows):
     """Replicates of a one-variable table with given counts."""
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([len(expected)]), 1)
     table = torch.tensor(counts, dtype=torch.float64)
@@ -40,7 +38,7 @@ def by_hand(counts: list[list[float]], expected: list[float], rows: int) -> Repl
     return Replicates(hypergraph, theta, rows, "cells", table, means)
 
 
-def test_replicates_follow_the_law() -> None:
+def test_replicates_follow_the_law():
     theta = theta_of(PAIRS, 1)
     replicates = posterior_predictive(PAIRS, theta.expand(20_000, -1), 5, seed=3)
     assert replicates.counts.shape == (20_000, 12)
@@ -57,7 +55,7 @@ def test_replicates_follow_the_law() -> None:
     assert p_value(observed, stats.binom(5, law[0]).pmf(np.arange(6))) > FALSE_ALARM_RATE
 
 
-def test_margins_are_the_expected_ones() -> None:
+def test_margins_are_the_expected_ones():
     theta = torch.stack([theta_of(PAIRS, seed) for seed in range(3)])
     replicates = posterior_predictive(PAIRS, theta, 1000, level="margins", seed=1)
     eta = exact_statistics(PAIRS, np.log(law_of(PAIRS, theta)))
@@ -67,7 +65,7 @@ def test_margins_are_the_expected_ones() -> None:
         assert bool((margins[:, part].sum(1) == 1000).all()), edge
 
 
-def test_seeds_and_global_state() -> None:
+def test_seeds_and_global_state():
     theta = theta_of(PAIRS, 1).expand(4, -1)
     torch.manual_seed(5)
     before = torch.random.get_rng_state()
@@ -80,7 +78,7 @@ def test_seeds_and_global_state() -> None:
     assert not torch.equal(first.counts, posterior_predictive(PAIRS, theta, 50, seed=8).counts)
 
 
-def test_discrepancies_and_p_value_by_hand() -> None:
+def test_discrepancies_and_p_value_by_hand():
     replicates = by_hand([[6.0, 4.0], [5.0, 5.0], [9.0, 1.0], [4.0, 6.0]], [5.0, 5.0], 10)
     observed = torch.tensor([4.0, 6.0], dtype=torch.float64)
     pearson = predictive_check(replicates, observed, "pearson")
@@ -94,7 +92,7 @@ def test_discrepancies_and_p_value_by_hand() -> None:
     assert first_cell.p_value == pytest.approx((1 + 1 + 1 + 0.5) / 4)
 
 
-def test_misfit_is_found_and_a_right_model_is_not_blamed() -> None:
+def test_misfit_is_found_and_a_right_model_is_not_blamed():
     """Rows of the pairs model: the independence model fails, the pairs model passes."""
     theta = theta_of(PAIRS, 2)
     law = law_of(PAIRS, theta)
@@ -109,7 +107,7 @@ def test_misfit_is_found_and_a_right_model_is_not_blamed() -> None:
         assert predictive_check(wrong, observed, discrepancy).p_value == 0.0
 
 
-def test_prior_predictive_of_the_uniform_dirichlet() -> None:
+def test_prior_predictive_of_the_uniform_dirichlet():
     """With a uniform prior on the probability of a level every count from 0 to N has probability 1 / (N + 1)."""
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2]), 1)
     prior = DiaconisYlvisaker.uniform(hypergraph, 2.0, dtype=torch.float64)
@@ -144,15 +142,11 @@ ROWS = Observations.from_tensor(torch.zeros(10, 3, dtype=torch.long), DOMAIN)
         (lambda: predictive_check(TEN, torch.ones(12, dtype=torch.float64)), "other-domain", "observed"),
         (lambda: predictive_check(TEN, torch.ones(3)), "wrong-shape", "observed"),
         (lambda: predictive_check(TEN, [1, 2]), "wrong-type", "observed"),
-        (
-            lambda: predictive_check(TEN, GAPS),
-            "missing-cells",
-            None,
-        ),
+        (lambda: predictive_check(TEN, GAPS), "missing-cells", None),
         (lambda: predictive_check(TEN, ROWS, "chi"), "unknown-choice", "discrepancy"),
         (lambda: predictive_check(TEN, ROWS, lambda n, m: n), "wrong-shape", "discrepancy"),
     ],
 )
-def test_bad_input(call, code, argument) -> None:
+def test_bad_input(call, code, argument):
     with raises(code=code, argument=argument):
         call()

@@ -1,9 +1,6 @@
 """The pseudo-posterior of theta against quadrature, the exact posterior and repeated sampling, and its calibration."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyro
@@ -39,7 +36,7 @@ DATA = Observations.from_table(DOMAIN, [[13, 5], [4, 8]])
 SHORT = NUTSSettings(2, 12, 5)
 
 
-def laplace(hypergraph: InteractionHypergraph, data: Observations, scale: float) -> np.ndarray:
+def laplace(hypergraph, data, scale):
     """Covariance of the normal approximation of the exact posterior."""
     total, size = data.total_count, hypergraph.num_parameters
     precision = torch.full((size,), scale**-2, dtype=torch.float64)
@@ -49,7 +46,7 @@ def laplace(hypergraph: InteractionHypergraph, data: Observations, scale: float)
     return torch.linalg.inv(information).numpy()
 
 
-def approximation(hypergraph: InteractionHypergraph, data: Observations, scale: float, how: Any) -> np.ndarray:
+def approximation(hypergraph, data, scale, how):
     """Covariance of the normal approximation of the pseudo-posterior, calibrated or not."""
     likelihood = LogLinearPseudoLikelihood(hypergraph, data)
     prior = normal_prior(hypergraph, scale, dtype=torch.float64)
@@ -58,7 +55,7 @@ def approximation(hypergraph: InteractionHypergraph, data: Observations, scale: 
     return calibrated_covariance(likelihood, mode, np.full(len(mode), scale**-2), how)
 
 
-def test_draws_have_the_pseudo_posterior() -> None:
+def test_draws_have_the_pseudo_posterior():
     found = draw(PAIR, DATA, 1.5, NUTSSettings(2, 500, 60), calibrate="none", seed=1)
     assert found.status == "converged"
     grid = np.linspace(-6, 6, 20_001)
@@ -82,7 +79,7 @@ def test_draws_have_the_pseudo_posterior() -> None:
     assert max(scores[0]) < limit < scores[1][1], scores
 
 
-def test_czech_pairs_are_too_narrow_and_calibration_mends_it() -> None:
+def test_czech_pairs_are_too_narrow_and_calibration_mends_it():
     """Standard deviations over those of the exact posterior, by normal approximations of both: 0.67 to 0.71 raw."""
     data = load_table("czech_autoworkers")
     pairs = InteractionHypergraph.from_order(data.domain, 2)
@@ -97,7 +94,7 @@ def test_czech_pairs_are_too_narrow_and_calibration_mends_it() -> None:
 
 
 @pytest.mark.slow
-def test_czech_draws_have_these_spreads() -> None:
+def test_czech_draws_have_these_spreads():
     """The same of draws by NUTS from all of them; a ratio of standard deviations is known to 1 %."""
     data = load_table("czech_autoworkers")
     pairs = InteractionHypergraph.from_order(data.domain, 2)
@@ -114,7 +111,7 @@ def test_czech_draws_have_these_spreads() -> None:
     assert narrow[is_pair].max() < 0.97 - error  # control
 
 
-def test_calibrated_covariance_is_that_of_repeated_sampling() -> None:
+def test_calibrated_covariance_is_that_of_repeated_sampling():
     rng = np.random.default_rng(1)
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2, 3]), 2)
     logits = np.log(rng.dirichlet(np.full(12, 5.0)))
@@ -128,7 +125,7 @@ def test_calibrated_covariance_is_that_of_repeated_sampling() -> None:
         assert is_mode
         estimates.append(mode)
         for how, covariances in found.items():
-            covariances.append(np.diag(calibrated_covariance(likelihood, mode, np.full(len(mode), 1e-6), how)))  # type: ignore[arg-type]
+            covariances.append(np.diag(calibrated_covariance(likelihood, mode, np.full(len(mode), 1e-6), how)))
     squares = ((np.array(estimates) - np.mean(estimates, 0)) ** 2).sum(0)
     low, high = stats.chi2(num_sets - 1).interval(1 - FALSE_ALARM_RATE / hypergraph.num_parameters)
     calibrated = squares / np.mean(found["curvature"], 0)
@@ -136,7 +133,7 @@ def test_calibrated_covariance_is_that_of_repeated_sampling() -> None:
     assert (squares / np.mean(found["none"], 0)).max() > high  # control: without calibration
 
 
-def test_of_one_variable_there_is_nothing_to_calibrate() -> None:
+def test_of_one_variable_there_is_nothing_to_calibrate():
     """Its pseudo-likelihood is the likelihood, and the scores at the estimate have its information, N - 1 for N."""
     hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([4]), 1)
     data = Observations.from_table(hypergraph.domain, [10, 25, 40, 5])
@@ -146,7 +143,7 @@ def test_of_one_variable_there_is_nothing_to_calibrate() -> None:
 
 
 @unjudged
-def test_draws_are_moved_as_stated() -> None:
+def test_draws_are_moved_as_stated():
     found = {how: draw(FULL, DATA, 100.0, SHORT, calibrate=how, seed=4) for how in ("none", "magnitude", "curvature")}
     raw = found["none"]
     np.testing.assert_array_equal(raw.covariance, raw.plain_covariance)
@@ -172,7 +169,7 @@ def test_draws_are_moved_as_stated() -> None:
 
 @unjudged
 @pytest.mark.parametrize("how", ["none", "magnitude", "curvature"])
-def test_without_rows_it_is_the_prior(how: Any) -> None:
+def test_without_rows_it_is_the_prior(how):
     empty = Observations.from_table(DOMAIN, np.zeros((2, 2)))
     prior = Normal(torch.tensor([1.0, -2.0, 0.5]), torch.tensor([0.1, 1.0, 3.0])).to_event(1)
     found = draw(FULL, empty, prior, SHORT, calibrate=how)
@@ -182,7 +179,7 @@ def test_without_rows_it_is_the_prior(how: Any) -> None:
 
 
 @unjudged
-def test_a_seed_gives_the_same_draws_and_leaves_global_generators_alone() -> None:
+def test_a_seed_gives_the_same_draws_and_leaves_global_generators_alone():
     before = torch.get_rng_state()
     one = draw(FULL, DATA, 1.0, SHORT, seed=1)
     assert torch.equal(torch.get_rng_state(), before)
@@ -193,7 +190,7 @@ def test_a_seed_gives_the_same_draws_and_leaves_global_generators_alone() -> Non
 
 
 @unjudged
-def test_the_result_opens_in_arviz_and_says_that_it_is_not_exact() -> None:
+def test_the_result_opens_in_arviz_and_says_that_it_is_not_exact():
     found = draw(FULL, DATA, unit_information_prior(FULL), SHORT)
     data = to_arviz(found.run, hypergraph=FULL)
     assert data["posterior"]["theta"].sel(interaction_level="a:b[1,1]").shape == (2, 12)
@@ -204,7 +201,7 @@ def test_the_result_opens_in_arviz_and_says_that_it_is_not_exact() -> None:
     assert found.prior.base_dist.scale.dtype == torch.float64
 
 
-def test_equal_columns_have_a_pseudo_posterior_that_is_not_calibrated() -> None:
+def test_equal_columns_have_a_pseudo_posterior_that_is_not_calibrated():
     found = draw(FULL, EQUAL, 1.0, NUTSSettings(2, 60, 40), calibrate="none")
     assert float(found.mode[2]) > 2
     assert found.status == "converged"
@@ -212,7 +209,7 @@ def test_equal_columns_have_a_pseudo_posterior_that_is_not_calibrated() -> None:
 
 @unjudged
 @pytest.mark.parametrize("scale", [1e-3, 1e3])
-def test_extreme_scales_and_columns_of_one_level(scale: float) -> None:
+def test_extreme_scales_and_columns_of_one_level(scale):
     domain = Domain.from_cardinalities([2, 1, 2])
     data = Observations.from_table(domain, np.array([13.0, 5.0, 4.0, 8.0]).reshape(2, 1, 2))
     found = draw(InteractionHypergraph.from_order(domain, 2), data, scale, SHORT)
@@ -221,7 +218,7 @@ def test_extreme_scales_and_columns_of_one_level(scale: float) -> None:
     torch.testing.assert_close(found.covariance, expected.covariance)
 
 
-def test_the_program_has_the_likelihood_as_a_factor() -> None:
+def test_the_program_has_the_likelihood_as_a_factor():
     likelihood = LogLinearPseudoLikelihood(FULL, DATA)
     prior = normal_prior(FULL, dtype=torch.float64)
     theta = torch.tensor([0.3, -0.2, 0.8], dtype=torch.float64)
@@ -261,6 +258,6 @@ LARGE = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 70), 2)
         ({"seed": -1}, "out-of-range", "seed"),
     ],
 )
-def test_bad_input(options: dict[str, Any], code: Any, argument: str) -> None:
+def test_bad_input(options, code, argument):
     with raises(code, argument):
         draw(**{"hypergraph": FULL, "data": DATA, **options})

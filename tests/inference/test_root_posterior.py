@@ -229,7 +229,7 @@ def test_units_of_the_columns_do_not_matter():
 
 
 @pytest.mark.parametrize("is_weighted", [False, True])
-def test_without_rows_the_calibrated_draws_are_those_of_the_prior(is_weighted: bool) -> None:
+def test_without_rows_the_calibrated_draws_are_those_of_the_prior(is_weighted):
     """From no rows and from rows of weight zero: there is no score that could vary."""
     prior = Normal(torch.tensor([0.5, -1.0, 0.2]), torch.tensor([0.1, 1.0, 2.0])).to_event(1)
     rows, weights = (STATES, torch.zeros(len(STATES))) if is_weighted else (STATES[:0], None)

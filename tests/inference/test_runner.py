@@ -1,7 +1,5 @@
 """The runner: chains as a dimension, integers as integers, seeds, any kernel of Pyro."""
 
-from __future__ import annotations
-
 import functools
 import random
 
@@ -41,7 +39,7 @@ BlockGibbs = functools.partial(_BlockGibbs, engine="torch")
 run_quietly = functools.partial(run_mcmc, progress=False)
 
 
-def scale_model(data: torch.Tensor | None = None) -> None:
+def scale_model(data=None):
     scale = pyro.sample("scale", dist.HalfNormal(1.0))
     loc = pyro.sample("loc", dist.Normal(torch.zeros(2), 1.0).to_event(1))
     pyro.sample("y", dist.Normal(loc, scale).to_event(1), obs=torch.zeros(2) if data is None else data)
@@ -50,9 +48,9 @@ def scale_model(data: torch.Tensor | None = None) -> None:
 class Counter(MCMCKernel):
     """Counts upwards in integers and floats; has none of the optional attributes."""
 
-    def __init__(self) -> None:
-        self.start: dict[str, torch.Tensor] = {"n": torch.tensor([0, 10]), "x": torch.tensor(0.5)}
-        self.calls: list[str] = []
+    def __init__(self):
+        self.start = {"n": torch.tensor([0, 10]), "x": torch.tensor(0.5)}
+        self.calls = []
 
     @property
     def initial_params(self):
@@ -162,7 +160,7 @@ def test_save_params_keep_their_names_in_any_order():
     assert torch.equal(both.samples["loc"], whole.samples["loc"])
 
 
-def mixed_model() -> None:
+def mixed_model():
     scale = pyro.sample("scale", dist.HalfNormal(1.0))
     state = pyro.sample("state", LAW)
     pyro.sample("y", dist.Normal(state[..., 1].double(), 0.5 + scale), obs=torch.tensor(1.0))
@@ -261,4 +259,4 @@ def test_the_result_is_a_value():
     run = run_quietly(BlockGibbs(LAW), 2, burn_in=0, num_chains=1, seed=1)
     assert isinstance(run, MCMCRun)
     with pytest.raises(AttributeError):
-        run.seed = 2  # type: ignore[misc]
+        run.seed = 2

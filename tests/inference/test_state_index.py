@@ -6,9 +6,7 @@ The oracle is own enumeration: the law's table times the normal density of the d
 import contextlib
 import itertools
 import warnings
-from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyro
@@ -34,7 +32,7 @@ DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3})
 STATES = np.array(list(itertools.product(range(2), range(3))))
 WEIGHTS = torch.tensor([1.0, -0.7], dtype=torch.float64)
 DATA = torch.tensor([[1.2, -0.4, 0.3], [2.5, 0.1, -1.0]], dtype=torch.float64)
-PLATES: dict[str, tuple[int, ...]] = {"no plate": (), "plate of 1": (1,), "plate of 2": (2,), "nested": (2, 3)}
+PLATES = {"no plate": (), "plate of 1": (1,), "plate of 2": (2,), "nested": (2, 3)}
 REPARAM = {"x": StateIndexReparam()}
 
 
@@ -47,7 +45,7 @@ def fresh_pyro():
         yield
 
 
-def law_of(*batch: int) -> HierarchicalLogLinear:
+def law_of(*batch):
     graph = InteractionHypergraph.saturated(DOMAIN)
     theta = torch.linspace(-0.5, 0.6, graph.num_parameters, dtype=torch.float64)
     return HierarchicalLogLinear(graph, theta + torch.arange(np.prod(batch, dtype=int)).reshape(*batch, 1) / 4)
@@ -56,18 +54,18 @@ def law_of(*batch: int) -> HierarchicalLogLinear:
 class Program:
     """States in plates, seen through one number (or two, as one event) with normal noise about a mean mu."""
 
-    def __init__(self, plates: tuple[int, ...], law: Any = None, infer: Any = None, seen: int = 1) -> None:
+    def __init__(self, plates, law=None, infer=None, seen=1):
         self.plates, self.law, self.infer, self.seen = plates, law_of() if law is None else law, infer or {}, seen
         self.data = DATA.reshape(-1)[: int(np.prod(plates, dtype=int))].reshape(plates)
 
     @contextlib.contextmanager
-    def in_plates(self) -> Iterator[None]:
+    def in_plates(self):
         with contextlib.ExitStack() as plates:
             for dim, size in zip(range(-len(self.plates), 0), self.plates, strict=True):
                 plates.enter_context(pyro.plate(f"plate{dim}", size, dim=dim))
             yield
 
-    def __call__(self, mu: Any = None) -> torch.Tensor:
+    def __call__(self, mu=None):
         if mu is None:
             mu = pyro.sample("mu", dist.Normal(torch.zeros((), dtype=torch.float64), 1.0))
         with self.in_plates():
@@ -77,18 +75,18 @@ class Program:
             pyro.sample("y", dist.Normal(loc, 1.0).to_event(1), obs=data)
         return x
 
-    def log_joint(self, mu: float = 0.0) -> np.ndarray:
+    def log_joint(self, mu=0.0):
         """Log density of every state and of the data (*plates, states), from the law's table."""
         table = self.law.log_prob_table.detach().numpy().reshape(*self.law.batch_shape, -1)
         log_density = norm.logpdf(self.data.numpy()[..., None], STATES @ WEIGHTS.numpy() + mu) * self.seen
         return table + log_density
 
 
-def log_sum(values: np.ndarray) -> np.ndarray:
+def log_sum(values):
     return np.logaddexp.reduce(values, axis=-1)
 
 
-def loss(model: Any, *arguments: Any) -> float:
+def loss(model, *arguments):
     elbo = TraceEnum_ELBO(max_plate_nesting=2, strict_enumeration_warning=False)
     return float(elbo.loss(model, lambda *_: None, *arguments))
 
@@ -139,7 +137,7 @@ def test_a_guide_that_enumerates(plates, enumerate_):
     program = Program(PLATES[plates])
     log_q = law_of(*program.plates).log_prob_table.reshape(*program.plates, 6)
 
-    def guide() -> None:
+    def guide():
         with program.in_plates():
             pyro.sample("x_index", dist.Categorical(logits=log_q), infer={"enumerate": enumerate_})
 
@@ -149,7 +147,7 @@ def test_a_guide_that_enumerates(plates, enumerate_):
 
 
 def test_draws_follow_the_posterior_beside_another_enumerated_site():
-    def model(rows: int) -> torch.Tensor:
+    def model(rows):
         with pyro.plate("rows", rows):
             z = pyro.sample("z", dist.Categorical(torch.full((2,), 0.5).double()), infer={"enumerate": "parallel"})
             x = pyro.sample("x", law_of(), infer={"enumerate": "parallel"})
@@ -171,11 +169,11 @@ def test_states_of_a_markov_chain(is_inside):
     """Every path of three steps is listed; a state shifts theta of the next by a number of its own."""
     shift, start = torch.tensor([0.9, -0.6, 0.4, 0.1, -0.3], dtype=torch.float64), torch.zeros(2, 2, dtype=torch.long)
 
-    def law_after(state: torch.Tensor) -> HierarchicalLogLinear:
+    def law_after(state):
         theta = law_of().theta + (state.double() @ WEIGHTS).unsqueeze(-1) * shift
         return HierarchicalLogLinear(law_of().hypergraph, theta)
 
-    def model() -> torch.Tensor:
+    def model():
         state, path = start, []
         with pyro.plate("rows", 2):
             for t in pyro.markov(range(3)):
@@ -196,7 +194,7 @@ def test_states_of_a_markov_chain(is_inside):
     assert torch.equal(drawn, paths[expected.argmax(-1)])
 
 
-def _mask(x: Any) -> Any:
+def _mask(x):
     return poutine.mask(x, mask=torch.tensor([True, False]))
 
 
@@ -209,7 +207,7 @@ SITES = {
 }
 
 
-def _plated(law: Any, obs: Any) -> torch.Tensor:
+def _plated(law, obs):
     with pyro.plate("rows", 2):
         x = pyro.sample("x", law, obs=obs, infer={"enumerate": "parallel"})
         pyro.sample("y", dist.Normal(x.double() @ WEIGHTS, 1.0), obs=DATA[:, 0])
@@ -227,7 +225,7 @@ def test_masks_scales_and_observations_are_those_of_the_plain_site(site, obs):
 
 
 def test_rows_of_one_event_and_values_outside_the_support():
-    def program(obs: Any) -> torch.Tensor:
+    def program(obs):
         return pyro.sample("x", law_of(2).to_event(1), obs=obs)
 
     changed = poutine.reparam(program, REPARAM)
@@ -238,18 +236,18 @@ def test_rows_of_one_event_and_values_outside_the_support():
         poutine.trace(changed).get_trace(torch.tensor([[0, 3], [0, 0]]))
 
 
-def _machine() -> BoltzmannMachine:
+def _machine():
     structure = MachineStructure.restricted(Domain.from_cardinalities({"a": 2, "b": 2}), 1)
     return BoltzmannMachine(structure, torch.tensor([0.2, -0.4, 0.1, 1.0, -1.5], dtype=torch.float64))
 
 
-def _roots() -> GeneralizedRoot:
+def _roots():
     domain = Domain([Variable(name, kind="count") for name in "ab"])
     psi = torch.tensor([0.3, -0.2, 0.5], dtype=torch.float64)
     return GeneralizedRoot(RootStructure.simplified(domain, [("a", "b")]), psi, TruncatedPoissonFamily(2))
 
 
-def _network() -> DependencyNetwork:
+def _network():
     domain = Domain.from_cardinalities({"a": 2, "b": 2})
     table = torch.tensor([[0.4, 0.6], [0.7, 0.3]], dtype=torch.float64)
     nodes = [TableConditional(domain, "a", ["b"], table), TableConditional(domain, "b", ["a"], table)]

@@ -9,14 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from pyro_hoim import (
-    ConvergenceWarning,
-    Domain,
-    InteractionHypergraph,
-    Observations,
-    fit,
-    load_table,
-)
+from pyro_hoim import ConvergenceWarning, Domain, InteractionHypergraph, Observations, fit, load_table
 from pyro_hoim.core import Law
 from pyro_hoim.information import Projections, decompose, hierarchical_collections, project
 from pyro_hoim.log_linear import parametrization

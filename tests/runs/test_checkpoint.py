@@ -155,7 +155,7 @@ def test_a_second_interrupt_while_saving_keeps_the_last_file(place, tmp_path, mo
     file = RunFile(tmp_path / "run", resume=True)
     file.start(SETTINGS)
 
-    def interrupt(*_: object, **__: object) -> None:
+    def interrupt(*_, **__):
         os.kill(os.getpid(), signal.SIGINT)
 
     def save():

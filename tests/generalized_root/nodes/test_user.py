@@ -2,7 +2,6 @@
 
 import math
 import pickle
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -290,7 +289,7 @@ def test_what_a_user_family_does_not_have():
 
 
 def test_bad_arguments():
-    cases: list[Any] = [
+    cases = [
         ("conflict", "name", ("poisson", "count", np.zeros_like)),
         ("unknown-choice", "kind", ("f", "counts", np.zeros_like)),
         ("wrong-type", "log_measure", ("f", "count", 0.0)),

@@ -295,11 +295,7 @@ def test_gaussian_models_with_higher_roots(names, terms, verdict):
 def test_patterns_of_signs_are_searched():
     """Too strong for moduli, indefinite as pairs, and yet negative: a negative triple holds the one bad direction."""
     for pair, verdict in ((1.2, "proven"), (1.4, "proven"), (2.5, "disproven")):
-        terms = {
-            (1, 1): {"a": -1, "b": -1, "c": -1},
-            (2, 2): {"ab": pair, "bc": pair, "ac": pair},
-            (3, 3): {"abc": -3},
-        }
+        terms = {(1, 1): {"a": -1, "b": -1, "c": -1}, (2, 2): {"ab": pair, "bc": pair, "ac": pair}, (3, 3): {"abc": -3}}
         model = make(GAUSSIAN, "abc", terms)
         assert (largest_leading(model, 60) < 0) == (verdict == "proven")
         found = check_normalizable(model)

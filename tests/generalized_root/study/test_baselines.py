@@ -9,17 +9,8 @@ import statsmodels.api as sm
 from scipy import sparse
 
 from pyro_hoim.data import CountTable
-from pyro_hoim.generalized_root import (
-    ExponentialFamily,
-    GaussianFamily,
-    PoissonFamily,
-    TruncatedPoissonFamily,
-)
-from pyro_hoim.generalized_root.study.baselines import (
-    BASELINES,
-    _negative_binomial_size,
-    fit_independent,
-)
+from pyro_hoim.generalized_root import ExponentialFamily, GaussianFamily, PoissonFamily, TruncatedPoissonFamily
+from pyro_hoim.generalized_root.study.baselines import BASELINES, _negative_binomial_size, fit_independent
 from pyro_hoim.testing import raises
 
 COUNTS = np.random.default_rng(0).negative_binomial([0.3, 2.0, 40.0], [0.1, 0.5, 0.9], size=(200, 3))

@@ -1,11 +1,7 @@
 """The exchange kernel against quadrature, the programs that it takes and refuses, and its contract with Pyro."""
 
-from __future__ import annotations
-
 import pickle
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyro
@@ -45,11 +41,11 @@ ZERO = torch.zeros((), dtype=torch.float64)
 run = partial(run_mcmc, progress=False)
 
 
-def main_effects() -> None:
+def main_effects():
     log_linear_model(MAIN, normal_prior(MAIN, dtype=torch.float64), COUNTS, 40)
 
 
-def strength_of_rows(rows: torch.Tensor = ROWS, partition: Any = None) -> None:
+def strength_of_rows(rows=ROWS, partition=None):
     """One strength, rows in a plate, and a normal observation of it."""
     strength = pyro.sample("strength", dist.Normal(ZERO, 1.0))
     with pyro.plate("rows", len(rows)):
@@ -58,25 +54,25 @@ def strength_of_rows(rows: torch.Tensor = ROWS, partition: Any = None) -> None:
     pyro.sample("y", dist.Normal(strength, 0.5), obs=torch.tensor(0.4, dtype=torch.float64))
 
 
-def log_likelihood(strength: torch.Tensor, rows: torch.Tensor = ROWS) -> torch.Tensor:
+def log_likelihood(strength, rows=ROWS):
     """Exact log-likelihood of the rows at strengths (S,)."""
     law = LogLinearStatistics(PAIR, strength.unsqueeze(-1) * DIRECTION, len(rows))
     return law.log_prob(statistics_of(rows, PAIR))
 
 
-def moments(log_density: torch.Tensor, grid: torch.Tensor = GRID) -> np.ndarray:
+def moments(log_density, grid=GRID):
     """Mean and mean square of a density on a grid."""
     weight = torch.softmax(log_density, 0)
     return np.array([float((weight * grid**k).sum()) for k in (1, 2)])
 
 
-def scores(draws: torch.Tensor, expected: np.ndarray) -> np.ndarray:
+def scores(draws, expected):
     """t scores of mean and mean square of draws (chains, draws), by independent chains."""
     by_chain = torch.stack([draws.mean(1), draws.square().mean(1)], -1).double().numpy()
     return (by_chain.mean(0) - expected) / (by_chain.std(0, ddof=1) / np.sqrt(len(by_chain)))
 
 
-def bound(num_scores: int, num_chains: int) -> float:
+def bound(num_scores, num_chains):
     return float(stats.t.isf(FALSE_ALARM_RATE / 2 / num_scores, num_chains - 1))
 
 
@@ -88,7 +84,7 @@ STRENGTH = moments(
 @pytest.mark.parametrize(
     ("proposal", "num_bridges"), [("pseudo-likelihood", 0), ("pseudo-likelihood", 2), ("autoregressive", 0)]
 )
-def test_strength_equals_quadrature(proposal: Any, num_bridges: int) -> None:
+def test_strength_equals_quadrature(proposal, num_bridges):
     """The control is the posterior without the normal observation."""
     kernel = Exchange(strength_of_rows, proposal=proposal, num_bridges=num_bridges)
     result = run(kernel, 150, burn_in=100, num_chains=200, seed=1)
@@ -102,13 +98,13 @@ def test_strength_equals_quadrature(proposal: Any, num_bridges: int) -> None:
     assert 0.1 < accepted < (0.8 if proposal == "autoregressive" else 0.5)  # with one parameter nearly independent
 
 
-def test_control_auxiliary_data_at_the_present_theta(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_auxiliary_data_at_the_present_theta(monkeypatch):
     """Data drawn where they must not be leave another law invariant."""
     from pyro_hoim.inference.intractable.exchange import AuxiliaryData
 
     right = AuxiliaryData._perfect
 
-    def wrong(self: Any, start: torch.Tensor, end: torch.Tensor, total: torch.Tensor, copies: int) -> torch.Tensor:
+    def wrong(self, start, end, total, copies):
         return -right(self, end, start, total, copies)
 
     monkeypatch.setattr(AuxiliaryData, "_perfect", wrong)
@@ -116,7 +112,7 @@ def test_control_auxiliary_data_at_the_present_theta(monkeypatch: pytest.MonkeyP
     assert np.abs(scores(result.samples["strength"], STRENGTH)).max() > bound(2, 200)
 
 
-def test_both_main_effects_equal_quadrature() -> None:
+def test_both_main_effects_equal_quadrature():
     result = run(Exchange(main_effects), 200, burn_in=100, num_chains=200, seed=2)
     table = torch.stack([-GRID, GRID], -1) / 2**0.5
     for k in range(2):
@@ -126,7 +122,7 @@ def test_both_main_effects_equal_quadrature() -> None:
         assert np.abs(found).max() < bound(4, 200)
 
 
-def test_a_learned_proposal() -> None:
+def test_a_learned_proposal():
     result = run(Exchange(strength_of_rows, proposal="adaptive"), 150, burn_in=300, num_chains=200, seed=3)
     assert np.abs(scores(result.samples["strength"], STRENGTH)).max() < bound(2, 200)
     assert 0.1 < float(result.sample_stats["is_accepted"].mean()) < 0.5
@@ -137,7 +133,7 @@ FIELD = torch.tensor([0.5, 0.5, 0.0], dtype=torch.float64)
 COUPLING = torch.tensor([0.0, 0.0, 3.0], dtype=torch.float64)
 
 
-def tied_pair() -> None:
+def tied_pair():
     """A field on two variables that are tied so strongly that a sweep seldom changes them both."""
     strength = pyro.sample("strength", dist.Normal(ZERO, 1.0))
     with pyro.plate("rows", len(SLOW_ROWS)):
@@ -146,7 +142,7 @@ def tied_pair() -> None:
 
 
 @pytest.mark.slow
-def test_gibbs_auxiliary_data_and_too_few_sweeps() -> None:
+def test_gibbs_auxiliary_data_and_too_few_sweeps():
     """Eighty sweeps are enough, a single one is not, and the check of the kernel sees it."""
     law = LogLinearStatistics(PAIR, GRID.unsqueeze(-1) * FIELD + COUPLING, len(SLOW_ROWS))
     log_density = law.log_prob(statistics_of(SLOW_ROWS, PAIR)) + dist.Normal(ZERO, 1.0).log_prob(GRID)
@@ -165,7 +161,7 @@ def test_gibbs_auxiliary_data_and_too_few_sweeps() -> None:
 
 
 @pytest.mark.parametrize("num_bridges", [0, 2])
-def test_bridged_gibbs_auxiliary_data(num_bridges: int) -> None:
+def test_bridged_gibbs_auxiliary_data(num_bridges):
     kernel = Exchange(strength_of_rows, auxiliary="gibbs", num_sweeps=20, num_bridges=num_bridges)
     result = run(kernel, 60, burn_in=60, num_chains=60, seed=6)
     assert np.abs(scores(result.samples["strength"], STRENGTH)).max() < bound(4, 60)
@@ -178,7 +174,7 @@ COUNT_ROWS = torch.tensor([[0.0, 1.0], [2.0, 2.0], [1.0, 1.0], [4.0, 3.0], [0.0,
 COUNT_DIRECTION = torch.tensor([0.1, -0.1, 0.35], dtype=torch.float64)
 
 
-def counts_program() -> None:
+def counts_program():
     strength = pyro.sample("strength", dist.Normal(ZERO, 1.0))
     with pyro.plate("rows", len(COUNT_ROWS)):
         law = GeneralizedRoot(COUNT_PAIR, strength.unsqueeze(-1) * COUNT_DIRECTION, COUNT_FAMILY)
@@ -187,7 +183,7 @@ def counts_program() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("auxiliary", "num_bridges"), [("auto", 0), ("auto", 1), ("gibbs", 0), ("gibbs", 1)])
-def test_truncated_counts_equal_enumeration(auxiliary: Any, num_bridges: int) -> None:
+def test_truncated_counts_equal_enumeration(auxiliary, num_bridges):
     grid = GRID[::20]
     states = torch.cartesian_prod(torch.arange(5), torch.arange(5)).double()
     law = GeneralizedRoot(COUNT_PAIR, grid.unsqueeze(-1) * COUNT_DIRECTION, COUNT_FAMILY)
@@ -203,7 +199,7 @@ def test_truncated_counts_equal_enumeration(auxiliary: Any, num_bridges: int) ->
 # Programs
 
 
-def scaled(rows: torch.Tensor = ROWS) -> None:
+def scaled(rows=ROWS):
     """A positive scale above the strength, so that a Jacobian counts."""
     scale = pyro.sample("scale", dist.HalfNormal(ZERO + 1.0))
     strength = pyro.sample("strength", dist.Normal(ZERO, 1.0))
@@ -211,7 +207,7 @@ def scaled(rows: torch.Tensor = ROWS) -> None:
     pyro.sample("counts", law, obs=statistics_of(rows, PAIR))
 
 
-def test_constrained_sites_equal_quadrature() -> None:
+def test_constrained_sites_equal_quadrature():
     points = torch.linspace(0.005, 5, 400, dtype=torch.float64)
     grid = GRID[::10]
     joint = log_likelihood((points[:, None] * grid).reshape(-1)).reshape(len(points), -1)
@@ -229,7 +225,7 @@ def test_constrained_sites_equal_quadrature() -> None:
 GROUPS = torch.stack([ROWS[torch.arange(12) + 5 * g] for g in range(3)], 1)  # (12, 3, 2)
 
 
-def several(groups: torch.Tensor = GROUPS) -> None:
+def several(groups=GROUPS):
     """A strength per group, rows in two plates with some of them masked, counts of all with a strength of their own."""
     common = pyro.sample("common", dist.Normal(ZERO, 1.0))
     mask = torch.arange(12).unsqueeze(-1) < torch.tensor([12, 8, 5])
@@ -244,7 +240,7 @@ def several(groups: torch.Tensor = GROUPS) -> None:
     pyro.sample("constant", fixed, obs=ROWS[0])
 
 
-def regression(rows: torch.Tensor = ROWS) -> None:
+def regression(rows=ROWS):
     """A theta of its own for every row, written so that no dimension of chains can pass."""
     slope = pyro.sample("slope", dist.Normal(torch.zeros(2, dtype=torch.float64), 1.0).to_event(1))
     with pyro.plate("rows", len(rows)):
@@ -253,7 +249,7 @@ def regression(rows: torch.Tensor = ROWS) -> None:
 
 
 @pytest.mark.parametrize(("program", "is_together"), [(several, True), (scaled, True), (regression, False)])
-def test_log_ratios_of_programs_are_those_of_their_exact_laws(program: Callable[..., Any], is_together: bool) -> None:
+def test_log_ratios_of_programs_are_those_of_their_exact_laws(program, is_together):
     """Differences of log density plus statistics less N log Z are what Pyro finds with exact laws."""
     found = IntractableProgram(program, (), {}, None)
     assert found.is_together is is_together
@@ -263,7 +259,7 @@ def test_log_ratios_of_programs_are_those_of_their_exact_laws(program: Callable[
     total = there.log_density.clone()
     for name, site in found.sites.items():
         natural, data = there.naturals[name], there.data[name]
-        law: Any = site.law
+        law = site.law
         log_z = HierarchicalLogLinear(law.hypergraph, natural, coding=law.coding).log_partition.value
         total += (natural * data.statistics).sum((-1, -2)) - (log_z * data.total).sum(-1)
     for i in range(4):
@@ -277,14 +273,14 @@ def test_log_ratios_of_programs_are_those_of_their_exact_laws(program: Callable[
         assert float(total[i]) == pytest.approx(float(exact), rel=1e-10)
 
 
-def test_sites_that_are_not_moved_stay() -> None:
+def test_sites_that_are_not_moved_stay():
     result = run(Exchange(several, sites=["strength"]), 10, burn_in=5, num_chains=3, seed=10)
     assert bool((result.samples["common"] == result.samples["common"][:, :1]).all())
     assert not bool((result.samples["strength"] == result.samples["strength"][:, :1]).all())
 
 
-def test_without_rows_the_posterior_is_the_prior() -> None:
-    def program() -> None:
+def test_without_rows_the_posterior_is_the_prior():
+    def program():
         log_linear_model(MAIN, normal_prior(MAIN, dtype=torch.float64), torch.zeros(4, dtype=torch.float64), 0)
 
     result = run(Exchange(program), 200, burn_in=100, num_chains=200, seed=11)
@@ -294,11 +290,11 @@ def test_without_rows_the_posterior_is_the_prior() -> None:
 
 
 @pytest.mark.slow
-def test_as_the_continuous_kernel_of_mixed_gibbs() -> None:
+def test_as_the_continuous_kernel_of_mixed_gibbs():
     """Strength and field given noisy observations of the field, by quadrature; the latent field is a normal site."""
     levels, data = torch.tensor([-0.5, 1.0], dtype=torch.float64), torch.tensor([-0.3, 1.4], dtype=torch.float64)
 
-    def program() -> None:
+    def program():
         with pyro.plate("copies", 60):
             strength = pyro.sample("strength", dist.Normal(ZERO, 1.0))
             x = pyro.sample("x", HierarchicalLogLinear(PAIR, strength.unsqueeze(-1) * DIRECTION))
@@ -319,7 +315,7 @@ SINGLE = InteractionHypergraph.from_order(Domain.from_cardinalities([2]), 1)
 SHUT = torch.tensor(0.0, dtype=torch.float64)
 
 
-def gated(choose: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+def gated(choose):
     """Two tables, of which an indicator says whether the second has parameters of its own."""
     gate = pyro.sample("gate", dist.Bernoulli(SHUT + 0.5))
     theta = pyro.sample("theta", dist.Normal(torch.zeros(2, 1, dtype=torch.float64), 1.5).to_event(2))
@@ -327,7 +323,7 @@ def gated(choose: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
         pyro.sample(name, LogLinearStatistics(SINGLE, where, 10), obs=torch.tensor(counts, dtype=torch.float64))
 
 
-def test_a_site_whose_gate_is_shut_at_first_is_not_left_out() -> None:
+def test_a_site_whose_gate_is_shut_at_first_is_not_left_out():
     kernel = MixedGibbs(partial(gated, lambda gate, theta: gate.unsqueeze(-1) * theta), Exchange)
     result = run(kernel, 2500, burn_in=300, num_chains=1, seed=2, initial_params={"gate": SHUT.unsqueeze(0)})
     is_open = result.samples["gate"][0] == 1
@@ -341,7 +337,7 @@ def test_a_site_whose_gate_is_shut_at_first_is_not_left_out() -> None:
     assert [float((opened**k).mean()) for k in (1, 2)] == pytest.approx(moments(log_density), abs=0.25)
 
 
-def test_a_site_that_stood_still_and_moves_is_refused() -> None:
+def test_a_site_that_stood_still_and_moves_is_refused():
     kernel = MixedGibbs(
         partial(gated, lambda gate, theta: theta if bool((gate == 1).all()) else 0 * theta.detach()), Exchange
     )
@@ -352,7 +348,7 @@ def test_a_site_that_stood_still_and_moves_is_refused() -> None:
 # The contract with Pyro
 
 
-def test_in_pyros_mcmc_and_arviz() -> None:
+def test_in_pyros_mcmc_and_arviz():
     pyro.set_rng_seed(13)
     kernel = Exchange(strength_of_rows)
     mcmc = MCMC(kernel, num_samples=400, warmup_steps=200, disable_progbar=True)
@@ -371,7 +367,7 @@ def test_in_pyros_mcmc_and_arviz() -> None:
         _ = kernel.sample({})
 
 
-def test_a_seed_decides_everything_and_float32_stays() -> None:
+def test_a_seed_decides_everything_and_float32_stays():
     first = run(Exchange(strength_of_rows), 20, num_chains=4, seed=5)
     again = run(pickle.loads(pickle.dumps(Exchange(strength_of_rows))), 20, num_chains=4, seed=5)
     assert torch.equal(first.samples["strength"], again.samples["strength"])
@@ -379,7 +375,7 @@ def test_a_seed_decides_everything_and_float32_stays() -> None:
         first.samples["strength"], run(Exchange(strength_of_rows), 20, num_chains=4).samples["strength"]
     )
 
-    def program() -> None:
+    def program():
         strength = pyro.sample("strength", dist.Normal(0.0, 1.0))
         law = LogLinearStatistics(PAIR, strength.unsqueeze(-1) * DIRECTION.float(), len(ROWS))
         pyro.sample("counts", law, obs=statistics_of(ROWS, PAIR).float())
@@ -390,7 +386,7 @@ def test_a_seed_decides_everything_and_float32_stays() -> None:
     assert np.abs(scores(result.samples["strength"], expected)).max() < bound(2, 200)
 
 
-def test_initial_params() -> None:
+def test_initial_params():
     kernel = Exchange(strength_of_rows)
     start = {"strength": torch.tensor([0.1, 0.2], dtype=torch.float64)}
     result = run(kernel, 5, burn_in=0, num_chains=2, seed=1, initial_params=start)
@@ -408,44 +404,44 @@ def test_initial_params() -> None:
 # Bad input
 
 
-def nothing_to_exchange() -> None:
+def nothing_to_exchange():
     strength = pyro.sample("strength", dist.Normal(ZERO, 1.0))
     pyro.sample("x", HierarchicalLogLinear(PAIR, DIRECTION), obs=ROWS[0])
     pyro.sample("y", dist.Normal(strength, 1.0), obs=ZERO)
 
 
-def latent_field() -> None:
+def latent_field():
     strength = pyro.sample("strength", dist.Normal(ZERO, 1.0))
     pyro.sample("x", HierarchicalLogLinear(PAIR, strength * DIRECTION))
 
 
-def no_latent_site() -> None:
+def no_latent_site():
     pyro.sample("x", HierarchicalLogLinear(PAIR, DIRECTION), obs=ROWS[0])
 
 
-def network() -> None:
+def network():
     pyro.sample("strength", dist.Normal(ZERO, 1.0))
     rows = Observations(PAIR.domain, ROWS)
     pyro.sample("x", DependencyNetwork(learn_network(rows).conditionals), obs=ROWS[0])
 
 
-def scaled_site() -> None:
+def scaled_site():
     with pyro.poutine.scale(scale=0.5):
         strength_of_rows()
 
 
-def outside() -> None:
+def outside():
     strength_of_rows(ROWS + 1)
 
 
-def statistics_beyond_reach() -> None:
+def statistics_beyond_reach():
     large = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2)
     theta = pyro.sample("theta", normal_prior(large, dtype=torch.float64))
     counts = statistics_of(torch.zeros(3, 60, dtype=torch.long), large)
     pyro.sample("counts", LogLinearStatistics(large, theta, 3), obs=counts)
 
 
-def random_log_z() -> None:
+def random_log_z():
     """An estimated log Z in a factor, which is no intractable site but a term like others."""
     strength = pyro.sample("strength", dist.Normal(ZERO, 1.0))
     law = HierarchicalLogLinear(PAIR, strength.unsqueeze(-1) * DIRECTION, partition=AnnealedImportance())
@@ -453,7 +449,7 @@ def random_log_z() -> None:
     strength_of_rows_beside(strength)
 
 
-def strength_of_rows_beside(strength: torch.Tensor) -> None:
+def strength_of_rows_beside(strength):
     law = LogLinearStatistics(PAIR, strength.unsqueeze(-1) * DIRECTION, len(ROWS))
     pyro.sample("counts", law, obs=statistics_of(ROWS, PAIR))
 
@@ -471,13 +467,13 @@ def strength_of_rows_beside(strength: torch.Tensor) -> None:
         (random_log_z, "without randomness inside Exchange"),
     ],
 )
-def test_programs_that_are_refused(program: Callable[..., Any], match: str) -> None:
+def test_programs_that_are_refused(program, match):
     with pytest.raises(HoimError, match=match):
         run(Exchange(program), 5, num_chains=2, seed=1)
 
 
-def test_arguments_that_are_refused() -> None:
-    wrong: list[tuple[dict[str, Any], type[Exception], str]] = [
+def test_arguments_that_are_refused():
+    wrong = [
         ({"sites": "strength"}, InputTypeError, "a sequence of names"),
         ({"auxiliary": "annealed"}, InputError, "auxiliary"),
         ({"auxiliary": AnnealedImportance()}, InputError, "no unbiased Z"),
@@ -490,7 +486,7 @@ def test_arguments_that_are_refused() -> None:
         with pytest.raises(error, match=match):
             Exchange(strength_of_rows, **options)
     with pytest.raises(InputTypeError, match="a Pyro program"):
-        Exchange(3)  # pyright: ignore[reportArgumentType]
+        Exchange(3)
     with pytest.raises(InputError, match="num_auxiliary"):
         NoisyExchange(strength_of_rows, 0)
     with pytest.raises(InputError, match="stength"):

@@ -1,9 +1,6 @@
 """Calibration of the exchange kernel on simulated data, and its agreement with NUTS where log Z is exact."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pyro
@@ -35,12 +32,12 @@ ZERO = torch.zeros((), dtype=torch.float64)
 NUM_ROWS, REPLICATIONS, NUM_DRAWS = 15, 400, 39
 
 
-def simulated(counts: torch.Tensor) -> None:
+def simulated(counts):
     strength = pyro.sample("strength", dist.Normal(ZERO, 1.0))
     pyro.sample("counts", LogLinearStatistics(PAIR, strength.unsqueeze(-1) * DIRECTION, NUM_ROWS), obs=counts)
 
 
-def ranks() -> np.ndarray:
+def ranks():
     """Ranks of the true strength and of the log-likelihood there among one draw of each of 39 chains."""
     found = np.empty((REPLICATIONS, 2), dtype=np.int64)
     kernel = Exchange(simulated)
@@ -59,7 +56,7 @@ def ranks() -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_draws_are_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_draws_are_calibrated(monkeypatch):
     """Ranks are uniform; with auxiliary data at the present theta they are not.
 
     By a random walk, because proposals about the mode keep even a wrong ratio near the posterior.
@@ -67,7 +64,7 @@ def test_draws_are_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_uniform_ranks(ranks(), NUM_DRAWS, names=["strength", "log-likelihood"])
     right = AuxiliaryData._perfect
 
-    def wrong(self: Any, start: torch.Tensor, end: torch.Tensor, total: torch.Tensor, copies: int) -> torch.Tensor:
+    def wrong(self, start, end, total, copies):
         return -right(self, end, start, total, copies)
 
     monkeypatch.setattr(AuxiliaryData, "_perfect", wrong)
@@ -75,7 +72,7 @@ def test_draws_are_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
         assert_uniform_ranks(ranks(), NUM_DRAWS, names=["strength", "log-likelihood"])
 
 
-def table(name: str) -> Observations:
+def table(name):
     """A published table, or one of 120 rows simulated over the given levels."""
     if not name[0].isdigit():
         return load_table(name)
@@ -85,7 +82,7 @@ def table(name: str) -> Observations:
     return Observations.from_table(Domain.from_cardinalities(levels), counts.astype(float))
 
 
-def disagreement(theta: torch.Tensor, nuts: torch.Tensor) -> float:
+def disagreement(theta, nuts):
     """Largest score of means and of shares below the 5, 50 and 95 % quantiles of NUTS, both (chains, draws, P)."""
     pairs = [(theta, nuts)]
     for level in (0.05, 0.5, 0.95):
@@ -112,7 +109,7 @@ def disagreement(theta: torch.Tensor, nuts: torch.Tensor) -> float:
         ("4x4x4", {"proposal": "autoregressive", "num_bridges": 1}),
     ],
 )
-def test_draws_agree_with_nuts(name: str, options: dict[str, Any]) -> None:
+def test_draws_agree_with_nuts(name, options):
     """Means and quantiles of every parameter; the control has rows that were counted twice."""
     data = table(name)
     hypergraph = InteractionHypergraph.from_order(data.domain, 2)
@@ -136,7 +133,7 @@ def test_draws_agree_with_nuts(name: str, options: dict[str, Any]) -> None:
     assert found[1] < limit < found[2], found
 
 
-def collection(name: str, num_columns: int, edges: int | str) -> tuple[InteractionHypergraph, Observations]:
+def collection(name, num_columns, edges):
     """The first columns of a table with all interactions up to an order, or those named by letters of columns."""
     data = table(name)
     data = data.project(data.domain.names[:num_columns])
@@ -146,9 +143,7 @@ def collection(name: str, num_columns: int, edges: int | str) -> tuple[Interacti
     return InteractionHypergraph(data.domain, named, closure=True), data
 
 
-def three_ways(
-    hypergraph: InteractionHypergraph, data: Observations, num_chains: int, num_draws: int, nuts: NUTSSettings
-) -> tuple[dict[str, float], float]:
+def three_ways(hypergraph, data, num_chains, num_draws, nuts):
     """Largest scores of exchange and bridged draws against NUTS with exact log Z, and the limit of all of them.
 
     "raw" is the control: the smaller score of both against a pseudo-posterior that is not calibrated.
@@ -184,7 +179,7 @@ def three_ways(
     return found, float(stats.norm.isf(FALSE_ALARM_RATE / 2 / (2 * 4 * hypergraph.num_parameters)))
 
 
-MODELS: dict[str, tuple[str, int, int | str]] = {
+MODELS = {
     "Czech, pairs": ("czech_autoworkers", 6, 2),
     "Czech, seven edges": ("czech_autoworkers", 6, "ac ad ae bc ce de f"),
     "Czech, decomposable": ("czech_autoworkers", 6, "ace bc de f"),
@@ -203,13 +198,13 @@ MODELS: dict[str, tuple[str, int, int | str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
-def test_three_ways_agree(name: str) -> None:
+def test_three_ways_agree(name):
     hypergraph, data = collection(*MODELS[name])
     found, limit = three_ways(hypergraph, data, 200, 150, NUTSSettings(4, 500))
     assert max(found["exchange"], found["bridged"]) < limit < found["raw"], found
 
 
-def test_three_ways_agree_on_a_small_model() -> None:
+def test_three_ways_agree_on_a_small_model():
     hypergraph, data = collection("2x2x2", 3, 3)
     found, limit = three_ways(hypergraph, data, 100, 40, NUTSSettings(2, 60, 30))
     assert max(found["exchange"], found["bridged"]) < limit < found["raw"], found

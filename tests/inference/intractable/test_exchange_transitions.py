@@ -4,11 +4,8 @@ The kernel itself computes the acceptances: its proposals and its auxiliary data
 one combination per chain, and weighted by what their probabilities are.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import pyro
@@ -30,7 +27,7 @@ NUM_ROWS = 2
 OBSERVED = torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64)
 
 
-def program() -> None:
+def program():
     """One parameter of one variable with three levels, two rows, and a normal observation beside them."""
     strength = pyro.sample("strength", dist.Normal(torch.zeros((), dtype=torch.float64), 1.0))
     law = LogLinearStatistics(LEVEL, strength.unsqueeze(-1) * DIRECTION, NUM_ROWS)
@@ -38,7 +35,7 @@ def program() -> None:
     pyro.sample("y", dist.Normal(strength, 2.0), obs=SEEN)
 
 
-def log_levels(strength: torch.Tensor) -> torch.Tensor:
+def log_levels(strength):
     """Log-probabilities of the three levels, (..., 3), from the definition of the law."""
     law = HierarchicalLogLinear(LEVEL, strength.unsqueeze(-1) * DIRECTION)
     states = torch.arange(3).unsqueeze(-1)
@@ -46,7 +43,7 @@ def log_levels(strength: torch.Tensor) -> torch.Tensor:
     return energy - energy.logsumexp(-1, keepdim=True)
 
 
-def posterior() -> np.ndarray:
+def posterior():
     """Posterior on the grid."""
     log_density = dist.Normal(0.0, 1.0).log_prob(GRID) + dist.Normal(GRID, 2.0).log_prob(SEEN)
     log_density = log_density + (log_levels(GRID) * OBSERVED).sum(-1)
@@ -60,19 +57,19 @@ TABLES = list(itertools.product(range(3), repeat=NUM_ROWS))
 class _Given:
     """A proposal that goes where it is told."""
 
-    def __init__(self, targets: torch.Tensor) -> None:
+    def __init__(self, targets):
         self._targets = targets
         self.scale = 1.0
 
-    def propose(self, vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def propose(self, vectors):
         return self._targets.unsqueeze(-1), torch.zeros(len(vectors), dtype=torch.float64)
 
 
-def acceptances(kernel: Exchange, here: torch.Tensor, there: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
+def acceptances(kernel, here, there, drawn):
     """Acceptance of every combination; drawn are statistics in the order in which the kernel asks for them."""
     kernel = kernel.with_chains(len(here))
     kernel.setup(0)
-    chain: Any = kernel._set_up()
+    chain = kernel._set_up()
     (auxiliary,) = chain.auxiliary.values()
     auxiliary._site.draw = lambda natural, total: drawn.reshape(natural.shape)
     kernel._chain = chain._replace(walk=_Given(there))
@@ -81,21 +78,21 @@ def acceptances(kernel: Exchange, here: torch.Tensor, there: torch.Tensor, drawn
     return torch.tensor(found, dtype=torch.float64).reshape(-1)
 
 
-def set_up(kernel: Exchange) -> Any:
+def set_up(kernel):
     """The chain of a kernel."""
     kernel = kernel.with_chains(1)
     kernel.setup(0)
     return kernel._set_up()
 
 
-def statistics(kernel: Exchange) -> torch.Tensor:
+def statistics(kernel):
     """Statistics of every ordered data set, (9, 2), by the site of the kernel."""
     (site,) = set_up(kernel).program.sites.values()
     counts = torch.stack([torch.bincount(torch.tensor(rows), minlength=3) for rows in TABLES])
     return site._coded(counts.double())
 
 
-def transition(kernel: Exchange, num_draws: int, *, source: str = "proposal") -> np.ndarray:
+def transition(kernel, num_draws, *, source="proposal"):
     """Matrix of uniform proposals on the grid with data sets at the laws of the path; ``num_draws`` of them in all.
 
     ``source``: where the first data set is drawn, at the proposal or, which is wrong, at the present value.
@@ -124,7 +121,7 @@ def transition(kernel: Exchange, num_draws: int, *, source: str = "proposal") ->
 
 
 @pytest.mark.parametrize("num_bridges", [0, 1, 2])
-def test_the_posterior_is_invariant(num_bridges: int) -> None:
+def test_the_posterior_is_invariant(num_bridges):
     """To 1e-12, bridged or not; the control draws the auxiliary data at the present theta."""
     kernel = Exchange(program, num_bridges=num_bridges)
     assert_stationary(transition(kernel, num_bridges + 1), posterior())
@@ -132,25 +129,25 @@ def test_the_posterior_is_invariant(num_bridges: int) -> None:
         assert_stationary(transition(kernel, num_bridges + 1, source="present"), posterior())
 
 
-def test_bridges_raise_the_acceptance() -> None:
+def test_bridges_raise_the_acceptance():
     law = posterior()
     stays = [law @ np.diag(transition(Exchange(program, num_bridges=k), k + 1)) for k in (0, 1, 2)]
     assert stays[0] > stays[1] > stays[2]
 
 
-def stationary(matrix: np.ndarray) -> np.ndarray:
+def stationary(matrix):
     values, vectors = np.linalg.eig(matrix.T)
     law = np.real(vectors[:, np.argmax(np.real(values))])
     return law / law.sum()
 
 
-def one_row() -> None:
+def one_row():
     strength = pyro.sample("strength", dist.Normal(torch.zeros((), dtype=torch.float64), 1.0))
     law = LogLinearStatistics(LEVEL, strength.unsqueeze(-1) * DIRECTION, 1)
     pyro.sample("counts", law, obs=torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64))
 
 
-def averaged(num_auxiliary: int) -> np.ndarray:
+def averaged(num_auxiliary):
     """Transition matrix of averaged ratios with one row, from the numbers of auxiliary rows at every level."""
     kernel = NoisyExchange(one_row, num_auxiliary)
     pairs = [(i, j) for i in range(len(GRID)) for j in range(len(GRID)) if i != j]
@@ -172,7 +169,7 @@ def averaged(num_auxiliary: int) -> np.ndarray:
     return matrix + np.diag(1 - matrix.sum(1))
 
 
-def test_the_error_of_averaged_ratios_is_inverse_to_their_number() -> None:
+def test_the_error_of_averaged_ratios_is_inverse_to_their_number():
     """One data set is exact. The error of M, found without chance, is between 0.01 / M and 0.04 / M."""
     log_density = dist.Normal(0.0, 1.0).log_prob(GRID) + log_levels(GRID)[:, 1]
     exact = torch.softmax(log_density, 0).numpy()
@@ -182,6 +179,6 @@ def test_the_error_of_averaged_ratios_is_inverse_to_their_number() -> None:
         assert 0.01 < error * num_auxiliary < 0.04, errors
 
 
-def test_control_the_grid_is_not_flat() -> None:
+def test_control_the_grid_is_not_flat():
     law = posterior()
     assert math.isclose(law.sum(), 1.0) and 0.5 * np.abs(law - 0.2).sum() > total_variation_bound(5, 400)

@@ -1,13 +1,9 @@
 """Langevin steps against their own stationary law on a grid, the posterior, and their contract with Pyro."""
 
-from __future__ import annotations
-
 import math
 import pickle
-from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pyro
@@ -43,7 +39,7 @@ ANNEALED = AnnealedImportance(num_chains=64, num_temperatures=30)
 run = partial(run_mcmc, progress=False)
 
 
-def strength_of_rows(partition: Any = None, rows: torch.Tensor = ROWS) -> None:
+def strength_of_rows(partition=None, rows=ROWS):
     strength = pyro.sample("strength", dist.Normal(ZERO, 1.0))
     with pyro.plate("rows", len(rows)):
         law = HierarchicalLogLinear(PAIR, strength.unsqueeze(-1) * DIRECTION, partition=partition)
@@ -51,14 +47,14 @@ def strength_of_rows(partition: Any = None, rows: torch.Tensor = ROWS) -> None:
     pyro.sample("y", dist.Normal(strength, 0.5), obs=torch.tensor(0.4, dtype=torch.float64))
 
 
-def log_density(strength: torch.Tensor) -> torch.Tensor:
+def log_density(strength):
     """Exact log posterior at strengths (S,) up to a constant."""
     law = LogLinearStatistics(PAIR, strength.unsqueeze(-1) * DIRECTION, len(ROWS))
     found = law.log_prob(statistics_of(ROWS, PAIR)) + dist.Normal(strength, 0.5).log_prob(ZERO + 0.4)
     return found - strength.square() / 2
 
 
-def slope(strength: torch.Tensor, noise: bool = False) -> torch.Tensor:
+def slope(strength, noise=False):
     """Exact gradient of the log posterior; with ``noise`` the variance of one row's statistic instead."""
     leaf = strength.clone().requires_grad_()
     law = LogLinearStatistics(PAIR, leaf.unsqueeze(-1) * DIRECTION, 1)
@@ -67,7 +63,7 @@ def slope(strength: torch.Tensor, noise: bool = False) -> torch.Tensor:
     return (torch.autograd.grad(found.sum(), leaf)[0] if noise else found).detach()
 
 
-def stationary(step: float, particles: float = math.inf) -> torch.Tensor:
+def stationary(step, particles=math.inf):
     """Law on the grid that steps of this size leave invariant, with means over so many independent states."""
     spread = step + step**2 / 4 * len(ROWS) ** 2 / particles * slope(GRID, noise=True)
     mean = GRID + step / 2 * slope(GRID)
@@ -76,12 +72,12 @@ def stationary(step: float, particles: float = math.inf) -> torch.Tensor:
     return torch.linalg.matrix_power(transition, 2**14)[len(GRID) // 2]
 
 
-def moments(weights: torch.Tensor) -> np.ndarray:
+def moments(weights):
     mean = float(weights @ GRID)
     return np.array([mean, float(weights @ (GRID - mean).square())])
 
 
-def scores(draws: torch.Tensor, expected: np.ndarray) -> float:
+def scores(draws, expected):
     """Largest t score of mean and of mean squared distance from it, of draws (chains, draws) by chains."""
     by_chain = torch.stack([draws.mean(1), (draws - expected[0]).square().mean(1)], -1).numpy()
     return float(np.abs((by_chain.mean(0) - expected) / (by_chain.std(0, ddof=1) / np.sqrt(len(by_chain)))).max())
@@ -91,7 +87,7 @@ LIMIT = float(stats.t.isf(FALSE_ALARM_RATE / 4, 399))
 POSTERIOR = moments(log_density(GRID).softmax(0))
 
 
-def test_bias_falls_with_the_step() -> None:
+def test_bias_falls_with_the_step():
     """Exactly, by the transition matrix on a grid: halving the step halves the excess of the variance."""
     excess = [moments(stationary(step))[1] / POSTERIOR[1] - 1 for step in (0.1, 0.05, 0.025, 0.0125)]
     assert all(1.8 < large / small < 2.4 for large, small in pairwise(excess)), excess
@@ -100,7 +96,7 @@ def test_bias_falls_with_the_step() -> None:
 
 
 @pytest.mark.parametrize("step", [0.2, 0.05])
-def test_draws_have_the_law_of_their_step(step: float) -> None:
+def test_draws_have_the_law_of_their_step(step):
     """And not the posterior where the step is large; the control for the small step has the wrong posterior."""
     kernel = Langevin(strength_of_rows, step_size=step, preconditioner="none")
     found = run(kernel, 200, burn_in=100, num_chains=400, seed=1).samples["strength"]
@@ -120,7 +116,7 @@ def test_draws_have_the_law_of_their_step(step: float) -> None:
         (None, {"gradient": "persistent", "num_particles": 16}, 16),
     ],
 )
-def test_estimated_gradients(partition: Any, options: dict[str, Any], states: int) -> None:
+def test_estimated_gradients(partition, options, states):
     """The noise of so many states shows as the grid says it does; a quarter of them and, of 16, no noise are not it."""
     step = 0.1
     kernel = Langevin(strength_of_rows, step_size=step, preconditioner="none", **options)
@@ -130,14 +126,14 @@ def test_estimated_gradients(partition: Any, options: dict[str, Any], states: in
         assert scores(found, moments(stationary(step, particles=other))) > LIMIT
 
 
-def test_mean_statistics_are_those_of_enumeration() -> None:
+def test_mean_statistics_are_those_of_enumeration():
     """By the backend exactly, by 40 sets of kept chains within their noise; means of other parameters fail."""
     from pyro_hoim.inference.intractable._program import IntractableProgram
 
     pairs = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
     rows = torch.tensor([[0, 0], [1, 2], [1, 1]])
 
-    def levels() -> None:
+    def levels():
         theta = pyro.sample("theta", normal_prior(pairs, dtype=torch.float64))
         with pyro.plate("rows", 3):
             pyro.sample("x", HierarchicalLogLinear(pairs, theta), obs=rows)
@@ -174,14 +170,14 @@ def test_mean_statistics_are_those_of_enumeration() -> None:
 COUNTED = RootStructure.complete(Domain([Variable(name, kind="count") for name in "ab"]), 2)
 
 
-def counted() -> None:
+def counted():
     psi = pyro.sample("psi", dist.Normal(torch.zeros(COUNTED.num_terms, dtype=torch.float64), 0.3).to_event(1))
     with pyro.plate("rows", 3):
         rows = torch.tensor([[0.0, 1.0], [2.0, 2.0], [1.0, 4.0]], dtype=torch.float64)
         pyro.sample("x", GeneralizedRoot(COUNTED, psi, TruncatedPoissonFamily(5)), obs=rows)
 
 
-def test_preconditioned_steps_inflate_the_variance_as_the_formula_says() -> None:
+def test_preconditioned_steps_inflate_the_variance_as_the_formula_says():
     """Main effects of many rows have a posterior that is nearly normal; without noise the factor is 1 / (1 - s / 4)."""
     main = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
     counts = torch.tensor([3000.0, 1000.0, 2000.0, 2000.0], dtype=torch.float64)
@@ -199,13 +195,13 @@ def test_preconditioned_steps_inflate_the_variance_as_the_formula_says() -> None
         assert abs(float(by_chain.mean()) - variance) > LIMIT * error
 
 
-def test_an_annealed_law_is_preconditioned_by_the_exact_one_where_that_is_cheap() -> None:
+def test_an_annealed_law_is_preconditioned_by_the_exact_one_where_that_is_cheap():
     """The same shape of steps, from rows and from counts, as for the law with an exact backend."""
     factors = []
     for partition in (ANNEALED, None):
         for with_rows in (True, False):
 
-            def program(partition: Any = partition, with_rows: bool = with_rows) -> None:
+            def program(partition=partition, with_rows=with_rows):
                 if with_rows:
                     strength_of_rows(partition)
                     return
@@ -222,14 +218,14 @@ def test_an_annealed_law_is_preconditioned_by_the_exact_one_where_that_is_cheap(
         assert_close(factor, factors[0], relative=1e-6)
 
 
-def test_steps_that_fall() -> None:
+def test_steps_that_fall():
     kernel = Langevin(strength_of_rows, step_size=0.2, decay=0.5)
     steps = run(kernel, 30, burn_in=10, num_chains=2, seed=1).sample_stats["step_size"]
     assert_close(steps[0], 0.2 * (1 + torch.arange(30, dtype=torch.float64) / 10) ** -0.5)
     assert torch.equal(steps[0], steps[1])
 
 
-def test_moves_out_of_the_support_are_not_made() -> None:
+def test_moves_out_of_the_support_are_not_made():
     """Steps a million times too large run away until the density is zero: those moves are counted, and not made."""
     result = run(Langevin(strength_of_rows, step_size=1e6), 60, burn_in=0, num_chains=3, seed=1)
     assert bool(torch.isfinite(result.samples["strength"]).all())
@@ -240,7 +236,7 @@ def test_moves_out_of_the_support_are_not_made() -> None:
     assert run(Langevin(strength_of_rows), 60, burn_in=0, num_chains=3, seed=1).num_divergences == 0
 
 
-def test_without_rows_the_posterior_is_the_prior() -> None:
+def test_without_rows_the_posterior_is_the_prior():
     program = partial(log_linear_model, PAIR, normal_prior(PAIR, dtype=torch.float64), torch.zeros(8).double(), 0)
     kernel = Langevin(program, step_size=0.2, gradient="persistent", num_particles=4)
     found = run(kernel, 100, burn_in=50, num_chains=400, seed=5).samples["theta"][..., 2]
@@ -249,11 +245,11 @@ def test_without_rows_the_posterior_is_the_prior() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_constrained_sites_keep_their_dtype_and_jacobian(dtype: torch.dtype) -> None:
+def test_constrained_sites_keep_their_dtype_and_jacobian(dtype):
     """A positive strength against quadrature in its logarithm; the control forgets the Jacobian."""
     counts = statistics_of(ROWS, PAIR)
 
-    def positive() -> None:
+    def positive():
         strength = pyro.sample("strength", dist.Exponential(torch.ones((), dtype=dtype)))
         law = LogLinearStatistics(PAIR, strength.unsqueeze(-1) * DIRECTION.to(dtype), len(ROWS))
         pyro.sample("counts", law, obs=counts.to(dtype))
@@ -269,7 +265,7 @@ def test_constrained_sites_keep_their_dtype_and_jacobian(dtype: torch.dtype) -> 
         assert (scores(draws.double().log(), np.array([mean, variance])) < LIMIT) is is_right
 
 
-def test_in_pyros_mcmc_and_arviz() -> None:
+def test_in_pyros_mcmc_and_arviz():
     pyro.set_rng_seed(13)
     mcmc = MCMC(Langevin(strength_of_rows), num_samples=300, warmup_steps=50, disable_progbar=True)
     mcmc.run()
@@ -284,14 +280,14 @@ def test_in_pyros_mcmc_and_arviz() -> None:
     assert kernel.is_exact is False
 
 
-def test_a_seed_decides_everything() -> None:
+def test_a_seed_decides_everything():
     kernel = partial(Langevin, strength_of_rows, gradient="persistent", num_particles=8)
     first = run(kernel(), 20, num_chains=4, seed=5).samples["strength"]
     assert torch.equal(first, run(pickle.loads(pickle.dumps(kernel())), 20, num_chains=4, seed=5).samples["strength"])
     assert not torch.equal(first, run(kernel(), 20, num_chains=4, seed=6).samples["strength"])
 
 
-def beyond(partition: Any = None, with_rows: bool = True) -> None:
+def beyond(partition=None, with_rows=True):
     large = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 40), 2)
     strength = pyro.sample("strength", dist.Normal(ZERO, 0.1))
     theta = strength.unsqueeze(-1) * torch.ones(large.num_parameters, dtype=torch.float64)
@@ -304,8 +300,8 @@ def beyond(partition: Any = None, with_rows: bool = True) -> None:
 
 
 @pytest.mark.parametrize("with_rows", [True, False])
-def test_beyond_reach_there_are_chains(with_rows: bool) -> None:
-    options: dict[str, Any] = {} if with_rows else {"preconditioner": "none", "step_size": 1e-4}
+def test_beyond_reach_there_are_chains(with_rows):
+    options = {} if with_rows else {"preconditioner": "none", "step_size": 1e-4}
     result = run(Langevin(partial(beyond, None, with_rows), num_particles=4, **options), 3, num_chains=2, seed=1)
     assert bool(torch.isfinite(result.samples["strength"]).all())
 
@@ -319,7 +315,7 @@ def test_beyond_reach_there_are_chains(with_rows: bool) -> None:
         (lambda: pyro.sample("z", dist.Normal(ZERO, 1.0)), {}, "use NUTS"),
     ],
 )
-def test_programs_that_are_refused(program: Callable[..., Any], options: dict[str, Any], match: str) -> None:
+def test_programs_that_are_refused(program, options, match):
     with pytest.raises(HoimError, match=match):
         run(Langevin(program, **options), 2, num_chains=2, seed=1)
 
@@ -336,11 +332,11 @@ def test_programs_that_are_refused(program: Callable[..., Any], options: dict[st
         ({"num_chains": 0}, "out-of-range", "num_chains"),
     ],
 )
-def test_arguments_that_are_refused(options: dict[str, Any], code: Any, argument: str) -> None:
+def test_arguments_that_are_refused(options, code, argument):
     with raises(code, argument):
         Langevin(strength_of_rows, **options)
 
 
-def test_no_program_is_refused() -> None:
+def test_no_program_is_refused():
     with pytest.raises(InputTypeError, match="a Pyro program"):
-        Langevin(3)  # type: ignore[arg-type]
+        Langevin(3)

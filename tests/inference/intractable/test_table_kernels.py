@@ -1,7 +1,5 @@
 """Multinomial tables of compiled code against the binomial law of every cell, by both of its ways to draw."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -12,7 +10,7 @@ from pyro_hoim.testing import assert_exact_law
 NUM_TABLES = 40_000
 
 
-def tables(total: int, probs: np.ndarray, seed: int) -> np.ndarray:
+def tables(total, probs, seed):
     logits = np.log(probs)[None].repeat(NUM_TABLES, 0)
     words = np.random.default_rng(seed).integers(0, 2**63, NUM_TABLES).astype(np.uint64)
     counts = np.empty_like(logits)
@@ -32,7 +30,7 @@ def tables(total: int, probs: np.ndarray, seed: int) -> np.ndarray:
         (200_000, [0.3, 0.0002, 0.6998]),
     ],
 )
-def test_every_cell_is_binomial(total: int, probs: list[float]) -> None:
+def test_every_cell_is_binomial(total, probs):
     """The control is the law of one row more."""
     counts = tables(total, np.array(probs), total)
     for cell in {0, 1, len(probs) - 1}:
@@ -44,7 +42,7 @@ def test_every_cell_is_binomial(total: int, probs: list[float]) -> None:
             assert_exact_law(seen, stats.binom.pmf(support, total, probs[cell] * (1 - 0.5 / total)))
 
 
-def test_cells_depend_on_each_other_as_they_should() -> None:
+def test_cells_depend_on_each_other_as_they_should():
     """Two cells of three are negatively correlated; a joint law of small tables in full."""
     counts = tables(4, np.array([0.2, 0.5, 0.3]), 5)
     seen, law = np.zeros((5, 5)), np.zeros((5, 5))
@@ -55,7 +53,7 @@ def test_cells_depend_on_each_other_as_they_should() -> None:
     assert_exact_law(seen.astype(np.int64), law)
 
 
-def test_no_rows_and_an_impossible_cell() -> None:
+def test_no_rows_and_an_impossible_cell():
     assert not tables(0, np.array([0.5, 0.5]), 1).any()
     with np.errstate(divide="ignore"):
         counts = tables(50, np.array([0.0, 0.4, 0.6, 0.0]), 2)

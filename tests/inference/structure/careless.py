@@ -1,16 +1,14 @@
 """A chain that is wrong on purpose, for the tests that must notice."""
 
-from __future__ import annotations
-
 import math
 
-from pyro_hoim.inference.structure.drawn.sampling import JumpChain, Point
+from pyro_hoim.inference.structure.drawn.sampling import JumpChain
 
 
 class CarelessChain(JumpChain):
     """A control: the densities of proposals are left out."""
 
-    def jump(self, point: Point, mask: int, log_ratio: float, temperature: float, uniform: float) -> Point:
+    def jump(self, point, mask, log_ratio, temperature, uniform):
         other = self.proposals[mask].draw(self._generator)
         weight = self.neighbourhood.prior.log_weight
         gain = (other.log_joint - point.log_joint) / temperature + weight(mask) - weight(point.mask) + log_ratio

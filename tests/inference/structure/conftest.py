@@ -1,15 +1,11 @@
 """The Czech table with letters, and published numbers on it."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_table
 from pyro_hoim.structure import InteractionHypergraph
 
@@ -20,27 +16,27 @@ GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "structure_posterior
 class Lettered:
     """A table whose variables are called a, b, c, ... in schema order."""
 
-    def __init__(self, table: Observations) -> None:
+    def __init__(self, table):
         self.table = table
         self.names = dict(zip("abcdefgh", table.domain.names, strict=False))
 
-    def edge(self, letters: str) -> tuple[str, ...]:
+    def edge(self, letters):
         return tuple(self.names[letter] for letter in letters)
 
-    def model(self, text: str) -> InteractionHypergraph:
+    def model(self, text):
         return InteractionHypergraph(self.table.domain, map(self.edge, text.split(",")), closure=True)
 
 
 @pytest.fixture(scope="session")
-def czech() -> Lettered:
+def czech():
     return Lettered(load_table("czech_autoworkers"))
 
 
 @pytest.fixture(scope="session")
-def rochdale() -> Lettered:
+def rochdale():
     return Lettered(load_table("rochdale"))
 
 
 @pytest.fixture(scope="session")
-def golden() -> dict[str, Any]:
+def golden():
     return GOLDEN

@@ -17,8 +17,7 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -57,8 +56,8 @@ class Case:
         inclusion: probability of an interaction, as the kernel is told.
     """
 
-    def __init__(self, kind: str, inclusion: float = INCLUSION) -> None:
-        options: dict[str, Any] = {"space": "decomposable", "max_order": 2} if kind == "conjugate" else {}
+    def __init__(self, kind, inclusion=INCLUSION):
+        options = {"space": "decomposable", "max_order": 2} if kind == "conjugate" else {}
         self.prior = StructurePrior(Domain.from_cardinalities([2, 2, 2]), inclusion=inclusion, **options)
         self.kind, self.collapsed = kind, kind == "conjugate"
         members = self.prior.space.members
@@ -69,7 +68,7 @@ class Case:
         self.law = weights / weights.sum()
         self.design = design_matrix(self.prior.largest)
 
-    def draw(self, rng: np.random.Generator) -> Truth:
+    def draw(self, rng):
         gamma = self.members[rng.choice(len(self.law), p=self.law)]
         theta = np.zeros(self.design.shape[1])
         if self.collapsed:
@@ -82,7 +81,7 @@ class Case:
             log_probs = log_probs - np.log(np.exp(log_probs).sum())
         return Truth(gamma, log_probs, theta, rng.multinomial(NUM_ROWS, np.exp(log_probs)))
 
-    def _forest(self, gamma: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def _forest(self, gamma, rng):
         """Cells of a forest, conditional tables one after the other, each of independent Dirichlet laws.
 
         A variable with its one neighbour among those left has FICTIVE / 4 rows in every cell of its table.
@@ -99,12 +98,12 @@ class Case:
             left.remove(leaf)
         return log_probs
 
-    def kernel(self, counts: np.ndarray) -> BirthDeath:
+    def kernel(self, counts):
         data = Observations.from_table(self.prior.space.domain, counts.reshape(2, 2, 2))
         text = f"conjugate:{FICTIVE}" if self.collapsed else "unit"
         return BirthDeath(data, text, self.prior, collapsed=self.collapsed)
 
-    def moments(self, truth: Truth, params: dict[str, torch.Tensor], kernel: BirthDeath) -> np.ndarray:
+    def moments(self, truth, params, kernel):
         """Functions of collection, theta and rows."""
         gamma, size = params["gamma"].numpy(), float(params["gamma"].sum())
         share = truth.counts @ self.design / NUM_ROWS
@@ -116,21 +115,19 @@ class Case:
         columns = [gamma, theta, theta**2, theta * share, pairs**2 * gamma[3], np.abs(pairs) * size]
         return np.concatenate([*columns, [size**2, likelihood, size * likelihood]])
 
-    def quantities(
-        self, gamma: np.ndarray, theta: torch.Tensor | None, counts: np.ndarray, kernel: BirthDeath
-    ) -> np.ndarray:
+    def quantities(self, gamma, theta, counts, kernel):
         """What is ranked; the likelihood of a collection is its evidence where theta is integrated out."""
         if self.collapsed or theta is None:
             likelihood = kernel.evidence(self.prior.space.masks_of((gamma == 1)[None])[0])
             return np.array([*gamma, gamma.sum(), likelihood])
         return np.array([*gamma, gamma.sum(), *theta.numpy(), self.log_likelihood(theta.numpy(), counts)])
 
-    def log_likelihood(self, theta: np.ndarray, counts: np.ndarray) -> float:
+    def log_likelihood(self, theta, counts):
         logits = self.design @ theta
         return float(counts @ logits - NUM_ROWS * np.log(np.exp(logits).sum()))
 
 
-def started(case: Case, truth: Truth, seed: int) -> tuple[BirthDeath, dict[str, torch.Tensor]]:
+def started(case, truth, seed):
     """The kernel set up at the truth."""
     kernel = case.kernel(truth.counts)
     at = {"gamma": torch.from_numpy(truth.gamma.astype(np.float32))}
@@ -141,14 +138,14 @@ def started(case: Case, truth: Truth, seed: int) -> tuple[BirthDeath, dict[str, 
     return kernel, kernel.initial_params
 
 
-def z_limit(num: int) -> float:
+def z_limit(num):
     return float(stats.norm.isf(FALSE_ALARM_RATE / 2 / num))
 
 
 # Geweke's test
 
 
-def assert_joint_law(case: Case, replications: int, seed: int) -> None:
+def assert_joint_law(case, replications, seed):
     rng, differences, counts = np.random.default_rng(seed), [], np.zeros(len(case.members))
     position = {tuple(member): k for k, member in enumerate(case.members.tolist())}
     for k in range(replications):
@@ -169,19 +166,19 @@ def assert_joint_law(case: Case, replications: int, seed: int) -> None:
 class _Unaware(Neighbourhood):
     """A control: proposals taken for symmetric."""
 
-    def propose(self, mask: int, uniforms: Any) -> tuple[int, float]:
+    def propose(self, mask, uniforms):
         return super().propose(mask, uniforms)[0], 0.0
 
 
 class _Symmetric(TemperedChain):
-    def __init__(self, moves: Neighbourhood, *others: Any) -> None:
+    def __init__(self, moves, *others):
         super().__init__(_Unaware(moves.prior), *others)
 
 
 class _Unweighted(TemperedChain):
     """A control: the prior over collections is left out."""
 
-    def move(self, mask: int, temperature: float, uniforms: Sequence[float]) -> int:
+    def move(self, mask, temperature, uniforms):
         other, log_ratio = self.neighbourhood.propose(mask, uniforms)
         gain = (self.log_evidence(other) - self.log_evidence(mask)) / temperature + log_ratio
         return other if gain >= 0 or uniforms[3] < math.exp(gain) else mask
@@ -191,13 +188,13 @@ SIZES = {"conjugate": 1_000, "unit": 400}
 
 
 @pytest.mark.parametrize("kind", SIZES)
-def test_sweeps_leave_the_joint_law_unchanged(kind: str) -> None:
+def test_sweeps_leave_the_joint_law_unchanged(kind):
     assert_joint_law(Case(kind), SIZES[kind], 1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SIZES)
-def test_more_sweeps_leave_the_joint_law_unchanged(kind: str) -> None:
+def test_more_sweeps_leave_the_joint_law_unchanged(kind):
     assert_joint_law(Case(kind), 20 * SIZES[kind], 2)
 
 
@@ -210,9 +207,7 @@ def test_more_sweeps_leave_the_joint_law_unchanged(kind: str) -> None:
     ],
     ids=["prior", "moves", "theta"],
 )
-def test_control_sweeps_that_forget_a_density_change_it(
-    kind: str, times: float, wrong: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_control_sweeps_that_forget_a_density_change_it(kind, times, wrong, monkeypatch):
     monkeypatch.setattr(jumps, "TemperedChain" if kind == "conjugate" else "JumpChain", wrong)
     with pytest.raises(AssertionError, match=r"largest z score|draws:"):
         assert_joint_law(Case(kind), int(times * SIZES[kind]), 3)
@@ -233,7 +228,7 @@ class Size(NamedTuple):
 SHORT, LONG = Size(100, 9, 3, 5), Size(1_000, 19, 5, 20)
 
 
-def drawn(case: Case, counts: np.ndarray, size: Size, seed: int) -> np.ndarray:
+def drawn(case, counts, size, seed):
     """Quantities of draws, (num_draws, quantities)."""
     kernel = case.kernel(counts)
     with torch.random.fork_rng():
@@ -247,7 +242,7 @@ def drawn(case: Case, counts: np.ndarray, size: Size, seed: int) -> np.ndarray:
     return np.stack(found)
 
 
-def assert_calibrated(case: Case, size: Size, seed: int) -> None:
+def assert_calibrated(case, size, seed):
     """Ranks are uniform with ties broken at random, and inclusion is right in each of four bins."""
     rng, ranks, off = np.random.default_rng(seed), [], []
     num_free = case.prior.space.num_free
@@ -274,11 +269,11 @@ def assert_calibrated(case: Case, size: Size, seed: int) -> None:
 
 @pytest.mark.parametrize("size", [SHORT, pytest.param(LONG, marks=pytest.mark.slow)], ids=["short", "long"])
 @pytest.mark.parametrize("kind", SIZES)
-def test_truths_rank_uniformly_and_inclusion_is_what_it_says(kind: str, size: Size) -> None:
+def test_truths_rank_uniformly_and_inclusion_is_what_it_says(kind, size):
     assert_calibrated(Case(kind), size, 1)
 
 
 @pytest.mark.parametrize("kind", SIZES)
-def test_control_of_another_prior_over_collections(kind: str) -> None:
+def test_control_of_another_prior_over_collections(kind):
     with pytest.raises(AssertionError, match=r"size.*not uniform"):
         assert_calibrated(Case(kind, inclusion=0.6), SHORT, 2)

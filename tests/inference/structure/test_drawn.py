@@ -1,14 +1,11 @@
 """Posteriors over collections by chains and by junction trees, against lists of all members."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import forkserver
 import numpy as np
@@ -23,7 +20,6 @@ from pyro_hoim.errors import ConvergenceWarning
 from pyro_hoim.inference import (
     BirthDeath,
     ChainSettings,
-    StructurePosterior,
     StructurePrior,
     average_decomposable,
     enumerate_structures,
@@ -46,11 +42,11 @@ _COLUMNS = np.stack([_CODES[:, 0], _CODES[:, 0], (_CODES[:, 0] + _CODES[:, 1]) %
 COPIES = Observations(Domain.from_cardinalities([3, 3, 3, 3]), torch.from_numpy(_COLUMNS))
 
 
-def _rows(codes: np.ndarray, domain: Domain) -> Observations:
+def _rows(codes, domain):
     return Observations(domain, torch.from_numpy(codes))
 
 
-def _z_limit(num: int) -> float:
+def _z_limit(num):
     """Largest of some standard normal numbers that chance explains."""
     from scipy import stats
 
@@ -67,7 +63,7 @@ def _z_limit(num: int) -> float:
     ],
     ids=["decomposable", "trees", "hierarchical", "pairs"],
 )
-def test_chains_find_the_listed_posterior(prior: str, structure_prior: StructurePrior) -> None:
+def test_chains_find_the_listed_posterior(prior, structure_prior):
     listed = enumerate_structures(FOUR, prior, structure_prior)
     settings = ChainSettings(num_draws=2_000, burn_in=50)
     drawn = sample_structures(FOUR, prior, structure_prior, settings, seed=1)
@@ -85,7 +81,7 @@ def test_chains_find_the_listed_posterior(prior: str, structure_prior: Structure
     assert float(z.abs().max()) > _z_limit(len(z))
 
 
-def test_temperatures_find_what_single_moves_do_not_and_the_status_tells() -> None:
+def test_temperatures_find_what_single_moves_do_not_and_the_status_tells():
     prior = StructurePrior(COPIES.domain, space="decomposable")
     listed = enumerate_structures(COPIES, "conjugate:1", prior)
     hot = ChainSettings(3, 400, 100, temperatures=tuple(np.geomspace(1, 1000, 12)))
@@ -95,10 +91,10 @@ def test_temperatures_find_what_single_moves_do_not_and_the_status_tells() -> No
     starts = tuple(prior.space.hypergraph_of(mask) for mask in (0, 2**6 - 1))
     with pytest.warns(ConvergenceWarning, match="R-hat inf"):
         cold = sample_structures(COPIES, "conjugate:1", prior, ChainSettings(2, 20, 0, starts=starts), seed=1)
-    assert cold.status == "unconverged" and float(cold.inclusion.r_hat.max()) == float("inf")  # type: ignore[union-attr]
+    assert cold.status == "unconverged" and float(cold.inclusion.r_hat.max()) == float("inf")
 
 
-def test_trees_find_the_listed_posterior() -> None:
+def test_trees_find_the_listed_posterior():
     for structure_prior in (
         None,
         StructurePrior(FOUR.domain, space="decomposable", max_order=3),
@@ -115,17 +111,17 @@ def test_trees_find_the_listed_posterior() -> None:
         assert float(z.abs().max()) > _z_limit(len(z))
 
 
-def test_selected_starts_are_maxima_from_far_apart() -> None:
+def test_selected_starts_are_maxima_from_far_apart():
     listed = enumerate_structures(COPIES, "conjugate:1", StructurePrior(COPIES.domain, space="decomposable"))
     space, log_probs = listed.structure_prior.space, listed.log_evidence  # of equal prior probabilities
     position = {mask: k for k, mask in enumerate(space.masks_of(listed.gamma.numpy()))}
     moves = Neighbourhood(listed.structure_prior)
 
-    def starts(word: Any, num_chains: int) -> list[int]:
+    def starts(word, num_chains):
         settings = ChainSettings(num_chains, starts=word)
         return _starts(moves, listed.evidence, settings, [np.random.default_rng(k) for k in range(num_chains)])
 
-    def is_maximum(mask: int) -> bool:
+    def is_maximum(mask):
         around = [position[other] for others in moves.moves(mask) for other in others]
         return bool((log_probs[around] <= log_probs[position[mask]]).all())
 
@@ -139,14 +135,14 @@ def test_selected_starts_are_maxima_from_far_apart() -> None:
 
 @pytest.mark.parametrize("collapsed", [True, False])
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")  # of few draws
-def test_chains_that_start_where_the_evidence_is_large(collapsed: bool) -> None:
+def test_chains_that_start_where_the_evidence_is_large(collapsed):
     settings = ChainSettings(2, 4, 0, starts="select")
     drawn = sample_structures(FOUR, "unit", None, settings, collapsed=collapsed, seed=1)
     best = enumerate_structures(FOUR, "unit").models(1)[0]
     assert float(drawn.log_evidence.max()) > best.log_evidence - 5
 
 
-def test_edge_cases_of_rows_and_variables() -> None:
+def test_edge_cases_of_rows_and_variables():
     none = _rows(np.zeros((0, 3), dtype=np.int64), Domain.from_cardinalities([2, 2, 2]))
     prior = StructurePrior(none.domain, space="decomposable", inclusion=0.3)
     drawn = average_decomposable(none, structure_prior=prior, num_draws=20_000, seed=1)
@@ -160,7 +156,7 @@ def test_edge_cases_of_rows_and_variables() -> None:
     assert average_decomposable(flat, num_draws=2_000, seed=1).inclusion.mean.tolist() == pytest.approx([0.5], abs=0.06)
 
 
-def test_a_seed_gives_the_same_draws_and_leaves_the_global_generators() -> None:
+def test_a_seed_gives_the_same_draws_and_leaves_the_global_generators():
     settings = ChainSettings(2, 30, 5)
     before = torch.get_rng_state()
     first, second, third = (sample_structures(FOUR, "unit", None, settings, seed=s) for s in (1, 1, 2))
@@ -179,12 +175,12 @@ long_run(RunOptions({path!r}))
 """
 
 
-def long_run(run: RunOptions | None) -> StructurePosterior:
+def long_run(run):
     settings = ChainSettings(2, 1_500, 20, temperatures=(1.0, 2.0))
     return sample_structures(FOUR, "unit", None, settings, seed=4, run=run)
 
 
-def test_a_killed_run_continues_with_the_same_draws(tmp_path: Path) -> None:
+def test_a_killed_run_continues_with_the_same_draws(tmp_path):
     path = tmp_path / "run.safetensors"
     program = _PROGRAM.format(folder=str(Path(__file__).parent), path=str(path))
     process = forkserver.start(program, tmp_path / "output")
@@ -203,7 +199,7 @@ def test_a_killed_run_continues_with_the_same_draws(tmp_path: Path) -> None:
             sample_structures(data, prior, None, settings, seed=4, run=RunOptions(path, resume=True))
 
 
-def test_a_run_over_another_domain_is_not_continued(tmp_path: Path) -> None:
+def test_a_run_over_another_domain_is_not_continued(tmp_path):
     codes = np.random.default_rng(0).integers(0, 2, (40, 3))
     settings, path = ChainSettings(2, 20, 2), tmp_path / "run.safetensors"
     sample_structures(_rows(codes, Domain.from_cardinalities([2] * 3)), settings=settings, run=RunOptions(path))
@@ -213,14 +209,14 @@ def test_a_run_over_another_domain_is_not_continued(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")  # of four draws
-def test_the_seed_is_that_of_bridges_too() -> None:
+def test_the_seed_is_that_of_bridges_too():
     two = FOUR.project(FOUR.domain.names[:2])  # two collections, as every bridge takes a second
     pairs, settings = StructurePrior(two.domain, space="pairwise"), ChainSettings(2, 4, 0, starts="empty")
     found = [sample_structures(two, "unit", pairs, settings, method="bridge", seed=seed) for seed in (1, 2)]
     assert found[0].evidence(0) != found[1].evidence(0)
 
 
-def test_the_kernel_runs_in_both_loops_of_chains() -> None:
+def test_the_kernel_runs_in_both_loops_of_chains():
     kernel = BirthDeath(FOUR, "conjugate:1", DECOMPOSABLE, temperatures=(1.0, 3.0))
     start = torch.ones(2, 11)
     run = run_mcmc(kernel, 200, burn_in=10, num_chains=2, seed=1, initial_params={"gamma": start}, progress=False)
@@ -235,13 +231,13 @@ def test_the_kernel_runs_in_both_loops_of_chains() -> None:
     assert mcmc.get_samples()["gamma"].shape == (20, 11) and "acceptance rate" in mcmc.diagnostics()
 
 
-WRONG: list[tuple[str, Any, Any]] = [
-    ("wrong-type", "settings", lambda: sample_structures(FOUR, settings={})),  # type: ignore[arg-type]
-    ("wrong-type", "structure_prior", lambda: sample_structures(FOUR, "unit", "pairs")),  # type: ignore[arg-type]
+WRONG = [
+    ("wrong-type", "settings", lambda: sample_structures(FOUR, settings={})),
+    ("wrong-type", "structure_prior", lambda: sample_structures(FOUR, "unit", "pairs")),
     ("out-of-range", "num_chains", lambda: ChainSettings(num_chains=1)),
     ("out-of-range", "num_draws", lambda: ChainSettings(num_draws=3)),
     ("out-of-range", "temperatures", lambda: ChainSettings(temperatures=(2.0,))),
-    ("unknown-choice", "starts", lambda: ChainSettings(starts="middle")),  # type: ignore[arg-type]
+    ("unknown-choice", "starts", lambda: ChainSettings(starts="middle")),
     ("wrong-type", "starts", lambda: ChainSettings(starts=[DECOMPOSABLE.largest])),
     ("conflict", "prior", lambda: sample_structures(FOUR, "none")),
     ("conflict", "prior", lambda: sample_structures(FOUR, unit_information_prior, run=RunOptions("run"))),
@@ -249,20 +245,20 @@ WRONG: list[tuple[str, Any, Any]] = [
     ("conflict", "method", lambda: average_decomposable(FOUR, "unit")),
     ("other-domain", "data", lambda: average_decomposable(CZECH, structure_prior=DECOMPOSABLE)),
     ("out-of-range", "num_draws", lambda: average_decomposable(FOUR, num_draws=0)),
-    ("wrong-type", "seed", lambda: average_decomposable(FOUR, seed=1.5)),  # type: ignore[arg-type]
-    ("wrong-type", "seed", lambda: enumerate_structures(FOUR, seed="a")),  # type: ignore[arg-type]
+    ("wrong-type", "seed", lambda: average_decomposable(FOUR, seed=1.5)),
+    ("wrong-type", "seed", lambda: enumerate_structures(FOUR, seed="a")),
     ("out-of-range", "seed", lambda: log_evidence(DECOMPOSABLE.largest, FOUR, method="bridge", seed=-1)),
-    ("wrong-type", "data", lambda: BirthDeath("table")),  # type: ignore[arg-type]
+    ("wrong-type", "data", lambda: BirthDeath("table")),
 ]
 
 
 @pytest.mark.parametrize(("code", "argument", "call"), WRONG)
-def test_bad_input(code: Any, argument: str, call: Any) -> None:
+def test_bad_input(code, argument, call):
     with raises(code, argument):
         call()
 
 
-def test_bad_starts_and_sizes() -> None:
+def test_bad_starts_and_sizes():
     kernel = BirthDeath(FOUR, "unit", StructurePrior(FOUR.domain, max_order=3))
     with raises("impossible", "initial_params['gamma']"):
         kernel.initial_params = {"gamma": torch.tensor([0.0] * 6 + [1.0] * 4)}
@@ -280,7 +276,7 @@ def test_bad_starts_and_sizes() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared_data")
-def test_ten_columns_of_mushroom_need_temperatures() -> None:
+def test_ten_columns_of_mushroom_need_temperatures():
     data = load_mushroom()
     data = data.project(data.domain.names[:10])
     exact = average_decomposable(data, seed=1)

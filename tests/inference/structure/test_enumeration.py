@@ -1,10 +1,7 @@
 """Posteriors over all collections: published numbers, an independent sum, averages by oracles, draws, bad input."""
 
-from __future__ import annotations
-
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +25,7 @@ from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law, raises, required_draws
 
 
-def small(num: float = 60.0, seed: int = 0) -> Observations:
+def small(num=60.0, seed=0):
     """Rows of three variables, two of which depend on each other."""
     rng = np.random.default_rng(seed)
     probs = np.einsum("ab,c->abc", [[0.3, 0.1, 0.1], [0.05, 0.15, 0.3]], [0.6, 0.4])
@@ -39,7 +36,7 @@ def small(num: float = 60.0, seed: int = 0) -> Observations:
 # Published numbers
 
 
-def test_all_decomposable_collections_of_six_variables(czech: Any, golden: dict[str, Any]) -> None:
+def test_all_decomposable_collections_of_six_variables(czech, golden):
     says = golden["all_decomposable"]
     posterior = enumerate_structures(
         czech.table, says["prior"], StructurePrior(czech.table.domain, space="decomposable")
@@ -56,7 +53,7 @@ def test_all_decomposable_collections_of_six_variables(czech: Any, golden: dict[
     assert best.log_evidence == pytest.approx(log_evidence(best.hypergraph, czech.table, says["prior"]).value, abs=1e-8)
 
 
-def test_pairs_of_six_variables_with_unit_information(czech: Any, golden: dict[str, Any]) -> None:
+def test_pairs_of_six_variables_with_unit_information(czech, golden):
     says = golden["unit_information"]
     posterior = enumerate_structures(czech.table, says["prior"], StructurePrior(czech.table.domain, space="pairwise"))
     assert posterior.num_structures == 32768 and posterior.status == "approximate"
@@ -69,7 +66,7 @@ def test_pairs_of_six_variables_with_unit_information(czech: Any, golden: dict[s
 
 
 @pytest.mark.parametrize("is_jumping", [False, True])
-def test_alcohol_obesity_and_hypertension_as_conting_finds_them(golden: dict[str, Any], is_jumping: bool) -> None:
+def test_alcohol_obesity_and_hypertension_as_conting_finds_them(golden, is_jumping):
     says = golden["alcohol"]
     domain = Domain.from_cardinalities(dict(zip(says["variables"], says["levels"], strict=True)))
     table = Observations.from_table(domain, torch.tensor(says["counts"], dtype=torch.float64).reshape(says["levels"]))
@@ -89,7 +86,7 @@ def test_alcohol_obesity_and_hypertension_as_conting_finds_them(golden: dict[str
 # Oracles
 
 
-def walsh_evidence(counts: np.ndarray, edges: list[tuple[int, ...]]) -> float:
+def walsh_evidence(counts, edges):
     """Laplace evidence under unit information by SciPy, in an orthonormal basis of its own (QR of level indicators)."""
     shape = counts.shape
     columns, precision = [], []
@@ -102,7 +99,7 @@ def walsh_evidence(counts: np.ndarray, edges: list[tuple[int, ...]]) -> float:
         precision += [1 / math.prod(shape[i] for i in edge)] * part.shape[1]
     design, weight, flat = np.hstack(columns), np.array(precision), counts.ravel()
 
-    def loss(theta: np.ndarray) -> float:
+    def loss(theta):
         logits = design @ theta
         log_z = np.log(np.exp(logits).sum())
         return -(flat @ (logits - log_z)) + 0.5 * weight @ theta**2 - 0.5 * np.log(weight / (2 * np.pi)).sum()
@@ -116,7 +113,7 @@ def walsh_evidence(counts: np.ndarray, edges: list[tuple[int, ...]]) -> float:
 
 
 @pytest.mark.parametrize("inclusion", [0.5, 0.2, ("beta", 1.0, 2.0)])
-def test_three_variables_by_an_independent_sum(inclusion: Any) -> None:
+def test_three_variables_by_an_independent_sum(inclusion):
     data = small()
     prior = StructurePrior(data.domain, inclusion=inclusion)
     posterior = enumerate_structures(data, "unit", prior)
@@ -148,14 +145,14 @@ def test_three_variables_by_an_independent_sum(inclusion: Any) -> None:
     assert posterior.median_model.maximal_edges == (("c",), ("a", "b"))
 
 
-def one_more(data: Observations, cell: int) -> Observations:
+def one_more(data, cell):
     counts = data.table().numpy().ravel().copy()
     counts[cell] += 1
     return Observations.from_table(data.domain, counts.reshape(data.domain.cardinalities))
 
 
 @pytest.mark.parametrize(("prior", "space"), [("conjugate:2", "decomposable"), ("unit", "hierarchical")])
-def test_cells_are_the_chance_of_one_more_row(prior: str, space: Any) -> None:
+def test_cells_are_the_chance_of_one_more_row(prior, space):
     """The mean probability of a cell is the evidence of the rows and one more, divided by that of the rows."""
     data = small(200)
     structures = StructurePrior(data.domain, space=space)
@@ -175,7 +172,7 @@ def test_cells_are_the_chance_of_one_more_row(prior: str, space: Any) -> None:
     assert plugged.tolist() != pytest.approx(expected, rel=1e-2)  # control: the best model alone, at its mode
 
 
-def test_cells_of_the_general_route_are_the_same() -> None:
+def test_cells_of_the_general_route_are_the_same():
     data = small(200)
     compiled = enumerate_structures(data, "unit").cell_probabilities()
     general = enumerate_structures(data, unit_information_prior).cell_probabilities()
@@ -183,7 +180,7 @@ def test_cells_of_the_general_route_are_the_same() -> None:
 
 
 @pytest.mark.parametrize("prior", ["conjugate:2", "unit"])
-def test_draws_are_of_the_collections_and_of_theta(prior: str) -> None:
+def test_draws_are_of_the_collections_and_of_theta(prior):
     data = small(100)
     structures = StructurePrior(data.domain, space="decomposable", inclusion=0.4)
     posterior = enumerate_structures(data, prior, structures)
@@ -210,14 +207,14 @@ def test_draws_are_of_the_collections_and_of_theta(prior: str) -> None:
     assert ((theta.mean(0) - torch.from_numpy(shifted)) / (theta.std(0) / math.sqrt(len(theta)))).abs().max() > 4.9
 
 
-def chains_of(index: torch.Tensor, posterior: StructurePosterior) -> StructurePosterior:
+def chains_of(index, posterior):
     shares = torch.bincount(index.ravel(), minlength=posterior.num_structures).double() / index.numel()
     return StructurePosterior(
         posterior.evidence, posterior.structure_prior, posterior.gamma, posterior.log_evidence, shares, index=index
     )
 
 
-def test_chains_have_errors_and_r_hat() -> None:
+def test_chains_have_errors_and_r_hat():
     data = small(12)
     posterior = enumerate_structures(data, "unit", StructurePrior(data.domain, inclusion=0.9))
     generator = torch.Generator().manual_seed(0)
@@ -242,7 +239,7 @@ def test_chains_have_errors_and_r_hat() -> None:
 
 
 @pytest.mark.parametrize("prior", ["unit", "conjugate:1"])
-def test_without_rows_the_posterior_is_the_prior(prior: str) -> None:
+def test_without_rows_the_posterior_is_the_prior(prior):
     domain = Domain.from_cardinalities([2, 3, 2])
     data = Observations.from_tensor(torch.zeros(0, 3, dtype=torch.long), domain)
     structures = StructurePrior(domain, space="decomposable", inclusion=0.3)
@@ -252,7 +249,7 @@ def test_without_rows_the_posterior_is_the_prior(prior: str) -> None:
     assert [posterior.bayes_factor(edge) for edge in structures.space.candidates] == pytest.approx([1.0] * 4)
 
 
-def test_one_variable_one_level_identical_columns_and_weights() -> None:
+def test_one_variable_one_level_identical_columns_and_weights():
     one = enumerate_structures(Observations.from_table(Domain.from_cardinalities([2]), np.array([5, 2])))
     assert one.num_structures == 1 and one.probabilities.tolist() == [1.0] and one.inclusion.edges == ()
     assert one.median_model.edges == (("x0",),)
@@ -270,7 +267,7 @@ def test_one_variable_one_level_identical_columns_and_weights() -> None:
     assert 0 < enumerate_structures(weighted).inclusion["b", "c"] < posterior.inclusion["b", "c"]
 
 
-def test_bad_input_is_refused_before_any_work(czech: Any) -> None:
+def test_bad_input_is_refused_before_any_work(czech):
     with raises("over-budget", "structure_prior"):
         enumerate_structures(czech.table)
     with pytest.raises(ValueError, match=r"over 6 variables up to order 6 has 7785062 .* limit of a list is 65536"):
@@ -279,11 +276,11 @@ def test_bad_input_is_refused_before_any_work(czech: Any) -> None:
     with raises("conflict", "method"):
         enumerate_structures(data, "conjugate:1")
     with raises("wrong-type", "structure_prior"):
-        enumerate_structures(data, "unit", 0.5)  # type: ignore[arg-type]
+        enumerate_structures(data, "unit", 0.5)
     with raises("other-domain", "data"):
         enumerate_structures(data, "unit", StructurePrior(czech.table.domain, max_order=2))
     with raises("wrong-type", "data"):
-        enumerate_structures(torch.zeros(3, 3))  # type: ignore[arg-type]
+        enumerate_structures(torch.zeros(3, 3))
     posterior = enumerate_structures(data)
     with raises("out-of-range", "edge"):
         _ = posterior.inclusion["a", "z"]
@@ -293,7 +290,7 @@ def test_bad_input_is_refused_before_any_work(czech: Any) -> None:
         posterior.sample(0)
 
 
-def test_large_tables_have_no_list_of_cells() -> None:
+def test_large_tables_have_no_list_of_cells():
     domain = Domain.from_cardinalities([9, 9, 9, 9])
     codes = torch.randint(9, (50, 4), generator=torch.Generator().manual_seed(0))
     data = Observations.from_tensor(codes, domain)

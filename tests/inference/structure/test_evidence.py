@@ -1,11 +1,8 @@
 """Evidence of one collection: published values, closed forms, quadrature, methods and routes agree, bad input."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,12 +24,12 @@ Z = 4.9
 """Standard errors that a million comparisons together pass with probability one half; a single one with 1e-6."""
 
 
-def _named(value: object) -> str:
+def _named(value):
     """The text of a case without addresses, which differ between processes of one run."""
     return re.sub(r" at 0x\w+", "", str(value))
 
 
-def rows_of(cards: list[int], num: int, seed: int, *, strength: float = 0.6) -> Observations:
+def rows_of(cards, num, seed, *, strength=0.6):
     """Rows of a saturated law with random tables."""
     domain = Domain.from_cardinalities(cards)
     generator = torch.Generator().manual_seed(seed)
@@ -44,7 +41,7 @@ def rows_of(cards: list[int], num: int, seed: int, *, strength: float = 0.6) -> 
     return Observations.from_table(domain, counts)
 
 
-def by_quadrature(law: Any, data: Observations, hypergraph: InteractionHypergraph, width: float = 12.0) -> float:
+def by_quadrature(law, data, hypergraph, width=12.0):
     """Log evidence by the trapezoid rule, for up to two parameters, on a grid that is wide.
 
     Its steps of 0.1 are a third of the standard deviations here at most.
@@ -63,7 +60,7 @@ def by_quadrature(law: Any, data: Observations, hypergraph: InteractionHypergrap
 # Published values
 
 
-def test_closed_forms_are_the_published_ones(czech: Any, golden: dict[str, Any]) -> None:
+def test_closed_forms_are_the_published_ones(czech, golden):
     says = golden["conjugate_decomposable"]
     values = [log_evidence(czech.model(text), czech.table, says["prior"]) for text, _ in says["models"]]
     assert all(value.method == "exact" and value.is_exact and value.std_error == 0 for value in values)
@@ -73,7 +70,7 @@ def test_closed_forms_are_the_published_ones(czech: Any, golden: dict[str, Any])
 
 
 @pytest.mark.parametrize("name", ["laplace_hierarchical", "laplace_graphical"])
-def test_laplace_gives_the_published_differences(czech: Any, golden: dict[str, Any], name: str) -> None:
+def test_laplace_gives_the_published_differences(czech, golden, name):
     says = golden[name]
     models = [czech.model(text) for text, _ in says["models"]]
     values = [log_evidence(model, czech.table, says["prior"], method="laplace") for model in models]
@@ -82,12 +79,12 @@ def test_laplace_gives_the_published_differences(czech: Any, golden: dict[str, A
         assert values[0].value - value.value == pytest.approx(below, abs=says["tolerance"])
 
 
-def test_published_models_of_rochdale_are_among_the_largest(rochdale: Any, golden: dict[str, Any]) -> None:
+def test_published_models_of_rochdale_are_among_the_largest(rochdale, golden):
     says = golden["rochdale"]
     structures = StructurePrior(rochdale.table.domain, max_order=4)
     evidence = StructureEvidence(rochdale.table, structures.space, says["prior"])
 
-    def gain(model: InteractionHypergraph) -> float:
+    def gain(model):
         """Log of the largest evidence one birth or death away over its own."""
         mask = structures.space.mask_of(model)
         births, deaths = structures.space.moves(mask)
@@ -99,7 +96,7 @@ def test_published_models_of_rochdale_are_among_the_largest(rochdale: Any, golde
     assert gain(InteractionHypergraph.from_order(rochdale.table.domain, 2)) > math.log(2)  # all pairs
 
 
-def test_laplace_makes_the_constant_of_one_fictive_row_too_small(czech: Any, golden: dict[str, Any]) -> None:
+def test_laplace_makes_the_constant_of_one_fictive_row_too_small(czech, golden):
     says = golden["laplace_constant_too_small"]
     for text, gap in says["models"]:
         model = czech.model(text)
@@ -118,12 +115,12 @@ def test_laplace_makes_the_constant_of_one_fictive_row_too_small(czech: Any, gol
 
 @pytest.mark.parametrize(("cards", "num"), [([2], 9), ([3], 12), ([2, 2], 25)])
 @pytest.mark.parametrize("make", ["unit", "wide", "student", "conjugate"])
-def test_methods_agree_with_quadrature(cards: list[int], num: int, make: str) -> None:
+def test_methods_agree_with_quadrature(cards, num, make):
     data = rows_of(cards, num, seed=1)
     hypergraph = InteractionHypergraph.from_order(data.domain, 1)
     size = hypergraph.num_parameters
     zero, one = torch.zeros(size, dtype=torch.float64), torch.ones(size, dtype=torch.float64)
-    laws: dict[str, Any] = {
+    laws = {
         "unit": unit_information_prior(hypergraph, dtype=torch.float64),
         "wide": Normal(zero + 0.3, 2 * one).to_event(1),
         "student": StudentT(5 * one, zero, one).to_event(1),
@@ -147,14 +144,14 @@ def test_methods_agree_with_quadrature(cards: list[int], num: int, make: str) ->
         assert abs(by_quadrature(other, data, hypergraph) - exact) > Z * path.std_error + 1e-3
 
 
-def decomposable(domain: Domain, seed: int) -> InteractionHypergraph:
+def decomposable(domain, seed):
     space = StructureSpace(domain, space="decomposable")
     assert space.members is not None
     mask = space.masks_of(space.members)[int(np.random.default_rng(seed).integers(len(space.members)))]
     return space.hypergraph_of(mask)
 
 
-def error_of_path(seed: int) -> float:
+def error_of_path(seed):
     """Error in standard errors on one random collection and table; it may be off by 0.005 more."""
     rng = np.random.default_rng(seed)
     cards = rng.choice([2, 2, 2, 3], size=int(rng.integers(3, 5))).tolist()
@@ -168,18 +165,18 @@ def error_of_path(seed: int) -> float:
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(5, marks=pytest.mark.slow)])
-def test_path_agrees_with_closed_forms(seed: int) -> None:
+def test_path_agrees_with_closed_forms(seed):
     assert error_of_path(seed) < Z
 
 
 @pytest.mark.slow
-def test_path_agrees_with_closed_forms_on_many_collections() -> None:
+def test_path_agrees_with_closed_forms_on_many_collections():
     errors = [error_of_path(seed) for seed in range(100, 300)]
     assert max(errors) < Z
     assert np.sqrt(np.mean(np.square(errors))) < 1.5  # the errors are what they say, not only bounded
 
 
-def errors_of_bridge(seed: int, num_draws: int) -> tuple[float, float]:
+def errors_of_bridge(seed, num_draws):
     """Errors of bridge and Laplace on one random collection and table, in standard errors of bridge and truth together.
 
     The truth is an average without bias: the joint density over that of a Student law at the mode, at draws of it.
@@ -203,18 +200,18 @@ def errors_of_bridge(seed: int, num_draws: int) -> tuple[float, float]:
     return abs(found.value - truth) / both, abs(laplace - truth) / both
 
 
-def test_bridge_agrees_with_an_average_without_bias() -> None:
+def test_bridge_agrees_with_an_average_without_bias():
     assert max(errors_of_bridge(seed, 4_000)[0] for seed in (0, 1)) < Z
 
 
 @pytest.mark.slow
-def test_bridge_agrees_with_averages_without_bias_on_many_collections() -> None:
+def test_bridge_agrees_with_averages_without_bias_on_many_collections():
     errors = np.array([errors_of_bridge(seed, 20_000) for seed in range(100, 300)])
     assert errors[:, 0].max() < Z < errors[:, 1].max()  # the second: a control
     assert np.sqrt(np.mean(np.square(errors[:, 0]))) < 1.5
 
 
-def test_normal_priors_however_they_are_written(czech: Any) -> None:
+def test_normal_priors_however_they_are_written(czech):
     model = czech.model("ac,ad,bc,e,f")
     law = unit_information_prior(model, dtype=torch.float64)
     expected = log_evidence(model, czech.table).value
@@ -231,14 +228,14 @@ def test_normal_priors_however_they_are_written(czech: Any) -> None:
 
 
 @pytest.mark.parametrize("prior", ["unit", "conjugate:5"])
-def test_tables_that_are_not_small_give_the_same(czech: Any, prior: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_that_are_not_small_give_the_same(czech, prior, monkeypatch):
     model = czech.model("ac,ad,ae,bc,ce,de,f")
     small = log_evidence(model, czech.table, prior, method="laplace")
     monkeypatch.setattr(kernels, "_MAX_CELLS", 32)
     assert log_evidence(model, czech.table, prior, method="laplace").value == pytest.approx(small.value, rel=1e-11)
 
 
-def test_a_table_of_many_cells_goes_through_the_backend() -> None:
+def test_a_table_of_many_cells_goes_through_the_backend():
     domain = Domain.from_cardinalities([2] * 14)
     codes = torch.randint(2, (300, 14), generator=torch.Generator().manual_seed(0))
     data = Observations.from_tensor(codes, domain)
@@ -262,7 +259,7 @@ def test_a_table_of_many_cells_goes_through_the_backend() -> None:
     ],
     ids=_named,
 )
-def test_many_values_are_those_of_one_by_one(prior: Any, options: dict[str, Any], method: Any) -> None:
+def test_many_values_are_those_of_one_by_one(prior, options, method):
     data = rows_of([2, 3, 2, 2], 200, seed=2)
     space = StructureSpace(data.domain, **options)
     assert space.members is not None
@@ -280,15 +277,15 @@ def test_many_values_are_those_of_one_by_one(prior: Any, options: dict[str, Any]
 # Bad and odd input
 
 
-def test_no_rows_say_nothing() -> None:
+def test_no_rows_say_nothing():
     domain = Domain.from_cardinalities([2, 3])
     data = Observations.from_tensor(torch.zeros(0, 2, dtype=torch.long), domain)
     hypergraph = InteractionHypergraph.saturated(domain)
     for prior, method in (*itertools.product(["unit", "conjugate:1"], ["auto", "laplace"]), ("unit", "bridge")):
-        assert log_evidence(hypergraph, data, prior, method=method).value == pytest.approx(0, abs=1e-9)  # type: ignore[arg-type]
+        assert log_evidence(hypergraph, data, prior, method=method).value == pytest.approx(0, abs=1e-9)
 
 
-def test_one_variable_one_level_and_weights() -> None:
+def test_one_variable_one_level_and_weights():
     one = Observations.from_table(Domain.from_cardinalities([2]), np.array([3, 1]))
     single = InteractionHypergraph.from_order(one.domain, 1)
     assert log_evidence(single, one, "conjugate:2").value == pytest.approx(math.log(0.05))  # 3! 1! / 5!
@@ -335,14 +332,14 @@ def test_one_variable_one_level_and_weights() -> None:
     ],
     ids=_named,
 )
-def test_bad_input_is_refused_before_any_work(options: dict[str, Any], code: Any, argument: str | None) -> None:
+def test_bad_input_is_refused_before_any_work(options, code, argument):
     data = rows_of([2, 2, 2], 20, 0)
     arguments = {"hypergraph": InteractionHypergraph.from_order(data.domain, 2), "data": data, **options}
     with raises(code, argument):
         log_evidence(**arguments)
 
 
-def test_other_refusals() -> None:
+def test_other_refusals():
     data = rows_of([2, 2, 2], 20, 0)
     cycle = InteractionHypergraph.from_order(data.domain, 2)
     edges = [["x0"], ["x1"], ["x2"], ["x0", "x1"], ["x0", "x2"], ["x0", "x1", "x2"]]
@@ -365,7 +362,7 @@ def test_other_refusals() -> None:
         StructureEvidence(data, StructureSpace(Domain.from_cardinalities([2, 2])))
 
 
-def test_seeds_repeat_and_leave_global_generators_alone() -> None:
+def test_seeds_repeat_and_leave_global_generators_alone():
     data = rows_of([2, 2], 60, 0)
     cycle = InteractionHypergraph(data.domain, [["x0"], ["x0", "x1"]], hierarchical=False)
     before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002

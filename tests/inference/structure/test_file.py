@@ -1,10 +1,5 @@
 """Files of posteriors over structure, and the same collections under other priors: exact, refused where damaged."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -14,7 +9,6 @@ from pyro_hoim.data import Observations
 from pyro_hoim.errors import ModelFileError
 from pyro_hoim.inference import (
     ChainSettings,
-    StructurePosterior,
     StructurePrior,
     average_decomposable,
     enumerate_structures,
@@ -27,7 +21,7 @@ from pyro_hoim.schema import Domain
 from pyro_hoim.testing import raises
 
 
-def small(dtype: torch.dtype = torch.float64) -> Observations:
+def small(dtype=torch.float64):
     counts = np.random.default_rng(1).multinomial(
         80, [0.25, 0.02, 0.03, 0.1, 0.05, 0.15, 0.2, 0.05, 0.05, 0.02, 0.05, 0.03]
     )
@@ -35,7 +29,7 @@ def small(dtype: torch.dtype = torch.float64) -> Observations:
     return Observations(table.domain, table.codes, table.counts.to(dtype))
 
 
-def posteriors() -> dict[str, StructurePosterior]:
+def posteriors():
     rows = small()
     beta = StructurePrior(rows.domain, inclusion=("beta", 1.0, 3.0), heredity=0.5)
     trees = StructurePrior(rows.domain, space="decomposable")
@@ -49,14 +43,14 @@ def posteriors() -> dict[str, StructurePosterior]:
 
 
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
-def test_everything_comes_back(tmp_path: Path) -> None:
+def test_everything_comes_back(tmp_path):
     for name, before in posteriors().items():
         path = tmp_path / f"{name}.safetensors"
         save_structure_posterior(path, before, {"seed": 1})
         after = load_structure_posterior(path)
         for field in ("gamma", "log_evidence", "probabilities", "index", "theta"):
-            one: Any = getattr(before, field)
-            two: Any = getattr(after, field)
+            one = getattr(before, field)
+            two = getattr(after, field)
             assert one is two or (torch.equal(one, two) and one.dtype == two.dtype), (name, field)
         for field in ("num_effective", "is_exact", "status", "method"):
             assert getattr(before, field) == getattr(after, field)
@@ -68,19 +62,19 @@ def test_everything_comes_back(tmp_path: Path) -> None:
         assert after.data.total_count == 80 and after.data.counts.dtype == before.data.counts.dtype
 
 
-def test_a_function_is_no_prior_of_a_file(tmp_path: Path) -> None:
+def test_a_function_is_no_prior_of_a_file(tmp_path):
     posterior = enumerate_structures(small(), unit_information_prior)
     with raises("conflict", "posterior"):
         save_structure_posterior(tmp_path / "p.safetensors", posterior)
     assert not list(tmp_path.iterdir())
 
 
-def _of(name: str, change: Any) -> Any:
+def _of(name, change):
     return lambda header, tensors: tensors.update({name: change(tensors[name]).clone()})
 
 
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
-def test_numbers_that_no_posterior_has_are_refused(tmp_path: Path) -> None:
+def test_numbers_that_no_posterior_has_are_refused(tmp_path):
     changes = [
         _of("probabilities", lambda p: p * torch.nan),
         _of("probabilities", lambda p: -p),
@@ -128,7 +122,7 @@ def test_numbers_that_no_posterior_has_are_refused(tmp_path: Path) -> None:
         lambda h, t: h.update(kind="hierarchical-log-linear"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(change: Any, tmp_path: Path) -> None:
+def test_what_does_not_fit_together_is_refused(change, tmp_path):
     path = tmp_path / "p.safetensors"
     save_structure_posterior(path, enumerate_structures(small()))
     load_structure_posterior(path)  # control: nothing is wrong with it
@@ -140,7 +134,7 @@ def test_what_does_not_fit_together_is_refused(change: Any, tmp_path: Path) -> N
 # Other priors
 
 
-def test_a_beta_law_of_great_numbers_is_its_limit() -> None:
+def test_a_beta_law_of_great_numbers_is_its_limit():
     domain = small().domain
     sharp, half = (StructurePrior(domain, inclusion=law).probs for law in (("beta", 1e14, 1e14), 0.5))
     torch.testing.assert_close(sharp, half, rtol=1e-10, atol=0)  # differences of beta functions are half a nat off
@@ -148,7 +142,7 @@ def test_a_beta_law_of_great_numbers_is_its_limit() -> None:
     assert not torch.allclose(near, half, rtol=1e-2)  # control
 
 
-def test_a_list_under_another_prior_is_the_list_of_that_prior() -> None:
+def test_a_list_under_another_prior_is_the_list_of_that_prior():
     rows, law = small(), StructurePrior(small().domain, inclusion=0.3)
     before = enumerate_structures(rows, "unit", law)
     for text in ("unit:0.25", "unit:4", "normal:0.001", "normal:1000"):
@@ -159,7 +153,7 @@ def test_a_list_under_another_prior_is_the_list_of_that_prior() -> None:
     assert before.inclusion["b", "c"] != pytest.approx(after.inclusion["b", "c"], abs=0.01)  # control: they differ
 
 
-def test_draws_under_another_prior_are_weighted() -> None:
+def test_draws_under_another_prior_are_weighted():
     counts = np.array([[[6, 2], [3, 4], [1, 2]], [[2, 5], [4, 1], [5, 3]]])
     rows = Observations.from_table(small().domain, counts)
     law = StructurePrior(rows.domain, space="decomposable")
@@ -173,7 +167,7 @@ def test_draws_under_another_prior_are_weighted() -> None:
     assert float((drawn.inclusion.mean - exact.inclusion.mean).abs().max()) > error  # control: without the weights
 
 
-def test_chains_under_the_same_prior_are_worth_all_their_draws() -> None:
+def test_chains_under_the_same_prior_are_worth_all_their_draws():
     rows = small()
     chains = sample_structures(rows, "unit", settings=ChainSettings(2, 2000, 20), seed=5)
     same = chains.reweighted("unit:1")
@@ -181,7 +175,7 @@ def test_chains_under_the_same_prior_are_worth_all_their_draws() -> None:
     torch.testing.assert_close(same.probabilities, chains.probabilities, rtol=1e-12, atol=0)
 
 
-def test_scaled_priors_know_so_many_times_as_much() -> None:
+def test_scaled_priors_know_so_many_times_as_much():
     for text, expected in {
         "unit": "unit:4",
         "unit:0.25": "unit",

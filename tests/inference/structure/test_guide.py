@@ -1,9 +1,6 @@
 """The guide of structures: laws of indicators, conditional normals, gradients, and posteriors that are known."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import numpy as np
 import pyro
@@ -11,7 +8,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer import SVI, Trace_ELBO
-from pyro.optim import ClippedAdam  # pyright: ignore[reportAttributeAccessIssue]
+from pyro.optim import ClippedAdam
 
 from pyro_hoim import InteractionHypergraph, LogLinearStatistics, Observations
 from pyro_hoim.inference import enumerate_structures, structure_model
@@ -27,7 +24,7 @@ from pyro_hoim.log_linear import HierarchicalLogLinear
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import assert_exact_law, raises
 
-SPACES: dict[str, tuple[int, dict[str, Any]]] = {
+SPACES = {
     "three": (3, {}),
     "four": (4, {"max_order": 3}),
     "some heredity": (4, {"max_order": 3, "heredity": 0.3}),
@@ -35,11 +32,11 @@ SPACES: dict[str, tuple[int, dict[str, Any]]] = {
 }
 
 
-def _prior(d: int, **options: Any) -> StructurePrior:
+def _prior(d, **options):
     return StructurePrior(Domain.from_cardinalities([2] * d), **options)
 
 
-def _law(name: str, *, is_chained: bool = True) -> SequentialStructure:
+def _law(name, *, is_chained=True):
     d, options = SPACES[name]
     heredity = Heredity(_prior(d, **options).space)
     rng = np.random.default_rng(1)
@@ -50,7 +47,7 @@ def _law(name: str, *, is_chained: bool = True) -> SequentialStructure:
 
 @pytest.mark.parametrize("name", SPACES)
 @pytest.mark.parametrize("is_chained", [True, False])
-def test_indicators_are_members_and_their_probabilities_sum_to_one(name: str, is_chained: bool) -> None:
+def test_indicators_are_members_and_their_probabilities_sum_to_one(name, is_chained):
     law = _law(name, is_chained=is_chained)
     every = torch.tensor(list(itertools.product([0.0, 1.0], repeat=law.event_shape[0])), dtype=torch.float64)
     probs = law.log_prob(every).exp()
@@ -58,7 +55,7 @@ def test_indicators_are_members_and_their_probabilities_sum_to_one(name: str, is
     assert torch.equal(probs > 0, law.support.check(every))
 
 
-def test_draws_have_the_law_of_the_indicators_and_control_the_law_without_their_dependence() -> None:
+def test_draws_have_the_law_of_the_indicators_and_control_the_law_without_their_dependence():
     law = _law("three")
     members = _prior(3).enumerate_support().double()
     torch.manual_seed(2)
@@ -71,7 +68,7 @@ def test_draws_have_the_law_of_the_indicators_and_control_the_law_without_their_
         assert_exact_law(counts, alone.log_prob(members).exp().numpy())
 
 
-def test_the_normal_law_of_present_coordinates_is_the_joint_one_given_zeros() -> None:
+def test_the_normal_law_of_present_coordinates_is_the_joint_one_given_zeros():
     rng = np.random.default_rng(3)
     factor = np.tril(rng.normal(size=(4, 4))) + 2 * np.eye(4)
     mean = rng.normal(size=4)
@@ -100,7 +97,7 @@ TARGET = torch.from_numpy(_RNG.normal(size=30)) + DESIGN[:, 4]
 PRIOR_SCALE = 0.7
 
 
-def quadratic() -> None:
+def quadratic():
     """Linear regression on theta with absent coefficients; a scale of its own stands beside it."""
     gamma = pyro.sample("gamma", QUADRATIC)
     zeros = torch.zeros(QUADRATIC.largest.num_parameters, dtype=torch.float64)
@@ -109,7 +106,7 @@ def quadratic() -> None:
     pyro.sample("y", dist.Normal(mean, 1.0).to_event(1), obs=TARGET)
 
 
-def _exact() -> tuple[torch.Tensor, float]:
+def _exact():
     """Inclusion probabilities and log evidence of the program above."""
     members = QUADRATIC.enumerate_support().double()
     logs = []
@@ -122,16 +119,14 @@ def _exact() -> tuple[torch.Tensor, float]:
     return (torch.stack(logs) - total).exp() @ members, float(total)
 
 
-def _fitted(
-    gradient: Any, num_steps: int, dependence: Any = "autoregressive", **options: Any
-) -> tuple[AutoStructure, float]:
+def _fitted(gradient, num_steps, dependence="autoregressive", **options):
     """The guide after some steps from a seed, and its mean loss."""
     with torch.random.fork_rng():
         guide, svi = _stepped(gradient, num_steps, dependence, **options)
-        return guide, float(np.mean([svi.evaluate_loss() for _ in range(300)]))  # type: ignore[arg-type]
+        return guide, float(np.mean([svi.evaluate_loss() for _ in range(300)]))
 
 
-def _stepped(gradient: Any, num_steps: int, dependence: Any, **options: Any) -> tuple[AutoStructure, SVI]:
+def _stepped(gradient, num_steps, dependence, **options):
     torch.manual_seed(1)
     pyro.clear_param_store()
     guide = AutoStructure(quadratic, dependence=dependence)
@@ -142,7 +137,7 @@ def _stepped(gradient: Any, num_steps: int, dependence: Any, **options: Any) -> 
     return guide, svi
 
 
-def test_a_sum_over_members_finds_the_posterior_where_it_is_in_reach() -> None:
+def test_a_sum_over_members_finds_the_posterior_where_it_is_in_reach():
     inclusion, log_evidence = _exact()
     guide, loss = _fitted("enumerate", 600)
     assert -0.05 < loss + log_evidence < 0.2
@@ -150,13 +145,13 @@ def test_a_sum_over_members_finds_the_posterior_where_it_is_in_reach() -> None:
 
 
 @pytest.mark.slow
-def test_gradients_of_draws_find_the_same() -> None:
+def test_gradients_of_draws_find_the_same():
     inclusion, _ = _exact()
     guide, _ = _fitted("score", 1500)
     np.testing.assert_allclose(guide.inclusion(), inclusion, atol=0.05)
 
 
-def _random_rows(seed: int) -> Observations:
+def _random_rows(seed):
     """Rows of a random law of the pairs of four or five variables, half of which interact."""
     rng = np.random.default_rng(seed)
     domain = Domain.from_cardinalities(rng.choice([2, 2, 3], size=4 + seed % 2).tolist())
@@ -171,7 +166,7 @@ def _random_rows(seed: int) -> Observations:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_random_programs_have_the_inclusion_and_the_evidence_of_the_list(seed: int) -> None:
+def test_random_programs_have_the_inclusion_and_the_evidence_of_the_list(seed):
     data = _random_rows(seed)
     structures = StructurePrior(data.domain, space="pairwise")
     listed = enumerate_structures(data, "unit", structures)
@@ -194,7 +189,7 @@ def test_random_programs_have_the_inclusion_and_the_evidence_of_the_list(seed: i
     assert float((guide.inclusion() - other).abs().max()) > 0.05
 
 
-def _gradients(guide: AutoStructure, loss: Any) -> torch.Tensor:
+def _gradients(guide, loss):
     guide.zero_grad()
     loss.loss_and_grads(quadratic, guide)
     return dict(guide.named_parameters())["bias_unconstrained"].grad.clone()
@@ -203,12 +198,12 @@ def _gradients(guide: AutoStructure, loss: Any) -> torch.Tensor:
 class _Unscored(StructureELBO):
     """A control: the law of the indicators is not differentiated."""
 
-    def _bounds(self, *args: Any) -> Any:
+    def _bounds(self, *args):
         bound, log_q, is_sum = super()._bounds(*args)
         return bound, log_q.detach(), is_sum
 
 
-def test_gradients_of_draws_are_unbiased_and_control_without_the_score_is_not() -> None:
+def test_gradients_of_draws_are_unbiased_and_control_without_the_score_is_not():
     with torch.random.fork_rng():
         guide, _ = _stepped("enumerate", 5, "autoregressive")
         torch.manual_seed(3)
@@ -222,12 +217,12 @@ def test_gradients_of_draws_are_unbiased_and_control_without_the_score_is_not() 
             assert (float(scores.max()) < 5.5) is is_right
 
 
-def test_other_continuous_sites_and_plates_are_part_of_the_guide() -> None:
+def test_other_continuous_sites_and_plates_are_part_of_the_guide():
     prior = _prior(2)
     graph = prior.largest
     counts = LogLinearStatistics(graph, torch.tensor([0.1, -0.2, 0.4], dtype=torch.float64), 2000).mean
 
-    def program() -> None:
+    def program():
         scale = pyro.sample("scale", dist.Gamma(torch.tensor(2.0).double(), torch.tensor(2.0).double()))
         gamma = pyro.sample("gamma", prior)
         zeros = torch.zeros(graph.num_parameters, dtype=torch.float64)
@@ -244,7 +239,7 @@ def test_other_continuous_sites_and_plates_are_part_of_the_guide() -> None:
     pyro.clear_param_store()
     guide = AutoStructure(program)
     svi = SVI(program, guide, ClippedAdam({"lr": 0.05}), guide.elbo(8))
-    losses = [float(svi.step()) for _ in range(300)]  # type: ignore[arg-type]
+    losses = [float(svi.step()) for _ in range(300)]
     drawn = guide()
     assert np.isfinite(losses).all() and np.mean(losses[-20:]) < losses[0]
     assert drawn["shift"].shape == (2,) and drawn["theta"].shape == (3,) and float(drawn["scale"].detach()) > 0
@@ -252,8 +247,8 @@ def test_other_continuous_sites_and_plates_are_part_of_the_guide() -> None:
     assert np.isfinite(SVI(program, guide, ClippedAdam({"lr": 0.0}), Trace_ELBO()).evaluate_loss())
 
 
-def _program(*, prior: StructurePrior | None, name: str = "theta", discrete: bool = False) -> Any:
-    def program() -> None:
+def _program(*, prior, name="theta", discrete=False):
+    def program():
         size = 3
         if prior is not None:
             pyro.sample("gamma", prior)
@@ -266,10 +261,10 @@ def _program(*, prior: StructurePrior | None, name: str = "theta", discrete: boo
 
 
 @pytest.mark.parametrize(("num_particles", "expected"), [(15, 15), (16, 64)])
-def test_sums_are_taken_where_draws_are_no_cheaper(num_particles: int, expected: int) -> None:
+def test_sums_are_taken_where_draws_are_no_cheaper(num_particles, expected):
     prior, seen = _prior(4, space="pairwise"), set[int]()
 
-    def program() -> None:
+    def program():
         gamma = pyro.sample("gamma", prior)
         seen.add(gamma.numel() // 6)
         pyro.sample("theta", dist.Normal(torch.zeros(prior.largest.num_parameters).double(), 1.0).to_event(1))
@@ -280,15 +275,15 @@ def test_sums_are_taken_where_draws_are_no_cheaper(num_particles: int, expected:
     assert expected in seen and not {15, 16, 64} - {expected} & seen
 
 
-def _in_a_plate() -> None:
+def _in_a_plate():
     with pyro.plate("groups", 2):
         _program(prior=_prior(2))()
 
 
-def test_parameters_whose_prior_has_no_moments() -> None:
+def test_parameters_whose_prior_has_no_moments():
     prior = _prior(2)
 
-    def program() -> None:
+    def program():
         gamma = pyro.sample("gamma", prior)
         theta = pyro.sample("theta", dist.Cauchy(torch.zeros(3).double(), 1.0).to_event(1))
         law = LogLinearStatistics(prior.largest, theta * prior.parameter_mask(gamma), 20, validate_args=False)
@@ -311,20 +306,20 @@ def test_parameters_whose_prior_has_no_moments() -> None:
     ],
     ids=["in a plate", "no structure", "no parameters", "graphical", "discrete"],
 )
-def test_programs_that_the_guide_cannot_follow(program: Any, code: Any) -> None:
+def test_programs_that_the_guide_cannot_follow(program, code):
     with raises(code, "model"):
         AutoStructure(program)()
 
 
-def test_bad_options() -> None:
+def test_bad_options():
     with raises("unknown-choice", "dependence"):
-        AutoStructure(quadratic, dependence="full")  # type: ignore[arg-type]
+        AutoStructure(quadratic, dependence="full")
     with raises("wrong-type", "model"):
-        AutoStructure(3)  # type: ignore[arg-type]
+        AutoStructure(3)
     with raises("no-method", "gradient"):
-        StructureELBO(gradient="relaxed")  # type: ignore[arg-type]
+        StructureELBO(gradient="relaxed")
     with raises("unknown-choice", "gradient"):
-        StructureELBO(gradient="hard")  # type: ignore[arg-type]
+        StructureELBO(gradient="hard")
     with raises("out-of-range", "num_particles"):
         StructureELBO(1)
     big = AutoStructure(_program(prior=_prior(5, space="hierarchical")))

@@ -1,17 +1,13 @@
 """Reversible jumps: densities, weights, laws that sweeps leave unchanged, known posteriors, states that resume."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyro
 import pytest
 import torch
 from careless import CarelessChain
-from pyro.distributions import Independent, StudentT  # pyright: ignore[reportAttributeAccessIssue]
+from pyro.distributions import StudentT
 from pyro.infer import MCMC
 from scipy import stats
 
@@ -20,18 +16,16 @@ from pyro_hoim.inference import (
     BirthDeath,
     ChainSettings,
     StructureEvidence,
-    StructurePosterior,
     StructurePrior,
     enumerate_structures,
     log_evidence,
     sample_structures,
 )
 from pyro_hoim.inference.structure.drawn.chains import Neighbourhood
-from pyro_hoim.inference.structure.drawn.sampling import JumpChain, Point, ThetaProposal, ThetaProposals
+from pyro_hoim.inference.structure.drawn.sampling import JumpChain, ThetaProposal, ThetaProposals
 from pyro_hoim.log_linear import DiaconisYlvisaker, LogLinearStatistics, statistics_of
 from pyro_hoim.runs.checkpoint import RunFile, RunOptions
 from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_exact_law, raises, total_variation_bound
 
 CZECH = load_table("czech_autoworkers")
@@ -41,13 +35,13 @@ THREE = Observations.from_table(
 GRAPHS = StructurePrior(THREE.domain, space="decomposable", inclusion=0.4)
 
 
-def student(hypergraph: InteractionHypergraph) -> Independent:
+def student(hypergraph):
     """A prior that is neither normal nor conjugate."""
     zero = torch.zeros(hypergraph.num_parameters, dtype=torch.float64)
     return StudentT(5.0 + zero, zero, 1.0 + zero).to_event(1)
 
 
-def z_limit(num: int) -> float:
+def z_limit(num):
     return float(stats.norm.isf(FALSE_ALARM_RATE / 2 / num))
 
 
@@ -55,7 +49,7 @@ def z_limit(num: int) -> float:
 
 
 @pytest.mark.parametrize("prior", ["unit", "normal:0.5", "conjugate:2", student])
-def test_the_joint_density_is_that_of_the_prior_and_the_rows(prior: Any) -> None:
+def test_the_joint_density_is_that_of_the_prior_and_the_rows(prior):
     space = "decomposable" if prior == "conjugate:2" else "hierarchical"
     evidence = StructureEvidence(THREE, StructurePrior(THREE.domain, space=space).space, prior)
     for mask in (0, 1, 5, 7):
@@ -67,11 +61,11 @@ def test_the_joint_density_is_that_of_the_prior_and_the_rows(prior: Any) -> None
         assert proposal.log_joint(theta) == pytest.approx(float(wanted), rel=1e-12)
 
 
-def test_the_law_of_proposals_is_a_student_law_at_the_mode() -> None:
+def test_the_law_of_proposals_is_a_student_law_at_the_mode():
     evidence = StructureEvidence(THREE, GRAPHS.space, "unit")
     proposal, rng = ThetaProposal(evidence, 3), np.random.default_rng(2)
     precision = proposal.factor @ proposal.factor.T
-    law: Any = stats.multivariate_t(proposal.mode, np.linalg.inv(precision), df=8)  # pyright: ignore[reportArgumentType]
+    law = stats.multivariate_t(proposal.mode, np.linalg.inv(precision), df=8)
     points = [proposal.draw(rng) for _ in range(2_000)]
     for point in points[:20]:
         assert point.log_proposal == pytest.approx(float(law.logpdf(point.theta)), rel=1e-10)
@@ -86,11 +80,11 @@ def test_the_law_of_proposals_is_a_student_law_at_the_mode() -> None:
     "prior",
     ["conjugate:2", pytest.param("unit", marks=pytest.mark.slow), pytest.param(student, marks=pytest.mark.slow)],
 )
-def test_weights_are_the_evidence_on_average(prior: Any) -> None:
+def test_weights_are_the_evidence_on_average(prior):
     evidence = StructureEvidence(THREE, GRAPHS.space, prior, method="exact" if prior == "conjugate:2" else "auto")
     rng = np.random.default_rng(3)
     for mask in (0, 3, 7):
-        method: Any = "auto" if prior == "conjugate:2" else "bridge"
+        method = "auto" if prior == "conjugate:2" else "bridge"
         known = log_evidence(GRAPHS.space.hypergraph_of(mask), THREE, prior, method=method)
         proposal = ThetaProposal(evidence, mask)
         weights = np.exp([proposal.draw(rng).log_weight - known.value for _ in range(2_000)])
@@ -105,7 +99,7 @@ def test_weights_are_the_evidence_on_average(prior: Any) -> None:
 class _Adrift(JumpChain):
     """A control: random-walk steps are accepted by the weights, as if they were proposals."""
 
-    def drift(self, point: Point, temperature: float, uniform: float) -> Point:
+    def drift(self, point, temperature, uniform):
         other = self.proposals[point.mask].near(point.theta, self._generator)
         gain = (other.log_weight - point.log_weight) / temperature
         return other if gain >= 0 or uniform < math.exp(gain) else point
@@ -115,7 +109,7 @@ LISTED = enumerate_structures(THREE, "conjugate:2", GRAPHS)
 MASKS = GRAPHS.space.masks_of(LISTED.gamma.numpy())
 
 
-def assert_unchanged(kind: Any, num: int = 600, *, is_whole: bool = True) -> None:
+def assert_unchanged(kind, num=600, *, is_whole=True):
     """Chains that start in the posterior are still there after three sweeps, or after eight random-walk steps.
 
     Members have their law; theta and the log joint density have not moved on average.
@@ -140,12 +134,12 @@ def assert_unchanged(kind: Any, num: int = 600, *, is_whole: bool = True) -> Non
 
 
 @pytest.mark.parametrize("is_whole", [True, False], ids=["sweeps", "steps"])
-def test_sweeps_leave_the_posterior_of_collections_and_theta_unchanged(is_whole: bool) -> None:
+def test_sweeps_leave_the_posterior_of_collections_and_theta_unchanged(is_whole):
     assert_unchanged(JumpChain, is_whole=is_whole)
 
 
 @pytest.mark.parametrize(("kind", "is_whole"), [(CarelessChain, True), (_Adrift, False)], ids=["jumps", "steps"])
-def test_control_sweeps_that_forget_a_density_change_it(kind: Any, is_whole: bool) -> None:
+def test_control_sweeps_that_forget_a_density_change_it(kind, is_whole):
     with pytest.raises(AssertionError):
         assert_unchanged(kind, is_whole=is_whole)
 
@@ -154,7 +148,7 @@ def test_control_sweeps_that_forget_a_density_change_it(kind: Any, is_whole: boo
 
 
 @pytest.mark.parametrize("temperatures", [(1.0,), (1.0, 3.0, 20.0)], ids=["one", "three"])
-def test_jumps_find_the_listed_posterior(temperatures: tuple[float, ...]) -> None:
+def test_jumps_find_the_listed_posterior(temperatures):
     settings = ChainSettings(num_draws=250, burn_in=20, temperatures=temperatures)
     drawn = sample_structures(THREE, "conjugate:2", GRAPHS, settings, collapsed=False, seed=1)
     z = (drawn.inclusion.mean - LISTED.inclusion.mean)[:3] / drawn.inclusion.mcse[:3]
@@ -175,7 +169,7 @@ def test_jumps_find_the_listed_posterior(temperatures: tuple[float, ...]) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("prior", ["unit", "normal:0.5", student])
-def test_shares_of_collections_are_those_of_bridges(prior: Any) -> None:
+def test_shares_of_collections_are_those_of_bridges(prior):
     """Every eighth state of a chain, nearly independent; probabilities of bridges are right to 0.01."""
     structure = StructurePrior(THREE.domain, inclusion=0.4)
     listed = enumerate_structures(THREE, prior, structure, method="bridge")
@@ -194,7 +188,7 @@ def test_shares_of_collections_are_those_of_bridges(prior: Any) -> None:
 
 
 @pytest.mark.slow
-def test_czech_inclusion_is_that_of_conting(czech: Any, golden: dict[str, Any]) -> None:
+def test_czech_inclusion_is_that_of_conting(czech, golden):
     says = golden["unit_information"]
     settings = ChainSettings(num_draws=3_000, burn_in=200)
     drawn = sample_structures(czech.table, says["prior"], None, settings, collapsed=False, seed=1)
@@ -210,7 +204,7 @@ def test_czech_inclusion_is_that_of_conting(czech: Any, golden: dict[str, Any]) 
 # Edge cases
 
 
-def test_no_rows_one_variable_one_level_and_other_priors() -> None:
+def test_no_rows_one_variable_one_level_and_other_priors():
     settings = ChainSettings(2, 200, 10)
     none = Observations(Domain.from_cardinalities([2, 2]), torch.zeros(0, 2, dtype=torch.long))
     drawn = sample_structures(none, "unit", StructurePrior(none.domain, inclusion=0.3), settings, collapsed=False)
@@ -228,7 +222,7 @@ def test_no_rows_one_variable_one_level_and_other_priors() -> None:
         assert bool(torch.isfinite(run.samples["theta"]).all()) and kernel.is_exact
 
 
-def test_a_table_beyond_sums_over_cells() -> None:
+def test_a_table_beyond_sums_over_cells():
     domain = Domain.from_cardinalities([2] * 13)
     codes = torch.randint(0, 2, (60, 13), generator=torch.Generator().manual_seed(1))
     pairs = StructurePrior(domain, space="pairwise", expected_size=2.0)
@@ -249,7 +243,7 @@ def test_a_table_beyond_sums_over_cells() -> None:
 # Kernel and states
 
 
-def test_the_kernel_gives_both_sites_in_both_loops_of_chains() -> None:
+def test_the_kernel_gives_both_sites_in_both_loops_of_chains():
     kernel = BirthDeath(THREE, "unit", collapsed=False, temperatures=(1.0, 3.0))
     theta = torch.ones(2, 11, dtype=torch.float64)
     start = {"gamma": torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]]), "theta": theta}
@@ -269,7 +263,7 @@ def test_the_kernel_gives_both_sites_in_both_loops_of_chains() -> None:
     assert mcmc.get_samples()["theta"].shape == (10, 11)
 
 
-def test_a_restored_chain_goes_on_as_the_first_one() -> None:
+def test_a_restored_chain_goes_on_as_the_first_one():
     proposals = ThetaProposals(StructureEvidence(THREE, GRAPHS.space, "unit"))
     first, second = (JumpChain(Neighbourhood(GRAPHS), proposals, (1.0, 4.0), [0, 0], seed) for seed in (1, 2))
     first.sweep()
@@ -281,16 +275,16 @@ def test_a_restored_chain_goes_on_as_the_first_one() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")  # of twenty draws
-def test_an_interrupted_run_continues_with_the_same_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_continues_with_the_same_draws(tmp_path, monkeypatch):
     settings, path = ChainSettings(2, 20, 5), tmp_path / "run.safetensors"
 
-    def drawn(run: RunOptions | None, *, collapsed: bool = False) -> StructurePosterior:
+    def drawn(run, *, collapsed=False):
         return sample_structures(THREE, "unit", None, settings, collapsed=collapsed, seed=3, run=run)
 
     class StoppedError(Exception):
         """In the place of a signal."""
 
-    def stopping(chain: JumpChain) -> None:
+    def stopping(chain):
         if chain.num_sweeps == 12:
             raise StoppedError
         sweep(chain)
@@ -311,16 +305,16 @@ def test_an_interrupted_run_continues_with_the_same_draws(tmp_path: Path, monkey
 # Bad input
 
 
-def test_bad_input() -> None:
+def test_bad_input():
     hierarchical = StructurePrior(THREE.domain)
     with raises("conflict", "prior"):  # no constant beyond decomposable collections
         sample_structures(THREE, "conjugate:1", hierarchical, method="laplace", collapsed=False)
     with raises("conflict", "prior"):
         BirthDeath(THREE, lambda h: DiaconisYlvisaker.uniform(h, 1.0), hierarchical, collapsed=False)
     with raises("wrong-type", "collapsed"):
-        sample_structures(THREE, collapsed=None)  # type: ignore[arg-type]
+        sample_structures(THREE, collapsed=None)
     with raises("wrong-type", "collapsed"):
-        BirthDeath(THREE, collapsed="no")  # type: ignore[arg-type]
+        BirthDeath(THREE, collapsed="no")
     kernel = BirthDeath(THREE, "unit", hierarchical, collapsed=False)
     gamma = torch.zeros(4)
     for bad in ({"theta": torch.zeros(11)}, {"gamma": gamma, "phi": gamma}):

@@ -1,7 +1,5 @@
 """Sums over rooted junction trees and draws from them against graphs listed one by one."""
 
-from __future__ import annotations
-
 import itertools
 
 import networkx as nx
@@ -12,12 +10,12 @@ from pyro_hoim.inference.structure.drawn._junction_kernels import draw_graphs, s
 from pyro_hoim.testing import assert_exact_law
 
 
-def _places(d: int) -> np.ndarray:
+def _places(d):
     """Numbers of sets of variables in base 3."""
     return np.array([sum(3**i for i in range(d) if mask >> i & 1) for mask in range(2**d)])
 
 
-def _listed(d: int, cliques: np.ndarray, separators: np.ndarray) -> dict[tuple[int, ...], tuple[float, int]]:
+def _listed(d, cliques, separators):
     """Log weight and number of rooted junction trees of every chordal graph, by the neighbours of its variables."""
     pairs = list(itertools.combinations(range(d), 2))
     found = {}
@@ -42,13 +40,13 @@ def _listed(d: int, cliques: np.ndarray, separators: np.ndarray) -> dict[tuple[i
     return found
 
 
-def _weights(d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _weights(d, seed):
     rng = np.random.default_rng(seed)
     return rng.normal(scale=2, size=2**d), rng.normal(size=2**d)
 
 
 @pytest.mark.parametrize(("d", "num_graphs"), [(1, 1), (2, 2), (3, 8), (4, 61)])
-def test_sums_run_over_all_rooted_trees(d: int, num_graphs: int) -> None:
+def test_sums_run_over_all_rooted_trees(d, num_graphs):
     cliques, separators = _weights(d, d)
     listed = _listed(d, cliques, separators)
     places = _places(d)
@@ -58,7 +56,7 @@ def test_sums_run_over_all_rooted_trees(d: int, num_graphs: int) -> None:
     assert total == pytest.approx(wanted, rel=1e-12)
 
 
-def test_large_cliques_can_be_forbidden() -> None:
+def test_large_cliques_can_be_forbidden():
     cliques, separators = _weights(4, 1)
     cliques[[mask.bit_count() > 2 for mask in range(16)]] = -np.inf
     listed = _listed(4, cliques, separators)
@@ -68,7 +66,7 @@ def test_large_cliques_can_be_forbidden() -> None:
     assert total == pytest.approx(np.logaddexp.reduce(finite), rel=1e-12)
 
 
-def _drawn(d: int, num_draws: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _drawn(d, num_draws):
     cliques, separators = _weights(d, d)
     places = _places(d)
     uniforms = np.random.default_rng(3).random((num_draws, 3 * d))
@@ -79,7 +77,7 @@ def _drawn(d: int, num_draws: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return neighbours, scores, copies
 
 
-def test_draws_have_the_law_of_rooted_trees_and_control_that_of_graphs() -> None:
+def test_draws_have_the_law_of_rooted_trees_and_control_that_of_graphs():
     neighbours, scores, copies = _drawn(4, 40_000)
     listed = _listed(4, *_weights(4, 4))
     position = {key: k for k, key in enumerate(listed)}
@@ -97,6 +95,6 @@ def test_draws_have_the_law_of_rooted_trees_and_control_that_of_graphs() -> None
         assert_exact_law(counts, graphs / graphs.sum())
 
 
-def test_one_variable_has_one_graph() -> None:
+def test_one_variable_has_one_graph():
     neighbours, _, copies = _drawn(1, 3)
     assert neighbours.tolist() == [[1], [1], [1]] and copies.tolist() == [0.0, 0.0, 0.0]

@@ -1,7 +1,5 @@
 """The program of collections and theta: its density, masks instead of smaller laws, and the methods that it serves."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from typing import Any, cast
@@ -11,7 +9,7 @@ import pyro
 import pytest
 import torch
 from pyro.infer import HMC, SVI
-from pyro.optim import ClippedAdam  # pyright: ignore[reportAttributeAccessIssue]
+from pyro.optim import ClippedAdam
 from scipy import stats
 
 from pyro_hoim import LogLinearStatistics, Observations, run_mcmc
@@ -23,7 +21,7 @@ from pyro_hoim.schema import Domain
 from pyro_hoim.testing import FALSE_ALARM_RATE, raises
 
 
-def rows_of(counts: list[int], *cards: int) -> Observations:
+def rows_of(counts, *cards):
     return Observations.from_table(Domain.from_cardinalities(cards), np.array(counts).reshape(cards))
 
 
@@ -32,26 +30,26 @@ THREE = rows_of([6, 2, 3, 4, 1, 5, 4, 7], 2, 2, 2)
 MIXED = rows_of([6, 2, 3, 4, 1, 5, 4, 7, 0, 2, 3, 1], 2, 3, 2)
 
 
-def hmc(program: Any) -> HMC:
+def hmc(program):
     """Five steps of fixed length."""
     return HMC(program, step_size=cast(Any, 0.4), num_steps=5, adapt_step_size=False)
 
 
-def log_density(program: Any, gamma: torch.Tensor, theta: torch.Tensor) -> torch.Tensor:
+def log_density(program, gamma, theta):
     """Log joint density of the sites of a program at given values."""
     given = pyro.poutine.condition(program, data={"gamma": gamma, "theta": theta})
     return torch.as_tensor(pyro.poutine.trace(given).get_trace().log_prob_sum())
 
 
-def values_of(program: Any) -> dict[str, torch.Tensor]:
+def values_of(program):
     """What one run with a seed draws and returns."""
     with pyro.poutine.seed(rng_seed=1):
-        nodes: dict[str, Any] = dict(pyro.poutine.trace(program).get_trace().nodes)
+        nodes = dict(pyro.poutine.trace(program).get_trace().nodes)
     return {name: nodes[name]["value"] for name in ("gamma", "theta", "_RETURN")}
 
 
 @pytest.mark.parametrize("space", ["hierarchical", "pairwise", "decomposable"])
-def test_the_density_is_that_of_sums_over_cells(space: Any) -> None:
+def test_the_density_is_that_of_sums_over_cells(space):
     prior = StructurePrior(MIXED.domain, space=space, inclusion=0.3)
     program, rng = structure_model(MIXED, prior), np.random.default_rng(1)
     design, counts = design_matrix(prior.largest), MIXED.table().numpy().reshape(-1)
@@ -75,7 +73,7 @@ def test_the_density_is_that_of_sums_over_cells(space: Any) -> None:
         assert single == pytest.approx(wanted, rel=1e-6)
 
 
-def test_masks_of_the_largest_collection_are_its_parts() -> None:
+def test_masks_of_the_largest_collection_are_its_parts():
     prior = StructurePrior(MIXED.domain)
     largest, rng = prior.largest, np.random.default_rng(2)
     for gamma in prior.enumerate_support().double():
@@ -88,7 +86,7 @@ def test_masks_of_the_largest_collection_are_its_parts() -> None:
         assert float(whole) == pytest.approx(float(own), rel=1e-12)
 
 
-def test_other_priors_weights_no_rows_and_copies() -> None:
+def test_other_priors_weights_no_rows_and_copies():
     prior = StructurePrior(TWO.domain)
     theta = torch.tensor([0.3, -0.2, 0.5], dtype=torch.float64)
     wide = torch.distributions.StudentT(4.0, torch.zeros(3).double(), 2.0)
@@ -117,7 +115,7 @@ def test_other_priors_weights_no_rows_and_copies() -> None:
 # Methods
 
 
-def assert_inclusion(data: Observations, num_draws: int, num_chains: int = 4) -> None:
+def assert_inclusion(data, num_draws, num_chains=4):
     """Draws of MixedGibbs include what the list does, up to their error, and not what another prior includes."""
     kernel = MixedGibbs(structure_model(data), hmc)
     run = run_mcmc(kernel, num_draws, burn_in=20, num_chains=num_chains, seed=1, progress=False)
@@ -134,20 +132,20 @@ def assert_inclusion(data: Observations, num_draws: int, num_chains: int = 4) ->
     assert kernel.evaluation == {"gamma": "rows together"}
 
 
-def test_mixed_gibbs_agrees_with_the_list_of_two_variables() -> None:
+def test_mixed_gibbs_agrees_with_the_list_of_two_variables():
     assert_inclusion(TWO, 64, 2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("most", [512, 2], ids=["together", "one by one"])
-def test_mixed_gibbs_agrees_with_the_list_of_three_variables(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mixed_gibbs_agrees_with_the_list_of_three_variables(most, monkeypatch):
     monkeypatch.setattr(sites, "_MAX_TOGETHER", most)
     assert_inclusion(THREE, 1_500)
 
 
-def test_mixed_gibbs_moves_indicators_one_by_one_where_collections_are_many() -> None:
+def test_mixed_gibbs_moves_indicators_one_by_one_where_collections_are_many():
     wide = rows_of([1] * 32, 2, 2, 2, 2, 2)
-    spaces: list[tuple[Any, int]] = [("hierarchical", 26), ("pairwise", 10)]
+    spaces = [("hierarchical", 26), ("pairwise", 10)]
     for space, visits in spaces:
         program = structure_model(wide, StructurePrior(wide.domain, space=space))
         kernel = MixedGibbs(program, hmc)
@@ -160,7 +158,7 @@ def test_mixed_gibbs_moves_indicators_one_by_one_where_collections_are_many() ->
     assert [len(visit.candidates) for visit in kernel._sites[0].visits] == [1_024]
 
 
-def test_the_guide_follows_the_program() -> None:
+def test_the_guide_follows_the_program():
     program = structure_model(TWO)
     structures = enumerate_structures(TWO, "unit", method="bridge")
     total = float((structures.log_evidence + structures.structure_prior.probs.log()).logsumexp(0))
@@ -171,12 +169,12 @@ def test_the_guide_follows_the_program() -> None:
         svi = SVI(program, guide, ClippedAdam({"lr": 0.05, "lrd": 0.99}), guide.elbo())
         for _ in range(120):
             svi.step()
-        loss = np.mean([svi.evaluate_loss() for _ in range(100)])  # type: ignore[arg-type]
+        loss = np.mean([svi.evaluate_loss() for _ in range(100)])
     assert -0.05 < loss + total < 0.2
     assert float(guide.inclusion()[0]) == pytest.approx(structures.inclusion["x0", "x1"], abs=0.05)
 
 
-def test_bad_input() -> None:
+def test_bad_input():
     with raises("conflict", "prior"):
         structure_model(TWO, prior="conjugate:1")
     with raises("conflict", "prior"):
@@ -184,11 +182,11 @@ def test_bad_input() -> None:
     with raises("conflict", "prior"):
         structure_model(TWO, prior="none")
     with raises("wrong-type", "structure_prior"):
-        structure_model(TWO, "unit")  # type: ignore[arg-type]
+        structure_model(TWO, "unit")
     with raises("wrong-type", "partition"):
-        structure_model(TWO, partition="exact")  # type: ignore[arg-type]
+        structure_model(TWO, partition="exact")
     with raises("wrong-type", None):
-        structure_model([[0, 1]])  # type: ignore[arg-type]
+        structure_model([[0, 1]])
     with raises("other-domain", "data"):
         structure_model(TWO, StructurePrior(THREE.domain))
     with raises("out-of-range", "data"):

@@ -1,7 +1,5 @@
 """Predictions of posteriors over structure: exact conditionals of cells averaged over collections, and draws."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -27,7 +25,7 @@ EVERY = Observations.from_tensor(torch.tensor(list(itertools.product([-1, 0, 1],
 LISTED = enumerate_structures(FOUR, "conjugate:3", GRAPHS)
 
 
-def by_models(row: list[int], column: int) -> np.ndarray:
+def by_models(row, column):
     """The probabilities of a column, from sums over collections of products of Dirichlet means along their cliques."""
     counts = FOUR.table().numpy() + 3 / 16
     joint = np.zeros((2,) * 4)
@@ -48,7 +46,7 @@ def by_models(row: list[int], column: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("target", ["a", "c"])
-def test_listed_predictions_are_those_of_sums_over_collections(target: str) -> None:
+def test_listed_predictions_are_those_of_sums_over_collections(target):
     found, column = LISTED.predict(EVERY, target), FOUR.domain.index(target)
     wanted = np.stack([by_models(row, column) for row in EVERY.codes.tolist()])
     np.testing.assert_allclose(found.probs, wanted, atol=1e-6)  # collections that together have as little are left out
@@ -60,7 +58,7 @@ def test_listed_predictions_are_those_of_sums_over_collections(target: str) -> N
     assert float((alone.predict(EVERY, target).probs - found.probs).abs().max()) > 0.01
 
 
-def test_rows_over_some_columns_and_no_rows() -> None:
+def test_rows_over_some_columns_and_no_rows():
     some = Observations.from_tensor(torch.tensor([[1, 0]]), Domain([FOUR.domain["d"], FOUR.domain["b"]]))
     found = LISTED.predict(some, "c")
     np.testing.assert_allclose(found.probs[0], by_models([-1, 0, -1, 1], 2), atol=1e-6)
@@ -78,7 +76,7 @@ def test_rows_over_some_columns_and_no_rows() -> None:
 
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")  # a hair above the limit
 @pytest.mark.parametrize("kind", ["chains", "chains with theta", "trees"])
-def test_drawn_predictions_are_the_listed_ones_up_to_their_error(kind: str) -> None:
+def test_drawn_predictions_are_the_listed_ones_up_to_their_error(kind):
     settings = ChainSettings(8, 300, 50)
     if kind == "trees":
         drawn = average_decomposable(FOUR, "conjugate:3", GRAPHS, num_draws=4_000, seed=1)
@@ -93,12 +91,12 @@ def test_drawn_predictions_are_the_listed_ones_up_to_their_error(kind: str) -> N
     assert bool(((found.probs - others.probs).abs() > 12 * found.std_error).any())
 
 
-def test_laplace_is_not_called_exact_and_comes_near_conjugate_means() -> None:
+def test_laplace_is_not_called_exact_and_comes_near_conjugate_means():
     unit = enumerate_structures(FOUR, "unit", GRAPHS).predict(EVERY, "b")
     assert unit.kind == "biased" and float((unit.probs - LISTED.predict(EVERY, "b").probs).abs().max()) < 0.02
 
 
-def test_large_tables_are_predicted_by_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_tables_are_predicted_by_draws(monkeypatch):
     before = torch.get_rng_state()
     exact = LISTED.predict(FOUR, "b")
     monkeypatch.setattr(posteriors, "MAX_CELLS", 8)
@@ -110,10 +108,10 @@ def test_large_tables_are_predicted_by_draws(monkeypatch: pytest.MonkeyPatch) ->
     assert 0 < float(found.std_error.max()) < 0.015
 
 
-def test_bad_input() -> None:
+def test_bad_input():
     with raises("unknown-name", "target"):
         LISTED.predict(FOUR, "height")
     with raises("other-domain", "data"):
         LISTED.predict(Observations.from_tensor(torch.zeros(1, 1).long(), Domain.from_cardinalities({"b": 3})), "b")
     with raises("wrong-type", None):
-        LISTED.predict([[0, 1, 0, 1]], "b")  # type: ignore[arg-type]
+        LISTED.predict([[0, 1, 0, 1]], "b")

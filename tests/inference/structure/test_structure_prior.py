@@ -1,12 +1,9 @@
 """Priors over collections: members by brute force, normalisation, exact and chain draws, moves, bad input."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import math
 import pickle
-from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -23,13 +20,13 @@ from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law, assert_stationary, raises, required_draws
 
 
-def domain_of(size: int) -> Domain:
+def domain_of(size):
     return Domain.from_cardinalities([2, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2][:size])
 
 
-def brute_force(space: StructureSpace) -> set[tuple[str, ...]]:
+def brute_force(space):
     """Members by the definitions, from every vector of indicators, through the library's hypergraphs and networkx."""
-    found: set[tuple[str, ...]] = set()
+    found = set()
     domain, names = space.domain, space.domain.names
     for kept in itertools.product([False, True], repeat=len(space.candidates)):
         edges = [e for e, k in zip(space.candidates, kept, strict=True) if k]
@@ -48,12 +45,12 @@ def brute_force(space: StructureSpace) -> set[tuple[str, ...]]:
     return found
 
 
-def listed(space: StructureSpace) -> list[tuple[str, ...]]:
+def listed(space):
     assert space.members is not None
     return [tuple(":".join(space.candidates[j]) for j in np.flatnonzero(row)) for row in space.members]
 
 
-SPACES: list[dict[str, Any]] = [
+SPACES = [
     {"size": 1},
     {"size": 2},
     {"size": 3},
@@ -74,12 +71,12 @@ SPACES: list[dict[str, Any]] = [
 ]
 
 
-def space_of(size: int, **options: Any) -> StructureSpace:
+def space_of(size, **options):
     return StructureSpace(domain_of(size), **options)
 
 
 @pytest.mark.parametrize("options", SPACES, ids=str)
-def test_members_moves_and_writings_agree_with_the_definitions(options: dict[str, Any]) -> None:
+def test_members_moves_and_writings_agree_with_the_definitions(options):
     space = space_of(**options)
     members = space.members
     assert members is not None
@@ -105,9 +102,9 @@ def test_members_moves_and_writings_agree_with_the_definitions(options: dict[str
     assert not any(space.contains(mask) for mask in outside)
 
 
-def test_sizes_of_spaces_are_the_published_ones() -> None:
+def test_sizes_of_spaces_are_the_published_ones():
     found = {
-        name: [len(space_of(size, space=name).members) for size in range(1, 6)]  # type: ignore[arg-type]
+        name: [len(space_of(size, space=name).members) for size in range(1, 6)]
         for name in ("hierarchical", "graphical", "decomposable")
     }
     assert found == {
@@ -115,13 +112,13 @@ def test_sizes_of_spaces_are_the_published_ones() -> None:
         "graphical": [1, 2, 8, 64, 1024],
         "decomposable": [1, 2, 8, 61, 822],  # A058862
     }
-    assert len(space_of(6, space="decomposable").members) == 18154  # type: ignore[arg-type]
+    assert len(space_of(6, space="decomposable").members) == 18154
     assert space_of(6).members is None and space_of(6).size_text == "7785062 (about 7.79e+06)"
     assert space_of(8, space="pairwise").size_text == "268435456 (about 2.68e+08)"
     assert "more than 65536" in space_of(6, max_order=3).size_text
 
 
-def test_eliminations_give_cliques_over_separators() -> None:
+def test_eliminations_give_cliques_over_separators():
     space = space_of(5, space="decomposable")
     members = space.members
     assert members is not None
@@ -143,7 +140,7 @@ def test_eliminations_give_cliques_over_separators() -> None:
     assert space.eliminate(four_cycle)[0].tolist() == [-1]  # control
 
 
-PRIORS: list[dict[str, Any]] = [
+PRIORS = [
     {"size": 3},
     {"size": 4, "inclusion": 0.2},
     {"size": 4, "inclusion": ("beta", 1.0, 3.0)},
@@ -157,12 +154,12 @@ PRIORS: list[dict[str, Any]] = [
 ]
 
 
-def prior_of(size: int, **options: Any) -> StructurePrior:
+def prior_of(size, **options):
     return StructurePrior(domain_of(size), **options)
 
 
 @pytest.mark.parametrize("options", PRIORS, ids=str)
-def test_log_prob_is_the_formula_over_the_space_and_sums_to_one(options: dict[str, Any]) -> None:
+def test_log_prob_is_the_formula_over_the_space_and_sums_to_one(options):
     prior = prior_of(**options)
     every = torch.tensor(list(itertools.product([0.0, 1.0], repeat=prior.event_shape[0])), dtype=torch.float64)
     log_prob = prior.log_prob(every)
@@ -191,7 +188,7 @@ def test_log_prob_is_the_formula_over_the_space_and_sums_to_one(options: dict[st
 
 
 @pytest.mark.parametrize("options", PRIORS[:-1], ids=str)
-def test_draws_follow_the_law(options: dict[str, Any]) -> None:
+def test_draws_follow_the_law(options):
     prior = prior_of(**options)
     support = prior.enumerate_support()
     place = {mask: k for k, mask in enumerate(prior.space.masks_of(support.numpy() == 1))}
@@ -202,7 +199,7 @@ def test_draws_follow_the_law(options: dict[str, Any]) -> None:
     assert_exact_law(counts, prior.probs.numpy())
 
 
-def test_the_chain_of_a_space_that_is_not_listed_has_the_law_as_its_own() -> None:
+def test_the_chain_of_a_space_that_is_not_listed_has_the_law_as_its_own():
     prior = prior_of(4, inclusion=0.3)
     masks = prior.space.masks_of(prior.enumerate_support().numpy() == 1)
     place = {mask: k for k, mask in enumerate(masks)}
@@ -225,7 +222,7 @@ def test_the_chain_of_a_space_that_is_not_listed_has_the_law_as_its_own() -> Non
     assert np.abs(flags.mean(0) - prior_of(4).marginal_inclusion.numpy()).max() > 0.1  # control: another inclusion
 
 
-def test_a_space_that_is_not_listed_says_so() -> None:
+def test_a_space_that_is_not_listed_says_so():
     prior = prior_of(6)
     assert prior.unnormalised and not prior.sample_is_exact and not prior.has_enumerate_support
     pyro.set_rng_seed(0)
@@ -244,7 +241,7 @@ def test_a_space_that_is_not_listed_says_so() -> None:
     assert large.sample((200,)).sum(-1).mean() == pytest.approx(20, abs=2)
 
 
-def test_it_is_a_pyro_distribution() -> None:
+def test_it_is_a_pyro_distribution():
     prior = prior_of(4, inclusion=0.4)
     pyro.set_rng_seed(3)
     wide = prior.expand((2, 3))
@@ -258,7 +255,7 @@ def test_it_is_a_pyro_distribution() -> None:
     assert prior.log_prob(torch.zeros(11, dtype=torch.float64)).dtype == torch.float64
 
     @pyro.infer.config_enumerate
-    def program() -> None:
+    def program():
         gamma = pyro.sample("gamma", prior)
         pyro.sample("seen", pyro.distributions.Bernoulli(0.2 + 0.5 * gamma[..., 0]), obs=torch.tensor(1.0))
 
@@ -267,7 +264,7 @@ def test_it_is_a_pyro_distribution() -> None:
     assert loss == pytest.approx(expected, rel=1e-5)
 
 
-def test_collections_go_both_ways() -> None:
+def test_collections_go_both_ways():
     prior = prior_of(4, space="decomposable")
     gamma = prior.gamma_of(InteractionHypergraph(prior.space.domain, [["x0", "x1", "x2"], ["x3"]], closure=True))
     assert prior.hypergraph_of(gamma).maximal_edges == (("x3",), ("x0", "x1", "x2"))
@@ -302,15 +299,15 @@ def test_collections_go_both_ways() -> None:
         ({"space": "trees"}, "unknown-choice", "space"),
     ],
 )
-def test_bad_priors_are_refused(options: dict[str, Any], code: Any, argument: str) -> None:
+def test_bad_priors_are_refused(options, code, argument):
     with raises(code, argument):
         prior_of(4, **options)
 
 
-def test_bad_domains_and_collections_are_refused() -> None:
+def test_bad_domains_and_collections_are_refused():
     prior = prior_of(4, max_order=3)
     with raises("wrong-type", "domain"):
-        StructurePrior("abc")  # type: ignore[arg-type]
+        StructurePrior("abc")
     with raises("empty", "domain"):
         StructurePrior(Domain.from_cardinalities([]))
     with raises("over-budget", "max_order"):
