@@ -1,6 +1,7 @@
 """Conditionals of one variable and networks of them, against tables over every joint state."""
 
 import itertools
+import json
 import math
 import pickle
 
@@ -8,23 +9,32 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
-from network_oracles import laws
+from network_oracles import all_states, laws, partition
 
 from pyro_hoim.core import ConditionalModel, EnergyModel
+from pyro_hoim.core.law import Law
 from pyro_hoim.dependency_network import (
     ClampedConditional,
     DecisionGraph,
     DependencyConditionals,
+    DependencyNetwork,
     LeafConditional,
+    Merge,
     ModelConditional,
+    NetworkFile,
     NodeConditional,
+    PseudoGibbsChains,
+    Split,
     TableConditional,
+    check_ergodic,
+    fc_limit,
+    stationary_law,
 )
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
 from pyro_hoim.log_linear import LogLinearEnergy
-from pyro_hoim.schema import Domain
+from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.testing import enumerate_codes, exact_table, raises
+from pyro_hoim.testing import assert_close, enumerate_codes, exact_table, raises
 
 from support.strategies import domains, models
 
@@ -112,8 +122,7 @@ def test_laws_of_a_conditional(kind):
             moved = x.clone()
             moved[:, node.domain.index(name)] = 0
             assert torch.equal(node.log_probs(moved), found)
-    assert node.log_probs(x[0]).shape == found.shape[1:]
-    assert node.log_probs(x[:0]).shape == (0, found.shape[1])
+    assert (node.log_probs(x[0]).shape, node.log_probs(x[:0]).shape) == (found.shape[1:], (0, found.shape[1]))
     assert torch.equal(node.log_probs(x.reshape(2, -1, x.shape[1])), found.reshape(2, -1, found.shape[1]))
     copy = pickle.loads(pickle.dumps(node))
     assert torch.equal(copy.log_probs(x), found)
@@ -174,8 +183,7 @@ def test_precision_follows_the_table():
     back = single.to(dtype=torch.float64)
     assert torch.equal(back.probs.sum(-1), torch.ones(node.graph.num_leaves, dtype=torch.float64))
     table = TableConditional(DOMAIN, "a", ["b"], torch.tensor([[0.1, 0.9], [0.3, 0.7], [0.6, 0.4]]))
-    assert table.log_probs(x).dtype == torch.float32
-    assert table.to(dtype=torch.float64).probs.dtype == torch.float64
+    assert (table.log_probs(x).dtype, table.to(dtype=torch.float64).probs.dtype) == (torch.float32, torch.float64)
     assert some_node("model").to(dtype=torch.float32).log_probs(x).dtype == torch.float32
 
 
@@ -355,8 +363,7 @@ def test_full_tables_have_a_limit_and_read_only_what_they_need():
         )
 
     table = chain(22).full_table("x1")
-    assert table.shape == (2,) * 22
-    assert table.untyped_storage().nbytes() == 4 * 8
+    assert (table.shape, table.untyped_storage().nbytes()) == ((2,) * 22, 4 * 8)
     torch.testing.assert_close(table[(0, slice(None), *[0] * 20)], laws((2, 2), 1)[0], **EXACT)
     with pytest.raises(IntractableError, match=r"8388608 joint states .* exceed the limit of 4194304"):
         chain(23).full_table("x1")
@@ -435,8 +442,7 @@ def test_precisions_of_nodes_are_promoted_and_moved():
     mixed = DependencyConditionals([network.nodes[0].to(dtype=torch.float32), *network.nodes[1:]])
     assert mixed.log_conditionals(x).dtype == torch.float64
     single = network.to(dtype=torch.float32)
-    assert single.log_pseudo_prob(x).dtype == torch.float32
-    assert single.full_table("a").dtype == torch.float64
+    assert (single.log_pseudo_prob(x).dtype, single.full_table("a").dtype) == (torch.float32, torch.float64)
     torch.testing.assert_close(single.full_table("a").sum(0), torch.ones(3, 2, 1).double(), **EXACT)
 
     class Fixed:
@@ -456,3 +462,359 @@ def test_control_a_swapped_parent_order_is_seen():
     assert torch.equal(swapped.log_probs(x), node[1].log_probs(x))
     wrong = TableConditional(DOMAIN, "a", ["c", "b"], node[1].probs.reshape(2, 3, 2))
     assert not torch.equal(wrong.log_probs(x), node[1].log_probs(x))
+
+
+# Decision graphs
+
+
+def graph_strategy(max_operations=12):
+    """Graphs over random domains by random operations; empty leaves and splits on one level occur."""
+
+    @st.composite
+    def build(draw):
+        domain = draw(domains(min_variables=1, max_variables=4, max_states=60))
+        variable = draw(st.sampled_from(domain.names))
+        others = [name for name in domain.names if name != variable]
+        graph = DecisionGraph(domain, variable)
+        for _ in range(draw(st.integers(0, max_operations))):
+            can_merge = graph.num_leaves > 1
+            if others and (not can_merge or draw(st.booleans())):
+                graph = graph.split(draw(st.integers(0, graph.num_leaves - 1)), draw(st.sampled_from(others)))
+            elif can_merge:
+                first, second = sorted(
+                    draw(st.lists(st.integers(0, graph.num_leaves - 1), min_size=2, max_size=2, unique=True))
+                )
+                graph = graph.merge(first, second)
+        return graph
+
+    return build()
+
+
+@given(graph_strategy())
+def test_leaves_are_those_of_the_partition_on_every_state(graph):
+    leaves = partition(graph.domain, graph.operations)
+    assert graph.num_leaves == len(leaves)
+    expected = [next(y for y, leaf in enumerate(leaves) if x in leaf) for x in all_states(graph.domain)]
+    assert graph.leaves(states(graph.domain)).tolist() == expected
+    assert graph.compiled.leaves(states(graph.domain)).tolist() == expected
+    assert [walk(graph.compiled, state) for state in all_states(graph.domain)] == expected
+
+
+def walk(compiled, state):
+    """The walk as the documentation tells it, with its promise about the order of nodes."""
+    node = 0
+    while compiled.variables[node] >= 0:
+        child = compiled.children[compiled.offsets[node] + state[compiled.variables[node]]]
+        assert child > node
+        node = child
+    return int(compiled.offsets[node])
+
+
+@given(graph_strategy())
+def test_compiled_arrays_have_one_leaf_per_number_and_one_child_per_level(graph):
+    compiled = graph.compiled
+    inner = compiled.variables >= 0
+    assert sorted(compiled.offsets[~inner].tolist()) == list(range(graph.num_leaves))
+    sizes = np.array(graph.domain.cardinalities)[compiled.variables[inner]]
+    assert compiled.offsets[inner].tolist() == (np.cumsum(sizes) - sizes).tolist()
+    assert compiled.children.shape == (sizes.sum(),)
+    assert {a.dtype for a in (compiled.variables, compiled.offsets, compiled.children)} == {np.dtype(np.int32)}
+    # A united node is shared, so every node but the root is somebody's child.
+    assert set(compiled.children.tolist()) == set(range(1, len(compiled.variables)))
+
+
+@given(graph_strategy())
+def test_neither_walk_reads_more_than_it_says(graph):
+    x = states(graph.domain)
+    unread = [i for i, name in enumerate(graph.domain.names) if name not in graph.reads]
+    assert graph.domain.index(graph.variable) in unread
+    broken = x.clone()
+    broken[:, unread] = -1
+    assert torch.equal(graph.leaves(broken), graph.leaves(x))
+    assert torch.equal(graph.compiled.leaves(broken), graph.leaves(x))
+
+
+@given(graph_strategy(), st.randoms(use_true_random=False))
+def test_relabelled_levels_permute_leaves_and_nothing_else(graph, random):
+    domain = graph.domain
+    maps = [random.sample(range(n), n) for n in domain.cardinalities]
+
+    def image(leaf):
+        return {tuple(m[code] for m, code in zip(maps, state, strict=True)) for state in leaf}
+
+    # The same operations on the same sets, numbered in the relabelled domain.
+    renumbered = []
+    where = [0]  # number in the relabelled graph of every leaf
+    for operation in graph.operations:
+        if isinstance(operation, Split):
+            levels = maps[domain.index(operation.on)]
+            moved = where.pop(operation.leaf)
+            renumbered.append(Split(moved, operation.on))
+            where = [n - (n > moved) for n in where]
+            where += [len(where) + level for level in levels]
+        else:
+            second, first = where.pop(operation.second), where[operation.first]
+            renumbered.append(Merge(min(first, second), max(first, second)))
+            where[operation.first] = min(first, second)
+            where = [n - (n > max(first, second)) for n in where]
+    twin = DecisionGraph(domain, graph.variable, renumbered)
+    theirs = partition(domain, twin.operations)
+    assert sorted(where) == list(range(graph.num_leaves))
+    assert [theirs[n] for n in where] == [image(leaf) for leaf in partition(domain, graph.operations)]
+    x = states(domain)
+    relabelled = torch.stack([torch.tensor(m)[x[:, i]] for i, m in enumerate(maps)], -1)
+    assert torch.equal(twin.leaves(relabelled), torch.tensor(where)[graph.leaves(x)])
+
+
+@given(graph_strategy(), st.data())
+def test_conditioned_graph_has_the_leaves_of_the_states_with_the_evidence(graph, data):
+    domain = graph.domain
+    others = [name for name in domain.names if name != graph.variable]
+    fixed = data.draw(st.sets(st.sampled_from(others))) if others else set()
+    evidence = {name: data.draw(st.integers(0, domain[name].cardinality - 1)) for name in sorted(fixed)}
+    rest, source = graph.condition(evidence)
+    assert rest.domain.names == tuple(name for name in domain.names if name not in evidence)
+    assert len(set(source)) == len(source) == rest.num_leaves
+    x = states(domain)
+    kept = torch.ones(len(x), dtype=torch.bool)
+    for name, code in evidence.items():
+        kept &= x[:, domain.index(name)] == code
+    slim = x[kept][:, list(domain.indices(rest.domain.names))]
+    assert torch.equal(torch.tensor(source)[rest.leaves(slim)], graph.leaves(x)[kept])
+
+
+@given(graph_strategy())
+def test_json_round_trip_and_equality(graph):
+    found = DecisionGraph.from_json(graph.domain, json.loads(json.dumps(graph.to_json())))
+    assert found == graph
+    assert hash(found) == hash(graph)
+    assert found.operations == graph.operations
+    assert pickle.loads(pickle.dumps(graph)) == graph
+    assert DecisionGraph(graph.domain, graph.variable, graph.operations) == graph
+
+
+def test_the_paper_s_numbers_of_leaves_by_hand():
+    graph = DecisionGraph(DOMAIN, "a")
+    assert (graph.num_leaves, graph.num_parameters, graph.reads) == (1, 1, ())
+    graph = graph.split(0, "b")  # b = 0, 1, 2
+    assert graph.leaves(torch.tensor([[0, 0, 0, 0], [0, 1, 0, 0], [0, 2, 0, 0]])).tolist() == [0, 1, 2]
+    graph = graph.split(1, "c")  # b = 0; b = 2; b = 1 and c = 0; b = 1 and c = 1
+    x = torch.tensor([[0, 0, 1, 0], [0, 2, 1, 0], [0, 1, 0, 0], [0, 1, 1, 0]])
+    assert graph.leaves(x).tolist() == [0, 1, 2, 3]
+    assert (graph.num_leaves, graph.num_parameters, graph.reads) == (4, 4, ("b", "c"))
+    graph = graph.merge(0, 2)
+    assert (graph.leaves(x).tolist(), graph.operations) == ([0, 1, 0, 2], (Split(0, "b"), Split(1, "c"), Merge(0, 2)))
+    assert graph.to_json() == {"variable": "a", "operations": [["split", 0, "b"], ["split", 1, "c"], ["merge", 0, 2]]}
+    assert repr(graph) == "DecisionGraph('a', num_leaves=3, reads=('b', 'c'))"
+
+
+def test_graphs_are_immutable_and_differ_by_what_they_hold():
+    root = DecisionGraph(DOMAIN, "a")
+    longer = root.split(0, "b")
+    assert (root.operations, root.num_leaves) == ((), 1)
+    other_domain = Domain.from_cardinalities({"a": 2, "b": 3, "c": 3, "d": 1})
+    assert len({root, longer, DecisionGraph(DOMAIN, "c"), DecisionGraph(other_domain, "a"), longer.merge(0, 2)}) == 5
+    assert root != "graph"
+    with pytest.raises(ValueError, match="read-only"):
+        longer.compiled.children[0] = 5
+
+
+def test_a_split_on_a_variable_of_one_level_changes_no_leaf():
+    graph = DecisionGraph(DOMAIN, "a").split(0, "d")
+    assert (graph.num_leaves, graph.leaves(states(DOMAIN)).tolist()) == (1, [0] * 12)
+    assert DecisionGraph(DOMAIN, "d").num_parameters == 0
+
+
+def test_shapes_and_types_of_states():
+    graph = DecisionGraph(DOMAIN, "a").split(0, "b")
+    for x in (states(DOMAIN).reshape(3, 4, 4), states(DOMAIN).double().reshape(3, 4, 4), states(DOMAIN).to(torch.int8)):
+        assert torch.equal(graph.leaves(x).flatten(), states(DOMAIN)[:, 1])
+        assert graph.leaves(x).shape == x.shape[:-1]
+    assert graph.leaves(torch.tensor([0, 2, 0, 0])).tolist() == 2
+    assert graph.leaves(torch.zeros(0, 4, dtype=torch.long)).shape == (0,)
+
+
+def test_long_sequences_stay_fast_to_build_and_walk():
+    domain = Domain.from_cardinalities([2] * 12)
+    graph = DecisionGraph(domain, "x0")
+    for name in domain.names[1:]:
+        for _ in range(graph.num_leaves):
+            graph = graph.split(0, name)
+    assert graph.num_leaves == 2**11
+    assert len(graph.operations) == 2**11 - 1
+    x = torch.randint(2, (500, 12), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(graph.leaves(x), (x[:, 1:] * 2 ** torch.arange(10, -1, -1)).sum(-1))
+
+
+def stored(*operations):
+    return {"variable": "a", "operations": [*operations]}
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "argument"),
+    [
+        (lambda g: g.split(0, "a"), "other-domain", "on"),
+        (lambda g: g.split(3, "b"), "out-of-range", "leaf"),
+        (lambda g: g.split(-1, "b"), "out-of-range", "leaf"),
+        (lambda g: g.split(0, "z"), "unknown-name", None),
+        (lambda g: g.split(0.5, "b"), "wrong-type", "leaf"),
+        (lambda g: g.split(True, "b"), "out-of-range", "leaf"),
+        (lambda g: g.merge(1, 1), "out-of-range", "first, second"),
+        (lambda g: g.merge(2, 1), "out-of-range", "first, second"),
+        (lambda g: g.merge(0, 3), "out-of-range", "second"),
+        (lambda g: g.condition({"a": 0}), "other-domain", "evidence"),
+        (lambda g: g.condition({"b": 3}), "out-of-range", None),
+        (lambda g: g.leaves(torch.tensor([0, 3, 0, 0])), "out-of-range", "x"),
+        (lambda g: g.leaves(torch.tensor([0, 0, 0])), "wrong-shape", "x"),
+        (lambda g: g.leaves([0, 0, 0, 0]), "wrong-type", "x"),
+        (lambda g: DecisionGraph(DOMAIN, "z"), "unknown-name", None),
+        (lambda g: DecisionGraph(["a"], "a"), "wrong-type", "domain"),
+        (lambda g: DecisionGraph(DOMAIN, "a", [Split(0, "b"), ("merge", 0)]), "wrong-type", "operations[1] operation"),
+        (lambda g: DecisionGraph(DOMAIN, "a", [Merge(0, 1)]), "out-of-range", "operations[0] second"),
+        (lambda g: DecisionGraph(Domain([Variable("n", kind="count")]), "n"), None, None),
+        (lambda g: DecisionGraph.from_json(DOMAIN, {"variable": "a"}), "wrong-type", "decision graph"),
+        (lambda g: DecisionGraph.from_json(DOMAIN, {"variable": "a", "operations": 3}), "wrong-type", "decision graph"),
+        (lambda g: DecisionGraph.from_json(DOMAIN, stored(["split", "0", "b"])), "unknown-choice", "operations"),
+        (lambda g: DecisionGraph.from_json(DOMAIN, stored(["grow", 0, "b"])), "unknown-choice", "operations"),
+    ],
+)
+def test_unsuitable_arguments_are_refused(call, code, argument):
+    graph = DecisionGraph(DOMAIN, "a").split(0, "b")
+    with raises(code, argument) if code else pytest.raises(InputError, match="no cardinality"):
+        call(graph)
+
+
+def test_control_a_wrong_number_of_a_leaf_is_seen():
+    """The comparison with the partition tells apart two graphs that differ in one number."""
+    graph = DecisionGraph(DOMAIN, "a").split(0, "b").split(1, "c")
+    wrong = DecisionGraph(DOMAIN, "a").split(0, "b").split(0, "c")
+    leaves = partition(DOMAIN, graph.operations)
+    expected = [next(y for y, leaf in enumerate(leaves) if x in leaf) for x in all_states(DOMAIN)]
+    assert graph.leaves(states(DOMAIN)).tolist() == expected
+    assert wrong.leaves(states(DOMAIN)).tolist() != expected
+
+
+# Batches
+
+
+WIDE = Domain.from_labels({"a": "xy", "b": "uvw", "c": "pq"})
+STATES = torch.tensor(list(itertools.product(range(2), range(3), range(2))))
+
+
+def normalised(values):
+    return values / values.sum(-1, keepdim=True)
+
+
+def tables(dtype=torch.float64):
+    """Batches (2, 1), (3,) and none of the tables of a given b, c; of b given a; and of the leaves of c."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"a": (2, 1, 3, 2, 2), "b": (3, 2, 3), "c": (2, 2)}
+    return {n: normalised(torch.rand(s, generator=generator, dtype=dtype) + 0.1) for n, s in shapes.items()}
+
+
+def network(found):
+    of_c = LeafConditional(DecisionGraph(WIDE, "c").split(0, "a"), found["c"])
+    read = {"a": ["b", "c"], "b": ["a"]}
+    return DependencyConditionals([of_c, *(TableConditional(WIDE, n, read[n], found[n]) for n in read)])
+
+
+def element(found, i, k):
+    return network({"a": found["a"][i, 0], "b": found["b"][k], "c": found["c"]})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_pseudo_likelihoods_are_those_of_every_element(dtype):
+    found = tables(dtype)
+    law = DependencyNetwork(network(found))
+    assert law.batch_shape == network(found).batch_shape == (2, 3)
+    assert DependencyNetwork.infer_shapes(conditionals=network(found)) == ((2, 3), (3,))
+    rows = STATES[:, None, None]
+    values = law.log_pseudo_prob(rows)
+    assert values.shape == (12, 2, 3) and values.dtype == dtype
+    conditionals = law.conditionals.node("a").log_probs(rows)
+    for i, k in itertools.product(range(2), range(3)):
+        one = element(found, i, k)
+        assert_close(values[:, i, k], one.log_pseudo_prob(STATES), absolute=1e-6 if dtype == torch.float32 else 1e-12)
+        assert torch.equal(conditionals[:, i, 0], one.node("a").log_probs(STATES))
+    assert float((values[:, 0] - values[:, 1]).abs().max()) > 0.01  # the control: elements differ
+    assert torch.equal(law.expand((4, 2, 3)).log_pseudo_prob(rows[:, None]), values[:, None].expand(12, 4, 2, 3))
+
+
+def test_gradients_reach_every_table_of_a_batch():
+    found = {name: value.requires_grad_() for name, value in tables().items()}
+    batched = torch.autograd.grad(network(found).log_pseudo_prob(STATES[:, None, None]).sum(), list(found.values()))
+    total = sum(element(found, i, k).log_pseudo_prob(STATES).sum() for i in range(2) for k in range(3))
+    for gradient, expected in zip(batched, torch.autograd.grad(total, list(found.values())), strict=True):
+        assert_close(gradient, expected, absolute=1e-10)
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        {"b": torch.tensor([[0, 2, 1]])},
+        {"a": torch.tensor([[1], [0]]), "b": 2},
+        {"a": "y", "c": torch.tensor(1)},
+        {"a": torch.randint(2, (4, 2, 3), generator=torch.Generator().manual_seed(1))},
+    ],
+)
+def test_clamped_rows_are_those_of_single_values(evidence):
+    found = tables()
+    law = DependencyNetwork(network(found)).condition(evidence)
+    assert law.batch_shape[-2:] == (2, 3)
+    left = [name for name in WIDE.names if name not in evidence]
+    x = torch.tensor(list(itertools.product(*(range(WIDE[name].cardinality) for name in left))))
+    values = law.log_pseudo_prob(x.reshape(len(x), *(1 for _ in law.batch_shape), len(left)))
+    for where in itertools.product(*map(range, law.batch_shape)):
+        state = {
+            name: int(code.expand(law.batch_shape)[where]) if isinstance(code, torch.Tensor) else code
+            for name, code in evidence.items()
+        }
+        expected = element(found, *where[-2:]).condition(state).log_pseudo_prob(x)
+        assert_close(values[(slice(None), *where)], expected, absolute=1e-12)
+
+
+def test_rows_of_evidence_for_a_single_network():
+    one = element(tables(), 0, 1)
+    codes = torch.tensor([1, 0, 1])
+    law = DependencyNetwork(one).condition({"a": codes})
+    assert law.batch_shape == (3,)
+    x = torch.tensor([2, 1])
+    for row, code in enumerate(codes.tolist()):
+        assert_close(law.log_pseudo_prob(x)[row], one.condition({"a": code}).log_pseudo_prob(x), absolute=1e-12)
+
+
+CALLS = {
+    "log_prob": lambda n: DependencyNetwork(n).log_prob(STATES[0]),
+    "sample": lambda n: DependencyNetwork(n).sample(),
+    "log_prob_table": lambda n: DependencyNetwork(n).probs,
+    "mean": lambda n: DependencyNetwork(n).mean,
+    "mode": lambda n: DependencyNetwork(n).mode,
+    "entropy": lambda n: DependencyNetwork(n).entropy(),
+    "marginal": lambda n: DependencyNetwork(n).marginal(["a"]),
+    "full_table": lambda n: n.full_table("a"),
+    "tabulated": lambda n: n.tabulated(),
+    "conditionals": lambda n: PseudoGibbsChains(n, 4),
+    "conditionals ": lambda n: check_ergodic(n),
+    "conditionals  ": lambda n: stationary_law(n),
+    "conditionals   ": lambda n: NetworkFile(n),
+    "node": lambda n: fc_limit(Law(WIDE, torch.full((2, 3, 2), 1 / 12, dtype=torch.float64)), n),
+}
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_what_needs_one_network_says_so(what):
+    with pytest.raises(InputError, match=rf"{what.strip()}: expected one .*batch of shape \(2,"):
+        CALLS[what](network(tables()))
+
+
+def test_wrong_batches():
+    found = tables()
+    node = TableConditional(WIDE, "b", ["a"], found["b"])
+    for argument, call in {
+        "probs": lambda: node.with_probs(found["b"].transpose(1, 2)),
+        "nodes": lambda: network({**found, "a": found["a"][:, 0]}),
+        "x": lambda: node.log_probs(STATES[:2]),
+        "evidence of 'a'": lambda: node.condition({"a": torch.zeros(2).long()}),
+    }.items():
+        with raises("wrong-shape", argument):
+            call()

@@ -203,16 +203,13 @@ def test_shapes_of_expanded_laws():
     assert (network.batch_shape, network.event_shape) == ((), (3,))
     assert DependencyNetwork.infer_shapes(conditionals=inconsistent(), scan=()) == ((), (3,))
     wide = network.expand((4, 1)).expand((4, 5))
-    assert wide.sample((2,)).shape == (2, 4, 5, 3)
-    assert wide.sample((0,)).shape == (0, 4, 5, 3)
+    assert (wide.sample((2,)).shape, wide.sample((0,)).shape) == ((2, 4, 5, 3), (0, 4, 5, 3))
     assert wide.log_prob(torch.zeros(3)).shape == (4, 5)
-    assert wide.log_pseudo_prob(torch.zeros(6, 1, 1, 3)).shape == (6, 4, 5)
-    assert wide.probs.shape == (4, 5, 2, 3, 2)
+    assert (wide.log_pseudo_prob(torch.zeros(6, 1, 1, 3)).shape, wide.probs.shape) == ((6, 4, 5), (4, 5, 2, 3, 2))
     assert wide.marginal(["b"]).probs.shape == (3,)
     for values in (wide.mean, wide.variance, wide.mode):
         assert values.shape == (4, 5, 3)
-    assert wide.entropy().shape == (4, 5)
-    assert wide.condition({"b": 1}).batch_shape == (4, 5)
+    assert (wide.entropy().shape, wide.condition({"b": 1}).batch_shape) == ((4, 5), (4, 5))
     assert isinstance(wide.support, StateSpace)
     assert wide.support.cardinalities == (2, 3, 2)
     inner = "DependencyConditionals(3 variables, 5 edges)"
@@ -238,8 +235,7 @@ def test_copies_keep_everything():
         network = DependencyNetwork(inconsistent(), num_sweeps=7, max_states=13, validate_args=True, **options)
         for clone in (pickle.loads(pickle.dumps(network)), copy.deepcopy(network), network.expand(())):
             assert_close(clone.probs, table, relative=1e-10)
-            assert clone.scan == network.scan
-            assert clone.max_states == 13
+            assert (clone.scan, clone.max_states) == (network.scan, 13)
             assert clone._validate_args is True
 
 
@@ -262,8 +258,7 @@ def test_the_law_is_found_once(monkeypatch):
 def test_samples_follow_the_law(case, sampler):
     options, table = SCANS[case]
     network = DependencyNetwork(inconsistent(), sampler=sampler, num_sweeps=30, **options)
-    assert network.sample_is_exact == (sampler == "exact")
-    assert network.sample_burn_in == (0 if sampler == "exact" else 30)
+    assert (network.sample_is_exact, network.sample_burn_in) == (sampler == "exact", 0 if sampler == "exact" else 30)
     draws = network.sample((required_draws(12, 0.03),))
     assert draws.dtype == torch.long
     assert_exact_law(count_states(draws, DOMAIN.cardinalities), table.reshape(-1) / table.sum())
@@ -412,11 +407,9 @@ def test_clamping_keeps_options_and_consistent_conditionals_give_the_conditional
 def test_clamping_every_variable_leaves_the_law_of_the_empty_vector():
     for options, _ in SCANS:
         empty = DependencyNetwork(inconsistent(), **options).condition({"a": 0, "b": 1, "c": 1})
-        assert empty.event_shape == (0,)
-        assert empty.sample((4,)).shape == (4, 0)
+        assert (empty.event_shape, empty.sample((4,)).shape) == ((0,), (4, 0))
         assert empty.log_prob(torch.zeros(4, 0)).tolist() == [0.0] * 4
-        assert empty.log_pseudo_prob(torch.zeros(4, 0)).tolist() == [0.0] * 4
-        assert empty.entropy() == 0
+        assert (empty.log_pseudo_prob(torch.zeros(4, 0)).tolist(), empty.entropy()) == ([0.0] * 4, 0)
         assert empty.enumerate_support().shape == (1, 0)
         assert empty.mean.shape == empty.mode.shape == (0,)
     same = DependencyNetwork(inconsistent()).condition({})

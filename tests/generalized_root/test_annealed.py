@@ -45,8 +45,7 @@ def test_three_variables_within_the_error_bar(name, order):
     result = QUICK.log_partition(energy)
     error = within(result, exact)
     assert error < 0.1
-    assert result.kind == "biased"
-    assert result.coding == "root"
+    assert (result.kind, result.coding) == ("biased", "root")
     is_perfect = name in ("poisson", "truncated") or (name == "gaussian" and order == 2)
     assert result.sandwich.start == ("exact" if is_perfect else "tempered")
     assert any("tempered" in note for note in result.notes) != is_perfect
@@ -144,10 +143,8 @@ def test_small_shapes():
     nothing = GeneralizedRootEnergy(
         RootStructure.independent(domain_of(2, PoissonFamily())), torch.zeros(0, 2), PoissonFamily()
     )
-    assert QUICK.log_partition(nothing).value.shape == (0,)
-    assert QUICK.expectations(nothing).shape == (0, 2)
-    assert QUICK.moments(nothing)[0].shape == (0, 2)
-    assert QUICK.sample(nothing, (3,)).shape == (3, 0, 2)
+    assert (QUICK.log_partition(nothing).value.shape, QUICK.expectations(nothing).shape) == ((0,), (0, 2))
+    assert (QUICK.moments(nothing)[0].shape, QUICK.sample(nothing, (3,)).shape) == ((0, 2), (3, 0, 2))
     single = GeneralizedRootEnergy(nothing.structure, torch.tensor([0.0, 0.5]), PoissonFamily())
     assert QUICK.sample(single, ()).shape == (2,)
     result = QUICK.log_partition(single)
@@ -191,8 +188,7 @@ def test_decision_table():
     assert -math.inf < float(result.lower_bound) <= float(exact.value) + 1e-9
     within(result, exact.value)
     assert result.sandwich is not None
-    assert exact.std_error == 0.0
-    assert exact.verdict == "verified"
+    assert (exact.std_error, exact.verdict) == (0.0, "verified")
     assert RootAuto().draws_exactly(energy)
     assert not estimated.draws_exactly(energy)
     assert not refused.draws_exactly(energy)

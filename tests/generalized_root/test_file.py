@@ -53,12 +53,9 @@ def test_round_trip_is_exact_down_to_the_bytes(tmp_path, family, dtype):
     values = psi(structure, dtype)
     save_roots(tmp_path / "m", RootFile(structure, values, chosen))
     found = load_roots(tmp_path / "m")
-    assert found.structure == structure
-    assert found.family == chosen
+    assert (found.structure, found.family) == (structure, chosen)
     assert torch.equal(found.psi, values)
-    assert found.psi.dtype == dtype
-    assert found.energy().dtype == dtype
-    assert found.energy(torch.float32).dtype == torch.float32
+    assert (found.psi.dtype, found.energy().dtype, found.energy(torch.float32).dtype) == (dtype, dtype, torch.float32)
     assert torch.equal(found.energy(torch.float64).psi, values.double())
     save_roots(tmp_path / "again", found)
     assert (tmp_path / "again").read_bytes() == (tmp_path / "m").read_bytes()
@@ -82,8 +79,7 @@ def test_batches_and_the_empty_model(tmp_path, batch):
     assert torch.equal(load_roots(tmp_path / "m").psi, values)
     for empty in (RootStructure(Domain(), {}), RootStructure(COUNTS, {})):
         save_roots(tmp_path / "m", RootFile(empty, torch.zeros(*batch, 0), PoissonFamily()))
-        assert load_roots(tmp_path / "m").structure == empty
-        assert load_roots(tmp_path / "m").psi.shape == (*batch, 0)
+        assert (load_roots(tmp_path / "m").structure, load_roots(tmp_path / "m").psi.shape) == (empty, (*batch, 0))
 
 
 def test_stored_values_are_plain_copies_and_odd_precisions_become_float64(tmp_path):

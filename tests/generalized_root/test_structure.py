@@ -39,13 +39,11 @@ def test_terms_are_sorted_by_key_and_then_by_schema_positions():
         ((3, 2), ("a", "b")),
         ((3, 3), ("a", "b", "d")),
     )
-    assert structure.num_terms == 7
-    assert structure.order == 3
+    assert (structure.num_terms, structure.order) == (7, 3)
     assert structure.slices == {(1, 1): slice(0, 2), (2, 2): slice(2, 5), (3, 2): slice(5, 6), (3, 3): slice(6, 7)}
     assert structure.multiplicity.tolist() == [1, 1, 2, 2, 2, 2, 6]
     assert structure.positions((2, 2)).tolist() == [[0, 1], [0, 3], [1, 2]]
-    assert structure.positions((2, 1)).shape == (0, 1)
-    assert structure.tuples((2, 1)) == ()
+    assert (structure.positions((2, 1)).shape, structure.tuples((2, 1))) == ((0, 1), ())
     assert structure.components() == (("a", "b", "c", "d"),)
 
 
@@ -124,8 +122,7 @@ def test_terms_are_taken_away():
 def test_empty():
     for structure in (RootStructure(Domain(), {}), RootStructure.complete(Domain(), 3), RootStructure(counts(), {})):
         assert (structure.num_terms, structure.order, structure.keys) == (0, 1, ())
-        assert structure.multiplicity.shape == (0,)
-        assert structure.multiplicity.dtype == torch.float64
+        assert (structure.multiplicity.shape, structure.multiplicity.dtype) == ((0,), torch.float64)
         assert structure.is_independent
         assert pickle.loads(pickle.dumps(structure)) == structure
         assert RootStructure.from_json(structure.to_json()) == structure

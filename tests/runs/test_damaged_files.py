@@ -5,6 +5,7 @@ right checksum a file is what it says.
 """
 
 import contextlib
+import hashlib
 import json
 import math
 import pickle
@@ -36,7 +37,7 @@ from pyro_hoim.generalized_root import PoissonFamily, RootFile, RootStructure, l
 from pyro_hoim.inference import enumerate_structures, load_structure_posterior, save_structure_posterior
 from pyro_hoim.log_linear import HierarchicalLogLinear, ModelFile, load_model, save_model
 from pyro_hoim.runs import FORMAT_VERSION, container
-from pyro_hoim.runs.container import read_kind
+from pyro_hoim.runs.container import is_intact, read_kind, sealed
 from pyro_hoim.runs.rules import MOST_DEPTH, MOST_VALUES, parsed
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
@@ -474,3 +475,66 @@ def test_repeated_names_in_the_text_are_refused(tmp_path):
     for text in ('{"a": 1, "a": 1}', '[{"b": {"a": 1, "a": 2}}]', '{"a": NaN}', '{"a": -Infinity}'):
         with raises("damaged-file", "header"):
             parsed(text, "header")
+
+
+# The checksum of headers and tensors, against one written here from its description with hashlib alone
+
+
+HEADER = {"rows": 12, "größe": [1.5e-7, None, True, "\ud800"], "nested": {"b": {}, "a": []}}
+TENSORS = {
+    "theta": torch.linspace(-1, 1, 7, dtype=torch.float64),
+    "ü": torch.arange(6).reshape(2, 3).T,
+    "bits": torch.tensor([True, False]),
+    "half": torch.tensor([1.5], dtype=torch.bfloat16),
+    "scalar": torch.tensor(2.0),
+    "none": torch.zeros(0, 3),
+}
+
+
+def test_the_checksum_is_the_described_one():
+    text = sealed(HEADER, TENSORS)
+    found = json.loads(text)
+    checksum = found.pop("sha256")
+    assert found == HEADER and text.isascii()
+    digest = hashlib.sha256(text.replace(f', "sha256": "{checksum}"', "").encode())
+    for name, dtype, shape, values in (
+        ("bits", "bool", "[2]", b"\1\0"),
+        ("half", "bfloat16", "[1]", b"\xc0\x3f"),
+        ("none", "float32", "[0, 3]", b""),
+        ("scalar", "float32", "[]", TENSORS["scalar"].numpy().tobytes()),
+        ("theta", "float64", "[7]", TENSORS["theta"].numpy().tobytes()),
+        ("\\u00fc", "int64", "[3, 2]", TENSORS["ü"].contiguous().numpy().tobytes()),
+    ):
+        digest.update(f'["{name}", "{dtype}", {shape}]'.encode() + values)
+    assert digest.hexdigest() == checksum and is_intact(text, TENSORS)
+
+
+def changed(**tensors):
+    return {name: value for name, value in {**TENSORS, **tensors}.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        changed(theta=TENSORS["theta"].flip(0)),
+        changed(theta=TENSORS["theta"].view(torch.int64)),
+        changed(theta=TENSORS["theta"].reshape(1, 7)),
+        changed(none=torch.zeros(3, 0)),
+        changed(none=None),
+        changed(more=torch.zeros(0)),
+        changed(theta=None, thetb=TENSORS["theta"]),
+        changed(bits=torch.tensor([False, True])),
+    ],
+)
+def test_other_tensors_are_noticed(tensors):
+    text = sealed(HEADER, TENSORS)
+    assert is_intact(text, changed()) and not is_intact(text, tensors)
+
+
+def test_every_other_text_is_noticed():
+    text = sealed(HEADER, TENSORS)
+    for i, letter in enumerate(text):
+        for other in {chr(ord(letter) ^ 1), letter.swapcase(), ""} - {letter}:
+            assert not is_intact(text[:i] + other + text[i + 1 :], TENSORS), (i, other)
+    for other in ("", "{}", "null", text + " ", " " + text, text.replace("12", "12 ")):
+        assert not is_intact(other, TENSORS)

@@ -70,8 +70,7 @@ def test_sequential_order_is_one_row_for_all_sweeps():
     blocks = schedule.resolve(GRAPH)
     for first, num in ((0, 1), (7, 100)):
         order = schedule.order(GRAPH, blocks, first, num, seed=3)
-        assert order.dtype == np.int32
-        assert order.tolist() == [[0, 1, 2, 3, 4]]
+        assert (order.dtype, order.tolist()) == (np.int32, [[0, 1, 2, 3, 4]])
 
 
 @pytest.mark.parametrize("schedule", [GibbsSchedule("sites", "random"), GibbsSchedule(emphasised=[("job", "smoke")])])

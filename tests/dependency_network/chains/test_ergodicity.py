@@ -56,8 +56,7 @@ def test_two_closed_classes_are_named_and_refused(scan):
     found = check_ergodic(pair(COPY, COPY), scan=scan)
     assert (found.is_ergodic, found.has_unique_law, found.method) == (False, False, "enumeration")
     assert (found.num_closed, found.zero_nodes) == (2, ("a", "b"))
-    assert found.closed_states == ({"a": "no", "b": "no"}, {"a": "yes", "b": "yes"})
-    assert found.num_transient == 2
+    assert (found.closed_states, found.num_transient) == (({"a": "no", "b": "no"}, {"a": "yes", "b": "yes"}), 2)
     assert found.transient_states == ({"a": "no", "b": "yes"}, {"a": "yes", "b": "no"})
     with pytest.raises(
         InputError,
@@ -74,8 +73,7 @@ def test_two_closed_classes_are_named_and_refused(scan):
 def test_an_absorbing_state_is_named_and_reached(scan):
     found = check_ergodic(absorbing(), scan=scan)
     assert (found.is_ergodic, found.has_unique_law, found.num_closed) == (False, True, 1)
-    assert found.closed_states == ({"a": "yes", "b": "yes"},)
-    assert found.num_transient == 3
+    assert (found.closed_states, found.num_transient) == (({"a": "yes", "b": "yes"},), 3)
     assert found.transient_states[0] == {"a": "no", "b": "no"}
     assert found.message == (
         "the chain has a single limiting law; 3 states have probability zero in it, such as a=no, b=no"
@@ -154,8 +152,7 @@ def test_verdicts_agree_with_eigenvalues(scan):
         values = np.linalg.eigvals(matrix)
         num_one = int((np.abs(values - 1) < 1e-8).sum())
         num_modulus = int((np.abs(values) > 1 - 1e-8).sum())
-        assert found.num_closed == num_one
-        assert found.has_unique_law == (num_modulus == 1)
+        assert (found.num_closed, found.has_unique_law) == (num_one, num_modulus == 1)
         assert (found.period == 1) == (num_modulus == num_one)
         limit = np.linalg.matrix_power((matrix + np.eye(12)) / 2, 2**20)
         num_transient = int((limit.max(0) < 1e-9).sum())

@@ -59,8 +59,7 @@ def test_random_scan_is_the_fixed_law_of_the_mixed_matrix(method, scan):
     matrix = sum(c[name] * update_matrix(network, name) for name in MIXED.names)
     law = stationary_law(network, scan=scan, method=method)
     assert_close(law.probs.ravel(), fixed_law(matrix), relative=1e-11)
-    assert law.method == method
-    assert law.scan.selection == pytest.approx(c)
+    assert (law.method, law.scan.selection) == (method, pytest.approx(c))
     assert law.is_converged
     assert law.residual < 1e-12
 
@@ -209,8 +208,7 @@ def test_clamped_variables_leave_the_network_of_the_others(scan):
     network = random_network(MIXED, 10)
     law = stationary_law(network, scan=scan, clamped={"b": 2})
     rest = stationary_law(network.condition({"b": 2}), scan=scan)
-    assert law.domain.names == ("a", "c", "d")
-    assert law.clamped == {"b": 2}
+    assert (law.domain.names, law.clamped) == (("a", "c", "d"), {"b": 2})
     assert_close(law.probs, rest.probs)
     every = stationary_law(network, scan=scan, clamped={"a": 0, "b": "1", "c": 1, "d": 0})
     assert every.probs.shape == ()

@@ -66,8 +66,7 @@ def test_exact_conditionals_of_a_law_score_rows_as_the_law_itself_does():
     scores = score_network(network, rows, law=find_law(network).law)
     weight = rows.table().double() / rows.total_count
     nll = -float((weight * law.probs.log()).sum())
-    assert scores.nll == pytest.approx(nll, abs=1e-10)
-    assert scores.kl == pytest.approx(nll - rows.entropy(), abs=1e-10)
+    assert (scores.nll, scores.kl) == (pytest.approx(nll, abs=1e-10), pytest.approx(nll - rows.entropy(), abs=1e-10))
     pseudo = sum(-float((weight * (law.probs / law.probs.sum(i, keepdim=True)).log()).sum()) for i in range(3))
     assert scores.pseudo_nll == pytest.approx(pseudo, abs=1e-12)
     assert sum(scores.nodes.values()) == pytest.approx(pseudo, abs=1e-12)
@@ -96,8 +95,7 @@ def test_missing_cells_are_summed_over_in_the_law_and_averaged_over_in_the_pseud
     pair = p.sum(1)
     known = -float((pair[0, 1] / pair[:, 1].sum()).log() + (pair[0, 1] / pair[0].sum()).log())
     complete = -float(network.log_pseudo_prob(torch.tensor([1, 2, 0])))
-    assert scores.pseudo_nll == pytest.approx((known + complete) / 2, abs=5e-3)
-    assert scores.approximate_rows == 1
+    assert (scores.pseudo_nll, scores.approximate_rows) == (pytest.approx((known + complete) / 2, abs=5e-3), 1)
     assert scores.kl is None
     assert scores.fc_limit is None
 
@@ -106,9 +104,7 @@ def test_rows_that_a_conditional_excludes_make_the_scores_infinite_and_are_count
     network = frozen()
     rows = Observations.from_tensor(torch.tensor([[0, 0], [0, 1], [0, 1]]), network.domain)
     scores = score_network(network, rows)
-    assert scores.pseudo_nll == math.inf
-    assert scores.impossible_rows == 2
-    assert scores.fc_limit == math.inf
+    assert (scores.pseudo_nll, scores.impossible_rows, scores.fc_limit) == (math.inf, 2, math.inf)
 
 
 def test_the_law_is_found_or_there_is_a_reason():
@@ -216,8 +212,7 @@ def test_imputed_rows_keep_their_known_cells_and_follow_the_law():
 def test_draws_follow_the_law_of_the_clamped_network(method):
     network = learn_network(rows_of(random_law(), 400)).conditionals
     drawn = draw_network(network, 5000, clamped={"b": 2}, method=method, seed=5)
-    assert drawn.is_exact == (method == "exact")
-    assert drawn.burn_in == (0 if method == "exact" else 200)
+    assert (drawn.is_exact, drawn.burn_in) == (method == "exact", 0 if method == "exact" else 200)
     assert bool((drawn.codes[:, 1] == 2).all())
     law = stationary_law(network, clamped={"b": 2}).probs.flatten()
     assert_exact_law(torch.bincount(drawn.codes[:, 0] * 2 + drawn.codes[:, 2], minlength=4), law)

@@ -159,8 +159,7 @@ def test_small_domains():
     )
     chains = RootChains(empty, 3, seed=generator())
     chains.sweep(2)
-    assert chains.states.shape == (3, 0)
-    assert chains.log_q().tolist() == [0.0] * 3
+    assert (chains.states.shape, chains.log_q().tolist()) == ((3, 0), [0.0] * 3)
     one = model(d=1)
     chains = RootChains(one, 2000, seed=generator())
     assert abs(chains.states.mean().item() - sampled_mean(one.coefficients.numpy())) < 5 * math.sqrt(3 / 2000)
@@ -180,8 +179,7 @@ def test_states_are_float64_and_psi_may_be_float32():
     found = [RootChains(energy, 5, seed=generator()) for energy in (single, double)]
     for chains in found:
         chains.sweep(3)
-    assert found[0].states.dtype == torch.float64
-    assert found[0].interaction_score().dtype == torch.float64
+    assert (found[0].states.dtype, found[0].interaction_score().dtype) == (torch.float64, torch.float64)
     assert torch.equal(found[0].states, found[1].states)
 
 

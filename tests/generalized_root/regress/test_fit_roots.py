@@ -1,4 +1,4 @@
-"""Fits of all nodes: the joint model, options, odd columns, workers, checkpoints, bad input."""
+"""Fits of all nodes: the joint model, options, odd columns, workers, checkpoints, rows with counts, the penalty."""
 
 import math
 import pickle
@@ -6,14 +6,16 @@ import time
 
 import joblib
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 import scipy.special
+import scipy.stats
 import torch
 
-from pyro_hoim.data import CountTable
-from pyro_hoim.errors import ConvergenceWarning, InputError, IntractableError
-from pyro_hoim.generalized_root import RootSettings, fit_root_path, fit_roots
+from pyro_hoim.data import CountTable, open_rows
+from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError, MissingDataError
+from pyro_hoim.generalized_root import L1Rule, RootSettings, choose_l1, fit_root_path, fit_roots
 from pyro_hoim.generalized_root.nodes.families import PoissonFamily, TruncatedPoissonFamily
 from pyro_hoim.generalized_root.regress import fit as _run
 from pyro_hoim.runs import RunOptions
@@ -121,8 +123,7 @@ def test_order_four_finds_a_planted_quadruple():
     fitted = fit_roots(x, order=4, l1={2: 0.05, 3: 0.05, 4: 0.02})
     node = fitted.nodes[4]
     best = max(node.terms, key=lambda t: abs(t.coefficient))
-    assert best.key == (4, 4)
-    assert best.names == ("x0", "x1", "x2", "x4")
+    assert (best.key, best.names) == ((4, 4), ("x0", "x1", "x2", "x4"))
     staged = fit_roots(
         x, order=4, l1={2: 0.05, 3: 0.05, 4: 0.02}, settings=RootSettings(candidates=[("x0", "x1", "x2", "x4")])
     )
@@ -168,11 +169,9 @@ def test_zero_columns_are_left_out():
     names = ["a", "b", "none", "c", "d", "e", "f"]
     fitted = fit_roots(with_zero, order=3, names=names)
     plain = fit_roots(x, order=3, names=[n for n in names if n != "none"])
-    assert fitted.zero_columns == ("none",)
-    assert fitted.constant_columns == ("none",)
+    assert (fitted.zero_columns, fitted.constant_columns) == (("none",), ("none",))
     assert fitted.intercepts[2] == -math.inf
-    assert fitted.nodes[2].status == "fixed"
-    assert fitted.structure == plain.structure
+    assert (fitted.nodes[2].status, fitted.structure) == ("fixed", plain.structure)
     torch.testing.assert_close(fitted.psi, plain.psi, rtol=0, atol=0)
     torch.testing.assert_close(fitted.log_pseudo_prob(with_zero), plain.log_pseudo_prob(x), rtol=0, atol=1e-12)
     with_zero[0, 2] = 1.0
@@ -183,8 +182,7 @@ def test_constant_and_saturated_columns():
     x = np.concatenate([count_table(8), np.full((120, 1), 3.0)], axis=1)
     fitted = fit_roots(x, order=3, l1=0.05)
     assert fitted.is_converged
-    assert fitted.constant_columns == ("x6",)
-    assert fitted.zero_columns == ()
+    assert (fitted.constant_columns, fitted.zero_columns) == (("x6",), ())
     full = np.minimum(x, 3.0)
     cut = fit_roots(full, TruncatedPoissonFamily(3), order=2, l1=0.05)
     assert dict(cut.fixed_columns) == {"x6": 3.0}
@@ -367,3 +365,238 @@ def test_the_edge_of_the_domain_is_told_with_what_helps():
     assert -1e-3 < fitted.nodes[0].intercept < 0
     assert fit_roots(x, "exponential", **options).is_converged
     assert fit_roots(x, "exponential", full=True, **options | {"l1": 0.3}).is_converged
+
+
+# Rows with counts
+
+
+NAMES = ["a", "b", "c"]
+
+
+@pytest.fixture(scope="module")
+def counted_rows():
+    """Sixty distinct rows of dependent counts, and how often each was seen, some never."""
+    random = np.random.default_rng(3)
+    x = random.poisson(1.5, (60, 3))
+    x[:, 1] += x[:, 0] * (random.random(60) < 0.7)
+    x[:, 2] += (x[:, 0] * x[:, 1] > 2) * random.integers(0, 3, 60)
+    return x, random.integers(0, 6, 60)
+
+
+def equal(found, expected):
+    assert found.structure == expected.structure and found.num_rows == expected.num_rows
+    assert torch.allclose(found.psi, expected.psi, rtol=0, atol=1e-9)
+    assert torch.allclose(found.objective, expected.objective, rtol=0, atol=1e-9)
+
+
+TIGHT = RootSettings(tolerance=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("poisson", {"order": 3, "l1": 0.01}),
+        ("poisson", {"order": 2, "l1": 0.02, "full": True, "refit": "all"}),
+        ("poisson", {"order": 2, "l1": 0.02, "refit": "singles"}),
+        ("gaussian", {"order": 2, "l1": 0.05}),
+        ("exponential", {"order": 2, "l1": 0.05}),
+    ],
+)
+def test_counts_are_rows_repeated(counted_rows, family, options):
+    x, counts = counted_rows
+    x = x - 2.5 if family == "gaussian" else x + 0.5 * (family == "exponential")
+    options = {"settings": TIGHT, "names": NAMES, **options}
+    equal(fit_roots(x, family, counts=counts, **options), fit_roots(np.repeat(x, counts, 0), family, **options))
+
+
+def test_counts_along_a_path(counted_rows):
+    x, counts = counted_rows
+    some = fit_root_path(x, [0.1, 0.02], order=2, settings=TIGHT, counts=counts)
+    expected = fit_root_path(np.repeat(x, counts, 0), [0.1, 0.02], order=2, settings=TIGHT)
+    for one, other in zip(some, expected, strict=True):
+        equal(one, other)
+
+
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")  # of both fits alike, near the bound
+def test_counts_under_the_upper_bound(counted_rows):
+    x, counts = counted_rows
+    settings = RootSettings(objective="upper-bound", num_subdomains=8)
+    some = fit_roots(x, order=2, l1=0.05, settings=settings, counts=counts)
+    expected = fit_roots(np.repeat(x, counts, 0), order=2, l1=0.05, settings=settings)
+    assert [node.status for node in some.nodes] == [node.status for node in expected.nodes]
+    assert torch.allclose(some.objective, expected.objective, rtol=0, atol=1e-9)
+
+
+def test_control_rows_without_their_counts_are_another_fit(counted_rows):
+    x, counts = counted_rows
+    one, other = (fit_roots(x, counts=held, order=2, l1=0.01) for held in (counts, None))
+    assert not torch.allclose(one.objective, other.objective, atol=1e-3)
+
+
+def test_rows_that_lie_elsewhere_are_counted(counted_rows, tmp_path):
+    x = np.repeat(*counted_rows, 0)
+    frame = pd.DataFrame(x, columns=NAMES)
+    frame.iloc[:50].to_parquet(tmp_path / "0.parquet")
+    frame.iloc[50:].astype(float).to_parquet(tmp_path / "1.parquet")
+    expected = fit_roots(CountTable.from_matrix(x, NAMES), order=2, l1=0.01, settings=TIGHT)
+    equal(fit_roots(open_rows(tmp_path), order=2, l1=0.01, settings=TIGHT), expected)
+    real = fit_roots(x - 0.25, "gaussian", order=2, l1=0.05, settings=TIGHT, names=NAMES)
+    equal(fit_roots(open_rows(frame - 0.25), "gaussian", order=2, l1=0.05, settings=TIGHT), real)
+    with pytest.raises(InputTypeError, match="fit_roots alone"):
+        expected.log_pseudo_prob(open_rows(frame))
+
+
+@pytest.mark.parametrize("counts", [[1, 2], [[1] * 60] * 2, [1.5] * 60, [-1] * 60, ["x"] * 60])
+def test_counts_that_are_none_are_refused(counted_rows, counts):
+    with pytest.raises(InputError, match="counts"):
+        fit_roots(counted_rows[0], counts=counts)
+
+
+def test_no_row_and_no_number(counted_rows):
+    with pytest.raises(InputError, match="at least one row"):
+        fit_roots(counted_rows[0], counts=np.zeros(60))
+    words = pd.DataFrame({"a": ["x", "y"] * 9, "b": [1, 2] * 9})
+    with pytest.raises(InputError):
+        fit_roots(open_rows(words))
+    gaps = pd.DataFrame({"a": [1.0, None] * 9, "b": [1, 2] * 9})
+    with pytest.raises(MissingDataError, match="drop_missing"):
+        fit_roots(open_rows(gaps))
+    with pytest.raises(InputError, match="a source has its own"):
+        fit_roots(open_rows(gaps), counts=[1])
+    with pytest.raises(InputError, match="repeat the rows"):
+        choose_l1(counted_rows[0], [0.1], rule=L1Rule("ebic"), counts=counted_rows[1])
+
+
+# Choice of the penalty, and stability of tuples
+
+
+L1S = [0.4, 0.1, 0.03, 0.003]
+
+
+def planted(seed=0, num_rows=400):
+    """x1 follows x0; x2 and x3 are independent of everything."""
+    rng = np.random.default_rng(seed)
+    x = rng.poisson(1.0, (num_rows, 4)).astype(float)
+    x[:, 1] = rng.poisson(0.3 + x[:, 0])
+    return x
+
+
+def test_held_out_score_is_the_pseudo_likelihood():
+    x = planted()
+    found = choose_l1(x[:300], L1S, order=2, validation=x[300:])
+    path = fit_root_path(x[:300], L1S, order=2)
+    expected = [float(fitted.log_pseudo_prob(x[300:]).mean()) for fitted in path]
+    assert list(found.scores) == pytest.approx(expected, abs=1e-10)
+    assert found.l1 == L1S[int(np.argmax(expected))]
+    assert found.fit is found.path[int(np.argmax(expected))]
+    assert found.l1 < 0.4  # the pair is worth having
+
+
+def test_cross_validation_scores_every_row_once():
+    """With the row order known, the parts can be repeated by hand."""
+    x = planted(1, 90)
+    found = choose_l1(x, L1S, order=2, rule=L1Rule(folds=3), generator=torch.Generator().manual_seed(3))
+    order = torch.randperm(90, generator=torch.Generator().manual_seed(3)).numpy()
+    values = np.zeros((len(L1S), 90))
+    for part in np.array_split(order, 3):
+        rest = np.setdiff1d(np.arange(90), part)
+        for step, fitted in enumerate(fit_root_path(x[rest], L1S, order=2)):
+            values[step, part] = fitted.log_pseudo_prob(x[part]).numpy()
+    assert list(found.scores) == pytest.approx(values.mean(1).tolist(), abs=1e-8)
+    assert list(found.std_errors) == pytest.approx((values.std(1, ddof=1) / math.sqrt(90)).tolist(), abs=1e-8)
+
+
+def test_columns_that_are_zero_in_a_part_do_not_spoil_the_score():
+    x = planted(2, 60)
+    x = np.concatenate([x, np.eye(60)[:, :1]], axis=1)  # one single 1: zero in the other rows
+    found = choose_l1(x, [0.4, 0.05], order=2, rule=L1Rule(folds=4))
+    assert all(math.isfinite(score) for score in found.scores)
+
+
+def test_impossible_validation_rows_do_not_spoil_the_score():
+    x, later = planted(0, 300), planted(1, 100)
+    expected = choose_l1(x, [5.0, 0.01], order=2, validation=later)
+    found = choose_l1(
+        np.hstack([x, np.zeros((300, 1))]), [5.0, 0.01], order=2, validation=np.hstack([later, np.ones((100, 1))])
+    )
+    assert found.l1 == expected.l1 == 0.01
+    assert found.scores == pytest.approx(expected.scores, abs=1e-9)
+
+
+def test_extended_bic_by_hand():
+    x = planted(3)
+    found = choose_l1(x, L1S, order=2, rule=L1Rule("ebic", gamma=1.0))
+    for fitted, score in zip(found.path, found.scores, strict=True):
+        own = fitted.log_pseudo_prob(x, symmetrized=False, by_node=True).sum(0)
+        base = torch.lgamma(torch.from_numpy(x) + 1).sum(0)
+        total = 0.0
+        for node, value, constant in zip(fitted.nodes, own.tolist(), base.tolist(), strict=True):
+            m = len(node.terms)
+            total += -2 * (value + constant) + m * math.log(400) + 2 * math.log(math.comb(3, m))
+        assert score == pytest.approx(total, abs=1e-6)
+    assert ((2, 2), ("x0", "x1")) in found.fit.structure.names
+    assert found.l1 not in (L1S[0], L1S[-1])
+
+
+def test_planted_pair_is_stable_and_noise_is_not():
+    x, rule = planted(4), L1Rule("stability")
+    found = choose_l1(x, [0.25, 0.15], order=2, rule=rule)
+    high, low = found.scores
+    assert high == 0.0 <= low < 0.05
+    assert [term.names for term in found.path[0].terms((2, 2))] == [("x0", "x1")]  # in every half, as nothing else
+    assert len(fit_roots(x[:, 2:], order=2, l1=0.15).terms((2, 2))) == 0
+    # Negative control: with hardly a penalty noise comes and goes.
+    assert choose_l1(x[:, 2:], [0.02], order=2, rule=rule).scores[0] > 0.1
+
+
+def test_stability_rule_takes_the_weakest_stable_penalty():
+    x = planted(5)
+    l1s = [0.25, 0.18, 0.05, 0.02]
+    random = torch.Generator().manual_seed(1)
+    found = choose_l1(x, l1s, order=2, rule=L1Rule("stability", limit=0.05), generator=random)
+    stable = int((np.maximum.accumulate(found.scores) <= 0.05).sum())
+    assert 0 < stable < 4
+    assert found.l1 == l1s[stable - 1]
+    assert ((2, 2), ("x0", "x1")) in found.fit.structure.names
+
+
+def test_results_do_not_touch_global_random_state():
+    state = torch.get_rng_state()
+    first = choose_l1(planted(6, 50), [0.3, 0.1], order=2, rule=L1Rule(folds=2))
+    second = choose_l1(planted(6, 50), [0.3, 0.1], order=2, rule=L1Rule(folds=2))
+    assert torch.equal(state, torch.get_rng_state())
+    assert first.scores == second.scores
+
+
+def test_false_pairs_at_lambda_max_are_rare():
+    """At twice the 0.999 quantile of a null gradient no pair enters: 6 pairs x 2 nodes of independent columns."""
+    rng = np.random.default_rng(7)
+    x = rng.poisson(1.0, (1000, 4)).astype(float)
+    spread = np.sqrt(x).std() ** 2 / math.sqrt(1000)
+    assert len(fit_roots(x, order=2, l1=2 * scipy.stats.norm.ppf(0.9995) * spread).terms((2, 2))) == 0
+    assert len(fit_roots(x, order=2, l1=0.01 * spread).terms((2, 2))) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "argument"),
+    [
+        ({"rule": "ebic"}, "wrong-type", "rule"),
+        ({"rule": L1Rule(folds=31)}, "out-of-range", "folds"),
+        ({"l1s": 0.1}, "wrong-type", "l1s"),
+        ({"l1s": []}, "empty", "l1s"),
+        ({"run": RunOptions("file")}, "conflict", "checkpoint"),
+        ({"generator": 3}, "wrong-type", "generator"),
+        ({"order": 0}, "out-of-range", "order"),
+    ],
+)
+def test_bad_arguments_of_choices(arguments, code, argument):
+    with raises(code, argument):
+        choose_l1(planted(0, 30), **({"l1s": [0.3, 0.1], "order": 2} | arguments))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("name", "aic"), ("gamma", 2.0), ("limit", 0.7), ("folds", 1), ("num_subsamples", 1)]
+)
+def test_bad_rules(name, value):
+    with raises("unknown-choice" if name == "name" else "out-of-range", "rule" if name == "name" else name):
+        L1Rule(**{name: value})

@@ -1,17 +1,23 @@
-"""Node regressions against slow oracles (dense features of every tuple, L-BFGS-B, autograd) and scikit-learn."""
+"""Node regressions against slow oracles (dense features of every tuple, L-BFGS-B, autograd) and other programs."""
 
 import itertools
 import math
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from scipy.optimize import minimize
 from scipy.special import gammaln, logsumexp
 from sklearn.linear_model import Lasso, LogisticRegression
 
+from pyro_hoim.data import CountTable
+from pyro_hoim.errors import ConvergenceWarning
 from pyro_hoim.generalized_root import RootSettings, fit_root_path, fit_roots
 from pyro_hoim.generalized_root.nodes.families import PoissonFamily, TruncatedPoissonFamily, node_family
+from pyro_hoim.generalized_root.regress._kernels import descend, scan_pairs, screened_columns
+from pyro_hoim.generalized_root.regress._regression import curvature_matrix, penalised_minimum
+from pyro_hoim.testing import raises
 
 
 def keys_of(order, full=False):
@@ -268,3 +274,227 @@ def test_zero_penalty_is_maximum_likelihood():
     (pair,) = fitted.terms((2, 2))
     assert pair.coefficient == pytest.approx(math.log(40 * 30 / (10 * 20)), abs=1e-7)
     assert fitted.psi[-1].item() == pytest.approx(pair.coefficient / 2, abs=1e-15)
+
+
+def bits(num_rows=250, width=8):
+    rng = np.random.default_rng(3)
+    hidden = rng.normal(size=(num_rows, 2))
+    return (hidden @ rng.normal(size=(2, width)) + rng.normal(size=(num_rows, width)) > 0.3).astype(float)
+
+
+@pytest.mark.slow  # skglm compiles for about 20 s; the same comparison with scikit-learn runs in every test run
+def test_pairs_of_bits_are_skglms_logistic_regression():
+    from skglm.datafits import Logistic
+    from skglm.estimators import GeneralizedLinearEstimator
+    from skglm.penalties import L1
+    from skglm.solvers import ProxNewton
+
+    x = bits()
+    num_columns = x.shape[1]
+    found = num_nonzero = 0
+    for l1 in (0.02, 0.005, 0.001):
+        fitted = fit_roots(x, TruncatedPoissonFamily(1), order=2, l1=l1, settings=RootSettings(tolerance=1e-10))
+        for node in range(num_columns):
+            others = [t for t in range(num_columns) if t != node]
+            solver = ProxNewton(fit_intercept=True, tol=1e-12, max_iter=1000)
+            peer = GeneralizedLinearEstimator(Logistic(), L1(l1), solver)
+            peer.fit(np.asfortranarray(x[:, others]), 2 * x[:, node] - 1)
+            mine = np.zeros(num_columns)
+            for term in fitted.nodes[node].terms:
+                (other,) = set(term.names) - {f"x{node}"}
+                mine[int(other.removeprefix("x"))] = term.coefficient
+            np.testing.assert_allclose(mine[others], np.ravel(peer.coef_), rtol=0, atol=1e-6)
+            assert fitted.nodes[node].intercept == pytest.approx(float(np.ravel(peer.intercept_)[0]), abs=1e-6)
+            found += int((mine != 0).sum())
+            num_nonzero += int((np.ravel(peer.coef_) != 0).sum())
+            control = GeneralizedLinearEstimator(Logistic(), L1(1.01 * l1), solver)
+            control.fit(np.asfortranarray(x[:, others]), 2 * x[:, node] - 1)
+            assert np.abs(mine[others] - np.ravel(control.coef_)).max() > 1e-5  # control: another penalty, other values
+    assert found == num_nonzero > 100
+
+
+# Large counts
+
+
+def uniform_counts(top):
+    rng = np.random.default_rng(0)
+    return np.stack([rng.integers(0, high, 50) for high in (5, 10**6, int(top))], 1).astype(float)
+
+
+def quadratic(seed, size=12):
+    """A model with condition number 1e10: columns that are powers of one variable, in very different units."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(0.5, 1.0, 60)
+    features = np.stack([x**p for p in range(size)], 1) * 10.0 ** rng.uniform(-2, 2, size)
+    target = np.sin(5 * x)
+    return features, -features.T @ target / 60, features.T @ features / 60
+
+
+def violation(slope, l1, point):
+    at_zero = np.maximum(np.abs(slope) - l1, 0.0)
+    return float(np.where(point != 0, np.abs(slope + l1 * np.sign(point)), at_zero).max())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ill_conditioned_models_are_solved_exactly_where_coordinate_descent_is_not(seed):
+    features, gradients, curvature = quadratic(seed)
+    size = len(gradients)
+    l1 = np.full(size, 1e-5)
+    l1[0] = 0.0
+    coefficients = np.random.default_rng(seed).normal(size=size)
+    gradients = gradients + curvature @ coefficients
+    starts, places = np.arange(size + 1) * 60, np.tile(np.arange(60), size)
+    orders, weights = np.zeros(size, np.int64), np.full((60, 1, 1), 1 / 60)
+    columns = (starts, places, np.ascontiguousarray(features.T).reshape(-1), orders)
+    np.testing.assert_allclose(curvature_matrix(*columns, weights), curvature, rtol=1e-12)
+    step = np.empty(size)
+    descend(*columns, gradients, weights, l1, coefficients, 1e-9, 1000, step)
+    assert violation(gradients + curvature @ step, l1, coefficients + step) > 1e-8  # negative control
+    found = penalised_minimum(gradients, curvature, l1, coefficients, step, 1e-9)
+    slope = gradients + curvature @ found
+    assert violation(slope, l1, coefficients + found) < 1e-8
+
+
+def test_curvature_matrix_with_several_roots_against_dense_products():
+    rng = np.random.default_rng(3)
+    dense, orders = rng.normal(size=(7, 4)), np.array([0, 1, 1, 2])
+    dense[rng.random((7, 4)) < 0.4] = 0.0
+    factors = rng.normal(size=(7, 3, 3))
+    hessians = factors @ factors.transpose(0, 2, 1)
+    places = [np.flatnonzero(dense[:, f]) for f in range(4)]
+    starts = np.concatenate([[0], np.cumsum([len(p) for p in places])])
+    values = np.concatenate([dense[p, f] for f, p in enumerate(places)])
+    found = curvature_matrix(starts, np.concatenate(places), values, orders, hessians)
+    expected = np.einsum("nf,ng,nfg->fg", dense, dense, hessians[:, orders[:, None], orders])
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("order", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_counts_of_ten_millions_converge(order):
+    fitted = fit_roots(uniform_counts(1e7), "poisson", order=order, l1=0.01)
+    assert {node.status for node in fitted.nodes} == {"converged"}
+    assert float(fitted.kkt_residual.max()) <= 1e-6
+
+
+@pytest.mark.slow
+def test_counts_of_millions_of_millions_end_and_say_where_rounding_stops_them():
+    """Two of the three columns are solved; of the third, two modes 10^12 apart swap within one unit of rounding."""
+    with pytest.warns(ConvergenceWarning, match="x2"):
+        fitted = fit_roots(uniform_counts(1e12), "poisson", order=2, l1=0.01)
+    assert [node.status for node in fitted.nodes] == ["converged", "converged", "stalled"]
+    assert float(fitted.kkt_residual.max()) < 0.1
+
+
+@pytest.mark.slow
+def test_steps_that_creep_along_a_kink_are_given_up():
+    """Between two modes 10^14 apart the line search halves its step ever more often; without the rule 206 steps."""
+    random = np.random.default_rng(2)
+    rate = random.gamma(3.0, 2.0, (40, 1))
+    counts = random.poisson(np.concatenate([rate, rate + 1, np.full((40, 1), 4.0)], axis=1)) * 10**14
+    train = CountTable.from_matrix(counts).split([0.8, 0, 0.2], 0)[0]
+    with pytest.warns(ConvergenceWarning, match="x2"):
+        fitted = fit_roots(train, l1=0.01)
+    assert [node.status for node in fitted.nodes] == ["converged", "converged", "stalled"]
+    assert fitted.nodes[2].num_steps < 150
+
+
+def test_counts_beyond_the_whole_numbers_of_a_float_are_refused():
+    with raises("out-of-range", "data, row 1 (counted from 0), column 'x0'"):
+        fit_roots(np.array([[1.0, 2.0], [1e16, 3.0], [0.0, 1.0]]), "poisson")
+
+
+# Upper bounds, and the published stop
+
+
+BOUND = {"objective": "upper-bound", "stop": "published"}
+
+
+def counts():
+    rng = np.random.default_rng(5)
+    hidden = rng.gamma(1.5, 1.0, (150, 1))
+    return rng.poisson(hidden * [1.0, 2.0, 0.5, 1.5]).astype(float)
+
+
+def fit(**options):
+    return fit_roots(counts(), order=3, l1=0.02, settings=RootSettings(**options))
+
+
+def distance(one, other):
+    """Largest difference of the coefficients of two fits."""
+    values = [{(term.key, term.names): term.coefficient for term in found.terms()} for found in (one, other)]
+    return max(abs(values[0].get(name, 0.0) - values[1].get(name, 0.0)) for name in {*values[0], *values[1]})
+
+
+def test_the_minimum_of_the_bound_is_above_the_optimum_and_nears_it():
+    exact, near = fit(tolerance=1e-8), fit(objective="upper-bound", num_subdomains=20)
+    far = fit(num_subdomains=2, **BOUND)
+    for fitted in (near, far):
+        assert (fitted.objective >= exact.objective - 1e-10).all()
+    assert near.is_converged and float((near.objective - exact.objective).sum()) < 1e-6
+    assert float((far.objective - exact.objective).sum()) > 1e-3
+    assert distance(near, exact) < 1e-4 < 1e-2 < distance(far, exact)  # the latter is the control
+
+
+def test_the_published_stop_ends_before_the_optimum_and_says_so():
+    exact, early = fit(tolerance=1e-8), fit(stop="published")
+    assert {node.status for node in early.nodes} == {"stopped"} and not early.is_converged
+    above = early.objective - exact.objective
+    assert (above >= -1e-12).all() and (above < 1e-4 * exact.objective.abs()).all()
+    assert float(above.max()) > 1e-9 and float(early.kkt_residual.max()) > 1e-6
+    assert torch.equal(early.psi, fit(stop="published", tolerance=1e-12).psi)  # the tolerance plays no part
+
+
+def test_options_that_do_not_go_together_are_refused_before_any_work():
+    with raises("conflict", "objective"):
+        fit_roots([[0.5, 1.0]], "exponential", settings=RootSettings(objective="upper-bound"))
+    with raises("over-budget", "objective"):
+        fit_roots([[2e5], [1.0]], settings=RootSettings(objective="upper-bound"))
+    for option in ({"objective": "upper-bounds"}, {"stop": "publishd"}):
+        with pytest.raises(ValueError, match=next(iter(option))):
+            RootSettings(**option)
+    with pytest.raises(ValueError, match="num_subdomains"):
+        RootSettings(num_subdomains=0)
+
+
+# Scans of pairs
+
+
+def problem(seed):
+    """Sparse roots (n, p) by rows and residuals (n,), some of them zero."""
+    rng = np.random.default_rng(seed)
+    dense = rng.gamma(1.0, 1.0, (60, 25)) * (rng.random((60, 25)) < rng.uniform(0.02, 0.6, 25))
+    residuals = rng.normal(0.0, rng.choice([0.01, 1.0], 60)) * (rng.random(60) < 0.8)
+    return dense, residuals
+
+
+def scanned(dense, residuals, skipped, threshold):
+    rows = scipy.sparse.csr_matrix(dense)
+    sparse = rows.indptr[1:].astype(np.uint32), rows.indices.astype(np.uint32), rows.data
+    *sparse, kept = screened_columns(*sparse, residuals, dense.shape[1], skipped, threshold)
+    first, second, sums = scan_pairs(*sparse, residuals, max(1, len(kept)), -1, threshold)
+    return {(int(kept[a]), int(kept[b])): value for a, b, value in zip(first, second, sums, strict=True)}, kept
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("threshold", [0.0, 0.5, 2.0, 5.0, 1e3])
+def test_screened_scans_find_what_all_sums_show(seed, threshold):
+    dense, residuals = problem(seed)
+    sums = np.einsum("n,nt,nr->tr", residuals, dense, dense)
+    wanted = {
+        (t, r): sums[t, r]
+        for t in range(25)
+        for r in range(t + 1, 25)
+        if abs(sums[t, r]) > threshold and 7 not in (t, r)
+    }
+    found, kept = scanned(dense, residuals, 7, threshold)
+    assert found.keys() == wanted.keys() and 7 not in kept
+    np.testing.assert_allclose([found[pair] for pair in wanted], list(wanted.values()), rtol=1e-12)
+
+
+def test_control_columns_are_left_out_and_some_of_the_rest_are_needed():
+    dense, residuals = problem(1)
+    found, kept = scanned(dense, residuals, 7, 5.0)
+    assert found and len(kept) < 24
+    needed = {t for pair in found for t in pair}
+    assert needed <= set(kept.tolist())
+    assert scanned(dense, residuals, min(needed), 5.0)[0].keys() != found.keys()

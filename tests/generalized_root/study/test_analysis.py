@@ -1,4 +1,4 @@
-"""Analyses with generalized root models: scores, predictions and draws against enumeration, and the choice of l1."""
+"""Analyses with generalized root models against enumeration; laws of independent columns; moments of two variables."""
 
 import itertools
 import math
@@ -6,7 +6,11 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+import scipy.stats
+import statsmodels.api as sm
 import torch
+from scipy import sparse
+from scipy.special import gammaln
 
 from pyro_hoim.data import CountTable, Observations
 from pyro_hoim.errors import InputError, UnknownNameError
@@ -15,6 +19,7 @@ from pyro_hoim.generalized_root import (
     GaussianFamily,
     GeneralizedRootEnergy,
     PoissonFamily,
+    RootChains,
     RootModel,
     RootStructure,
     TruncatedPoissonFamily,
@@ -25,8 +30,11 @@ from pyro_hoim.generalized_root import (
     predict_roots,
 )
 from pyro_hoim.generalized_root.study import analysis as roots
+from pyro_hoim.generalized_root.study.baselines import BASELINES, _negative_binomial_size, fit_independent
+from pyro_hoim.generalized_root.study.dependence import log_odds_ratio, pair_moments
 from pyro_hoim.generalized_root.study.scores import root_scores
-from pyro_hoim.testing import assert_exact_law, raises
+from pyro_hoim.schema import Domain, Variable
+from pyro_hoim.testing import FALSE_ALARM_RATE, assert_exact_law, raises
 
 FAMILY = TruncatedPoissonFamily(3)
 NAMES = ["a", "b", "c"]
@@ -86,8 +94,7 @@ def test_scores_agree_with_enumeration():
                 each = torch.stack([log_probs[place[v]] for v in same])
                 pseudo -= float(log_probs[place[row]] - torch.logsumexp(each, 0)) / len(values)
         entropy = Observations.from_numpy(np.array(values)).entropy()
-        assert scores.nll == pytest.approx(nll, rel=1e-9)
-        assert scores.pseudo_nll == pytest.approx(pseudo, rel=1e-9)
+        assert (scores.nll, scores.pseudo_nll) == (pytest.approx(nll, rel=1e-9), pytest.approx(pseudo, rel=1e-9))
         assert scores.kl == pytest.approx(nll - entropy, rel=1e-9)
         assert rows.entropy() == pytest.approx(entropy, rel=1e-12)
         assert found.parts[name].baselines["pairwise"].nll is None
@@ -117,8 +124,7 @@ def test_the_penalty_is_chosen_on_validation_rows():
     assert found.parts["validation"].scores.pseudo_nll == pytest.approx(best.validation, rel=1e-12)
     assert found.path[0].num_terms <= found.path[1].num_terms
     assert found.path[1].train <= found.path[0].train  # less penalty fits the training rows better
-    assert found.judged_on == "test"
-    assert found.fit.order == 3
+    assert (found.judged_on, found.fit.order) == ("test", 3)
     assert analysis(2).pairwise is None
     assert max(size for _, size in found.pairwise.structure.keys) <= 2
 
@@ -256,9 +262,7 @@ def test_zero_columns_stay_zero():
     assert found.fit.zero_columns == ("never",)
     model = RootModel.from_fit(found.fit)
     scores = found.parts["test"].scores
-    assert scores.impossible_rows == 1
-    assert scores.pseudo_nll == math.inf
-    assert scores.kl == math.inf
+    assert (scores.impossible_rows, scores.pseudo_nll, scores.kl) == (1, math.inf, math.inf)
     assert model.log_pseudo_prob(later)[0] == pytest.approx(float(found.fit.log_pseudo_prob(later)[0]), rel=1e-10)
     assert model.log_pseudo_prob(later)[1] == -math.inf
     assert found.parts["test"].independent.impossible_rows == 1
@@ -267,8 +271,7 @@ def test_zero_columns_stay_zero():
     with pytest.raises(InputError, match="was 0 in all rows"):
         draw_roots(model, 1, clamped={"never": 1})
     prediction = predict_roots(model, later, "never")
-    assert prediction.mean.tolist() == [0.0, 0.0]
-    assert prediction.log_probs.tolist() == [0.0, -math.inf]
+    assert (prediction.mean.tolist(), prediction.log_probs.tolist()) == ([0.0, 0.0], [0.0, -math.inf])
     only = analyse_roots({"train": CountTable.from_matrix(np.zeros((3, 2)))}, PoissonFamily(), order=2)
     assert only.parts["train"].scores.pseudo_nll == 0.0
     assert draw_roots(RootModel.from_fit(only.fit), 2).values.tolist() == [[0.0, 0.0]] * 2
@@ -328,3 +331,255 @@ def test_other_columns_are_refused():
     energy = GeneralizedRootEnergy(RootStructure.independent(model.domain), torch.zeros(3), FAMILY)
     with raises("other-domain", "fixed"):
         RootModel(energy, model.domain, {"a": 0.0})
+
+
+# Laws of independent columns
+
+
+COUNTS = np.random.default_rng(0).negative_binomial([0.3, 2.0, 40.0], [0.1, 0.5, 0.9], size=(200, 3))
+REALS = np.random.default_rng(1).gamma(2.0, 1.5, size=(100, 2))
+
+
+def fitted(values, kind, family):
+    table = CountTable.from_matrix(values, kind=family.kind)
+    return table, fit_independent(table, kind, family)
+
+
+# Densities
+
+
+def test_negative_binomial_densities():
+    table, law = fitted(COUNTS, "negative-binomial", PoissonFamily())
+    size, mean = np.asarray(law.second), COUNTS.mean(0)
+    assert np.isfinite(size).all()
+    expected = scipy.stats.nbinom.logpmf(COUNTS, size, size / (size + mean)).sum(1)
+    assert law.log_prob(table) == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "family", "expected"),
+    [
+        (COUNTS, "poisson", PoissonFamily(), scipy.stats.poisson.logpmf(COUNTS, COUNTS.mean(0))),
+        (REALS, "exponential", ExponentialFamily(), scipy.stats.expon.logpdf(REALS, scale=REALS.mean(0))),
+        (REALS, "normal", GaussianFamily(), scipy.stats.norm.logpdf(REALS, REALS.mean(0), REALS.std(0))),
+    ],
+)
+def test_densities(values, kind, family, expected):
+    table, law = fitted(values, kind, family)
+    assert law.log_prob(table) == pytest.approx(expected.sum(1), rel=1e-12)
+
+
+@pytest.mark.parametrize("maximum", [1, 2, 7])
+def test_truncated_poisson_matches_the_mean(maximum):
+    values = np.minimum(COUNTS, maximum)
+    table, law = fitted(values, "truncated-poisson", TruncatedPoissonFamily(maximum))
+    every = np.arange(maximum + 1)
+    for column in range(values.shape[1]):
+        probs = np.exp(law.log_density(np.full(maximum + 1, column), every.astype(float)))
+        assert probs.sum() == pytest.approx(1, abs=1e-12)
+        assert probs @ every == pytest.approx(values[:, column].mean(), rel=1e-9)
+    weights = np.array([[r**x / math.factorial(x) for x in every] for r in law.first])
+    expected = np.log(weights / weights.sum(1, keepdims=True))[np.arange(3), values].sum(1)
+    assert law.log_prob(table) == pytest.approx(expected, rel=1e-10)
+
+
+# Estimates
+
+
+@pytest.mark.parametrize("column", range(2))
+def test_negative_binomial_agrees_with_statsmodels(column):
+    values = COUNTS[:, column].astype(float)
+    peer = sm.NegativeBinomial(values, np.ones(len(values))).fit(disp=0)
+    size, mean = _negative_binomial_size(values), values.mean()
+    best = float(scipy.stats.nbinom.logpmf(values, size, size / (size + mean)).sum())
+    assert best >= peer.llf - 1e-9
+    assert best == pytest.approx(peer.llf, rel=1e-6)
+    assert size == pytest.approx(1 / peer.params[1], rel=1e-2)
+
+
+def test_no_other_size_is_more_likely():
+    for column in range(3):
+        values = COUNTS[:, column].astype(float)
+        best, mean = _negative_binomial_size(values), values.mean()
+
+        def log_likelihood(size, values=values, mean=mean):
+            return float(scipy.stats.nbinom.logpmf(values, size, size / (size + mean)).sum())
+
+        assert all(log_likelihood(best) > log_likelihood(best * factor) for factor in (0.5, 0.99, 1.01, 2.0))
+
+
+@pytest.mark.parametrize("values", [[0, 0, 0], [2, 2, 2], [0, 1, 0, 1], [1, 2, 3]])
+def test_without_overdispersion_the_law_is_poisson(values):
+    assert _negative_binomial_size(np.array(values, dtype=float)) == math.inf
+    column = np.array(values)[:, None]
+    table, law = fitted(column, "negative-binomial", PoissonFamily())
+    assert law.log_prob(table) == pytest.approx(fitted(column, "poisson", PoissonFamily())[1].log_prob(table))
+    # Control: one larger count makes it overdispersed.
+    assert _negative_binomial_size(np.array([*values, 30.0])) < math.inf
+
+
+def test_huge_counts_have_a_size():
+    values = np.array([1e7, 2e7, 5e6, 0.0])
+    size, mean = _negative_binomial_size(values), values.mean()
+    best = scipy.stats.nbinom.logpmf(values, size, size / (size + mean)).sum()
+    assert best > scipy.stats.nbinom.logpmf(values, 1.01 * size, 1.01 * size / (1.01 * size + mean)).sum()
+
+
+# Edges
+
+
+def test_a_column_of_zeros_allows_nothing_else():
+    train = CountTable.from_matrix([[0, 1], [0, 3]])
+    later = CountTable.from_matrix([[0, 2], [1, 2]])
+    for kind in BASELINES["poisson"]:
+        found = fit_independent(train, kind, PoissonFamily()).log_prob(later)
+        assert np.isfinite(found[0])
+        assert found[1] == -math.inf
+    family = TruncatedPoissonFamily(3)
+    full = fit_independent(CountTable.from_matrix([[3], [3]]), "truncated-poisson", family)
+    assert full.log_prob(CountTable.from_matrix([[3], [2]])).tolist() == [0.0, -math.inf]
+    for kind, reals in (("exponential", ExponentialFamily()), ("normal", GaussianFamily())):
+        law = fit_independent(CountTable.from_matrix([[0.0], [0.0]], kind=reals.kind), kind, reals)
+        assert law.log_prob(CountTable.from_matrix([[0.0], [1.0]], kind=reals.kind)).tolist() == [0.0, -math.inf]
+
+
+def test_sparse_and_dense_rows_agree():
+    mixed = COUNTS * (np.random.default_rng(2).random(COUNTS.shape) < 0.2)
+    table = CountTable.from_matrix(sparse.csr_matrix(mixed))
+    for kind in BASELINES["poisson"]:
+        law = fit_independent(table, kind, PoissonFamily())
+        each = [law.log_density(np.full(len(mixed), s), mixed[:, s].astype(float)) for s in range(3)]
+        assert law.log_prob(table) == pytest.approx(np.sum(each, axis=0), rel=1e-12)
+
+
+def test_bad_arguments_of_baselines():
+    table = CountTable.from_matrix(COUNTS)
+    with raises("unknown-choice", "kind"):
+        fit_independent(table, "binomial", PoissonFamily())
+    with raises("empty", "table"):
+        fit_independent(CountTable.from_matrix(np.zeros((0, 1))), "poisson", PoissonFamily())
+    with raises("other-domain", "table"):
+        fit_independent(table, "poisson", PoissonFamily()).log_prob(table.columns(2))
+
+
+# Moments of two variables
+
+
+def _model(family, terms, coefficients, names="ab"):
+    domain = Domain([Variable(name, kind=family.kind) for name in names])
+    structure = RootStructure(domain, {key: [tuple(s) for s in sets] for key, sets in terms.items()})
+    return GeneralizedRootEnergy.from_coefficients(structure, torch.tensor(coefficients, dtype=torch.float64), family)
+
+
+def _pair(family, single, coefficient):
+    return _model(family, {(1, 1): "ab", (2, 2): ["ab"]}, [single, single / 2, coefficient])
+
+
+def _written_out(x, y, log_weights):
+    """Log Z, means, variances and covariance of a table of weights."""
+    log_z = np.logaddexp.reduce(log_weights, None)
+    p = np.exp(log_weights - log_z)
+    mx, my = (p * x).sum(), (p * y).sum()
+    return log_z, mx, my, (p * (x - mx) ** 2).sum(), (p * (y - my) ** 2).sum(), (p * (x - mx) * (y - my)).sum()
+
+
+def _flat(found):
+    return (found.log_z, *found.mean.tolist(), *found.variance.tolist(), found.covariance)
+
+
+@pytest.mark.parametrize("coefficient", [-3.0, -0.5, 0.0, 0.7, 1.5])
+@pytest.mark.parametrize("maximum", [None, 7])
+def test_counts_against_the_table(coefficient, maximum):
+    family = PoissonFamily() if maximum is None else TruncatedPoissonFamily(maximum)
+    found = pair_moments(_pair(family, 0.8, coefficient))
+    x, y = np.meshgrid(*[np.arange(120.0 if maximum is None else maximum + 1)] * 2, indexing="ij")
+    log_q = 0.8 * x + 0.4 * y + coefficient * np.sqrt(x * y) - gammaln(x + 1) - gammaln(y + 1)
+    expected = _written_out(x, y, log_q)
+    assert _flat(found) == pytest.approx(expected, rel=1e-10, abs=1e-10)
+    assert found.correlation == pytest.approx(expected[5] / math.sqrt(expected[3] * expected[4]), abs=1e-10)
+    assert np.sign(round(found.correlation, 9)) == np.sign(coefficient)
+    if coefficient:
+        assert abs(found.covariance - pair_moments(_pair(family, 0.8, 1.1 * coefficient)).covariance) > 1e-3
+
+
+def test_all_keys_of_order_three():
+    terms = {(1, 1): "ab", (2, 1): "ab", (2, 2): ["ab"], (3, 1): "a", (3, 2): ["ab"]}
+    energy = _model(PoissonFamily(), terms, [0.3, -0.2, -1.0, 0.5, 0.9, 1.2, -0.7])
+    x, y = np.meshgrid(*[np.arange(100.0)] * 2, indexing="ij")
+    log_q = 0.3 * x - 0.2 * y - np.sqrt(x) + 0.5 * np.sqrt(y) + 0.9 * np.sqrt(x * y)
+    log_q = log_q + 1.2 * np.cbrt(x) - 0.7 * np.cbrt(x * y) - gammaln(x + 1) - gammaln(y + 1)
+    assert _flat(pair_moments(energy)) == pytest.approx(_written_out(x, y, log_q), rel=1e-10)
+
+
+@pytest.mark.parametrize("coefficient", [-4.0, 0.5, 1.3])
+def test_positive_numbers_against_a_product_quadrature(coefficient):
+    """x = u^2 makes the integrand smooth; 400 Gauss-Legendre nodes a side."""
+    found = pair_moments(_pair(ExponentialFamily(), -1.0, coefficient))
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    top = 22.0
+    u, w = (nodes + 1) / 2 * top, weights / 2 * top
+    x, y = np.meshgrid(u**2, u**2, indexing="ij")
+    log_weights = -x - 0.5 * y + coefficient * np.sqrt(x * y) + np.log(np.outer(2 * u * w, 2 * u * w))
+    assert _flat(found) == pytest.approx(_written_out(x, y, log_weights), rel=1e-8)
+
+
+def test_closed_form_without_interaction():
+    found = pair_moments(_model(ExponentialFamily(), {(1, 1): "ab"}, [-2.0, -1e-3]))
+    assert found.log_z == pytest.approx(-math.log(2.0) - math.log(1e-3), abs=1e-9)
+    assert found.mean.tolist() == pytest.approx([0.5, 1000.0], rel=1e-9)
+    assert found.variance.tolist() == pytest.approx([0.25, 1e6], rel=1e-9)
+    assert found.covariance == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("family", "single"), [(PoissonFamily(), 0.5), pytest.param(ExponentialFamily(), -1.0, marks=pytest.mark.slow)]
+)
+def test_chains_have_the_correlation(family, single):
+    """20,000 independent chains; the bound is normal, from the spread of the centred products, at the stated rate."""
+    energy = _pair(family, single, 0.6)
+    exact = pair_moments(energy)
+    chains = RootChains(energy, 20_000, seed=torch.Generator().manual_seed(7))
+    chains.sweep(30)
+    centred = chains.states - exact.mean
+    products = centred.prod(1)
+    bound = math.sqrt(2 * math.log(2 / FALSE_ALARM_RATE)) * float(products.std()) / math.sqrt(len(products))
+    assert abs(float(products.mean()) - exact.covariance) < bound
+    assert abs(float(products.mean()) - pair_moments(_pair(family, single, 0.0)).covariance) > bound  # the control
+
+
+def test_clamped_variables():
+    energy = _model(PoissonFamily(), {(1, 1): "abc", (3, 3): ["abc"]}, [0.5, 0.5, 0.5, 0.8], "abc")
+    found = [pair_moments(energy.condition({"c": c})[0]).correlation for c in (0.0, 1.0, 8.0)]
+    assert found[0] == pytest.approx(0.0, abs=1e-12)
+    x, y = np.meshgrid(*[np.arange(200.0)] * 2, indexing="ij")
+    log_q = 0.5 * (x + y) + 0.8 * 2.0 * np.cbrt(x * y) - gammaln(x + 1) - gammaln(y + 1)
+    expected = _written_out(x, y, log_q)
+    assert found[2] == pytest.approx(expected[5] / math.sqrt(expected[3] * expected[4]), abs=1e-10)
+    assert 0 < found[1] < found[2]
+
+
+def test_log_odds_ratio_of_pairs_is_constant_and_of_triples_is_not():
+    triple = _model(PoissonFamily(), {(1, 1): "abc", (3, 3): ["abc"]}, [0.5, 0.5, 0.5, 0.8], "abc")
+    pairs = _model(PoissonFamily(), {(1, 1): "abc", (2, 2): ["ab", "ac"]}, [0.5, 0.5, 0.5, 0.8, -1.0], "abc")
+    for c in (0, 1, 5, 27):
+        assert log_odds_ratio(pairs, ("b", "a"), {"c": c}) == pytest.approx(0.8, abs=1e-12)
+        assert log_odds_ratio(triple, ("a", "b"), {"c": c}) == pytest.approx(0.8 * c ** (1 / 3), abs=1e-12)
+    expected = 0.8 * (np.cbrt(2 * 2 * 8) + np.cbrt(5 * 5 * 8) - 2 * np.cbrt(2 * 5 * 8))
+    assert log_odds_ratio(triple, ("a", "b"), {"c": 8}, low=2, high=5) == pytest.approx(expected, abs=1e-12)
+    with raises("missing-part", "given"):
+        log_odds_ratio(triple, ("a", "b"), {})
+    with raises("repeated-name", "names"):
+        log_odds_ratio(triple, ("a", "a"), {"c": 0})
+
+
+def test_refusals():
+    refused = [
+        (3, "wrong-type"),
+        (_model(PoissonFamily(), {(1, 1): "abc"}, [0.0] * 3, "abc"), "wrong-shape"),
+        (_pair(PoissonFamily(), 0.0, 0.1).expand((2,)), "wrong-shape"),
+        (_pair(GaussianFamily(), -1.0, 0.1), "no-method"),
+        (_pair(ExponentialFamily(), -1.0, 1.5), "not-normalizable"),
+    ]
+    for energy, code in refused:
+        with raises(code):
+            pair_moments(energy)
