@@ -30,7 +30,7 @@ from pyro_hoim.boltzmann import (
 )
 from pyro_hoim.boltzmann.learning import LearningJob, contrastive_gradient, layer_statistics, model_statistics
 from pyro_hoim.core import EnergyModel
-from pyro_hoim.errors import ConvergenceWarning, InputError, IntractableError, MissingDataError, ModelFileError
+from pyro_hoim.errors import ConvergenceWarning, InputError, IntractableError, MissingDataError
 from pyro_hoim.log_linear import Auto, Enumeration, HierarchicalLogLinear
 from pyro_hoim.runs import GibbsSchedule, RunOptions
 from pyro_hoim.runs.checkpoint import RunFile
@@ -503,18 +503,8 @@ def test_files_give_back_what_was_written(name, tmp_path):
     assert (tmp_path / "m").read_bytes() == (tmp_path / "n").read_bytes()
 
 
-def test_damaged_files_are_refused(tmp_path):
+def test_files_have_finite_numbers():
     structure = structures()["restricted"]
-    save_machine(tmp_path / "m", MachineFile(structure, random_theta(structure)))
-    data = (tmp_path / "m").read_bytes()
-    for old, new in ((b"h1", b"v1"), (b"restricted", b"restrjcted"), (b"boltzmann", b"boltsmann")):
-        assert old in data
-        (tmp_path / "n").write_bytes(data.replace(old, new))
-        with pytest.raises(ModelFileError):
-            load_machine(tmp_path / "n")
-    (tmp_path / "n").write_bytes(data[:-9])
-    with pytest.raises(ModelFileError):
-        load_machine(tmp_path / "n")
     with raises("not-finite", "theta"):
         MachineFile(structure, torch.full((structure.num_parameters,), torch.inf))
 

@@ -36,13 +36,12 @@ def network(dtype=torch.float64):
     """A leaf table, a table with two parents and one without any."""
     leaves = torch.tensor([[0.1, 0.9], [1.0, 0.0]], dtype=torch.float64)
     table = torch.tensor([[[0.1, 0.2, 0.7]], [[1 / 3, 1 / 3, 1 / 3]]], dtype=torch.float64)
-    return DependencyConditionals(
-        [
-            LeafConditional(GRAPH, leaves.to(dtype)),
-            TableConditional(DOMAIN, "b", ["größe", "c"], table.to(dtype)),
-            TableConditional(DOMAIN, "c", [], torch.ones(1, dtype=dtype)),
-        ]
-    )
+    nodes = [
+        LeafConditional(GRAPH, leaves.to(dtype)),
+        TableConditional(DOMAIN, "b", ["größe", "c"], table.to(dtype)),
+        TableConditional(DOMAIN, "c", [], torch.ones(1, dtype=dtype)),
+    ]
+    return DependencyConditionals(nodes)
 
 
 def probs(node):

@@ -214,8 +214,6 @@ def test_shapes_of_expanded_laws():
     assert wide.support.cardinalities == (2, 3, 2)
     inner = "DependencyConditionals(3 variables, 5 edges)"
     assert repr(wide) == f"DependencyNetwork({inner}, scan='random', batch_shape=(4, 5))"
-    with pytest.raises(InputError, match=r"\(4, 5\) cannot be expanded to \(4, 6\)"):
-        wide.expand((4, 6))
     with pytest.raises(InputError, match="broadcasts with"):
         wide.log_prob(torch.zeros(3, 3))
 
@@ -523,22 +521,6 @@ def test_wrong_values_are_refused_with_and_without_validation(validate_args):
 
 
 # Pyro programs
-
-
-def test_a_plate_of_observed_rows_and_predictive_draws():
-    network = DependencyNetwork(inconsistent())
-    rows = network.sample((6,))
-
-    def model(data=None):
-        with pyro.plate("rows", 6):
-            return pyro.sample("x", network, obs=data)
-
-    trace = poutine.trace(model).get_trace(rows)
-    assert_close(trace.log_prob_sum(), network.log_prob(rows).sum(), relative=1e-12)
-    assert isinstance(trace.nodes["x"]["fn"], DependencyNetwork)
-    drawn = Predictive(model, num_samples=required_draws(12, 0.05) // 6 + 1)()["x"]
-    table = SCANS[0][1].reshape(-1)
-    assert_exact_law(count_states(drawn.reshape(-1, 3), DOMAIN.cardinalities), table / table.sum())
 
 
 WEIGHTS = torch.tensor([1.0, -0.5, 2.0], dtype=torch.float64)

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pyro
-import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer import MCMC, Predictive
@@ -23,7 +22,7 @@ from pyro_hoim.dependency_network import (
 )
 from pyro_hoim.errors import InputError
 from pyro_hoim.generalized_root import ExponentialFamily, GeneralizedRootEnergy, RootStructure, TruncatedPoissonFamily
-from pyro_hoim.inference import BlockGibbs, PseudoGibbs, RecordingNUTS, RootGibbs, run_mcmc
+from pyro_hoim.inference import BlockGibbs, PseudoGibbs, RootGibbs, run_mcmc
 from pyro_hoim.interop import choose_backend, diagnose_chains, get_group, to_arviz
 from pyro_hoim.log_linear import HierarchicalLogLinear
 from pyro_hoim.runs import GibbsSchedule
@@ -59,13 +58,12 @@ def law_of(seed=0, scale=0.8, batch=()):
 def network(seed=0):
     rng = np.random.default_rng(seed)
     graph = DecisionGraph(DOMAIN, "b").split(0, "a").split(0, "c").merge(0, 2)
-    return DependencyConditionals(
-        [
-            TableConditional(DOMAIN, "a", ["b", "c"], torch.from_numpy(rng.dirichlet([1.0] * 2, (3, 2)))),
-            LeafConditional(graph, torch.from_numpy(rng.dirichlet([1.0] * 3, graph.num_leaves))),
-            TableConditional(DOMAIN, "c", ["a"], torch.from_numpy(rng.dirichlet([1.0] * 2, 2))),
-        ]
-    )
+    nodes = [
+        TableConditional(DOMAIN, "a", ["b", "c"], torch.from_numpy(rng.dirichlet([1.0] * 2, (3, 2)))),
+        LeafConditional(graph, torch.from_numpy(rng.dirichlet([1.0] * 3, graph.num_leaves))),
+        TableConditional(DOMAIN, "c", ["a"], torch.from_numpy(rng.dirichlet([1.0] * 2, 2))),
+    ]
+    return DependencyConditionals(nodes)
 
 
 def roots(seed=0):
@@ -351,12 +349,6 @@ def test_predictive_of_decoded_draws():
     codes = run(kernel, 10).get_samples()
     replayed = Predictive(lambda: pyro.sample("state", law_of()[0]), kernel.decode(codes), return_sites=("state",))()
     assert torch.equal(replayed["state"].reshape(10, 3), codes["state"].long())
-
-
-def test_recording_nuts_is_untouched():
-    mcmc = MCMC(RecordingNUTS(lambda: pyro.sample("theta", dist.Normal(0.0, 1.0))), 10, 10, disable_progbar=True)
-    mcmc.run()
-    assert len(mcmc.diagnostics()["sample_stats"]["chain 0"]["lp"]) == 10
 
 
 # Bad input

@@ -180,25 +180,26 @@ def hidden_sum():
         pyro.sample("y", dist.Normal(z.float().sum(-1, keepdim=True) + shift, 1.0), obs=torch.zeros(3))
 
 
-def outside_sum():
+def outside_sum(keepdim=False):
     shift = pyro.sample("shift", dist.Normal(0.0, 1.0))
     with pyro.plate("rows", 3):
         z = pyro.sample("z", dist.Bernoulli(0.3))
-    pyro.sample("y", dist.Normal(z.sum(-1) + shift, 1.0), obs=torch.tensor(1.5))
+    pyro.sample("y", dist.Normal(z.sum(-1, keepdim) + shift, 1.0), obs=torch.tensor([1.5] if keepdim else 1.5))
 
 
-def first_index():
+def first_index(is_last=False):
     """Indexing from the left is not vectorised: a candidate dimension would be taken for the event."""
     strength = pyro.sample("strength", dist.Normal(0.0, 1.0))
     x = pyro.sample("x", HierarchicalLogLinear(PAIRS, strength * WEIGHTS.float()))
-    pyro.sample("y", dist.Normal(LEVELS.float()[x[0]] * x[2], 0.5), obs=torch.tensor(0.4))
+    first, third = (x[..., 0], x[..., 2]) if is_last else (x[0], x[2])
+    pyro.sample("y", dist.Normal(LEVELS.float()[first] * third, 0.5), obs=torch.tensor(0.4))
 
 
-def branching():
+def branching(in_tensors=False):
     shift = pyro.sample("shift", dist.Normal(0.0, 1.0))
     gate = pyro.sample("gate", dist.Bernoulli(0.5))
     z = pyro.sample("z", dist.Categorical(torch.ones(3)))
-    loc = z.float() if gate.item() else torch.zeros(())
+    loc = torch.where(gate > 0, z, 0.0) if in_tensors else z.float() if gate.item() else torch.zeros(())
     pyro.sample("y", dist.Normal(loc + shift, 1.0), obs=torch.tensor(1.5))
 
 
@@ -297,26 +298,6 @@ def test_full_conditionals_are_those_of_the_log_joint(name):
                     assert_close(logits.softmax(-1), expected.softmax(-1), relative=2e-6, what=f"{site.name} {row}")
 
 
-def branching_in_tensors():
-    shift = pyro.sample("shift", dist.Normal(0.0, 1.0))
-    gate = pyro.sample("gate", dist.Bernoulli(0.5))
-    z = pyro.sample("z", dist.Categorical(torch.ones(3)))
-    pyro.sample("y", dist.Normal(torch.where(gate > 0, z, 0.0) + shift, 1.0), obs=torch.tensor(1.5))
-
-
-def last_index():
-    strength = pyro.sample("strength", dist.Normal(0.0, 1.0))
-    x = pyro.sample("x", HierarchicalLogLinear(PAIRS, strength * WEIGHTS.float()))
-    pyro.sample("y", dist.Normal(LEVELS.float()[x[..., 0]] * x[..., 2], 0.5), obs=torch.tensor(0.4))
-
-
-def outside_sum_with_its_dimension():
-    shift = pyro.sample("shift", dist.Normal(0.0, 1.0))
-    with pyro.plate("rows", 3):
-        z = pyro.sample("z", dist.Bernoulli(0.3))
-    pyro.sample("y", dist.Normal(z.sum(-1, keepdim=True) + shift, 1.0), obs=torch.tensor([1.5]))
-
-
 def reshaping():
     x = pyro.sample("x", HierarchicalLogLinear(PAIRS, WEIGHTS))
     pyro.sample("y", dist.Normal(x.view(3).double().sum(-1), 0.5), obs=torch.tensor(0.4))
@@ -358,9 +339,9 @@ def test_slow_evaluations_say_why(name):
 @pytest.mark.parametrize(
     ("slow", "fast", "mode"),
     [
-        (branching, branching_in_tensors, "rows together"),
-        (first_index, last_index, "rows together"),
-        (outside_sum, outside_sum_with_its_dimension, "row by row"),
+        (branching, partial(branching, in_tensors=True), "rows together"),
+        (first_index, partial(first_index, is_last=True), "rows together"),
+        (outside_sum, partial(outside_sum, keepdim=True), "row by row"),
     ],
 )
 def test_the_fast_spelling_is_the_same_program_and_only_the_slow_one_is_logged(slow, fast, mode, caplog):

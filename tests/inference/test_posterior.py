@@ -65,7 +65,7 @@ draw = partial(sample_posterior, progress=False)
 @pytest.fixture(scope="module")
 def conjugate():
     prior = DiaconisYlvisaker.uniform(PAIRS, 6.0, dtype=torch.float64)
-    return draw(PAIRS, counts_of(PAIRS, 1, 25), prior, NUTSSettings(2, 300), total_count=25, seed=2)
+    return draw(PAIRS, counts_of(PAIRS, 1, 25), prior, NUTSSettings(2, 300, 100), total_count=25, seed=2)
 
 
 def test_conjugate_mean_of_eta(conjugate):
@@ -226,7 +226,7 @@ def test_conjugate_and_float32_priors():
     zeros = torch.zeros(MAIN.num_terms, dtype=torch.float64)
     prior = dist.StudentT(5.0, torch.zeros(2, dtype=torch.float64), 0.5).to_event(1)
     single = DiaconisYlvisaker.uniform(MAIN, 2.0)
-    drawn = draw(MAIN, zeros, single, NUTSSettings(2, 20), total_count=0)
+    drawn = draw(MAIN, zeros, single, NUTSSettings(2, 20, 20), total_count=0)
     assert single.mean_statistics.dtype == torch.float32 and drawn.theta.dtype == torch.float64
     with pytest.raises(InputError, match="laplace"):
         sample_posterior(MAIN, zeros, prior, total_count=0, metric="laplace")

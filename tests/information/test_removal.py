@@ -106,24 +106,21 @@ def test_bounds_lie_above_exact_values_and_below_plain_zeroing():
     exact = removal_values(model)
     bounds = removal_values(model, exact=False, num_samples=8192, seed=1)
     cells = np.indices(DOMAIN.cardinalities)
-    for truth, bound in zip(exact, bounds, strict=True):
-        assert bound.value > truth.value - LIMIT * bound.std_error
+
+    def zeroing(removed):
         strength = np.zeros(p.shape)
-        for edge in bound.removed:
+        for edge in removed:
             table = model.tables[model.hypergraph.term_slices[edge]].numpy()
             shape = [DOMAIN[n].cardinality for n in edge]
             strength += table.reshape(shape)[tuple(cells[i] for i in DOMAIN.indices(edge))]
         zeroed = p * np.exp(-strength)
-        assert bound.value < divergence(p, zeroed / zeroed.sum()) + LIMIT * bound.std_error
+        return divergence(p, zeroed / zeroed.sum())
+
+    for truth, bound in zip(exact, bounds, strict=True):
+        assert bound.value > truth.value - LIMIT * bound.std_error
+        assert bound.value < zeroing(bound.removed) + LIMIT * bound.std_error
     single = {v.edge: v for v in bounds}[("a",)]  # nothing to refit inside one variable: equal to zeroing
-    strength = sum(
-        model.tables[model.hypergraph.term_slices[e]]
-        .numpy()
-        .reshape([DOMAIN[n].cardinality for n in e])[tuple(cells[i] for i in DOMAIN.indices(e))]
-        for e in single.removed
-    )
-    zeroed = p * np.exp(-strength)
-    assert_agrees(single, divergence(p, zeroed / zeroed.sum()))
+    assert_agrees(single, zeroing(single.removed))
 
 
 def test_no_interaction_no_value():

@@ -70,14 +70,13 @@ def network(seed=0, dtype=torch.float64):
     rng = np.random.default_rng(seed)
     of_a = DecisionGraph(DOMAIN, "a").split(0, "b").split(1, "d").merge(0, 2)
     of_d = DecisionGraph(DOMAIN, "d").split(0, "a").split(0, "b").merge(0, 3).split(0, "a")
-    return DependencyConditionals(
-        [
-            LeafConditional(of_a, dirichlet(rng, of_a.num_leaves, 2, dtype=dtype)),
-            TableConditional(DOMAIN, "b", ["d", "c", "a"], dirichlet(rng, 2, 1, 2, 3, dtype=dtype)),
-            TableConditional(DOMAIN, "c", [], dirichlet(rng, 1, dtype=dtype)),
-            LeafConditional(of_d, dirichlet(rng, of_d.num_leaves, 2, dtype=dtype)),
-        ]
-    )
+    nodes = [
+        LeafConditional(of_a, dirichlet(rng, of_a.num_leaves, 2, dtype=dtype)),
+        TableConditional(DOMAIN, "b", ["d", "c", "a"], dirichlet(rng, 2, 1, 2, 3, dtype=dtype)),
+        TableConditional(DOMAIN, "c", [], dirichlet(rng, 1, dtype=dtype)),
+        LeafConditional(of_d, dirichlet(rng, of_d.num_leaves, 2, dtype=dtype)),
+    ]
+    return DependencyConditionals(nodes)
 
 
 # The oracle

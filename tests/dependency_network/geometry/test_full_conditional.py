@@ -114,13 +114,12 @@ def test_all_kinds_of_conditionals_are_read():
     p = law_of(MIXED, 5)
     graph = DecisionGraph(MIXED, "b").split(0, "a")
     leaves = torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]], dtype=torch.float32)
-    network = DependencyConditionals(
-        [
-            TableConditional(MIXED, "a", ["c"], torch.tensor([[0.3, 0.7], [0.6, 0.4]], dtype=torch.float64)),
-            LeafConditional(graph, leaves),
-            ModelConditional(random_network(MIXED, np.random.default_rng(5)), "c"),
-        ]
-    )
+    nodes = [
+        TableConditional(MIXED, "a", ["c"], torch.tensor([[0.3, 0.7], [0.6, 0.4]], dtype=torch.float64)),
+        LeafConditional(graph, leaves),
+        ModelConditional(random_network(MIXED, np.random.default_rng(5)), "c"),
+    ]
+    network = DependencyConditionals(nodes)
     assert_close(fc_limit(p, network).value, sum(to_manifold(p, network, i) for i in range(3)) / 3)
 
 

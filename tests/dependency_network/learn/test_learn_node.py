@@ -12,7 +12,6 @@ from pyro_hoim.data import Observations
 from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.dependency_network import AIC, MDL, DecisionGraph, Merge, Split, check_theorem_conditions, learn_node
 from pyro_hoim.dependency_network.learn._rows import PreparedRows
-from pyro_hoim.dependency_network.learn.penalties import leaf_penalties
 from pyro_hoim.errors import InputError
 from pyro_hoim.schema import Domain
 from pyro_hoim.testing import raises
@@ -381,14 +380,6 @@ def test_relabelled_levels_permute_tables_and_nothing_else(weights, missing):
             torch.testing.assert_close(other_counts[leaf], expected, rtol=1e-12, atol=1e-12)
 
 
-def test_order_of_levels_inside_does_not_depend_on_their_codes():
-    data = related_rows(2, (3, 4, 2), 80)
-    prepared = PreparedRows.from_rows(data)
-    frequency = torch.bincount(data.codes[:, 1], minlength=4)
-    assert np.array_equal(np.argsort(prepared.ranks[1]), np.argsort(-frequency.numpy(), kind="stable"))
-    assert sorted(prepared.ranks[1].tolist()) == [0, 1, 2, 3]
-
-
 # Missing cells
 
 
@@ -574,12 +565,6 @@ def test_conditions_that_fail_are_named(penalty, positive, vanishes):
 def test_bad_arguments_of_the_check(arguments, code, argument):
     with raises(code, argument):
         check_theorem_conditions(*arguments)
-
-
-def test_penalties_by_leaves_end_where_the_entropy_cannot_pay_for_them():
-    values = leaf_penalties(AIC(), 2, 100.0, 7.0, 50)
-    assert values.tolist() == [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]  # one leaf costs 7 + 2 nats
-    assert leaf_penalties(AIC(), 2, 100.0, 7.0, 3).tolist() == [0.0, 2.0, 4.0, 6.0]
 
 
 def test_a_penalty_that_overflows_is_refused_with_the_sizes():

@@ -24,7 +24,7 @@ from pyro_hoim.generalized_root import (
     refit_roots,
 )
 from pyro_hoim.generalized_root.regress import _regression
-from pyro_hoim.generalized_root.regress._regression import JointRegression, JointTerm, base_measure
+from pyro_hoim.generalized_root.regress._regression import JointRegression, JointTerm
 from pyro_hoim.generalized_root.regress.rows import prepare_rows
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.testing import raises
@@ -209,7 +209,7 @@ def test_gradient_of_the_joint_objective_is_that_of_finite_differences(family):
 @pytest.mark.fixed_seed  # a control: how often joined regressions are worse is a matter of the tables
 def test_a_refit_of_all_terms_is_never_worse_than_independence():
     worse = 0
-    for seed in range(12):
+    for seed in range(6):
         x = spread_counts(seed)
         for order in (2, 3):
             fitted = fit_roots(x, order=order, l1=0.01)
@@ -217,10 +217,9 @@ def test_a_refit_of_all_terms_is_never_worse_than_independence():
             told = everything.refit
             score = -float(everything.log_pseudo_prob(x).mean())
             independent = -scipy.stats.poisson.logpmf(x, x.mean(0)).sum(1).mean()
-            assert told.status == "converged"
-            assert told.kkt_residual <= 1e-6
-            assert told.pseudo_nll == pytest.approx(score, abs=1e-9)
-            assert told.independent_pseudo_nll == pytest.approx(independent, abs=1e-9)
+            assert told.status == "converged" and told.kkt_residual <= 1e-6
+            found = (told.pseudo_nll, told.independent_pseudo_nll)
+            assert found == pytest.approx((score, independent), abs=1e-9)
             assert score <= independent + 1e-9
             singles = refit_roots(fitted, x, "singles").refit
             assert singles.pseudo_nll <= singles.joined_pseudo_nll + 1e-9
@@ -270,9 +269,8 @@ def check_shortened(fitted, rows, refit):
     assert f"the refit of {refit!r} was shortened" in str(warning.message)
     assert f"way={found.refit.way:.2g} of the distance" in str(warning.message)
     assert warning.filename == __file__
-    assert found.refit.status == "shortened"
+    assert (found.refit.status, found.refit.verdict) == ("shortened", "proven")
     assert 0 <= found.refit.way < 1
-    assert found.refit.verdict == "proven"
     assert check_normalizable(found.energy()).is_proven
     score = -float(found.log_pseudo_prob(rows).mean())
     assert score == pytest.approx(found.refit.pseudo_nll, rel=1e-8)
@@ -401,14 +399,6 @@ def test_rows_that_are_impossible_under_the_fit_are_refused(family):
             refit_roots(fitted, again, refit)
         found = refit_roots(fitted, x, refit)
         assert found.refit.pseudo_nll == pytest.approx(-float(found.log_pseudo_prob(x).mean()), abs=1e-9)
-
-
-def test_the_base_measure_is_that_of_the_columns_of_the_model():
-    x = spread_counts(17, 30, 3)
-    rows = prepare_rows(x, PoissonFamily(), 2)
-    expected = sum(math.lgamma(value + 1) for value in x[:, [0, 2]].ravel()) / 30
-    assert base_measure(rows, [0, 2]) == pytest.approx(expected, rel=1e-12)
-    assert base_measure(rows, []) == 0.0
 
 
 @pytest.mark.parametrize(

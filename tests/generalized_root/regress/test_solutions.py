@@ -178,14 +178,6 @@ def test_negative_controls_of_the_subgradient_oracle():
     assert residual(node_coefficients(fit_roots(x, order=2, l1=0.02), "x0"), order=2) < 1.1e-6
 
 
-def test_independent_poisson_is_the_log_mean():
-    x = count_table(2, 300, 7, scale=2.0)
-    fitted = fit_roots(x, order=1)
-    np.testing.assert_allclose(fitted.psi.numpy(), np.log(x.mean(0)), rtol=0, atol=1e-10)
-    assert fitted.structure.num_terms == 7
-    assert fitted.structure.is_independent
-
-
 @pytest.mark.parametrize("l1", [0.01, 0.005, 0.002])
 def test_binary_pairs_are_l1_logistic_regression(l1):
     """Poisson truncated at 1, k = 2: log x! = 0 and every root of a bit is the bit, so eta = psi_1 + sum of pairs."""

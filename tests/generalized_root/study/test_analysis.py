@@ -129,20 +129,6 @@ def test_the_penalty_is_chosen_on_validation_rows():
     assert max(size for _, size in found.pairwise.structure.keys) <= 2
 
 
-def test_impossible_validation_rows_do_not_spoil_the_choice():
-    rows = np.hstack([made_rows(240, 9), np.zeros((240, 1), dtype=int)])
-    table = CountTable.from_matrix(rows, [*NAMES, "never"])
-    later = rows.copy()
-    later[0, 3] = 1
-    parts = {"train": table, "validation": CountTable.from_matrix(later, table.domain.names)}
-    found = analyse_roots(parts, PoissonFamily(), order=2, l1=[5.0, 0.005])
-    assert found.l1 == 0.005
-    alone = {name: part.columns(NAMES) for name, part in parts.items()}
-    expected = analyse_roots(alone, PoissonFamily(), order=2, l1=[5.0, 0.005])
-    assert [s.validation for s in found.path] == pytest.approx([s.validation for s in expected.path], rel=1e-9)
-    assert found.parts["validation"].scores.pseudo_nll == math.inf
-
-
 def test_ties_go_to_the_larger_penalty():
     parts = dict.fromkeys(("train", "validation"), made_table(60, 9))
     found = analyse_roots(parts, PoissonFamily(), order=2, l1=[50.0, 90.0, 70.0], pairwise=False)

@@ -1,5 +1,7 @@
-"""The exchange kernel against quadrature, the programs that it takes and refuses, and its contract with Pyro."""
+"""The exchange kernel against quadrature, enumerated transitions and NUTS, the programs it takes, Pyro's contract."""
 
+import itertools
+import math
 import pickle
 from functools import partial
 
@@ -13,11 +15,23 @@ from pyro.ops.stats import effective_sample_size
 from scipy import stats
 
 from pyro_hoim.data import Observations
+from pyro_hoim.datasets import load_table
 from pyro_hoim.dependency_network import DependencyNetwork, learn_network
 from pyro_hoim.errors import HoimError, InputError, InputTypeError
 from pyro_hoim.generalized_root import GeneralizedRoot, RootStructure, TruncatedPoissonFamily
-from pyro_hoim.inference import Exchange, MixedGibbs, NoisyExchange, log_linear_model, run_mcmc
+from pyro_hoim.inference import (
+    Exchange,
+    MixedGibbs,
+    NoisyExchange,
+    NUTSSettings,
+    log_linear_model,
+    run_mcmc,
+    sample_posterior,
+    sample_pseudo_posterior,
+)
 from pyro_hoim.inference.intractable._program import IntractableProgram
+from pyro_hoim.inference.intractable._table_kernels import draw_tables
+from pyro_hoim.inference.intractable.exchange import AuxiliaryData
 from pyro_hoim.interop import to_arviz
 from pyro_hoim.log_linear import (
     AnnealedImportance,
@@ -28,7 +42,14 @@ from pyro_hoim.log_linear import (
 )
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
-from pyro_hoim.testing import FALSE_ALARM_RATE
+from pyro_hoim.testing import (
+    FALSE_ALARM_RATE,
+    assert_close,
+    assert_exact_law,
+    assert_stationary,
+    assert_uniform_ranks,
+    total_variation_bound,
+)
 
 MAIN = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
 PAIR = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)
@@ -493,3 +514,414 @@ def test_arguments_that_are_refused():
         run(Exchange(strength_of_rows, sites=["stength"]), 5)
     with pytest.raises(InputError, match="'strength' is missing"):
         Exchange(strength_of_rows).check_sweeps({})
+
+
+# Transition matrices
+#
+# The kernel itself computes the acceptances: its proposals and its auxiliary data are replaced by all that can be
+# drawn, one combination per chain, and weighted by what their probabilities are.
+
+
+LEVEL = InteractionHypergraph.from_order(Domain.from_cardinalities([3]), 1)
+STEPS = torch.tensor([-1.2, -0.5, 0.1, 0.8, 1.7], dtype=torch.float64)
+SLOPE = torch.tensor([0.9, -0.6], dtype=torch.float64)
+SEEN = torch.tensor(0.7, dtype=torch.float64)
+NUM_LEVELS = 2
+OBSERVED = torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64)
+
+
+def levels_program():
+    """One parameter of one variable with three levels, two rows, and a normal observation beside them."""
+    strength = pyro.sample("strength", dist.Normal(torch.zeros((), dtype=torch.float64), 1.0))
+    law = LogLinearStatistics(LEVEL, strength.unsqueeze(-1) * SLOPE, NUM_LEVELS)
+    pyro.sample("counts", law, obs=OBSERVED)
+    pyro.sample("y", dist.Normal(strength, 2.0), obs=SEEN)
+
+
+def log_levels(strength):
+    """Log-probabilities of the three levels, (..., 3), from the definition of the law."""
+    law = HierarchicalLogLinear(LEVEL, strength.unsqueeze(-1) * SLOPE)
+    states = torch.arange(3).unsqueeze(-1)
+    energy = torch.stack([-law.energy(state) for state in states], -1)
+    return energy - energy.logsumexp(-1, keepdim=True)
+
+
+def posterior():
+    """Posterior on the grid."""
+    log_density = dist.Normal(0.0, 1.0).log_prob(STEPS) + dist.Normal(STEPS, 2.0).log_prob(SEEN)
+    log_density = log_density + (log_levels(STEPS) * OBSERVED).sum(-1)
+    return torch.softmax(log_density, 0).numpy()
+
+
+TABLES = list(itertools.product(range(3), repeat=NUM_LEVELS))
+"""All ordered data sets of two rows."""
+
+
+class _Given:
+    """A proposal that goes where it is told."""
+
+    def __init__(self, targets):
+        self._targets = targets
+        self.scale = 1.0
+
+    def propose(self, vectors):
+        return self._targets.unsqueeze(-1), torch.zeros(len(vectors), dtype=torch.float64)
+
+
+def acceptances(kernel, here, there, drawn):
+    """Acceptance of every combination; drawn are statistics in the order in which the kernel asks for them."""
+    kernel = kernel.with_chains(len(here))
+    kernel.setup(0)
+    chain = kernel._set_up()
+    (auxiliary,) = chain.auxiliary.values()
+    auxiliary._site.draw = lambda natural, total: drawn.reshape(natural.shape)
+    kernel._chain = chain._replace(walk=_Given(there))
+    kernel.sample({"strength": here})
+    found = kernel.diagnostics()["sample_stats"]["acceptance_rate"]
+    return torch.tensor(found, dtype=torch.float64).reshape(-1)
+
+
+def set_up(kernel):
+    """The chain of a kernel."""
+    kernel = kernel.with_chains(1)
+    kernel.setup(0)
+    return kernel._set_up()
+
+
+def statistics(kernel):
+    """Statistics of every ordered data set, (9, 2), by the site of the kernel."""
+    (site,) = set_up(kernel).program.sites.values()
+    counts = torch.stack([torch.bincount(torch.tensor(rows), minlength=3) for rows in TABLES])
+    return site._coded(counts.double())
+
+
+def transition(kernel, num_draws, *, source="proposal"):
+    """Matrix of uniform proposals on the grid with data sets at the laws of the path; ``num_draws`` of them in all.
+
+    ``source``: where the first data set is drawn, at the proposal or, which is wrong, at the present value.
+    """
+    pairs = [(i, j) for i in range(len(STEPS)) for j in range(len(STEPS)) if i != j]
+    of_rows = statistics(kernel)
+    sets = list(itertools.product(range(len(TABLES)), repeat=num_draws))
+    here = torch.tensor([i for i, _ in pairs]).repeat_interleave(len(sets))
+    there = torch.tensor([j for _, j in pairs]).repeat_interleave(len(sets))
+    chosen = torch.tensor(sets).repeat(len(pairs), 1)
+    is_noisy = isinstance(kernel, NoisyExchange) and kernel.num_auxiliary > 1
+    log_weight = torch.zeros(len(here), dtype=torch.float64)
+    levels = torch.tensor(TABLES)
+    for k in range(num_draws):
+        share = 0.0 if is_noisy else k / num_draws
+        at = STEPS[there] + share * (STEPS[here] - STEPS[there]) if source == "proposal" else STEPS[here]
+        rows = levels[chosen[:, k]]
+        log_weight += log_levels(at).gather(-1, rows).sum(-1)
+    # The kernel asks for (copies, steps, chains, G, terms).
+    found = acceptances(kernel, STEPS[here], STEPS[there], of_rows[chosen].movedim(0, 1))
+    flow = (log_weight.exp() * found).reshape(len(pairs), -1).sum(-1) / len(STEPS)
+    matrix = np.zeros((len(STEPS), len(STEPS)))
+    for (i, j), value in zip(pairs, flow.tolist(), strict=True):
+        matrix[i, j] = value
+    return matrix + np.diag(1 - matrix.sum(1))
+
+
+@pytest.mark.parametrize("num_bridges", [0, 1, 2])
+def test_the_posterior_is_invariant(num_bridges):
+    """To 1e-12, bridged or not; the control draws the auxiliary data at the present theta."""
+    kernel = Exchange(levels_program, num_bridges=num_bridges)
+    assert_stationary(transition(kernel, num_bridges + 1), posterior())
+    with pytest.raises(AssertionError, match="the law moves"):
+        assert_stationary(transition(kernel, num_bridges + 1, source="present"), posterior())
+
+
+def test_bridges_raise_the_acceptance():
+    law = posterior()
+    stays = [law @ np.diag(transition(Exchange(levels_program, num_bridges=k), k + 1)) for k in (0, 1, 2)]
+    assert stays[0] > stays[1] > stays[2]
+
+
+def stationary(matrix):
+    values, vectors = np.linalg.eig(matrix.T)
+    law = np.real(vectors[:, np.argmax(np.real(values))])
+    return law / law.sum()
+
+
+def one_row():
+    strength = pyro.sample("strength", dist.Normal(torch.zeros((), dtype=torch.float64), 1.0))
+    law = LogLinearStatistics(LEVEL, strength.unsqueeze(-1) * SLOPE, 1)
+    pyro.sample("counts", law, obs=torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64))
+
+
+def averaged(num_auxiliary):
+    """Transition matrix of averaged ratios with one row, from the numbers of auxiliary rows at every level."""
+    kernel = NoisyExchange(one_row, num_auxiliary)
+    pairs = [(i, j) for i in range(len(STEPS)) for j in range(len(STEPS)) if i != j]
+    numbers = [(a, b, num_auxiliary - a - b) for a in range(num_auxiliary + 1) for b in range(num_auxiliary + 1 - a)]
+    split = torch.tensor(numbers)
+    here = torch.tensor([i for i, _ in pairs]).repeat_interleave(len(split))
+    there = torch.tensor([j for _, j in pairs]).repeat_interleave(len(split))
+    levels = torch.stack([torch.arange(3).repeat_interleave(row) for row in split]).repeat(len(pairs), 1)
+    (site,) = set_up(kernel).program.sites.values()
+    of_level = site._coded(torch.eye(3, dtype=torch.float64))
+    numbers_of = split.double().repeat(len(pairs), 1)
+    log_weight = math.lgamma(num_auxiliary + 1) - torch.lgamma(numbers_of + 1).sum(-1)
+    log_weight = log_weight + (numbers_of * log_levels(STEPS[there])).sum(-1)
+    found = acceptances(kernel, STEPS[here], STEPS[there], of_level[levels].movedim(0, 1))
+    flow = (log_weight.exp() * found).reshape(len(pairs), -1).sum(-1) / len(STEPS)
+    matrix = np.zeros((len(STEPS), len(STEPS)))
+    for (i, j), value in zip(pairs, flow.tolist(), strict=True):
+        matrix[i, j] = value
+    return matrix + np.diag(1 - matrix.sum(1))
+
+
+def test_the_error_of_averaged_ratios_is_inverse_to_their_number():
+    """One data set is exact. The error of M, found without chance, is between 0.01 / M and 0.04 / M."""
+    log_density = dist.Normal(0.0, 1.0).log_prob(STEPS) + log_levels(STEPS)[:, 1]
+    exact = torch.softmax(log_density, 0).numpy()
+    errors = {m: 0.5 * float(np.abs(stationary(averaged(m)) - exact).sum()) for m in (1, 2, 8, 16, 32, 64)}
+    assert_close(errors.pop(1), 0.0, absolute=1e-12)
+    for num_auxiliary, error in errors.items():
+        assert 0.01 < error * num_auxiliary < 0.04, errors
+
+
+def test_control_the_grid_is_not_flat():
+    law = posterior()
+    assert math.isclose(law.sum(), 1.0) and 0.5 * np.abs(law - 0.2).sum() > total_variation_bound(5, 400)
+
+
+# Calibration on simulated data, and agreement with NUTS where log Z is exact
+
+
+NUM_ROWS, REPLICATIONS, NUM_DRAWS = 15, 400, 39
+
+
+def simulated(counts):
+    strength = pyro.sample("strength", dist.Normal(ZERO, 1.0))
+    pyro.sample("counts", LogLinearStatistics(PAIR, strength.unsqueeze(-1) * DIRECTION, NUM_ROWS), obs=counts)
+
+
+def ranks():
+    """Ranks of the true strength and of the log-likelihood there among one draw of each of 39 chains."""
+    found = np.empty((REPLICATIONS, 2), dtype=np.int64)
+    kernel = Exchange(simulated)
+    generator = torch.Generator().manual_seed(1)
+    for i in range(REPLICATIONS):
+        true = torch.randn((), dtype=torch.float64, generator=generator)
+        pyro.set_rng_seed(i)
+        law = LogLinearStatistics(PAIR, true * DIRECTION, NUM_ROWS)
+        counts = law.sample()
+        run = run_mcmc(kernel, 1, burn_in=50, num_chains=NUM_DRAWS, seed=i, model_args=(counts,), progress=False)
+        draws = run.samples["strength"][:, 0]
+        all_laws = LogLinearStatistics(PAIR, torch.cat([true[None], draws])[:, None] * DIRECTION, NUM_ROWS)
+        likelihood = all_laws.log_prob(counts)
+        found[i] = int((draws < true).sum()), int((likelihood[1:] < likelihood[0]).sum())
+    return found
+
+
+@pytest.mark.slow
+def test_draws_are_calibrated(monkeypatch):
+    """Ranks are uniform; with auxiliary data at the present theta they are not.
+
+    By a random walk, because proposals about the mode keep even a wrong ratio near the posterior.
+    """
+    assert_uniform_ranks(ranks(), NUM_DRAWS, names=["strength", "log-likelihood"])
+    right = AuxiliaryData._perfect
+
+    def wrong(self, start, end, total, copies):
+        return -right(self, end, start, total, copies)
+
+    monkeypatch.setattr(AuxiliaryData, "_perfect", wrong)
+    with pytest.raises(AssertionError, match="not uniform"):
+        assert_uniform_ranks(ranks(), NUM_DRAWS, names=["strength", "log-likelihood"])
+
+
+def table(name):
+    """A published table, or one of 120 rows simulated over the given levels."""
+    if not name[0].isdigit():
+        return load_table(name)
+    levels = [int(n) for n in name.split("x")]
+    rng = np.random.default_rng(6)
+    counts = rng.multinomial(120, rng.dirichlet(np.ones(math.prod(levels)))).reshape(levels)
+    return Observations.from_table(Domain.from_cardinalities(levels), counts.astype(float))
+
+
+def disagreement(theta, nuts):
+    """Largest score of means and of shares below the 5, 50 and 95 % quantiles of NUTS, both (chains, draws, P)."""
+    pairs = [(theta, nuts)]
+    for level in (0.05, 0.5, 0.95):
+        cut = nuts.flatten(0, 1).quantile(level, 0)
+        pairs.append(((theta < cut).double(), (nuts < cut).double()))
+    worst = 0.0
+    for left, right in pairs:
+        by_chain = left.mean(1)
+        size = effective_sample_size(right, chain_dim=0, sample_dim=1).clamp(max=right.shape[0] * right.shape[1])
+        error = by_chain.var(0) / len(by_chain) + right.flatten(0, 1).var(0) / size
+        score = (by_chain.mean(0) - right.flatten(0, 1).mean(0)) / error.sqrt()
+        worst = max(worst, float(score.abs().max()))
+    return worst
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("czech_autoworkers", {"proposal": "autoregressive"}),
+        ("czech_autoworkers", {"num_bridges": 2}),
+        ("2x2x3", {}),
+        ("3x2x4", {"num_bridges": 1}),
+        ("4x4x4", {"proposal": "autoregressive", "num_bridges": 1}),
+    ],
+)
+def test_draws_agree_with_nuts(name, options):
+    """Means and quantiles of every parameter; the control has rows that were counted twice."""
+    data = table(name)
+    hypergraph = InteractionHypergraph.from_order(data.domain, 2)
+    prior, counts = normal_prior(hypergraph, dtype=torch.float64), statistics_of(data, hypergraph)
+    total = data.total_count
+    nuts = sample_posterior(hypergraph, data, 1.0, NUTSSettings(4, 500), seed=1, progress=False).theta
+    found = {}
+    for times in (1, 2):
+        arguments = (hypergraph, prior, times * counts, times * total)
+        run = run_mcmc(
+            Exchange(log_linear_model, **options),
+            150,
+            burn_in=300,
+            num_chains=200,
+            seed=2,
+            model_args=arguments,
+            progress=False,
+        )
+        found[times] = disagreement(run.samples["theta"], nuts)
+    limit = float(stats.norm.isf(FALSE_ALARM_RATE / 2 / (4 * hypergraph.num_parameters)))
+    assert found[1] < limit < found[2], found
+
+
+def collection(name, num_columns, edges):
+    """The first columns of a table with all interactions up to an order, or those named by letters of columns."""
+    data = table(name)
+    data = data.project(data.domain.names[:num_columns])
+    if isinstance(edges, int):
+        return InteractionHypergraph.from_order(data.domain, edges), data
+    named = [tuple(data.domain.names["abcdef".index(letter)] for letter in edge) for edge in edges.split()]
+    return InteractionHypergraph(data.domain, named, closure=True), data
+
+
+def three_ways(hypergraph, data, num_chains, num_draws, nuts):
+    """Largest scores of exchange and bridged draws against NUTS with exact log Z, and the limit of all of them.
+
+    "raw" is the control: the smaller score of both against a pseudo-posterior that is not calibrated.
+    """
+    prior, counts = normal_prior(hypergraph, dtype=torch.float64), statistics_of(data, hypergraph)
+    arguments = (hypergraph, prior, counts, data.total_count)
+    exact = sample_posterior(hypergraph, data, 1.0, nuts, seed=1, progress=False).theta
+    raw = sample_pseudo_posterior(
+        hypergraph,
+        data,
+        1.0,
+        NUTSSettings(2, max(250, nuts.num_draws), nuts.burn_in),
+        calibrate="none",
+        seed=3,
+        progress=False,
+    )
+    found = {"raw": math.inf}
+    for way, num_bridges in (("exchange", 0), ("bridged", 2)):
+        kernel = Exchange(log_linear_model, num_bridges=num_bridges, proposal="autoregressive")
+        run = run_mcmc(
+            kernel,
+            num_draws,
+            burn_in=2 * num_draws,
+            num_chains=num_chains,
+            seed=2,
+            model_args=arguments,
+            progress=False,
+        )
+        assert bool(run.sample_stats["is_exact"].all())
+        found[way] = disagreement(run.samples["theta"], exact)
+        found["raw"] = min(found["raw"], disagreement(run.samples["theta"], raw.theta))
+    # Means and three shares of every parameter, two ways.
+    return found, float(stats.norm.isf(FALSE_ALARM_RATE / 2 / (2 * 4 * hypergraph.num_parameters)))
+
+
+MODELS = {
+    "Czech, pairs": ("czech_autoworkers", 6, 2),
+    "Czech, seven edges": ("czech_autoworkers", 6, "ac ad ae bc ce de f"),
+    "Czech, decomposable": ("czech_autoworkers", 6, "ace bc de f"),
+    "Czech, five columns": ("czech_autoworkers", 5, 2),
+    "Czech, saturated": ("czech_autoworkers", 4, 4),
+    "Rochdale, six columns": ("rochdale", 6, 2),
+    "Rochdale, five columns": ("rochdale", 5, 2),
+    "Rochdale, triples": ("rochdale", 4, 3),
+    "Titanic, pairs": ("titanic", 4, 2),
+    "2^4, pairs": ("2x2x2x2", 4, 2),
+    "2^5, triples": ("2x2x2x2x2", 5, 3),
+    "2^6, ring": ("2x2x2x2x2x2", 6, "ab bc cd de ef af"),
+    "4^4, pairs": ("4x4x4x4", 4, 2),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_three_ways_agree(name):
+    hypergraph, data = collection(*MODELS[name])
+    found, limit = three_ways(hypergraph, data, 200, 150, NUTSSettings(4, 500))
+    assert max(found["exchange"], found["bridged"]) < limit < found["raw"], found
+
+
+def test_three_ways_agree_on_a_small_model():
+    hypergraph, data = collection("2x2x2", 3, 3)
+    found, limit = three_ways(hypergraph, data, 100, 40, NUTSSettings(2, 60, 30))
+    assert max(found["exchange"], found["bridged"]) < limit < found["raw"], found
+
+
+# Multinomial tables against the binomial law of every cell
+
+
+NUM_TABLES = 40_000
+
+
+def tables(total, probs, seed):
+    logits = np.log(probs)[None].repeat(NUM_TABLES, 0)
+    words = np.random.default_rng(seed).integers(0, 2**63, NUM_TABLES).astype(np.uint64)
+    counts = np.empty_like(logits)
+    draw_tables(logits, np.full(NUM_TABLES, float(total)), words, counts)
+    assert bool((counts >= 0).all()) and bool((counts.sum(1) == total).all())
+    return counts.astype(np.int64)
+
+
+@pytest.mark.parametrize(
+    ("total", "probs"),
+    [
+        (1, [0.5, 0.2, 0.3]),  # one by one
+        (3, [0.01] * 20 + [0.8]),  # one by one among many
+        (30, [0.1, 0.6, 0.3]),  # inversion, and above one half
+        (60, [0.4, 0.35, 0.25]),  # rejection
+        (1841, [0.02, 0.9, 0.08]),
+        (200_000, [0.3, 0.0002, 0.6998]),
+    ],
+)
+def test_every_cell_is_binomial(total, probs):
+    """The control is the law of one row more."""
+    counts = tables(total, np.array(probs), total)
+    for cell in {0, 1, len(probs) - 1}:
+        support = np.arange(total + 1)
+        seen = np.bincount(counts[:, cell], minlength=total + 1)
+        assert_exact_law(seen, stats.binom.pmf(support, total, probs[cell]))
+    if total < 100:
+        with pytest.raises(AssertionError):
+            assert_exact_law(seen, stats.binom.pmf(support, total, probs[cell] * (1 - 0.5 / total)))
+
+
+def test_cells_depend_on_each_other_as_they_should():
+    """Two cells of three are negatively correlated; a joint law of small tables in full."""
+    counts = tables(4, np.array([0.2, 0.5, 0.3]), 5)
+    seen, law = np.zeros((5, 5)), np.zeros((5, 5))
+    np.add.at(seen, (counts[:, 0], counts[:, 1]), 1)
+    for a in range(5):
+        for b in range(5 - a):
+            law[a, b] = stats.multinomial.pmf([a, b, 4 - a - b], 4, [0.2, 0.5, 0.3])
+    assert_exact_law(seen.astype(np.int64), law)
+
+
+def test_no_rows_and_an_impossible_cell():
+    assert not tables(0, np.array([0.5, 0.5]), 1).any()
+    with np.errstate(divide="ignore"):
+        counts = tables(50, np.array([0.0, 0.4, 0.6, 0.0]), 2)
+    assert not counts[:, 0].any() and not counts[:, 3].any()

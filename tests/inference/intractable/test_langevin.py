@@ -69,7 +69,9 @@ def stationary(step, particles=math.inf):
     mean = GRID + step / 2 * slope(GRID)
     transition = (-(GRID - mean[:, None]).square() / (2 * spread[:, None])).exp()
     transition = transition / transition.sum(1, keepdim=True)
-    return torch.linalg.matrix_power(transition, 2**14)[len(GRID) // 2]
+    size = len(GRID)
+    equations = torch.cat([(transition.T - torch.eye(size))[1:], torch.ones(1, size)])  # law @ transition = law, sum 1
+    return torch.linalg.solve(equations, torch.eye(size, dtype=torch.float64)[-1])
 
 
 def moments(weights):

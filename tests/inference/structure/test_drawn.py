@@ -1,4 +1,4 @@
-"""Posteriors over collections by chains and by junction trees, against lists of all members."""
+"""Posteriors by chains and by junction trees against lists of all members; transition matrices, states that resume."""
 
 import os
 import signal
@@ -26,12 +26,12 @@ from pyro_hoim.inference import (
     log_evidence,
     sample_structures,
 )
-from pyro_hoim.inference.structure.drawn.chains import Neighbourhood
+from pyro_hoim.inference.structure.drawn.chains import Neighbourhood, TemperedChain
 from pyro_hoim.inference.structure.drawn.sampling import _starts
 from pyro_hoim.log_linear import unit_information_prior
 from pyro_hoim.runs.checkpoint import RunOptions
 from pyro_hoim.schema import Domain
-from pyro_hoim.testing import FALSE_ALARM_RATE, raises
+from pyro_hoim.testing import FALSE_ALARM_RATE, assert_exact_law, assert_stationary, raises, total_variation_bound
 
 CZECH = load_table("czech_autoworkers")
 FOUR = CZECH.project(CZECH.domain.names[1:5])
@@ -84,7 +84,7 @@ def test_chains_find_the_listed_posterior(prior, structure_prior):
 def test_temperatures_find_what_single_moves_do_not_and_the_status_tells():
     prior = StructurePrior(COPIES.domain, space="decomposable")
     listed = enumerate_structures(COPIES, "conjugate:1", prior)
-    hot = ChainSettings(3, 400, 100, temperatures=tuple(np.geomspace(1, 1000, 12)))
+    hot = ChainSettings(3, 400, 100, temperatures=np.geomspace(1, 1000, 12))
     drawn = sample_structures(COPIES, "conjugate:1", prior, hot, seed=1)
     z = (drawn.inclusion.mean - listed.inclusion.mean).abs() / drawn.inclusion.mcse
     assert drawn.status == "converged" and float(z.nan_to_num().max()) < _z_limit(len(z))
@@ -176,7 +176,7 @@ long_run(RunOptions({path!r}))
 
 
 def long_run(run):
-    settings = ChainSettings(2, 1_500, 20, temperatures=(1.0, 2.0))
+    settings = ChainSettings(2, 600, 20, temperatures=(1.0, 2.0))
     return sample_structures(FOUR, "unit", None, settings, seed=4, run=run)
 
 
@@ -193,7 +193,7 @@ def test_a_killed_run_continues_with_the_same_draws(tmp_path):
     assert process.exitcode == -signal.SIGKILL, (tmp_path / "output").read_text()
     whole, resumed = long_run(None), long_run(RunOptions(path, resume=True))
     assert torch.equal(whole.index, resumed.index) and torch.equal(whole.gamma, resumed.gamma)
-    settings = ChainSettings(2, 1_500, 20, temperatures=(1.0, 2.0))
+    settings = ChainSettings(2, 600, 20, temperatures=(1.0, 2.0))
     for data, prior in ((FOUR, "normal:1"), (FOUR.rows(torch.arange(60)), "unit")):
         with raises("other-run", "checkpoint"):
             sample_structures(data, prior, None, settings, seed=4, run=RunOptions(path, resume=True))
@@ -236,7 +236,11 @@ WRONG = [
     ("wrong-type", "structure_prior", lambda: sample_structures(FOUR, "unit", "pairs")),
     ("out-of-range", "num_chains", lambda: ChainSettings(num_chains=1)),
     ("out-of-range", "num_draws", lambda: ChainSettings(num_draws=3)),
-    ("out-of-range", "temperatures", lambda: ChainSettings(temperatures=(2.0,))),
+    *(
+        (code, "temperatures", lambda t=temperatures: ChainSettings(temperatures=t))
+        for code, *choices in (("wrong-type", [], "1"), ("out-of-range", [2.0], [1.0, 1.0], [1.0, -2]))
+        for temperatures in choices
+    ),
     ("unknown-choice", "starts", lambda: ChainSettings(starts="middle")),
     ("wrong-type", "starts", lambda: ChainSettings(starts=[DECOMPOSABLE.largest])),
     ("conflict", "prior", lambda: sample_structures(FOUR, "none")),
@@ -288,3 +292,150 @@ def test_ten_columns_of_mushroom_need_temperatures():
     warm = sample_structures(data, "conjugate:1", prior, hot, seed=2)
     assert cold.status == "unconverged" and warm.status == "converged"
     assert float((warm.inclusion.mean - exact.inclusion.mean).abs().max()) < 0.05
+
+
+# Chains over collections
+
+
+PRIORS = {
+    "hierarchical": {"d": 3, "inclusion": 0.3},
+    "hierarchical of four": {"d": 4, "max_order": 3},
+    "some heredity": {"d": 3, "heredity": 0.6},
+    "graphical": {"d": 4, "space": "graphical", "inclusion": ("beta", 1.0, 2.0)},
+    "decomposable": {"d": 4, "space": "decomposable"},
+    "small cliques": {"d": 4, "space": "decomposable", "max_order": 2},
+    "pairwise": {"d": 3, "space": "pairwise"},
+    "one variable": {"d": 1},
+    "two variables": {"d": 2},
+}
+
+
+def _prior(d, **options):
+    return StructurePrior(Domain.from_cardinalities([2] * d), **options)
+
+
+class _Case:
+    """A prior with an evidence drawn at random for every member, and the law of the members."""
+
+    def __init__(self, prior, spread=2.0):
+        members = prior.space.members
+        assert members is not None
+        self.prior, self.masks = prior, prior.space.masks_of(members)
+        values = np.random.default_rng(4).normal(scale=spread, size=len(self.masks))
+        self.log_evidence = dict(zip(self.masks, values.tolist(), strict=True))
+        self.position = {mask: k for k, mask in enumerate(self.masks)}
+
+    def law(self, temperature=1.0):
+        logs = np.array([self.log_evidence[m] / temperature + self.prior.log_weight(m) for m in self.masks])
+        weights = np.exp(logs - logs.max())
+        return weights / weights.sum()
+
+    def chain(self, temperatures=(1.0,), seed=0, kind=TemperedChain):
+        return kind(
+            Neighbourhood(self.prior), self.log_evidence.__getitem__, temperatures, [0] * len(temperatures), seed
+        )
+
+    def matrix(self, temperature=1.0, kind=TemperedChain):
+        chain = self.chain(kind=kind)
+        matrix = np.zeros((len(self.masks), len(self.masks)))
+        for mask in self.masks:
+            for end, share in chain.transition(mask, temperature).items():
+                matrix[self.position[mask], self.position[end]] += share
+        return matrix
+
+
+@pytest.mark.parametrize("name", PRIORS)
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
+def test_a_move_leaves_the_law_unchanged(name, temperature):
+    case = _Case(_prior(**PRIORS[name]))
+    assert_stationary(case.matrix(temperature), case.law(temperature))
+
+
+# The same with evidence of rows
+
+
+def _listed(num_variables, prior, **options):
+    """A case whose evidence is that of the first columns of the Czech table."""
+    data = CZECH.project(CZECH.domain.names[:num_variables])
+    case = _Case(StructurePrior(data.domain, **options))
+    listed = enumerate_structures(data, prior, case.prior)
+    case.log_evidence = dict(zip(case.masks, listed.log_evidence.tolist(), strict=True))
+    np.testing.assert_allclose(case.law(), listed.probabilities, atol=1e-14)
+    return case
+
+
+@pytest.mark.parametrize(("prior", "space"), [("conjugate:1", "decomposable"), ("unit", "hierarchical")])
+def test_moves_leave_the_listed_posterior_of_three_variables_unchanged(prior, space):
+    case = _listed(3, prior, space=space, inclusion=0.3)
+    assert_stationary(case.matrix(), case.law())
+    with pytest.raises(AssertionError):
+        assert_stationary(case.matrix(), _listed(3, prior, space=space, inclusion=0.301).law())
+
+
+def test_sweeps_stay_in_the_listed_posterior_of_four_variables():
+    case = _listed(4, "conjugate:1", space="decomposable")
+    counts = _thinned_counts(case, (1.0,))
+    wrong = _listed(4, "conjugate:1", space="decomposable", inclusion=0.2).law()
+    assert_exact_law(counts, case.law())
+    shares, bound = counts / counts.sum(), total_variation_bound(len(counts), int(counts.sum()))
+    assert 0.5 * np.abs(shares - case.law()).sum() < bound < 0.5 * np.abs(shares - wrong).sum()
+
+
+class _Unaware(Neighbourhood):
+    """A control: proposals taken for symmetric."""
+
+    def proposals(self, mask):
+        return {end: (share, 0.0) for end, (share, _) in super().proposals(mask).items()}
+
+
+@pytest.mark.parametrize("name", ["hierarchical", "decomposable"])  # in the others all members have as many moves
+def test_control_moves_without_the_ratio_of_proposals_change_the_law(name):
+    case = _Case(_prior(**PRIORS[name]))
+
+    def unaware(moves, *others):
+        return TemperedChain(_Unaware(moves.prior), *others)
+
+    with pytest.raises(AssertionError):
+        assert_stationary(case.matrix(kind=unaware), case.law())
+
+
+@pytest.mark.parametrize("name", ["hierarchical of four", "decomposable"])
+def test_moves_are_drawn_from_the_transition_matrix(name):
+    case = _Case(_prior(**PRIORS[name]))
+    chain, rng = case.chain(), np.random.default_rng(1)
+    largest = max(case.masks, key=lambda m: len(chain.neighbourhood.proposals(m)))
+    counts = np.zeros(len(case.masks))
+    for uniforms in rng.random((20_000, 4)).tolist():
+        counts[case.position[chain.move(largest, 1.0, uniforms)]] += 1
+    law = case.matrix()[case.position[largest]]
+    assert_exact_law(counts, law)
+    with pytest.raises(AssertionError):
+        assert_exact_law(counts, np.roll(law, 1))
+
+
+def _thinned_counts(case, temperatures, kind=TemperedChain):
+    """Last members of many short chains that start in the law: independent, and distributed by it."""
+    rng, counts = np.random.default_rng(2), np.zeros(len(case.masks))
+    laws = [case.law(t) for t in temperatures]
+    for seed in range(6_000):
+        chain = case.chain(temperatures, seed=seed, kind=kind)
+        chain.masks = [case.masks[rng.choice(len(law), p=law)] for law in laws]
+        chain.sweep()
+        chain.sweep()
+        counts[case.position[chain.mask]] += 1
+    return counts
+
+
+class _Careless(TemperedChain):
+    """A control: neighbouring temperatures are exchanged without being asked."""
+
+    def sweep(self):
+        super().sweep()
+        self.masks[0], self.masks[1] = self.masks[1], self.masks[0]
+
+
+def test_tempered_sweeps_leave_the_law_unchanged_and_control_exchanging_always_does_not():
+    case = _Case(_prior(3, inclusion=0.3), spread=3.0)
+    assert_exact_law(_thinned_counts(case, (1.0, 4.0)), case.law())
+    with pytest.raises(AssertionError):
+        assert_exact_law(_thinned_counts(case, (1.0, 4.0), kind=_Careless), case.law())
