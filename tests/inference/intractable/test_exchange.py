@@ -346,7 +346,7 @@ def gated(choose):
 
 def test_a_site_whose_gate_is_shut_at_first_is_not_left_out():
     kernel = MixedGibbs(partial(gated, lambda gate, theta: gate.unsqueeze(-1) * theta), Exchange)
-    result = run(kernel, 2500, burn_in=300, num_chains=1, seed=2, initial_params={"gate": SHUT.unsqueeze(0)})
+    result = run(kernel, 2500, burn_in=100, num_chains=1, seed=2, initial_params={"gate": SHUT.unsqueeze(0)})
     is_open = result.samples["gate"][0] == 1
     counts = torch.tensor([2.0, 8.0], dtype=torch.float64)
     log_likelihood = LogLinearStatistics(SINGLE, GRID.unsqueeze(-1), 10).log_prob(counts)

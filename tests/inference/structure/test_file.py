@@ -1,5 +1,6 @@
 """Files of posteriors over structure, the same collections under other priors, and predictions."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -31,6 +32,7 @@ def small(dtype=torch.float64):
     return Observations(table.domain, table.codes, table.counts.to(dtype))
 
 
+@functools.cache
 def posteriors():
     rows = small()
     beta = StructurePrior(rows.domain, inclusion=("beta", 1.0, 3.0), heredity=0.5)
