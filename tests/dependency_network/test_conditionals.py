@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, strategies as st
 from network_oracles import all_states, laws, partition
 
+from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy, Variable
 from pyro_hoim.core import ConditionalModel, EnergyModel
 from pyro_hoim.core.law import Law
 from pyro_hoim.dependency_network import (
@@ -31,9 +32,6 @@ from pyro_hoim.dependency_network import (
     stationary_law,
 )
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
-from pyro_hoim.log_linear import LogLinearEnergy
-from pyro_hoim.schema import Domain, Variable
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, enumerate_codes, exact_table, raises
 
 from support.strategies import domains, models

@@ -7,6 +7,7 @@ import torch
 from forged_files import forged
 from network_oracles import pair
 
+from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy, Variable
 from pyro_hoim.dependency_network import (
     DecisionGraph,
     DependencyConditionals,
@@ -17,10 +18,7 @@ from pyro_hoim.dependency_network import (
     save_network,
 )
 from pyro_hoim.errors import InputError, InputTypeError, ModelFileError
-from pyro_hoim.log_linear import LogLinearEnergy
 from pyro_hoim.runs import FORMAT_VERSION
-from pyro_hoim.schema import Domain, Variable
-from pyro_hoim.structure import InteractionHypergraph
 
 DOMAIN = Domain(
     [

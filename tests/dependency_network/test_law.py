@@ -20,6 +20,7 @@ from pyro.infer import SVI, Predictive, Trace_ELBO, TraceEnum_ELBO, config_enume
 from pyro.infer.inspect import get_model_relations
 from pyro.optim import ClippedAdam
 
+from pyro_hoim import Domain, HierarchicalLogLinear, InteractionHypergraph
 from pyro_hoim.core import StateSpace
 from pyro_hoim.dependency_network import (
     DecisionGraph,
@@ -31,9 +32,6 @@ from pyro_hoim.dependency_network import (
     TableConditional,
 )
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError
-from pyro_hoim.log_linear import HierarchicalLogLinear
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
     DISTRIBUTION_CHECKS,
     DistributionCase,

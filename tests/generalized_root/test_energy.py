@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from pyro_hoim import DependencyConditionals, Domain, InputError, IntractableError, Variable, stationary_law
 from pyro_hoim.core import EnergyModel
-from pyro_hoim.dependency_network import DependencyConditionals, stationary_law
-from pyro_hoim.errors import InputError, IntractableError
 from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GaussianFamily,
@@ -23,7 +22,6 @@ from pyro_hoim.generalized_root import (
     RootStructure,
     TruncatedPoissonFamily,
 )
-from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import raises
 
 from support.root_models import domain_of

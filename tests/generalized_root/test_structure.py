@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from pyro_hoim import Domain, RootStructure, Variable
 from pyro_hoim.errors import InputError, InputTypeError
-from pyro_hoim.generalized_root import RootStructure
-from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import raises
 
 

@@ -12,22 +12,12 @@ import torch
 from pyro.infer import MCMC, Predictive
 from scipy.stats import norm
 
-from pyro_hoim.dependency_network import (
-    DecisionGraph,
-    DependencyConditionals,
-    LeafConditional,
-    TableConditional,
-    cyclic_laws,
-    stationary_law,
-)
-from pyro_hoim.errors import InputError
+from pyro_hoim import DependencyConditionals, Domain, HierarchicalLogLinear, InputError, InteractionHypergraph, Variable
+from pyro_hoim.dependency_network import DecisionGraph, LeafConditional, TableConditional, cyclic_laws, stationary_law
 from pyro_hoim.generalized_root import ExponentialFamily, GeneralizedRootEnergy, RootStructure, TruncatedPoissonFamily
 from pyro_hoim.inference import BlockGibbs, PseudoGibbs, RootGibbs, run_mcmc
 from pyro_hoim.interop import choose_backend, diagnose_chains, get_group, to_arviz
-from pyro_hoim.log_linear import HierarchicalLogLinear
 from pyro_hoim.runs import GibbsSchedule
-from pyro_hoim.schema import Domain, Variable
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
     FALSE_ALARM_RATE,
     assert_close,

@@ -13,12 +13,10 @@ import pytest
 import torch
 from pyro.infer.mcmc import StreamingMCMC
 
+from pyro_hoim import Domain, HierarchicalLogLinear, InteractionHypergraph, Variable
 from pyro_hoim.dependency_network import DependencyConditionals, TableConditional
 from pyro_hoim.generalized_root import GeneralizedRootEnergy, PoissonFamily, RootStructure
 from pyro_hoim.inference import BlockGibbs, MixedGibbs, PseudoGibbs, RootGibbs
-from pyro_hoim.log_linear import HierarchicalLogLinear
-from pyro_hoim.schema import Domain, Variable
-from pyro_hoim.structure import InteractionHypergraph
 
 GRAPH = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)
 

@@ -8,10 +8,8 @@ import pytest
 import torch
 from pyro.infer import TraceEnum_ELBO, config_enumerate
 
-from pyro_hoim.errors import InputError, IntractableError
+from pyro_hoim import Domain, InputError, IntractableError, MixedGibbs, Variable, run_mcmc
 from pyro_hoim.generalized_root import GeneralizedRoot, PoissonFamily, RootStructure, TruncatedPoissonFamily
-from pyro_hoim.inference import MixedGibbs, run_mcmc
-from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import assert_close, assert_exact_law, count_states
 
 FAMILY = TruncatedPoissonFamily(2)

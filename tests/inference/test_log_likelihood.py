@@ -10,12 +10,9 @@ import torch
 from pyro import poutine
 from pyro.infer import MCMC, NUTS, Predictive
 
-from pyro_hoim import testing
-from pyro_hoim.errors import InputError
+from pyro_hoim import Domain, InputError, InteractionHypergraph, testing
 from pyro_hoim.inference import RecordingNUTS, log_joint, pointwise_log_likelihood
 from pyro_hoim.log_linear import cell_log_likelihood, parametrization
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 
 X = torch.tensor([[0.5, -1.0], [2.0, 0.3], [0.0, 1.0]], dtype=torch.float64)
 Y = torch.tensor([0.1, -0.4, 2.0], dtype=torch.float64)

@@ -16,24 +16,14 @@ from pyro import poutine
 from pyro.infer import HMC, MCMC, NUTS
 from scipy import stats
 
+from pyro_hoim import AnnealedImportance, Domain, HierarchicalLogLinear, InteractionHypergraph, LogLinearStatistics
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
 from pyro_hoim.inference import MixedGibbs, RecordingNUTS, run_mcmc
 from pyro_hoim.inference.mixed._full_conditional import DiscreteMoves, Program
 from pyro_hoim.inference.mixed._sites import find_sites, sample_nodes, start
 from pyro_hoim.interop import to_arviz
-from pyro_hoim.log_linear import (
-    AnnealedImportance,
-    Auto,
-    Enumeration,
-    HierarchicalLogLinear,
-    LogLinearStatistics,
-    MatrixEnumeration,
-    VariableElimination,
-    parametrization,
-)
+from pyro_hoim.log_linear import Auto, Enumeration, MatrixEnumeration, VariableElimination, parametrization
 from pyro_hoim.runs import GibbsSchedule
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
     FALSE_ALARM_RATE,
     assert_close,

@@ -15,21 +15,10 @@ from pyro.infer import Predictive
 from pyro.ops.stats import effective_sample_size, split_gelman_rubin
 from scipy import stats
 
-from pyro_hoim.data import Observations
+from pyro_hoim import Auto, DiaconisYlvisaker, Domain, InteractionHypergraph, Observations, normal_prior
 from pyro_hoim.errors import ConvergenceWarning, InputError
 from pyro_hoim.inference import R_HAT_LIMIT, NUTSSettings, log_linear_model, r_hat_limit, sample_posterior
-from pyro_hoim.log_linear import (
-    Auto,
-    DiaconisYlvisaker,
-    Enumeration,
-    MatrixEnumeration,
-    VariableElimination,
-    normal_prior,
-    parametrization,
-    statistics_of,
-)
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.log_linear import Enumeration, MatrixEnumeration, VariableElimination, parametrization, statistics_of
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition, exact_statistics, exact_table, raises
 
 DOMAIN = Domain.from_cardinalities([2, 3])

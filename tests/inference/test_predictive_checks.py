@@ -5,11 +5,9 @@ import pytest
 import torch
 from scipy import stats
 
-from pyro_hoim.data import Observations
+from pyro_hoim import Domain, InteractionHypergraph, Observations
 from pyro_hoim.inference import Replicates, posterior_predictive, predictive_check, prior_predictive
 from pyro_hoim.log_linear import DiaconisYlvisaker, normal_prior, parametrization
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, chi_square_p_value, exact_statistics, exact_table, raises
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})

@@ -11,16 +11,9 @@ import torch
 from pyro.distributions import Normal, StudentT
 from scipy import linalg, stats
 
+from pyro_hoim import DependencyConditionals, DiaconisYlvisaker, InteractionHypergraph, load_table, normal_prior
 from pyro_hoim.data import Observations
-from pyro_hoim.datasets import load_table
-from pyro_hoim.dependency_network import (
-    DecisionGraph,
-    DependencyConditionals,
-    LeafConditional,
-    TableConditional,
-    learn_network,
-    stationary_law,
-)
+from pyro_hoim.dependency_network import DecisionGraph, LeafConditional, TableConditional, learn_network, stationary_law
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError
 from pyro_hoim.generalized_root import (
     ExponentialFamily,
@@ -47,17 +40,9 @@ from pyro_hoim.inference import (
 from pyro_hoim.inference.calibration import calibrated_covariance, find_mode, transport
 from pyro_hoim.inference.kernels import PotentialNUTS
 from pyro_hoim.interop import ArvizNames, to_arviz
-from pyro_hoim.log_linear import (
-    DiaconisYlvisaker,
-    Enumeration,
-    LogLinearPseudoLikelihood,
-    normal_prior,
-    statistics_of,
-    unit_information_prior,
-)
+from pyro_hoim.log_linear import Enumeration, LogLinearPseudoLikelihood, statistics_of, unit_information_prior
 from pyro_hoim.log_linear.laws.natural_parameters import fisher_information, solve_natural_parameters
 from pyro_hoim.schema import Domain, Variable
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close, raises
 
 draw = partial(sample_pseudo_posterior, progress=False)

@@ -12,8 +12,7 @@ from pyro.infer import MCMC, NUTS, Predictive, RenyiELBO, TraceEnum_ELBO, config
 from pyro.infer.mcmc import api
 from pyro.infer.mcmc.util import initialize_model
 
-from pyro_hoim import Domain, HierarchicalLogLinear, InteractionHypergraph
-from pyro_hoim.inference import MixedGibbs
+from pyro_hoim import Domain, HierarchicalLogLinear, InteractionHypergraph, MixedGibbs
 from pyro_hoim.testing import assert_exact_law
 
 pytestmark = [

@@ -11,6 +11,7 @@ import torch
 from pyro.infer import HMC, MCMC, NUTS
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 
+from pyro_hoim import Domain, HierarchicalLogLinear, InteractionHypergraph
 from pyro_hoim.inference import (
     BlockGibbs as _BlockGibbs,
     MCMCRun,
@@ -18,9 +19,6 @@ from pyro_hoim.inference import (
     VectorizedKernel,
     run_mcmc,
 )
-from pyro_hoim.log_linear import HierarchicalLogLinear
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
     assert_close,
     assert_exact_law,

@@ -18,14 +18,12 @@ from pyro.infer import TraceEnum_ELBO, config_enumerate, infer_discrete
 from pyro.infer.mcmc.util import initialize_model
 from scipy.stats import norm
 
+from pyro_hoim import Domain, HierarchicalLogLinear, InteractionHypergraph, Variable
 from pyro_hoim.boltzmann import BoltzmannMachine, MachineStructure
 from pyro_hoim.dependency_network import DependencyConditionals, DependencyNetwork, TableConditional
 from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.generalized_root import GeneralizedRoot, RootStructure, TruncatedPoissonFamily
 from pyro_hoim.inference import StateIndexReparam
-from pyro_hoim.log_linear import HierarchicalLogLinear
-from pyro_hoim.schema import Domain, Variable
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_close, assert_exact_law, count_states
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3})

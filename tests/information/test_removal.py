@@ -8,9 +8,7 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from pyro_hoim import information
-from pyro_hoim.data import Observations
-from pyro_hoim.datasets import load_table
+from pyro_hoim import Domain, InteractionHypergraph, Observations, information, load_table
 from pyro_hoim.errors import ConvergenceWarning, InputTypeError
 from pyro_hoim.information import removal
 from pyro_hoim.information.removal import (
@@ -23,8 +21,6 @@ from pyro_hoim.information.removal import (
 )
 from pyro_hoim.log_linear import LogLinearEnergy, fit
 from pyro_hoim.log_linear.given import synthesise
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition, exact_table, raises, random_tables
 
 from support.projections import divergence, proportional_fit

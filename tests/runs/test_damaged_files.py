@@ -18,9 +18,8 @@ import safetensors.torch
 import torch
 from forged_files import change, contents, forged
 
-from pyro_hoim import load
+from pyro_hoim import Domain, InteractionHypergraph, Observations, Variable, load
 from pyro_hoim.boltzmann import MachineFile, MachineStructure, load_machine, save_machine
-from pyro_hoim.data import Observations
 from pyro_hoim.dependency_network import (
     DecisionGraph,
     DependencyConditionals,
@@ -39,8 +38,6 @@ from pyro_hoim.log_linear import HierarchicalLogLinear, ModelFile, load_model, s
 from pyro_hoim.runs import FORMAT_VERSION, container
 from pyro_hoim.runs.container import is_intact, read_kind, sealed
 from pyro_hoim.runs.rules import MOST_DEPTH, MOST_VALUES, parsed
-from pyro_hoim.schema import Domain, Variable
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import raises
 
 LABELS = Domain.from_labels({"a": ["no", "yes"], "b": ["no", "yes"]})

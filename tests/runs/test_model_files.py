@@ -5,19 +5,12 @@ import os
 import pytest
 import torch
 
-from pyro_hoim.dependency_network import (
-    DependencyConditionals,
-    NetworkFile,
-    TableConditional,
-    load_network,
-    save_network,
-)
+from pyro_hoim import DependencyConditionals, Domain, InteractionHypergraph, Variable
+from pyro_hoim.dependency_network import NetworkFile, TableConditional, load_network, save_network
 from pyro_hoim.errors import InputTypeError, ModelFileError
 from pyro_hoim.generalized_root import PoissonFamily, RootFile, RootStructure, load_roots, save_roots
 from pyro_hoim.log_linear import ModelFile, load_model, save_model
 from pyro_hoim.runs.container import read_kind
-from pyro_hoim.schema import Domain, Variable
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import raises
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3})

@@ -19,15 +19,12 @@ import safetensors.torch
 import torch
 from scipy.stats import chi2
 
+from pyro_hoim import ConvergenceWarning, Domain, InputError, InteractionHypergraph, Variable, load
 from pyro_hoim.dependency_network import DependencyConditionals, PseudoGibbsChains, TableConditional
-from pyro_hoim.errors import ConvergenceWarning, InputError
-from pyro_hoim.families import load
 from pyro_hoim.generalized_root import GeneralizedRootEnergy, PoissonFamily, RootChains, RootStructure
 from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy, load_model
 from pyro_hoim.runs import GibbsSchedule, RunOptions, sample_chains
 from pyro_hoim.runs.checkpoint import DeferredInterrupt, RunFile, check_equal
-from pyro_hoim.schema import Domain, Variable
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close, exact_statistics, exact_table, raises, random_tables
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})

@@ -5,10 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from pyro_hoim.errors import IntractableError
+from pyro_hoim import Domain, InteractionHypergraph, IntractableError
 from pyro_hoim.runs import GibbsSchedule
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law, raises
 
 GRAPH = InteractionHypergraph(

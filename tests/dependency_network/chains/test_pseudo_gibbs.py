@@ -14,6 +14,7 @@ import torch
 from network_oracles import fixed_law, laws_of, pair, random_network, update_matrix
 from scipy.stats import t as student
 
+from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy, sample_chains
 from pyro_hoim.dependency_network import (
     DecisionGraph,
     DependencyConditionals,
@@ -27,10 +28,6 @@ from pyro_hoim.dependency_network import (
 from pyro_hoim.dependency_network.chains.engines import alias_tables, walker_program
 from pyro_hoim.errors import ConvergenceWarning, InputError
 from pyro_hoim.interop import diagnose_chains
-from pyro_hoim.log_linear import GibbsChains, LogLinearEnergy
-from pyro_hoim.runs import sample_chains
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (
     FALSE_ALARM_RATE,
     assert_close,

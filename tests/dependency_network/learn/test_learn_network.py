@@ -12,6 +12,7 @@ import pytest
 import scipy.stats
 import torch
 
+from pyro_hoim import Domain, InputError, IntractableError
 from pyro_hoim.data import MemoryRows, Observations, open_rows
 from pyro_hoim.data.sources import rows
 from pyro_hoim.datasets import load_breast_cancer, load_mushroom
@@ -21,9 +22,7 @@ from pyro_hoim.dependency_network.learn._row_kernels import add_bits, bit_level,
 from pyro_hoim.dependency_network.learn._rows import PreparedRows, bit_keys, bit_planes
 from pyro_hoim.dependency_network.learn._search import bit_places, search
 from pyro_hoim.dependency_network.learn.node import NodeTask, SearchOptions
-from pyro_hoim.errors import InputError, IntractableError
 from pyro_hoim.runs import RunOptions
-from pyro_hoim.schema import Domain
 from pyro_hoim.testing import raises
 
 

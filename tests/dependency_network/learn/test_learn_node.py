@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.data import Observations
+from pyro_hoim import Domain, InputError, Observations
 from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.dependency_network import AIC, MDL, DecisionGraph, Merge, Split, check_theorem_conditions, learn_node
 from pyro_hoim.dependency_network.learn._rows import PreparedRows
-from pyro_hoim.errors import InputError
-from pyro_hoim.schema import Domain
 from pyro_hoim.testing import raises
 
 NEAR = 1e-9

@@ -8,7 +8,7 @@ import pytest
 import torch
 from network_oracles import fixed_law, pair, random_network, update_matrix
 
-from pyro_hoim import Domain, InputError, InteractionHypergraph, IntractableError
+from pyro_hoim import ConvergenceWarning, Domain, InputError, InteractionHypergraph, IntractableError
 from pyro_hoim.core.law import Law
 from pyro_hoim.dependency_network import (
     DecisionGraph,
@@ -25,7 +25,6 @@ from pyro_hoim.dependency_network import (
     node_divergence,
     stationary_law,
 )
-from pyro_hoim.errors import ConvergenceWarning
 from pyro_hoim.log_linear import Enumeration, LogLinearEnergy
 from pyro_hoim.testing import assert_close, raises
 

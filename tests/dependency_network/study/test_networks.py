@@ -8,10 +8,9 @@ import pytest
 import torch
 from network_oracles import pair
 
+from pyro_hoim import Domain, Observations, load_table
 from pyro_hoim.core import Law
 from pyro_hoim.core.rows import ClampedGibbs
-from pyro_hoim.data import Observations
-from pyro_hoim.datasets import load_table
 from pyro_hoim.dependency_network import (
     DependencyConditionals,
     TableConditional,
@@ -29,7 +28,6 @@ from pyro_hoim.dependency_network import (
     stationary_law,
 )
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError
-from pyro_hoim.schema import Domain
 from pyro_hoim.testing import assert_exact_law, raises
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim.errors import ConvergenceWarning, InputError
+from pyro_hoim import ConvergenceWarning, Domain, InputError
 from pyro_hoim.generalized_root import (
     GeneralizedRoot,
     GeneralizedRootEnergy,
@@ -31,7 +31,6 @@ from pyro_hoim.generalized_root.chains._draw_kernels import (
     side_parameters,
     small_counts,
 )
-from pyro_hoim.schema import Domain
 from pyro_hoim.testing import assert_close, raises
 
 from support.root_models import domain_of

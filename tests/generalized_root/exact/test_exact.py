@@ -13,7 +13,7 @@ import torch
 from scipy import integrate
 from scipy.special import gammaln, logsumexp
 
-from pyro_hoim.errors import ConvergenceWarning, IntractableError
+from pyro_hoim import ConvergenceWarning, Domain, IntractableError, Variable
 from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GaussianClosedForm,
@@ -27,7 +27,6 @@ from pyro_hoim.generalized_root import (
     RootEnumeration,
     RootStructure,
 )
-from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import assert_close, assert_exact_law, raises
 
 from support.root_models import (

@@ -10,7 +10,7 @@ import scipy.stats
 import torch
 from scipy.special import gammaln
 
-from pyro_hoim.errors import ConvergenceWarning, InputError, IntractableError
+from pyro_hoim import ConvergenceWarning, Domain, InputError, IntractableError, Variable
 from pyro_hoim.generalized_root import (
     GeneralizedRoot,
     GeneralizedRootEnergy,
@@ -36,7 +36,6 @@ from pyro_hoim.generalized_root.nodes.families import (
     TruncatedPoissonFamily,
     node_family,
 )
-from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_exact_law, chi_square_p_value, raises
 
 FAMILIES = [PoissonFamily(), TruncatedPoissonFamily(7), ExponentialFamily(), GaussianFamily()]

@@ -8,7 +8,7 @@ import pytest
 import scipy.integrate
 import torch
 
-from pyro_hoim.errors import InputError, IntractableError
+from pyro_hoim import Domain, InputError, IntractableError, Variable
 from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GaussianFamily,
@@ -19,7 +19,6 @@ from pyro_hoim.generalized_root import (
     check_normalizable,
 )
 from pyro_hoim.generalized_root.normalizability.form import Form, bounded_by_planes, branch_and_bound, is_definite
-from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import raises
 
 from support.root_models import domain_of

@@ -11,8 +11,7 @@ from scipy.optimize import minimize
 from scipy.special import gammaln, logsumexp
 from sklearn.linear_model import Lasso, LogisticRegression
 
-from pyro_hoim.data import CountTable
-from pyro_hoim.errors import ConvergenceWarning
+from pyro_hoim import ConvergenceWarning, CountTable
 from pyro_hoim.generalized_root import RootSettings, fit_root_path, fit_roots
 from pyro_hoim.generalized_root.nodes.families import PoissonFamily, TruncatedPoissonFamily, node_family
 from pyro_hoim.generalized_root.regress._kernels import descend, scan_pairs, screened_columns

@@ -12,7 +12,7 @@ import torch
 from scipy import sparse
 from scipy.special import gammaln
 
-from pyro_hoim.data import CountTable, Observations
+from pyro_hoim import CountTable, Domain, Observations, Variable
 from pyro_hoim.errors import InputError, UnknownNameError
 from pyro_hoim.generalized_root import (
     ExponentialFamily,
@@ -33,7 +33,6 @@ from pyro_hoim.generalized_root.study import analysis as roots
 from pyro_hoim.generalized_root.study.baselines import BASELINES, _negative_binomial_size, fit_independent
 from pyro_hoim.generalized_root.study.dependence import log_odds_ratio, pair_moments
 from pyro_hoim.generalized_root.study.scores import root_scores
-from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_exact_law, raises
 
 FAMILY = TruncatedPoissonFamily(3)

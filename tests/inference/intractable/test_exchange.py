@@ -14,32 +14,15 @@ from pyro.infer import MCMC
 from pyro.ops.stats import effective_sample_size
 from scipy import stats
 
-from pyro_hoim.data import Observations
-from pyro_hoim.datasets import load_table
+from pyro_hoim import HierarchicalLogLinear, MixedGibbs, Observations, load_table, run_mcmc, sample_posterior, to_arviz
 from pyro_hoim.dependency_network import DependencyNetwork, learn_network
 from pyro_hoim.errors import HoimError, InputError, InputTypeError
 from pyro_hoim.generalized_root import GeneralizedRoot, RootStructure, TruncatedPoissonFamily
-from pyro_hoim.inference import (
-    Exchange,
-    MixedGibbs,
-    NoisyExchange,
-    NUTSSettings,
-    log_linear_model,
-    run_mcmc,
-    sample_posterior,
-    sample_pseudo_posterior,
-)
+from pyro_hoim.inference import Exchange, NoisyExchange, NUTSSettings, log_linear_model, sample_pseudo_posterior
 from pyro_hoim.inference.intractable._program import IntractableProgram
 from pyro_hoim.inference.intractable._table_kernels import draw_tables
 from pyro_hoim.inference.intractable.exchange import AuxiliaryData
-from pyro_hoim.interop import to_arviz
-from pyro_hoim.log_linear import (
-    AnnealedImportance,
-    HierarchicalLogLinear,
-    LogLinearStatistics,
-    normal_prior,
-    statistics_of,
-)
+from pyro_hoim.log_linear import AnnealedImportance, LogLinearStatistics, normal_prior, statistics_of
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import (

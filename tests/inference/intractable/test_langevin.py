@@ -13,20 +13,11 @@ import torch
 from pyro.infer import MCMC
 from scipy import stats
 
+from pyro_hoim import Domain, HierarchicalLogLinear, InteractionHypergraph, LogLinearStatistics, Variable, to_arviz
 from pyro_hoim.errors import HoimError, InputTypeError
 from pyro_hoim.generalized_root import GeneralizedRoot, RootStructure, TruncatedPoissonFamily
 from pyro_hoim.inference import Langevin, log_linear_model, run_mcmc
-from pyro_hoim.interop import to_arviz
-from pyro_hoim.log_linear import (
-    AnnealedImportance,
-    HierarchicalLogLinear,
-    LogLinearStatistics,
-    VariableElimination,
-    normal_prior,
-    statistics_of,
-)
-from pyro_hoim.schema import Domain, Variable
-from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim.log_linear import AnnealedImportance, VariableElimination, normal_prior, statistics_of
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_close, raises
 
 PAIR = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 2)

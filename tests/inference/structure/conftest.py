@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyro_hoim.datasets import load_table
-from pyro_hoim.structure import InteractionHypergraph
+from pyro_hoim import InteractionHypergraph, load_table
 
 sys.path.append(str(Path(__file__).parent))  # for the modules that stand beside the tests
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "structure_posteriors.json").read_text(encoding="utf-8"))

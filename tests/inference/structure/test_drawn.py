@@ -14,9 +14,8 @@ import pytest
 import torch
 from pyro.infer import MCMC
 
-from pyro_hoim import Observations, load_table, run_mcmc
+from pyro_hoim import ConvergenceWarning, Domain, Observations, load_table, run_mcmc
 from pyro_hoim.datasets import load_mushroom
-from pyro_hoim.errors import ConvergenceWarning
 from pyro_hoim.inference import (
     BirthDeath,
     ChainSettings,
@@ -30,7 +29,6 @@ from pyro_hoim.inference.structure.drawn.chains import Neighbourhood, TemperedCh
 from pyro_hoim.inference.structure.drawn.sampling import _starts
 from pyro_hoim.log_linear import unit_information_prior
 from pyro_hoim.runs.checkpoint import RunOptions
-from pyro_hoim.schema import Domain
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_exact_law, assert_stationary, raises, total_variation_bound
 
 CZECH = load_table("czech_autoworkers")

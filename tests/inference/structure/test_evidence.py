@@ -11,7 +11,7 @@ from pyro.distributions import MultivariateNormal, Normal, StudentT
 from scipy import optimize
 from scipy.special import gammaln, logsumexp
 
-from pyro_hoim.data import Observations
+from pyro_hoim import Domain, InteractionHypergraph, Observations
 from pyro_hoim.inference import (
     ChainSettings,
     StructureEvidence,
@@ -25,8 +25,6 @@ from pyro_hoim.inference.structure import kernel as kernels
 from pyro_hoim.inference.structure.drawn.sampling import ThetaProposal
 from pyro_hoim.inference.structure.space import StructureSpace
 from pyro_hoim.log_linear import DiaconisYlvisaker, HierarchicalLogLinear, normal_prior, unit_information_prior
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law, raises, required_draws
 
 Z = 4.9

@@ -8,7 +8,7 @@ import pytest
 import torch
 from forged_files import change as forge
 
-from pyro_hoim.data import Observations
+from pyro_hoim import Domain, Observations
 from pyro_hoim.errors import ModelFileError
 from pyro_hoim.inference import (
     ChainSettings,
@@ -20,7 +20,6 @@ from pyro_hoim.inference import (
     save_structure_posterior,
 )
 from pyro_hoim.log_linear import Prior, unit_information_prior
-from pyro_hoim.schema import Domain
 from pyro_hoim.testing import raises
 
 

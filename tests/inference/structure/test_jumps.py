@@ -13,7 +13,7 @@ from pyro.distributions import StudentT
 from pyro.infer import MCMC
 from scipy import stats
 
-from pyro_hoim import Observations, load_table, run_mcmc
+from pyro_hoim import Domain, Observations, load_table, run_mcmc
 from pyro_hoim.inference import (
     BirthDeath,
     ChainSettings,
@@ -29,7 +29,6 @@ from pyro_hoim.inference.structure.drawn.sampling import JumpChain, ThetaProposa
 from pyro_hoim.log_linear import DiaconisYlvisaker, LogLinearStatistics, statistics_of
 from pyro_hoim.log_linear.fitting.design import design_matrix
 from pyro_hoim.runs.checkpoint import RunFile, RunOptions
-from pyro_hoim.schema import Domain
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_exact_law, assert_uniform_ranks, raises, total_variation_bound
 
 CZECH = load_table("czech_autoworkers")
