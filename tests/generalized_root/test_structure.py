@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pyro_hoim import Domain, RootStructure, Variable
-from pyro_hoim.errors import InputError, InputTypeError
+from pyro_hoim.errors import InputError
 from pyro_hoim.testing import raises
 
 
@@ -203,25 +203,3 @@ def test_wrong_arguments_are_refused():
     ):
         with raises(code):
             RootStructure.from_positions(domain, {(2, 2): rows})
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"domain": None},
-        {"domain": 3},
-        {"terms": None},
-        {"terms": [{"root": 2, "size": 2}]},
-        {"terms": [{"root": "2", "size": 2, "positions": [[0, 1]]}]},
-        {"terms": [{"root": 2, "size": 2, "positions": [[1, 0]]}]},
-        {"terms": [{"root": 2, "size": 2, "positions": [[0, 2], [0, 1]]}]},
-        {"terms": [{"root": 1, "size": 1, "positions": [[0]]}, {"root": 1, "size": 1, "positions": [[1]]}]},
-        {"terms": [{"root": 1, "size": 1, "positions": [[2**70]]}]},
-        {"terms": [{"root": 1, "size": 1, "positions": [["a"]]}]},
-        {"terms": [{"root": 2, "size": 2, "positions": [[0], [1, 2]]}]},
-    ],
-)
-def test_wrong_descriptions_are_refused(change):
-    value = {**RootStructure(counts(), TERMS).to_json(), **change}
-    with pytest.raises((InputError, InputTypeError)):
-        RootStructure.from_json({name: item for name, item in value.items() if item is not None})

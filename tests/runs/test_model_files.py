@@ -409,6 +409,7 @@ BAD_ENTRIES = {
         "positions negative": ({"terms": terms(2, positions=[[-1, 0], [0, 1], [1, 2]])}, "received -1"),
         "positions fractional": ({"terms": terms(2, positions=[[0.5, 1], [0, 1], [1, 2]])}, "received 0.5"),
         "positions ragged": ({"terms": terms(2, positions=[[0], [0, 1], [1, 2]])}, "whole numbers"),
+        "positions of text": ({"terms": terms(1, positions=[["a"]])}, "do not fit"),
         "positions huge": ({"terms": terms(2, positions=[[0, 2**70], [0, 1], [1, 2]])}, "do not fit"),
         "no family": ({"family": None}, "'family' is missing"),
         "family a string": ({"family": "poisson"}, "family: expected an object with 'name', 'maximum'"),

@@ -76,62 +76,53 @@ def _of(name, change):
     return lambda header, tensors: tensors.update({name: change(tensors[name]).clone()})
 
 
+NUMBERS = [  # of jumps
+    _of("probabilities", lambda p: p * torch.nan),
+    _of("probabilities", lambda p: -p),
+    _of("probabilities", lambda p: 2 * p),
+    _of("probabilities", lambda p: p.float()),
+    _of("probabilities", lambda p: p.flip(0)),  # not the shares of the draws
+    _of("log_evidence", lambda v: v * torch.nan),
+    _of("gamma", lambda g: 7 * g),
+    _of("gamma", lambda g: g[:1].expand_as(g)),
+    _of("gamma", lambda g: g.double() * torch.nan),
+    _of("index", lambda i: i.double()),
+    _of("index", lambda i: i[0]),
+    _of("theta", lambda t: t[..., 1:]),
+    _of("theta", lambda t: t * torch.nan),
+    lambda h, t: t.pop("index"),
+    lambda h, t: t.update({n: t[n][:0].clone() for n in ("gamma", "log_evidence", "probabilities")}),
+    lambda h, t: h["result"].update(status="good"),
+    lambda h, t: h["result"].update(is_exact="yes"),
+    lambda h, t: h["result"].update(num_effective="many"),
+    lambda h, t: h["result"].update(num_effective=0),
+    lambda h, t: h["result"].pop("status"),
+]
+PARTS = [  # of a list
+    lambda h, t: t.pop("gamma"),
+    lambda h, t: t["gamma"].fill_(0)[:, -1].fill_(1),
+    lambda h, t: t.update(probabilities=t["probabilities"][1:].clone()),
+    lambda h, t: t.update(index=torch.full((2, 3), 99)),
+    lambda h, t: h["space"].update(space="cyclic"),
+    lambda h, t: h["evidence"].update(prior="none"),
+    lambda h, t: h["domain"].pop(),
+    lambda h, t: h.update(kind="hierarchical-log-linear"),
+]
+
+
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
-def test_numbers_that_no_posterior_has_are_refused(tmp_path):
-    changes = [
-        _of("probabilities", lambda p: p * torch.nan),
-        _of("probabilities", lambda p: -p),
-        _of("probabilities", lambda p: 2 * p),
-        _of("probabilities", lambda p: p.float()),
-        _of("probabilities", lambda p: p.flip(0)),  # not the shares of the draws
-        _of("log_evidence", lambda v: v * torch.nan),
-        _of("gamma", lambda g: 7 * g),
-        _of("gamma", lambda g: g[:1].expand_as(g)),
-        _of("gamma", lambda g: g.double() * torch.nan),
-        _of("index", lambda i: i.double()),
-        _of("index", lambda i: i[0]),
-        _of("theta", lambda t: t[..., 1:]),
-        _of("theta", lambda t: t * torch.nan),
-        lambda h, t: t.pop("index"),
-        lambda h, t: t.update({n: t[n][:0].clone() for n in ("gamma", "log_evidence", "probabilities")}),
-        lambda h, t: h["result"].update(status="good"),
-        lambda h, t: h["result"].update(is_exact="yes"),
-        lambda h, t: h["result"].update(num_effective="many"),
-        lambda h, t: h["result"].update(num_effective=0),
-        lambda h, t: h["result"].pop("status"),
-    ]
+@pytest.mark.parametrize(("changes", "message"), [(NUMBERS, "do not fit together"), (PARTS, r"p\.safetensors")])
+def test_what_no_posterior_has_is_refused(changes, message, tmp_path):
     path = tmp_path / "p.safetensors"
-    save_structure_posterior(path, posteriors()["jumps"])
+    save_structure_posterior(path, posteriors()["jumps"] if changes is NUMBERS else enumerate_structures(small()))
     whole = path.read_bytes()
     forge(path, lambda h, t: None)
     load_structure_posterior(path)  # control: the file was written anew
     for change in changes:
         path.write_bytes(whole)
         forge(path, change)
-        with pytest.raises(ModelFileError, match="do not fit together"):
+        with pytest.raises(ModelFileError, match=message):
             load_structure_posterior(path)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda h, t: t.pop("gamma"),
-        lambda h, t: t["gamma"].fill_(0)[:, -1].fill_(1),
-        lambda h, t: t.update(probabilities=t["probabilities"][1:].clone()),
-        lambda h, t: t.update(index=torch.full((2, 3), 99)),
-        lambda h, t: h["space"].update(space="cyclic"),
-        lambda h, t: h["evidence"].update(prior="none"),
-        lambda h, t: h["domain"].pop(),
-        lambda h, t: h.update(kind="hierarchical-log-linear"),
-    ],
-)
-def test_what_does_not_fit_together_is_refused(change, tmp_path):
-    path = tmp_path / "p.safetensors"
-    save_structure_posterior(path, enumerate_structures(small()))
-    load_structure_posterior(path)  # control: nothing is wrong with it
-    forge(path, change)
-    with pytest.raises(ModelFileError, match=r"p\.safetensors"):
-        load_structure_posterior(path)
 
 
 # Other priors
