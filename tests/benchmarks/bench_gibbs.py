@@ -5,7 +5,7 @@ the mushroom data's cardinalities with 40 random pairs and 20 random triples. Ra
 second, all chains counted. Each peer runs in its own virtual environment, named by the environment variable
 PYRO_HOIM_PEER_THRML or PYRO_HOIM_PEER_NUMPYRO (path of a Python) or else made under the temporary folder.
 
-    python tests/benchmarks/bench_gibbs.py [--append] [peers | networks | roots | training-step | coverage] [OPTIONS]
+    python tests/benchmarks/bench_gibbs.py [--append] [peers | networks | training-step | coverage] [OPTIONS]
 """
 
 import contextlib
@@ -36,7 +36,6 @@ from harness import (
     subsets,
     write_models,
 )
-from scipy.special import gammaln
 
 from pyro_hoim import InteractionHypergraph, sample_chains
 from pyro_hoim.datasets import load_mushroom
@@ -47,17 +46,9 @@ from pyro_hoim.dependency_network import (
     PseudoGibbsChains,
     learn_network,
 )
-from pyro_hoim.generalized_root import (
-    GeneralizedRootEnergy,
-    PoissonFamily,
-    RootChains,
-    RootStructure,
-    draw_from_nodes,
-    node_family,
-)
 from pyro_hoim.log_linear import Enumeration, GibbsChains, LogLinearEnergy, Poset, gradient_steps, parametrization
 from pyro_hoim.runs import GibbsSchedule, sampling as recorder
-from pyro_hoim.schema import Domain, Variable
+from pyro_hoim.schema import Domain
 
 
 def spin_table(size, weight):
@@ -256,98 +247,6 @@ def networks(chains=(16, 512, 4096)):
     verdict = "within" if slowest <= MOST else "ABOVE"
     told = f"Slowest: {slowest:.2f} times the table kernel's time, {verdict} the limit of {MOST:g}."
     return [*report.lines(), "", told]
-
-
-LEVELS = 64
-
-
-def root_workload(d, num_pairs, num_triples, mean):
-    """A model with random pairs and triples."""
-    rng = np.random.default_rng(1)
-    domain = Domain([Variable(f"v{i}", kind="count") for i in range(d)])
-    tuples = {tuple(sorted(rng.choice(d, 2, replace=False))) for _ in range(num_pairs)}
-    tuples |= {tuple(sorted(rng.choice(d, 3, replace=False))) for _ in range(num_triples)}
-    structure = RootStructure.simplified(domain, [tuple(f"v{i}" for i in members) for members in sorted(tuples)])
-    coefficients = 0.05 * torch.from_numpy(rng.standard_normal(structure.num_terms))
-    coefficients[structure.slices[1, 1]] = float(np.log(mean))
-    return GeneralizedRootEnergy.from_coefficients(structure, coefficients, PoissonFamily())
-
-
-class RootPeer:
-    """What one writes first: all chains at once, one variable after the other."""
-
-    def __init__(self, energy, num_chains):
-        self.rng = np.random.default_rng(0)
-        d, order = len(energy.domain), energy.order
-        self.linear, self.incident = np.zeros((d, order)), [[] for _ in range(d)]
-        for ((j, _), names), a in zip(energy.structure.names, energy.coefficients.tolist(), strict=True):
-            members = energy.domain.indices(names)
-            for s in members:
-                if len(members) == 1:
-                    self.linear[s, j - 1] = a
-                else:
-                    self.incident[s].append((j - 1, a, [t for t in members if t != s]))
-        x = np.arange(LEVELS, dtype=np.float64)
-        self.table = np.stack([x ** (1 / j) for j in range(1, order + 1)])
-        self.base = -gammaln(x + 1)
-        self.roots = np.zeros((order, d, num_chains))
-
-    def sweep(self, num_sweeps):
-        num_chains = self.roots.shape[2]
-        for _ in range(num_sweeps):
-            for s, incident in enumerate(self.incident):
-                natural = np.repeat(self.linear[s][None], num_chains, axis=0)
-                for j, a, others in incident:
-                    natural[:, j] += a * self.roots[j, others].prod(0)
-                log_p = natural @ self.table + self.base
-                cumulative = np.exp(log_p - log_p.max(1, keepdims=True)).cumsum(1)
-                u = self.rng.random(num_chains) * cumulative[:, -1]
-                x = (cumulative < u[:, None]).sum(1)
-                self.roots[:, s] = self.table[:, x]
-
-    @property
-    def mean(self):
-        return self.roots[0].mean()
-
-
-CONDITIONALS = {
-    "poisson": [[-2.3, 0.1, 0.1], [1.0, 0.3, -0.2], [3.0, 0.3, -0.2], [5.5, 1.0, 0.0], [16.0, 0, 0], [16.2, -20, 4]],
-    "exponential": [[-1.0], [-1.0, 3.0, 0.2], [-1.0, -3.0, 2.0], [-1.0, 30.0, -47.3]],
-    "gaussian": [[-0.5, 0.3], [-0.5, 0.3, -2.0], [-0.5, 0.3, 5.0]],
-}
-
-
-@part("Gibbs sweeps of root models")
-def roots(chains=(4, 64, 512), rounds=5):
-    """Generalized root sweeps beside a straightforward vectorised one in NumPy; draws from single conditionals.
-
-    Poisson models of third order in the simplified form, with weak random interactions: a small dense one and a sparse
-    one as wide as the word counts of Classic3 (mean counts near 0.1). The peer moves all chains together: of every
-    variable it takes the natural parameters by loops over the incident terms, tabulates log-probabilities of the counts
-    0, ..., 63 for all chains, and inverts their cumulative sums; it has no counts above 63, ours does.
-    """
-    report = Report(("what", "who", "million draws/s", "ns of a processor a draw", "mean"))
-    models = {
-        "20 variables, 190 pairs, 200 triples, mean 2": (root_workload(20, 600, 200, 2.0), 2**15),
-        "3,893 variables, 4,000 pairs, 2,000 triples, mean 0.1": (root_workload(3893, 4000, 2000, 0.1), 2**18),
-    }
-    for what, (energy, draws) in models.items():
-        for num_chains in chains:
-            length = max(1, draws // (len(energy.domain) * num_chains))
-            ours = RootChains(energy, num_chains, seed=torch.Generator().manual_seed(0))
-            peer = RootPeer(energy, num_chains)
-            times = in_turns({"ours": partial(ours.sweep, length), "NumPy": partial(peer.sweep, length)}, rounds)
-            made = length * len(energy.domain) * num_chains
-            means = {"ours": ours.states.mean(), "NumPy": peer.mean}
-            for name, (elapsed, used) in times.items():
-                cells = f"{made / elapsed / 1e6:.3g}", f"{used / made * 1e9:.0f}", f"{means[name]:.3f}"
-                report.row(f"{what}, {num_chains} chains", name, *cells)
-    for name, laws in CONDITIONALS.items():
-        for natural in laws:
-            rows = torch.tensor(natural, dtype=torch.float64).expand(20_000, len(natural))
-            used = in_turns({"": partial(draw_from_nodes, node_family(name), rows)}, rounds)[""][1]
-            report.row(f"one conditional, {name} {natural}", "ours", "", f"{used / 20_000 * 1e9:.0f}", "")
-    return report.lines()
 
 
 def literal_step(members, theta, states, sweeps, rng):

@@ -1,6 +1,6 @@
 """Learning of dependency networks beside scikit-learn's trees and forests: time, held-out fit, accuracy.
 
-python tests/benchmarks/bench_networks_learning.py [--append] [speed | accuracy | large] [OPTIONS]
+python tests/benchmarks/bench_networks_learning.py [--append] [speed | accuracy] [OPTIONS]
 """
 
 import time
@@ -93,53 +93,6 @@ def bench_speed(report):
     peer, busy = 100 * (time.perf_counter() - start), 100 * (time.process_time() - busy)
     note = f"100 x the time of 5 columns, {busy:.0f} s of processor time"
     report.add(what, "scikit-learn trees", peer, peer / seconds, note)
-
-
-def write_rows(folder, num_rows, num_columns, piece=100_000):
-    """Parquet files of synthetic rows, one structure in all."""
-    import pyarrow as pa
-    import pyarrow.parquet
-
-    rng = np.random.default_rng(0)
-    chosen = [rng.choice(j, 3, replace=False) for j in range(5, num_columns)]
-    tables = rng.random((num_columns, 8)) < 0.5
-    for at in range(0, num_rows, piece):
-        number = min(piece, num_rows - at)
-        codes = np.empty((num_columns, number), dtype=np.int8)
-        codes[:5] = rng.integers(0, 2, (5, number))
-        for j, (a, b, c) in enumerate(chosen, 5):
-            codes[j] = tables[j][4 * codes[a] + 2 * codes[b] + codes[c]] ^ (rng.random(number) < 0.15)
-        names = [f"x{j}" for j in range(num_columns)]
-        pa.parquet.write_table(pa.table(dict(zip(names, codes, strict=True))), folder / f"{at:09}.parquet")
-
-
-def bench_large(num_rows, num_columns, num_nodes):
-    import resource
-    import tempfile
-    from pathlib import Path
-
-    from pyro_hoim.data import open_rows
-
-    learn_network(synthetic(70, 500))
-    with tempfile.TemporaryDirectory() as folder:
-        write_rows(Path(folder), num_rows, num_columns)
-        start, busy = time.perf_counter(), time.process_time()
-        domain = Domain.from_cardinalities([2] * num_columns)
-        source = open_rows(folder, domain=domain, chunk_rows=2**16)
-        kept = {domain.names[int(j)] for j in np.linspace(0, num_columns - 1, num_nodes)}
-        reads = {name: [] for name in domain.names if name not in kept}
-        learned = learn_network(source, reads=reads, jobs=2)
-        seconds, busy = time.perf_counter() - start, time.process_time() - busy
-    found = [node for node in learned.nodes if node.variable in kept]
-    searched = sorted(node.seconds for node in found)
-    steps = [node.num_splits + node.num_merges for node in found]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    return (
-        f"{num_rows} x {num_columns}, {len(found)} nodes: {seconds:.0f} s, {busy:.0f} s of processor time, searches "
-        f"{sum(searched):.1f} s (median {searched[len(searched) // 2]:.3f}, largest {searched[-1]:.2f}), "
-        f"{sum(steps)} steps (largest {max(steps)}), {sum(node.num_leaves for node in found)} leaves, "
-        f"peak {peak:.2f} GiB"
-    )
 
 
 def indicators(data, j):
@@ -256,15 +209,6 @@ def accuracy(data=tuple(LOADERS), seeds=5):
     over all variables and of single ones in percent.
     """
     return bench_accuracy(data, seeds)
-
-
-@part("A large dependency network", is_default=False)
-def large(rows=1_000_000, columns=1_000, nodes=1_000):
-    """Rows of the synthetic kind in a folder of Parquet, opened piece by piece.
-
-    So many nodes, spread over the columns, are learned with all columns, the others with none.
-    """
-    return [bench_large(rows, columns, nodes)]
 
 
 if __name__ == "__main__":
