@@ -39,15 +39,9 @@ import forkserver  # noqa: E402
 from pyro_hoim.errors import ErrorCode, HoimError  # noqa: E402
 
 MODULES = (
-    "read_tables",
-    "read_packed",
-    "read_words",
-    "read_models",
-    "read_checkpoints",
-    "read_frames",
-    "read_tensors",
+    "read_tables", "read_packed", "read_words", "read_models", "read_checkpoints", "read_frames", "read_tensors",
     "read_commands",
-)
+)  # fmt: skip
 os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # the others reserve a gigabyte of addresses at once
 
 MEMORY = 2**30  # bytes of address space beyond what the child has at its start

@@ -7,66 +7,18 @@ import struct
 import zipfile
 
 BYTES = [
-    b"\0",
-    b"\xff",
-    b"\r",
-    b"\n",
-    b"\r\n",
-    b'"',
-    b",",
-    b";",
-    b"\t",
-    b"\xef\xbb\xbf",
-    b"\xff\xfe",
-    b"=cmd|' /C calc'!A0",
-    b"NaN",
-    b"1e308",
-    b"-1",
-    b"\x1b[31m",
-]
+    b"\0", b"\xff", b"\r", b"\n", b"\r\n", b'"', b",", b";", b"\t", b"\xef\xbb\xbf", b"\xff\xfe",
+    b"=cmd|' /C calc'!A0", b"NaN", b"1e308", b"-1", b"\x1b[31m",
+]  # fmt: skip
 NUMBERS = [
-    0,
-    -1,
-    1,
-    2,
-    3,
-    255,
-    256,
-    2**15,
-    2**31 - 1,
-    2**31,
-    2**32,
-    2**53,
-    2**53 + 1,
-    2**63 - 1,
-    2**63,
-    2**64,
-    10**30,
+    0, -1, 1, 2, 3, 255, 256, 2**15, 2**31 - 1, 2**31, 2**32, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64, 10**30,
     10**400,
-]
+]  # fmt: skip
 FLOATS = [0.5, -0.5, 1e-320, 1e308, -1e308, 1.5e15]
 TEXTS = [
-    "",
-    " ",
-    "a",
-    "0",
-    "-1",
-    "1e999",
-    "nan",
-    "inf",
-    "\n",
-    "\0",
-    "\ud800",
-    "é" * 9,
-    "x" * 300,
-    "../../etc/passwd",
-    "\x1b[2J",
-    "=1+1",
-    "١٢",
-    "{}",
-    "a:b",
-    "a*b",
-]
+    "", " ", "a", "0", "-1", "1e999", "nan", "inf", "\n", "\0", "\ud800", "é" * 9, "x" * 300, "../../etc/passwd",
+    "\x1b[2J", "=1+1", "١٢", "{}", "a:b", "a*b",
+]  # fmt: skip
 WORDS = [None, True, False, [], {}, [[]], [None], {"": None}, float("nan"), float("inf"), -float("inf")]
 
 
@@ -184,9 +136,8 @@ def mutate_zip(rng, data):
 
 
 def zeros(number, opener):
-    """A packed file of so many zero bytes."""
+    """A packed file of so many zero bytes, in as many parts as it has 16 MiB."""
     out = io.BytesIO()
     with opener(out, "wb") as held:
-        for _ in range(number >> 20):
-            held.write(bytes(2**20))
-    return out.getvalue()
+        held.write(bytes(2**24))
+    return out.getvalue() * (number >> 24)

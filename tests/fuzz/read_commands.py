@@ -28,22 +28,8 @@ FILES = {
 }
 MODELS = ["log_linear_czech", "network_tables", "root_poisson", "log_linear_weak"]
 WORDS = [
-    *TEXTS,
-    "nan",
-    "1e400",
-    "-5",
-    "1e15",
-    "9" * 50,
-    "2",
-    "0.8,0.1,0.1",
-    "unit",
-    "drop",
-    "--",
-    "-h",
-    ".",
-    "a",
-    "a,b",
-]
+    *TEXTS, "nan", "1e400", "-5", "1e15", "9" * 50, "2", "0.8,0.1,0.1", "unit", "drop", "--", "-h", ".", "a", "a,b",
+]  # fmt: skip
 WORDS += ["-h", "a=x", "x=", "=", "a=quantile:2", "a:b", "a*b", ".^2", "t.csv", "junk", "/dev/null", "/nonexistent/x"]
 SLOW = {"--posterior", "learn", "structures", "--model", "--jobs", "--tests"}
 

@@ -70,57 +70,18 @@ def read_formula(text, folder):
 
 
 PIECES = [
-    "a",
-    "b",
-    "c",
-    "d-e",
-    "(",
-    ")",
-    "((",
-    "^",
-    "^2",
-    "^99999999999999999999",
-    "*",
-    ":",
-    "+",
-    "-",
-    "~",
-    ".",
-    "1",
-    "0",
-    ",",
-    "linear(",
-    "symmetric(",
-    "a:b",
-    "`",
-    "`first name`",
-    " ",
-    "9" * 5000,
-    "1e9",
-    "é",
-    "\n",
-    "%",
-    "-a",
-    "(" * 2500,
-    ")" * 2500,
-    "+a" * 1000,
-    "*." * 40,
-]
+    "a", "b", "c", "d-e", "(", ")", "((", "^", "^2", "^99999999999999999999", "*", ":", "+", "-", "~", ".", "1", "0",
+    ",", "linear(", "symmetric(", "a:b", "`", "`first name`", " ", "9" * 5000, "1e9", "é", "\n", "%", "-a", "(" * 2500,
+    ")" * 2500, "+a" * 1000, "*." * 40,
+]  # fmt: skip
 
 
 def draw_formula(rng):
     if rng.random() < 0.1:
         depth = rng.choice([50, 1000, 2000, 100_000])
-        return rng.choice(
-            [
-                "(" * depth + "a" + ")" * depth,
-                "(" * depth,
-                "a" + ":a" * depth,
-                "a" + "^2" * depth,
-                "(a+b)^2" * depth,
-                "-" * depth,
-            ]
-        )
+        parts = [("", "(", "a", ")"), ("", "(", "", ""), ("a", ":a", "", ""), ("a", "^2", "", "")]
+        begin, middle, turn, end = rng.choice([*parts, ("", "(a+b)^2", "", ""), ("", "-", "", "")])
+        return begin + middle * depth + turn + end * depth
     if rng.random() < 0.2:
         return mutate_bytes(rng, b"a*b + (c + a)^2 - a:c + linear(a):b").decode("latin-1")
     return "".join(rng.choice(PIECES) for _ in range(rng.randrange(1, 12)))
@@ -135,72 +96,29 @@ def read_terms(text, folder):
 # Short options
 
 ENDS = [
-    "4",
-    "0",
-    "-1",
-    "1e308",
-    "1e-308",
-    "1e-5",
-    "nan",
-    "inf",
-    "week",
-    "year",
-    "2",
-    "0.1",
-    "1,2,3",
-    "3,2",
-    "1,,2",
-    "1,1",
-]
-ENDS += ["-1e308,1e308", "1e300"]
-RULES = ODD | st.tuples(
-    st.sampled_from(["quantile", "width", "edges", "x"]), ODD | st.sampled_from([*ENDS, "9" * 400])
-).map(":".join)
-GOOD_RULES = st.sampled_from(
-    [
-        "quantile:2",
-        "quantile:4",
-        "width:1",
-        "width:1000",
-        "width:year",
-        "width:week",
-        "edges:1,2",
-        "edges:2000-01-01,2020-01-01",
-        "edges:0",
-    ]
+    "4", "0", "-1", "1e308", "1e-308", "1e-5", "nan", "inf", "week", "year", "2", "0.1", "1,2,3", "3,2", "1,,2", "1,1",
+    "-1e308,1e308", "1e300", "9" * 400,
+]  # fmt: skip
+RULES = ODD | st.tuples(st.sampled_from(["quantile", "width", "edges", "x"]), ODD | st.sampled_from(ENDS)).map(":".join)
+
+
+def words(text):
+    """One of the words between single blanks."""
+    return st.sampled_from(text.split(" "))
+
+
+def cells(text):
+    """Columns of a few of these words."""
+    return st.lists(words(text), min_size=1, max_size=8)
+
+
+GOOD_RULES = words(
+    "quantile:2 quantile:4 width:1 width:1000 width:year width:week edges:1,2 edges:2000-01-01,2020-01-01 edges:0"
 )
-VALUES = st.lists(
-    st.sampled_from(
-        [
-            "1",
-            "2",
-            "3.5",
-            "-4",
-            "",
-            "1e308",
-            "-1e308",
-            "5e-324",
-            "nan",
-            "inf",
-            "x",
-            "2020-01-01",
-            "1.2.2021",
-            "31.12.9999",
-            "0001-01-01",
-            "1_0",
-            "0x10",
-            "١",
-        ]
-    ),
-    min_size=1,
-    max_size=8,
-)
-GOOD = st.lists(st.sampled_from(["1", "2", "3.5", "-4", "", "1000000", "1e300"]), min_size=1, max_size=8)
-DATES = st.lists(
-    st.sampled_from(["2020-01-01", "1999-12-31", "2020-02-29", "1700-01-01", "2261-01-01", "", "9999-12-31"]),
-    min_size=1,
-    max_size=8,
-)
+
+VALUES = cells("1 2 3.5 -4  1e308 -1e308 5e-324 nan inf x 2020-01-01 1.2.2021 31.12.9999 0001-01-01 1_0 0x10 ١")
+GOOD = cells("1 2 3.5 -4  1000000 1e300")
+DATES = cells("2020-01-01 1999-12-31 2020-02-29 1700-01-01 2261-01-01  9999-12-31")
 
 
 def read_bins(case, folder):
