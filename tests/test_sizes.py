@@ -1,11 +1,11 @@
 """Sizes that modules and functions keep to, with controls."""
 
 import ast
-from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parents[1] / "pyro_hoim"
+from support import sources
+
 MAX_MODULE_LINES, MAX_BODY_LINES, MAX_KERNEL_LINES, MAX_PARAMETERS = 1000, 80, 120, 10
 
 
@@ -15,21 +15,21 @@ def _body_lines(function):
     return (function.end_lineno or 0) - body[0].lineno + 1 if body else 0
 
 
-def _too_long(source):
+def _too_long(tree):
     """Whether a module is too long, and the names of its functions that are; kernels of Numba may be longer."""
-    functions = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    found = []
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    long = []
     for function in functions:
         is_kernel = any(ast.unparse(decorator).startswith("njit") for decorator in function.decorator_list)
         if _body_lines(function) > (MAX_KERNEL_LINES if is_kernel else MAX_BODY_LINES):
-            found.append(function.name)
-    return source.count("\n") > MAX_MODULE_LINES, found
+            long.append(function.name)
+    return (tree.body[-1].end_lineno if tree.body else 0) > MAX_MODULE_LINES, long
 
 
-def _wide(source):
+def _wide(tree):
     """Public functions and constructors of a module with too many parameters, ``self`` not counted."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef) or (node.name.startswith("_") and node.name != "__init__"):
             continue
         if any(ast.unparse(decorator).startswith(("njit", "click.")) for decorator in node.decorator_list):
@@ -40,13 +40,18 @@ def _wide(source):
     return found
 
 
+@pytest.fixture(scope="module")
+def trees():
+    return sources.trees()
+
+
 EMPTY_WORDS = {"found", "kept", "held", "own", "said", "told", "place"}
 
 
-def _empty_names(source):
+def _empty_names(tree):
     """Functions of more than ten lines with locals or parameters whose names do not say what they hold."""
     found = []
-    for function in ast.walk(ast.parse(source)):
+    for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef) and _body_lines(function) > 10:
             inner = {
                 id(n)
@@ -61,58 +66,40 @@ def _empty_names(source):
     return found
 
 
-def test_locals_of_long_functions_say_what_they_hold():
-    for path in PACKAGE.rglob("*.py"):
-        assert _empty_names(path.read_text(encoding="utf-8")) == [], path
+def test_locals_of_long_functions_say_what_they_hold(trees):
+    assert {name: found for name, tree in trees.items() if (found := _empty_names(tree))} == {}
     lines = "\n".join(f"    a{i} = {i}" for i in range(10))
-    assert (
-        _empty_names(f"def f():\n{lines}\n    found = 1\n") == ["f"] and _empty_names("def f(own): ...\n") == []
-    )  # control
+    assert _empty_names(ast.parse(f"def f():\n{lines}\n    found = 1\n")) == ["f"]  # control
+    assert _empty_names(ast.parse("def f(own): ...\n")) == []
 
 
-def test_public_functions_take_few_parameters():
-    found = set()
-    for path in PACKAGE.rglob("*.py"):
-        name = path.relative_to(PACKAGE).as_posix()
-        if not path.stem.endswith("kernels"):
-            found |= {f"{name} {function}" for function in _wide(path.read_text(encoding="utf-8"))}
-    assert found == set()
+def test_public_functions_take_few_parameters(trees):
+    modules = {name: tree for name, tree in trees.items() if not name.endswith("kernels.py")}
+    assert {name: found for name, tree in modules.items() if (found := _wide(tree))} == {}
 
 
 def test_control_wide_functions_are_found():
     names = ", ".join(f"a{i}" for i in range(10))
-    assert _wide(f"class A:\n    def __init__(self, {names}): ...\ndef _f({names}, b): ...\n") == []
-    assert _wide(f"class A:\n    def __init__(self, {names}, *, b=1): ...\ndef f({names}, b): ...\n") == [
-        "f",
-        "__init__",
-    ]
+    narrow = f"class A:\n    def __init__(self, {names}): ...\ndef _f({names}, b): ...\n"
+    wide = f"class A:\n    def __init__(self, {names}, *, b=1): ...\ndef f({names}, b): ...\n"
+    assert [_wide(ast.parse(source)) for source in (narrow, wide)] == [[], ["f", "__init__"]]
 
 
-def test_modules_and_functions_stay_short():
-    modules = set()
-    functions = set()
-    for path in PACKAGE.rglob("*.py"):
-        name = path.relative_to(PACKAGE).as_posix()
-        is_long, found = _too_long(path.read_text(encoding="utf-8"))
-        modules |= {name} if is_long else set()
-        functions |= {f"{name} {function}" for function in found}
-    assert modules == set()
-    assert functions == set()
+def test_modules_and_functions_stay_short(trees):
+    assert {name: found for name, tree in trees.items() if (found := _too_long(tree)) != (False, [])} == {}
 
 
 @pytest.mark.parametrize(
     ("decorator", "limit"), [("", MAX_BODY_LINES), ("@njit(nogil=True, cache=True)\n", MAX_KERNEL_LINES)]
 )
 def test_control_long_functions_are_found_whatever_their_docstring(decorator, limit):
-    def source(lines):
-        return f'{decorator}def f(a):\n    """One.\n\n    Two.\n    """\n' + "    a += 1\n" * lines
-
-    assert _too_long(source(limit)) == (False, [])
-    assert _too_long(source(limit + 1)) == (False, ["f"])
-    nested = "class A:\n" + "".join(f"    {line}\n" for line in source(limit + 1).splitlines())
-    assert _too_long(nested) == (False, ["f"])
+    head = f'{decorator}def f(a):\n    """One.\n\n    Two.\n    """\n'
+    short, long = (head + "    a += 1\n" * lines for lines in (limit, limit + 1))
+    nested = "class A:\n" + "".join(f"    {line}\n" for line in long.splitlines())
+    found = [_too_long(ast.parse(source)) for source in (short, long, nested)]
+    assert found == [(False, []), (False, ["f"]), (False, ["f"])]
 
 
 def test_control_long_modules_are_found():
-    assert _too_long("a = 1\n" * MAX_MODULE_LINES) == (False, [])
-    assert _too_long("a = 1\n" * (MAX_MODULE_LINES + 1)) == (True, [])
+    lengths = (MAX_MODULE_LINES, MAX_MODULE_LINES + 1)
+    assert [_too_long(ast.parse("a = 1\n" * lines)) for lines in lengths] == [(False, []), (True, [])]
