@@ -27,8 +27,7 @@ def files():
 def test_a_file_is_written_with_exactly_its_text():
     write_file("a.csv", "ä,b\n1,2\n")
     write_file("b.bin", b"\r\n\0")
-    assert Path("a.csv").read_bytes() == "ä,b\n1,2\n".encode()
-    assert Path("b.bin").read_bytes() == b"\r\n\0"
+    assert (Path("a.csv").read_bytes(), Path("b.bin").read_bytes()) == ("ä,b\n1,2\n".encode(), b"\r\n\0")
     assert files() == ["a.csv", "b.bin"]
 
 
@@ -103,8 +102,7 @@ def test_permissions_are_those_of_the_file_before_or_of_the_umask():
         write_file("old", "text")
     finally:
         os.umask(former)
-    assert stat.S_IMODE(Path("new").stat().st_mode) == 0o640
-    assert stat.S_IMODE(Path("old").stat().st_mode) == 0o604
+    assert (stat.S_IMODE(Path("new").stat().st_mode), stat.S_IMODE(Path("old").stat().st_mode)) == (0o640, 0o604)
 
 
 def test_a_file_that_may_not_be_written_is_refused_for_every_user(monkeypatch):

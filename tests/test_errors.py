@@ -45,81 +45,33 @@ def test_the_page_defines_every_code_once():
 
 
 @pytest.mark.parametrize(
-    ("error", "text", "parts"),
+    ("error", "text", "parts"),  # code, argument, expected, received, hint; the text is made of the last four
     [
-        (errors.InputError("no rows"), "no rows", ("invalid-value", None, None, None, None)),
-        (
-            errors.unexpected("rule", "'and' or 'or'", "xor", "use 'or'"),
-            "rule: expected 'and' or 'or', received 'xor'; use 'or'",
-            ("invalid-value", "rule", "'and' or 'or'", "'xor'", "use 'or'"),
-        ),
-        (
-            errors.unexpected("rows", "at least one row", received="none", code="empty"),
-            "rows: expected at least one row, received none",
-            ("empty", "rows", "at least one row", "none", None),
-        ),
-        (
-            errors.unexpected("labels", "the labels of train", None),
-            "labels: expected the labels of train, received None",
-            ("invalid-value", "labels", "the labels of train", "None", None),
-        ),
-        (
-            errors.out_of_range("share", "a share", hint="use 1/2"),
-            "share: expected a share; use 1/2",
-            ("out-of-range", "share", "a share", None, "use 1/2"),
-        ),
-        (
-            errors.none_received("rows", "at least one row", "add one"),
-            "rows: expected at least one row, received none; add one",
-            ("empty", "rows", "at least one row", "none", "add one"),
-        ),
-        (
-            errors.other_domain("rows", "the columns of the fit", received="a, b"),
-            "rows: expected the columns of the fit, received a, b",
-            ("other-domain", "rows", "the columns of the fit", "a, b", None),
-        ),
-        (
-            errors.conflict("order", "belongs to the sequential scan", "leave it out"),
-            "order: belongs to the sequential scan; leave it out",
-            ("conflict", "order", None, None, "leave it out"),
-        ),
-        (
-            errors.wrong_type("order", "a sequence", 3, "write (3,)"),
-            "order: expected a sequence, received int; write (3,)",
-            ("wrong-type", "order", "a sequence", "int", "write (3,)"),
-        ),
-        (
-            errors.wrong_shape("theta", (2,), torch.zeros(3, 1)),
-            "theta: expected shape (2,), received (3, 1)",
-            ("wrong-shape", "theta", "shape (2,)", "(3, 1)", None),
-        ),
-        (
-            errors.wrong_type("order", "a sequence", received="the string 'ab'"),
-            "order: expected a sequence, received the string 'ab'",
-            ("wrong-type", "order", "a sequence", "the string 'ab'", None),
-        ),
-        (
-            errors.refused("resume", "no checkpoint", "leave it out", code="no-file"),
-            "resume: no checkpoint; leave it out",
-            ("no-file", "resume", None, None, "leave it out"),
-        ),
-        (
-            errors.out_of_reach(None, "8 cells, the limit is 4"),
-            "8 cells, the limit is 4",
-            ("over-budget", None, None, None, None),
-        ),
-        (
-            errors.ModelFileError("no such file", argument="a.model"),
-            "a.model: no such file",
-            ("damaged-file", "a.model", None, None, None),
-        ),
+        (errors.InputError("no rows"), "no rows", "invalid-value | | | |"),
+        (errors.unexpected("rule", "a or b", "xor", "use a"), None, "invalid-value | rule | a or b | 'xor' | use a"),
+        (errors.unexpected("rows", "one", received="none", code="empty"), None, "empty | rows | one | none |"),
+        (errors.unexpected("labels", "the labels", None), None, "invalid-value | labels | the labels | None |"),
+        (errors.out_of_range("share", "a share", hint="use 1/2"), None, "out-of-range | share | a share | | use 1/2"),
+        (errors.none_received("rows", "one", "add one"), None, "empty | rows | one | none | add one"),
+        (errors.other_domain("rows", "those", received="a, b"), None, "other-domain | rows | those | a, b |"),
+        (errors.conflict("order", "is a scan's", "go"), "order: is a scan's; go", "conflict | order | | | go"),
+        (errors.wrong_type("order", "a list", 3, "write (3,)"), None, "wrong-type | order | a list | int | write (3,)"),
+        (errors.wrong_shape("x", (2,), torch.zeros(3, 1)), None, "wrong-shape | x | shape (2,) | (3, 1) |"),
+        (errors.wrong_type("x", "a list", received="the text"), None, "wrong-type | x | a list | the text |"),
+        (errors.refused("x", "is no file", "go", code="no-file"), "x: is no file; go", "no-file | x | | | go"),
+        (errors.out_of_reach(None, "8, the limit is 4"), "8, the limit is 4", "over-budget | | | |"),
+        (errors.ModelFileError("no file", argument="a.model"), "a.model: no file", "damaged-file | a.model | | |"),
     ],
 )
 def test_parts_of_an_exception_make_its_text_and_stay_with_it(error, text, parts):
+    code, argument, expected, received, hint = (part.strip() or None for part in parts.split("|"))
+    if text is None:
+        text = f"{argument}: expected {expected}" + (f", received {received}" if received else "")
+        text += f"; {hint}" if hint else ""
     for same in (error, copy.copy(error), copy.deepcopy(error), pickle.loads(pickle.dumps(error)), error.replace()):
-        assert type(same) is type(error)
-        assert str(same) == text
-        assert (same.code, same.argument, same.expected, same.received, same.hint) == parts
+        assert type(same) is type(error) and str(same) == text
+        assert (same.code, same.argument) == (code, argument)
+        assert (same.expected, same.received, same.hint) == (expected, received, hint)
     assert str(error.replace(argument="other")).startswith("other: ")
 
 
@@ -160,8 +112,7 @@ def test_checks_of_numbers(check, good, bad, text):
     for value in bad:
         with pytest.raises(InputError) as caught:
             check(value, "x")
-        assert str(caught.value) == f"x: expected {text}, received {value!r}"
-        assert caught.value.code == "out-of-range"
+        assert (str(caught.value), caught.value.code) == (f"x: expected {text}, received {value!r}", "out-of-range")
 
 
 def test_checks_of_whole_numbers_take_bounds():
@@ -198,8 +149,7 @@ def test_checks_of_choices_list_them():
 def test_sizes_of_any_magnitude_can_be_written():
     with pytest.raises(OverflowError):
         f"{2**1100:.3g}"  # control: what a plain format does
-    assert size_text(999_999, "cells") == "999999 cells"
-    assert size_text(10**17) == "100000000000000000 (about 1e+17)"
+    assert (size_text(999_999, "cells"), size_text(10**17)) == ("999999 cells", "100000000000000000 (about 1e+17)")
     assert size_text(10**18, "states") == "about 1.00e+18 states"
     assert size_text(2**20_000) == "about 3.98e+6020"  # more digits than an int prints
     assert size_text(9_999 * 10**16) == "about 1.00e+20"  # rounded up to the next power

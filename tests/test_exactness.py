@@ -79,12 +79,8 @@ def test_backends_are_as_exact_as_the_table_says(name, domain):
     result = backend.log_partition(LogLinearEnergy.from_theta(hypergraph, theta))
     says = {quantity: row[name] for quantity, row in EXACTNESS.items()}
     assert result.kind == KINDS[says["log Z"]]
-    for quantity in (
-        "Z",
-        "marginals and expectations (eta)",
-        "gradients of log Z",
-        "entropy, Kullback-Leibler divergence",
-    ):
+    expectations = ("marginals and expectations (eta)", "gradients of log Z", "entropy, Kullback-Leibler divergence")
+    for quantity in ("Z", *expectations):
         assert (says[quantity] == "exact") is backend.is_exact
     corner = InteractionHypergraph(domain, [("a", "b"), ("b", "c")], hierarchical=False, coding="corner")
     for coding in ("corner", "balanced"):
@@ -184,8 +180,7 @@ def test_posteriors_over_structure_are_as_exact_as_their_table_says(domain):
     beyond = StructurePrior(Domain.from_cardinalities([2] * 6))
     for column, (prior, collection, structures) in spaces.items():
         found = log_evidence(collection, data, prior)
-        assert found.method == says["`log_evidence`"][column].strip("*")
-        assert found.is_exact is (found.method == "exact")
+        assert found.method == says["`log_evidence`"][column].strip("*") and found.is_exact is (found.method == "exact")
         told = says["`enumerate_structures`: probabilities of collections and interactions"][column]
         if told.startswith("refused"):
             with pytest.raises(InputError):
@@ -198,8 +193,7 @@ def test_posteriors_over_structure_are_as_exact_as_their_table_says(domain):
             assert enumerate_structures(two, prior, pair, method="path").method == "path"
         else:
             posterior = enumerate_structures(data, prior, structures)
-        assert posterior.method == told.strip("*")
-        assert posterior.is_exact is (told == "exact")
+        assert posterior.method == told.strip("*") and posterior.is_exact is (told == "exact")
         assert posterior.reweighted("unit:4" if prior == "unit" else "conjugate:8").is_exact is (told == "exact")
         others = says["the list under another prior, `reweighted` of `StructurePosterior`"]
         assert others == says["`enumerate_structures`: probabilities of collections and interactions"]
@@ -231,8 +225,7 @@ def test_posteriors_over_structure_are_as_exact_as_their_table_says(domain):
         assert posterior.is_exact is (says["mean cells and `predict` of `StructurePosterior`"][column] == "exact")
         assert posterior.is_exact is (posterior.predict(data, "a").kind == "exact")
         assert says["`log_prob` and samples of `StructurePrior`, listed or pairs"][column] == "exact"
-        assert structures.sample_is_exact
-        assert not structures.unnormalised
+        assert structures.sample_is_exact and not structures.unnormalised
         assert says["`log_prob` of `StructurePrior`, otherwise"][column] == "up to a constant"
         assert beyond.unnormalised
         assert says["samples of `StructurePrior`, otherwise"][column] == "*Metropolis*"

@@ -19,19 +19,7 @@ from unittest import mock
 import numpy as np
 import torch
 from bench_gibbs import spin_table
-from harness import (
-    CORES,
-    MUSHROOM,
-    Report,
-    as_energy,
-    grid_pairs,
-    main,
-    median,
-    part,
-    run_peer,
-    subsets,
-    write_models,
-)
+from harness import CORES, MUSHROOM, Report, as_energy, grid_pairs, main, median, part, run_peer, subsets, write_models
 
 from pyro_hoim.annealing import backend as verdict
 from pyro_hoim.annealing.backend import Checks

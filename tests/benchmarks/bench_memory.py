@@ -338,25 +338,8 @@ def dask(folder, rows, columns):
     return shown | {"equal": bool((killed == expected).all()), "killed": is_new}
 
 
-STAGES = {
-    function.__name__: function
-    for function in (
-        generate,
-        disk,
-        decoded,
-        pandas,
-        arrow,
-        levels,
-        pairs,
-        triples,
-        distinct,
-        fit,
-        roots,
-        network,
-        learn,
-        dask,
-    )
-}
+_STAGES = (generate, disk, decoded, pandas, arrow, levels, pairs, triples, distinct, fit, roots, network, learn, dask)
+STAGES = {function.__name__: function for function in _STAGES}
 DEFAULT_STAGES = ("disk", "decoded", "pandas", "arrow", "levels", "pairs", "distinct", "fit", "roots", "network")
 
 

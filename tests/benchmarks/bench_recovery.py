@@ -83,12 +83,7 @@ def by_glmnet(rule):
     return found
 
 
-METHODS = {
-    "confirm": by_confirm,
-    "learn": by_learn,
-    "glmnet-1se": by_glmnet("1se"),
-    "ising-ebic": by_glmnet("ebic"),
-}
+METHODS = {"confirm": by_confirm, "learn": by_learn, "glmnet-1se": by_glmnet("1se"), "ising-ebic": by_glmnet("ebic")}
 
 
 def figures(law, num, method, runs, seed):

@@ -238,17 +238,9 @@ def printed_readings(readings=tuple(READINGS)[:-4], heredities=("0.3",), seeds=3
 
 PRINTED = {1: 4.6062, 2: 1.5005, 3: 0.6579}
 PATHS = (
-    "sets of up to",
-    "optimiser",
-    "after 10 steps",
-    "100",
-    "last",
-    "lowest",
-    "at step",
-    "printed",
-    "passed at step",
+    "sets of up to", "optimiser", "after 10 steps", "100", "last", "lowest", "at step", "printed", "passed at step",
     "s",
-)
+)  # fmt: skip
 
 
 def path(order, method, seed, steps):
@@ -313,16 +305,8 @@ SWITCHES = {
     "not ended by a loss: six rounds": {"rounds": 6},
 }
 SWITCHED = (
-    "switch",
-    "test gain",
-    "per split",
-    "interactions",
-    "rounds",
-    "learning, s",
-    "sweep, ms",
-    "look-ups",
-    "uncached",
-)
+    "switch", "test gain", "per split", "interactions", "rounds", "learning, s", "sweep, ms", "look-ups", "uncached",
+)  # fmt: skip
 
 
 def parts(name, seed):

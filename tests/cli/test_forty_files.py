@@ -4,6 +4,7 @@ import gzip
 import io
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,141 +65,81 @@ SAME = {
 
 
 class File(NamedTuple):
-    """Words for the page, name of the file, its content, made when a test needs it, and options of ``fit``.
+    """Words for the page, content, or what makes it when a test needs it, name of the file, and options of ``fit``.
 
     It stops with words of its error, or works and says a note or a warning.
     """
 
     words: str
-    name: str
-    content: Callable[[], str | bytes] | None
-    options: str = ""
-    stops: str = ""
+    content: str | bytes | Callable[[], str | bytes] | None
     says: str = ""
+    options: str = ""
+    name: str = "t.csv"
+    stops: bool = False
 
 
+stops = partial(File, stops=True)
+NUMBERED = text([(i, *r) for i, r in enumerate(ROWS)], NAMES, " ")
+COMMAS = text([(r[0], f"{i % 3},5") for i, r in enumerate(ROWS)], ("a", "cm"), ";")
+COUNTED = {name: "\n".join([f"a,b,c,{name}", *CELLS]) for name in ("count", "Freq", "n")}
+WEIGHTED, IDENTIFIED = with_column("weight", [0.5, 1.5, 2] * 20), with_column("id", range(60))
+AGED, DATED = with_column("age", AGES), with_column("day", DATES)
+GAPS = with_column("g", ["m", "f", "NA", "."] * 15)
 FILES = [
-    File("commas, UTF-8", "t.csv", text),
-    File("a byte-order mark", "t.csv", lambda: text().encode("utf-8-sig")),
-    File(
-        "semicolons, Windows-1252", "t.csv", lambda: text(delimiter=";").encode("cp1252"), says="';'-separated, cp1252"
+    File("commas, UTF-8", text()),
+    File("a byte-order mark", text().encode("utf-8-sig")),
+    File("semicolons, Windows-1252", text(delimiter=";").encode("cp1252"), "';'-separated, cp1252"),
+    File("tabs, UTF-16 (Unicode text of Excel)", text(delimiter="\t").encode("utf-16"), "tab-separated", name="t.txt"),
+    File("bars", text(delimiter="|"), "'|'-separated", name="t.txt"),
+    File("blanks and row names, as R writes them", NUMBERED, "row names", name="t.txt"),
+    File("Excel's line `sep=;`", "sep=;\r\n" + text(delimiter=";").replace("\n", "\r\n")),
+    File("decimal commas", COMMAS, "decimal commas in 'cm'"),
+    File("lines end in CR LF, blank lines", text().replace("\n", "\r\n\r\n")),
+    File("quoted cells with commas and line ends", text([(f'"{a},\n{a}"', b, c) for a, b, c in ROWS])),
+    File("a delimiter at the end of every row", text().replace("\n", ",\n"), "1 empty column"),
+    File("comment lines above the header", f"# survey of 2024\n#\n{text()}", "2 comment lines"),
+    File("an index without a name, as pandas writes it", frame().to_csv(), "row names"),
+    File("gzip", gzip.compress(text().encode()), name="t.csv.gz"),
+    File("zip", zipped, name="t.zip"),
+    File("Excel", lambda: saved("to_excel", index=False), name="t.xlsx"),
+    File("Parquet", lambda: saved("to_parquet"), name="t.parquet"),
+    File("Feather", lambda: saved("to_feather"), name="t.feather"),
+    File("Stata", lambda: saved("to_stata", write_index=False, version=118), name="t.dta"),
+    stops("another alphabet, not UTF-8", RUSSIAN.encode("cp1251"), "--encoding cp1251"),
+    File("the same, its encoding given", RUSSIAN.encode("cp1251"), options="--encoding cp1251"),
+    File("counts in a column `count`", COUNTED["count"]),
+    stops("counts in a column `Freq`", COUNTED["Freq"], "say --count Freq if it does"),
+    File("the same, the column named", COUNTED["Freq"], options="--count Freq"),
+    stops("counts in a column `n`", COUNTED["n"], "--count none if it is a variable"),
+    stops("a column `weight`", WEIGHTED, "say --weights weight if it does"),
+    File("the same, the column named", WEIGHTED, options="--weights weight"),
+    stops("an identifier", IDENTIFIED, "--columns drink,again,place"),
+    File("the same, without the column", IDENTIFIED, options="--columns drink,again,place"),
+    stops("numbers", AGED, "--bins age=quantile:4"),
+    File("the same, cut into levels", AGED, options="--bins age=edges:30,50,70"),
+    stops("dates", DATED, "--bins day=width:year"),
+    File("the same, cut into years", DATED, options="--bins day=width:year"),
+    stops("free text", with_column("note", NOTES), "'note' holds free text"),
+    stops("500 levels", with_column("shop", [f"s{i % 500}" for i in range(2000)]), "--allow shop"),
+    File("60 columns", text([[i % 2] * 60 for i in range(80)], [f"q{i}" for i in range(60)])),
+    File("one row", text(ROWS[:1]), "constant columns"),
+    File("one column", text([r[:1] for r in ROWS], NAMES[:1])),
+    File("numbers and words in a column", with_column("score", [1, "two", 2.5, "TRUE"] * 15)),
+    File("NA, null and points for missing cells", GAPS, "--missing NA"),
+    File("the same, said so", GAPS, options="--missing NA --missing . --missing drop"),
+    stops("empty cells", with_column("g", ["m", "f", ""] * 20), "pass --missing drop to leave out 20 of 60 rows"),
+    File("a constant column", with_column("year", [2024] * 60), "constant column"),
+    stops("two columns of one name", text(ROWS, ("a", "b", "a")), "rename or remove one of them"),
+    stops("a row too short", f"{text()}thé\n", "line 62: expected 3 cells as in the header, received 1"),
+    stops(
+        "numbers without a header", text([(i % 2, i % 3) for i in range(40)], (1, 0)), "add a first line with the names"
     ),
-    File(
-        "tabs, UTF-16 (Unicode text of Excel)",
-        "t.txt",
-        lambda: text(delimiter="\t").encode("utf-16"),
-        says="tab-separated",
-    ),
-    File("bars", "t.txt", lambda: text(delimiter="|"), says="'|'-separated"),
-    File(
-        "blanks and row names, as R writes them",
-        "t.txt",
-        lambda: text([(i, *r) for i, r in enumerate(ROWS)], NAMES, " "),
-        says="row names",
-    ),
-    File("Excel's line `sep=;`", "t.csv", lambda: "sep=;\r\n" + text(delimiter=";").replace("\n", "\r\n")),
-    File(
-        "decimal commas",
-        "t.csv",
-        lambda: text([(r[0], f"{i % 3},5") for i, r in enumerate(ROWS)], ("a", "cm"), ";"),
-        says="decimal commas in 'cm'",
-    ),
-    File("lines end in CR LF, blank lines", "t.csv", lambda: text().replace("\n", "\r\n\r\n")),
-    File("quoted cells with commas and line ends", "t.csv", lambda: text([(f'"{a},\n{a}"', b, c) for a, b, c in ROWS])),
-    File("a delimiter at the end of every row", "t.csv", lambda: text().replace("\n", ",\n"), says="1 empty column"),
-    File("comment lines above the header", "t.csv", lambda: f"# survey of 2024\n#\n{text()}", says="2 comment lines"),
-    File("an index without a name, as pandas writes it", "t.csv", lambda: frame().to_csv(), says="row names"),
-    File("gzip", "t.csv.gz", lambda: gzip.compress(text().encode())),
-    File("zip", "t.zip", zipped),
-    File("Excel", "t.xlsx", lambda: saved("to_excel", index=False)),
-    File("Parquet", "t.parquet", lambda: saved("to_parquet")),
-    File("Feather", "t.feather", lambda: saved("to_feather")),
-    File("Stata", "t.dta", lambda: saved("to_stata", write_index=False, version=118)),
-    File("another alphabet, not UTF-8", "t.csv", lambda: RUSSIAN.encode("cp1251"), stops="--encoding cp1251"),
-    File("the same, its encoding given", "t.csv", lambda: RUSSIAN.encode("cp1251"), options="--encoding cp1251"),
-    File("counts in a column `count`", "t.csv", lambda: "\n".join(["a,b,c,count", *CELLS])),
-    File(
-        "counts in a column `Freq`",
-        "t.csv",
-        lambda: "\n".join(["a,b,c,Freq", *CELLS]),
-        stops="say --count Freq if it does",
-    ),
-    File("the same, the column named", "t.csv", lambda: "\n".join(["a,b,c,Freq", *CELLS]), options="--count Freq"),
-    File(
-        "counts in a column `n`",
-        "t.csv",
-        lambda: "\n".join(["a,b,c,n", *CELLS]),
-        stops="--count none if it is a variable",
-    ),
-    File(
-        "a column `weight`",
-        "t.csv",
-        lambda: with_column("weight", [0.5, 1.5, 2] * 20),
-        stops="say --weights weight if it does",
-    ),
-    File(
-        "the same, the column named",
-        "t.csv",
-        lambda: with_column("weight", [0.5, 1.5, 2] * 20),
-        options="--weights weight",
-    ),
-    File("an identifier", "t.csv", lambda: with_column("id", range(60)), stops="--columns drink,again,place"),
-    File(
-        "the same, without the column",
-        "t.csv",
-        lambda: with_column("id", range(60)),
-        options="--columns drink,again,place",
-    ),
-    File("numbers", "t.csv", lambda: with_column("age", AGES), stops="--bins age=quantile:4"),
-    File("the same, cut into levels", "t.csv", lambda: with_column("age", AGES), options="--bins age=edges:30,50,70"),
-    File("dates", "t.csv", lambda: with_column("day", DATES), stops="--bins day=width:year"),
-    File("the same, cut into years", "t.csv", lambda: with_column("day", DATES), options="--bins day=width:year"),
-    File("free text", "t.csv", lambda: with_column("note", NOTES), stops="'note' holds free text"),
-    File(
-        "500 levels", "t.csv", lambda: with_column("shop", [f"s{i % 500}" for i in range(2000)]), stops="--allow shop"
-    ),
-    File("60 columns", "t.csv", lambda: text([[i % 2] * 60 for i in range(80)], [f"q{i}" for i in range(60)])),
-    File("one row", "t.csv", lambda: text(ROWS[:1]), says="constant columns"),
-    File("one column", "t.csv", lambda: text([r[:1] for r in ROWS], NAMES[:1])),
-    File("numbers and words in a column", "t.csv", lambda: with_column("score", [1, "two", 2.5, "TRUE"] * 15)),
-    File(
-        "NA, null and points for missing cells",
-        "t.csv",
-        lambda: with_column("g", ["m", "f", "NA", "."] * 15),
-        says="--missing NA",
-    ),
-    File(
-        "the same, said so",
-        "t.csv",
-        lambda: with_column("g", ["m", "f", "NA", "."] * 15),
-        options="--missing NA --missing . --missing drop",
-    ),
-    File(
-        "empty cells",
-        "t.csv",
-        lambda: with_column("g", ["m", "f", ""] * 20),
-        stops="pass --missing drop to leave out 20 of 60 rows",
-    ),
-    File("a constant column", "t.csv", lambda: with_column("year", [2024] * 60), says="constant column"),
-    File("two columns of one name", "t.csv", lambda: text(ROWS, ("a", "b", "a")), stops="rename or remove one of them"),
-    File(
-        "a row too short",
-        "t.csv",
-        lambda: f"{text()}thé\n",
-        stops="line 62: expected 3 cells as in the header, received 1",
-    ),
-    File(
-        "numbers without a header",
-        "t.csv",
-        lambda: text([(i % 2, i % 3) for i in range(40)], (1, 0)),
-        stops="add a first line with the names",
-    ),
-    File("a header only", "t.csv", lambda: text([]), stops="expected rows below the header"),
-    File("nothing", "t.csv", lambda: "", stops="received an empty file"),
-    File("bytes that are no text", "t.csv", lambda: bytes(range(256)) * 4, stops="save it as CSV, .xlsx or .parquet"),
-    File("JSON", "t.json", lambda: '[{"a": 1}]', stops="received JSON; save it as CSV"),
-    File("SPSS", "t.sav", lambda: b"$FL2@(#)", stops="received an SPSS file; save it as CSV"),
-    File("a folder", "t", None, stops="expected at least one file of rows (.parquet or .csv), received none"),
+    stops("a header only", text([]), "expected rows below the header"),
+    stops("nothing", "", "received an empty file"),
+    stops("bytes that are no text", bytes(range(256)) * 4, "save it as CSV, .xlsx or .parquet"),
+    stops("JSON", '[{"a": 1}]', "received JSON; save it as CSV", name="t.json"),
+    stops("SPSS", b"$FL2@(#)", "received an SPSS file; save it as CSV", name="t.sav"),
+    stops("a folder", None, "expected at least one file of rows (.parquet or .csv), received none", name="t"),
 ]
 
 
@@ -207,10 +148,10 @@ def test_each_file_works_or_says_what_to_do(file, shell):
     if file.content is None:
         Path(file.name).mkdir()
     else:
-        content = file.content()
+        content = file.content() if callable(file.content) else file.content
         Path(file.name).write_bytes(content if isinstance(content, bytes) else content.encode())
     if file.stops:
-        shell.refused("fit", file.name, *file.options.split(), says=[file.stops])
+        shell.refused("fit", file.name, *file.options.split(), says=[file.says])
         return
     shown = shell("fit", file.name, "--order", "1", *file.options.split(), "--out", "out", "--json")
     told = messages(shown.err)
@@ -225,8 +166,8 @@ def _page():
     lines = ["| file | `pyro-hoim fit` | what it says |", "|---|---|---|"]
     for file in FILES:
         command = f" with `{file.options}`" if file.options else ""
-        works, shown = "stops" if file.stops else "works", file.stops or file.says
-        lines.append(f"| {file.words} (`{file.name}`) | {works}{command} | {f'`{shown}`' if shown else ''} |")
+        works = "stops" if file.stops else "works"
+        lines.append(f"| {file.words} (`{file.name}`) | {works}{command} | {f'`{file.says}`' if file.says else ''} |")
     return "\n".join(lines)
 
 

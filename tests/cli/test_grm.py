@@ -75,14 +75,12 @@ def test_fit_prints_what_the_library_finds(file, fitted, shell):
     table = CountTable.from_matrix(made_rows(), NAMES)
     parts = dict(zip(("train", "validation", "test"), table.split((0.6, 0.2, 0.2), 3), strict=True))
     fit = fit_roots(parts["train"], "poisson", order=3, l1=0.01, refit="all")
-    assert found["num_states"] is None
-    assert found["num_variables"] == 4
+    assert found["num_states"] is None and found["num_variables"] == 4
     assert found["num_parameters"] == fit.structure.num_terms
     assert found["num_interactions"] == fit.structure.num_terms - 3
     assert {tuple(edge) for edge in found["edges"]} == {t.names for t in fit.terms() if t.key[1] > 1}
     assert found["zero_columns"] == ["count_of_words"]
-    assert found["kkt_residual"] == pytest.approx(float(fit.kkt_residual.max()))
-    assert found["status"] == "converged"
+    assert (found["kkt_residual"], found["status"]) == (pytest.approx(float(fit.kkt_residual.max())), "converged")
     for name, rows in parts.items():
         assert found["rows"][name] == rows.num_rows
         assert found["pseudo_nll"][name] == pytest.approx(-float(fit.log_pseudo_prob(rows).mean()), rel=1e-9)
@@ -99,8 +97,7 @@ def test_fit_prints_what_the_library_finds(file, fitted, shell):
     )
     tests = fit.confirmed.confirmation.tests
     assert [tuple(test["edge"]) for test in found["structure"]["tests"]] == [test.edge for test in tests]
-    assert found["structure"]["num_kept"] == fit.confirmed.num_interactions > 0
-    assert found["seconds"] > 0
+    assert found["structure"]["num_kept"] == fit.confirmed.num_interactions > 0 and found["seconds"] > 0
     assert found["peak_memory_mb"] > 0
     folder = Path(f"pyro-hoim-{Path(file).stem}")
     assert json.loads((folder / "fit.json").read_text()) == json.loads(json.dumps(found).replace(f'"{folder}/', '"'))
@@ -171,8 +168,7 @@ def test_other_families_and_options(fitted, shell):
     assert found["is_full"] is True  # the columns' means
     assert found["pseudo_nll"]["train"] <= found["baselines"]["normal"]["train"] + 0.01
     found = shell.json("fit", "r.csv", *ALL, "--family", "gaussian", "--no-full")
-    assert found["is_full"] is False
-    assert found["pseudo_nll"]["train"] > found["baselines"]["normal"]["train"]
+    assert found["is_full"] is False and found["pseudo_nll"]["train"] > found["baselines"]["normal"]["train"]
     found = shell.json("fit", "r.csv", *ALL, "--family", "exponential", "--order", "1")
     assert found["nll"]["train"] == pytest.approx(found["baselines"]["exponential"]["train"], rel=1e-6)
     options = ["--stagewise", "--symmetrize", "and", "--full", "--false-discovery-rate", "none"]
@@ -229,8 +225,7 @@ def test_interactions_are_sorted_by_coefficient(fitted, shell):
     assert sizes == sorted(sizes, reverse=True)
     index = {names: float(value) for (_, names), value in zip(stored.structure.names, stored.psi, strict=True)}
     for row in rows:
-        assert row["value"] == pytest.approx(index[tuple(row["edge"])], rel=1e-12)
-        assert row["order"] == len(row["edge"])
+        assert (row["value"], row["order"]) == (pytest.approx(index[tuple(row["edge"])], rel=1e-12), len(row["edge"]))
     assert shell.json("interactions", str(fitted / "out"), "--top", "1")["interactions"] == rows[:1]
     assert ":".join(rows[0]["edge"]) in shell("interactions", str(fitted / "out"), "--top", "1").out
 
@@ -270,9 +265,7 @@ def test_rows_are_drawn(fitted, small, shell):
     assert "the rows are approximate" in captured.err
     Path("drawn.csv").write_text(captured.out)
     drawn = CountTable.from_csv("drawn.csv")
-    assert drawn.domain.names == tuple(NAMES)
-    assert drawn.num_rows == 40
-    assert set(drawn.column("heat")) == {2.0}
+    assert (drawn.domain.names, drawn.num_rows, set(drawn.column("heat"))) == (tuple(NAMES), 40, {2.0})
     assert set(drawn.column("count_of_words")) == {0.0}
     assert shell(*arguments, "--method", "gibbs", "--burn-in", "20").out == captured.out
     assert "approximate" not in shell("sample", str(small / "out"), "-n", "10", "--out", "exact.csv").err
@@ -291,8 +284,7 @@ def test_prediction_is_the_conditional_mean(fitted, shell):
     )
     expected = predict_roots(RootModel.from_fit(analysis.fit), CountTable.from_csv(fitted / "rows.csv"), "wing")
     assert found["rmse"] == pytest.approx(expected.rmse, rel=1e-6)
-    assert found["log_loss"] == pytest.approx(expected.log_loss, rel=1e-6)
-    assert found["accuracy"] is None
+    assert found["log_loss"] == pytest.approx(expected.log_loss, rel=1e-6) and found["accuracy"] is None
     assert found["rows"] == 150
     frame = pd.read_csv("p.csv")
     assert frame["mean"].to_numpy() == pytest.approx(expected.mean, rel=1e-6)
@@ -306,8 +298,7 @@ def test_prediction_is_the_conditional_mean(fitted, shell):
 def test_scores_of_a_file(fitted, shell):
     pd.DataFrame({**{name: [0, 1] for name in reversed(NAMES)}, "other": [5, 5]}).to_csv("new.csv", index=False)
     found = shell.json("score", str(fitted / "out"), "new.csv")
-    assert found["rows"] == 2
-    assert found["impossible_rows"] == 1
+    assert (found["rows"], found["impossible_rows"]) == (2, 1)
     assert found["pseudo_nll"] is None  # infinite
     assert "pseudo-NLL per row" in shell("score", str(fitted / "out"), str(fitted / "rows.csv")).out
 
@@ -340,9 +331,7 @@ def test_an_interrupted_run_is_continued(fitted, monkeypatch, shell):
 
 
 def test_words_of_penalties():
-    assert parse_l1(()) == (0.01,)
-    assert parse_l1(("auto",)) == AUTO_L1
-    assert parse_l1(("0.01,0.1", "0")) == (0.1, 0.01, 0.0)
+    assert (parse_l1(()), parse_l1(("auto",)), parse_l1(("0.01,0.1", "0"))) == ((0.01,), AUTO_L1, (0.1, 0.01, 0.0))
     for words, message in (
         (("x",), "expected a number, or auto, received 'x'"),
         (("2e6",), "expected a number from 0 to 1e\\+06"),
@@ -365,10 +354,7 @@ def test_words_of_penalties():
         (["--l1", "auto"], "--l1: several penalties"),
         (["--l1", "much"], "--l1: expected a number, or auto, received 'much'"),
         (["--refit-terms", "some"], "--refit-terms: "),
-        (
-            ["--false-discovery-rate", "2"],
-            "--false-discovery-rate: expected a number between 0 and 1, or none",
-        ),
+        (["--false-discovery-rate", "2"], "--false-discovery-rate: expected a number between 0 and 1, or none"),
         (["--order", "5"], "--order: expected 1 to 4 (the number of columns), received 5"),
         (["--order", "0"], "--order: expected a whole number of at least 1"),
         (["--family", "binomial"], "--family: "),

@@ -62,8 +62,7 @@ def test_columns_are_learned_and_used_as_the_categories_are(files, shell):
     assert told in Path("wide/report.html").read_text(encoding="utf-8")
 
     score, other = shell.json("score", "wide", "wide.csv"), shell.json("score", "plain", "plain.csv")
-    assert score == other
-    assert set(score["parts"]) == {"train", "validation", "test"}
+    assert (score, set(score["parts"])) == (other, {"train", "validation", "test"})
 
     shell("sample", "wide", "-n", "400", "--seed", "5", "--out", "drawn.csv")
     shell("sample", "plain", "-n", "400", "--seed", "5", "--out", "again.csv")
@@ -76,8 +75,7 @@ def test_columns_are_learned_and_used_as_the_categories_are(files, shell):
     assert "'sky'" in refused and refused.count("\n") == 1
 
     listed = shell.json("interactions", "wide")
-    assert listed["joined"] == wide["joined"]
-    assert listed["interactions"][0]["edge"] == ["sky", "walk"]
+    assert (listed["joined"], listed["interactions"][0]["edge"]) == (wide["joined"], ["sky", "walk"])
     assert "sky joins sky=blue, sky=dark, sky=grey" in shell("interactions", "wide").out
 
     found = [
@@ -85,8 +83,7 @@ def test_columns_are_learned_and_used_as_the_categories_are(files, shell):
         for words in (("wide", "sky=dark", "walk=far"), ("plain", "sky", "walk"))
     ]
     cells, truth = found
-    assert cells["1", "1"] == pytest.approx(truth["dark", "far"])
-    assert sum(cells.values()) == pytest.approx(1)
+    assert (cells["1", "1"], sum(cells.values())) == (pytest.approx(truth["dark", "far"]), pytest.approx(1))
 
 
 def test_predictions(files, shell):

@@ -100,8 +100,7 @@ def test_levels_given_at_fit_have_a_probability_under_a_prior(make, labels, shel
     probability = {"xu": 7 / 24, "zu": 1 / 24, "xv": 3 / 24, "yw": 1 / 24, "zw": 1 / 24}
     weights = {"xu": 2, "zu": 3, "xv": 1, "yw": 1, "zw": 1}
     nll = -sum(weights[cell] * math.log(p) for cell, p in probability.items()) / 8
-    assert found["unseen_label_rows"] == 0 and found["rows"] == 8
-    assert found["nll"] == pytest.approx(nll, rel=1e-6)
+    assert found["unseen_label_rows"] == 0 and found["rows"] == 8 and found["nll"] == pytest.approx(nll, rel=1e-6)
 
 
 def test_without_a_prior_rows_of_a_given_level_are_impossible(shell):

@@ -51,9 +51,7 @@ def test_fit_prints_what_the_library_finds(shell):
     assert found["num_interactions"] == len(network.edges)
     assert sorted(map(tuple, found["edges"])) == sorted(network.edges)
     assert [e["edge"] for e in found["interactions"]] == found["edges"]
-    assert found["num_states"] == "64"
-    assert found["log_partition"] is None
-    assert found["has_unique_law"] is True
+    assert found["num_states"] == "64" and found["log_partition"] is None and found["has_unique_law"] is True
     for name, part in parts.items():
         weight = part.counts / part.total_count
         assert found["rows"][name] == part.total_count
@@ -97,8 +95,7 @@ def test_score_agrees_with_the_fit(fitted, shell):
     found = shell.json("score", str(fitted / "out"), str(fitted / "rows.csv"))
     for key in ("nll", "kl", "pseudo_nll", "fc", "fc_limit"):
         assert found[key] == pytest.approx(fit[key]["train"], abs=1e-12)
-    assert found["rows"] == 1841
-    assert found["impossible_rows"] == 0
+    assert (found["rows"], found["impossible_rows"]) == (1841, 0)
 
 
 def test_predict_is_the_conditional_itself(fitted, shell):
@@ -149,8 +146,7 @@ def test_missing_cells_of_a_file_are_filled_scored_and_predicted(fitted, shell):
     told = shell("sample", str(fitted / "out"), "-n", "3", "--complete", "gaps.csv", "--out", "full.csv").err
     assert "1 row was filled approximately" in told
     full = pd.read_csv("full.csv")
-    assert full["imputation"].tolist() == [1, 1, 2, 2, 3, 3]
-    assert full["systol"].tolist() == ["y", "n"] * 3
+    assert (full["imputation"].tolist(), full["systol"].tolist()) == ([1, 1, 2, 2, 3, 3], ["y", "n"] * 3)
     found = shell.json("score", str(fitted / "out"), "gaps.csv")
     law = stationary_law(load_network(fitted / "out" / "model.safetensors").conditionals)
     states = [
@@ -158,11 +154,9 @@ def test_missing_cells_of_a_file_are_filled_scored_and_predicted(fitted, shell):
     ]
     index = [tuple(state.values()) for state in states]
     nll = -float(law.probs[index[0][0], :, :, *index[0][3:]].sum().log() + law.probs[index[1]].log()) / 2
-    assert found["nll"] == pytest.approx(nll, abs=1e-10)
-    assert found["kl"] is None
+    assert found["nll"] == pytest.approx(nll, abs=1e-10) and found["kl"] is None
     found = shell.json("predict", str(fitted / "out"), "gaps.csv", "--target", "phys")
-    assert found["predicted_rows"] == 2
-    assert found["approximate_rows"] == 1
+    assert (found["predicted_rows"], found["approximate_rows"]) == (2, 1)
 
 
 def test_rows_with_missing_cells_teach_too(shell):
@@ -177,10 +171,8 @@ def test_rows_with_missing_cells_teach_too(shell):
     found = shell.json(
         "fit", "gaps.csv", *FAMILY, "--columns", "4", "--missing", "marginalise", "--split", "0.5,0.2,0.3"
     )
-    assert found["rows"] == {"train": 333, "validation": 132, "test": 200}
-    assert found["kl"]["train"] is None
-    assert found["nll"]["test"] > 0
-    assert found["fc_limit"]["train"] is None
+    assert found["rows"] == {"train": 333, "validation": 132, "test": 200} and found["kl"]["train"] is None
+    assert found["nll"]["test"] > 0 and found["fc_limit"]["train"] is None
 
 
 def test_an_interrupted_run_is_continued(shell, monkeypatch):
@@ -207,16 +199,13 @@ def test_constant_columns_and_few_rows_are_learned(shell):
     found = shell.json("fit", "rows.csv", *NETWORK)
     assert found["constant_columns"] == ["b"]
     assert [n["num_leaves"] for n in found["nodes"]] == [1, 1, 1]
-    assert found["num_interactions"] == 0
-    assert found["pseudo_nll"]["train"] > 0
+    assert found["num_interactions"] == 0 and found["pseudo_nll"]["train"] > 0
 
 
 def test_a_network_that_settles_nowhere_is_learned_but_not_sampled(shell):
     Path("rows.csv").write_text("a,b\n" + "no,no\nyes,yes\n" * 50)
     found = shell.json("fit", "rows.csv", *NETWORK, "--alpha", "0", "--out", "out")
-    assert found["has_unique_law"] is False
-    assert found["nll"]["train"] is None
-    assert found["pseudo_nll"]["train"] == 0.0
+    assert found["has_unique_law"] is False and found["nll"]["train"] is None and found["pseudo_nll"]["train"] == 0.0
     assert "Rows cannot be drawn from this network" in Path("out/report.html").read_text()
     line = shell.refused("sample", "out", "-n", "2")
     assert line == (
@@ -231,8 +220,7 @@ def test_a_network_that_settles_nowhere_is_learned_but_not_sampled(shell):
     assert found["nll"] is None
     Path("other.csv").write_text("a,b\nno,yes\n")
     found = shell.json("score", "out", "other.csv")
-    assert found["pseudo_nll"] is None
-    assert found["impossible_rows"] == 1
+    assert found["pseudo_nll"] is None and found["impossible_rows"] == 1
 
 
 # Bad input

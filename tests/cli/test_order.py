@@ -64,11 +64,7 @@ def test_an_order_is_said_by_levels(levels, shell):
 
 def test_an_unknown_order_is_refused_with_a_file_that_says_it(shell):
     source = table_of(["x", "z", "y"])
-    for words in (
-        ["--edges", "linear(a):b"],
-        ["--edges", "a*b + linear(a, 1, 2, 5):b"],
-        ["learn", "--ordinal", "a"],
-    ):
+    for words in (["--edges", "linear(a):b"], ["--edges", "a*b + linear(a, 1, 2, 5):b"], ["learn", "--ordinal", "a"]):
         shown = shell.refused(*verb_first(source, *words), says=["would be x < y < z; say it by --levels FILE"])
     file = json.loads(shown.partition("as JSON: ")[2])
     assert file == {"a": ["x", "y", "z"]}

@@ -54,8 +54,7 @@ def readings(monkeypatch):
 @pytest.mark.parametrize("kind", ["csv", "npz"])
 def test_files_are_read_once(kind, files, readings):
     table, _ = read_counts(AB, files[kind], None)
-    assert table.domain.names == AB.names
-    assert table.to_array().tolist() == [row[:2] for row in ROWS]
+    assert (table.domain.names, table.to_array().tolist()) == (AB.names, [row[:2] for row in ROWS])
     assert readings == [str(files[kind])]
 
 

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import forkserver
+import joblib
 import numpy as np
 import pytest
 from command_line import kill
@@ -202,6 +203,7 @@ def test_a_run_in_processes_is_resumed_with_any_number_of_jobs(shell, table, mon
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(joblib, "Parallel", forkserver.Parallel)
     with monkeypatch.context() as patched:
         patched.setattr("pyro_hoim.study.command.structures.record_structures", interrupted)
         assert run([*options, "broken", "--jobs", "2"]) == 130

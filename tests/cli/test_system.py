@@ -231,8 +231,7 @@ def test_a_process_ends_without_a_search_for_garbage(monkeypatch):
 def test_streams_of_a_process_that_are_full_or_closed(redirection, status, says):
     command = f"{sys.executable} -c 'from pyro_hoim.cli import main; main([\"--help\"])' {redirection}"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
-    assert done.returncode == status
-    assert done.stderr == (f"pyro-hoim: error: {says}\n" if says else "")
+    assert (done.returncode, done.stderr) == (status, f"pyro-hoim: error: {says}\n" if says else "")
 
 
 def test_labels_that_have_no_utf8_make_no_model():

@@ -73,8 +73,7 @@ def test_predict_with_missing_cells(shell):
     arguments = ["predict", LARGE, "many.csv", "--target", "x8"]
     result = shell.json(*arguments)
     assert result["kind"] == "biased" and result["approximate_rows"] == 5
-    assert shell.json(*arguments) == result
-    assert shell.json(*arguments, "--seed", "1")["log_loss"] != result["log_loss"]
+    assert shell.json(*arguments) == result and shell.json(*arguments, "--seed", "1")["log_loss"] != result["log_loss"]
     _, errors = shell(*arguments)
     assert errors.startswith("pyro-hoim: note: 5 rows were predicted approximately") and errors.count("\n") == 1
     shell.refused(*arguments, "--method", "exact", says=["rows that miss x2, x3", "cells"])

@@ -69,10 +69,7 @@ def test_a_mask_that_hides_nothing_changes_nothing():
         (["True", True], "'True' and True"),
         ([Decimal("0.1"), 0.1], r"Decimal\('0.1'\) and 0.1"),
         ([dt.date(2020, 1, 1), "2020-01-01"], r"datetime.date\(2020, 1, 1\) and '2020-01-01'"),
-        (
-            [pd.Timestamp("2020-01-01"), "2020-01-01"],
-            r"Timestamp\('2020-01-01 00:00:00'\) and '2020-01-01'",
-        ),
+        ([pd.Timestamp("2020-01-01"), "2020-01-01"], r"Timestamp\('2020-01-01 00:00:00'\) and '2020-01-01'"),
     ],
 )
 def test_values_of_two_types_that_would_become_one_level_are_refused(cells, named):

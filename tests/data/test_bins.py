@@ -47,11 +47,7 @@ def test_dates_are_cut_at_months_and_years():
     dates = ["2023-11-30", "2023-12-01", "2024-02-29", "", "2024-03-01"]
     bins = find_bins(dates, "width:month")
     starts = ["2023-12-01", "2024-01-01", "2024-02-01", "2024-03-01"]
-    assert bins.labels == (
-        "<2023-12-01",
-        *(f"[{a}, {b})" for a, b in pairwise(starts)),
-        ">=2024-03-01",
-    )
+    assert bins.labels == ("<2023-12-01", *(f"[{a}, {b})" for a, b in pairwise(starts)), ">=2024-03-01")
     assert bins.apply(dates) == [bins.labels[0], bins.labels[1], bins.labels[3], "", bins.labels[4]]
     assert find_bins(pd.to_datetime(pd.Series(dates)), "width:year").labels == ("<2024-01-01", ">=2024-01-01")
     assert find_bins(["31.12.2023", "01.02.2024"], "edges:2024-01-01").apply(["31.12.2023"]) == ["<2024-01-01"]
@@ -63,8 +59,7 @@ def test_dates_are_cut_at_months_and_years():
 def test_cut_points_are_kept_and_serve_other_rows():
     frame = pd.DataFrame({"age": [18, 25, None, 70], "who": list("abcd")}, index=[3, 1, 4, 2])
     cut = bin_columns(frame, {"age": "edges:20,65"})
-    assert cut["age"].tolist()[:2] == ["<20", "[20, 65)"]
-    assert cut["age"].isna().tolist() == [False, False, True, False]
+    assert (cut["age"].tolist()[:2], cut["age"].isna().tolist()) == (["<20", "[20, 65)"], [False, False, True, False])
     assert cut["age"].cat.ordered and cut.index.equals(frame.index) and frame["age"].iloc[0] == 18
     bins = cut.attrs["bins"]["age"]
     assert Bins.from_json(bins.to_json()) == bins

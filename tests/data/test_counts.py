@@ -56,14 +56,12 @@ def test_all_readers_agree(form, tmp_path):
         CountTable.from_npz(npz_file(tmp_path, form=form)),
     ]
     for table in found:
-        assert isinstance(table.matrix, sparse.csr_matrix)
-        assert table.matrix.dtype == np.float64
+        assert isinstance(table.matrix, sparse.csr_matrix) and table.matrix.dtype == np.float64
         assert table.matrix.nnz == 4
         assert np.array_equal(table.to_array(), COUNTS)
         assert torch.equal(table.to_tensor(), torch.from_numpy(COUNTS).double())
         assert table.domain == Domain(Variable(name, kind="count") for name in NAMES)
-        assert table.totals.tolist() == [10_000_001.0, 6.0, 0.0]
-        assert table.zero_columns == ("c",)
+        assert (table.totals.tolist(), table.zero_columns) == ([10_000_001.0, 6.0, 0.0], ("c",))
         assert table.constant_columns == ()
     pd.testing.assert_frame_equal(found[-1].to_pandas(), frame)
 
@@ -77,8 +75,7 @@ def test_counts_survive_a_frame(rows):
 
 def test_real_numbers_are_dense(tmp_path):
     table = CountTable.from_csv(csv_file(tmp_path, "a,b\n-1.5,0\n2e3,0.25\n"), kind="real")
-    assert isinstance(table.matrix, np.ndarray)
-    assert table.to_array().tolist() == [[-1.5, 0.0], [2000.0, 0.25]]
+    assert isinstance(table.matrix, np.ndarray) and table.to_array().tolist() == [[-1.5, 0.0], [2000.0, 0.25]]
     assert [variable.kind for variable in table.domain] == ["real", "real"]
     assert CountTable.from_npz(npz_file(tmp_path), kind="real").kind == "real"
 
@@ -100,8 +97,7 @@ def test_repetitions_as_in_other_readers(tmp_path):
 def test_entries_given_twice_are_added():
     given = sparse.coo_matrix(([1, 2, 0], ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
     table = CountTable.from_matrix(given)
-    assert table.to_array().tolist() == [[0, 3], [0, 0]]
-    assert table.matrix.nnz == 1
+    assert (table.to_array().tolist(), table.matrix.nnz) == ([[0, 3], [0, 0]], 1)
     assert given.nnz == 3  # the caller's matrix stays as it was
     own = sparse.csr_matrix(np.array([[1.0, 2.0]]))
     own.data[0] = 0.0
@@ -111,11 +107,9 @@ def test_entries_given_twice_are_added():
 
 def test_columns_and_rows():
     table = CountTable.from_matrix(COUNTS, NAMES)
-    assert table.columns(2).domain.names == ("a", "b")
-    assert table.columns(["c", "a"]).domain.names == ("c", "a")
+    assert (table.columns(2).domain.names, table.columns(["c", "a"]).domain.names) == (("a", "b"), ("c", "a"))
     assert table.columns(["c", "a"]).to_array().tolist() == COUNTS[:, [2, 0]].tolist()
-    assert table.column("b").tolist() == [3, 0, 3]
-    assert table.rows([2, 2]).to_array().tolist() == COUNTS[[2, 2]].tolist()
+    assert (table.column("b").tolist(), table.rows([2, 2]).to_array().tolist()) == ([3, 0, 3], COUNTS[[2, 2]].tolist())
     assert table.rows(torch.tensor([True, False, False])).constant_columns == ("b",)
     assert CountTable.from_matrix(COUNTS, NAMES, columns=["b"]).to_array().tolist() == COUNTS[:, [1]].tolist()
 
@@ -317,8 +311,7 @@ def pickle_free_array():
 def test_classic3_as_published(shared_data):
     table = CountTable.from_npz(shared_data / "classic3_sqr_top1000.npz", columns=500)
     assert (table.num_rows, len(table.domain)) == (3893, 500)
-    assert table.domain.names[:2] == ("flow", "information")
-    assert table.totals[:2].tolist() == [1997.0, 1679.0]
+    assert (table.domain.names[:2], table.totals[:2].tolist()) == (("flow", "information"), [1997.0, 1679.0])
     assert np.all(np.diff(table.totals) <= 0)  # words by falling total count
     empty = np.flatnonzero(np.asarray(CountTable.from_npz(shared_data / "classic3_sqr_top1000.npz").matrix.sum(1)) == 0)
     assert empty.tolist() == [1930, 2454, 3232]

@@ -161,11 +161,7 @@ DOORS = {  # how it is read, columns that the format cannot hold, what it loses
     "CSV, pieces": (pieces("csv", csv), {"mixed", "price"}, LEVELS),
     "Parquet": (file("parquet", parquet), {}, {}),
     "Parquet, pieces": (pieces("parquet", parquet), {}, {}),
-    "Parquet, polars": (
-        file("parquet", lambda names, path: of_polars(names).write_parquet(path)),
-        {"colour"},
-        {},
-    ),
+    "Parquet, polars": (file("parquet", lambda names, path: of_polars(names).write_parquet(path)), {"colour"}, {}),
     "folder": (halves, {}, {}),
     "Feather": (file("feather", feather), {}, {}),
     "Feather, polars": (file("arrow", lambda names, path: of_polars(names).write_ipc(path)), {"colour"}, {}),
@@ -181,6 +177,4 @@ def test_a_table_is_the_same_through_every_door(door, tmp_path):
     names = [name for name in COLUMNS if name not in without]
     found = read(names, tmp_path)
     domain, codes = expected(names, **loses)
-    assert found.domain == domain
-    assert found.codes.tolist() == codes
-    assert found.counts.tolist() == [1.0] * ROWS
+    assert (found.domain, found.codes.tolist(), found.counts.tolist()) == (domain, codes, [1.0] * ROWS)

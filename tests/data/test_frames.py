@@ -16,11 +16,7 @@ from pyro_hoim.errors import InputTypeError, MissingDataError, UnknownNameError
 from pyro_hoim.testing import raises
 
 DOMAIN = Domain(
-    [
-        Variable("age", ("1", "2", "10"), "ordinal"),
-        Variable("smoke", ("no", "yes")),
-        Variable("wet", ("False", "True")),
-    ]
+    [Variable("age", ("1", "2", "10"), "ordinal"), Variable("smoke", ("no", "yes")), Variable("wet", ("False", "True"))]
 )
 CODES = [[0, 1, 1], [2, -1, 0], [-1, 0, -1]]
 SPELLINGS = {

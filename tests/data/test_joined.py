@@ -166,8 +166,7 @@ def test_columns_that_say_another_are_found():
     table[:2, 1] = 3  # two exceptions
     rows = Observations.from_tensor(torch.from_numpy(table), Domain.from_cardinalities([8, 4, 4, 2]))
     (group,) = find_determined_groups(rows)
-    assert group.columns == ("x0", "x1", "x3")
-    assert set(group.levels) == set(map(tuple, table[:, [0, 1, 3]].tolist()))
+    assert (group.columns, set(group.levels)) == (("x0", "x1", "x3"), set(map(tuple, table[:, [0, 1, 3]].tolist())))
     joined = join_columns(rows, "determined")
     assert torch.equal(joined.split(joined.join(rows)).codes, rows.codes)
     identifier = Observations.from_tensor(

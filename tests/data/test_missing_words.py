@@ -19,21 +19,13 @@ from pyro_hoim.errors import DataWarning
 from .test_roles import run
 
 SHELL = ["NA", "<NA>", "?", ".", "..", "*", "--"]  # some of which a shell reads otherwise
-WORDS = ["nan", "NaN", "None", "NaT", "N/A", "n/a", "#N/A", "null", "-", *SHELL]
+WORDS = [
+    "nan", "NaN", "None", "NaT", "N/A", "n/a", "#N/A", "null", "-", *SHELL,
+]  # fmt: skip
 PROGRAMS = [
-    "#N/A N/A",
-    "-1.#IND",
-    "1.#QNAN",
-    "#DIV/0!",
-    "#VALUE!",
-    "—",
-    "–",
-    ".a",
-    "[NA]",
-    "(missing)",
-    "NULL ",
+    "#N/A N/A", "-1.#IND", "1.#QNAN", "#DIV/0!", "#VALUE!", "—", "–", ".a", "[NA]", "(missing)", "NULL ",
     "not available",
-]
+]  # fmt: skip
 RANDOM = np.random.default_rng(0)
 ROWS = pd.DataFrame({name: RANDOM.choice(["x", "y"], 200) for name in "ab"})
 HOLES = ROWS.where(RANDOM.random(ROWS.shape) > 0.1)

@@ -42,15 +42,11 @@ def law(data):
     return +total
 
 
-# ---------------------------------------------------------------------------------------------------- statistics
-
-
 @given(observations())
 def test_table_and_entropy_against_enumeration(data):
     counts = law(data)
     table = data.table()
-    assert table.dtype == torch.float64
-    assert table.shape == data.domain.cardinalities
+    assert (table.dtype, table.shape) == (torch.float64, data.domain.cardinalities)
     for cell in itertools.product(*(range(n) for n in data.domain.cardinalities)):
         assert table[cell].item() == counts[cell]
     total = sum(counts.values())
@@ -94,8 +90,7 @@ def test_marginal_counts_axes_follow_the_edge():
 def test_missing_cells_are_counted_and_refused():
     domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 3})
     data = Observations(domain, torch.tensor([[0, -1, 2], [-1, -1, 1], [1, 0, 0]]))
-    assert data.has_missing
-    assert data.num_missing_cells == 3
+    assert data.has_missing and data.num_missing_cells == 3
     with pytest.raises(MissingDataError, match=r"marginal_counts: 3 missing cells in 'a', 'b'; use drop_missing\(\)"):
         data.marginal_counts([("a",), ("b", "c")])
     with pytest.raises(MissingDataError, match="entropy: 3 missing cells"):
@@ -105,16 +100,14 @@ def test_missing_cells_are_counted_and_refused():
     assert data.marginal_counts([("c",)]).tolist() == [1, 1, 1]
     assert data.entropy(["c"]) == pytest.approx(math.log(3), rel=RELATIVE)
     complete = data.drop_missing()
-    assert complete.codes.tolist() == [[1, 0, 0]]
-    assert not complete.has_missing
+    assert complete.codes.tolist() == [[1, 0, 0]] and not complete.has_missing
 
 
 @given(observations(missing=True))
 def test_unique_keeps_missing_cells_apart(data):
     merged = data.unique()
     assert law(merged) == law(data)
-    assert merged.num_rows == len(law(data))
-    assert merged.unique().codes.tolist() == merged.codes.tolist()
+    assert (merged.num_rows, merged.unique().codes.tolist()) == (len(law(data)), merged.codes.tolist())
 
 
 @given(observations(missing=True))
@@ -131,20 +124,15 @@ def test_missing_as_level(data):
 def test_missing_as_level_joins_a_level_and_ends_an_order():
     data = Observations(DOMAIN, torch.tensor([[-1, -1]]))
     filled = data.missing_as_level("n")
-    assert filled.codes.tolist() == [[1, 3]]
-    assert filled.domain["smoke"] == DOMAIN["smoke"]
+    assert (filled.codes.tolist(), filled.domain["smoke"]) == ([[1, 3]], DOMAIN["smoke"])
     assert filled.domain["age"] == Variable("age", ("young", "old", "older", "n"), "nominal")
 
 
 def test_project_and_rows():
     data = Observations(DOMAIN, torch.tensor([[0, 2], [1, 1]]), torch.tensor([2.0, 3.0]))
-    assert data.project(["age"]).codes.tolist() == [[2], [1]]
-    assert data.project(["age", "smoke"]).domain == DOMAIN
+    assert (data.project(["age"]).codes.tolist(), data.project(["age", "smoke"]).domain) == ([[2], [1]], DOMAIN)
     assert data.project("age").domain.names == ("age",)
     assert data.rows(torch.tensor([False, True])).counts.tolist() == [3.0]
-
-
-# --------------------------------------------------------------------------------------------------------- split
 
 
 @given(observations(missing=True), st.integers(0, 5))
@@ -154,15 +142,6 @@ def test_split_parts_add_up(data, seed):
     total = data.total_count
     assert parts[0].total_count == math.floor(0.5 * total + 0.5)
     assert all(p.domain == data.domain for p in parts)
-
-
-def test_split_of_a_table_equals_the_split_of_its_rows():
-    data = Observations.from_table(DOMAIN, [[10, 0, 3], [7, 50, 1]])
-    rows = Observations(DOMAIN, data.codes.repeat_interleave(data.counts.long(), 0))
-    for part, same in zip(data.split([0.35, 0.15, 0.5], 7), rows.split([0.35, 0.15, 0.5], 7), strict=True):
-        assert torch.equal(part.table(), same.table())
-        assert same.counts.tolist() == [1.0] * same.num_rows
-    assert not torch.equal(data.split([0.5, 0.5], 7)[0].table(), data.split([0.5, 0.5], 8)[0].table())
 
 
 def test_counts_in_a_list_keep_their_last_digit():
@@ -197,8 +176,7 @@ def test_whole_weights_are_weights_not_numbers_of_rows():
         *(lambda rows, k=k: rows.split([0.4, 0.6], 3)[k] for k in range(2)),
     ):
         first, second = change(whole), change(half)
-        assert torch.equal(first.codes, second.codes)
-        assert torch.equal(first.counts, second.counts * 2)
+        assert torch.equal(first.codes, second.codes) and torch.equal(first.counts, second.counts * 2)
         assert rows_text(first).split(" with ")[0] == rows_text(second).split(" with ")[0]
         assert "weights that add up to" in rows_text(first)
     counted = Observations.from_pandas(frame, count="w")  # the control: numbers of rows are split one by one
@@ -217,24 +195,18 @@ def test_split_leaves_global_random_state_alone():
     assert torch.equal(torch.get_rng_state(), torch_state)
 
 
-# ------------------------------------------------------------------------------------------------------- readers
-
-
 @given(observations(missing=True))
 def test_pandas_round_trip(data):
     back = Observations.from_pandas(data.to_pandas(), count="count")
     assert back.domain == data.domain
-    assert torch.equal(back.codes, data.codes)
-    assert torch.equal(back.counts, data.counts)
+    assert torch.equal(back.codes, data.codes) and torch.equal(back.counts, data.counts)
 
 
 def test_to_pandas():
     data = Observations(DOMAIN, torch.tensor([[0, 2], [-1, 1]]), torch.tensor([2.0, 0.5]))
     frame = data.to_pandas()
-    assert frame.columns.tolist() == ["smoke", "age", "count"]
-    assert frame["age"].cat.ordered
-    assert not frame["smoke"].cat.ordered
-    assert frame["smoke"].isna().tolist() == [False, True]
+    assert frame.columns.tolist() == ["smoke", "age", "count"] and frame["age"].cat.ordered
+    assert not frame["smoke"].cat.ordered and frame["smoke"].isna().tolist() == [False, True]
     assert frame["count"].tolist() == [2.0, 0.5]
     assert data.to_pandas(count=None).columns.tolist() == ["smoke", "age"]
     assert Observations.from_pandas(frame, weights="count").domain == DOMAIN
@@ -252,8 +224,7 @@ def test_csv_equals_pandas(tmp_path_factory, data):
     frame = data.to_pandas()
     frame.to_csv(path, index=False)
     read = Observations.from_csv(path, domain=data.domain)
-    assert torch.equal(read.codes, data.codes)
-    assert torch.equal(read.counts, data.counts)
+    assert torch.equal(read.codes, data.codes) and torch.equal(read.counts, data.counts)
     seen = frame.drop(columns="count").notna().any()
     if seen.all():  # levels found in the file: those that occur, in the same order
         strings = frame.astype(dict.fromkeys(data.domain.names, object))
@@ -265,14 +236,12 @@ def test_csv_equals_pandas(tmp_path_factory, data):
 @pytest.mark.filterwarnings("ignore:levels like others")
 def test_csv_rows_cells_and_weights(tmp_path):
     rows = Observations.from_csv(write(tmp_path, "a,b\nx,1\ny,\nx,?\n"))
-    assert rows.counts.tolist() == [1, 1, 1]
-    assert rows.domain["b"].labels == ("1", "?")
+    assert (rows.counts.tolist(), rows.domain["b"].labels) == ([1, 1, 1], ("1", "?"))
     assert rows.codes.tolist() == [[0, 0], [1, -1], [0, 1]]
     assert Observations.from_csv(tmp_path / "t.csv", missing_values=("", "?")).num_missing_cells == 2
     path = write(tmp_path, "count,a,w\n3,x,0.5\n0,y,2\n")
     cells = Observations.from_csv(path, columns=["a"])
-    assert cells.counts.tolist() == [3, 0]
-    assert cells.domain["a"].labels == ("x", "y")
+    assert (cells.counts.tolist(), cells.domain["a"].labels) == ([3, 0], ("x", "y"))
     assert Observations.from_csv(path, columns=1).domain.names == ("a",)
     weighted = Observations.from_csv(path, count=None, weights="w", columns=["a"])
     assert weighted.counts.tolist() == [0.5, 2]
@@ -284,15 +253,13 @@ def test_csv_rows_cells_and_weights(tmp_path):
 
 def test_constant_columns_are_variables_of_one_state(tmp_path):
     data = Observations.from_csv(write(tmp_path, "a,b\nx,1\nx,2\n"))
-    assert data.domain.cardinalities == (1, 2)
-    assert data.entropy() == pytest.approx(math.log(2), rel=RELATIVE)
+    assert (data.domain.cardinalities, data.entropy()) == ((1, 2), pytest.approx(math.log(2), rel=RELATIVE))
 
 
 def test_csv_with_a_domain(tmp_path):
     path = write(tmp_path, "extra,age,smoke\n1,old,n\n2,,y\n3,older,y\n")
     data = Observations.from_csv(path, domain=DOMAIN)
-    assert data.domain == DOMAIN
-    assert data.codes.tolist() == [[1, 1], [0, -1], [0, 2]]
+    assert (data.domain, data.codes.tolist()) == (DOMAIN, [[1, 1], [0, -1], [0, 2]])
     assert Observations.from_csv(path, domain=DOMAIN, columns=["age"]).domain.names == ("age",)
 
 
@@ -305,20 +272,16 @@ def test_pandas_index_does_not_matter():
 def test_numpy():
     data = Observations.from_numpy(np.array([["b", "1"], ["a", "10"], ["", "9"]]), counts=[1, 2, 3])
     assert data.domain == Domain.from_labels({"x0": ("a", "b"), "x1": ("1", "9", "10")})
-    assert data.codes.tolist() == [[1, 0], [0, 2], [-1, 1]]
-    assert data.counts.tolist() == [1, 2, 3]
+    assert (data.codes.tolist(), data.counts.tolist()) == ([[1, 0], [0, 2], [-1, 1]], [1, 2, 3])
     known = Observations.from_numpy([["old", "y"]], names=["age", "smoke"], domain=DOMAIN, weights=[0.5])
-    assert known.codes.tolist() == [[0, 1]]
-    assert known.counts.tolist() == [0.5]
+    assert (known.codes.tolist(), known.counts.tolist()) == ([[0, 1]], [0.5])
 
 
 def test_tensor_is_copied_and_checked():
     codes = torch.tensor([[0, 2], [1, -1]], dtype=torch.int32)
     data = Observations.from_tensor(codes, DOMAIN)
     codes[0, 0] = 1
-    assert data.codes.dtype == torch.long
-    assert data.codes.tolist() == [[0, 2], [1, -1]]
-    assert data.counts.dtype == torch.float64
+    assert (data.codes.dtype, data.codes.tolist(), data.counts.dtype) == (torch.long, [[0, 2], [1, -1]], torch.float64)
     assert Observations.from_tensor(np.array([[1, 0]]), DOMAIN, weights=[1.5]).total_count == 1.5
 
 
@@ -326,8 +289,7 @@ def test_from_table():
     table = torch.arange(6.0).reshape(2, 3)
     data = Observations.from_table(DOMAIN, table)
     assert torch.equal(data.table(), table.double())
-    assert data.num_rows == 6
-    assert data.counts.tolist() == [0, 1, 2, 3, 4, 5]
+    assert (data.num_rows, data.counts.tolist()) == (6, [0, 1, 2, 3, 4, 5])
     assert torch.equal(Observations.from_table(DOMAIN, weights=table / 4).table(), table.double() / 4)
     assert Observations.from_table(Domain(), np.array(3)).total_count == 3
 
@@ -344,8 +306,7 @@ def test_frozen_pickled_and_shown():
 
 def test_no_rows_are_allowed_in_code():
     empty = Observations(DOMAIN, torch.zeros((0, 2), dtype=torch.long))
-    assert empty.total_count == 0
-    assert empty.table().sum() == 0
+    assert (empty.total_count, empty.table().sum()) == (0, 0)
     assert [p.num_rows for p in empty.split([0.5, 0.5], 0)] == [0, 0]
     assert empty.to_pandas().shape == (0, 3)
 
@@ -353,8 +314,7 @@ def test_no_rows_are_allowed_in_code():
 def test_pandas_round_trip_keeps_the_counts():
     data = load_table("czech_autoworkers")
     again = Observations.from_pandas(data.to_pandas())
-    assert again.domain == data.domain
-    assert again.total_count == data.total_count == 1841
+    assert again.domain == data.domain and again.total_count == data.total_count == 1841
     rows = Observations.from_pandas(data.to_pandas(), count=None)  # control: then it is a variable
     assert rows.total_count == 64 and "count" in rows.domain
 

@@ -43,16 +43,8 @@ KINDS = {
 COUNTS = ["Freq", " Frequency", "COUNTS", "n", "N", "total", "cases", "num", "nobs", "_freq", "size", "0"]
 COUNTS += ["num_rows", "Number of persons", "n.patients"]
 WEIGHTS = ["weight", "WEIGHTS ", "wt", "wgt", "perwt", "sample_weight"]
-WEIGHTS += [
-    "weight_norm",
-    "dweight",
-    "pspwght",
-    "_LLCPWT",
-    "ASECWT",
-    "wtssall",
-    "Post-stratification weight",
-    "sampling.wt",
-]
+WEIGHTS += ["weight_norm", "dweight", "pspwght", "_LLCPWT", "ASECWT", "wtssall"]
+WEIGHTS += ["Post-stratification weight", "sampling.wt"]
 
 
 def run(*words):
@@ -230,15 +222,7 @@ def test_weights_of_any_scale_give_the_same_estimate(total):
 @pytest.mark.parametrize("size", [50, 1500])
 @pytest.mark.parametrize(
     ("role", "cells"),
-    [
-        (None, None),
-        ("count", 1),
-        ("count", 2),
-        ("count", [1, 2]),
-        ("weights", 1e-3),
-        ("weights", 1000.0),
-        ("weights", [500, 2000]),
-    ],
+    [(None, None), *(("count", n) for n in (1, 2, [1, 2])), *(("weights", w) for w in (1e-3, 1000.0, [500, 2000]))],
 )
 def test_identifiers_are_counted_in_rows(size, role, cells, tmp_path):
     frame = pd.DataFrame({"id": [f"p{i}" for i in range(size)], "sex": RANDOM.choice(["f", "m"], size)})
@@ -267,13 +251,7 @@ def test_control_a_table_of_one_way_is_that_of_its_rows(counts):
 
 
 @pytest.mark.parametrize(
-    ("weight", "options"),
-    [
-        (25 / 300, []),
-        (2.0, []),
-        (2.0, ["learn"]),
-        (2.0, ["--model", "dependency-network"]),
-    ],
+    ("weight", "options"), [(25 / 300, []), (2.0, []), (2.0, ["learn"]), (2.0, ["--model", "dependency-network"])]
 )
 def test_sums_of_weights_are_no_rows(tmp_path, weight, options):
     frame, total = PERSONS.assign(w=np.full(300, weight)), f"{300 * weight:g}"

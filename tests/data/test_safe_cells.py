@@ -64,8 +64,7 @@ def test_files_made_safe_are_read_back(tmp_path_factory, labels):
     path = tmp_path_factory.mktemp("safe") / "t.csv"
     path.write_text(table(labels), encoding="utf-8")
     read = Observations.from_csv(path)
-    assert read.domain.names[0] == "=name"
-    assert read.to_pandas()["=name"].astype(str).tolist() == labels
+    assert (read.domain.names[0], read.to_pandas()["=name"].astype(str).tolist()) == ("=name", labels)
 
 
 def test_files_without_the_mark_are_read_as_they_are(tmp_path):

@@ -53,8 +53,7 @@ def test_line_ends_blank_lines_and_comments(newline, tmp_path):
     content = f"# made by hand, in a hurry{newline}{text(';', newline)}{newline}{newline}"
     table = read_table_file(written(tmp_path, content))
     check(table)
-    assert table.lines[0] == 3
-    assert table.notes == ("read as ';'-separated", "1 comment line above the header left out")
+    assert (table.lines[0], table.notes) == (3, ("read as ';'-separated", "1 comment line above the header left out"))
 
 
 def zipped(content):
@@ -276,9 +275,7 @@ def test_unreadable_file(tmp_path, monkeypatch):
 
 def test_blank_lines_are_skipped_and_lines_counted(tmp_path):
     table = read_csv(write(tmp_path, 'a\n\n1\n\n""\n2\n\n'))
-    assert table.columns == (("1", "", "2"),)
-    assert table.lines == (3, 5, 6)
-    assert table.where(1).endswith("t.csv line 5")
+    assert table.columns == (("1", "", "2"),) and table.lines == (3, 5, 6) and table.where(1).endswith("t.csv line 5")
 
 
 def test_other_delimiter(tmp_path):

@@ -77,8 +77,7 @@ def test_both_files_give_the_same_table(removed, small, monkeypatch):
     monkeypatch.setenv("PYRO_HOIM_DATA", str(small))
     (small / removed).unlink()
     table = load_classic3()
-    assert table.to_array().tolist() == SMALL.tolist()
-    assert table.domain.names == tuple(WORDS)
+    assert (table.to_array().tolist(), table.domain.names) == (SMALL.tolist(), tuple(WORDS))
 
 
 def test_download_is_kept_and_verified(small, isolated, serve):

@@ -34,10 +34,8 @@ def test_pinned_checksums_of_both_forms(name, shared_data):
     assert info.url.startswith("https://archive.ics.uci.edu/") and "CC BY" in info.licence
     clean = (shared_data / f"{name}.csv").read_bytes()
     raw = published_form(clean, name)
-    assert hashlib.sha256(clean).hexdigest() == info.sha256
-    assert hashlib.sha256(raw).hexdigest() == info.original_sha256
-    assert canonical_form(clean, info) == clean
-    assert canonical_form(raw, info) == clean
+    assert (hashlib.sha256(clean).hexdigest(), hashlib.sha256(raw).hexdigest()) == (info.sha256, info.original_sha256)
+    assert (canonical_form(clean, info), canonical_form(raw, info)) == (clean, clean)
     assert canonical_form(raw.replace(b"\n", b"\r\n"), info) == clean
     assert clean.count(b"\n") == info.num_rows + 1
     # Control: one changed cell is another file.
@@ -58,8 +56,7 @@ def test_local_published_copy(name, isolated, shared_data, monkeypatch):
     (local / INFO[name].original_name).write_bytes(published_form(clean, name))
     monkeypatch.setenv("PYRO_HOIM_DATA", str(local))
     path = data_file(name)
-    assert path == isolated / "cache" / "pyro_hoim" / f"{name}.csv"
-    assert path.read_bytes() == clean
+    assert (path, path.read_bytes()) == (isolated / "cache" / "pyro_hoim" / f"{name}.csv", clean)
 
 
 def test_local_folder_without_the_file(isolated, monkeypatch):

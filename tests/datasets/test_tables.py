@@ -58,17 +58,14 @@ def test_equals_the_file(name, shared_data):
 def test_from_csv_reads_the_same_law(name, shared_data):
     data = load_table(name)
     read = Observations.from_csv(shared_data / "tables" / f"{name}.csv", domain=data.domain)
-    assert read.domain == data.domain
-    assert (read.table() == data.table()).all()
+    assert read.domain == data.domain and (read.table() == data.table()).all()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_published_totals(name):
     total, shape = PUBLISHED[name]
     data = load_table(name)
-    assert data.total_count == total
-    assert data.domain.cardinalities == shape
-    assert data.num_rows == data.domain.num_states
+    assert (data.total_count, data.domain.cardinalities, data.num_rows) == (total, shape, data.domain.num_states)
     assert not data.has_missing
 
 
@@ -76,8 +73,7 @@ def test_provenance():
     assert load_table("rochdale").unique().num_rows == 91
     assert list(PUBLISHED) == NAMES
     for info in tables():
-        assert info.title
-        assert info.licence
+        assert info.title and info.licence
         assert any(character.isdigit() for character in info.source)
     assert "interchanged" in table_info("czech_autoworkers").note
     family = load_table("czech_autoworkers").marginal_counts([("family",)])

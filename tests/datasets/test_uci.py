@@ -59,8 +59,7 @@ def test_adult_education_has_the_order_of_its_numbers(shared_data):
 @pytest.mark.parametrize(("part", "file", "num_rows"), [("train", "adult", 32561), ("test", "adult_test", 16281)])
 def test_adult_every_cell(part, file, num_rows, shared_data):
     data = load_adult(part)
-    assert data.num_rows == num_rows
-    assert not data.has_missing
+    assert data.num_rows == num_rows and not data.has_missing
     rows = raw_rows(shared_data, file)
     for i, variable in enumerate(data.domain):
         raw = [row[variable.name] for row in rows]
@@ -78,8 +77,7 @@ def test_adult_every_cell(part, file, num_rows, shared_data):
 
 def test_adult_interval_labels():
     domain = adult_domain()
-    assert domain["age"].labels[0] == "15-19"
-    assert domain["age"].labels[-4:] == ("65-69", "70-79", "80-89", "90-99")
+    assert (domain["age"].labels[0], domain["age"].labels[-4:]) == ("15-19", ("65-69", "70-79", "80-89", "90-99"))
     assert domain["fnlwgt"].labels[-2:] == ("350001-400000", "400001-1500000")
     assert domain["capital-gain"].labels[:2] == ("0", "1-1000")
     assert domain["hours-per-week"].labels[2:6] == ("21-30", "31-35", "36-40", "41-45")
@@ -90,8 +88,7 @@ def test_adult_interval_labels():
 def test_adult_unused_levels_change_no_code():
     wide, narrow = load_adult(unused_levels=True), load_adult()
     assert torch.equal(wide.codes, narrow.codes)
-    assert wide.entropy() == narrow.entropy()
-    assert wide.domain["workclass"].labels[-1] == "(unused)"
+    assert (wide.entropy(), wide.domain["workclass"].labels[-1]) == (narrow.entropy(), "(unused)")
 
 
 def test_adult_questions_are_levels():
@@ -144,14 +141,12 @@ def test_adult_part():
 def test_mushroom(shared_data):
     data = load_mushroom()
     published = (2, 6, 4, 10, 2, 9, 2, 2, 2, 12, 2, 5, 4, 4, 9, 9, 1, 4, 3, 5, 9, 6, 7)
-    assert data.domain.cardinalities == published
-    assert data.domain.num_states == 243_799_621_632_000
+    assert (data.domain.cardinalities, data.domain.num_states) == (published, 243_799_621_632_000)
     assert math.prod(published[:10]) == 829_440
     assert data.num_rows == data.unique().num_rows == 8124
     assert data.entropy() == pytest.approx(math.log(8124), rel=1e-12)
     assert data.marginal_counts([("class",)]).tolist() == [4208, 3916]
-    assert data.marginal_counts([("stalk-root",)])[data.domain["stalk-root"].code("?")] == 2480
-    assert not data.has_missing
+    assert data.marginal_counts([("stalk-root",)])[data.domain["stalk-root"].code("?")] == 2480 and not data.has_missing
     rows = raw_rows(shared_data, "mushroom")
     labels = [[v.labels[c] for v, c in zip(data.domain, row, strict=True)] for row in data.codes.tolist()]
     assert labels == [list(row.values()) for row in rows]
@@ -160,10 +155,8 @@ def test_mushroom(shared_data):
 
 def test_breast_cancer(shared_data):
     data = load_breast_cancer()
-    assert data.domain.cardinalities == (2, 6, 3, 11, 7, 3, 3, 2, 6, 2)
-    assert data.domain.num_states == 598_752
-    assert data.num_rows == 286
-    assert data.unique().num_rows == 286 - 14
+    assert (data.domain.cardinalities, data.domain.num_states) == ((2, 6, 3, 11, 7, 3, 3, 2, 6, 2), 598_752)
+    assert (data.num_rows, data.unique().num_rows) == (286, 286 - 14)
     assert data.marginal_counts([("class",)]).tolist() == [201, 85]
     ordinal = [v for v in data.domain if v.kind == "ordinal"]
     assert [v.name for v in ordinal] == ["age", "tumor-size", "inv-nodes", "deg-malig"]

@@ -138,7 +138,4 @@ def read_record(data, folder):
     assert json.loads((folder / "out" / "fit.json").read_text())["rows"]
 
 
-READERS = [
-    Reader("command lines", read, draw, 0.15),
-    Reader("run.json", read_record, draw_record, 0.03),
-]
+READERS = [Reader("command lines", read, draw, 0.15), Reader("run.json", read_record, draw_record, 0.03)]

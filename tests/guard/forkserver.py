@@ -30,6 +30,22 @@ def run(program, output, *arguments):
     return written
 
 
+class Parallel:
+    """Such processes in place of those of :class:`joblib.Parallel`, each of which imports the library."""
+
+    def __init__(self, n_jobs, **_):
+        self._jobs = n_jobs
+
+    def __call__(self, calls):
+        with _CONTEXT.Pool(self._jobs) as pool:
+            yield from pool.imap_unordered(_called, calls)
+
+
+def _called(call):
+    function, arguments, options = call
+    return function(*arguments, **options)
+
+
 def _run(program, output, arguments):
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it

@@ -118,8 +118,7 @@ def test_plain_pyro_program(backend, num_chains, tmp_path):
     assert dict(result.posterior["mu"].sizes) == {"chain": num_chains, "draw": 60}
     assert np.array_equal(result.posterior["mu"].values, mcmc.get_samples(group_by_chain=True)["mu"].numpy())
     assert result.log_likelihood["y"].dims == ("chain", "draw", "row")
-    assert result.posterior_predictive["y"].shape == (num_chains, 60, 8)
-    assert result.prior["mu"].shape == (1, 7)
+    assert (result.posterior_predictive["y"].shape, result.prior["mu"].shape) == ((num_chains, 60, 8), (1, 7))
     assert result.observed_data["y"].dims == ("row",)
     mu = result.posterior["mu"].values[..., None]
     exact = -0.5 * (data.numpy() - mu) ** 2 - 0.5 * np.log(2 * np.pi)

@@ -82,8 +82,7 @@ def test_stuck_indicators_have_an_infinite_r_hat(listed, backend, ends, r_hat):
     )
     table = summarise(to_arviz(stuck, backend=backend), var_names=["inclusion", "theta"], kind="diagnostics")
     found = table["r_hat"][[f"inclusion[{name}]" for name in NAMES]].to_numpy(float)
-    assert np.array_equal(found, [r_hat] * 4, equal_nan=True)
-    assert np.isfinite(table["r_hat"]["theta[smoke[y]]"])
+    assert np.array_equal(found, [r_hat] * 4, equal_nan=True) and np.isfinite(table["r_hat"]["theta[smoke[y]]"])
 
 
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")  # of thirty draws

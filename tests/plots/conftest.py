@@ -26,31 +26,23 @@ def _boxes(figure):
     return [(text, text.get_window_extent()) for text in texts if text.get_text().strip()], figure.bbox
 
 
-def _clipped(figure):
-    """Texts that stick out of the figure."""
+def _misplaced(figure):
+    """Texts that stick out of the figure, and pairs of straight ones that share more than a pixel both ways."""
     boxes, whole = _boxes(figure)
-    inside = [
-        whole.x0 - 1 <= box.x0 and box.x1 <= whole.x1 + 1 and whole.y0 - 1 <= box.y0 and box.y1 <= whole.y1 + 1
-        for _, box in boxes
+    clipped = [
+        text.get_text()
+        for text, box in boxes
+        if box.x0 < whole.x0 - 1 or box.x1 > whole.x1 + 1 or box.y0 < whole.y0 - 1 or box.y1 > whole.y1 + 1
     ]
-    return [text.get_text() for (text, _), fits in zip(boxes, inside, strict=True) if not fits]
-
-
-def _overlapping(figure):
-    """Pairs of texts of straight angles whose boxes share more than a pixel in both directions."""
-    boxes = [(text, box) for text, box in _boxes(figure)[0] if text.get_rotation() % 90 == 0]
-    return [
+    straight = [(text, box) for text, box in boxes if text.get_rotation() % 90 == 0]
+    overlapping = [
         (one.get_text(), two.get_text())
-        for (one, a), (two, b) in itertools.combinations(boxes, 2)
+        for (one, a), (two, b) in itertools.combinations(straight, 2)
         if min(a.x1, b.x1) - max(a.x0, b.x0) > 1 and min(a.y1, b.y1) - max(a.y0, b.y0) > 1
     ]
+    return clipped, overlapping
 
 
 @pytest.fixture(scope="session")
-def clipped():
-    return _clipped
-
-
-@pytest.fixture(scope="session")
-def overlapping_texts():
-    return _overlapping
+def misplaced():
+    return _misplaced

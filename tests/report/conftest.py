@@ -2,11 +2,11 @@
 
 import pytest
 
-from pyro_hoim.report import render
-from pyro_hoim.report.pictures import Picture
+from support.figures import figures_of_one_pixel
 
 
 @pytest.fixture
-def words_alone(monkeypatch):
+def words_alone():
     """Leave out the pictures of a page, two thirds of its time, where others of the same figures are drawn."""
-    monkeypatch.setattr(render, "picture", lambda _: Picture(b"", 1, 1))
+    with figures_of_one_pixel():
+        yield

@@ -81,20 +81,16 @@ def test_times_of_all_stages_are_shown_and_add_up(analysis):
     assert covered > 0.7
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_parts_in_reading_order(analysis, sampled):
     titles = [part.title for part in analysis.page().sections]
-    assert titles == [
-        "How well it predicts rows",
-        "Interactions that lack, and parameters that were not found",
-        "Structure",
-        "Interactions",
-        "Which interactions the rows confirm",
-        "The search",
-        "How it was estimated",
-    ]
+    lacking = "Interactions that lack, and parameters that were not found"
+    middle = ["Structure", "Interactions", "Which interactions the rows confirm", "The search"]
+    assert titles == ["How well it predicts rows", lacking, *middle, "How it was estimated"]
     assert "The search" not in [part.title for part in sampled.page().sections]
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_summary_judges_on_rows_the_model_has_not_seen(analysis, sampled):
     test, train = analysis.parts["test"], sampled.parts["train"]
     page = analysis.page()
@@ -158,17 +154,15 @@ def test_what_replaces_an_interaction_is_named(analysis):
     assert "not confirmed" in page_of_tests(analysis, is_kept=False, is_confirmed=False)
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_text_has_the_table_of_scores(analysis):
     text = plain_text(analysis.page())
     test = analysis.parts["test"]
     lines = [re.split(r"  +", entry) for entry in text.splitlines() if entry.startswith("test ")]
     assert len(lines) == 4  # three laws, and below them the accuracy
     for line, (law, scores) in zip(lines, {**test.baselines, "model": test.scores}.items(), strict=False):
-        gain = (
-            f"{round(test.gain_of(scores), 4) + 0.0:.4f}"
-            if law != "model"
-            else f"{test.gain:.4f} +- {test.gain_std_error:.1g}"
-        )
+        gain = f"{round(test.gain_of(scores), 4) + 0.0:.4f}"
+        gain = f"{test.gain:.4f} +- {test.gain_std_error:.1g}" if law == "model" else gain
         figures = [f"{value:.4f}" for value in (scores.nll, scores.pseudo_nll, scores.kl)]
         assert line[1:] == [law, "400", gain, *figures]
     assert re.search(rf"test +{test.accuracy['accuracy']:.4f}", text) and "(The same in every row: target wet.)" in text
@@ -199,18 +193,17 @@ def test_kl_of_distinct_rows_is_said_to_say_nothing(analysis):
     assert "Divergence from training" in page_of_parts
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_warnings_only_where_there_is_something_to_warn_of(analysis):
     assert analysis.page().warnings == []
     learned = replace(analysis.learned, structure=None)
-    refit = replace(analysis, learned=replace(learned, refit=True))
-    assert "rows the model has seen" in refit.page().warnings[0]
-    diverged = replace(learned, training=replace(learned.training, status="diverged"))
-    assert "diverged" in replace(analysis, learned=diverged).page().warnings[0]
-    log_z = replace(
-        learned.log_partition, kind="unbiased", verdicts=torch.tensor(Verdict.UNRELIABLE), notes=("few chains",)
-    )
-    doubtful = replace(learned, log_partition=log_z)
-    assert "few chains" in replace(analysis, learned=doubtful).page().warnings[0]
+    unreliable = {"kind": "unbiased", "verdicts": torch.tensor(Verdict.UNRELIABLE), "notes": ("few chains",)}
+    for words, changed in (
+        ("rows the model has seen", {"refit": True}),
+        ("diverged", {"training": replace(learned.training, status="diverged")}),
+        ("few chains", {"log_partition": replace(learned.log_partition, **unreliable)}),
+    ):
+        assert words in replace(analysis, learned=replace(learned, **changed)).page().warnings[0]
 
 
 def test_model_without_interactions(tmp_path):

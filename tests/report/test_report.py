@@ -29,14 +29,8 @@ def analysis():
     """Two small models of the admissions table with short chains."""
     data = load_table("ucb_admissions")
     structures = {f"order {k}": InteractionHypergraph.from_order(data.domain, k) for k in (1, 2)}
-    return analyse(
-        {"train": data},
-        structures,
-        posterior=PosteriorSettings(2, 100, 80),
-        seed=1,
-        title="admissions",
-        target="Admit",
-    )
+    settings = PosteriorSettings(2, 30, 40)
+    return analyse({"train": data}, structures, posterior=settings, seed=1, title="admissions", target="Admit")
 
 
 @pytest.mark.parametrize(
@@ -147,6 +141,7 @@ def test_page_holds_the_numbers_of_the_analysis(analysis, tmp_path):
     }
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_a_count_of_the_family_is_named(analysis):
     kept = analysis.models[analysis.chosen_index]
     pages = []
@@ -154,22 +149,23 @@ def test_a_count_of_the_family_is_named(analysis):
         fit = replace(kept.fit, existence=MLEExistence(exists, "interior" if exists else "unknown"), _face=None)
         model = replace(kept, fit=fit)
         models = tuple(model if i == analysis.chosen_index else other for i, other in enumerate(analysis.models))
-        found = replace(analysis, models=models)
-        pages.append((" ".join(found.page().warnings), " ".join(found.page().summary)))
+        page = replace(analysis, models=models).page()
+        pages.append((" ".join(page.warnings), " ".join(page.summary)))
     (decided, counted), (undecided, family) = pages
     assert f"{kept.name}: the parameters are those of the family; how many" in undecided
     assert "of the family over" in family
     assert "of the family" not in decided + counted  # control: the estimate exists, and all are identified
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_a_single_chain_is_not_praised(analysis):
     run = analysis.models[1].posterior
     assert run is not None and not any("one chain" in s for s in analysis.page().warnings)  # control: two chains
     single = replace(run, theta=run.theta[:1], max_r_hat=float("nan"), min_ess_bulk=float("nan"))
     models = (analysis.models[0], replace(analysis.models[1], posterior=single))
-    alone = replace(analysis, models=models, chosen_index=1)
-    assert any("order 2: one chain cannot show" in s for s in alone.page().warnings)
-    assert any("1 chain of 100 draws; largest R-hat –" in s for s in alone.page().summary)
+    alone = replace(analysis, models=models, chosen_index=1).page()
+    assert any("order 2: one chain cannot show" in s for s in alone.warnings)
+    assert any("1 chain of 30 draws; largest R-hat –" in s for s in alone.summary)
 
 
 @pytest.mark.usefixtures("words_alone")
@@ -177,6 +173,7 @@ def test_html_is_escaped(analysis):
     assert "<script>" not in render_page(replace(analysis, title="<script>alert(1)</script>").page())
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_text(analysis):
     text = plain_text(analysis.page())
     assert "order 2" in text and "20.204" in text and "accuracy" in text and "R-hat" in text
@@ -192,20 +189,20 @@ def test_held_out_gain_leads_and_kl_leads_nothing():
     scores = found.chosen.parts["test"]
     gain, error = scores.gain, scores.gain_std_error
     assert gain is not None and error is not None and gain > 0.1
-    assert found.page().summary[0] == (
+    page = found.page()
+    assert page.summary[0] == (
         f"On the test rows the model kept gains {gain:.3f} nats per row over independent columns "
         f"(standard error {error:.3f})."
     )
-    assert not any("KL" in sentence for sentence in found.page().summary)
-    assert "gain" in plain_text(found.page()) and "says nothing about fit" not in render_page(found.page())
+    assert not any("KL" in sentence for sentence in page.summary)
+    assert "gain" in plain_text(page) and "says nothing about fit" not in render_page(page)
     # Without held-out rows the fit is judged by its test, and no gain is claimed.
-    assert not any(
-        "independent columns" in sentence for sentence in analyse({"train": train}, structure).page().summary
-    )
+    alone = analyse({"train": train}, structure).page()
+    assert not any("independent columns" in sentence for sentence in alone.summary)
     cells = Observations.from_tensor(test.codes.unique(dim=0), test.domain)
-    distinct = analyse({"train": train, "test": cells}, structure)
+    distinct = analyse({"train": train, "test": cells}, structure).page()
     sentence = "All rows of test are distinct: KL is then NLL - log(rows) and says nothing about fit."
-    assert sentence in render_page(distinct.page()) and sentence in plain_text(distinct.page())
+    assert sentence in render_page(distinct) and sentence in plain_text(distinct)
 
 
 def test_pairs_of_two_levels_show_their_signs():

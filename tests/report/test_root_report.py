@@ -25,17 +25,17 @@ from pyro_hoim.generalized_root import (
 )
 from pyro_hoim.report import plain_text, render_page
 
-
-def html(found):
-    return render_page(found.page())
-
-
-def plain(found):
-    return plain_text(found.page())
+pytestmark = pytest.mark.usefixtures("words_alone")  # pictures are drawn where the files of a fit are read
 
 
 def strongest_pair(found):
     return max(found.fit.terms((2, 2)), key=lambda term: term.coefficient)
+
+
+def joint(table, family=None, full=False, **options):
+    """The analysis of training rows whose coefficients were all fitted again."""
+    learn = partial(fit_root_path, full=full, refit="all")
+    return analyse_roots({"train": table}, family or PoissonFamily(), learn=learn, **options)
 
 
 NAMES = ["flow", "heat", "<b>wing</b>", "$x$", "never"]
@@ -52,7 +52,17 @@ def analysis():
     return analyse_roots(parts, PoissonFamily(), l1=[0.05, 0.01], title="made_words", about=["Made up."])
 
 
+def with_test(found, **changes):
+    """The analysis with other scores of the test rows."""
+    test = found.parts["test"]
+    return replace(found, parts={**found.parts, "test": replace(test, scores=replace(test.scores, **changes))})
+
+
 # Pictures
+
+
+def legend_of(figure):
+    return [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
 
 
 def test_network_of_strongest_tuples():
@@ -64,16 +74,12 @@ def test_network_of_strongest_tuples():
     ]
     figure = root_network_figure(terms, max_variables=4)
     assert sorted(text.get_text() for text in figure.axes[0].texts) == ["a", "b", "c", "d"]
-    legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    legend = legend_of(figure)
     assert legend[0] == "pairs: 2"
-    assert "sets of 3: 1, up to 0.5" in legend
-    assert {"rise together", "avoid each other"} <= set(legend)
-    alike = root_network_figure([term for term in terms if term.coefficient > 0])
-    words = [text.get_text() for text in alike.axes[0].get_legend().get_texts()]
-    assert "rise together" in words and "avoid each other" not in words
-    assert "pairs: heaviest 1 of 3" in [
-        text.get_text() for text in root_network_figure(terms, max_pairs=1).axes[0].get_legend().get_texts()
-    ]
+    assert {"sets of 3: 1, up to 0.5", "rise together", "avoid each other"} <= set(legend)
+    alike = legend_of(root_network_figure([term for term in terms if term.coefficient > 0]))
+    assert "rise together" in alike and "avoid each other" not in alike
+    assert "pairs: heaviest 1 of 3" in legend_of(root_network_figure(terms, max_pairs=1))
     with pytest.raises(InputError, match="two or more"):
         root_network_figure([RootTerm((1, 1), ("a",), 2.0)])
 
@@ -107,69 +113,53 @@ def test_path_of_penalties():
 
 def test_page_holds_what_the_analysis_found():
     found = analysis()
-    page = html(found)
+    made = found.page()
+    page = render_page(made)
     assert page.count("data:image/svg+xml;base64,") == page.count("<img") > 0
     assert "http://" not in page.replace("http://www.w3.org", "")
-    assert "<b>wing</b>" not in page
-    assert "&lt;b&gt;wing&lt;/b&gt;" in page
-    assert "Made up." in page
-    parts = found.page().sections
-    titles = [part.title for part in parts]
-    assert titles[:2] == ["How well it predicts rows", "What varies together"]
-    assert "Pairs" in titles
+    assert "<b>wing</b>" not in page and "&lt;b&gt;wing&lt;/b&gt;" in page and "Made up." in page
+    titles = [part.title for part in made.sections]
+    assert titles[:2] == ["How well it predicts rows", "What varies together"] and "Pairs" in titles
     assert titles[-2:] == ["The penalty", "How it was estimated"]
-    strongest = strongest_pair(found)
-    cells = next(b for p in parts if p.title == "Pairs" for b in p.blocks if b.kind == "table").rows
+    tables = {p.title: b for p in reversed(made.sections) for b in reversed(p.blocks) if b.kind == "table"}
+    strongest, cells = strongest_pair(found), tables["Pairs"].rows
     shown = (" + ".join(strongest.names), f"{strongest.coefficient:+.4f}", f"{strongest.coefficient / 2:+.4f}")
     assert tuple(cell.shown for cell in cells[0]) == shown and cells[0][1].value == strongest.coefficient
-    singles = next(b for p in parts if p.title == "Single columns" for b in p.blocks if b.kind == "table").rows
     values = sorted((term.coefficient for term in found.fit.terms((1, 1))), reverse=True)
-    assert [row[1].value for row in singles] == values
+    assert [row[1].value for row in tables["Single columns"].rows] == values
     assert all(f">{value:+.4f}<".replace("-", "−") in page for value in values)
-    chosen = next(b for p in parts if p.title == "The penalty" for b in p.blocks if b.kind == "table")
+    chosen = tables["The penalty"]
     assert chosen.rows[chosen.chosen][0].value == found.l1
 
 
 def test_sentences():
     found = analysis()
-    summary = " ".join(found.page().summary)
-    assert "120 rows of 5 columns" in summary
-    assert f"{found.parts['test'].scores.pseudo_nll:.4f}" in summary
+    page, test = found.page(), found.parts["test"]
+    summary = " ".join(page.summary)
+    assert "120 rows of 5 columns" in summary and f"{test.scores.pseudo_nll:.4f}" in summary
     assert "new rows will gain less" not in summary
-    test = found.parts["test"]
-    assert test is not None and found.page().summary[0] == (
+    assert page.summary[0] == (
         f"On the test rows the model gains {test.gain:.3f} nats per row in log pseudo-likelihood (every cell given all "
         f"others) over independent columns (standard error {test.gain_std_error:.3f})."
     )
-    assert any("never" in sentence and "minus infinity" in sentence for sentence in found.page().warnings)
+    assert any("never" in sentence and "minus infinity" in sentence for sentence in page.warnings)
     only = replace(found, parts={"train": found.parts["train"], "validation": None, "test": None})
     assert "new rows will gain less" in " ".join(only.page().summary)
-    test = found.parts["test"]
-    bad = replace(test, scores=replace(test.scores, impossible_rows=2, pseudo_nll=math.inf))
-    broken = replace(found, parts={**found.parts, "test": bad}, no_log_partition="the model cannot be normalised: x")
-    warnings = " ".join(broken.page().warnings)
-    assert "2 rows of test" in warnings
-    assert "cannot be normalised" in warnings
-    assert "∞" in html(broken)
+    broken = with_test(found, impossible_rows=2, pseudo_nll=math.inf)
+    broken = replace(broken, no_log_partition="the model cannot be normalised: x").page()
+    warnings = " ".join(broken.warnings)
+    assert "2 rows of test" in warnings and "cannot be normalised" in warnings and "∞" in render_page(broken)
 
 
 def test_text():
-    found = analysis()
-    text = plain(found)
-    assert "independent negative binomial" in text
-    strongest = strongest_pair(found)
-    assert f"{' + '.join(strongest.names)}" in text
-    assert f"{strongest.coefficient:+.4f}" in text
+    text, strongest = plain_text(analysis().page()), strongest_pair(analysis())
+    for words in ("independent negative binomial", " + ".join(strongest.names), f"{strongest.coefficient:+.4f}"):
+        assert words in text
 
 
 def test_roots_of_single_columns_are_listed():
     rows = np.random.default_rng(0).negative_binomial(0.5, 0.3, size=(80, 2))
-    found = analyse_roots(
-        {"train": CountTable.from_matrix(rows, ["a", "b"])},
-        PoissonFamily(),
-        order=2,
-        learn=partial(fit_root_path, full=True, refit="all"),
-    )
+    found = joint(CountTable.from_matrix(rows, ["a", "b"]), full=True, order=2)
     part = next(p for p in found.page().sections if p.title == "Single columns")
     assert part.blocks[0].columns == ("column", "coefficient", "of its square root")
     values = {term.names[0]: term.coefficient for term in found.fit.terms((2, 1))}
@@ -179,14 +169,10 @@ def test_roots_of_single_columns_are_listed():
 
 def test_independent_columns_have_a_report():
     table = CountTable.from_matrix([[0, 1], [2, 0], [1, 1]], ["a", "b"])
-    found = analyse_roots({"train": table}, PoissonFamily(), order=1)
-    assert "no interactions" in found.page().summary[1]
-    assert "columns are independent" in html(found)
-    assert "\ntest " not in plain(found)
-
-
-def test_penalties_of_independent_columns_are_not_compared():
-    table = CountTable.from_matrix([[0, 1], [2, 0], [1, 1]], ["a", "b"])
+    page = analyse_roots({"train": table}, PoissonFamily(), order=1).page()
+    assert "no interactions" in page.summary[1] and "columns are independent" in render_page(page)
+    assert "\ntest " not in plain_text(page)
+    # Their penalties are not compared.
     found = analyse_roots({"train": table, "validation": table}, PoissonFamily(), order=1, l1=[0.1, 0.01])
     assert found.l1 is None
     assert "The penalty" not in [part.title for part in found.page().sections]
@@ -197,28 +183,25 @@ def test_a_model_worse_than_independent_columns_is_told():
     test = found.parts["test"]
     assert test.gain > 0
     assert not any("worse than independent" in sentence for sentence in found.page().warnings)
-    bad = replace(test, scores=replace(test.scores, pseudo_nll=test.independent.pseudo_nll + 0.25))
-    told = [s for s in replace(found, parts={**found.parts, "test": bad}).page().warnings if "worse than" in s]
-    assert len(told) == 1
-    assert "On the test rows" in told[0]
-    assert "0.2500 nats a row" in told[0]
-    assert "does not hold on these" in told[0]
-    parts = {**found.parts, "test": bad}
-    (told,) = [s for s in replace(found, parts=parts, fit=found.fit.joined()).page().warnings if "worse than" in s]
+    bad = with_test(found, pseudo_nll=test.independent.pseudo_nll + 0.25)
+    (told,) = [s for s in bad.page().warnings if "worse than" in s]
+    assert all(words in told for words in ("On the test rows", "0.2500 nats a row", "does not hold on these"))
+    (told,) = [s for s in replace(bad, fit=found.fit.joined()).page().warnings if "worse than" in s]
     assert "refit='all' mends that" in told
 
 
-@pytest.mark.usefixtures("words_alone")
 def test_a_refit_is_told():
     found = analysis()
     refit = found.fit.refit
-    page = html(found)
-    assert "all coefficients were fitted again, together under 50 % of the penalties" in page
-    assert f"{refit.joined_pseudo_nll:.4f} before, {refit.pseudo_nll:.4f} after" in page
-    assert "it was fitted together with all others" in page
-    joined = html(replace(found, fit=found.fit.joined()))
-    assert "were fitted again" not in joined
-    assert "it is the mean over the columns" in joined
+    page = render_page(found.page())
+    for words in (
+        "all coefficients were fitted again, together under 50 % of the penalties",
+        f"{refit.joined_pseudo_nll:.4f} before, {refit.pseudo_nll:.4f} after",
+        "it was fitted together with all others",
+    ):
+        assert words in page
+    joined = render_page(replace(found, fit=found.fit.joined()).page())
+    assert "were fitted again" not in joined and "it is the mean over the columns" in joined
     short = replace(found.fit, refit=replace(refit, status="shortened", way=0.25))
     assert any("25 % of the way" in sentence for sentence in replace(found, fit=short).page().warnings)
 
@@ -226,10 +209,7 @@ def test_a_refit_is_told():
 def test_a_pair_is_named_once():
     """Under full models a pair may have roots with coefficients of both signs."""
     rows = np.random.default_rng(1).poisson(np.random.default_rng(2).gamma(0.5, 2.0, (200, 1)) * np.ones(3))
-    table = CountTable.from_matrix(rows, ["a", "b", "c"])
-    found = analyse_roots(
-        {"train": table}, PoissonFamily(), l1=0.002, learn=partial(fit_root_path, full=True, refit="all")
-    )
+    found = joint(CountTable.from_matrix(rows, ["a", "b", "c"]), full=True, l1=0.002)
     signs = {}
     for term in found.fit.terms():
         if term.key[1] == 2:
@@ -244,9 +224,7 @@ def test_means_of_gaussian_columns_are_told():
     rows = np.random.default_rng(0).normal(3.0, 1.0, (50, 2))
     table = CountTable.from_matrix(rows, ["a", "b"], kind="real")
     for full in (False, True):
-        found = analyse_roots(
-            {"train": table}, GaussianFamily(), order=2, learn=partial(fit_root_path, full=full, refit="all")
-        )
+        found = joint(table, GaussianFamily(), full, order=2)
         assert any("mean zero" in sentence for sentence in found.page().warnings) is not full
 
 
@@ -259,21 +237,16 @@ def counts_of_one_spread(size):
 
 def test_counts_more_spread_than_poisson_ones_are_told():
     def words(size, full):
-        parts = {"train": counts_of_one_spread(size)}
-        found = analyse_roots(
-            parts, PoissonFamily(), order=2, l1=0.05, learn=partial(fit_root_path, full=full, refit="all")
-        )
-        return " ".join(found.page().summary)
+        return " ".join(joint(counts_of_one_spread(size), full=full, order=2, l1=0.05).page().summary)
 
     assert "full=True adds roots of single columns" in words(0.5, full=False)
     assert "full=True" not in words(0.5, full=True)
     assert "full=True" not in words(1000.0, full=False)  # control: nearly Poisson
 
 
-@pytest.mark.usefixtures("words_alone")
 def test_advice_is_in_the_words_of_the_caller():
     found = analyse_roots({"train": counts_of_one_spread(0.5)}, PoissonFamily(), order=2, l1=0.05)
     with options_written(written):
-        page = plain(found) + html(found)
+        page = plain_text(found.page()) + render_page(found.page())
     assert "--full adds roots" in page and "full=True" not in page
-    assert "--full" not in plain(found)
+    assert "--full" not in plain_text(found.page())

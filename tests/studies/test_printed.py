@@ -139,8 +139,7 @@ def test_the_printed_rule_returns_the_first_round_that_is_no_better():
     rounds = printed_search(rows, rows, Reading("raw", num_steps=1), per_round=1, num_rounds=5).rounds
     losses = [entry.validation_loss for entry in rounds]
     assert printed_stop(rounds) == 5 and (np.diff(losses) < 0).all()
-    assert printed_stop([*rounds[:3], rounds[1], rounds[4]]) == 3
-    assert printed_stop([rounds[0], rounds[0]]) == 1
+    assert (printed_stop([*rounds[:3], rounds[1], rounds[4]]), printed_stop([rounds[0], rounds[0]])) == (3, 1)
 
 
 def test_readings_without_a_meaning_are_refused():

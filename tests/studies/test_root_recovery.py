@@ -12,14 +12,7 @@ from pyro_hoim.errors import InputError
 from pyro_hoim.generalized_root import ExponentialFamily, RootSettings, fit_root_path, fit_roots
 from pyro_hoim.testing import FALSE_ALARM_RATE, chi_square_p_value, raises
 
-from studies.recovery import (
-    coefficient_errors,
-    draw_root_rows,
-    plant_roots,
-    roc_curve,
-    root_recovery,
-    tuple_scores,
-)
+from studies.recovery import coefficient_errors, draw_root_rows, plant_roots, roc_curve, root_recovery, tuple_scores
 
 
 def _area(scores, is_true):

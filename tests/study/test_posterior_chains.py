@@ -47,8 +47,7 @@ def drawn(jobs, folder=None, *, resume=False):
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
 def test_processes_change_no_draw_and_leave_the_same_checkpoints(tmp_path, monkeypatch, capfd):
     here, apart = drawn(1, tmp_path / "one"), drawn(2, tmp_path / "two")
-    assert (here.theta == apart.theta).all()
-    assert here.num_divergences == apart.num_divergences
+    assert (here.theta == apart.theta).all() and here.num_divergences == apart.num_divergences
     assert capfd.readouterr().err == ""
     names = [sorted(path.name for path in (tmp_path / folder).iterdir()) for folder in ("one", "two")]
     assert names[0] == names[1] == [f"model-chain-{number}.safetensors" for number in range(3)]

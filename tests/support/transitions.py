@@ -78,12 +78,7 @@ def tempered_law(
 
 
 def block_update_matrix(
-    hypergraph: InteractionHypergraph,
-    tables: Any,
-    block: Sequence[str],
-    *,
-    beta: float = 1.0,
-    reference: Any = None,
+    hypergraph: InteractionHypergraph, tables: Any, block: Sequence[str], *, beta: float = 1.0, reference: Any = None
 ) -> np.ndarray:
     r"""Transition matrix (num_states, num_states) of drawing one block of names from its exact conditional law.
 

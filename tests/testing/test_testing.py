@@ -183,8 +183,7 @@ def test_total_variation_bound_holds_at_its_rate():
 
 
 @pytest.mark.parametrize(
-    ("counts", "probs"),
-    [([1, 2], [0.5, 0.4, 0.1]), ([0, 0], [0.5, 0.5]), ([1, 2], [0.5, 0.6]), ([1, -2], [0.5, 0.5])],
+    ("counts", "probs"), [([1, 2], [0.5, 0.4, 0.1]), ([0, 0], [0.5, 0.5]), ([1, 2], [0.5, 0.6]), ([1, -2], [0.5, 0.5])]
 )
 def test_law_arguments_are_checked(counts, probs):
     with pytest.raises(InputError):

@@ -330,23 +330,9 @@ def test_a_cluster_without_workers_is_not_waited_for(tmp_path, monkeypatch):
 
 ENCODINGS = ["utf-8", "utf-8-sig", "utf-16", "cp1252"]
 CELLS = [
-    "x",
-    " z ",
-    "1",
-    "1,5",
-    "-3,25",
-    "",
-    '"q"',
-    '"a""b"',
-    '"u;v|w"',
-    '"l\nm"',
-    'a"b',
-    "ö",
-    "\xa0w",
-    "'=1",
-    "#c",
+    "x", " z ", "1", "1,5", "-3,25", "", '"q"', '"a""b"', '"u;v|w"', '"l\nm"', 'a"b', "ö", "\xa0w", "'=1", "#c",
     '"x" ',
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -55,8 +55,7 @@ def test_columns_named_as_counts_or_weights_are_asked_about(tmp_path, name):
     with pytest.raises(InputError, match=f"column '{name}' seems to hold"):
         open_rows(path)
     assert open_rows(path, columns=["a", name]).domain.names == ("a", name)
-    assert open_rows(path, count=None).domain.names == ("a", name)
-    assert open_rows(path, count=name).total_count == 8
+    assert (open_rows(path, count=None).domain.names, open_rows(path, count=name).total_count) == (("a", name), 8)
 
 
 def test_columns_of_numbers_are_cut_alike_wherever_they_lie(tmp_path, client, write_parquet):
@@ -197,8 +196,7 @@ def test_arrays_of_dask_are_rows_of_labels(client):
 
     values = np.random.default_rng(1).integers(0, 3, (100, 4))
     rows = open_rows(da.from_array(values, chunks=(30, 2)), cluster=client)
-    assert isinstance(rows, DaskRows)
-    assert rows.domain == Domain.from_cardinalities([3] * 4)
+    assert isinstance(rows, DaskRows) and rows.domain == Domain.from_cardinalities([3] * 4)
     assert np.array_equal(rows.observations().codes.numpy(), values)
 
 

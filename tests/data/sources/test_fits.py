@@ -132,8 +132,7 @@ def test_distinct_rows_with_gaps(levels):
     codes = codes[torch.from_numpy(random.integers(0, 700, 3_000))]
     data = Observations(hoim.Domain.from_cardinalities([levels] * 8), codes)
     found = open_rows(data, chunk_rows=333).distinct()
-    assert torch.equal(found.codes, data.unique().codes)
-    assert torch.equal(found.counts, data.unique().counts)
+    assert torch.equal(found.codes, data.unique().codes) and torch.equal(found.counts, data.unique().counts)
 
 
 def test_too_many_rows_for_what_needs_them_are_refused(monkeypatch):

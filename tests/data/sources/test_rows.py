@@ -38,10 +38,8 @@ def counted(frame, domain, edge):
 def test_all_sources_find_the_domain_of_pandas(sources, frame):
     expected = Observations.from_pandas(frame)
     for rows in sources.values():
-        assert rows.domain == expected.domain
-        assert rows.num_rows == expected.num_rows
-        assert rows.total_count == expected.total_count
-        assert rows.num_missing_cells == expected.num_missing_cells
+        assert (rows.domain, rows.num_rows) == (expected.domain, expected.num_rows)
+        assert (rows.total_count, rows.num_missing_cells) == (expected.total_count, expected.num_missing_cells)
     assert expected.domain["size"].labels == ("none", "low", "high")
 
 
@@ -50,8 +48,7 @@ def test_margins_of_many_sets_are_those_of_pandas_with_equal_bits(sources, frame
     expected = [n for edge in SETS for n in counted(frame, domain, edge)]
     for rows in sources.values():
         found = rows.marginal_counts(SETS)
-        assert found.dtype == torch.long
-        assert found.tolist() == expected
+        assert (found.dtype, found.tolist()) == (torch.long, expected)
 
 
 def test_margins_are_those_of_crosstab(sources, frame):
@@ -80,8 +77,7 @@ def test_distinct_rows_are_those_of_observations(sources, frame, refused):
     expected = Observations.from_pandas(frame).unique()
     for rows in sources.values():
         found = rows.distinct()
-        assert torch.equal(found.codes, expected.codes)
-        assert torch.equal(found.counts, expected.counts)
+        assert torch.equal(found.codes, expected.codes) and torch.equal(found.counts, expected.counts)
         with refused(IntractableError, "over-budget"):
             rows.distinct(max_rows=expected.num_rows - 1)
 
@@ -209,8 +205,7 @@ def test_one_batch_of_one_column_of_one_row():
     rows = open_rows(pd.DataFrame({"a": ["x"]}))
     assert rows.marginal_counts([("a",), ()]).tolist() == [1, 1]
     (batch,) = rows.batches()
-    assert isinstance(batch, RowBatch)
-    assert batch.weights.tolist() == [1]
+    assert isinstance(batch, RowBatch) and batch.weights.tolist() == [1]
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 2.5, True])

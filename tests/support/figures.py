@@ -1,0 +1,30 @@
+"""Figures that are made, and neither laid out nor drawn: half of the time of a page whose words are tested."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.legend import Legend
+from matplotlib.transforms import Bbox
+
+PIXEL = b'<svg width="1pt" height="1pt" />'
+
+
+def _save(_: Figure, file: Any, **__: Any) -> None:
+    file.write(PIXEL)
+
+
+@contextmanager
+def figures_of_one_pixel() -> Iterator[None]:
+    """Leave figures undrawn; tests of plots and of pictures in reports draw them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", _save)
+        patch.setattr(Figure, "findobj", lambda *_: [])  # which makes every tick of every axis
+        patch.setattr(Axes, "get_tightbbox", lambda self, *_, **__: self.bbox)
+        patch.setattr(Legend, "get_window_extent", lambda *_, **__: Bbox.unit())
+        patch.setattr(ConstrainedLayoutEngine, "execute", lambda *_: None)
+        yield
