@@ -84,7 +84,7 @@ layers: $(VENV)/test.stamp  ## Direction of imports
 	$(BIN)/lint-imports
 
 docs: $(VENV)/docs.stamp  ## Documentation, warnings are errors; the tutorials and README's example are executed
-	$(BIN)/python -m pytest -q tests/test_readme.py
+	$(BIN)/python -m pytest -q tests/test_pages.py
 	$(BIN)/python -m sphinx -q -W --keep-going -j 2 -b html docs docs/_build/html
 	@echo "documentation: docs/_build/html/index.html"
 
