@@ -54,7 +54,7 @@ def test_five_lines_lead_from_a_data_frame_to_an_answer():
     assert len(scope["result"].hypergraph.maximal_edges) == 15
 
 
-@pytest.mark.slow  # `make tutorials` runs it
+@pytest.mark.slow  # `make docs` runs it
 def test_the_program_draws():
     _, source = _blocks(README)
     assert len(source.strip().splitlines()) <= 25
