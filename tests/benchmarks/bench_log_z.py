@@ -31,16 +31,13 @@ from pyro_hoim.generalized_root.annealed import AnnealedRoot
 from pyro_hoim.log_linear import (
     L2,
     AnnealedImportance,
-    Auto,
-    Enumeration,
     LogLinearEnergy,
     Stopping,
     VariableElimination,
     fit,
 )
 from pyro_hoim.log_linear.exact import perfect
-from pyro_hoim.schema import Domain
-from pyro_hoim.structure import InteractionHypergraph, elimination_order
+from pyro_hoim.structure import InteractionHypergraph
 
 from support.hard_models import HardModel, enumerated_log_z, mean_field_spins, shuffled
 from support.hard_suite import HARD_CLASSES, easy_models, hard_models, is_false_claim
@@ -54,52 +51,21 @@ def model_c(scale=1.0):
     return as_energy(([2] * 20, tables), torch.float64)
 
 
-def ising(size, beta):
-    return as_energy(([2] * size**2, [(s, spin_table(2, beta)) for s in grid_pairs(size)]), torch.float64)
+RUNS = {"forward run alone": {"reverse": False}, "with the reverse run": {}}
 
 
-RUNS = {"forward run alone": {"reverse": False}, "with the reverse run": {}, "combined": {"combine": True}}
-
-
-def estimates(model, repeats, **options):
-    """Results of repeated runs with seeds 1, 2, ..."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return [AnnealedImportance(seed=seed, **options).log_partition(model) for seed in range(1, repeats + 1)]
-
-
-def judge(results, exact):
-    """How often the truth is within three standard errors, within the limits, or the result says it cannot tell."""
-    errors = np.array([float(r.value) - exact for r in results])
-    bars = np.array([float(r.std_error) for r in results])
-    trusted = np.array([r.verdict != "unreliable" for r in results])
-    within = np.abs(errors) <= 3 * bars
-    sides = np.array([float(r.lower) <= exact <= float(r.upper) for r in results])
-    flagged = np.array([not t for t in trusted])
-    root = float(np.sqrt((errors**2).mean()))
-    silent = int((~within & ~flagged).sum())
-    ess = np.median([float(r.ess) for r in results])
-    parts = (
-        f"root mean square error {root:.2g}, median reported {np.median(bars):.2g}, median ESS {ess:.0f}",
-        f"within 3 standard errors {100 * within.mean():.1f} %",
-        f"flagged {100 * flagged.mean():.1f} %, misses not flagged {silent} of {len(results)}",
-        f"within both limits {100 * sides.mean():.1f} %",
-    )
-    return "; ".join(parts)
-
-
-def speed(report, _):
+def speed(report):
     model = model_c()
     for threads in sorted({1, CORES}):
         torch.set_num_threads(threads)
-        for label in list(RUNS)[:2]:
+        for label in RUNS:
             backend = AnnealedImportance(**RUNS[label])
             seconds, fastest = median(partial(backend.log_partition, model), 30, 5)
             what = f"C: 1,000 temperatures x 512 chains, {threads} threads"
             report.add(what, f"ours, {label}", seconds, note=f"fastest {fastest * 1e3:.1f} ms")
 
 
-def checks(report, _):
+def checks(report):
     """Processor time of the states looked for and the runs from modes: with them, and with them switched off."""
     torch.set_num_threads(1)
     model, nothing = model_c(), np.zeros(1)
@@ -121,42 +87,19 @@ def checks(report, _):
         report.add(f"C: checks of the verdict, {label}, processor time", "ours", own, note=note)
 
 
-def judged(report, what, model, exact_backend, repeats, runs):
-    """Time and honesty of repeated runs of every kind."""
-    torch.set_num_threads(CORES)
-    exact = float(exact_backend.log_partition(model).value)
-    for label in runs:
-        start = time.perf_counter()
-        results = estimates(model, repeats, **RUNS[label])
-        each = (time.perf_counter() - start) / repeats
-        report.add(f"{what}: {repeats} repetitions, {label}", "ours", each, note=judge(results, exact))
-
-
-def coverage(report, repeats):
-    for scale in (0.3, 1.0, 3.0):
-        judged(report, f"C x {scale}", model_c(scale), Enumeration(), repeats, list(RUNS)[:2])
-
-
-def hard(report, repeats):
-    repeats = max(20, repeats // 25)
-    for beta in (0.4, 0.4407, 0.6, 1.0):
-        judged(report, f"Ising 16 x 16, coupling {beta}", ising(16, beta), VariableElimination(), repeats, RUNS)
-
-
-ANNEALED = {"speed": speed, "checks": checks, "coverage": coverage, "hard": hard}
+ANNEALED = {"speed": speed, "checks": checks}
 
 
 @part("Annealed importance sampling")
-def annealed(sections=tuple(ANNEALED), repeats=1000):
-    """Time and honesty of the error bar against exact log Z.
+def annealed(sections=tuple(ANNEALED)):
+    """Time of an estimate, and of the checks of its verdict.
 
     Model C: 20 spins with 40 random pairs and 40 random triples, weights normal with standard deviation 0.3 times a
-    scale; log Z by enumeration of all 2^20 states. The default path: 1,000 temperatures, 512 chains. Hard models: Ising
-    grids of 16 x 16 spins at, near and below the critical temperature, log Z by elimination.
+    scale. The default path: 1,000 temperatures, 512 chains.
     """
     report = Report()
     for name in sections:
-        ANNEALED[name](report, repeats)
+        ANNEALED[name](report)
     return report.lines()
 
 
@@ -450,64 +393,7 @@ def grids(report, sizes=(14, 16)):
                 report.add(what, row["peer"], row["seconds"], row["seconds"] / alone, note)
 
 
-def limits(report):
-    """Largest tables within two seconds, float32, all cores, with the min-fill order; default memory budget."""
-    torch.set_num_threads(CORES)
-    for size, with_marginals in ((18, False), (17, True)):
-        model = grid_model(size)
-        energy = as_energy(model)
-        what = "log Z + all marginals" if with_marginals else "log Z"
-        for label, order in (("min-fill order", min_fill(model)), ("own order", None)):
-            backend = VariableElimination(order=order)
-            cost = backend.plan(energy.hypergraph)
-            call = backend.expectations if with_marginals else backend.log_partition
-            seconds, fastest = median(partial(call, energy), 5, 1)
-            note = f"largest table 2^{np.log2(cost.cells):.0f}, {cost.total_cells:.3g} cells in all"
-            note += f"; fastest {fastest:.2f} s"
-            report.add(f"{size}x{size} binary grid, {label}: {what}", "ours", seconds, note=note)
-
-
-def plans(report, sizes=(12, 20, 24, 30)):
-    """Time to search for an order, and what the plan says of memory, on binary grids."""
-    for size in sizes:
-        hypergraph = as_energy(grid_model(size)).hypergraph
-        seconds, _ = median(lambda: elimination_order(hypergraph), 3, 1)
-        plan = VariableElimination().plan(hypergraph)
-        gib = plan.memory_bytes / 2**30
-        note = f"largest table 2^{np.log2(plan.cells):.0f}, "
-        note += f"{gib:.3g} GiB for log Z and marginals" if plan.feasible else plan.reason.split(",")[0]
-        report.add(f"{size}x{size} binary grid: search for an order", "ours", seconds, note=note)
-
-
-def dense(report):
-    """Small and dense models: enumeration paths."""
-    torch.set_num_threads(CORES)
-    domain = Domain.from_cardinalities(MUSHROOM[:10])
-    for order in (2, 3):
-        hypergraph = InteractionHypergraph.from_order(domain, order)
-        generator = torch.Generator().manual_seed(0)
-        tables = 0.1 * torch.randn(hypergraph.num_terms, dtype=torch.float64, generator=generator)
-        tables.requires_grad_()
-        model = LogLinearEnergy(hypergraph, tables)
-
-        def both(model=model, tables=tables):
-            value = Auto().log_partition(model).value
-            return value, torch.autograd.grad(value, tables)
-
-        seconds, fastest = median(both, 9)
-        note = f"{Auto().plan(hypergraph).method}, {len(hypergraph.edges)} edges, fastest {fastest * 1e3:.0f} ms"
-        what = f"complete order {order}, 829,440 states: log Z + all marginals, float64"
-        report.add(what, "ours", seconds, note=note)
-        assert isinstance(Auto().select(hypergraph), Enumeration)
-    torch.set_num_threads(1)
-    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 6), 2)
-    tables = torch.zeros(hypergraph.num_terms, dtype=torch.float64, requires_grad=True)
-    model = LogLinearEnergy(hypergraph, tables)
-    seconds, _ = median(lambda: torch.autograd.grad(Auto().log_partition(model).value, tables), 500, 50)
-    report.add("2^6, all two-way: log Z + gradient by autograd", "ours", seconds, note=Auto().plan(hypergraph).method)
-
-
-ELIMINATION = {"small": small, "grids": grids, "limits": limits, "plans": plans, "dense": dense}
+ELIMINATION = {"small": small, "grids": grids}
 
 
 @part("Elimination")

@@ -564,47 +564,16 @@ def agreement(iterations):
     return text
 
 
-def rochdale(_):
-    data = load_table("rochdale")
-    settings = ChainSettings(num_chains=4, num_draws=400, burn_in=100)
-    posterior, seconds = timed_posterior(data, "unit", StructurePrior(data.domain, max_order=4), settings, seed=1)
-    published = {tuple(sorted(GOLDEN["rochdale"][who].split(","))): who for who in ("whittaker", "dobra")}
-    models = posterior.models(5)
-    rows = []
-    for model in models:
-        generators = sorted(letters(data, edge) for edge in model.hypergraph.maximal_edges)
-        mark = published.get(tuple(generators), "").capitalize()
-        rows.append([" ".join(generators), f"{model.probability:.4f}", f"{model.log_evidence:.3f}", mark])
-    what = (
-        f"Rochdale, four chains of 400 draws after 100: {posterior.status}, {seconds:.0f} s, "
-        f"{posterior.num_structures:,} collections in the draws."
-    )
-    text = [
-        what,
-        "",
-        *markdown(["most probable", "share of draws", "log evidence (Laplace)", "published by"], rows),
-        "",
-    ]
-    inclusion = posterior.inclusion
-    flags = posterior.gamma[posterior.index].double().mean(1)
-    rows = [
-        [letters(data, edge), f"{float(inclusion[edge]):.3f}", ", ".join(f"{v:.2f}" for v in flags[:, k].tolist())]
-        for k, edge in enumerate(posterior.structure_prior.space.candidates)
-        if float(inclusion[edge]) > 0.2
-    ]
-    return text + markdown(["interaction", "inclusion", "by chain"], rows)
-
-
 @part("Posteriors over interactions")
-def structures(parts=("speed", "agreement", "rochdale"), iterations=50_000):
-    """Beside conting (``--iterations`` of it) and bayesloglin: moves per second, inclusion, models of Rochdale.
+def structures(parts=("speed", "agreement"), iterations=50_000):
+    """Beside conting (``--iterations`` of it) and bayesloglin: moves per second, and inclusion.
 
     Czech autoworkers: 6 binary variables, 1,841 rows, letters a to f in schema order; alcohol, hypertension and
-    obesity: 4 x 2 x 3 cells, 491 rows; Rochdale: 8 binary variables, 665 rows. Prior of unit information, every
-    hierarchical collection of interactions of at most three variables (four in Rochdale) equally likely. The peers run
+    obesity: 4 x 2 x 3 cells, 491 rows. Prior of unit information, every
+    hierarchical collection of interactions of at most three variables equally likely. The peers run
     under the Rscript that PYRO_HOIM_PEER_R names, with R_LIBS as it is; without it their rows say "not run".
     """
-    known = {"speed": speed, "agreement": agreement, "rochdale": rochdale}
+    known = {"speed": speed, "agreement": agreement}
     return [line for name in parts for line in (*known[name](iterations), "")]
 
 
