@@ -29,7 +29,7 @@ def analysis():
     """Two small models of the admissions table with short chains."""
     data = load_table("ucb_admissions")
     structures = {f"order {k}": InteractionHypergraph.from_order(data.domain, k) for k in (1, 2)}
-    settings = PosteriorSettings(2, 30, 40)
+    settings = PosteriorSettings(2, 60, 60)
     return analyse({"train": data}, structures, posterior=settings, seed=1, title="admissions", target="Admit")
 
 
@@ -165,7 +165,7 @@ def test_a_single_chain_is_not_praised(analysis):
     models = (analysis.models[0], replace(analysis.models[1], posterior=single))
     alone = replace(analysis, models=models, chosen_index=1).page()
     assert any("order 2: one chain cannot show" in s for s in alone.warnings)
-    assert any("1 chain of 30 draws; largest R-hat –" in s for s in alone.summary)
+    assert any("1 chain of 60 draws; largest R-hat –" in s for s in alone.summary)
 
 
 @pytest.mark.usefixtures("words_alone")
