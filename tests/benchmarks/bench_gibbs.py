@@ -183,8 +183,6 @@ def peers(models=("A1", "A2", "A3"), chains=(16, 512, 4096), sections=("thrml", 
 
 
 MOST = 3.0
-
-
 """How many times slower than the table kernel is allowed."""
 
 

@@ -9,9 +9,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from itertools import combinations, pairwise
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -260,12 +259,6 @@ def pairs(folder, rows, columns):
     return {"pairs": len(found) // 4, "cells": len(found)}
 
 
-def triples(folder, rows, columns):
-    """All triples counted in one pass."""
-    found = opened(folder, columns).marginal_counts(combinations(names(columns), 3))
-    return {"triples": len(found) // 8, "cells": len(found)}
-
-
 def distinct(folder, rows, columns):
     """The distinct rows with their counts."""
     return {"distinct": opened(folder, columns).distinct().num_rows}
@@ -297,48 +290,7 @@ def network(folder, rows, columns):
     return {"leaves": sum(node.num_leaves for node in learned.nodes)}
 
 
-def learn(folder, rows, columns):
-    """Interactions learned, from margins and a sample where the distinct rows do not fit; neighbours are planted."""
-    import pyro_hoim as hoim
-    from pyro_hoim.runs import RunOptions
-
-    learned = hoim.learn(opened(folder, columns), run=RunOptions(progress=True))
-    planted = set(pairwise(names(columns)))
-    found = {edge for edge in learned.structure.hypergraph.edges if len(edge) > 1}
-    return {
-        "rows": learned.num_rows,
-        "rounds": len(learned.selection.rounds),
-        "predictive": learned.hypergraph.num_interactions,
-        "neighbours": [len(found & planted), len(planted)],
-        "others": len(found - planted),
-        "stages": {name: round(seconds) for name, seconds in learned.seconds.items()},
-    }
-
-
-def dask(folder, rows, columns):
-    """Pairs counted by two worker processes of Dask, one of which is killed on the way, and by this process."""
-    import distributed
-
-    sets = list(combinations(names(columns), 2))
-    begin = time.perf_counter()
-    expected = opened(folder, columns).marginal_counts(sets)
-    here = time.perf_counter() - begin
-    options = {"n_workers": 2, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
-    cluster = distributed.LocalCluster(worker_dashboard_address="127.0.0.1:0", **options)
-    with cluster, distributed.Client(cluster) as client:
-        source = opened(folder, columns, cluster=client)
-        assert source.num_rows == rows  # known from here on
-        pids = list(client.run(os.getpid).values())
-        threading.Timer(here / 4, os.kill, (pids[0], signal.SIGKILL)).start()
-        begin = time.perf_counter()
-        killed = source.marginal_counts(sets)
-        after = time.perf_counter() - begin
-        is_new = pids[0] not in client.run(os.getpid).values()
-    shown = {"here": round(here, 1), "cluster_with_kill": round(after, 1)}
-    return shown | {"equal": bool((killed == expected).all()), "killed": is_new}
-
-
-_STAGES = (generate, disk, decoded, pandas, arrow, levels, pairs, triples, distinct, fit, roots, network, learn, dask)
+_STAGES = (generate, disk, decoded, pandas, arrow, levels, pairs, distinct, fit, roots, network)
 STAGES = {function.__name__: function for function in _STAGES}
 DEFAULT_STAGES = ("disk", "decoded", "pandas", "arrow", "levels", "pairs", "distinct", "fit", "roots", "network")
 
@@ -361,8 +313,7 @@ def rows(number=10**8, columns=20, folder=None, stages=DEFAULT_STAGES):
     its own, so that the peak memory is that of the stage with the interpreter and all imports. The files are made in a
     folder that is deleted at the end, but for one that is named. pandas and pyarrow count all pairs file by file.
 
-        bench_memory.py rows --number 10000000 --stages dask
-        bench_memory.py rows --number 20000000 --columns 30 --stages pairs learn
+        bench_memory.py rows --number 20000000 --columns 30 --stages pairs
     """
     report = Report("stage|s|processor s|peak MB|found")
     with tempfile.TemporaryDirectory(prefix="rows-") as temporary:
