@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support.sources import uncollected
+
 ROOT = Path(__file__).resolve().parents[1]
 FAMILIES = ("log_linear", "generalized_root", "dependency_network")
 
@@ -61,7 +63,8 @@ class _Modules:
 @pytest.fixture(scope="module")
 def library():
     paths = [path for path in (ROOT / "pyro_hoim").rglob("*.py*") if path.suffix in (".py", ".pyi")]
-    return _Modules({path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths})
+    with uncollected():
+        return _Modules({path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths})
 
 
 def _circle(modules):

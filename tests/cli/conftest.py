@@ -20,8 +20,14 @@ def inside_empty_folder(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True, scope="module")
 def words_alone():
-    """Draw no figures; tests of reports and plots do."""
-    with figures_of_one_pixel():
+    """Draw no figures; tests of reports and plots do.
+
+    Draw no more tables where few are as extreme, which takes a second a fit, and those by fewer moves; tests of
+    goodness of fit draw them as users do.
+    """
+    with figures_of_one_pixel(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pyro_hoim.log_linear.goodness.p_values._FINER", 1)
+        patch.setattr("pyro_hoim.log_linear.goodness.fibre._STEPS_PER_CELL", 1)
         yield
 
 
@@ -29,13 +35,6 @@ def words_alone():
 def commands_may_be_slow(monkeypatch):
     """Say nothing of long stages, so that no test depends on the speed of the machine."""
     monkeypatch.setattr("pyro_hoim.cli.output.PERIOD", 3600.0)
-
-
-@pytest.fixture(autouse=True)
-def p_values_are_of_few_moves(monkeypatch):
-    """Draw no more tables where few are as extreme, and by fewer moves; tests of goodness of fit do as users do."""
-    monkeypatch.setattr("pyro_hoim.log_linear.goodness.p_values._FINER", 1)
-    monkeypatch.setattr("pyro_hoim.log_linear.goodness.fibre._STEPS_PER_CELL", 1)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from pyro_hoim import Observations
 from pyro_hoim.cli import run
 from pyro_hoim.inference import StructurePrior, enumerate_structures, load_structure_posterior
 from pyro_hoim.log_linear import Auto, Enumeration, MatrixEnumeration, VariableElimination, load_model
+from pyro_hoim.study.structures import record_structures
 
 TABLE = "a,b,c,count\nx,0,u,14\nx,1,u,3\ny,0,u,4\ny,1,u,9\nx,0,v,12\nx,1,v,5\ny,0,v,3\ny,1,v,11\n"
 SHORT = ("--chains", "2", "--draws", "40", "--burn-in", "10")
@@ -25,6 +26,16 @@ SECTIONS = ("Which interactions exist", "Most probable models", "Other priors", 
 def table():
     Path("t.csv").write_text(TABLE, encoding="utf-8")
     return "t.csv"
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch):
+    """Leave-one-out from fewer draws, half of the time of a command; tests of studies judge it."""
+
+    def recorded(posterior, route, num_chains, num_draws, **options):
+        return record_structures(posterior, route, 2, 50, **options)
+
+    monkeypatch.setattr("pyro_hoim.study.command.structures.record_structures", recorded)
 
 
 def probabilities(found):

@@ -21,6 +21,7 @@ from pyro_hoim.data import open_rows
 from pyro_hoim.data.frames import as_observations, check_columns
 from pyro_hoim.errors import DataWarning, InputError
 
+from support.figures import figures_of_one_pixel
 from support.verbs import verb_first
 
 CELLS = pd.DataFrame({"a": list("xxyy"), "b": list("nono")})
@@ -50,7 +51,7 @@ WEIGHTS += ["Post-stratification weight", "sampling.wt"]
 def run(*words):
     """Status and what the command wrote."""
     out = io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+    with figures_of_one_pixel(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         try:
             main([str(word) for word in words])
         except SystemExit as end:

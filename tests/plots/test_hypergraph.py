@@ -137,7 +137,7 @@ def overlapping(figure):
 
 def test_labels_of_many_variables_are_inside_and_apart():
     assert (overlapping(hypergraph_figure(MANY)), overlapping(hypergraph_figure(FIVE))) == (0, 0)
-    crowded = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 120), 1)
+    crowded = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 220), 1)
     assert overlapping(hypergraph_figure(crowded)) > 0  # control: the check sees labels that touch
 
 

@@ -45,7 +45,7 @@ def test_bins_are_those_of_scikit_learn_and_intervals_those_of_wilson():
     assert calibration_table([1.0, 0.0], [1, 0])["lower_edge"].tolist() == [0.0, 0.9]
 
 
-def test_pictures_hold_the_numbers(clipped, overlapping_texts):
+def test_pictures_hold_the_numbers(misplaced):
     table = calibration_table(CHANCE, HAPPENED)
     figure = figure_of(plot_calibration, CHANCE, HAPPENED)
     (axes,) = figure.axes
@@ -54,13 +54,13 @@ def test_pictures_hold_the_numbers(clipped, overlapping_texts):
     assert [text.get_text() for text in axes.texts] == [str(n) for n in table["count"]]
     ends = np.array([segment[:, 1] for segment in axes.collections[0].get_segments()])
     assert ends == pytest.approx(table[["lower", "upper"]].to_numpy())
-    assert clipped(figure) == [] and overlapping_texts(figure) == []
+    assert misplaced(figure) == ([], [])
     figure = figure_of(plot_roc, CHANCE, HAPPENED, name="tree")
     axes = plot_roc(1 - CHANCE, HAPPENED, ax=figure.axes[0], name="reverse", colour="red")
     area = roc_points(CHANCE, HAPPENED)[2]
     words = [text.get_text() for text in axes.get_legend().get_texts()]
     assert words == [f"tree: area {area:.3f}", f"reverse: area {1 - area:.3f}", "guessing"]
-    assert clipped(figure) == [] and overlapping_texts(figure) == []
+    assert misplaced(figure) == ([], [])
 
 
 def test_bad_predictions_are_refused():
