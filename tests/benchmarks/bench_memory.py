@@ -307,7 +307,7 @@ def stage_figures(name, folder, num_rows, columns):
 
 @part("Rows beyond memory")
 def rows(number=10**8, columns=20, folder=None, stages=DEFAULT_STAGES):
-    """10^8 rows of 20 columns in Parquet, pairs counted and a pairwise model fitted; Dask with a kill.
+    """10^8 rows of 20 columns in Parquet, pairs counted and a pairwise model fitted.
 
     The columns are a chain: each repeats its left neighbour with a probability of its own. Every stage is a process of
     its own, so that the peak memory is that of the stage with the interpreter and all imports. The files are made in a
