@@ -75,14 +75,14 @@ _FEW = 32  # rows that are added one by one where that is possible
 @njit(nogil=True)
 def _add(
     levels: Array, columns: Columns, x: Array, rows: Array, shares: Array, begin: Any, end: Any, sign: Any
-) -> None:  # fmt: skip
+) -> None:
     """Add the rows of a range to the counts of levels."""
-    ids, bits = columns.ids, columns.bits
-    if columns.words.shape[0] == 0 and ids.shape[0] == 0:
+    ids, words = columns.ids, columns.words
+    if words.shape[0] == 0 and ids.shape[0] == 0:
         return  # there is no column to ask
-    if columns.words.shape[0] and (ids.shape[0] == 0 or end - begin > _FEW):
+    if words.shape[0] and (ids.shape[0] == 0 or end - begin > _FEW):
         add_bits(
-            levels, bits, columns.words, columns.spots, columns.first, columns.sizes, x, rows, begin, end, sign
+            levels, columns.bits, words, columns.spots, columns.first, columns.sizes, x, rows, begin, end, sign
         )  # fmt: skip
     else:
         add_levels(levels, ids, x, rows, shares, begin, end, sign)
@@ -106,10 +106,7 @@ def _rate(leaves: Leaves, new: Array, levels: Array, columns: Columns, costs: Co
         for k in range(gains.shape[1]):
             gains[c, k] = np.inf
         if held[c] >= 0:
-            rate_splits(
-                levels[held[c]], leaves.entropies[c], columns.first, columns.sizes, columns.missing, columns.kinds,
-                costs.table, costs.tolerance, gains[c], leaves.columns[c],
-            )  # fmt: skip
+            rate_splits(levels[held[c]], leaves.entropies[c], columns, costs, gains[c], leaves.columns[c])
 
 
 @njit(nogil=True, inline="always")
@@ -256,10 +253,7 @@ def _split(
     """Children of a leaf with their rows; their slots and the end of the pool."""
     parts, at, end = columns.sizes[column], leaves.begin[chosen], leaves.end[chosen]
     tables = np.zeros((parts, num_levels))
-    stop = split_rows(
-        columns.ids, x, pool, shares, at, end, column, columns.first[column], parts, columns.missing[column],
-        spare_rows, spare_weights, tables, columns.bits, columns.planes[column],
-    )  # fmt: skip
+    stop = split_rows(columns, x, pool, shares, at, end, column, spare_rows, spare_weights, tables)
     length = stop[parts - 1]
     if length > end - at:
         at = pool_end
@@ -357,7 +351,7 @@ def grow(
     the lossless source of ``num_lossless`` leaves, considered where that is positive. ``is_exact`` says that weights
     are whole and no cell is missing.
     """
-    ids, first, sizes, missing, kinds, kind_sizes = columns[:6]
+    ids, sizes, missing, kind_sizes = columns.ids, columns.sizes, columns.missing, columns.kind_sizes
     table, penalties, least_rise, tolerance = costs
     num_rows, num_kinds, widest = x.shape[0], kind_sizes.shape[0], 1
     for k in range(num_kinds):
@@ -371,7 +365,7 @@ def grow(
         np.zeros(room, dtype=np.int64), np.zeros(room, dtype=np.int64), np.arange(room, -1, -1),
     )  # fmt: skip
     counts, totals, entropies, begin, end, levels_of = leaves[:6]
-    partner, rise, partner_size, position, order, free = leaves[8:]
+    partner, rise, position, order, free = leaves.partner, leaves.rise, leaves.place, leaves.order, leaves.free
     levels, spare = np.zeros((8, num_levels, num_ids)), np.arange(8, -1, -1)
     pool, shares, pool_end = np.arange(num_rows).astype(np.int32), weights.copy(), num_rows
     spare_rows, spare_weights = np.empty(num_rows, dtype=np.int32), np.empty(num_rows)
@@ -379,11 +373,12 @@ def grow(
     steps, deltas, tables = np.empty((64, 3), dtype=np.int64), np.empty(64), np.empty((64, num_levels))
     num_steps, num_tables, lossless_cost = 0, 0, np.inf
     if num_lossless > 0:
-        _, _, _, lossless = lossless_tables(ids, x, pool, shares, first, sizes, missing, kinds, num_levels)
+        _, _, _, lossless = lossless_tables(columns, x, pool, shares, num_levels)
         lossless_cost = penalties[num_lossless]
         for leaf in range(num_lossless):
             lossless_cost += leaf_entropy(lossless[leaf], fill_counts(lossless[leaf], lossless[leaf]), table)
 
+    # One leaf with all rows.
     root = _pop(free)
     for r in range(num_rows):
         counts[root, x[r]] += weights[r]
@@ -394,17 +389,16 @@ def grow(
         levels_of[root] = _pop(spare)
         _add(levels[levels_of[root]], columns, x, pool, shares, 0, num_rows, 1.0)
 
+    # Step after step, until none lowers the cost.
     while True:
         _rate(leaves, new, levels, columns, costs)
         for at in range(num_leaves):
             position[order[at]] = at
-        renew_partners(
-            new, order, position, num_leaves, counts, totals, entropies, partner, rise, partner_size, table, tolerance
-        )
+        renew_partners(leaves, new, num_leaves, table, tolerance)
         # The cheapest step, of equal ones a merge.
         best, low, column = _best_split(leaves, num_leaves, kind_sizes, costs)
         high = low
-        one = best_merge(order, num_leaves, counts, totals, entropies, partner, rise, partner_size, table, tolerance)
+        one = best_merge(leaves, num_leaves, table, tolerance)
         merged = rise[one] + penalties[num_leaves - 1] - penalties[num_leaves] if one >= 0 else np.inf
         is_merge = one >= 0 and merged <= best + tolerance
         best = merged if is_merge else best
@@ -419,13 +413,12 @@ def grow(
             num_steps += 1
             cost, lossless_cost = lossless_cost, np.inf
             every = np.arange(num_rows).astype(np.int32)
-            pool, shares, stops, lossless = lossless_tables(
-                ids, x, every, weights.copy(), first, sizes, missing, kinds, num_levels
-            )
+            pool, shares, stops, lossless = lossless_tables(columns, x, every, weights.copy(), num_levels)
             _fill_lossless(leaves, num_leaves, num_lossless, spare, stops, lossless, table)
             pool_end, num_leaves, new = pool.shape[0], num_lossless, np.arange(num_lossless)
             continue
 
+        # Room for the rows and the counts of levels that the step makes.
         if is_merge:
             low, high = one, partner[one]
             if position[low] > position[high]:
@@ -444,6 +437,7 @@ def grow(
         if spare[0] < (1 if is_merge else sizes[column]):
             levels, spare = _more_levels(levels, spare, widest)
 
+        # The step itself.
         deltas[num_steps] = best
         cost += best
         steps[num_steps, 0] = 1 if is_merge else 0

@@ -187,12 +187,13 @@ def leaf_entropy(counts: Array, total: Any, table: Array) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def _union(counts: Array, totals: Array, entropies: Array, a: Any, b: Any, table: Array) -> Any:
+def _union(leaves: Any, a: Any, b: Any, table: Array) -> Any:
     """What the entropy rises by when two leaves become one."""
-    value = xlogx(totals[a] + totals[b], table)
+    counts = leaves.counts
+    value = xlogx(leaves.totals[a] + leaves.totals[b], table)
     for x in range(counts.shape[1]):
         value -= xlogx(counts[a, x] + counts[b, x], table)
-    return value - entropies[a] - entropies[b]
+    return value - leaves.entropies[a] - leaves.entropies[b]
 
 
 @njit(nogil=True, cache=True)
@@ -204,65 +205,36 @@ def merge_wins(delta: Any, size: Any, best: Any, best_size: Any, tolerance: Any)
 
 
 @njit(nogil=True, cache=True)
-def _best_partner(
-    a: Any,
-    order: Array,
-    num_leaves: Any,
-    counts: Array,
-    totals: Array,
-    entropies: Array,
-    partner: Array,
-    rise: Array,
-    partner_size: Array,
-    table: Array,
-    tolerance: Any,
-) -> None:
-    partner[a] = -1
-    rise[a] = np.inf
-    partner_size[a] = -1.0
-    for at in range(num_leaves):
-        b = order[at]
-        if b != a:
-            delta = _union(counts, totals, entropies, a, b, table)
-            if partner[a] < 0 or merge_wins(delta, totals[b], rise[a], partner_size[a], tolerance):
-                partner[a], rise[a], partner_size[a] = b, delta, totals[b]
+def _offer(leaves: Any, a: Any, b: Any, delta: Any, tolerance: Any) -> None:
+    """Make a leaf the partner of another one that has none, or a worse one."""
+    partner, rise, size = leaves.partner, leaves.rise, leaves.partner_size
+    if partner[a] < 0 or merge_wins(delta, leaves.totals[b], rise[a], size[a], tolerance):
+        partner[a], rise[a], size[a] = b, delta, leaves.totals[b]
 
 
 @njit(nogil=True, cache=True)
-def renew_partners(
-    new: Array,
-    order: Array,
-    position: Array,
-    num_leaves: Any,
-    counts: Array,
-    totals: Array,
-    entropies: Array,
-    partner: Array,
-    rise: Array,
-    partner_size: Array,
-    table: Array,
-    tolerance: Any,
-) -> None:
+def renew_partners(leaves: Any, new: Array, num_leaves: Any, table: Array, tolerance: Any) -> None:
     """Partners after leaves were replaced by new ones.
 
     A leaf that has just lost its partner comes with partner -1 and its old rise and size; where no new leaf is as good,
     it leaves with partner -2 and these as a bound.
     """
+    order, position, totals = leaves.order, leaves.place, leaves.totals
+    partner, rise, partner_size = leaves.partner, leaves.rise, leaves.partner_size
     is_merge = new.shape[0] == 1
     is_new = np.zeros(num_leaves, dtype=np.bool_)
     for c in new:
         is_new[position[c]] = True
     for c in new:
-        partner[c] = -1
+        partner[c] = _LOST
         rise[c] = np.inf
         partner_size[c] = -1.0
         for at in range(num_leaves):
             b = order[at]
             if b == c:
                 continue
-            delta = _union(counts, totals, entropies, c, b, table)
-            if partner[c] < 0 or merge_wins(delta, totals[b], rise[c], partner_size[c], tolerance):
-                partner[c], rise[c], partner_size[c] = b, delta, totals[b]
+            delta = _union(leaves, c, b, table)
+            _offer(leaves, c, b, delta, tolerance)
             if is_new[at]:
                 continue
             # Of equally good partners the earlier one. A merge stands no later than the leaves it was made of, so it
@@ -272,6 +244,7 @@ def renew_partners(
                 follows and not merge_wins(rise[b], partner_size[b], delta, totals[c], tolerance)
             ):
                 partner[b], rise[b], partner_size[b] = c, delta, totals[c]
+    # What no new leaf replaced is searched for when its bound comes first.
     for at in range(num_leaves):
         b = order[at]
         if partner[b] == _LOST and not is_new[at]:
@@ -279,34 +252,27 @@ def renew_partners(
 
 
 @njit(nogil=True, cache=True)
-def best_merge(
-    order: Array,
-    num_leaves: Any,
-    counts: Array,
-    totals: Array,
-    entropies: Array,
-    partner: Array,
-    rise: Array,
-    partner_size: Array,
-    table: Array,
-    tolerance: Any,
-) -> int:
+def best_merge(leaves: Any, num_leaves: Any, table: Array, tolerance: Any) -> int:
     """The leaf whose merge with its partner comes first, -1 where there is one leaf.
 
     What a leaf without a known partner had before bounds what it can have now, so it is searched for a new one only
     when that bound comes first.
     """
+    order, partner, rise, partner_size = leaves.order, leaves.partner, leaves.rise, leaves.partner_size
     while True:
         one, size = -1, -1.0
         for at in range(num_leaves):
             slot = order[at]
             if partner[slot] != _LOST:
-                together = totals[slot] + partner_size[slot]
+                together = leaves.totals[slot] + partner_size[slot]
                 if one < 0 or merge_wins(rise[slot], together, rise[one], size, tolerance):
                     one, size = slot, together
         if one < 0 or partner[one] >= 0:
             return one
-        _best_partner(one, order, num_leaves, counts, totals, entropies, partner, rise, partner_size, table, tolerance)
+        partner[one], rise[one], partner_size[one] = _LOST, np.inf, -1.0
+        for at in range(num_leaves):
+            if order[at] != one:
+                _offer(leaves, one, order[at], _union(leaves, one, order[at], table), tolerance)
 
 
 # Compiled loops over rows: counts of levels, splits, the lossless source, keys (Numba, CPU).
@@ -366,29 +332,20 @@ def add_levels(
 
 
 @njit(nogil=True, cache=True)
-def rate_splits(
-    levels: Array,
-    entropy: Any,
-    first: Array,
-    sizes: Array,
-    missing: Array,
-    kinds: Array,
-    table: Array,
-    tolerance: Any,
-    gains: Array,
-    columns: Array,
-) -> None:
+def rate_splits(levels: Array, entropy: Any, columns: Any, costs: Any, gains: Array, chosen: Array) -> None:
     """Best change of entropy by a split, one per kind of column (columns with equally many levels are one kind)."""
+    first, sizes, missing, kinds, table = columns.first, columns.sizes, columns.missing, columns.kinds, costs.table
     num_levels = levels.shape[0]
     for kind in range(gains.shape[0]):
         gains[kind] = np.inf
-        columns[kind] = -1
+        chosen[kind] = -1
     absent = np.zeros(num_levels)
     for k in range(sizes.shape[0]):
         kind = kinds[k]
         if kind < 0:
             continue
         begin, size = first[k], sizes[k]
+        # Rows without the cell go to every child with its share of the others.
         with_absent = False
         known = 0.0
         if missing[k] >= 0:
@@ -416,35 +373,25 @@ def rate_splits(
                 total += count
                 value -= xlogx(count, table)
             value += xlogx(total, table)
-        if value - entropy < gains[kind] - tolerance:
+        if value - entropy < gains[kind] - costs.tolerance:
             gains[kind] = value - entropy
-            columns[kind] = k
+            chosen[kind] = k
 
 
 @njit(nogil=True, cache=True)
 def split_rows(
-    ids: Array,
-    x: Array,
-    rows: Array,
-    weights: Array,
-    begin: Any,
-    end: Any,
-    column: Any,
-    first: Any,
-    size: Any,
-    missing: Any,
-    spare_rows: Array,
-    spare_weights: Array,
-    counts: Array,
-    bits: Array,
-    plane: Any,
-) -> Array:
+    columns: Any, x: Array, rows: Array, weights: Array, begin: Any, end: Any, column: Any,
+    spare_rows: Array, spare_weights: Array, counts: Array,
+) -> Array:  # fmt: skip
     """Rows of a leaf by the level of one column, into the spare arrays; ends of the children (size,).
 
     A row without that cell goes to every child with the child's share of the rows that have it (Quinlan, C4.5, 1993).
     Counts (size, n_i) receives the tables of the children. Where there are no ids, bits hold the column from a plane.
     """
+    ids, bits, plane = columns.ids, columns.bits, columns.planes[column]
+    first, size, missing = columns.first[column], columns.sizes[column], columns.missing[column]
     in_bits = ids.shape[0] == 0
+    # How many rows every child gets, and its share of those without the cell.
     number = np.zeros(size + 1, dtype=np.int64)
     known = np.zeros(size)
     absent = 0
@@ -462,6 +409,7 @@ def split_rows(
     if absent:
         for c in range(size):
             share[c] = known[c] / total if total > 0 else 1.0 / size
+    # The rows in the order of the children.
     at = np.zeros(size, dtype=np.int64)
     stop = np.empty(size, dtype=np.int64)
     length = 0
@@ -489,16 +437,9 @@ def split_rows(
 
 @njit(nogil=True, cache=True)
 def join_rows(
-    rows: Array,
-    weights: Array,
-    begin_a: Any,
-    end_a: Any,
-    begin_b: Any,
-    end_b: Any,
-    spare_rows: Array,
-    spare_weights: Array,
-    seen: Array,
-) -> int:
+    rows: Array, weights: Array, begin_a: Any, end_a: Any, begin_b: Any, end_b: Any,
+    spare_rows: Array, spare_weights: Array, seen: Array,
+) -> int:  # fmt: skip
     """Rows of two leaves into the spare arrays, a row in parts of both becoming one; their number."""
     length = 0
     for p in range(begin_a, end_a):
@@ -519,33 +460,25 @@ def join_rows(
 
 @njit(nogil=True, cache=True)
 def lossless_tables(
-    ids: Array,
-    x: Array,
-    rows: Array,
-    weights: Array,
-    first: Array,
-    sizes: Array,
-    missing: Array,
-    kinds: Array,
-    num_levels: Any,
+    columns: Any, x: Array, rows: Array, weights: Array, num_levels: Any
 ) -> tuple[Array, Array, Array, Array]:
     """Rows sorted into the leaves of the lossless source: rows, weights, ends of the leaves and their tables.
 
     The leaves are those of a tree that asks every column in turn, in lexicographic order of the levels.
     """
+    sizes, missing = columns.sizes, columns.missing
     stops = np.full(1, rows.shape[0])
-    no_bits = np.empty((0, 0), dtype=np.uint64)
     counts = np.zeros((1, num_levels))
     for p in range(rows.shape[0]):
         counts[0, x[rows[p]]] += weights[p]
     for k in range(sizes.shape[0]):
-        if kinds[k] < 0:
+        if columns.kinds[k] < 0:
             continue
         size = sizes[k]
         room = rows.shape[0]
         if missing[k] >= 0:
             for p in range(rows.shape[0]):
-                if ids[rows[p], k] == missing[k]:
+                if columns.ids[rows[p], k] == missing[k]:
                     room += size
         new_rows = np.empty(room, dtype=rows.dtype)
         new_weights = np.empty(room)
@@ -553,10 +486,10 @@ def lossless_tables(
         new_counts = np.zeros((stops.shape[0] * size, num_levels))
         begin, used = 0, 0
         for leaf in range(stops.shape[0]):
+            tables = new_counts[leaf * size : (leaf + 1) * size]
             stop = split_rows(
-                ids, x, rows, weights, begin, stops[leaf], k, first[k], size, missing[k],
-                new_rows[used:], new_weights[used:], new_counts[leaf * size : (leaf + 1) * size], no_bits, 0,
-            )  # fmt: skip
+                columns, x, rows, weights, begin, stops[leaf], k, new_rows[used:], new_weights[used:], tables
+            )
             for c in range(size):
                 new_stops[leaf * size + c] = used + stop[c]
             begin = stops[leaf]
@@ -598,15 +531,9 @@ def level_colours(codes: Array, weights: Array, starts: Array, rounds: Any) -> A
 
 
 @njit(nogil=True, cache=True)
-def level_key(number: Any) -> Any:
-    """A 64-bit key of the number of a level."""
-    return _mix(np.uint64(number) * _GOLDEN + _GOLDEN)
-
-
-@njit(nogil=True, cache=True)
 def row_keys(ids: Array, out: Array, sign: Any) -> None:
     """Add a 64-bit key of every entry of ids (U, m) to its row's of out (U,) uint64, or take it away."""
     for r in range(ids.shape[0]):
         for k in range(ids.shape[1]):
-            key = level_key(ids[r, k])
+            key = _mix(np.uint64(ids[r, k]) * _GOLDEN + _GOLDEN)
             out[r] = out[r] + key if sign > 0 else out[r] - key
