@@ -32,9 +32,6 @@ def frame_of(where: Any, table: Any) -> pd.DataFrame:
     Whole numbers with missing cells get a type of pandas that holds both, categorical columns the levels of their
     dictionaries, and an index that was saved is the index again.
 
-    Raises:
-        InputError: cells that pandas cannot hold.
-
     Warns:
         DataWarning: columns that were categorical when pandas saved them, and whose levels were not.
     """
@@ -67,9 +64,6 @@ def fields_of(where: Any, schema: Any) -> tuple[dict[str, str], frozenset[str], 
 
     Names of an index come first, as pandas puts them; an index without a name numbers the rows, and is left out. It
     warns as :func:`frame_of` does.
-
-    Raises:
-        InputError: a repeated name.
     """
     import pyarrow as pa
 

@@ -105,11 +105,7 @@ def parse_bins(words: Sequence[str], argument: str = "bins") -> dict[str, str]:
 
 
 def edge_bins(rule: str, name: str) -> Bins:
-    """Numbers to cut a column at, of a rule that needs no look at the rows.
-
-    Raises:
-        InputError: another rule than ``edges:A,B,...``, or edges that are no increasing numbers.
-    """
+    """Numbers to cut a column at, of a rule that needs no look at the rows."""
     method, _, text = rule.partition(":")
     words = text.split(",")
     if method != "edges" or is_dates(words):

@@ -131,12 +131,7 @@ class _ArrayFile:
         self._times = Counter(self._zip.namelist())
 
     def read(self, **kinds: str) -> list[np.ndarray]:
-        """Arrays by their names, each of one of some kinds of NumPy's types; all headers are read before any number.
-
-        Raises:
-            InputError: an array is absent, of another kind, or not as long as it says.
-            IntractableError: the arrays are too large, or so much larger than the file that it must be a bomb.
-        """
+        """Arrays by their names, each of one of some kinds of NumPy's types; all headers are read before any number."""
         if absent := [name for name in kinds if f"{name}.npy" not in self._times]:
             names = sorted(" ".join(name.removesuffix(".npy").split()) for name in self._times)
             shown = ", ".join(name if name.isprintable() else repr(name) for name in names[:6]) or "nothing"

@@ -81,9 +81,6 @@ def label_of(value: Any) -> str:
     Text stays as it is, and bytes are text in UTF-8. A whole number has no decimals, and a number of 16 or 32 bits the
     shortest text that is read as it. Dates and times are written ``2020-01-03 10:00:00``, without the time at midnight
     where there is no time zone; durations ``0 days 00:00:01`` as pandas does; all else by ``str``.
-
-    Raises:
-        InputError: an infinite number, one of more than a thousand digits, or bytes that are no text.
     """
     # Text as it is; what is no number of finite value is refused.
     if isinstance(value, str):
@@ -131,11 +128,7 @@ def values_of(values: Any, dtype: Any = None) -> list[Any]:
 
 
 def labels_of_values(place: Any, values: Iterable[Any], *, strip: bool = False) -> list[str]:
-    """Labels of values (:func:`label_of`), nothing for what is missing; ``strip`` removes blanks around them.
-
-    Raises:
-        InputError: a value that is no label; ``place`` says where it is.
-    """
+    """Labels of values (:func:`label_of`), nothing for what is missing; ``strip`` removes blanks around them."""
     try:
         cells = values_of(values)
         labels = ["" if v is None or v is pd.NA or bool(v != v) else label_of(v) for v in cells]
@@ -217,10 +210,6 @@ def factorise(values: Any, where: Any = None) -> tuple[np.ndarray, list[Any], pd
     """Positions (N,) into distinct values (-1 for None or NaN), those values, and the categorical dtype if any.
 
     The values may be in an array of Arrow; ``where`` says in messages where they are.
-
-    Raises:
-        InputError: cells that hold several values, where a place is known.
-        TypeError: such cells elsewhere.
     """
     dtype = getattr(values, "dtype", None)
     if isinstance(dtype, pd.ArrowDtype) or hasattr(values, "null_count"):
@@ -334,12 +323,6 @@ def encode_column(
     that is an ordered one), else the labels present, in :func:`level_order`. Missing are None, NaN and
     ``missing_values``; ``where`` gives words for the position of row ``i`` in messages.
 
-    Raises:
-        UnknownNameError: a label that is not a level of ``variable``; row, column and the closest labels are given.
-        InputTypeError: values that are no labels, such as lists and bytes.
-        InputError: an infinite value; values of several types of one label, such as 1 and ``"1"``, unless they are one
-            level of the variable; a column of missing cells only when no variable is given.
-
     Warns:
         DataWarning: labels that look alike.
     """
@@ -369,11 +352,7 @@ def codes_of_cells(
     where: Callable[[int], str],
     dtype: Any = np.int64,
 ) -> np.ndarray:
-    """Codes (N,) of cells at positions (N,) of distinct values with their labels, -1 where missing.
-
-    Raises:
-        UnknownNameError: a label that is no level, where a cell has it.
-    """
+    """Codes (N,) of cells at positions (N,) of distinct values with their labels, -1 where missing."""
     by_label = {label: code for code, label in enumerate(variable.labels)}
     table = np.full(len(labels) + 1, -1, dtype=dtype)  # the last one is that of position -1, of missing cells
     table[:-1] = [-1 if label in missing_values else by_label.get(label, -2) for label in labels]

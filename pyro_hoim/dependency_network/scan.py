@@ -85,11 +85,6 @@ def selection_probs(
     ``selection`` has one positive number per variable by name, or in schema order, that sum to one; by default all are
     equal. Those of variables that are clamped or have one level may be zero, or left out where they are given by name:
     an update changes neither. ``argument`` is their name for messages.
-
-    Raises:
-        InputError: a number that is missing, not positive or not finite, or another sum.
-        InputTypeError: neither names with numbers nor a sequence of numbers.
-        UnknownNameError: a name is not in the domain.
     """
     if selection is None:
         return np.full(len(free), 1.0 / max(1, len(free)))

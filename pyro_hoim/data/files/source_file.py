@@ -94,9 +94,6 @@ def read_file(path: str | os.PathLike[str], expected: str, most: int = MOST_BYTE
 
     Folders, sockets, devices and terminals are refused, and so is a pipe that nobody writes to, or that gives nothing
     for a minute. ``expected`` says in messages what the file should be.
-
-    Raises:
-        IntractableError: more than ``most`` bytes; a file that says so is not read at all.
     """
     try:
         mode = os.stat(path).st_mode

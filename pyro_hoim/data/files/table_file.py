@@ -90,12 +90,7 @@ _FEWER = "remove empty rows and columns, or save it as CSV"
 
 
 def read_typed(path: Any, raw: bytes, kind: str) -> CsvColumns:
-    """The columns in the bytes of a file of ``.xlsx`` or a kind of ``TYPED``; categorical ones keep their levels.
-
-    Raises:
-        InputError: a damaged file, columns of lists or mappings, or what reads them is not installed.
-        IntractableError: more bytes or cells than are read.
-    """
+    """The columns in the bytes of a file of ``.xlsx`` or a kind of ``TYPED``; categorical ones keep their levels."""
     try:
         return _excel(path, raw) if kind == ".xlsx" else _cells(path, *TYPED[kind](path, raw))
     except HoimError:
@@ -369,9 +364,6 @@ def _columns(
     """Columns of cells without blanks around them, and lines of the rows.
 
     Cells of one text are one object, as far as they are remembered.
-
-    Raises:
-        IntractableError: the cells would need more memory than a table may.
     """
     columns, lines = [list[str]() for _ in range(width)], list[int]()
     known, size = dict[str, str](), 0

@@ -78,9 +78,6 @@ def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, enco
 
     ``opened`` opens them, unpacked; ``sep`` is the character between cells, or ``tab``, and it and the encoding are
     found where they are None.
-
-    Raises:
-        InputError: no text in the encoding, or no header.
     """
     # Text in an encoding, whose beginning tells what kind of table it is.
     sep = {"tab": "\t", "\\t": "\t"}.get(str(sep), sep)
@@ -294,9 +291,6 @@ def named_columns(
 
     ``column`` gives the cells at a place. Row names are in a first column whose name is none, or what pandas calls it
     then, and differ from each other.
-
-    Raises:
-        InputError: another column without a name, or two of one name.
     """
     notes: list[str] = []
     positions = [i for i, name in enumerate(header) if name or any(map(str.strip, column(i)))]

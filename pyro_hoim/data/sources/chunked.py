@@ -70,9 +70,6 @@ def joined_files(name: str, parts: Sequence[ColumnLevels]) -> ColumnLevels:
 
     Ordered levels have the order of which every file has a part, such as low, mid, high of a file that has low, high
     and one that has low, mid, high.
-
-    Raises:
-        InputError: orders that contradict each other, or leave open which of two levels comes first.
     """
     merged = reduce(ColumnLevels.joined, parts)
     orders = [*dict.fromkeys(part.categories for part in parts if part.categories)]
@@ -94,12 +91,7 @@ def joined_files(name: str, parts: Sequence[ColumnLevels]) -> ColumnLevels:
 
 
 def merged_levels(name: str, found: ColumnLevels, bins: Bins | None = None) -> Variable:
-    """The variable of a column: levels as :meth:`~pyro_hoim.Observations.from_pandas` orders them.
-
-    Raises:
-        InputError: missing cells only.
-        IntractableError: more levels than are looked for.
-    """
+    """The variable of a column: levels as :meth:`~pyro_hoim.Observations.from_pandas` orders them."""
     if bins is not None:
         levels = tuple(label for label in bins.labels if label in found.labels)
         found = found._replace(categories=levels, is_ordered=True)

@@ -101,11 +101,7 @@ class DaskRows(PieceRows):
 def run_tasks(
     client: Any, function: Callable[..., T], tasks: Sequence[tuple[Any, ...]], in_order: bool = False
 ) -> Iterator[T]:
-    """What a function makes of each task on a cluster, as they end, or in order; those left are cancelled.
-
-    Raises:
-        InputError: the cluster has no workers, or loses them all, and gets none while the tasks wait for them.
-    """
+    """What a function makes of each task on a cluster, as they end, or in order; those left are cancelled."""
     dask: Any = importlib.import_module("dask")
     send = dask.delayed(function, pure=False)
     futures = client.compute([send(*task) for task in tasks])
@@ -145,11 +141,7 @@ def is_dask(data: object) -> bool:
 
 
 def connected(cluster: Any) -> Any:
-    """A client of a cluster: of an address, the client given, the one in use, or of a new local cluster of threads.
-
-    Raises:
-        InputError: no such scheduler, or ``dask.distributed`` is not installed.
-    """
+    """A client of a cluster: of an address, the client given, the one in use, or of a new local cluster of threads."""
     try:
         distributed: Any = importlib.import_module("distributed")
     except ImportError:

@@ -258,9 +258,6 @@ def _row_files(path: Any) -> tuple[str, list[str]]:
 
     Of a folder these are all files in it, also in folders below, in the order of their paths, but those that begin with
     a point or an underscore, or lie in a folder that does.
-
-    Raises:
-        InputError: no such file, a folder without files, files of several kinds, or of one that is not read.
     """
     is_one = isinstance(path, str | os.PathLike)
     is_named = not (is_one and Path(path).is_dir())
@@ -350,12 +347,7 @@ def open_files(
     run: Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]],
     client: Any = None,
 ) -> RowFiles:
-    """The pieces of the files that a path stands for, in order; ``run`` gives what a function makes of some tasks.
-
-    Raises:
-        InputError: a path without files, or with several kinds; a damaged file; other columns than in the first file;
-            no pyarrow.
-    """
+    """The pieces of the files that a path stands for, in order; ``run`` gives what a function makes of some tasks."""
     kind, paths = _row_files(path)
     try:
         importlib.import_module("pyarrow.dataset")

@@ -31,10 +31,6 @@ class SourcedRows(Observations):
 
     ``codes`` and ``counts`` are those of the sample, which does not depend on where the rows lie or how they are read.
     Marginal counts are those of all rows, in one pass for all sets that were not asked for before.
-
-    Raises:
-        InputError: no rows.
-        MissingDataError: missing cells.
     """
 
     sources: tuple[RowSource, ...] = ()
