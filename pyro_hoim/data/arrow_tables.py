@@ -12,8 +12,6 @@ import pandas as pd
 
 from ..errors import DataWarning, caller_level, check_unique, refused, unexpected
 
-__all__ = ["arrow_library", "coded_column", "coded_texts", "fields_of", "frame_of", "not_plain", "plain_dictionary"]
-
 _ROW_NAMES = re.compile(r"__index_level_\d+__")  # what pandas calls an index without a name in a file
 _WIDE = ("string_view", "binary_view")  # not every function of Arrow takes them
 

@@ -17,7 +17,7 @@ from ..errors import check_names, check_type, check_unique, none_received, out_o
 from .encoding import to_numbers
 from .readers import row_position
 
-__all__ = ["Bins", "bin_columns", "edge_bins", "find_bins", "parse_bins"]
+__all__ = ["Bins", "bin_columns", "find_bins"]
 
 _MOST_LEVELS = 1000
 _RULES = "quantile:4, width:5 or edges:0,10,20"

@@ -10,9 +10,6 @@ import numpy as np
 
 from ..errors import out_of_range, wrong_type
 
-__all__ = ["check_split", "drawn_without_replacement", "hypergeometric", "marginal_tables", "merge_rows", "split_rows"]
-
-
 # Counts drawn without replacement from cells of any size: the split of a table whose rows are never written out.
 
 _NUMPY_LIMIT = 10**9

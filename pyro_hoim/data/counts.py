@@ -46,7 +46,7 @@ from .files.text_format import read_text
 from .observations import Observations
 from .readers import Source, row_position
 
-__all__ = ["LARGEST_COUNT", "CountTable", "digest", "read_matrix", "read_names"]
+__all__ = ["LARGEST_COUNT", "CountTable"]
 
 
 # Reading a sparse matrix and its column names from files, with every fault found and nothing executed.

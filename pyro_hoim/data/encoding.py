@@ -35,29 +35,6 @@ from ..errors import (
 from ..schema import Variable
 from .arrow_tables import coded_column, not_plain
 
-__all__ = [
-    "LARGEST_COUNT",
-    "check_alike",
-    "code_reader",
-    "codes_of_cells",
-    "encode_column",
-    "factorise",
-    "has_levels",
-    "is_empty",
-    "label_of",
-    "labels_of_values",
-    "level_order",
-    "levels_of",
-    "meaning_of",
-    "odd_count",
-    "parse_counts",
-    "parse_numbers",
-    "plain_numbers",
-    "select_columns",
-    "values_of",
-    "variable_of",
-]
-
 LARGEST_COUNT = 2**53 - 1
 """Largest count, and largest total of counts or weights: above it float64 no longer tells whole numbers apart."""
 

@@ -160,6 +160,10 @@ def as_frame(data: FrameLike, argument: str = "data") -> pd.DataFrame:
 
     Dictionaries of Arrow become categories, of which they are the same in another type.
 
+    Raises:
+        InputError: a frame of another library, and pyarrow is not installed, or a column of a type that Arrow or
+            pandas cannot hold.
+
     Warns:
         DataWarning: columns whose levels were lost when pandas saved them.
     """
@@ -288,6 +292,10 @@ def as_counts(
 
     Arguments as :func:`as_observations`; ``kind`` is that of the variables without a domain. Columns that are absent
     are zero.
+
+    Raises:
+        InputTypeError: neither a table of numbers nor a data frame.
+        UnknownNameError, InputError, MissingDataError: as :meth:`CountTable.from_pandas`.
     """
     if isinstance(data, CountTable):
         return data
@@ -329,7 +337,12 @@ def _known_columns(
 
 
 def codes_of(values: Mapping[str, Any], domain: Domain, argument: str) -> dict[str, int]:
-    """Codes of labels given as text, numbers or booleans, by the names of their variables."""
+    """Codes of labels given as text, numbers or booleans, by the names of their variables.
+
+    Raises:
+        UnknownNameError: an unknown variable or label; the closest are listed.
+        InputError: a value that is missing.
+    """
     check_names(values, domain.names, argument)
     codes: dict[str, int] = {}
     for name, value in values.items():

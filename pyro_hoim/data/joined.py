@@ -31,7 +31,6 @@ from .order import known_order
 
 __all__ = [
     "ColumnGroup",
-    "Join",
     "JoinedColumns",
     "JoinedRows",
     "find_determined_groups",

@@ -396,7 +396,12 @@ def ordered_columns(data: Observations) -> tuple[str, ...]:
 
 
 def with_ordinal(data: Observations, names: Sequence[str]) -> Observations:
-    """The same rows with some variables ordinal, their levels in the order that is known of them."""
+    """The same rows with some variables ordinal, their levels in the order that is known of them.
+
+    Raises:
+        UnknownNameError: an unknown name.
+        InputError: a variable of which no order is known.
+    """
     check_names(list(names), data.domain.names, "names", noun="column")
     variables = [data.domain[name] for name in names]
     orders = [required_order(variable, "ordinal").labels for variable in variables]

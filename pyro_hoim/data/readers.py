@@ -33,30 +33,6 @@ from ..schema import Domain, Variable
 from .encoding import check_alike, encode_column, is_empty, odd_count, parse_counts, plain_numbers, select_columns
 from .files.table_file import CsvColumns
 
-__all__ = [
-    "MOST_CELLS",
-    "Counting",
-    "Source",
-    "asked_columns",
-    "check_complete",
-    "check_counting",
-    "check_levels_told",
-    "checked_codes",
-    "encode_columns",
-    "is_count_name",
-    "is_counting_name",
-    "labels_of",
-    "missing_as_level",
-    "missing_sentence",
-    "mostly_differ",
-    "row_counts",
-    "row_position",
-    "seeming_counting",
-    "tensor_of_codes",
-    "warn_of_missing_words",
-]
-
-
 # What a column is by its name and its cells: counts, weights, and words that mostly mean missing.
 
 _COUNTS = re.compile(r"counts?|freqs?|frequency|frequencies|nobs|countstar|anzahl|effectifs?")

@@ -15,8 +15,6 @@ from ..errors import DataWarning, caller_level, refused, wrong_type
 from .files.table_file import CsvColumns
 from .readers import is_count_name, is_counting_name
 
-__all__ = ["long_cells", "long_table", "with_index"]
-
 _SUMS = re.compile(r"all|sums?|totals?|margins?|gesamt|summe|ensemble", re.IGNORECASE)
 _MOST_ROWS, _MOST_PLAIN = 2**16, 1000
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?")

@@ -16,7 +16,7 @@ from ..atomic import write_file
 from ..data.files.source_file import read_file
 from ..errors import HoimError, InputError, check_names, refused, unexpected
 
-__all__ = ["LOCAL_FOLDER", "FileInfo", "canonical_form", "data_file", "dataset_files", "download"]
+__all__ = ["FileInfo", "data_file", "dataset_files"]
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
 _CC_BY = "CC BY 4.0 (UCI Machine Learning Repository)"

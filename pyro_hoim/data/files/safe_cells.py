@@ -11,8 +11,6 @@ import pandas as pd
 
 from ...errors import DataWarning, caller_level
 
-__all__ = ["MARK", "as_written", "restored", "safe_frame", "safe_rows", "warn_of_formulas"]
-
 MARK = "# pyro-hoim safe-csv: an apostrophe stands before cells that a spreadsheet would run"
 """First line of a file with cells that were made safe; without it no reader removes an apostrophe."""
 

@@ -17,21 +17,6 @@ from typing import Any, BinaryIO, cast
 from ... import budgets
 from ...errors import HoimError, out_of_reach, refused, size_text, unexpected
 
-__all__ = [
-    "DAMAGED",
-    "FEWER",
-    "MOST_BYTES",
-    "MOST_CELLS",
-    "check_bytes",
-    "check_cells",
-    "check_ratio",
-    "is_excel",
-    "not_empty",
-    "open_unpacked",
-    "read_file",
-    "unpacked",
-]
-
 
 def _arrow_stream(packing: str, source: Any) -> BinaryIO:
     """What pyarrow unpacks."""

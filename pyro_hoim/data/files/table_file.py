@@ -35,7 +35,7 @@ from .source_file import (
 )
 from .text_format import check_header, comma_numbers, named_columns, text_format
 
-__all__ = ["CsvColumns", "comma_note", "is_text_name", "read_table_file"]
+__all__ = ["read_table_file"]
 
 
 # Columns of text that were read from a file, and the words for their places in it.

@@ -19,8 +19,6 @@ from ...errors import InputError, check_unique, out_of_reach, refused, unexpecte
 from .safe_cells import MARK, restored
 from .source_file import not_empty, read_file
 
-__all__ = ["TextFormat", "as_text", "check_header", "comma_numbers", "named_columns", "read_text", "text_format"]
-
 _DELIMITERS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'", " ": "blank"}
 _HEAD_BYTES, _SAMPLE_CHARACTERS, _SAMPLE_ROWS = 4_000, 2**18, 200
 _MOST_TEXT = 2**28  # bytes of a text that is read as a whole

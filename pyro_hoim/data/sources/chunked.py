@@ -26,17 +26,7 @@ from ..frames import as_frame
 from .folds import RowBatch, batch_type
 from .rows import Fold, RowSource, View
 
-__all__ = [
-    "ChunkedRows",
-    "ColumnLevels",
-    "FramePiece",
-    "LabelReader",
-    "Piece",
-    "PieceRows",
-    "in_threads",
-    "joined_files",
-    "merged_levels",
-]
+__all__ = ["ChunkedRows"]
 
 
 # Columns of Arrow: which levels they hold, and the codes of their cells.

@@ -18,7 +18,7 @@ from .chunked import FramePiece, Piece, PieceRows
 from .folds import RowBatch
 from .rows import Fold, itself
 
-__all__ = ["DaskRows", "connected", "is_dask", "local_client", "of_piece", "partitions_of", "run_tasks"]
+__all__ = ["DaskRows"]
 
 
 # A cluster of ``dask.distributed`` in this process alone: its workers are threads, and it opens no port.

@@ -29,8 +29,6 @@ from ..files.text_format import TextFormat, comma_numbers, named_columns, text_f
 from ..wide import long_cells
 from .chunked import Piece
 
-__all__ = ["RowFiles", "open_files"]
-
 _ENDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "text", ".tsv": "text", ".txt": "text"}
 _PACKED = (".gz", ".bz2", ".xz", ".zip", ".zst", ".lz4")
 _MOST_WIDE, _MOST_ROWS = 2**20, 1000  # bytes and rows of a table of counts in wide form

@@ -13,16 +13,7 @@ import numpy as np
 from ...errors import out_of_reach
 from ..counting import merge_rows
 
-__all__ = [
-    "Cells",
-    "DistinctCells",
-    "LowestRows",
-    "MarginCounts",
-    "RowBatch",
-    "batch_type",
-    "row_hashes",
-    "share_bounds",
-]
+__all__ = ["RowBatch"]
 
 _HASH_BITS = 53
 _MAX_TABLE = 2**21  # complete rows that there can be, up to which all are counted

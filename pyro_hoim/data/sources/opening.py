@@ -22,7 +22,7 @@ from .cluster import DaskRows, connected, is_dask, of_piece, partitions_of, run_
 from .files import RowFiles, open_files
 from .rows import MemoryRows, RowSource, View
 
-__all__ = ["HowRead", "files_of", "open_rows", "opened_rows"]
+__all__ = ["open_rows"]
 
 
 def open_rows(

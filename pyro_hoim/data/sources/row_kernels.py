@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from ...compute.jit import njit
 
-__all__ = ["count_cells", "mark_values"]
-
 Ints = NDArray[Any]
 
 _TILE = 2048

@@ -20,7 +20,7 @@ from ..counting import check_split
 from ..observations import Observations
 from .folds import DistinctCells, LowestRows, MarginCounts, RowBatch, batch_type, row_hashes, share_bounds
 
-__all__ = ["Fold", "MemoryRows", "RowSource", "Sum", "View", "itself"]
+__all__ = ["Fold", "MemoryRows", "RowSource", "Sum"]
 
 
 T = TypeVar("T")

@@ -20,8 +20,6 @@ from ..frames import RowsLike
 from ..observations import Observations
 from .rows import RowSource
 
-__all__ = ["SourcedRows", "few_rows", "held_rows", "rows_of"]
-
 _MOST_ROWS = 2**20  # of the sample
 
 

@@ -19,8 +19,6 @@ from ...structure.hypergraph import InteractionHypergraph, cell_index, row_strid
 from ..decision_graph import CompiledGraph
 from ..node_conditionals import LeafConditional, NodeConditional, TableConditional
 
-__all__ = ["ConditionalEngine", "WalkerEngine"]
-
 
 class ConditionalEngine:
     """Chains whose updates draw one variable each from its conditional, of any kind, at their present state.

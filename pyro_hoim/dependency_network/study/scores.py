@@ -40,7 +40,6 @@ __all__ = [
     "NetworkScores",
     "edge_information",
     "find_law",
-    "network_log_likelihood",
     "score_network",
 ]
 
