@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import check_names, check_type, check_unique, none_received, out_of_range, refused, unexpected
-from .encoding import to_numbers
+from .encoding import is_empty, to_numbers
 from .readers import row_position
 
 __all__ = ["Bins", "bin_columns", "find_bins"]
@@ -166,9 +166,8 @@ def find_bins(
         with np.errstate(over="ignore"):
             low, high = np.floor([numbers.min() / width, numbers.max() / width])
         if not high - low <= _MOST_LEVELS:
-            raise out_of_range(
-                "bins", f"at most {_MOST_LEVELS} levels", received=f"{high - low + 1:.15g} by width:{width:g}"
-            )
+            received = f"{high - low + 1:.15g} by width:{width:g}"
+            raise out_of_range("bins", f"at most {_MOST_LEVELS} levels", received=received)
         first, last = int(low) + 1, int(high)
         cuts = [float(f"{k * width:.12g}") for k in range(first, last + 1)]
     elif method == "edges":
@@ -202,9 +201,8 @@ def _period_cuts(days: np.ndarray, period: str) -> list[float]:
     """First days of the weeks, months, quarters or years that begin among the dates."""
     low, high = (pd.Timestamp(round(day * 86400), unit="s") for day in (days.min(), days.max()))
     if not (pd.Timestamp.min < low and high < pd.Timestamp.max):
-        raise out_of_range(
-            "bins", "dates from 1678 to 2261, to be cut by periods", received=f"{low.year} to {high.year}"
-        )
+        received = f"{low.year} to {high.year}"
+        raise out_of_range("bins", "dates from 1678 to 2261, to be cut by periods", received=received)
     starts = pd.period_range(low, high, freq=period).start_time
     return [float(start.value // 10**9 / 86400) for start in starts[1:]]
 
@@ -228,12 +226,12 @@ def is_dates(values: Any) -> bool:
 def _numbers(values: Any, kind: str, where: Callable[[int], str], name: str) -> np.ndarray:
     """Numbers, or days since 1970-01-01, (N,) float64; NaN where missing."""
     given = pd.Series(values, dtype=object)  # of text pandas would make UTF-8 at once
-    is_empty = given.isna() | np.array([isinstance(value, str) and not value.strip() for value in given], dtype=bool)
-    present = given[~is_empty]
+    is_held = ~is_empty(given)
+    present = given[is_held]
     values_present = _days(present, name) if kind == "dates" else to_numbers(present).astype(float)
     numbers = np.full(len(given), math.nan)
-    numbers[~is_empty.to_numpy()] = values_present.to_numpy(dtype=float, na_value=math.nan)
-    bad = ~is_empty.to_numpy() & ~np.isfinite(numbers)
+    numbers[is_held] = values_present.to_numpy(dtype=float, na_value=math.nan)
+    bad = is_held & ~np.isfinite(numbers)
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         expected = f"a {'date' if kind == 'dates' else 'number'} in column {name!r}, which is cut into levels"
@@ -246,11 +244,8 @@ def _days(present: Any, name: str) -> pd.Series:
     parsed = pd.to_datetime(present, format="ISO8601", errors="coerce", utc=True)
     if parsed.isna().any():
         texts = pd.Series([str(value).strip() for value in present], present.index, dtype=object)
-        fitting = [
-            dates
-            for form in _FORMATS
-            if not (dates := pd.to_datetime(texts, format=form, errors="coerce", utc=True)).isna().any()
-        ]
+        dates = (pd.to_datetime(texts, format=form, errors="coerce", utc=True) for form in _FORMATS)
+        fitting = [days for days in dates if not days.isna().any()]
         if len(fitting) > 1 and not fitting[0].equals(fitting[1]):
             hint = "write dates as 2024-12-31"
             raise refused(f"column {name!r}", "day and month of its dates can be read in two ways", hint)

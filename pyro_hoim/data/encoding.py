@@ -389,12 +389,8 @@ def odd_count(cells: pd.Series, numbers: np.ndarray, *, fractional: bool) -> Odd
     shown = repr(cell) if isinstance(cell, str) else str(cell)
     if is_part[row]:
         remedy = "pass the column as weights= if fractions are meant"
-    elif isinstance(cell, str) and _THOUSANDS.fullmatch(cell.strip()):
-        remedy = f"write {_plain(cell)}, without marks between thousands"
-    elif isinstance(cell, str) and _DECIMAL_COMMA.fullmatch(cell.strip()):
-        remedy = f"write {_plain(cell)}, with a decimal point"
-    elif isinstance(cell, str) and _PERCENT.fullmatch(cell.strip()):
-        remedy = f"write {_plain(cell)}, without the sign"
+    elif how := _marked(cell)[1]:
+        remedy = f"write {_marked(cell)[0]}, {how}"
     elif is_empty(cells.iloc[[row]])[0]:
         remedy = "write 0 where nothing was seen, or leave the row out"
     else:
@@ -402,27 +398,28 @@ def odd_count(cells: pd.Series, numbers: np.ndarray, *, fractional: bool) -> Odd
     return OddCount(row, shown, remedy, bool(is_part[row]))
 
 
-def _plain(cell: Any) -> Any:
-    """A number without marks between thousands, with a decimal point and no percent sign; other cells as they are."""
-    if not isinstance(cell, str):
-        return cell
-    if _DECIMAL_COMMA.fullmatch(cell.strip()):
-        return cell.strip().replace(",", ".")
-    if percent := _PERCENT.fullmatch(cell.strip()):
-        return percent[1]
-    return re.sub(r"[^-+\d.]", "", cell) if _THOUSANDS.fullmatch(cell.strip()) else cell
+def _marked(cell: Any) -> tuple[Any, str]:
+    """A number as a program writes it, and what is other than in the cell; cells without such marks as they are."""
+    text = cell.strip() if isinstance(cell, str) else ""
+    if _DECIMAL_COMMA.fullmatch(text):
+        return text.replace(",", "."), "with a decimal point"
+    if percent := _PERCENT.fullmatch(text):
+        return percent[1], "without the sign"
+    if _THOUSANDS.fullmatch(text):
+        return re.sub(r"[^-+\d.]", "", text), "without marks between thousands"
+    return cell, ""
 
 
 def plain_numbers(cells: pd.Series, marked: bool = True) -> np.ndarray:
     """Numbers (N,) of cells, also of those ``marked`` by commas; NaN where there is none."""
-    return to_numbers(cells.map(_plain) if marked else cells).to_numpy(dtype=float, na_value=np.nan)
+    numbers = to_numbers(cells.map(lambda cell: _marked(cell)[0]) if marked else cells)
+    return numbers.to_numpy(dtype=float, na_value=np.nan)
 
 
 def is_empty(cells: pd.Series) -> np.ndarray:
     """Which cells (N,) hold nothing."""
-    return cells.isna().to_numpy() | np.array(
-        [isinstance(cell, str) and not cell.strip() for cell in cells], dtype=bool
-    )
+    is_blank = [isinstance(cell, str) and not cell.strip() for cell in cells]
+    return cells.isna().to_numpy() | np.array(is_blank, dtype=bool)
 
 
 def parse_counts(values: Any, *, name: str, where: Callable[[int], str], fractional: bool) -> np.ndarray:

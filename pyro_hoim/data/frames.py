@@ -257,20 +257,16 @@ def as_observations(
         expected = "Observations or a data frame"
         raise wrong_type(argument, expected, data, f"make them with Observations.{hint}")
     # Without a domain the columns say their levels, and must not name rows.
-    frame = as_frame(data, argument)
+    frame, how = as_frame(data, argument), {"columns": columns, "missing_values": missing_values}
     if domain is None:
-        read = Observations.from_pandas(
-            frame, count=count, weights=weights, columns=columns, missing_values=missing_values
-        )
+        read = Observations.from_pandas(frame, count=count, weights=weights, **how)
         check_columns(read, weighted=weights is not None)
         return read
     # Of a known domain other columns are ignored, and absent ones are missing in every row.
     if count == "count" and weights is None and "count" not in domain:
         frame = long_table(frame, lambda name: name in domain, argument)
     present, count = _known_columns(frame, domain, count, absent, argument)
-    read = Observations.from_pandas(
-        frame, domain=present, count=count, weights=weights, columns=columns, missing_values=missing_values
-    )
+    read = Observations.from_pandas(frame, domain=present, count=count, weights=weights, **how)
     if present == domain or columns is not None:
         return read
     codes = torch.full((read.num_rows, len(domain)), -1, dtype=torch.long)
@@ -370,9 +366,8 @@ def labels_like(codes: Iterable[int], variable: Variable, column: pd.Series) -> 
     read = code_reader(variable)
     values = {code: value for value in known_values if (code := read(value)) is not None}
     is_number = pd.api.types.is_numeric_dtype(dtype)  # booleans too
-    is_kept = (
-        is_number or pd.api.types.is_object_dtype(dtype) or isinstance(dtype, pd.StringDtype | pd.CategoricalDtype)
-    )
+    is_text = pd.api.types.is_object_dtype(dtype) or isinstance(dtype, pd.StringDtype | pd.CategoricalDtype)
+    is_kept = is_number or is_text
     # Levels that the column does not have are written in its type where it can hold them.
     positions = np.fromiter(codes, dtype=np.int64)
     new = [code for code in np.unique(positions).tolist() if code >= 0 and code not in values]

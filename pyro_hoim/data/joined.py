@@ -380,11 +380,8 @@ class _Marks:
         prefixes = [prefix_of(names) for names in members]
         joined: dict[str, list[str]] = {}
         for name, label in self.never_set.items():
-            fits = [
-                p
-                for p, names_of in zip(prefixes, members, strict=True)
-                if p and name.startswith(p) and unset[names_of[0]] == label
-            ]
+            firsts = [(prefix, names[0]) for prefix, names in zip(prefixes, members, strict=True)]
+            fits = [p for p, first in firsts if p and name.startswith(p) and unset[first] == label]
             if fits:
                 joined.setdefault(max(fits, key=len), []).append(name)
         for names, prefix, (_, may_be_none) in zip(members, prefixes, blocks, strict=True):
@@ -548,11 +545,11 @@ def _cover(
     choices = marks.is_set[np.ix_(open_rows, candidates)]
     scarcest = choices[int(choices.sum(1).argmin())]
     first = marks.names[group[0]]
-    order = sorted(
-        candidates[scarcest].tolist(),
-        key=lambda place: (-len(common_start((first, marks.names[place]))), abs(place - group[-1])),
-    )
-    for column in order:
+
+    def rank(position: int) -> tuple[int, int]:
+        return -len(common_start((first, marks.names[position]))), abs(position - group[-1])
+
+    for column in sorted(candidates[scarcest].tolist(), key=rank):
         left = candidates[never_meets[column][candidates]]
         cover = _cover(marks, [*group, column], is_covered | marks.is_set[:, column], left, never_meets, steps)
         if cover:

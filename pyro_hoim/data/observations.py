@@ -257,11 +257,9 @@ class Observations:
         table = array_of(counts if weights is None else weights, "from_table counts")
         check_exact_shape(table, domain.cardinalities, "from_table counts")
         flat = table.reshape(-1)
-        codes = (
-            np.stack(np.unravel_index(np.arange(flat.size), table.shape), axis=1) if len(domain) else np.zeros((1, 0))
-        )
+        codes = np.indices(table.shape).reshape(len(domain), -1).T if len(domain) else np.zeros((1, 0))
         parsed = row_counts(*((flat, None) if weights is None else (None, flat)), flat.size)
-        return cls(domain, torch.from_numpy(codes.astype(np.int64)), parsed, weights is not None)
+        return cls(domain, torch.from_numpy(np.ascontiguousarray(codes, dtype=np.int64)), parsed, weights is not None)
 
     @property
     def num_rows(self) -> int:

@@ -167,9 +167,8 @@ def counted_cells(table: Mapping[str, Any]) -> Counting | None:
             candidates += [name] if numbers.max() > len(cells) else []
     if len(candidates) != 1 or min(sizes) < 2:
         return None
-    others = pd.DataFrame(
-        {i: values for i, (name, values) in enumerate(table.items()) if name != candidates[0]}
-    ).astype(str)
+    columns = {i: values for i, (name, values) in enumerate(table.items()) if name != candidates[0]}
+    others = pd.DataFrame(columns).astype(str)
     ways = others.nunique().prod()
     if len(others.columns) < 2 or ways != len(others) or others.duplicated().any():
         return None
@@ -374,9 +373,8 @@ def encode_columns(
     codes = np.empty((len(names), num_rows), dtype=np.int64)
     for i, name in enumerate(names):
         known = None if domain is None else domain[name]
-        variable, codes[i] = encode_column(
-            name, column(name), variable=known, missing_values=missing_values, where=where
-        )
+        options = {"variable": known, "missing_values": missing_values, "where": where}
+        variable, codes[i] = encode_column(name, column(name), **options)
         variables.append(variable)
     return Domain(variables) if domain is None else domain, torch.from_numpy(codes.T.copy()), torch.from_numpy(counts)
 
@@ -443,10 +441,6 @@ def missing_as_level(domain: Domain, codes: torch.Tensor, label: str) -> tuple[D
 
 def labels_of(domain: Domain, codes: np.ndarray) -> pd.DataFrame:
     """Data frame of labels as categorical columns, NaN where missing."""
-    columns: Mapping[str, Any] = {
-        variable.name: pd.Categorical.from_codes(
-            codes[:, i], categories=list(variable.labels), ordered=variable.kind == "ordinal"
-        )
-        for i, variable in enumerate(domain)
-    }
+    types = [pd.CategoricalDtype(list(variable.labels), ordered=variable.kind == "ordinal") for variable in domain]
+    columns = {v.name: pd.Categorical.from_codes(codes[:, i], dtype=types[i]) for i, v in enumerate(domain)}
     return pd.DataFrame(columns, index=range(len(codes)))

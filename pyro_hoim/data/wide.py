@@ -59,42 +59,36 @@ class _Wide(NamedTuple):
     @property
     def cut(self) -> str:
         """What leaves out the sums of a frame."""
-        rows, columns = (":-1" if is_sum else ":" for is_sum in self._are_sums())
+        rows, columns = (":-1" if is_sum else ":" for *_, is_sum in self._ends())
         return "" if rows == columns == ":" else f".iloc[{rows}, {columns}]"
 
-    def _are_sums(self) -> tuple[bool, bool]:
-        """Whether the last row, and the last column, hold sums and say so, or both do; shares need only say so."""
-        named = [_SUMS.fullmatch(_first(labels)) is not None for labels in (self.rows, self.columns)]
-        equal = self._are_equal()
-        is_both = all(equal) and min(self.numbers.shape) > 2
-        rows, columns = ((a and (b or not self.is_whole)) or is_both for a, b in zip(named, equal, strict=True))
-        return rows, columns
+    def _ends(self) -> list[tuple[bool, bool, bool]]:
+        """Of the last row, then of the last column: whether it is named as sums, holds them, and is left out.
 
-    def _are_equal(self) -> list[bool]:
-        rest = self.numbers[:-1], self.numbers[:, :-1]
-        return [part.size > 0 and np.allclose(part.sum(i), self._last(i)) for i, part in enumerate(rest)]
+        That is so where it holds sums and says so, or both do; shares need only say so.
+        """
+        named = [_SUMS.fullmatch(_first(labels)) is not None for labels in (self.rows, self.columns)]
+        parts = (self.numbers[:-1], self.numbers[-1]), (self.numbers[:, :-1], self.numbers[:, -1])
+        equal = [rest.size > 0 and np.allclose(rest.sum(i), last) for i, (rest, last) in enumerate(parts)]
+        is_both = all(equal) and min(self.numbers.shape) > 2
+        return [(a, b, (a and (b or not self.is_whole)) or is_both) for a, b in zip(named, equal, strict=True)]
 
     def without_sums(self, argument: str) -> _Wide:
         """Without the last row and column where they hold sums and say so, or both do."""
         table, sums = self, list[str]()
-        named = [_SUMS.fullmatch(_first(labels)) is not None for labels in (self.rows, self.columns)]
-        equal, are_sums = self._are_equal(), self._are_sums()
-        for i, labels in enumerate((self.rows, self.columns)):
-            if named[i] and not equal[i] and self.columns.names[0] is not None:
+        for i, (labels, (is_named, is_equal, is_sum)) in enumerate(
+            zip((self.rows, self.columns), self._ends(), strict=True)
+        ):
+            if is_named and not is_equal and self.columns.names[0] is not None:
                 problem = f"expected sums under {_first(labels)!r} of {self.shown}, received other numbers"
                 raise refused(argument, problem, "remove that row or column")
-            if are_sums[i]:
+            if is_sum:
                 sums.append(_first(labels))
-                remaining = labels[:-1]
-                remaining = (
-                    remaining.remove_unused_categories() if isinstance(remaining, pd.CategoricalIndex) else remaining
-                )
+                rest = labels[:-1]
+                rest = rest.remove_unused_categories() if isinstance(rest, pd.CategoricalIndex) else rest
                 cut = table.numbers[:-1] if i == 0 else table.numbers[:, :-1]
-                table = table._replace(numbers=cut, **{("rows", "columns")[i]: remaining})
+                table = table._replace(numbers=cut, **{("rows", "columns")[i]: rest})
         return table._replace(sums=tuple(sums))
-
-    def _last(self, axis: int) -> np.ndarray:
-        return self.numbers[-1] if axis == 0 else self.numbers[:, -1]
 
     def long(self) -> pd.DataFrame:
         """One row per cell, with its count."""

@@ -232,14 +232,8 @@ def adult_domain(*, unused_levels: bool = False) -> Domain:
         if name in _CUTS:
             cuts = _CUTS[name]
             bounds = [(math.floor(low) + 1, math.floor(high)) for low, high in pairwise(cuts)]
-            variables.append(
-                Variable(
-                    name,
-                    tuple(str(low) if low == high else f"{low}-{high}" for low, high in bounds),
-                    "ordinal",
-                    _UNITS.get(name),
-                )
-            )
+            labels = tuple(str(low) if low == high else f"{low}-{high}" for low, high in bounds)
+            variables.append(Variable(name, labels, "ordinal", _UNITS.get(name)))
         else:
             extra = (_UNUSED,) if unused_levels and name in ("workclass", "occupation") else ()
             kind = "ordinal" if name == "education" else "nominal"

@@ -306,9 +306,8 @@ class DecisionGraph:
         try:
             variable, operations = value["variable"], [tuple(entry) for entry in value["operations"]]
         except (KeyError, TypeError) as error:
-            raise unexpected(
-                "decision graph", "an object with variable and operations", value, code="wrong-type"
-            ) from error
+            expected = "an object with variable and operations"
+            raise unexpected("decision graph", expected, value, code="wrong-type") from error
         return cls(domain, variable, [_operation(entry) for entry in operations])
 
 
@@ -319,6 +318,5 @@ def _operation(entry: Sequence[Any]) -> Split | Merge:
         case ("merge", int(first), int(second)):
             return Merge(first, second)
         case _:
-            raise unexpected(
-                "operations", "['split', leaf, name] or ['merge', first, second]", list(entry), code="unknown-choice"
-            )
+            expected = "['split', leaf, name] or ['merge', first, second]"
+            raise unexpected("operations", expected, list(entry), code="unknown-choice")

@@ -110,12 +110,12 @@ class NetworkLaw:
     def moment(self, power: int) -> torch.Tensor:
         """Expectation of a power of every code (d,), like :attr:`probe`."""
         probs = self.stationary.probs
-        found: list[torch.Tensor] = []
+        moments: list[torch.Tensor] = []
         for i, size in enumerate(self.domain.cardinalities):
             gone = [j for j in range(probs.dim()) if j != i]
             law = probs.sum(gone) if gone else probs
-            found.append(law @ torch.arange(size, dtype=probs.dtype, device=probs.device) ** power)
-        return (torch.stack(found) if found else probs.new_zeros(0)).to(self.probe)
+            moments.append(law @ torch.arange(size, dtype=probs.dtype, device=probs.device) ** power)
+        return (torch.stack(moments) if moments else probs.new_zeros(0)).to(self.probe)
 
     def clamped(self, evidence: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments of the distribution over the remaining variables."""
@@ -135,37 +135,26 @@ class NetworkLaw:
     def draw(self, shape: torch.Size) -> torch.Tensor:
         """States (*shape, d) with PyTorch's global generator."""
         self.conditionals.require_single("sample")
-        found = self._exact_codes(shape.numel()) if self.draws_exactly else self._chain_codes(shape.numel())
-        return found.to(self.probe.device).reshape((*shape, len(self.domain)))
-
-    def _exact_codes(self, num_draws: int) -> torch.Tensor:
-        """Independent states (num_draws, d) of the enumerated law."""
-        self.require("sample")
-        flat = self.stationary.probs.reshape(-1).cumsum(0)
-        uniforms = torch.rand(num_draws, dtype=torch.float64) * flat[-1]
-        index = torch.searchsorted(flat, uniforms, right=True).clamp(max=len(flat) - 1)
-        return list_states(self.domain.cardinalities, index.device)[index]
+        if self.draws_exactly:
+            self.require("sample")
+            flat = self.stationary.probs.reshape(-1).cumsum(0)
+            uniforms = torch.rand(shape.numel(), dtype=torch.float64) * flat[-1]
+            index = torch.searchsorted(flat, uniforms, right=True).clamp(max=len(flat) - 1)
+            codes = list_states(self.domain.cardinalities, index.device)[index]
+        else:
+            codes = self._chain_codes(shape.numel())
+        return codes.to(self.probe.device).reshape((*shape, len(self.domain)))
 
     def _chain_codes(self, num_draws: int) -> torch.Tensor:
         """Last states (num_draws, d) of as many chains."""
-        self._check_chains()
-        chains = PseudoGibbsChains(
-            self.conditionals,
-            num_draws,
-            scan=self.scan,
-            seed=int(torch.randint(2**62, ())),
-            precision=torch.float64,
-            check=False,
-        )
+        # Once: an error where chains have more than one limiting law, a warning where that is left open.
+        if not self._is_checked:
+            check_ergodic(self.conditionals, scan=self.scan).require_law(stacklevel=4)
+            self._is_checked = True
+        seed, options = int(torch.randint(2**62, ())), {"precision": torch.float64, "check": False}
+        chains = PseudoGibbsChains(self.conditionals, num_draws, scan=self.scan, seed=seed, **options)
         chains.sweep(self.num_sweeps)
         return chains.states if self.scan.selection is not None else self._at_any_place(chains)
-
-    def _check_chains(self) -> None:
-        """Once: an error where chains have more than one limiting law, a warning where that is left open."""
-        if self._is_checked:
-            return
-        check_ergodic(self.conditionals, scan=self.scan).require_law(stacklevel=5)
-        self._is_checked = True
 
     def _at_any_place(self, chains: PseudoGibbsChains) -> torch.Tensor:
         """States of chains that each stop at a place of the order drawn for it, whose law is the mean of all places."""

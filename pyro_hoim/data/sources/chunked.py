@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property, partial, reduce
+from functools import cached_property, reduce
 from graphlib import CycleError, TopologicalSorter
 from itertools import accumulate, chain, pairwise
 from operator import methodcaller
@@ -289,7 +289,9 @@ class PieceRows(RowSource):
 
     @cached_property
     def _lengths(self) -> Sequence[int]:
-        return self._counted() if self.lengths is None else self.lengths
+        if self.lengths is not None:
+            return self.lengths
+        return [*self._run(methodcaller("num_rows"), [(piece,) for piece in self.pieces])]
 
     def piece_starts(self) -> Sequence[int]:
         """Positions of the first rows of the pieces."""
@@ -302,9 +304,15 @@ class PieceRows(RowSource):
     def _num_all(self) -> int:
         return sum(self._lengths)
 
+    def _partial(self, fold: Fold[T]) -> Iterator[T]:
+        return self._run(self._reader.folded, self._tasks(fold, self._empty()), in_order=False)
+
+    def _tasks(self, *others: Any) -> list[tuple[Any, ...]]:
+        return [(piece, start, *others) for piece, start in zip(self.pieces, self._starts, strict=True)]
+
     @abstractmethod
-    def _counted(self) -> list[int]:
-        """Rows of every piece."""
+    def _run(self, function: Callable[..., T], tasks: list[tuple[Any, ...]], in_order: bool = True) -> Iterator[T]:
+        """What a function makes of each task, a piece and more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,12 +331,9 @@ class ChunkedRows(PieceRows):
         ('ChunkedRows', 6, [3, 3, 1, 1, 1, 1, 1, 1])
     """
 
-    def _counted(self) -> list[int]:
-        return [*in_threads(methodcaller("num_rows"), self.pieces)]
-
-    def _partial(self, fold: Fold[T]) -> Iterator[T]:
-        work = partial(self._reader.folded, fold=fold, empty=self._empty())
-        return in_threads(lambda pair: work(*pair), zip(self.pieces, self._starts, strict=True))
+    def _run(self, function: Callable[..., T], tasks: list[tuple[Any, ...]], in_order: bool = True) -> Iterator[T]:
+        _ = in_order  # threads end about as they begin
+        return in_threads(function, tasks)
 
     def piece_batches(self, piece: int) -> Iterator[RowBatch]:
         """The batches of one piece."""
@@ -340,14 +345,14 @@ class ChunkedRows(PieceRows):
             yield from map(function, self._reader.batches(piece, start))
 
 
-def in_threads(function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
-    """What a function makes of some items, in their order; a few at a time, and no more are begun after a fault."""
+def in_threads(function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> Iterator[T]:
+    """What a function makes of some tasks, in their order; a few at a time, and no more are begun after a fault."""
     most = min(_MOST_THREADS, os.cpu_count() or 1)
     waiting = deque[Future[T]]()
     pool = ThreadPoolExecutor(most, "pyro-hoim-rows")
     try:
-        for item in items:
-            waiting.append(pool.submit(function, item))
+        for task in tasks:
+            waiting.append(pool.submit(function, *task))
             if len(waiting) > most:
                 yield waiting.popleft().result()
         while waiting:

@@ -9,14 +9,13 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from operator import methodcaller
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from ...errors import refused, wrong_type
 from .chunked import FramePiece, Piece, PieceRows
 from .folds import RowBatch
-from .rows import Fold, itself
+from .rows import itself
 
 __all__ = ["DaskRows"]
 
@@ -76,26 +75,17 @@ class DaskRows(PieceRows):
 
     client: Any = field(kw_only=True)
 
-    def _counted(self) -> list[int]:
-        return [*self._run(methodcaller("num_rows"), [(piece,) for piece in self.pieces])]
-
-    def _partial(self, fold: Fold[T]) -> Iterator[T]:
-        return self._run(self._reader.folded, self._tasks(fold, self._empty()), False)
-
     def piece_batches(self, piece: int) -> list[RowBatch]:
         """The batches of one piece."""
         return next(self._run(self._reader.mapped, [self._tasks(itself)[piece]]))
 
     def stream(self, function: Callable[[RowBatch], T]) -> Iterator[T]:
         """What a function makes of each batch, in the order of the rows."""
-        for found in self._run(self._reader.mapped, self._tasks(function)):
-            yield from found
+        for values in self._run(self._reader.mapped, self._tasks(function)):
+            yield from values
 
     def _run(self, function: Callable[..., T], tasks: list[tuple[Any, ...]], in_order: bool = True) -> Iterator[T]:
         return run_tasks(self.client, partial(of_piece, function), tasks, in_order)
-
-    def _tasks(self, *others: Any) -> list[tuple[Any, ...]]:
-        return [(piece, start, *others) for piece, start in zip(self.pieces, self._starts, strict=True)]
 
 
 def run_tasks(

@@ -237,9 +237,8 @@ def _text_piece(path: str, keys: Mapping[str, str | None], sep: str | None, enco
                 comma_states[name] = None if has_commas is None else before or has_commas
         if {*comma_states.values()} == {None}:
             break
-    commas, others = (
-        frozenset(n for n, has_commas in comma_states.items() if has_commas is state) for state in (True, None)
-    )
+    commas = frozenset(name for name, has_commas in comma_states.items() if has_commas)
+    others = frozenset(name for name, has_commas in comma_states.items() if has_commas is None)
     return replace(piece, commas=commas, others=others)
 
 

@@ -149,14 +149,13 @@ def files_of(data: Any, how: HowRead) -> RowFiles:
     """The files that a path stands for, judged but not read; they may be opened in place of their path."""
     check_type(data, str | os.PathLike | list | tuple, "data", "observations, a data frame, or a path")
     client = None if how.cluster is None else connected(how.cluster)
-
     return open_files(data, how.delimiter, how.encoding, partial(_run, client), client)
 
 
 def _run(client: Any, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
     if client is not None:
         return run_tasks(client, function, tasks, in_order=True)
-    return in_threads(lambda task: function(*task), tasks)
+    return in_threads(function, tasks)
 
 
 def _say(found: Counting) -> str:

@@ -54,31 +54,15 @@ def _count(x, edges, num_kept, counts):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def run(
-    tiles,
-    random,
-    num_chains,
-    work,
-    code,
-    roots,
-    depths,
-    levels,
-    cuts,
-    others,
-    drawn,
-    picks,
-    first,
-    num_updates,
-    thin,
-    edges,
-    counts,
-    codes,
-):
+def run(tiles, random, num_chains, work, program, drawn, picks, path, edges, counts, codes):
     """Make updates in the tiles work = (first, end, step), states (tiles, d + 1, width), and note what is asked for.
 
     ``picks`` has the cuts and others of the law that a lane picks its variable from, or is None in a sequential scan,
-    which goes on at place ``first`` of ``drawn``; counts (cells,) and codes (records, chains, d) may be empty.
+    which goes on at place ``path[0]`` of ``drawn``; then come the number of updates and those between two notes. counts
+    (cells,) and codes (records, chains, d) may be empty.
     """
+    code, roots, depths, levels, cuts, others = program
+    first, num_updates, thin = path
     width = tiles.shape[2]
     num_drawn, num_rows = drawn.shape[0], tiles.shape[1] - 1
     u, w = np.empty(width, dtype=cuts.dtype), np.empty(width, dtype=cuts.dtype)
@@ -92,6 +76,7 @@ def run(
         num_kept = min(width, num_chains - chain)
         x = tiles[tile]
         r0, r1, r2, r3 = (random[0, tile], random[1, tile], random[2, tile], random[3, tile])
+        # All lanes of a tile are led together, so that their states stay in the cache.
         next_variable, record, wait = first, 0, thin
         for _ in range(num_updates):
             fill(r0, r1, r2, r3, u)

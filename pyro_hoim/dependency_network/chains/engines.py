@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -116,29 +115,20 @@ class ConditionalEngine:
 _MOST_ENTRIES = 2**31 - 1
 
 
-@dataclass(frozen=True)
-class WalkerProgram:
+class WalkerProgram(NamedTuple):
     """Decision graphs and tables of parents of several variables, for :mod:`._walker_kernels`.
 
     A node is a stretch of ``code``: the row of the state that it asks, then the position of the next node for every
     level. A leaf asks the row after the last variable, which is always 0, and leads to itself; then comes the
     position of its law in ``cuts`` and ``others`` (see :func:`alias_tables`).
-
-    Attributes:
-        code: uint32.
-        roots: position of the first node of every variable, uint32.
-        depths: most questions on the way to a leaf, int64.
-        levels: levels of every variable, uint32.
-        cuts: shares of the levels in float32 or float64.
-        others: levels, uint32.
     """
 
     code: NDArray[np.uint32]
-    roots: NDArray[np.uint32]
-    depths: NDArray[np.int64]
-    levels: NDArray[np.uint32]
-    cuts: NDArray[Any]
-    others: NDArray[np.uint32]
+    roots: NDArray[np.uint32]  # position of the first node of every variable
+    depths: NDArray[np.int64]  # most questions on the way to a leaf
+    levels: NDArray[np.uint32]  # of every variable
+    cuts: NDArray[Any]  # shares of the levels, float32 or float64
+    others: NDArray[np.uint32]  # levels
 
 
 def is_walkable(node: NodeConditional) -> bool:
@@ -164,7 +154,7 @@ def walker_program(nodes: Sequence[NodeConditional], dtype: torch.dtype) -> Walk
             graph = node.graph.compiled
             depths.append(_depth(graph, node.domain.cardinalities))
         else:
-            # The graph that asks the parents in turn; leaves are the rows of the table
+            # The graph that asks the parents in turn; leaves are the rows of the table.
             asked = [node.domain.index(name) for name in node.parents]
             cards = [node.domain.cardinalities[i] for i in asked]
             sizes = [math.prod(cards[:k]) for k in range(len(cards) + 1)]
@@ -273,7 +263,7 @@ class WalkerEngine(LaneChains):
         if selection is not None:
             cuts, others = alias_tables(selection[None])
             self._picks = cuts[0].astype(real), others[0].astype(np.uint32)
-        # First cell of every edge, bounds of its members, their variables and strides
+        # First cell of every edge, bounds of its members, their variables and strides.
         members = [0, *itertools.accumulate(map(len, hypergraph.edge_indices))]
         strides = [n for shape in hypergraph.edge_shapes for n in row_strides(shape)]
         first = [where.start for where in hypergraph.term_slices.values()]
@@ -299,13 +289,12 @@ class WalkerEngine(LaneChains):
         cells = np.zeros((workers, self._num_cells if counts else 0), dtype=np.int64)
         states = np.zeros((num_records if codes else 0, num_chains, self._size), dtype=self._code)
         if num_updates:
-            p = self._program
-            program = (p.code, p.roots, p.depths, p.levels, p.cuts, p.others, self._drawn, self._picks)
-            path = first % len(self._drawn), num_updates, thin, self._edges
+            path = first % len(self._drawn), num_updates, thin
+            program = self._program, self._drawn, self._picks, path, self._edges
 
             def work(first_tile: int, step: int) -> None:
                 part = (first_tile, len(tiles), step)
-                run(tiles, self._random, num_chains, part, *program, *path, cells[first_tile % workers], states)
+                run(tiles, self._random, num_chains, part, *program, cells[first_tile % workers], states)
 
             run_threads(work, len(tiles), workers, float(num_chains) * num_updates * _READS)
         return Record(

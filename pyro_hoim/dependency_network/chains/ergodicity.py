@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,14 +29,6 @@ Ints = NDArray[Any]
 Positive = Sequence[NDArray[np.bool_]]
 
 
-def _moves(positive: Positive, cards: Sequence[int]) -> Iterator[tuple[Ints, Ints]]:
-    """From and to numbers of all possible updates, by variable."""
-    strides = [math.prod(cards[k + 1 :]) for k in range(len(cards))]
-    for possible, stride, levels in zip(positive, strides, cards, strict=True):
-        source, level = possible.nonzero()
-        yield source, source + (level - source // stride % levels) * stride
-
-
 def move_graph(positive: Positive, cards: Sequence[int], order: Sequence[int] | None) -> Any:
     """Possible moves as a sparse matrix: between states, or between (place in the order, state) where there is one.
 
@@ -44,9 +36,12 @@ def move_graph(positive: Positive, cards: Sequence[int], order: Sequence[int] | 
     which the last moves fastest. States of several combinations of clamped values may stand one after the other; no
     move joins them.
     """
-    size, pairs = len(positive[0]), list(_moves(positive, cards))
-    count = 1 if order is None else len(order)
-    visits = [pairs[i] for i in (range(len(pairs)) if order is None else order)]
+    size, count = len(positive[0]), 1 if order is None else len(order)
+    visits = list[tuple[Ints, Ints]]()  # from and to numbers of all possible updates
+    for i in range(len(cards)) if order is None else order:
+        stride = math.prod(cards[i + 1 :])
+        source, level = positive[i].nonzero()
+        visits.append((source, source + (level - source // stride % cards[i]) * stride))
     source = np.concatenate([s + k % count * size for k, (s, _) in enumerate(visits)])
     target = np.concatenate([t + (k + 1) % count * size for k, (_, t) in enumerate(visits)])
     return csr_matrix((np.ones(len(source), dtype=np.int8), (source, target)), shape=(size * count, size * count))

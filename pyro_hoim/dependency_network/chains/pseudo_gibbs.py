@@ -122,9 +122,8 @@ class PseudoGibbsChains(Chains):
         weights = self._scan.selection
         self._selection = None if weights is None else np.array(list(weights.values()), dtype=np.float64)
         self._precision = precision
-        self._hypergraph = InteractionHypergraph(
-            domain, [*((name,) for name in domain.names), *edges], hierarchical=False
-        )
+        counted = [*((name,) for name in domain.names), *edges]
+        self._hypergraph = InteractionHypergraph(domain, counted, hierarchical=False)
         states = self._first_states() if init is None else checked_codes(domain, init, [self._num_chains], "init").cpu()
         self._init = "" if init is None else checksum({"init": states})
         for i, codes in fixed.items():
@@ -148,9 +147,8 @@ class PseudoGibbsChains(Chains):
 
     def _first_states(self) -> torch.Tensor:
         """Uniform states, long (num_chains, d); those of a chain depend on (seed, chain) alone."""
-        uniforms = np.random.Generator(np.random.Philox(key=self._seed ^ 0x5EED)).random(
-            (self._num_chains, len(self.domain))
-        )
+        generator = np.random.Generator(np.random.Philox(key=self._seed ^ 0x5EED))
+        uniforms = generator.random((self._num_chains, len(self.domain)))
         return torch.from_numpy((uniforms * np.array(self.domain.cardinalities, dtype=np.int64)).astype(np.int64))
 
     def _make_engine(self, name: WalkerName) -> ConditionalEngine | WalkerEngine:

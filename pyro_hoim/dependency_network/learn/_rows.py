@@ -81,9 +81,7 @@ class PreparedRows:
         from ._row_kernels import level_colours, pack_bits, row_keys
 
         is_whole = rows.has_whole_counts
-        if (
-            not is_whole
-        ):  # equal rows are added in the order of their weights, so that the order of rows leaves no trace
+        if not is_whole:  # equal rows are added by their weights, so that the order of rows leaves no trace
             rows = rows.rows(torch.argsort(rows.counts, stable=True))
         merged = rows.unique()
         codes, weights = merged.codes.numpy(), merged.counts.numpy()
@@ -92,6 +90,7 @@ class PreparedRows:
         colours = level_colours(codes, weights.view(np.uint64), starts, _REFINEMENTS)
         units = weights.astype(np.int64) if is_whole else np.rint(weights / weights.max() * 2.0**20).astype(np.int64)
         absent: np.ndarray = np.asarray((codes < 0).any(axis=0))
+        # Levels get numbers over all columns, in the order that the rows give them.
         ranks: list[np.ndarray] = []
         ids = np.empty(codes.shape, dtype=np.int32)
         first = np.empty(len(sizes), dtype=np.int64)
@@ -114,14 +113,14 @@ class PreparedRows:
             ids, weights = ids[order], weights[order]
         keys = np.zeros(len(ids), dtype=np.uint64)
         row_keys(ids, keys, 1)
+        # Many complete rows of weight one are counted faster as bits.
         planes, num_words = bit_planes(sizes)
         bits = np.zeros((0, 0), dtype=np.uint64)
         if is_whole and not absent.any() and _LEAST_BITS <= 64 * num_words <= 8 * len(sizes) and (weights == 1).all():
             bits = np.zeros((len(ids), num_words), dtype=np.uint64)
             flat = np.concatenate([np.arange(size) for size in sizes])
-            pack_bits(
-                np.ascontiguousarray((ids - first).T.astype(batch_type(sizes.tolist()))), flat, first, planes, bits
-            )
+            places = np.ascontiguousarray((ids - first).T.astype(batch_type(sizes.tolist())))
+            pack_bits(places, flat, first, planes, bits)
         return cls(ids, weights, keys, first, sizes, missing, tuple(ranks), is_whole, bits, planes)
 
     @property
@@ -156,9 +155,8 @@ class PreparedRows:
             keys = bit_keys(self.bits, planes, sizes, first)
         ranks = tuple(self.ranks[j] for j in chosen)
         missing = np.where(with_absent, ends - 1, -1)
-        return PreparedRows(
-            ids, self.weights, keys, first, sizes, missing, ranks, self.is_whole, self.bits, planes
-        )  # fmt: skip
+        options = (missing, ranks, self.is_whole, self.bits, planes)
+        return PreparedRows(ids, self.weights, keys, first, sizes, *options)
 
     @cached_property
     def _twins(self) -> tuple[np.ndarray, np.ndarray]:

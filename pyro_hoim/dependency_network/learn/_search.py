@@ -57,10 +57,8 @@ def bit_places(first: np.ndarray, sizes: np.ndarray, planes: np.ndarray) -> tupl
     spots = np.zeros(int(sizes.sum()), dtype=np.int64)
     for at, size, plane in zip(first, sizes, planes, strict=True):
         spots[at + 1 : at + size] = np.arange(plane, plane + size - 1)
-    used = np.concatenate(
-        [np.zeros(0, dtype=np.int64), *(spots[at + 1 : at + n] for at, n in zip(first, sizes, strict=True))]
-    )
-    words = np.unique(used >> 6)
+    used = [spots[at + 1 : at + size] for at, size in zip(first, sizes, strict=True)]
+    words = np.unique(np.concatenate([spots[:0], *used]) >> 6)
     return words, (np.searchsorted(words, spots >> 6) << 6) + (spots & 63)
 
 
@@ -99,27 +97,9 @@ def search(
         at, num_ids = np.arange(len(sizes)), int((sizes + (missing >= 0)).sum())
     # The compiled search gets contiguous arrays alone; columns are renumbered back afterwards.
     words, spots = bit_places(first, sizes, planes) if len(bits) else (np.zeros(0, np.int64), np.zeros(0, np.int64))
-    steps, deltas, counts, tables = grow(
-        Columns(
-            np.ascontiguousarray(ids),
-            first,
-            sizes,
-            missing,
-            kinds,
-            kind_sizes,
-            bits,
-            np.ascontiguousarray(planes),
-            words,
-            spots,
-        ),
-        np.ascontiguousarray(x),
-        np.ascontiguousarray(weights),
-        size,
-        num_ids,
-        costs,
-        is_exact,
-        num_lossless,
-    )
+    ids, planes, x, weights = map(np.ascontiguousarray, (ids, planes, x, weights))
+    searched = Columns(ids, first, sizes, missing, kinds, kind_sizes, bits, planes, words, spots)
+    steps, deltas, counts, tables = grow(searched, x, weights, size, num_ids, costs, is_exact, num_lossless)
     is_split = steps[:, 0] == 0
     steps[is_split, 2] = at[steps[is_split, 2]]
     return Found(steps, deltas, counts, tables, time.perf_counter() - start)

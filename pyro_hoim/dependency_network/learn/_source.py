@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -36,18 +38,12 @@ class SourceRows:
     digest: str
 
 
-@dataclass(frozen=True)
-class _Levels:
+def _count_levels(batch: RowBatch, cardinalities: Sequence[int]) -> np.ndarray:
     """Rows of a batch, those with a count other than one, and for every column its missing cells and levels."""
-
-    cardinalities: tuple[int, ...]
-
-    def __call__(self, batch: RowBatch) -> np.ndarray:
-        counted = 0 if batch.counts is None else int((batch.counts != 1).sum())
-        parts = [np.array([batch.num_rows, counted])]
-        for column, size in zip(batch.codes, self.cardinalities, strict=True):
-            parts.append(np.bincount(column.astype(np.int64) + 1, minlength=size + 1))
-        return np.concatenate(parts)
+    counted = 0 if batch.counts is None else int((batch.counts != 1).sum())
+    columns = zip(batch.codes, cardinalities, strict=True)
+    parts = [np.bincount(column.astype(np.int64) + 1, minlength=size + 1) for column, size in columns]
+    return np.concatenate([[batch.num_rows, counted], *parts])
 
 
 def read_source(source: RowSource, *, lossless: bool, jobs: int) -> SourceRows | Observations:
@@ -62,7 +58,7 @@ def read_source(source: RowSource, *, lossless: bool, jobs: int) -> SourceRows |
     domain = source.domain
     sizes = np.array(domain.cardinalities, dtype=np.int64)
     # A first pass counts the levels: it says whether rows can be held as bits, and in which order.
-    levels_seen = source.fold(_Levels(domain.cardinalities))
+    levels_seen = source.fold(partial(_count_levels, cardinalities=domain.cardinalities))
     num_rows, num_counted = int(levels_seen[0]), int(levels_seen[1])
     if not num_rows:
         raise none_received("rows", "at least one observation")
@@ -88,7 +84,7 @@ def read_source(source: RowSource, *, lossless: bool, jobs: int) -> SourceRows |
     if len(at) * _FEW <= num_rows:
         return checked_rows(_observed(domain, ranks, bits[at], planes, number))
     # Levels of equal frequency are ordered by what the rows say of them, as in memory.
-    if any(_has_ties(column[1:]) for column in by_column):
+    if any(len(seen) > len(np.unique(seen)) for column in by_column for seen in [column[1:][column[1:] > 0]]):
         merged = _observed(domain, ranks, bits[at], planes, number)
         colours = _colours(merged, sizes)
         renewed = [level_ranks(column[1:], colours_of) for column, colours_of in zip(by_column, colours, strict=True)]
@@ -131,11 +127,6 @@ def _observed(
         unpack_bits(bits, planes[j], len(rank), own)
         codes[:, j] = np.argsort(rank)[own]
     return Observations(domain, torch.from_numpy(codes), torch.from_numpy(number.astype(np.float64)))
-
-
-def _has_ties(frequency: np.ndarray) -> bool:
-    seen = frequency[frequency > 0]
-    return len(np.unique(seen)) < len(seen)
 
 
 def _colours(merged: Observations, sizes: np.ndarray) -> list[np.ndarray]:

@@ -142,14 +142,11 @@ class NodeTask:
         known = self._x < len(self._rank)
         self._prepared = prepared if asked is None else prepared.columns(asked)
         self._columns = tuple(range(len(domain))) if asked is None else asked
-        weights = prepared.weights
-        self.num_observations = (
-            math.fsum(weights[known].tolist()) if not prepared.is_whole else float(weights[known].sum())
-        )
-        level_counts = np.bincount(self._x[known], weights=weights[known], minlength=len(self._rank))
-        self._budget = float(
-            -(level_counts[level_counts > 0] * np.log(level_counts[level_counts > 0] / self.num_observations)).sum()
-        )
+        weights = prepared.weights[known]
+        self.num_observations = float(weights.sum()) if prepared.is_whole else math.fsum(weights.tolist())
+        level_counts = np.bincount(self._x[known], weights=weights, minlength=len(self._rank))
+        seen = level_counts[level_counts > 0]
+        self._budget = float(-(seen * np.log(seen / self.num_observations)).sum())
         others = [k for k, j in enumerate(self._columns) if j != index]
         self.lossless_leaves = math.prod(int(self._prepared.sizes[k]) for k in others)
         self._askable = [k for k in others if self._prepared.sizes[k] > 1]
@@ -182,12 +179,8 @@ class NodeTask:
         """Graph, counts and report in the order of the domain's levels."""
         # The search numbers levels by the rows; graph and counts are in the order of the schema.
         operations, order = self._operations(search.steps)
-        names = self.domain.names
-        graph = DecisionGraph(
-            self.domain,
-            self.variable.name,
-            (Split(a, names[b]) if kind == 0 else Merge(a, b) for kind, a, b in operations),
-        )
+        made = (Split(a, self.domain.names[b]) if kind == 0 else Merge(a, b) for kind, a, b in operations)
+        graph = DecisionGraph(self.domain, self.variable.name, made)
         counts = search.counts[order][:, self._rank]
         if search.counts.shape != (len(order), len(self._rank)) or len(search.deltas) != len(search.steps):
             raise ValueError(f"counts of shape {search.counts.shape} after {len(search.steps)} steps")

@@ -310,12 +310,10 @@ def analyse_network(
     # Likelihoods need the joint law, which small networks have.
     finding = find_law(learned.conditionals)
     law = time.perf_counter() - begin - learning
-    scored = {
-        name: _part(learned, independent, rows, finding, target, seed)
-        if (rows := parts.get(name)) is not None and rows.total_count > 0
-        else None
-        for name in PARTS
-    }
+    scored: dict[str, NetworkPart | None] = dict.fromkeys(PARTS)
+    for name, rows in parts.items():
+        if rows.total_count > 0:
+            scored[name] = _part(learned, independent, rows, finding, target, seed)
     seconds = {"learning": learning, "law": law, "scoring": time.perf_counter() - begin - learning - law}
     return NetworkAnalysis(
         title=title,

@@ -100,9 +100,8 @@ def decision_graph_figure(
     """
     check_type(node, LeafConditional, "node")
     if counts is not None and len(counts) != node.graph.num_leaves:
-        raise unexpected(
-            "counts", f"one row per leaf ({node.graph.num_leaves})", received=len(counts), code="wrong-shape"
-        )
+        expected = f"one row per leaf ({node.graph.num_leaves})"
+        raise unexpected("counts", expected, received=len(counts), code="wrong-shape")
     if max_ends < 2:
         raise out_of_range("max_ends", "at least 2", received=max_ends)
     # Where questions and ends stand, and the colours of the levels by their frequency.
@@ -258,16 +257,8 @@ def _bar(axes: Axes, x: float, y: float, law: np.ndarray, ranks: np.ndarray, col
         piece = float(law[level]) * _BAR
         axes.add_patch(Rectangle((left, y - 0.36), piece, 0.72, facecolor=colour[level], edgecolor="none"))
         if law[level] > 0.17 and colour[level] != _OTHER:
-            axes.text(
-                left + piece / 2,
-                y,
-                f"{law[level]:.2f}",
-                ha="center",
-                va="center",
-                fontsize=FONT - 1,
-                color="white",
-                zorder=3,
-            )
+            style = {"ha": "center", "va": "center", "fontsize": FONT - 1, "color": "white", "zorder": 3}
+            axes.text(left + piece / 2, y, f"{law[level]:.2f}", **style)
         left += piece
 
 

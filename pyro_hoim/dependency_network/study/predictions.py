@@ -144,9 +144,8 @@ def impute_network(
     data = extend_rows(data, checked_conditionals(conditionals).domain)
     check_count(num_imputations, "num_imputations")
     settings, generator = checked_gibbs(gibbs), torch.Generator().manual_seed(checked_seed(seed))
-    check_cells(
-        num_imputations, data.codes.numel(), "num_imputations", "make fewer imputations, or of fewer rows at a time"
-    )
+    hint = "make fewer imputations, or of fewer rows at a time"
+    check_cells(num_imputations, data.codes.numel(), "num_imputations", hint)
     codes = data.codes.repeat(num_imputations, 1, 1)
     for missing, rows in row_patterns(data):
         columns = torch.tensor(data.domain.indices(missing), dtype=torch.long)
@@ -254,14 +253,8 @@ def draw_network(
     parts: list[torch.Tensor] = []
     generator = torch.Generator().manual_seed(seed)
     for start in range(0, number, _PORTION):
-        chains = PseudoGibbsChains(
-            conditionals,
-            min(_PORTION, number - start),
-            scan="random",
-            clamped=evidence,
-            seed=drawn_seed(generator),
-            check=False,
-        )
+        size, seed = min(_PORTION, number - start), drawn_seed(generator)
+        chains = PseudoGibbsChains(conditionals, size, scan="random", clamped=evidence, seed=seed, check=False)
         chains.sweep(burn_in)
         parts.append(chains.states)
         if advance is not None:
@@ -289,10 +282,7 @@ def _row_chains(
     conditionals: DependencyConditionals, missing: tuple[str, ...], codes: torch.Tensor, num_chains: int, seed: int
 ) -> PseudoGibbsChains:
     """Chains of the missing variables of rows (R, d), those of one row next to each other."""
-    clamped = {
-        name: codes[:, i].repeat_interleave(num_chains)
-        for i, name in enumerate(conditionals.domain.names)
-        if name not in missing
-    }
+    columns = zip(conditionals.domain.names, codes.T, strict=True)
+    clamped = {name: column.repeat_interleave(num_chains) for name, column in columns if name not in missing}
     size = len(codes) * num_chains
     return PseudoGibbsChains(conditionals, size, scan="random", clamped=clamped, seed=seed, check=False)
