@@ -37,6 +37,7 @@ def frame_of(where: Any, table: Any) -> pd.DataFrame:
 
     whole: dict[Any, Any] = {}
     try:
+        # Types that pandas would change get one that holds the same values.
         for i, field in enumerate(table.schema):
             column = plain = table.column(i)
             if pa.types.is_dictionary(field.type):
@@ -51,6 +52,7 @@ def frame_of(where: Any, table: Any) -> pd.DataFrame:
         _warn_of_lost_levels(where, table.schema)
         return table.to_pandas(types_mapper=whole.get)
     except (pa.ArrowException, ArithmeticError, ValueError, TypeError, NotImplementedError) as error:
+        # The message names the column that holds lists or mappings, where one does.
         named = next((field for field in table.schema if pa.types.is_nested(field.type)), None)
         argument = where if named is None else f"{where} column {named.name!r}"
         problem = f"expected a text, number, date or boolean in every cell ({' '.join(str(error).split())[:120]})"
@@ -66,6 +68,7 @@ def fields_of(where: Any, schema: Any) -> tuple[dict[str, str], frozenset[str], 
     import pyarrow as pa
 
     _warn_of_lost_levels(where, schema)
+    # pandas says in the metadata which fields are its index, and what they are called.
     metadata = schema.pandas_metadata or {}
     names = {column["field_name"]: column["name"] for column in metadata.get("columns", ())}
     index = [field for field in metadata.get("index_columns", ()) if isinstance(field, str)]
@@ -74,6 +77,7 @@ def fields_of(where: Any, schema: Any) -> tuple[dict[str, str], frozenset[str], 
     header = [str(names[field] if field in index else field).strip() for field in fields]
     check_unique(header, f"{where} columns")
     by_name = dict(zip(header, fields, strict=True))
+    # Types that say levels, and those of text, which may be read as codes.
     levels = frozenset(name for name, field in by_name.items() if pa.types.is_dictionary(schema.field(field).type))
     return by_name, levels, [f.name for f in schema if _is_text(f.type) or pa.types.is_binary(f.type)]
 
@@ -104,6 +108,7 @@ def coded_column(where: Any, column: Any) -> tuple[np.ndarray, Any, bool | None]
         if pa.types.is_float16(kind) or not (_is_text(kind) or pa.types.is_primitive(kind)):
             return frame_of(where, pa.table({"": column})).iloc[:, 0]
         column = column.dictionary_encode()
+    # Whole numbers stand for missing cells, too, so that no cell becomes a float.
     coded = plain_dictionary(column)
     levels, indices = coded.dictionary, coded.indices
     indices = indices.cast(pa.int64()).fill_null(-1) if indices.null_count else indices
@@ -142,6 +147,7 @@ def _plain(chunk: Any) -> Any:
         levels = levels.cast(pa.large_string() if "string" in str(levels.type) else pa.large_binary())
     if isinstance(levels, pa.ExtensionArray):  # of pandas, which writes no such levels twice
         return chunk
+    # Levels that are missing or repeated get one code each.
     known = do.unique(levels.drop_null())
     if len(known) == len(chunk.dictionary) and levels is chunk.dictionary:
         return chunk

@@ -231,6 +231,7 @@ def _numbers(values: Any, kind: str, where: Callable[[int], str], name: str) -> 
     values_present = _days(present, name) if kind == "dates" else to_numbers(present).astype(float)
     numbers = np.full(len(given), math.nan)
     numbers[is_held] = values_present.to_numpy(dtype=float, na_value=math.nan)
+    # The first cell that is neither empty nor a number is named.
     bad = is_held & ~np.isfinite(numbers)
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
@@ -244,6 +245,7 @@ def _days(present: Any, name: str) -> pd.Series:
     parsed = pd.to_datetime(present, format="ISO8601", errors="coerce", utc=True)
     if parsed.isna().any():
         texts = pd.Series([str(value).strip() for value in present], present.index, dtype=object)
+        # Other forms than that of ISO: only one may fit all cells, or both in the same way.
         dates = (pd.to_datetime(texts, format=form, errors="coerce", utc=True) for form in _FORMATS)
         fitting = [days for days in dates if not days.isna().any()]
         if len(fitting) > 1 and not fitting[0].equals(fitting[1]):
@@ -278,6 +280,7 @@ def bin_columns(frame: pd.DataFrame, bins: Mapping[str, str | Bins]) -> pd.DataF
     check_unique([name for name in names if name in bins], "frame columns")
     binned = frame.copy()
     cuts: dict[str, Bins] = {}
+    # Cut points are found, or those of another frame are used.
     for name, rule in bins.items():
         cuts[name] = rule if isinstance(rule, Bins) else find_bins(frame[name], rule, name=name)
         labels = cuts[name].apply(frame[name], name=name)

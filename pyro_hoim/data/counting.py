@@ -51,6 +51,7 @@ def hypergeometric(good: int, bad: int, size: int, random: np.random.Generator) 
     low, high = max(0, size - bad), min(size, good)
     if low == high:
         return low
+    # The hat: flat around the mode, exponential beyond.
     mode = (size + 1) * (good + 1) // (good + bad + 2)
     peak = _log_probability(mode, good, bad, size)
     height = math.exp(peak)
@@ -74,6 +75,7 @@ def _log_probability(value: int, good: int, bad: int, size: int) -> float:
     total = good + bad
     difference = value * total - good * size  # of a cell from its expectation, times the total; exact in whole numbers
     log_prob = 0.0
+    # Deviances of the cells from independence, which are small where numbers are huge.
     for cell, row, column, sign in (
         (value, good, size, 1),
         (good - value, good, total - size, -1),
@@ -107,6 +109,7 @@ def merge_rows(
     """
     is_positive = counts > 0
     codes, counts = codes[is_positive], counts[is_positive]
+    # A row as one number, where that is large enough, sorts fastest.
     if math.prod(n + 1 for n in cardinalities) < _LARGEST_KEY:
         keys = np.zeros(len(codes), dtype=np.int64)
         for i, n in enumerate(cardinalities):
@@ -160,9 +163,11 @@ def split_rows(
     is_single, is_whole = bool((counts == 1).all()), bool((counts == np.floor(counts)).all())
     is_table = is_whole and not (is_single or are_weights)
     total = int(counts.sum()) if is_table else len(counts)
+    # Parts end at rounded shares of the units, which are rows or single observations.
     cumulated = [math.fsum(fractions[: k + 1]) for k in range(len(fractions) - 1)]
     ends = [0, *(min(total, math.floor(f * total + 0.5)) for f in cumulated), total]  # near 2^53 a half is lost
     random = np.random.default_rng(seed)
+    # Cells with counts are split observation by observation, without writing these out.
     if is_table:
         tables = _drawn if total > _MOST_UNITS or total in np.diff(ends) else _shuffled
         drawn = tables(counts.astype(np.int64), ends, random)

@@ -106,6 +106,7 @@ def read_names(file: str | os.PathLike[str], vocab: str | os.PathLike[str] | Non
     if vocab is None and not path.exists():
         problem = f"its column names are missing; expected them in {path}, one a line, or another vocab"
         raise refused(file, problem, code="missing-part")
+    # One name a line, each of them there and different.
     lines = read_text(path, "a text file of column names").rstrip().split("\n")
     names = tuple(line.strip() for line in lines)
     if "" in names:
@@ -132,12 +133,14 @@ class _ArrayFile:
 
     def read(self, **kinds: str) -> list[np.ndarray]:
         """Arrays by their names, each of one of some kinds of NumPy's types; all headers are read before any number."""
+        # Every array has to be there before one is read.
         if absent := [name for name in kinds if f"{name}.npy" not in self._times]:
             names = sorted(" ".join(name.removesuffix(".npy").split()) for name in self._times)
             shown = ", ".join(name if name.isprintable() else repr(name) for name in names[:6]) or "nothing"
             problem = f"expected {_SAVED}, received arrays {shown} and no {absent[0]!r}"
             raise refused(self.file, problem, code="missing-part")
         try:
+            # Sizes are judged by the headers, before memory is taken for them.
             needed = sum(self._judged(*pair) for pair in kinds.items())
             check_bytes(self.file, needed, _MOST_BYTES)
             check_ratio(self.file, needed, self._size)
@@ -150,6 +153,7 @@ class _ArrayFile:
 
     def _judged(self, name: str, kinds: str) -> int:
         """Bytes of an array, refused unless it is plain and as long as it says."""
+        # One plain array by that name, packed as NumPy packs.
         info = self._zip.getinfo(f"{name}.npy")
         if self._times[info.filename] > 1:
             raise refused(self.file, f"holds {name!r} several times", code="repeated-name")
@@ -161,6 +165,7 @@ class _ArrayFile:
         if dtype.hasobject:
             problem = f"holds Python objects, which are never read; expected numbers of {_SAVED}"
             raise refused(self.file, problem, code="damaged-file")
+        # Its type and size are what the format asks for, and what the file holds.
         needed = math.prod(shape) * dtype.itemsize
         if dtype.kind not in kinds or len(shape) > 1 or ("S" in kinds and needed > _MOST_TEXT):
             expected = "a word" if "S" in kinds else "numbers" if "f" in kinds else "whole numbers"
@@ -240,6 +245,7 @@ class CountTable:
                 bad |= values < 0
             if self.kind == "count":
                 bad |= (values > LARGEST_COUNT) | (values != np.floor(values))
+        # The first bad cell is named by its row and column.
         if bad.any():
             first = int(np.flatnonzero(bad)[0])
             row, column = _place(matrix, first)
@@ -362,6 +368,7 @@ class CountTable:
         names = select_columns(header, columns, exclude=() if count is None else (count,), source=source)
         if not names:
             raise none_received(source, "at least one variable besides the counts")
+        # Numbers first; repetitions are written out once all cells are known to be good.
         cells = parse_numbers({name: column(name) for name in names}, source=source, where=where)
         domain = Domain(Variable(name, kind=kind) for name in names)
         if count is None:

@@ -189,6 +189,7 @@ def factorise(values: Any, where: Any = None) -> tuple[np.ndarray, list[Any], pd
     The values may be in an array of Arrow; ``where`` says in messages where they are.
     """
     dtype = getattr(values, "dtype", None)
+    # Arrow tells its levels apart itself, categories are known; else pandas finds the distinct values.
     if isinstance(dtype, pd.ArrowDtype) or hasattr(values, "null_count"):
         coded = coded_column(where, values if dtype is None else pd.Series(values))
         if isinstance(coded, tuple):
@@ -224,6 +225,7 @@ def _check_levels(name: str, values: Any, levels: Iterable[tuple[Any, str]], rea
     """Refuse values of several types that would become one level; ``read`` are the codes of a known variable."""
     flags, others = set[Any](), list[Any]()
     if isinstance(getattr(values, "dtype", None), np.dtypes.ObjectDType) and {bool, np.bool_} & set(map(type, values)):
+        # Truth values beside numbers become one level with 0 and 1.
         flags = {bool(value) for value in values if isinstance(value, bool | np.bool_)}
         others = [v for v in values if isinstance(v, Real | Decimal) and not isinstance(v, bool) and v in flags]
     pairs = [(bool(v), v) for v in others if read is None or read(bool(v)) != read(v)][:1]
@@ -308,9 +310,11 @@ def encode_column(
     except TypeError as error:  # values that cannot be told apart, such as lists
         _check_cells(name, values, where)
         raise wrong_type(f"column {name!r}", _LABELS, received=str(error)) from None
+    # Cells that hold several values have no label.
     if any(map(_is_part, distinct)):
         _check_cells(name, values, where)
     labels = labels_of_values(f"column {name!r}", distinct)
+    # Levels are the categories, or the labels that are there.
     present = [label for label in labels if label not in missing_values]
     labelled = [(value, label) for value, label in zip(distinct, labels, strict=True) if label not in missing_values]
     _check_levels(name, values, labelled, None if variable is None else code_reader(variable))
@@ -331,6 +335,7 @@ def codes_of_cells(
 ) -> np.ndarray:
     """Codes (N,) of cells at positions (N,) of distinct values with their labels, -1 where missing."""
     by_label = {label: code for code, label in enumerate(variable.labels)}
+    # A code for every distinct value, by its label, else by what it means.
     table = np.full(len(labels) + 1, -1, dtype=dtype)  # the last one is that of position -1, of missing cells
     table[:-1] = [-1 if label in missing_values else by_label.get(label, -2) for label in labels]
     if (table == -2).any():  # labels of another type or spelling, which are read by what they mean
@@ -384,6 +389,7 @@ def odd_count(cells: pd.Series, numbers: np.ndarray, *, fractional: bool) -> Odd
         is_part = np.isfinite(numbers) & (numbers != np.floor(numbers)) & (numbers > 0) & (not fractional)
     if not (is_bad | is_part).any():
         return None
+    # The first cell that is none, and what would make it one.
     row = int(np.flatnonzero(is_bad | is_part)[0])
     cell = cells.iloc[row]
     shown = repr(cell) if isinstance(cell, str) else str(cell)
@@ -446,6 +452,7 @@ def parse_numbers(columns: Mapping[str, Any], *, source: str, where: Callable[[i
     gaps: dict[str, int] = {}
     for name, values in columns.items():
         given, numbers = _numbers(values, f"column {name!r}")
+        # Text is refused at once, gaps are counted over all columns.
         unknown = np.isnan(numbers)
         if unknown.any():
             text = np.flatnonzero(unknown & ~is_empty(given))
@@ -472,6 +479,7 @@ def select_columns(
         return available
     if isinstance(columns, str) or not (is_whole(columns) or isinstance(columns, Iterable)):
         raise wrong_type("columns", "a sequence of names or a number", received=repr(columns))
+    # A number takes columns from the left, names are taken as they are.
     if is_whole(columns):
         if not 1 <= columns <= len(available):
             raise out_of_range("columns", f"a number from 1 to {len(available)} for {source}", received=columns)

@@ -299,6 +299,7 @@ def as_counts(
         hint = "make a table with CountTable.from_matrix(numbers, names)"
         raise wrong_type(argument, "CountTable or a data frame", data, hint)
     frame = as_frame(data, argument)
+    # Of a known domain other columns are ignored, and absent ones are zero.
     if domain is None:
         return CountTable.from_pandas(frame, kind=kind, count=count, columns=columns)
     if any(variable.is_finite for variable in domain):
@@ -318,6 +319,7 @@ def _known_columns(
 ) -> tuple[Domain, str | None]:
     """The variables of a domain whose columns a frame has, and its column of counts; others must be ``absent``."""
     header = [str(name) for name in frame.columns]
+    # A name that is nearly that of a column is likely one that was misspelt.
     lacking = [name for name in domain.names if name not in header and name not in absent]
     if lacking:
         try:

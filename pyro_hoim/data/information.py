@@ -80,6 +80,7 @@ class InformationTable:
     def _read(self, data: Observations) -> None:
         """Keep the distinct rows."""
         correction = self.correction
+        # Entropies are those of complete rows, at least one.
         if data.has_missing:
             hint = "use drop_missing(), missing_as_level(label) or project(names) first"
             raise MissingDataError(f"{data.num_missing_cells} missing cells", argument="data", hint=hint)
@@ -89,6 +90,7 @@ class InformationTable:
             problem = f"{correction!r} expects whole counts, received fractional weights"
             raise conflict("correction", problem, "use correction=None")
         self._total = data.total_count
+        # Column by column, as the compiled sums read them.
         merged = data.unique()
         self._columns = np.ascontiguousarray(merged.codes.numpy().T.astype(np.int32))
         self._counts = merged.counts.numpy()

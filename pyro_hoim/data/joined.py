@@ -82,6 +82,7 @@ class ColumnGroup:
             raise refused("ColumnGroup levels", "two levels are the same combination", code="repeated-name")
         if any(len(level) != len(columns) or min(level) < 0 for level in levels):
             raise unexpected("ColumnGroup levels", f"{len(columns)} codes from 0 each", code="wrong-shape")
+        # Labels that are not given say which columns are set.
         labels = tuple(self.labels) or tuple(_label(columns, level) for level in levels)
         if len(labels) != len(levels):
             raise unexpected("ColumnGroup labels", f"{len(levels)} labels", received=len(labels), code="wrong-shape")
@@ -190,6 +191,7 @@ class JoinedColumns:
         names = [name for group in self.groups for name in group.columns]
         check_names(names, self.domain.names, "JoinedColumns groups", noun="column")
         check_unique(names, "JoinedColumns groups")
+        # Every level has to be possible, and every name to be free.
         for group in self.groups:
             sizes = [self.domain[name].cardinality for name in group.columns]
             for level in group.levels:
@@ -240,10 +242,12 @@ class JoinedColumns:
         """
         if rows.domain != self.domain:
             raise other_domain("rows", "the columns that were joined", received="others")
+        # Columns that stay are copied.
         codes = torch.full((len(rows.codes), len(self.joined_domain)), -1, dtype=torch.long)
         for name in self.domain.names:
             if name not in self._group_of:
                 codes[:, self.joined_domain.index(name)] = rows.codes[:, self.domain.index(name)]
+        # Of a group the cells that are known may leave one level, several or none.
         flags = torch.zeros((2, len(codes), len(self.groups)), dtype=torch.bool)
         every: list[torch.Tensor] = []
         for g, group in enumerate(self.groups):
@@ -376,6 +380,7 @@ class _Marks:
 
     def groups(self, blocks: Sequence[tuple[Sequence[int], bool]], unset: Mapping[str, str]) -> Iterator[ColumnGroup]:
         """Groups, each with the columns that are never set and whose names begin as those of the group do."""
+        # A column that is never set joins the group with the longest start in common.
         members = [[self.names[position] for position in places] for places, _ in blocks]
         prefixes = [prefix_of(names) for names in members]
         joined: dict[str, list[str]] = {}
@@ -515,6 +520,7 @@ def _covers(marks: _Marks) -> Iterator[list[int]]:
     if size < 2:
         return
     is_set = marks.is_set.astype(np.float32)
+    # Columns that meet in a row are in no group together.
     is_free, never_meets = np.ones(size, dtype=bool), is_set.T @ is_set == 0
     for first in range(size):
         candidates = np.flatnonzero(never_meets[first] & is_free)
@@ -542,6 +548,7 @@ def _cover(
         return group
     if next(steps, None) is None:
         return []
+    # The row that fewest columns cover leaves the fewest ways to go on.
     choices = marks.is_set[np.ix_(open_rows, candidates)]
     scarcest = choices[int(choices.sum(1).argmin())]
     first = marks.names[group[0]]
@@ -561,6 +568,7 @@ def _loose_groups(marks: _Marks, error: float) -> list[list[int]]:
     """Places of columns of which at most one is set, the largest columns first."""
     size, total = len(marks.names), marks.total
     groups: list[list[int]] = []
+    # The largest column that is left begins a group, others join it one after another.
     order = np.argsort(-marks.totals, kind="stable").tolist()
     while order:
         first = order.pop(0)
@@ -609,6 +617,7 @@ def find_determined_groups(rows: Observations, *, error: float = _ERROR) -> tupl
     """
     check_fraction(error, "error")
     codes, counts = _rows(rows)
+    # Pairs join, the surest first; what they become may join others.
     parts = [_Part((i,), _numbered(codes[:, i])) for i in range(codes.shape[1])]
     parts = [part for part in parts if len(part.codes) and part.num_levels > 1]
     slack = 2 * math.log(max(2, len(parts))) - math.log(error)
@@ -695,11 +704,13 @@ def join_columns(rows: Observations, how: Join = "exact", *, error: float = _ERR
     groups: list[ColumnGroup] = []
     if how != "none":
         groups += find_exclusive_groups(rows, at_most_one=how != "exact", error=error)
+    # Columns that nothing says together yet may still determine each other.
     used = {name for group in groups for name in group.columns}
     left = [name for name in rows.domain.names if name not in used]
     if how == "determined" and left:
         groups += find_determined_groups(rows.project(left), error=error)
         used = {name for group in groups for name in group.columns}
+    # Names of groups must not be those of columns that stay.
     taken = {name for name in rows.domain.names if name not in used}
     named: list[ColumnGroup] = []
     for group in sorted(groups, key=lambda group: rows.domain.index(group.columns[0])):

@@ -203,6 +203,7 @@ class Observations:
         array = _array_of_labels(values)
         if array.ndim != 2:
             raise wrong_shape("from_numpy values", "(rows, variables)", array)
+        # Columns are those of the domain in its order, unless names say otherwise.
         if names is None:
             names = domain.names if domain is not None else [f"x{i}" for i in range(array.shape[1])]
         header = [str(name) for name in names]

@@ -217,15 +217,18 @@ def place_of(label: str) -> Place | None:
     """
     if len(label) > _LONGEST:
         return None
+    # One spelling of signs, blanks and currencies.
     text = unicodedata.normalize("NFKC", label.replace("…", "..")).casefold()
     text = text.translate({ord(sign): "-" for sign in "‐‑‒–—−~"})
     text = text.replace("≤", "<=").replace("⩽", "<=").replace("≥", ">=").replace("⩾", ">=").replace("∞", "inf")
     text = " ".join(text.replace("’", "'").split())
     if re.search(rf"[{_CURRENCY}]", text):
         text = re.sub(r"(?<=\d) ?m\b", " million", text)  # else metres, or months
+    # Words of ranges become signs.
     for pattern, sign in _PHRASES:
         text = pattern.sub(sign, text)
     text = " ".join(text.split())
+    # A noun before the number is part of the unit, if it is one that is counted.
     reading = _read(text)
     if reading is None and (prefix := _PREFIX.match(text)):
         reading, noun = _read(text[prefix.end() :]), prefix["prefix"]
@@ -248,6 +251,7 @@ def _read(text: str) -> Place | None:
             break
     else:
         return None
+    # Alternatives of a pattern have names of their own for the same part.
     parts: dict[str, str] = {}
     for name, part in match.groupdict(default="").items():
         parts[name.partition("_")[0]] = parts.get(name.partition("_")[0], "") or part.strip()
@@ -257,6 +261,7 @@ def _read(text: str) -> Place | None:
     if pattern is _POINT:
         value = _number(parts["low"])
         return Place(value, value, unit)
+    # Ends that are not written are infinite.
     low = _number(parts["low"]) if "low" in parts else -inf
     high = _number(parts["high"]) if "high" in parts else inf
     factor = _factor(parts.get("high", ""))
@@ -313,6 +318,7 @@ def _by_place(labels: Sequence[str]) -> Order | None:
         places[label] = position
     if len({position.unit for position in places.values() if position[:2] != (0, 0)}) > 1:  # nothing has no unit
         return None
+    # Ranges that lie in one another have no order.
     ranked = sorted(labels, key=lambda label: places[label][:2])
     if not all(_is_below(places[one], places[two]) for one, two in pairwise(ranked)):
         return None
@@ -352,6 +358,7 @@ def _scales() -> tuple[dict[str, int], ...]:
 
 def _by_scale(labels: Sequence[str]) -> Order | None:
     """The order of words of common scales, where all that hold them agree."""
+    # Words without case, signs and what all labels share.
     words = [re.sub(r"(?<=[a-z])(?=[A-Z])", " ", unicodedata.normalize("NFKC", label)).casefold() for label in labels]
     words = [" ".join(re.sub(r"[^\w]|_", " ", word).split()) for word in words]
     split = [word.split() or [""] for word in words]
@@ -359,6 +366,7 @@ def _by_scale(labels: Sequence[str]) -> Order | None:
         words = [" ".join(parts[1:]) for parts in split]
     elif len({parts[-1] for parts in split}) == 1 and not any(word in scale for scale in _scales() for word in words):
         words = [" ".join(parts[:-1]) for parts in split]  # low risk, high risk
+    # Scales that hold all words must agree on their order.
     orders: set[tuple[str, ...]] = set()
     for scale in _scales():
         places = [scale.get(word, -1) for word in words]

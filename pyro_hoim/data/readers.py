@@ -121,6 +121,7 @@ def seeming_counting(
         >>> seeming_counting("Freq", ["often", "never"]) is None
         True
     """
+    # The name, the type, then the cells: most have to be numbers from 0.
     word, dtype = _word(name), getattr(values, "dtype", None)
     is_weight = _WEIGHTS.fullmatch(word) is not None
     is_sure = is_weight or _COUNTS.fullmatch(word) is not None
@@ -134,6 +135,7 @@ def seeming_counting(
         return None
     if not (is_sure and not isinstance(dtype, pd.CategoricalDtype)) and not others_differ():
         return None
+    # What the first odd cell says: fractions are weights, others are to be mended.
     odd = odd_count(cells, plain_numbers(cells, marked=False), fractional=is_weight)
     if odd is None:
         return Counting(name, "weights" if is_weight else "count")
@@ -156,6 +158,7 @@ def counted_cells(table: Mapping[str, Any]) -> Counting | None:
     """
     candidates = list[str]()
     sizes = list[int]()
+    # The one column of whole numbers that are too large for levels.
     for name, values in table.items():
         dtype, cells = getattr(values, "dtype", None), pd.Series(values).astype(object)
         sizes.append(cells.astype(str).nunique())
@@ -167,6 +170,7 @@ def counted_cells(table: Mapping[str, Any]) -> Counting | None:
             candidates += [name] if numbers.max() > len(cells) else []
     if len(candidates) != 1 or min(sizes) < 2:
         return None
+    # All others together hold every combination once.
     columns = {i: values for i, (name, values) in enumerate(table.items()) if name != candidates[0]}
     others = pd.DataFrame(columns).astype(str)
     ways = others.nunique().prod()
@@ -193,6 +197,7 @@ def mostly_differ(frame: pd.DataFrame) -> bool:
 
 def missing_sentence(variables: Sequence[Variable], remedy: Callable[[Sequence[str]], str]) -> str | None:
     """A sentence on words for missing that are levels, with what to say where they are missing cells."""
+    # A dash beside a plus is a level.
     columns_of: dict[str, list[str]] = {}
     for variable in variables:
         for label in variable.labels:
@@ -286,6 +291,7 @@ def check_counting(
         chosen: columns that are variables.
         say: how to go on, in words; None for a role that was spoken of. By default by the reader of the table.
     """
+    # Columns whose names say counts or weights, then those whose numbers do.
     for name in table.header:
         if name in chosen or not (is_counting_name(name) or name == "0"):  # "0" is what pandas calls sizes of groups
             continue
@@ -323,6 +329,7 @@ def asked_columns(
 
     Arguments as those of :meth:`Observations.from_csv`. Last comes whether it was said which columns hold what.
     """
+    # A default count column is one only where it is there and nothing else is said of it.
     is_told = (domain, weights, columns) != (None, None, None) or count != "count" or "count" in header
     is_variable = "count" not in header or weights == "count" or (domain is not None and "count" in domain)
     count = None if count == "count" and is_variable else count
@@ -333,6 +340,7 @@ def asked_columns(
     counting = weights if count is None else count
     exclude = () if counting is None else (counting,)
     check_names(exclude, header, f"{'weights' if count is None else 'count'} of {source}", noun="column")
+    # Without a domain all columns but the counts; with one, its variables.
     if domain is None:
         names = select_columns(header, columns, exclude=exclude, source=source)
     else:
@@ -365,11 +373,13 @@ def encode_columns(
     if not is_told:
         check_counting(table)
     check_alike(names, f"names of {source}")
+    # How often every row was seen, or how much it weighs.
     counts = np.ones(num_rows)
     if counting is not None:
         where_counted, is_weight = f"column {counting!r}", counting == weights
         counts = parse_counts(column(counting), name=where_counted, where=where, fractional=is_weight)
     variables: list[Variable] = []
+    # Each column by itself, over the levels of the domain where it is known.
     codes = np.empty((len(names), num_rows), dtype=np.int64)
     for i, name in enumerate(names):
         known = None if domain is None else domain[name]
@@ -398,6 +408,7 @@ def checked_codes(codes: Any, domain: Domain) -> torch.Tensor:
         raise wrong_type("Observations codes", "integers", received=codes.dtype)
     if codes.dim() != 2 or codes.shape[1] != len(domain):
         raise wrong_shape("Observations codes", f"(rows, {len(domain)})", codes)
+    # The first code beyond its variable is named.
     codes = codes.detach().to(device="cpu", dtype=torch.long)
     if len(domain) and len(codes):
         outside = (codes < -1) | (codes >= torch.tensor(domain.cardinalities))

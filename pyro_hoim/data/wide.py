@@ -242,6 +242,7 @@ def _numbers_of(table: pd.DataFrame, argument: str, keep: str) -> _Wide | None:
     numbers = table.to_numpy(dtype=float, na_value=np.nan)
     wide = _Wide(numbers, table.index, table.columns)
     if not np.isfinite(numbers).all():
+        # Empty cells of what is a table of counts otherwise may mean zero or unknown.
         known = wide._replace(numbers=np.nan_to_num(numbers))
         is_named = table.columns.names[0] is not None
         if not known.is_whole or not (known.is_unlike_labels if is_named else known.is_unlike_codes):
@@ -259,6 +260,7 @@ def _are_shares(numbers: np.ndarray) -> bool:
 
 def _of_series(data: pd.Series, argument: str) -> pd.DataFrame:
     """Counts under an index whose levels have names, as a frame."""
+    # Counts under levels that have names are cells; anything else is no table.
     is_counting = data.name is None or is_count_name(str(data.name)) or data.name in ("proportion", 0)
     is_indexed = all(name is not None for name in data.index.names)
     if not (

@@ -148,6 +148,7 @@ def canonical_form(raw: bytes, info: FileInfo) -> bytes:
         received = "bytes that are not UTF-8"
         raise unexpected(f"data set {info.name!r}", "a text file", received=received, code="damaged-file") from None
     rows = [",".join(info.header)]
+    # Comments, blanks and full stops at the end of lines are the archive's own.
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith("|"):
             continue
@@ -203,6 +204,7 @@ def download(info: FileInfo, local: str, timeout: float) -> Path:
     import pooch
     from requests import RequestException
 
+    # pooch looks into the cache folder first, and verifies the checksum.
     pooch.get_logger().setLevel("WARNING")
     folder, meter = cache_folder(), _Meter(info)
     downloader = pooch.HTTPDownloader(progressbar=meter, timeout=timeout)  # type: ignore[arg-type]
@@ -247,6 +249,7 @@ def data_file(name: str, *, timeout: float = 30.0) -> Path:
     check_names([name], tuple(_FILES), "data set", noun="data set")
     info = _FILES[name]
     cached = cache_folder() / f"{name}.csv"
+    # A folder that was named is the only place that is looked at.
     local = os.environ.get(LOCAL_FOLDER)
     if local:
         for file_name in (f"{name}.csv", info.original_name):
@@ -258,6 +261,7 @@ def data_file(name: str, *, timeout: float = 30.0) -> Path:
         problem = f"expected {name}.csv or {info.original_name} in the folder {local!r}, found neither"
         hint = f"put the file there or unset {LOCAL_FOLDER} to download it"
         raise refused(LOCAL_FOLDER, problem, hint, code="no-file")
+    # Else the cache, which keeps the published file and its canonical form.
     original = download(info, f"{name}.csv", timeout)
     if cached.is_file() and hashlib.sha256(cached.read_bytes()).hexdigest() == info.sha256:
         return cached

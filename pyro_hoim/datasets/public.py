@@ -243,6 +243,7 @@ def adult_domain(*, unused_levels: bool = False) -> Domain:
 
 def _interval_codes(table: CsvColumns, name: str) -> np.ndarray:
     """Positions (N,) of the intervals that hold the values of a column of whole numbers."""
+    # Whole numbers within the cut points that were published.
     cuts = np.asarray(_CUTS[name])
     try:
         values = np.asarray([int(cell) for cell in table.column(name)])

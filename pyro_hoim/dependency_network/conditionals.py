@@ -203,6 +203,7 @@ class DependencyConditionals:
         given = list(nodes)
         for node in given:
             check_type(node, NodeConditional, "nodes", "conditionals of one variable")
+        # One conditional for every variable of one domain.
         self.domain = given[0].domain if given else Domain()
         if other := next((node.variable for node in given if node.domain != self.domain), None):
             raise other_domain(
@@ -214,6 +215,7 @@ class DependencyConditionals:
             problem = f"expected one conditional per variable, but there is none of {missing!r}"
             raise refused("nodes", problem, code="missing-part")
         self.nodes = tuple(node_of[name] for name in self.domain.names)
+        # Batches of tables have to fit each other.
         shapes = [batch_shape_of(node) for node in self.nodes]
         try:
             self.batch_shape = torch.broadcast_shapes(torch.Size(), *shapes)
@@ -338,6 +340,7 @@ class DependencyConditionals:
         Evidence on all variables leaves a network without variables. Evidence and errors are those of
         :class:`~pyro_hoim.dependency_network.ClampedConditional`.
         """
+        # Tables and graphs are cut down; what is neither keeps the evidence beside it.
         codes, _ = evidence_codes(self.domain, evidence, self.batch_shape)
         single: dict[str, int] = {name: code for name, code in codes.items() if isinstance(code, int)}
         left: list[NodeConditional] = []
@@ -371,6 +374,7 @@ def _tabulate(node: NodeConditional) -> torch.Tensor:
     shape = [domain.cardinalities[i] for i in read]
     pieces: list[torch.Tensor] = []
     device = device_of(node)
+    # States of the variables that are read, a portion at a time.
     for start in range(0, math.prod(shape), _CHUNK):
         index = torch.arange(start, min(start + _CHUNK, math.prod(shape)), device=device)
         codes = torch.zeros(len(index), len(domain), dtype=torch.long, device=device)
@@ -378,5 +382,6 @@ def _tabulate(node: NodeConditional) -> torch.Tensor:
             codes[:, list(read)] = torch.stack(torch.unravel_index(index, shape), -1)
         is_table = isinstance(node, (LeafConditional, TableConditional))
         pieces.append(node.law_at(codes).double() if is_table else node.log_probs(codes).double().exp())
+    # Models give logarithms, whose rounding the sums would keep.
     probs = torch.cat(pieces)
     return (probs / probs.sum(-1, keepdim=True)).reshape(*shape, probs.shape[-1])

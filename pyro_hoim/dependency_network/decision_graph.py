@@ -61,12 +61,6 @@ class CompiledGraph:
         variables: schema position of the variable that a node asks, -1 at a leaf, (num_nodes,).
         offsets: where the children of a node begin, or the number of the leaf, (num_nodes,).
         children: nodes, one per level of the variable that is asked.
-
-    Example:
-        >>> graph = DecisionGraph(Domain.from_cardinalities({"a": 2, "b": 3}), "a").split(0, "b").merge(0, 1)
-        >>> compiled = graph.compiled
-        >>> compiled.variables.tolist(), compiled.leaves(torch.tensor([[0, 0], [0, 1], [0, 2]])).tolist()
-        ([1, -1, -1], [0, 0, 1])
     """
 
     variables: np.ndarray
@@ -75,6 +69,7 @@ class CompiledGraph:
 
     def leaves_behind(self, cards: Sequence[int], start: int = 0, known: Sequence[int] | None = None) -> set[int]:
         """Numbers of the leaves that a node leads to, where some levels may be known; -1 for the others."""
+        # Every node is visited once, however many ways lead to it.
         front, seen, leaves = [start], {start}, set[int]()
         while front:
             here = front.pop()
@@ -95,6 +90,7 @@ class CompiledGraph:
         variables, offsets, children = (
             torch.from_numpy(a.astype(np.int64)).to(codes.device) for a in (self.variables, self.offsets, self.children)
         )
+        # All states go down one question at a time; those at a leaf stop.
         node = torch.zeros(len(flat), dtype=torch.long, device=codes.device)
         active = torch.arange(len(flat), device=codes.device) if self.variables[0] >= 0 else node[:0]
         while len(active):
@@ -175,6 +171,7 @@ class DecisionGraph:
     def _checked(self, operation: Split | Merge, where: str) -> Split | Merge:
         """An operation on the leaves that there are, which are counted anew."""
         lead = f"{where} " if where else ""
+        # A split asks another variable than the one whose law the graph conditions.
         if isinstance(operation, Split):
             leaf = self._leaf(operation.leaf, f"{lead}leaf")
             self.domain.index(operation.on)
@@ -211,6 +208,7 @@ class DecisionGraph:
     @cached_property
     def compiled(self) -> CompiledGraph:
         """The directed acyclic graph as flat arrays, made once; walking it costs O(depth) per state."""
+        # Replay the operations on nodes: a split opens a leaf, a merge lets one node stand for two.
         asks: list[int] = [-1]
         below: list[list[int]] = [[]]
         united: list[int] = [0]  # the node that took a node's place; the later one, so that children come after parents
@@ -229,8 +227,10 @@ class DecisionGraph:
                 first, second = at_leaf[operation.first], at_leaf.pop(operation.second)
                 united[min(first, second)] = max(first, second)
                 at_leaf[operation.first] = max(first, second)
+        # A node may have been united several times: the last one stands for all.
         for node in reversed(range(len(united))):
             united[node] = united[united[node]]
+        # The nodes that are left, numbered anew, parents before children.
         nodes = [node for node in range(len(asks)) if united[node] == node]
         number = {node: k for k, node in enumerate(nodes)}
         leaf_of = {node: leaf for leaf, node in enumerate(at_leaf)}
@@ -254,6 +254,7 @@ class DecisionGraph:
         if self.variable in codes:
             raise other_domain("evidence", f"other variables than {self.variable!r}, whose law is conditioned")
         rest = self.domain.project(name for name in self.domain.names if name not in codes)
+        # Replay the operations where the evidence leads; splits on it choose one child.
         graph: list[Split | Merge] = []
         now: list[int | None] = [0]  # the new number of every old leaf, None where the evidence never leads
         count = 1
@@ -279,6 +280,7 @@ class DecisionGraph:
                     now[operation.first] = low
                     now = [n - 1 if n is not None and n > high else n for n in now]
                     count -= 1
+        # Several old leaves may have become one, of which any tells its law.
         source = {new: old for old, new in enumerate(now) if new is not None}
         return DecisionGraph(rest, self.variable, graph), tuple(source[leaf] for leaf in range(count))
 

@@ -82,6 +82,7 @@ class NetworkFile(ModelRecord):
     def __post_init__(self) -> None:
         check_type(self.conditionals, DependencyConditionals, "conditionals", "a DependencyConditionals")
         self.conditionals.require_single("conditionals")
+        # Only what has a table can be stored, and only as a copy that nobody changes.
         copies: list[LeafConditional | TableConditional] = []
         for node in self.conditionals.nodes:
             if not isinstance(node, LeafConditional | TableConditional):
@@ -92,6 +93,7 @@ class NetworkFile(ModelRecord):
                 raise InputTypeError(problem, argument="conditionals")
             copies.append(node.with_probs(stored(node.probs)))
         keep_contents(self, _INFO, _PREFIX, conditionals=DependencyConditionals(copies))
+        # What goes with the tables has to fit them, also in files that somebody else wrote.
         for number, node in enumerate(copies):
             if (counts := self.tensors.get(f"counts.{number}")) is not None:
                 check_exact_shape(counts, node.probs.shape, f"tensors['counts.{number}']")

@@ -162,10 +162,12 @@ class NetworkLaw:
         if not order:
             return codes
         is_drawn = torch.tensor([self.domain[name].cardinality > 1 for name in order])
+        # Every chain stops after the variable at its place; those of one level are never updated.
         wanted = is_drawn.cumsum(0)[torch.randint(len(order), (len(codes),))].to(codes.device)
         size = max(1, _RECORDED_CODES // max(1, codes.numel()))
         for start in range(0, int(is_drawn.sum()), size):
             num_updates = min(size, int(is_drawn.sum()) - start)
+            # A portion of the sweep is recorded, as memory allows.
             record = chains.update(num_updates, thin=1, states=True).states
             assert record is not None
             rows = ((wanted > start) & (wanted <= start + num_updates)).nonzero().squeeze(-1)
@@ -290,6 +292,7 @@ class DependencyNetwork(FiniteLaw):
         self._law.require("log_prob")
         self._law.check_gradient("log_prob")
         self._validate_sample(value)  # also without validation: a wrong code would select another state
+        # The place of a state in the flat table, the last variable fastest.
         codes = value.long()
         index = torch.zeros(codes.shape[:-1], dtype=torch.long, device=codes.device)
         for i, size in enumerate(self.domain.cardinalities):

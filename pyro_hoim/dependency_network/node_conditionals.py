@@ -75,6 +75,7 @@ def _check_table(probs: object, rows: str, variable: str) -> torch.Tensor:
     if not isinstance(probs, torch.Tensor) or probs.dtype not in _TOLERANCE:
         received = probs.dtype if isinstance(probs, torch.Tensor) else type(probs).__name__
         raise wrong_type(argument, "a float32 or float64 tensor", received=received)
+    # Entries first, then sums, so that the message names the first fault.
     values = probs.detach().double()
     is_bad = ~torch.isfinite(values) | (values < 0)
     if bool(is_bad.any()):
@@ -217,6 +218,7 @@ class TableConditional(_TabulatedConditional):
 
     @override
     def law_at(self, codes: torch.Tensor) -> torch.Tensor:
+        # Rows of the flat table by the codes of the parents, the last one fastest.
         row = torch.zeros(codes.shape[:-1], dtype=torch.long, device=codes.device)
         batch, sizes = self.batch_shape, self.probs.shape[len(self.batch_shape) :]
         for position, size in zip(self.domain.indices(self.parents), sizes, strict=False):
@@ -227,6 +229,7 @@ class TableConditional(_TabulatedConditional):
             except RuntimeError:
                 expected = f"leading dimensions that broadcast with the batch shape {tuple(batch)} of the tables"
                 raise unexpected("x", expected, received=f"shape {tuple(codes.shape)}", code="wrong-shape") from None
+            # Every element of the batch has its own rows, one table behind the other.
             start = torch.arange(batch.numel(), device=row.device).reshape(batch) * math.prod(sizes[:-1])
             row = (row + start).expand(shape)
         return self.probs.reshape(-1, sizes[-1])[row]

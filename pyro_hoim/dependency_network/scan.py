@@ -25,10 +25,6 @@ class Scan:
     Attributes:
         order: names of the variables that are updated; in a sequential scan in this order.
         selection: probability :math:`c_i` with which a random scan picks each of them; None for a sequential scan.
-
-    Example:
-        >>> Scan(("a", "b")).kind, Scan(("a", "b"), {"a": 0.75, "b": 0.25}).kind
-        ('sequential', 'random')
     """
 
     order: tuple[str, ...]
@@ -57,6 +53,7 @@ def checked_scan(domain: Domain, free: Sequence[str], scan: ScanLike) -> Scan:
     """
     if isinstance(scan, Scan):
         scan = scan.order if scan.selection is None else scan.selection or "random"
+    # A random scan: probabilities of the free variables in proportion.
     if scan == "random" or isinstance(scan, Mapping):
         wanted = scan if isinstance(scan, Mapping) else None
         weights = selection_probs(domain, free, wanted, "scan")
@@ -66,6 +63,7 @@ def checked_scan(domain: Domain, free: Sequence[str], scan: ScanLike) -> Scan:
     if isinstance(scan, str) or not isinstance(scan, Sequence):
         expected = "'random', probabilities by name, 'sequential' or a sequence of names"
         raise unexpected("scan", expected, scan, code="unknown-choice")
+    # An order by names, without the variables that are held fixed.
     check_names(scan, domain.names, "scan")
     check_unique(scan, "scan")
     if missing := [name for name in free if name not in scan]:
@@ -97,6 +95,7 @@ def selection_probs(
         given = dict(zip(domain.names, selection, strict=True))
     else:
         raise wrong_type(argument, "probabilities by name, or a sequence of them", selection)
+    # Every variable that can change has to be picked, and the numbers are probabilities.
     values = {name: _checked(value, name, argument) for name, value in given.items()}
     for name in free:
         if domain[name].cardinality > 1 and not values.get(name, 0.0) > 0:
@@ -105,6 +104,7 @@ def selection_probs(
     total = math.fsum(values.values())
     if abs(total - 1) > 1e-6:
         raise out_of_range(argument, "probabilities that sum to 1", received=f"a sum of {total:.9g}")
+    # Those of the free variables in proportion.
     chosen = np.array([values.get(name, 0.0) for name in free], dtype=np.float64)
     mass = chosen.sum()
     return chosen / mass if mass > 0 else np.full(len(free), 1.0 / max(1, len(free)))

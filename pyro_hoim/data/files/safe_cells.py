@@ -62,12 +62,14 @@ def safe_frame(frame: pd.DataFrame, safe: bool) -> tuple[str, pd.DataFrame, list
         column = frame.iloc[:, i]
         if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
             continue
+        # Only distinct cells are looked at; numbers and dates run nothing.
         codes, distinct = pd.factorize(column)
         cells = [str(cell) for cell in distinct]
         times = np.bincount(codes[codes >= 0], minlength=len(cells)).tolist()
         risky_cells = [cell for cell, number in zip(cells, times, strict=True) for _ in range(number) if _may_run(cell)]
         risky += risky_cells
         if safe and risky_cells:
+            # Missing cells have code -1, the last entry.
             written = np.array([*map(as_written, cells), None], dtype=object)
             made.isetitem(i, pd.Series(written[codes], index=frame.index))
     if safe:

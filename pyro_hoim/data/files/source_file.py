@@ -81,12 +81,14 @@ def read_file(path: str | os.PathLike[str], expected: str, most: int = MOST_BYTE
     for a minute. ``expected`` says in messages what the file should be.
     """
     try:
+        # What is no file gives nothing, or never ends.
         mode = os.stat(path).st_mode
         if stat.S_ISDIR(mode):
             raise unexpected(path, expected, received="a folder", code="no-file")
         if (kind := _NO_FILES.get(stat.S_IFMT(mode))) is not None:
             hint = "save what it gives as a file, or pipe it"
             raise unexpected(path, f"{expected} or a pipe", received=kind, hint=hint, code="no-file")
+        # Without waiting for somebody who writes to a pipe.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         try:
             check_bytes(path, os.fstat(descriptor).st_size, most)
@@ -108,6 +110,7 @@ def _content(path: Any, descriptor: int, is_pipe: bool, most: int) -> bytes:
     pieces: list[bytes] = []
     size, last = 0, time.monotonic()
     while True:
+        # A pipe may be empty for a while, or not have been opened by its writer yet.
         try:
             piece = os.read(descriptor, _PIECE)
         except BlockingIOError:
@@ -143,6 +146,7 @@ def unpacked(path: Any, raw: bytes) -> bytes:
         stream = _opened(path, io.BytesIO(raw), raw)
         if stream is None:
             return raw
+        # Piece by piece, so that a bomb is noticed before it fills the memory.
         pieces, size = list[bytes](), 0
         while piece := stream.read(_BLOCK):  # of any length in other packings than gzip, hence the small pieces
             pieces.append(piece)

@@ -96,6 +96,7 @@ def read_typed(path: Any, raw: bytes, kind: str) -> CsvColumns:
     except HoimError:
         raise
     except ImportError:
+        # What is missing is an extra of this package.
         package, extra = ("openpyxl", "excel") if kind == ".xlsx" else ("pyarrow", "parquet")
         hint = f"pip install 'pyro-hoim[{extra}]'"
         raise refused(path, f"a {kind} file needs {package}", hint, code="no-method") from None
@@ -118,6 +119,7 @@ def _cells(
         raise unexpected(path, "columns and rows", received=f"{len(columns_read)} and {num_rows}", code="empty")
     columns: list[tuple[str, ...]] = []
     levels: dict[str, pd.CategoricalDtype] = {}
+    # Cells become text by their distinct values; types that say levels keep them.
     for name, column in columns_read.items():
         where = f"{path} column {name!r}"
         codes, distinct, dtype = factorise(column, where)
@@ -153,6 +155,7 @@ def _arrow(path: Any, raw: bytes) -> _Typed:
         batches: Iterable[Any] = map(reader.get_batch, range(reader.num_record_batches))
     else:
         batches = reader = pa.ipc.open_stream(pa.BufferReader(raw))
+    # Batches share buffers and dictionaries, each of which is counted once.
     fields, parts = _flat_fields(path, reader.schema), list[Any]()
     rows, sizes = 0, dict[int, int]()
     for batch in batches:
@@ -186,6 +189,7 @@ def _flat_fields(path: Any, schema: Any) -> tuple[Mapping[str, str], frozenset[s
 
 def _stata(path: Any, raw: bytes) -> _Typed:
     """A Stata file; columns with value labels get them as levels, in the order of their codes, which asserts none."""
+    # Rows are decoded in portions, up to the limit; labels stand behind them.
     parts, rows = list[pd.DataFrame](), 0
     with cast(Any, pd.read_stata(io.BytesIO(raw), chunksize=_STATA_ROWS, convert_categoricals=False)) as reader:
         for part in reader:
@@ -197,6 +201,7 @@ def _stata(path: Any, raw: bytes) -> _Typed:
     header = [str(name).strip() for name in frame.columns]
     check_unique(header, f"{path} columns")
     frame.columns = header
+    # Columns with value labels get them as levels.
     categorical, notes = list[str](), list[str]()
     for name, key in zip(header, names[: len(header)], strict=True):
         known = {code: text for code, text in labels.get(key, {}).items() if code < _MISSING}
@@ -341,6 +346,7 @@ def read_table_file(path: str | os.PathLike[str], *, sep: str | None = None, enc
     Raises:
         InputError: no table, or one with a fault: the line and what to do are named.
     """
+    # What the file is by its first bytes, else by its name.
     raw = not_empty(path, read_file(path, "a CSV file"))
     kind = next((suffix for mark, suffix in _SIGNATURES.items() if raw.startswith(mark)), Path(path).suffix.lower())
     if kind in _OTHERS and (kind != ".xls" or raw.startswith(_OLD_EXCEL)):  # many programs call other tables so
@@ -350,6 +356,7 @@ def read_table_file(path: str | os.PathLike[str], *, sep: str | None = None, enc
         return read_typed(path, raw, kind)
     if is_excel(raw):
         return _of_rows(read_typed(path, raw, ".xlsx"), False)
+    # Text: its format first, then all cells.
     raw = unpacked(path, raw)
     form = text_format(path, lambda: io.BytesIO(raw), sep, encoding)
     columns, lines = _columns(path, form.rows(path, io.BytesIO(raw)), len(form.header))
@@ -365,6 +372,7 @@ def _columns(
 
     Cells of one text are one object, as far as they are remembered.
     """
+    # Rows are turned into columns in portions that stay in the cache of the processor.
     columns, lines = [list[str]() for _ in range(width)], list[int]()
     known, size = dict[str, str](), 0
     while part := [*islice(rows, max(1, _CHUNK // width))]:
@@ -387,6 +395,7 @@ def _of_rows(read: CsvColumns, has_commas: bool) -> CsvColumns:
     path, cells = read.path, read.columns
     if not read.lines:
         raise unexpected(path, "rows below the header", received="the header only", code="empty")
+    # Which columns have a name, and which of them have decimal commas.
     places, left_out = named_columns(path, read.header, cells.__getitem__)
     columns = {name: cells[i] for name, i in places.items()}
     commas = [name for name, column in columns.items() if has_commas and comma_numbers(column)]

@@ -147,6 +147,7 @@ def _other_text(head: str) -> str | None:
         with suppress(ValueError):
             json.loads(head)
             return "JSON"
+    # Blanks that align columns, as programs print tables.
     first, *below = filter(str.strip, head.splitlines())
     gaps = [_GAP.search(line) is not None for line in below[:_SAMPLE_ROWS]]
     is_aligned = _GAP.search(first) is not None and len(gaps) > 1 and sum(gaps) > 0.6 * len(gaps)
@@ -232,6 +233,7 @@ def _check_decoded(path: Any, stream: BinaryIO, name: str) -> None:
                 line += piece.count("\n", 0, piece.index("\0"))
                 hint = "this is not a table of text; save it as CSV, .xlsx or .parquet"
                 raise unexpected(f"{path} line {line}", "text", received="a zero byte", hint=hint, code="damaged-file")
+            # A line without an end would be read as one cell.
             ends = piece.replace("\r", "\n")
             if length + len(ends.partition("\n")[0]) > _MOST_LINE:
                 problem = f"a line of more than {_MOST_LINE} characters"
@@ -290,10 +292,12 @@ def named_columns(
     ``column`` gives the cells at a place. Row names are in a first column whose name is none, or what pandas calls it
     then, and differ from each other.
     """
+    # Columns without a name and without cells, such as a last delimiter makes, are left out.
     notes: list[str] = []
     positions = [i for i, name in enumerate(header) if name or any(map(str.strip, column(i)))]
     if empty := len(header) - len(positions):
         notes.append(f"{empty} empty column{'s' * (empty > 1)} without a name left out")
+    # Row names are a first column without a name whose cells differ.
     is_nameless = positions[:1] == [0] and len(positions) > 1 and (not header[0] or _NAMELESS.fullmatch(header[0]))
     if is_nameless and _differ(path, column(0)):
         positions = positions[1:]
@@ -309,6 +313,7 @@ def named_columns(
 
 def _differ(path: Any, cells: Iterable[str]) -> bool:
     """Whether no two cells are equal; numbers that count rows need no memory."""
+    # Row numbers need no memory, since they follow each other.
     counted, others = range(0), set[str]()
     for cell in map(str.strip, cells):
         number = int(cell) if _COUNT.fullmatch(cell) else -1

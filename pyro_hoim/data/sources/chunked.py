@@ -65,6 +65,7 @@ def joined_files(name: str, parts: Sequence[ColumnLevels]) -> ColumnLevels:
     orders = [*dict.fromkeys(part.categories for part in parts if part.categories)]
     if not merged.is_ordered or len(orders) < 2:
         return merged
+    # Neighbours of all orders make a graph, whose one order has neighbours of theirs alone.
     pairs = {pair for order in orders for pair in pairwise(order)}
     sorter = TopologicalSorter[str]({level: () for order in orders for level in order})
     for before, after in pairs:
@@ -232,6 +233,7 @@ class PieceReader:
             codes = np.empty((len(needed), num_rows), dtype=kind)
             for variable, column, out in zip(variables, columns, codes, strict=False):
                 self.labels.code(variable, column, out)
+            # Rows keep their positions in the whole source, by which they are drawn and split.
             counts = None if self.count is None else self.labels.counts(self.count, columns[-1])
             positions = np.arange(start, start + num_rows)
             start += num_rows
@@ -351,6 +353,7 @@ def in_threads(function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> 
     waiting = deque[Future[T]]()
     pool = ThreadPoolExecutor(most, "pyro-hoim-rows")
     try:
+        # A few tasks are ahead of what is taken, so that memory holds a few results.
         for task in tasks:
             waiting.append(pool.submit(function, *task))
             if len(waiting) > most:

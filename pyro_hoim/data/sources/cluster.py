@@ -32,6 +32,7 @@ def local_client(workers: int = 1) -> Any:
     Args:
         workers: among which the threads, one for each processor, are shared out.
     """
+    # Scheduler and workers talk within the process.
     distributed: Any = importlib.import_module("distributed")
     scheduler, worker = (_without_pages(kind) for kind in (distributed.Scheduler, distributed.Worker))
     protocol = {"protocol": "inproc://"}
@@ -95,6 +96,7 @@ def run_tasks(
     dask: Any = importlib.import_module("dask")
     send = dask.delayed(function, pure=False)
     futures = client.compute([send(*task) for task in tasks])
+    # Results are taken as they come, so that the cluster can forget them.
     try:
         while futures:
             part = futures[: 1 if in_order else _AWAITED]

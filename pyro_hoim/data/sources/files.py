@@ -130,9 +130,11 @@ def _parquet_pieces(path: str, keys: Mapping[str, str | None]) -> Iterator[Parqu
     from pyarrow import dataset
 
     arrow_library()
+    # Columns of text that the file holds as codes are read as codes.
     first = next(dataset.dataset([path], format="parquet").get_fragments())
     fields, categorical, texts = fields_of(path, first.physical_schema)
     form = dataset.ParquetFileFormat(dictionary_columns=coded_texts(texts, first.metadata))
+    # Every group of rows is a piece, and has to fit the memory.
     for whole in dataset.dataset([path], format=form).get_fragments():
         for part in whole.split_by_row_group():
             size = max(0, part.row_groups[0].total_byte_size)
@@ -170,6 +172,7 @@ def _cells_of_arrow(path: str, form: TextFormat, places: Sequence[int], chunk_ro
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
+    # Columns by their places, all cells as text.
     names = [*map(str, range(len(form.header)))]
     asked = [names[position] for position in places]
     encoding = "utf8" if form.encoding.startswith("utf-8") else form.encoding
@@ -181,6 +184,7 @@ def _cells_of_arrow(path: str, form: TextFormat, places: Sequence[int], chunk_ro
         column_types=dict.fromkeys(names, pa.string()), include_columns=asked, quoted_strings_can_be_null=False
     )
     try:
+        # What Arrow cannot read is read again as a whole is, whose message names the line.
         with open_unpacked(path) as stream:
             for block in arrow_csv.open_csv(stream, layout, parsing, texts):
                 for start in range(0, block.num_rows, chunk_rows):
@@ -256,6 +260,7 @@ def _row_files(path: Any) -> tuple[str, list[str]]:
     Of a folder these are all files in it, also in folders below, in the order of their paths, but those that begin with
     a point or an underscore, or lie in a folder that does.
     """
+    # Files that are named have to exist; of a folder all that are not hidden.
     is_one = isinstance(path, str | os.PathLike)
     is_named = not (is_one and Path(path).is_dir())
     files = [Path(one) for one in ([path] if is_one else path)] if is_named else sorted(Path(path).rglob("*"))
@@ -267,6 +272,7 @@ def _row_files(path: Any) -> tuple[str, list[str]]:
         files = [file for file in parts if not any(part.startswith((".", "_")) for part in parts[file])]
     if not files:
         raise none_received(path, "at least one file of rows (.parquet or .csv)")
+    # All files have to be of one kind, which is read.
     kinds = {_kind(file, is_named): file for file in reversed(files)}
     if None in kinds:
         expected = "files of rows, .parquet or .csv"
@@ -315,6 +321,7 @@ class RowFiles:
         is_small = is_alone and os.path.getsize(path) < _MOST_WIDE
         if not (is_small and 0 < sum(piece.num_rows() for piece in self.pieces) <= _MOST_ROWS):
             return None
+        # As a whole, with the format that was found.
         form = getattr(self.pieces[0], "form", None)
         sep, encoding = (None, None) if form is None else (form.delimiter, form.encoding)
         with warnings.catch_warnings():  # what is to be said of the columns is said where they are read
@@ -351,6 +358,7 @@ def open_files(
     except ImportError:
         hint = "pip install 'pyro-hoim[large]'"
         raise refused(path, "rows in files are read piece by piece with pyarrow", hint, code="no-method") from None
+    # Empty files among others hold no rows; folders may say columns.
     if len(paths) > 1:
         paths = [file for file in paths if os.path.getsize(file)] or paths[:1]
     keys = _keys(path, paths)
@@ -358,6 +366,7 @@ def open_files(
     pieces = _with_commas([piece for part in parts for piece in part])
     if not pieces:
         raise none_received(path, "at least one row")
+    # All files have one header, in whatever order.
     first = pieces[0]
     for other in pieces:
         lacking = sorted({*first.header} ^ {*other.header})

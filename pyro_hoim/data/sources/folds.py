@@ -85,6 +85,7 @@ class MarginCounts:
         """The counts of a batch."""
         from .row_kernels import count_cells
 
+        # Tables lie one after the other, and behind them the missing cells of every column.
         sizes = [math.prod(self.cardinalities[i] for i in one) for one in self.sets]
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         members = np.array([i for one in self.sets for i in one], dtype=np.int64)

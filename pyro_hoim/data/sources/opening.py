@@ -104,11 +104,13 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
     if isinstance(how.missing_values, str):
         raise wrong_type("missing_values", "a collection of labels", received=repr(how.missing_values))
     domain, columns, count = how.domain, how.columns, how.count
+    # What is in memory is read at once.
     data = long_table(data) if isinstance(data, pd.Series) else data
     if isinstance(data, Observations) or (is_frame(data) and not is_dask(data)):
         known = _cut(data, how.bins) if how.bins else cast(FrameLike, data)
         rows = as_observations(known, domain=domain, count=count, columns=columns, missing_values=how.missing_values)
         return MemoryRows.of(rows, chunk_rows=how.chunk_rows)
+    # Pieces of Dask, or of files; a small table in wide form is made long as a whole.
     missing = tuple(sorted({"", *how.missing_values}))
     cuts = {name: edge_bins(rule, name) if isinstance(rule, str) else rule for name, rule in how.bins.items()}
     if is_dask(data):
@@ -124,6 +126,7 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
         labels = LabelReader(True, files.is_text, missing, files.source, cuts)
         pieces, header, client = files.pieces, list(files.header), files.client
     check_unique(header, f"columns of {labels.source}")
+    # Levels that are not known are found in one pass, with what speaks against columns.
     names, domain, count, is_told = asked_columns(header, labels.source, domain, columns, count)
     sizes: list[tuple[str, int]] = []
     options: dict[str, Any] = {"pieces": tuple(pieces), "labels": labels, "count": count, "chunk_rows": how.chunk_rows}
@@ -171,6 +174,7 @@ def _found(
     tasks = [(piece, names, labels, chunk_rows) for piece in pieces]
     parts: Iterator[tuple[int, dict[str, ColumnLevels]]] = _run(client, partial(of_piece, piece_levels), tasks)
     lengths: list[int] = []
+    # Pieces of one file continue its levels; files must agree on theirs.
     by_file: dict[str, dict[Any, ColumnLevels]] = {name: {} for name in names}  # of every file
     for position, (piece, (rows, column_levels)) in enumerate(zip(pieces, parts, strict=True)):
         lengths.append(rows)

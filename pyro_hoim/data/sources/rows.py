@@ -171,6 +171,7 @@ class RowSource(ABC):
             MissingDataError: a variable of some set has missing cells; their number is given.
             IntractableError: more than ``max_cells`` cells.
         """
+        # Only the columns of the sets are read.
         wanted = [(edge,) if isinstance(edge, str) else tuple(edge) for edge in edges]
         used = {name for edge in wanted for name in edge if self.domain.indices(edge) is not None}
         check_size(self.num_cells(wanted), max_cells, "cells", "marginal_counts", "ask for fewer or smaller sets")
@@ -330,6 +331,7 @@ def itself(batch: RowBatch) -> RowBatch:
 
 def drawn_batches(rows: RowSource, size: int, random: np.random.Generator, per_piece: int) -> Iterator[Observations]:
     """Batches without end; see :meth:`RowSource.minibatches`."""
+    # One pass counts the observations of every piece.
     starts = np.asarray(rows.piece_starts(), dtype=np.int64)
     totals = np.zeros(len(starts))
     for first, total in rows.stream(_first_and_total):
@@ -339,6 +341,7 @@ def drawn_batches(rows: RowSource, size: int, random: np.random.Generator, per_p
     if not whole > 0:
         raise none_received("minibatches", "at least one observation")
     while True:
+        # A piece by its share, then rows of it by their counts.
         piece = int(random.choice(len(totals), p=totals / whole))
         parts = [*rows.piece_batches(piece)]
         codes = np.concatenate([part.codes for part in parts], axis=1)
@@ -358,15 +361,7 @@ def _first_and_total(batch: RowBatch) -> tuple[np.ndarray, int]:
 
 @dataclass(frozen=True, eq=False)
 class MemoryRows(RowSource):
-    """Observations as a source of rows; made by :func:`~pyro_hoim.data.open_rows` and :meth:`of`.
-
-    Example:
-        >>> import torch
-        >>> from pyro_hoim import Domain
-        >>> rows = MemoryRows.of(Observations(Domain.from_cardinalities([2]), torch.tensor([[0], [1], [1]])))
-        >>> rows.num_rows, [part.num_rows for part in rows.split([0.5, 0.5], seed=1)]
-        (3, [2, 1])
-    """
+    """Observations as a source of rows; made by :func:`~pyro_hoim.data.open_rows` and :meth:`of`."""
 
     data: Observations = field(kw_only=True)
 

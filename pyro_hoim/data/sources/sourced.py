@@ -37,6 +37,7 @@ class SourcedRows(Observations):
     def of(cls, *sources: RowSource) -> Self:
         """Complete rows of sources over one domain."""
         domain = sources[0].domain
+        # Every source gives about as many rows, with counts that add up to all of its own.
         most = min(_MOST_ROWS, _num_held(domain))
         samples = [source.sample(max(1, most // len(sources)), seed=0) for source in sources]
         totals = [source.total_count for source in sources]

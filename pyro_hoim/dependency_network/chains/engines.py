@@ -61,6 +61,7 @@ class ConditionalEngine:
         num_records = num_updates // thin if thin else 0
         total = torch.zeros(self._hypergraph.num_terms, dtype=torch.float64) if counts else None
         recorded = torch.zeros((num_records, *self._codes.shape), dtype=self._kept) if codes else None
+        # Update after update, all chains at once; every ``thin`` updates they are looked at.
         with torch.no_grad():
             for k in range(num_updates):
                 if self._nodes:
@@ -80,6 +81,7 @@ class ConditionalEngine:
         if self._bounds is None:
             self._draw(number % len(self._nodes), slice(None), uniform)
             return
+        # Chains that picked the same variable are drawn together.
         pick = torch.rand(size, dtype=torch.float64, generator=self._generator, device=self._device)
         chosen = torch.searchsorted(self._bounds, pick * self._bounds[-1], right=True).clamp(max=len(self._nodes) - 1)
         for k in chosen.unique().tolist():
@@ -92,6 +94,7 @@ class ConditionalEngine:
         if not bool(((total[:, -1] > 0) & (total[:, -1] < math.inf)).all()):  # NaN too
             expected = f"log-probabilities of {self._nodes[k].variable!r} with a positive finite sum of probabilities"
             raise unexpected("conditionals", expected, hint="check log_probs of its conditional", received="others")
+        # The level at which the cumulated probabilities pass a uniform number.
         limit = uniform[:, None] * total[:, -1:] * (1 - 2**-52)  # stays below the last sum
         self._codes[rows, self._drawn[k]] = (total <= limit).sum(-1)
 
@@ -184,6 +187,7 @@ def _written(graph: CompiledGraph, begin: int, law: int, cardinality: int, size:
     """The stretches of all nodes of a graph; laws begin at ``law`` and have ``cardinality`` entries each."""
     variables, offsets, children = (a.astype(np.int64) for a in (graph.variables, graph.offsets, graph.children))
     is_leaf = variables < 0
+    # A node needs a word for its question and one for each answer; a leaf one for itself and its law.
     widths = np.full(len(variables), 2, dtype=np.int64)
     inner = np.flatnonzero(~is_leaf)
     ends = np.append(offsets[inner][1:], len(children))  # children lie in the order of the inner nodes
@@ -191,9 +195,11 @@ def _written(graph: CompiledGraph, begin: int, law: int, cardinality: int, size:
     places = np.cumsum(widths + 1) - widths - 1
     code = np.empty(int(widths.sum()) + len(widths), dtype=np.int64)
     code[places] = np.where(is_leaf, size, variables)
+    # Leaves lead to themselves, so that lanes that arrive early wait there.
     leaves = places[is_leaf]
     code[leaves + 1] = begin + leaves
     code[leaves + 2] = law + offsets[is_leaf] * cardinality
+    # Answers of other nodes lead to the stretches of their children.
     within = np.arange(len(children)) - np.repeat(offsets[inner], widths[inner])
     code[np.repeat(places[inner] + 1, widths[inner]) + within] = begin + places[children]
     return code
@@ -221,6 +227,7 @@ def alias_tables(probs: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArr
     others = np.broadcast_to(np.arange(size), (rows, size)).copy()
     is_open = np.ones((rows, size), dtype=bool)
     every = np.arange(rows)
+    # The emptiest open slot is filled up from the fullest and closed, in all laws at once.
     for _ in range(size - 1):
         least = np.where(is_open, left, np.inf).argmin(-1)
         most = np.where(is_open, left, -np.inf).argmax(-1)
@@ -253,6 +260,7 @@ class WalkerEngine(LaneChains):
         dtype: torch.dtype,
     ) -> None:
         cards = hypergraph.domain.cardinalities
+        # Tiles of lanes, of which every thread gets about as many.
         width = balanced_width(1, num_chains, torch.get_num_threads())
         super().__init__((1, num_chains), seed, width, np.uint8 if max(cards, default=1) <= 256 else np.int32)
         real = np.float32 if dtype == torch.float32 else np.float64
@@ -260,6 +268,7 @@ class WalkerEngine(LaneChains):
         self._program = walker_program(nodes, dtype)
         self._drawn = np.array([hypergraph.domain.index(node.variable) for node in nodes], dtype=np.uint32)
         self._picks: tuple[NDArray[Any], NDArray[np.uint32]] | None = None
+        # Picks of a random scan are drawn from an alias table, too.
         if selection is not None:
             cuts, others = alias_tables(selection[None])
             self._picks = cuts[0].astype(real), others[0].astype(np.uint32)
@@ -285,6 +294,7 @@ class WalkerEngine(LaneChains):
         thin, counts, _, codes = wanted
         tiles, num_chains = self._states, self._shape[1]
         num_records = num_updates // thin if thin else 0
+        # Threads count into tables of their own, which are added up at the end.
         workers = 1 if len(tiles) * num_updates < SMALL else min(torch.get_num_threads(), len(tiles))
         cells = np.zeros((workers, self._num_cells if counts else 0), dtype=np.int64)
         states = np.zeros((num_records if codes else 0, num_chains, self._size), dtype=self._code)

@@ -49,10 +49,12 @@ def move_graph(positive: Positive, cards: Sequence[int], order: Sequence[int] | 
 
 def closed_classes(graph: Any, num_states: int) -> Ints:
     """Number of the closed class of every state (num_states,), rising with its first state; -1 for transient states."""
+    # A class is closed where no move leads out of it.
     count, label = connected_components(graph, directed=True, connection="strong")
     edges = graph.tocoo()
     is_closed = np.ones(count, dtype=bool)
     is_closed[label[edges.row][label[edges.row] != label[edges.col]]] = False
+    # Closed classes are numbered by their first states, so that results do not depend on SciPy.
     start = label[:num_states]  # every class of a sweep holds states of its beginning
     first = np.full(count, num_states, dtype=np.int64)
     np.minimum.at(first, start, np.arange(num_states))
@@ -88,15 +90,6 @@ class Ergodicity:
         period: largest period of a closed class, in sweeps; 1 is aperiodic.
         impossible: clamped values that the network itself gives probability zero, in words; empty if there are none or
             it is not known.
-
-    Example:
-        >>> from pyro_hoim.dependency_network import TableConditional
-        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
-        >>> copy, flip = torch.eye(2), 1 - torch.eye(2)  # b copies a, and a becomes what b is not
-        >>> both = [TableConditional(domain, "a", ["b"], flip), TableConditional(domain, "b", ["a"], copy)]
-        >>> found = check_ergodic(DependencyConditionals(both), scan="sequential")
-        >>> found.is_ergodic, found.period, found.method
-        (False, 2, 'enumeration')
     """
 
     is_ergodic: bool | None
@@ -200,10 +193,12 @@ def check_ergodic(
     fixed = checked_clamps(domain, clamped or {}, None)
     scan = checked_scan(domain, drawn_variables(domain, fixed), scan)
     rows, places = _clamped_rows(domain, fixed), domain.indices(scan.order)
+    # Without zeros every state leads to every other one.
     zeros = tuple(domain.names[i] for i in sorted(places) if nodes[i].has_zeros)
     impossible = _impossible(conditionals, rows, list(fixed), max_states)
     if not zeros:
         return Ergodicity(True, True, "positive", num_closed=1, num_transient=0, period=1, impossible=impossible)
+    # Zeros: all states are looked at where they are few, else one that all others lead to is looked for.
     num_states = math.prod(domain.cardinalities[i] for i in places)
     num_moves = num_states * sum(domain.cardinalities[i] for i in places)
     if len(rows) * num_states <= max_states and num_moves <= _MAX_MOVES:
@@ -257,10 +252,12 @@ def _enumerated(
     for part in [rows] if is_random else rows[:, None]:
         states = _states(domain, part, places)
         graph = move_graph(_positive(conditionals, states, places), cards, None if is_random else range(len(places)))
+        # Closed classes, transient states and periods of these combinations of clamped values.
         class_of = closed_classes(graph, len(states))
         numbers, first = np.unique(class_of, return_index=True)
         first, left = first[numbers >= 0], np.flatnonzero(class_of < 0)
         sweeps = [1 if is_random else _period(graph, int(x)) // len(places) for x in first]
+        # The combination with the most classes, or the longest period, is the one that is shown.
         row_of = first // math.prod(cards)
         number = np.bincount(row_of)
         most, worst = int(number.max()), int(number.argmax())
@@ -287,6 +284,7 @@ def _enumerated(
 def _period(graph: Any, start: int) -> int:
     """Greatest common divisor of the lengths of all cycles through a state of a closed class."""
     order, parents = breadth_first_order(graph, start, directed=True, return_predecessors=True)
+    # Moves within the class change the distance from the state by one but for multiples of the period.
     depth = np.full(graph.shape[0], -1, dtype=np.int64)
     depth[start] = 0
     for node in order[1:]:
@@ -314,6 +312,7 @@ def _has_common_state(conditionals: DependencyConditionals, row: NDArray[np.int6
     Variables are settled one after the other: one that has a level possible under all laws which the settled ones
     leave takes it. After as many sweeps as there are variables every chain may be in the state of these levels.
     """
+    # Variables are settled as long as one can be.
     known, rest = row.copy(), list(places)
     while rest:
         settled = list[int]()
@@ -335,6 +334,7 @@ def _impossible(
     domain, nodes = conditionals.domain, conditionals.nodes
     if not clamped or not any(node.has_zeros for node in nodes):
         return ""
+    # Few states: evidence is impossible where all states that have it are transient.
     size = domain.num_states
     if size <= max_states and size * sum(domain.cardinalities) <= _MAX_MOVES:
         every = domain.indices(drawn_variables(domain, {}))
@@ -346,6 +346,7 @@ def _impossible(
             if not (recurrent[:, list(clamped)] == row[list(clamped)]).all(-1).any():
                 return f"{_shown(_named(domain, row))} has probability zero in the law of the network"
         return ""
+    # Many states: only laws that exclude a value whatever the free variables are.
     doubtful = [i for i in clamped if nodes[i].has_zeros]
     for row in rows[:max_states] if doubtful else ():
         for i in doubtful:

@@ -113,6 +113,7 @@ class PseudoGibbsChains(Chains):
         self._conditionals = checked_conditionals(conditionals)
         self._num_chains, self._seed = check_whole(num_chains, "num_chains"), seed_from(seed)
         check_choice(precision, (torch.float32, torch.float64), "precision")
+        # What is drawn, in which order, and with which probabilities.
         domain = self.domain
         check_cells(self._num_chains, len(domain), "num_chains", "take fewer chains", "chains")
         fixed = checked_clamps(domain, clamped or {}, [self._num_chains])
@@ -122,12 +123,15 @@ class PseudoGibbsChains(Chains):
         weights = self._scan.selection
         self._selection = None if weights is None else np.array(list(weights.values()), dtype=np.float64)
         self._precision = precision
+        # Cells that records count: of single variables, and of the sets asked for.
         counted = [*((name,) for name in domain.names), *edges]
         self._hypergraph = InteractionHypergraph(domain, counted, hierarchical=False)
+        # First states, with the clamped variables at their values.
         states = self._first_states() if init is None else checked_codes(domain, init, [self._num_chains], "init").cpu()
         self._init = "" if init is None else checksum({"init": states})
         for i, codes in fixed.items():
             states[:, i] = codes
+        # A chain without a single limiting law draws from none.
         if check:
             ergodicity = check_ergodic(self._conditionals, clamped, scan=self._scan)
             ergodicity.require_law(", or pass check=False to sample all the same")
@@ -282,6 +286,7 @@ def _node_digest(node: NodeConditional) -> bytes:
         digest.update(json.dumps(source).encode())
         digest.update(node.probs.detach().double().cpu().contiguous().numpy().tobytes())
         return digest.digest()
+    # A conditional without a table is told apart by its values, rounded since devices differ.
     uniforms = np.random.Generator(np.random.Philox(key=1)).random((32, len(node.domain)))
     states = torch.from_numpy((uniforms * np.array(node.domain.cardinalities)).astype(np.int64))
     with torch.no_grad():

@@ -58,6 +58,7 @@ def full_conditionals(p: LawLike) -> DependencyConditionals:
     nodes: list[NodeConditional] = []
     for i, name in enumerate(law.domain.names):
         table = np.moveaxis(law.probs.numpy(), i, -1)
+        # Where the others never occur, any law is a conditional; the uniform one is taken.
         mass = table.sum(-1, keepdims=True)
         with np.errstate(invalid="ignore", divide="ignore"):
             probs = np.where(mass > 0, table / mass, 1.0 / table.shape[-1])
@@ -148,6 +149,7 @@ def full_conditional_divergence(p: LawLike, q: LawLike, weights: Weights = None)
     support = a > 0
     if bool((b[support] == 0).any()):
         return math.inf
+    # What every variable contributes at the states that the first law holds.
     terms = [w * (_log_conditional(a, i)[support] - _log_conditional(b, i)[support]) for i, w in enumerate(c)]
     return max(0.0, math.fsum((a[support] * np.sum(terms, 0)).tolist())) if len(c) else 0.0
 
@@ -160,13 +162,6 @@ class FCLimit:
         value: :math:`\sum_i c_i \, KL(p \| E(\theta_i))` in nats, infinite where a conditional excludes a state of p.
         nodes: :math:`KL(p \| E(\theta_i))` by variable: what each conditional contributes, before its weight.
         weights: c_i by variable.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.4, 0.1], [0.2, 0.3]])
-        >>> flat = Law(law.domain, [[0.25, 0.25], [0.25, 0.25]])
-        >>> fc_limit(law, full_conditionals(flat)).to_pandas().round(4).to_dict("list")
-        {'divergence': [0.0863, 0.1064], 'weight': [0.5, 0.5], 'share': [0.4478, 0.5522]}
     """
 
     value: float
@@ -256,6 +251,7 @@ def _node_divergence(codes: torch.Tensor, mass: Floats, node: NodeConditional) -
     log_probs = _log_probs(node, codes).numpy()[np.arange(len(codes)), codes[:, i].numpy()]
     if log_probs.min() == -math.inf:
         return math.inf
+    # States that differ in the variable alone share the probability of the others.
     others = codes.numpy().copy()
     others[:, i] = 0
     if node.domain.num_states < 2**62:
@@ -305,14 +301,6 @@ class ConditionalInferenceError:
         fc: full conditional divergence of p(. | x_C) from the law at which the clamped network settles, by random scan
             with the same weights, at most ``limits`` if the clamped network is ergodic.
         kl: Kullback-Leibler divergence of the same laws, at least ``fc``.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> from pyro_hoim.dependency_network import full_conditionals
-        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.4, 0.1], [0.2, 0.3]])
-        >>> found = conditional_inference_error(law, full_conditionals(law), ["a"])
-        >>> found.probs.round(decimals=4).tolist(), float(found.kl.abs().max()) < 1e-12  # no error
-        ([0.5, 0.5], True)
     """
 
     domain: Domain
@@ -381,6 +369,7 @@ def conditional_inference_error(
         raise other_domain("conditionals", "a network over the variables of p", received="one over other variables")
     names = (given,) if isinstance(given, str) else tuple(given)
     positions = sorted(law.domain.indices(names))
+    # The given variables become the leading axes of the law, the free ones the rest.
     clamped = law.domain.project(names)
     free = law.domain.project(name for name in law.domain.names if name not in clamped)
     if not len(free):
@@ -388,18 +377,21 @@ def conditional_inference_error(
     c = selection_probs(law.domain, free.names, weights, "weights").tolist()
     table = law.probs.movedim(positions, list(range(len(positions))))
     probs = table.sum(list(range(len(positions), len(law.domain))))
+    # States of the given variables that never occur keep NaN.
     limits = torch.full_like(probs, math.nan)
     node_limits = {name: torch.full_like(probs, math.nan) for name in free.names}
     fc, kl = limits.clone(), limits.clone()
     for state in itertools.product(*(range(n) for n in clamped.cardinalities)):
         if not probs[state] > 0:
             continue
+        # What the law and the clamped network say of the free variables at this state.
         part = Law(free, table[state] / probs[state])
         network = conditionals.condition(dict(zip(clamped.names, state, strict=True)))
         limit = fc_limit(part, network, c)
         limits[state] = limit.value
         for name, value in limit.nodes.items():
             node_limits[name][state] = value
+        # Where the clamped network settles, and how far that is from the law.
         try:
             settled = Law(free, stationary_law(network, scan=dict(zip(free.names, c, strict=True))).probs)
         except InputError as error:

@@ -142,6 +142,7 @@ class PreparedRows:
         """Some columns only, their levels numbered without gaps; rows are kept as they are."""
         from ._row_kernels import row_keys
 
+        # Numbers of levels without the gaps of columns that are left out.
         at = np.asarray(chosen, dtype=np.int64)
         sizes, with_absent = self.sizes[at], self.missing[at] >= 0
         ends = np.cumsum(sizes + with_absent)
@@ -166,6 +167,7 @@ class PreparedRows:
         """
         from ._row_kernels import row_keys
 
+        # Keys of half of the columns tell which rows can agree at all.
         half, num_columns = len(self.sizes) // 2, len(self.sizes)
         twins: list[np.ndarray] = []
         for part in (slice(half, num_columns), slice(0, half)):
@@ -187,11 +189,13 @@ class PreparedRows:
 
         if any(missing >= 0 for k, missing in enumerate(self.missing) if k != column):
             return None
+        # Rows are compared without the column: its key is taken away.
         at = np.arange(self.num_rows) if column is None else self._twins[int(column >= len(self.sizes) // 2)]
         at = at[x[at] < size]
         keys, x, weights = self.keys[at], x[at], self.weights[at]
         if column is not None:
             row_keys((x.astype(np.int64) + self.first[column])[:, None], keys, -1)
+        # Only groups of several levels have an entropy.
         groups, group = np.unique(keys, return_inverse=True)
         joint = np.bincount(group * size + x, weights=weights, minlength=len(groups) * size).reshape(-1, size)
         joint = joint[(joint > 0).sum(1) > 1]

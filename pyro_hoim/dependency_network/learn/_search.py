@@ -43,6 +43,7 @@ def search_costs(total: float, penalties: np.ndarray, is_exact: bool) -> Costs:
     see what one leaf costs.
     """
     table = _whole_logs(int(total)) if is_exact and total < _LARGEST_TABLE else np.empty(0)
+    # Below the least rise of the penalty no split can pay.
     rises = np.diff(penalties[1:])
     least_rise = float(rises.min(initial=np.inf)) if len(rises) else 0.0
     scale = 1 + total * (1 + abs(math.log(total)))
@@ -54,6 +55,7 @@ def search_costs(total: float, penalties: np.ndarray, is_exact: bool) -> Costs:
 
 def bit_places(first: np.ndarray, sizes: np.ndarray, planes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Words of bits that hold some columns, and where among them the bit of each of their levels stands."""
+    # Levels have bits one after the other, but for the first of every column.
     spots = np.zeros(int(sizes.sum()), dtype=np.int64)
     for at, size, plane in zip(first, sizes, planes, strict=True):
         spots[at + 1 : at + size] = np.arange(plane, plane + size - 1)

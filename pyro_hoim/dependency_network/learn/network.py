@@ -262,6 +262,7 @@ def _learned(
 ) -> LearnedNetwork:
     """The network of finished nodes."""
     reports = tuple(node.report for node in finished)
+    # Theorem 5 is about the whole network: its conditions hold where they hold for every node.
     largest = max(r.lossless_leaves * (rows.domain[r.variable].cardinality - 1) for r in reports)
     is_candidate = all(r.is_lossless_candidate for r in reports) and all(
         a is None or len(a) == len(rows.domain) - 1 for a in asked
@@ -269,6 +270,7 @@ def _learned(
     name, function = penalty
     size = min(max(largest, 1), _LARGEST_PARAMETERS)
     conditionals = DependencyConditionals(LeafConditional(f.graph, leaf_probs(f.counts, alpha)) for f in finished)
+    # Edges from the counts of the search, or where these do not say them, from the rows.
     known = [node.information for node in finished if node.information is not None]
     if len(known) == len(finished):
         edges = sorted_edges(known, rows.domain)
@@ -355,6 +357,7 @@ def _tensors(done: Mapping[int, Found]) -> dict[str, torch.Tensor]:
 def _restored(found: Mapping[str, torch.Tensor]) -> dict[int, Found]:
     numbers = [int(name.removesuffix(".steps")) for name in found if name.endswith(".steps")]
     for i in numbers:
+        # A checkpoint may be damaged: shapes and signs before anything is made of it.
         own = {part: found[f"{i}.{part}"] for part in _ARRAYS}
         check_arrays(own, _ARRAYS)
         counts = torch.cat([own[part].flatten() for part in ("counts", "tables")])

@@ -49,13 +49,6 @@ class NodeReport:
         is_lossless_candidate: whether the lossless source was among the candidates (theorem 5, condition 1).
         from_lossless: whether the search went on from the lossless source.
         seconds: time of the search.
-
-    Example:
-        >>> from pyro_hoim import Domain, Observations
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
-        >>> _, _, report = learn_node(rows, "a")
-        >>> report.reads, round(report.entropy, 4), [round(cost, 4) for cost in report.costs]
-        (('b',), 0.5004, [0.7162, 0.5465])
     """
 
     variable: str
@@ -142,11 +135,13 @@ class NodeTask:
         known = self._x < len(self._rank)
         self._prepared = prepared if asked is None else prepared.columns(asked)
         self._columns = tuple(range(len(domain))) if asked is None else asked
+        # The entropy of the variable alone is what a search may spend on leaves.
         weights = prepared.weights[known]
         self.num_observations = float(weights.sum()) if prepared.is_whole else math.fsum(weights.tolist())
         level_counts = np.bincount(self._x[known], weights=weights, minlength=len(self._rank))
         seen = level_counts[level_counts > 0]
         self._budget = float(-(seen * np.log(seen / self.num_observations)).sum())
+        # Columns of one level have nothing to ask.
         others = [k for k, j in enumerate(self._columns) if j != index]
         self.lossless_leaves = math.prod(int(self._prepared.sizes[k]) for k in others)
         self._askable = [k for k in others if self._prepared.sizes[k] > 1]
@@ -164,7 +159,9 @@ class NodeTask:
         is_candidate = self.is_candidate(options)
         if is_candidate:
             most = max(most, self.lossless_leaves)
+        # Penalties up to the largest source that could pay.
         penalties = leaf_penalties(options.penalty, size - 1, self.num_observations, self._budget, most)
+        # Columns of equally many levels are one kind, whose splits cost the same.
         kinds = np.full(len(rows.sizes), -1, dtype=np.int64)
         kind_sizes = np.unique(rows.sizes[self._askable])
         kinds[self._askable] = np.searchsorted(kind_sizes, rows.sizes[self._askable])
@@ -195,6 +192,7 @@ class NodeTask:
         if lossless_entropy is not None:
             parameters = self.lossless_leaves * (size - 1)
             lossless_cost = lossless_entropy + large_penalty(options.penalty, parameters, total)
+        # Costs of every step, and what the lossless source would cost.
         report = NodeReport(
             variable=self.variable.name,
             num_observations=total,
@@ -221,6 +219,7 @@ class NodeTask:
 
         None where these are fractions, or the search went on from the lossless source.
         """
+        # Counts of all leaves that splits made, back in the order of the schema's levels.
         rows = self._prepared
         kinds = search.steps[:, 0]
         if not rows.is_whole or (self._all.missing >= 0).any() or (kinds == 2).any():
@@ -254,6 +253,7 @@ class NodeTask:
             used += len(rank)
             operations.append((0, at, self._columns[column]))
 
+        # Replay the steps in both numberings of the leaves.
         for kind, a, b in steps.tolist():
             if kind == 0:
                 split(a, b)

@@ -68,6 +68,7 @@ def fixed_point(
     small residual alone says nothing. Hence two runs, from the uniform law and from the most probable state of its
     result; what they differ by counts as error. At the end plain steps settle small cells, for they subtract nothing.
     """
+    # Two runs, from the flattest law and from the most concentrated one.
     uniform = is_recurrent / is_recurrent.sum()
     first = _run(step, uniform, uniform, tolerance, max_iterations)
     if not first.is_converged:
@@ -78,6 +79,7 @@ def fixed_point(
     error = max(first.error, second.error, float(np.abs(first.law - second.law).sum()))
     is_converged = second.is_converged and error <= max(_ALLOWED, 2 * tolerance)
     residual = max(first.residual, second.residual)
+    # What Krylov steps leave in small cells is wiped out by plain ones.
     law, used, is_settled = _settle_cells(step, first.law, is_recurrent)
     used += first.num_iterations + second.num_iterations
     return FixedPoint(law, residual, error, used, is_converged, is_settled)
@@ -106,6 +108,7 @@ def _run(
     """
     used = runs = 0
     rate, residual, error = 0.0, math.inf, math.inf
+    # Plain steps show the rate; where it is slow, Krylov steps jump ahead.
     while used < max_iterations:
         law, before, residual = _iterate(step, law)
         used += _BLOCK
@@ -186,15 +189,6 @@ class StationaryLaw(_Settled):
         error: estimate of the mass that is misplaced; zero for ``solve``, whose cells are right to rounding.
         num_iterations: steps or sweeps made; zero for ``solve``.
         is_converged: whether ``error`` is within the tolerance, or within 1e-9 where rounding ended the iteration.
-
-    Example:
-        >>> from pyro_hoim.dependency_network import DependencyConditionals, TableConditional
-        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
-        >>> fair, copy = torch.tensor([0.5, 0.5]), torch.eye(2) * 0.6 + 0.2
-        >>> nodes = [TableConditional(domain, "a", [], fair), TableConditional(domain, "b", ["a"], copy)]
-        >>> law = stationary_law(DependencyConditionals(nodes), clamped={"a": 1})
-        >>> law.domain.names, law.probs.round(decimals=3).tolist(), law.clamped
-        (('b',), [0.2, 0.8], {'a': 1})
     """
 
 
@@ -207,15 +201,6 @@ class CyclicLaws(_Settled):
     Attributes:
         probs: (num_variables, \*cardinalities), float64; entry k is the law just before ``scan.order[k]`` is updated,
             which is the law just after the variable before it in the order was (for k = 0, the last one).
-
-    Example:
-        >>> from pyro_hoim.dependency_network import DependencyConditionals, TableConditional
-        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
-        >>> copy, flip = torch.eye(2).double(), 1 - torch.eye(2).double()
-        >>> nodes = [TableConditional(domain, "a", ["b"], flip), TableConditional(domain, "b", ["a"], copy)]
-        >>> laws = cyclic_laws(DependencyConditionals(nodes))
-        >>> laws.before("b").tolist(), laws.after("b").tolist()  # b copies a only after its own update
-        ([[0.0, 0.5], [0.5, 0.0]], [[0.5, 0.0], [0.0, 0.5]])
     """
 
     def before(self, name: str) -> torch.Tensor:
@@ -350,6 +335,7 @@ def _cyclic_laws(free: _Free) -> CyclicLaws:
         return (law + after) / 2 if is_lazy else after
 
     law, facts_of_law = free.settle(tables, step, free.method)
+    # One sweep from the fixed law passes the law before every update.
     laws: list[Floats] = []
     for i in sweep:
         laws.append(law.copy())
@@ -369,6 +355,7 @@ class _Free:
         max_iterations: int = 100_000,
         max_states: int = 2**16,
     ) -> None:
+        # The network of the variables that are not clamped.
         check_choice(method, get_args(StationaryMethod), "method")
         check_whole(max_iterations, "max_iterations")
         conditionals = checked_conditionals(conditionals)
@@ -382,6 +369,7 @@ class _Free:
         self.named: dict[str, Any] = {"domain": self.domain, "clamped": codes, "scan": self.scan}
         self.method: StationaryMethod = method
         self.max_iterations = max_iterations
+        # Its table has to fit the budget.
         if not is_whole(max_states):
             raise wrong_type("max_states", "a whole number", max_states)
         size = self.domain.num_states
@@ -418,6 +406,7 @@ class _Free:
                 unit[x] = 1.0
                 matrix[x] = step(unit)
                 unit[x] = 0.0
+            # Elimination ends at state 0, which has to be one that every state leads to.
             matrix[[0, recurrent]] = matrix[[recurrent, 0]]
             matrix[:, [0, recurrent]] = matrix[:, [recurrent, 0]]
             law = stationary_by_elimination(matrix)
@@ -446,6 +435,7 @@ class _Free:
         size = self.domain.num_states
         if bool((tables > 0).all()):
             return 0, np.ones(size, dtype=bool)
+        # Zeros may keep the chain within several sets of states; then no law is the law.
         positive: list[NDArray[np.bool_]] = []
         for table, levels, stride in zip(tables, self.levels, self.strides, strict=True):
             to = (table > 0).reshape(-1, 1, levels, stride).swapaxes(2, 3)

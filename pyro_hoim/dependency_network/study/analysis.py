@@ -59,6 +59,7 @@ def learned_file(learned: LearnedNetwork) -> NetworkFile:
         node.variable: table.sum(0) + learned.alpha / table.shape[-1]
         for node, table in zip(learned.nodes, learned.counts, strict=True)
     }
+    # Independent columns under the same prior, which scores are compared with.
     info = {
         "independent": {name: (table / table.sum()).tolist() for name, table in smoothed.items()},
         "rows": learned.num_observations,
@@ -85,6 +86,7 @@ def network_summary(file: NetworkFile, level: float = 0.95) -> pd.DataFrame:
         the file holds the counts ``entropy`` of the column and ``information`` that its parents give, nats a row.
     """
     _ = level
+    # A line for every column; entropies only where the file holds counts.
     rows = list[dict[str, Any]]()
     for name, parents, probs, counts in _tables(file):
         leaves, levels = probs.shape
@@ -130,15 +132,7 @@ def network_figures(file: NetworkFile) -> Figures:
 
 @dataclass(frozen=True, eq=False)
 class NetworkPart(Part):
-    """Scores of one part of the rows, with the attributes of every part; those of independent columns have the prior.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
-        >>> part = analyse_network({"train": rows}, target="b").parts["train"]
-        >>> round(part.gain, 4), part.accuracy["accuracy"], part.accuracy["majority_accuracy"]
-        (0.3853, 0.8, 0.5)
-    """
+    """Scores of one part of the rows, with the attributes of every part; independent columns have the prior."""
 
     scores: NetworkScores
 
@@ -154,13 +148,6 @@ class NetworkAnalysis(Study[NetworkPart]):
         found: the law, or why there is no table of it.
         target: a variable to predict.
         independent: probabilities of the levels of every column under independent columns with the same prior.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
-        >>> analysis = analyse_network({"train": rows})
-        >>> [(edge.parent, edge.child, round(edge.value, 4)) for edge in analysis.edges], analysis.found.reason
-        ([('a', 'b', 0.1927), ('b', 'a', 0.1927)], '')
     """
 
     heading: ClassVar[str] = "Dependency network of"
@@ -426,6 +413,7 @@ def _structure(analysis: NetworkAnalysis) -> Section:
     if not edges:
         section.text("No variable predicts another one well enough to justify its parameters.")
         return section
+    # The picture, and the same as a matrix.
     drawn = _drawn(analysis)
     values = {(e.parent, e.child): e.value for e in edges if e.parent in drawn and e.child in drawn}
     drawing = dependency_figure(drawn, values, target=analysis.target)
@@ -437,6 +425,7 @@ def _structure(analysis: NetworkAnalysis) -> Section:
             f"The pictures show the {len(drawn)} variables of the strongest arrows, and the arrows between them."
         )
 
+    # The arrows one by one, the strongest first.
     rows = [[e.parent, e.child, cell(e.value), e.num_splits] for e in edges]
     columns = ["predictor", "predicted", "gain (nats a row)", "questions"]
     section.table(columns, rows, first=_FIRST, further="Further arrows", brief=_BRIEF)
@@ -464,6 +453,7 @@ def _drawn(analysis: NetworkAnalysis) -> Domain:
 def _nodes(analysis: NetworkAnalysis) -> Section:
     section = Section("Variables")
     parts = analysis.held
+    # A line for every variable, the best predicted first.
     columns = ["variable", "levels", "predicted from", "leaves", "parameters", "entropy", "gain"]
     columns += [f"{name} NLL" for name in parts] + ["all others at once"]
     lossless = {None: "–", True: "costs less", False: "costs no less"}
@@ -497,6 +487,7 @@ def _nodes(analysis: NetworkAnalysis) -> Section:
 
 def _graphs(analysis: NetworkAnalysis) -> Section:
     section = Section("Decision graphs")
+    # The graphs that say most, and that of the target before them.
     chosen = sorted(range(len(analysis.domain)), key=lambda i: -analysis.graphs[i].gain)
     chosen = [i for i in chosen if analysis.learned.nodes[i].num_leaves > 1][:_GRAPHS]
     if analysis.target is not None:
@@ -528,6 +519,7 @@ def _trust(analysis: NetworkAnalysis) -> Section:
         "is drawn given all others, again and again (pseudo-Gibbs sampling with random scan). "
         f"{_law_sentence(analysis)}"
     )
+    # What bounds the distance from the rows without the joint distribution.
     limits = {name: entry.scores.fc_limit for name, entry in analysis.held.items()}
     known = {name: value for name, value in limits.items() if value is not None}
     if known:
@@ -536,6 +528,7 @@ def _trust(analysis: NetworkAnalysis) -> Section:
             f"FC-limit: {shown} nats. A small value shows that the network's distribution is close to that of the "
             "rows, however many states there are; a large one shows nothing, above all where most rows are distinct."
         )
+    # How it was learned, under which conditions, and how long it took.
     prior = f"a Dirichlet prior of total {learned.alpha:g} in every leaf" if learned.alpha else "no smoothing (alpha 0)"
     conditions = "all conditions hold under which the distribution converges to the true one as rows grow"
     if not learned.conditions.hold:

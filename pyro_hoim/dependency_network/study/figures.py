@@ -173,6 +173,7 @@ def _laid_out(node: LeafConditional, max_ends: int, max_questions: int, max_dept
     """Open questions while there is room, then give every node its place."""
     graph = node.graph.compiled
     children: dict[int, list[tuple[int, list[int]]]] = {}
+    # Questions are opened in the order of their distance while there is room for their answers.
     front = [(0, 0)]
     while front:
         at, distance = front.pop(0)
@@ -185,6 +186,7 @@ def _laid_out(node: LeafConditional, max_ends: int, max_questions: int, max_dept
             continue
         children[at] = below
         front.extend((child, distance + 1) for child, _ in below)
+    # A question stands to the right of all that lead to it, and ends stand in one column.
     depth = {0: 0}
     for at in sorted(children):  # a child has a greater number than its parents
         for child, _ in children[at]:
@@ -234,11 +236,13 @@ def _answer(
     """A curve from a question to the line of what some answers lead to, with the answers on that line."""
     at, child = arrow
     x0, y0, x1, y1 = layout.depth[at], layout.height[at], layout.depth[child], layout.height[child]
+    # A smooth bend between two lines, then straight on to the child.
     bend = np.linspace(0, 1, 24)
     eased = bend * bend * (3 - 2 * bend)
     x = np.concatenate([[x0 + 0.04], x0 + _START + bend * (_BENT - _START), [x1]])
     y = np.concatenate([[y0], y0 + eased * (y1 - y0), [y1]])
     axes.plot(x, y, color=colour, linewidth=0.9, alpha=0.8, zorder=0)
+    # Answers of several questions on one line stand above and below it, then beside each other.
     number = taken.get((x0, child), 0)  # answers of other questions of this column on the same line
     taken[x0, child] = number + 1
     side = number % 2
@@ -323,6 +327,7 @@ def dependency_figure(
         >>> len(dependency_figure(domain, {("a", "b"): 0.4, ("b", "a"): 0.4, ("a", "c"): 0.1}).axes[0].patches)
         3
     """
+    # Strong arrows last, so that they lie above the others.
     strengths = _checked(domain, values)
     order = _order(domain, strengths)
     points = circle_places(order)
@@ -341,6 +346,7 @@ def dependency_figure(
 
 def _arrow(axes: Axes, start: np.ndarray, end: np.ndarray, share: float, is_target: bool, size: int) -> None:
     """One arrow, bent to the right of its direction."""
+    # Many variables leave less room for heads and gaps.
     room = 5.0 if size > 30 else 7.0 if size > 8 else 10.0  # points between an arrow and the middle of its variables
     scale = 0.55 if size > 30 else 1.0
     axes.add_patch(

@@ -146,6 +146,7 @@ def impute_network(
     settings, generator = checked_gibbs(gibbs), torch.Generator().manual_seed(checked_seed(seed))
     hint = "make fewer imputations, or of fewer rows at a time"
     check_cells(num_imputations, data.codes.numel(), "num_imputations", hint)
+    # Rows that lack the same cells share their chains.
     codes = data.codes.repeat(num_imputations, 1, 1)
     for missing, rows in row_patterns(data):
         columns = torch.tensor(data.domain.indices(missing), dtype=torch.long)
@@ -165,14 +166,6 @@ class NetworkDraws:
         codes: the rows, long (N, d).
         is_exact: whether they are independent draws of the enumerated law.
         burn_in: sweeps of every chain before its row was taken; 0 where exact.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> from pyro_hoim.dependency_network import learn_network
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
-        >>> draws = draw_network(learn_network(rows).conditionals, 5, method="gibbs", burn_in=10)
-        >>> draws.codes.shape, draws.is_exact, draws.burn_in
-        (torch.Size([5, 2]), False, 10)
     """
 
     codes: torch.Tensor
@@ -267,6 +260,7 @@ def _meets_missing(node: NodeConditional, codes: torch.Tensor) -> torch.Tensor:
     meets = (codes[:, list(node.domain.indices(node.reads))] < 0).any(1)
     if not isinstance(node, LeafConditional) or not bool(meets.any()):
         return meets
+    # Which nodes a row may reach, its missing cells taking every level; parents come before children.
     graph, rows = node.graph.compiled, codes[meets]
     reached = torch.zeros((len(graph.variables), len(rows)), dtype=torch.bool)
     reached[0] = True

@@ -58,14 +58,6 @@ class DependencyEdge:
         child: the variable whose conditional reads it.
         value: information on the child that its graph gained by asking the parent, nats per row.
         num_splits: how often the graph asks the parent.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> from pyro_hoim.dependency_network import learn_network
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
-        >>> edges, _ = edge_information(learn_network(rows).conditionals, rows)
-        >>> (edges[0].parent, edges[0].child), round(edges[0].value, 4), edges[0].num_splits
-        (('a', 'b'), 0.1927, 1)
     """
 
     parent: str
@@ -86,14 +78,6 @@ class GraphInformation:
         conditional_entropy: empirical :math:`H(X_i \\mid Y_i)`.
         merged: information given up by all merges.
         counts: weights of the rows by leaf and level, (num_leaves, cardinality) float64.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> from pyro_hoim.dependency_network import learn_network
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
-        >>> _, graphs = edge_information(learn_network(rows).conditionals, rows)
-        >>> round(graphs[0].entropy, 4), round(graphs[0].gain, 4), graphs[0].counts.tolist()
-        (0.6931, 0.1927, [[40.0, 10.0], [10.0, 40.0]])
     """
 
     edges: tuple[DependencyEdge, ...]
@@ -188,6 +172,7 @@ def information_of_tables(graph: DecisionGraph, root: Floats, split_tables: Iter
     """
     total, tables = float(root.sum()), iter(split_tables)
     gained, asked, merged = dict.fromkeys(graph.reads, 0.0), dict.fromkeys(graph.reads, 0), 0.0
+    # Replay the operations on tables: splits gain information, merges give some up.
     leaves: list[Floats] = [root]
     for operation in graph.operations:
         if isinstance(operation, Split):
@@ -222,6 +207,7 @@ def _share_out(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
     """Rows without the variable of a split, spread over its levels in proportion to the rows that have it."""
     known = seen >= 0
+    # Shares of the levels among the rows that have the cell, equal where none has.
     shares = _tally(seen[known], weight[known], width)
     shares = shares / shares.sum() if shares.sum() > 0 else np.full(width, 1 / width)
     levels = np.flatnonzero(shares)
@@ -259,14 +245,6 @@ class NetworkLawFinding:
         law: the enumerated law, None where it is out of reach or there is no single one.
         reason: why there is none, one clause; empty with a law.
         has_unique_law: whether there is a single limiting law; None where zero probabilities leave it open.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> from pyro_hoim.dependency_network import TableConditional
-        >>> domain = Domain.from_cardinalities({name: 2 for name in "abcdefghijklmnopq"})
-        >>> nodes = [TableConditional(domain, name, [], torch.tensor([0.5, 0.5])) for name in domain.names]
-        >>> find_law(DependencyConditionals(nodes)).reason
-        'it has 131,072 states, at most 65,536 are enumerated'
     """
 
     law: StationaryLaw | None
@@ -288,6 +266,7 @@ def find_law(conditionals: DependencyConditionals, *, max_states: int = _MAX_STA
     ergodicity = check_ergodic(conditionals, max_states=max_states)
     if ergodicity.has_unique_law is False:
         return NetworkLawFinding(None, ergodicity.message, False)
+    # Too many states, or an iteration without an end, leave no table.
     size = conditionals.domain.num_states
     if size > max_states:
         shown = f"{size:,}" if size < 10**9 else "{}e{}".format(*rounded_power(size, 1))
@@ -314,15 +293,6 @@ class NetworkScores(Scores):
         fc: full conditional divergence of the rows' empirical law from the enumerated one; None without a law or with
             missing cells.
         fc_limit: its bound from the conditionals alone; None with missing cells.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> from pyro_hoim.dependency_network import learn_network
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
-        >>> learned = learn_network(rows, alpha=0.0)
-        >>> scores = score_network(learned.conditionals, rows)
-        >>> scores.rows, round(scores.nodes["a"], 4), round(scores.fc_limit, 6)
-        (100.0, 0.5004, 0.0)
     """
 
     nodes: dict[str, float] = field(repr=False)
@@ -417,10 +387,12 @@ def _log_conditionals(
     conditionals: DependencyConditionals, data: Observations, gibbs: ClampedGibbs, seed: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probability of every cell given the others, NaN where it is missing, (N, d); rows without chains, (N,)."""
+    # Complete rows need one look-up a cell.
     complete = (data.codes >= 0).all(1)
     values = torch.full(data.codes.shape, math.nan, dtype=torch.float64)
     values[complete] = conditionals.log_conditionals(data.codes[complete]).double()
     is_exact = torch.ones(len(data.codes), dtype=torch.bool)
+    # Others are predicted column by column, over chains where a conditional asks what is missing.
     gaps = (~complete).nonzero().squeeze(1)
     for column, name in enumerate(data.domain.names if len(gaps) else ()):
         known = gaps[data.codes[gaps, column] >= 0]
