@@ -77,9 +77,7 @@ def _names_rows(levels: int, cardinality: int, total: float) -> bool:
 def rows_seen(data: Observations, *, weighted: bool = False) -> int:
     """How many rows tell of the levels of a column: those of positive weight, whatever their weights add up to.
 
-    Args:
-        data: the rows.
-        weighted: whether what they bear are known to be weights of rows, not whole counts.
+    ``weighted`` says that what they bear are known to be weights of rows, not whole counts.
     """
     rows = int((data.counts > 0).sum())
     return rows if weighted or not data.has_whole_counts else cells_seen(rows, data.total_count, len(data.domain))

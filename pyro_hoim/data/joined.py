@@ -351,23 +351,14 @@ _SCREENED = 512  # rows on which a pair must have few combinations before all ar
 
 @dataclass(frozen=True, eq=False)
 class _Marks:
-    """Columns of two levels, both of which occur: where they are set, and how often.
+    """Columns of two levels, both of which occur: where they are set, and how often."""
 
-    Attributes:
-        names: of the columns, in schema order.
-        never_set: names of columns that are set in no row, each with its unset label.
-        single: those of them that have that level alone.
-        is_set: distinct rows and columns (U, b).
-        counts: of the rows (U,).
-        totals: observations in which each column is set (b,).
-    """
-
-    names: tuple[str, ...]
-    never_set: Mapping[str, str]
-    single: frozenset[str]
-    is_set: np.ndarray
-    counts: np.ndarray
-    totals: np.ndarray
+    names: tuple[str, ...]  # of the columns, in schema order
+    never_set: Mapping[str, str]  # columns that are set in no row, each with its unset label
+    single: frozenset[str]  # those of them that have that level alone
+    is_set: np.ndarray  # distinct rows and columns (U, b)
+    counts: np.ndarray  # of the rows (U,)
+    totals: np.ndarray  # observations in which each column is set (b,)
 
     @property
     def total(self) -> float:

@@ -61,19 +61,12 @@ _MISSING = re.compile(
 
 @dataclass(frozen=True)
 class Counting:
-    """A column that seems to hold counts or weights.
-
-    Attributes:
-        name: of the column.
-        role: ``count`` or ``weights``, what it seems to hold; counts with fractions are weights.
-        odd: the first cell that holds no count, in words; empty where all do.
-        remedy: what to do about that cell.
-    """
+    """A column that seems to hold counts or weights."""
 
     name: str
-    role: str
-    odd: str = ""
-    remedy: str = ""
+    role: str  # ``count`` or ``weights``; counts with fractions are weights
+    odd: str = ""  # the first cell that holds no count, in words
+    remedy: str = ""  # what to do about that cell
 
     @property
     def problem(self) -> str:
@@ -108,12 +101,8 @@ def seeming_counting(
 ) -> Counting | None:
     """What a column is by its name and most of its cells, where that is counts or weights; None for a variable.
 
-    Args:
-        name: of the column.
-        values: its cells (N,), numbers or their text.
-        others_differ: whether the other columns tell most rows apart, which they have to where the name is vague or the
-            column is categorical.
-        where: words for the position of a row; None where the cells are labels, each of them once.
+    Where the name is vague or the column categorical, the other columns have to differ in most rows. ``where`` gives
+    words for the position of a row; without it the cells are labels, each of them once.
 
     Example:
         >>> seeming_counting("Freq", ["3", "1,020", "7"]).odd
@@ -286,12 +275,9 @@ def check_counting(
 ) -> None:
     """Refuse columns that seem to hold counts or weights and were neither ``chosen`` as variables nor named as such.
 
-    Args:
-        table: whose columns of counts and weights were not named.
-        chosen: columns that are variables.
-        say: how to go on, in words; None for a role that was spoken of. By default by the reader of the table.
+    ``say`` tells how to go on, by default by the reader of the table; None for a role that was spoken of.
     """
-    # Columns whose names say counts or weights, then those whose numbers do.
+    # Columns whose names say counts or weights, then the one whose numbers do.
     for name in table.header:
         if name in chosen or not (is_counting_name(name) or name == "0"):  # "0" is what pandas calls sizes of groups
             continue

@@ -266,19 +266,12 @@ _MOST_THREADS = 8
 
 @dataclass(frozen=True, eq=False)
 class PieceRows(RowSource):
-    """Rows in pieces that are read independently of one another.
+    """Rows in pieces that are read independently of one another."""
 
-    Attributes:
-        pieces: of rows, in order.
-        labels: how cells become labels.
-        count: column of counts.
-        lengths: rows of every piece; None counts them when they are needed.
-    """
-
-    pieces: tuple[Any, ...] = field(kw_only=True)
-    labels: LabelReader = field(kw_only=True)
-    count: str | None = field(default=None, kw_only=True)
-    lengths: tuple[int, ...] | None = field(default=None, kw_only=True)
+    pieces: tuple[Any, ...] = field(kw_only=True)  # of rows, in order
+    labels: LabelReader = field(kw_only=True)  # how cells become labels
+    count: str | None = field(default=None, kw_only=True)  # column of counts
+    lengths: tuple[int, ...] | None = field(default=None, kw_only=True)  # rows of every piece, where they are known
 
     @cached_property
     def _reader(self) -> PieceReader:

@@ -62,17 +62,11 @@ class Sum:
 
 @dataclass(frozen=True)
 class View:
-    """Which of the rows and columns of a source are looked at.
+    """Which of the rows and columns of a source are looked at."""
 
-    Args:
-        names: of the columns, in schema order.
-        complete: columns that rows without a missing cell are wanted of.
-        shares: rows by their hash: seed, stream, lowest, and the end.
-    """
-
-    names: tuple[str, ...]
-    complete: tuple[str, ...] = ()
-    shares: tuple[tuple[int, int, int, int], ...] = ()
+    names: tuple[str, ...]  # of the columns, in schema order
+    complete: tuple[str, ...] = ()  # columns that rows without a missing cell are wanted of
+    shares: tuple[tuple[int, int, int, int], ...] = ()  # rows by their hash: seed, stream, lowest, and the end
 
     @property
     def needed(self) -> tuple[str, ...]:
