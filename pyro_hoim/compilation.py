@@ -146,7 +146,7 @@ def _networks() -> None:
     from .data.sources.rows import MemoryRows
     from .dependency_network.chains.pseudo_gibbs import PseudoGibbsChains
     from .dependency_network.learn.network import learn_network
-    from .dependency_network.stationary.laws import cyclic_laws, stationary_law
+    from .dependency_network.stationary import cyclic_laws, stationary_law
 
     rows = _rows()
     for lossless in (False, True):
@@ -251,7 +251,7 @@ def _structures() -> None:
 
 def _sources() -> None:
     """Counts of rows that pass by, whose codes have one, two and four bytes."""
-    from .data.sources.row_kernels import mark_values
+    from .data.kernels import mark_values
     from .data.sources.rows import MemoryRows
 
     mark_values(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.bool_))

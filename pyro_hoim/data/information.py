@@ -180,7 +180,7 @@ class InformationTable:
                 self._count(self.data, set(map(tuple, new.tolist())))
             else:
                 # Entropies of distinct sets (m, k) in lexicographic order
-                from ._information_kernels import cell_sums
+                from .kernels import cell_sums
 
                 total = self._total
                 out = np.zeros((len(new), 2))

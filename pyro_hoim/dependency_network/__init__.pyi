@@ -12,7 +12,7 @@ from .decision_graph import (
     Split as Split,
 )
 from .file import NetworkFile as NetworkFile, load_network as load_network, save_network as save_network
-from .geometry.full_conditional import (
+from .geometry import (
     ConditionalInferenceError as ConditionalInferenceError,
     FCLimit as FCLimit,
     conditional_inference_error as conditional_inference_error,
@@ -38,7 +38,7 @@ from .node_conditionals import (
     TableConditional as TableConditional,
 )
 from .scan import Scan as Scan
-from .stationary.laws import (
+from .stationary import (
     CyclicLaws as CyclicLaws,
     StationaryLaw as StationaryLaw,
     cyclic_laws as cyclic_laws,

@@ -21,7 +21,7 @@ from .chains.ergodicity import check_ergodic
 from .chains.pseudo_gibbs import PseudoGibbsChains
 from .conditionals import DependencyConditionals, checked_conditionals, device_of, tables_of
 from .scan import Scan, ScanLike, checked_scan
-from .stationary.laws import StationaryLaw, StationaryMethod, stationary_law
+from .stationary import StationaryLaw, StationaryMethod, stationary_law
 
 __all__ = ["DependencyNetwork"]
 

@@ -110,7 +110,7 @@ class LabelReader:
 
     def levels(self, name: str, column: Any, is_categorical: bool) -> ColumnLevels:
         """Levels of a column."""
-        from .row_kernels import mark_values
+        from ..kernels import mark_values
 
         positions, distinct, is_ordered = self._parts(name, column)
         texts, seen = self._texts(name, distinct), np.zeros(len(distinct), dtype=np.bool_)

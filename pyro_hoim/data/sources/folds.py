@@ -83,7 +83,7 @@ class MarginCounts:
 
     def __call__(self, batch: RowBatch) -> np.ndarray:
         """The counts of a batch."""
-        from .row_kernels import count_cells
+        from ..kernels import count_cells
 
         # Tables lie one after the other, and behind them the missing cells of every column.
         sizes = [math.prod(self.cardinalities[i] for i in one) for one in self.sets]

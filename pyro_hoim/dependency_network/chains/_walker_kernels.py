@@ -1,7 +1,7 @@
 """Compiled loops of pseudo-Gibbs sampling from decision graphs and tables (Numba, CPU). Imported when first needed.
 
 A worker moves whole tiles (see :mod:`~pyro_hoim.compute.lanes`) of states [variable, lane], with a last row of zeros
-that the leaves ask. The program is that of :class:`~._walker_structure.WalkerProgram`. Positions are unsigned, which
+that the leaves ask. The program is that of :class:`~.engines.WalkerProgram`. Positions are unsigned, which
 spares the test for negative ones.
 """
 

@@ -28,9 +28,8 @@ from ..conditionals import DependencyConditionals
 from ..decision_graph import DecisionGraph
 from ..node_conditionals import LeafConditional
 from ..study.scores import DependencyEdge, GraphInformation, edge_information, sorted_edges
-from ._rows import PreparedRows, checked_rows
+from ._rows import PreparedRows, SourceRows, checked_rows, read_source
 from ._search import Found, search
-from ._source import SourceRows, read_source
 from .node import NodeReport, NodeTask, SearchOptions, checked_reads, leaf_probs
 from .penalties import SourcePenalty, TheoremConditions, check_theorem_conditions, checked_penalty
 

@@ -29,7 +29,7 @@ from ..chains.ergodicity import check_ergodic
 from ..chains.pseudo_gibbs import PseudoGibbsChains
 from ..conditionals import DependencyConditionals, checked_conditionals
 from ..node_conditionals import LeafConditional, NodeConditional
-from ..stationary.laws import stationary_law
+from ..stationary import stationary_law
 
 __all__ = ["NetworkDraws", "draw_network", "impute_network", "predict_network"]
 

@@ -28,9 +28,9 @@ from ...schema import Domain
 from ..chains.ergodicity import check_ergodic
 from ..conditionals import DependencyConditionals
 from ..decision_graph import DecisionGraph, Split
-from ..geometry.full_conditional import fc_limit, full_conditional_divergence
+from ..geometry import fc_limit, full_conditional_divergence
 from ..node_conditionals import LeafConditional
-from ..stationary.laws import StationaryLaw, stationary_law
+from ..stationary import StationaryLaw, stationary_law
 from .predictions import predict_network
 
 __all__ = [

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...compute.jit import njit
+from ..compute.jit import njit
 
 Floats = NDArray[Any]
 Ints = NDArray[Any]

@@ -13,15 +13,15 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from ...core.law import Law
-from ...core.prediction import beside_figures
-from ...data.observations import Observations
-from ...errors import InputError, MissingDataError, check_type, other_domain, unexpected, wrong_type
-from ...schema import Domain
-from ..conditionals import DependencyConditionals
-from ..node_conditionals import LeafConditional, NodeConditional, TableConditional
-from ..scan import selection_probs
-from ..stationary.laws import StationaryLaw, stationary_law
+from ..core.law import Law
+from ..core.prediction import beside_figures
+from ..data.observations import Observations
+from ..errors import InputError, MissingDataError, check_type, other_domain, unexpected, wrong_type
+from ..schema import Domain
+from .conditionals import DependencyConditionals
+from .node_conditionals import LeafConditional, NodeConditional, TableConditional
+from .scan import selection_probs
+from .stationary import StationaryLaw, stationary_law
 
 __all__ = [
     "ConditionalInferenceError",

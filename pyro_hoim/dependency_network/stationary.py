@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, gmres
 
-from ...core.certificate import state_text
-from ...errors import (
+from ..core.certificate import state_text
+from ..errors import (
     ConvergenceWarning,
     check_choice,
     check_type,
@@ -26,10 +26,10 @@ from ...errors import (
     unexpected,
     wrong_type,
 )
-from ...schema import Domain
-from ..chains.ergodicity import closed_classes, move_graph
-from ..conditionals import DependencyConditionals, checked_conditionals
-from ..scan import Scan, ScanLike, checked_scan
+from ..schema import Domain
+from .chains.ergodicity import closed_classes, move_graph
+from .conditionals import DependencyConditionals, checked_conditionals
+from .scan import Scan, ScanLike, checked_scan
 
 __all__ = ["CyclicLaws", "StationaryLaw", "cyclic_laws", "stationary_law"]
 
@@ -280,7 +280,7 @@ def stationary_law(
         laws = _cyclic_laws(free)
         facts: dict[str, Any] = {**vars(laws), "probs": laws.mean}
         return StationaryLaw(**facts)
-    from ._kernels import mix_updates
+    from ._stationary_kernels import mix_updates
 
     tables, levels, strides = free.tables, np.array(free.levels), np.array(free.strides)
     weights = np.array(list(free.scan.selection.values()))
@@ -323,7 +323,7 @@ def cyclic_laws(
 
 def _cyclic_laws(free: _Free) -> CyclicLaws:
     """The laws of a sequential scan."""
-    from ._kernels import update_node
+    from ._stationary_kernels import update_node
 
     tables, sweep = free.tables, free.domain.indices(free.scan.order)
     is_lazy = bool((tables < _NEAR_ZERO).any())  # a sweep may then be periodic, or nearly so, which half a step is not
@@ -398,7 +398,7 @@ class _Free:
         if method == "solve" or (method == "auto" and size <= _AUTO_SOLVE):
             # The law by elimination of states; `recurrent` is one that every state leads to, so it
             # stays to the end
-            from ._kernels import stationary_by_elimination
+            from ._stationary_kernels import stationary_by_elimination
 
             matrix = np.empty((size, size))
             unit = np.zeros(size)

@@ -1,1 +1,0 @@
-"""Full conditional manifolds, FC divergence and FC-limit."""

@@ -1,1 +1,0 @@
-"""Stationary and cyclic laws of pseudo-Gibbs sampling."""
