@@ -91,15 +91,15 @@ class Bins:
         return str(int(cut)) if cut.is_integer() and abs(cut) < 1e15 else repr(cut)
 
 
-def parse_bins(words: Sequence[str], argument: str = "bins") -> dict[str, str]:
+def parse_bins(words: Sequence[str]) -> dict[str, str]:
     """Rules by column from ``COLUMN=RULE``."""
     rules: dict[str, str] = {}
     for text in words:
         name, equals, rule = text.rpartition("=")
         if not equals or not name.strip():
-            raise unexpected(argument, f"COLUMN=RULE, the rule being {_RULES}", text)
+            raise unexpected("bins", f"COLUMN=RULE, the rule being {_RULES}", text)
         if name.strip() in rules:
-            raise refused(argument, f"column {name.strip()!r} is cut twice", code="repeated-name")
+            raise refused("bins", f"column {name.strip()!r} is cut twice", code="repeated-name")
         rules[name.strip()] = rule.strip()
     return rules
 

@@ -255,7 +255,8 @@ def as_observations(
         expected = "Observations or a data frame"
         raise wrong_type(argument, expected, data, f"make them with Observations.{hint}")
     # Without a domain the columns say their levels, and must not name rows.
-    frame, how = as_frame(data, argument), {"columns": columns, "missing_values": missing_values}
+    frame = as_frame(data, argument)
+    how: dict[str, Any] = {"columns": columns, "missing_values": missing_values}
     if domain is None:
         read = Observations.from_pandas(frame, count=count, weights=weights, **how)
         check_columns(read, weighted=weights is not None)

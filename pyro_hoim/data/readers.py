@@ -369,7 +369,7 @@ def encode_columns(
     codes = np.empty((len(names), num_rows), dtype=np.int64)
     for i, name in enumerate(names):
         known = None if domain is None else domain[name]
-        options = {"variable": known, "missing_values": missing_values, "where": where}
+        options: dict[str, Any] = {"variable": known, "missing_values": missing_values, "where": where}
         variable, codes[i] = encode_column(name, column(name), **options)
         variables.append(variable)
     return Domain(variables) if domain is None else domain, torch.from_numpy(codes.T.copy()), torch.from_numpy(counts)

@@ -151,8 +151,8 @@ class NetworkLaw:
         if not self._is_checked:
             check_ergodic(self.conditionals, scan=self.scan).require_law(stacklevel=4)
             self._is_checked = True
-        seed, options = int(torch.randint(2**62, ())), {"precision": torch.float64, "check": False}
-        chains = PseudoGibbsChains(self.conditionals, num_draws, scan=self.scan, seed=seed, **options)
+        options: dict[str, Any] = {"seed": int(torch.randint(2**62, ())), "precision": torch.float64, "check": False}
+        chains = PseudoGibbsChains(self.conditionals, num_draws, scan=self.scan, **options)
         chains.sweep(self.num_sweeps)
         return chains.states if self.scan.selection is not None else self._at_any_place(chains)
 

@@ -261,7 +261,13 @@ def _bar(axes: Axes, x: float, y: float, law: np.ndarray, ranks: np.ndarray, col
         piece = float(law[level]) * _BAR
         axes.add_patch(Rectangle((left, y - 0.36), piece, 0.72, facecolor=colour[level], edgecolor="none"))
         if law[level] > 0.17 and colour[level] != _OTHER:
-            style = {"ha": "center", "va": "center", "fontsize": FONT - 1, "color": "white", "zorder": 3}
+            style: dict[str, Any] = {
+                "ha": "center",
+                "va": "center",
+                "fontsize": FONT - 1,
+                "color": "white",
+                "zorder": 3,
+            }
             axes.text(left + piece / 2, y, f"{law[level]:.2f}", **style)
         left += piece
 
