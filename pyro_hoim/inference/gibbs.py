@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
-from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from typing_extensions import override
 
 from ..dependency_network.chains.pseudo_gibbs import PseudoGibbsChains
 from ..dependency_network.conditionals import DependencyConditionals, checked_conditionals
-from ..errors import check_type, check_whole, conflict, out_of_range, refused, unexpected, wrong_type
+from ..errors import check_type, check_whole, conflict, out_of_range, unexpected, wrong_type
 from ..generalized_root.chains.gibbs import RootChains, checked_energy
 from ..generalized_root.energy import GeneralizedRootEnergy
 from ..log_linear.chains.gibbs import GibbsChains
 from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.laws.law import HierarchicalLogLinear
+from .kernels import LaneKernel, checked_params, no_chain
 
 __all__ = ["BlockGibbs", "GibbsKernel", "PseudoGibbs", "RootGibbs"]
 
 
-class GibbsKernel(MCMCKernel):
+class GibbsKernel(LaneKernel):
     r"""Chains of any family as a Pyro kernel of one site; no normalising constant is needed.
 
     The target is what the chains settle at, given the clamped variables. One transition is ``num_sweeps`` sweeps. The
@@ -86,11 +85,11 @@ class GibbsKernel(MCMCKernel):
         self.transforms: dict[str, Any] = {}
         self.model = None
         self._options = options
-        self._given: torch.Tensor | None = None
-        self._reset()
+        self._given: dict[str, torch.Tensor] | None = None
+        self._clear()
 
-    def _reset(self) -> None:
-        """Forget the chain."""
+    @override
+    def _clear(self) -> None:
         self._chains: Any = None
         self._emitted: torch.Tensor | None = None
         self._warmup_steps = 0
@@ -101,14 +100,6 @@ class GibbsKernel(MCMCKernel):
         """Everything but the chain, which belongs to one process; a copy is set up again."""
         return {**self.__dict__, "_chains": None, "_emitted": None}
 
-    def with_chains(self, num_chains: int) -> Self:
-        """A copy whose values have a leading dimension of ``num_chains`` chains."""
-        result = copy.copy(self)
-        result.num_chains = check_whole(num_chains, "num_chains")
-        result._given = None
-        result._reset()
-        return result
-
     # What a family adds
 
     @abstractmethod
@@ -116,7 +107,7 @@ class GibbsKernel(MCMCKernel):
         """New chains."""
 
     @abstractmethod
-    def _statistics(self, drawn: torch.Tensor) -> torch.Tensor:
+    def _values(self, drawn: torch.Tensor) -> torch.Tensor:
         """The statistic (draws, chains) of all that was kept."""
 
     def _kept(self, chains: Any) -> torch.Tensor:
@@ -127,12 +118,12 @@ class GibbsKernel(MCMCKernel):
 
     @override
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
-        self._reset()
+        self._clear()
         if args or kwargs:
             raise conflict("setup", f"a {self.model_noun} takes no arguments")
         seed = int(torch.randint(2**63 - 1, (), dtype=torch.int64, device="cpu"))
         self._warmup_steps = warmup_steps
-        start = None if self._given is None else self._states_of(self._given)
+        start = None if self._given is None else self._states_of(self._given[self.site])
         self._chains = self._make_chains(self.num_chains or 1, start, seed)
         self._emit()
 
@@ -154,7 +145,7 @@ class GibbsKernel(MCMCKernel):
     def _last(self) -> torch.Tensor:
         """The values emitted last."""
         if self._emitted is None:
-            raise refused(type(self).__name__, "no chain is set up", "call setup() first", code="missing-part")
+            raise no_chain(self)
         return self._emitted
 
     @property
@@ -165,14 +156,11 @@ class GibbsKernel(MCMCKernel):
     @initial_params.setter
     def initial_params(self, params: Mapping[str, torch.Tensor] | None) -> None:
         self._given = None
-        if params is None:
-            return
-        if not isinstance(params, Mapping) or not all(isinstance(v, torch.Tensor) for v in params.values()):
-            raise wrong_type("initial_params", "a dict of tensors", params)
-        if set(params) != {self.site}:
+        given = checked_params(params)
+        if given is not None and set(given) != {self.site}:
             expected = f"values of {self.site!r} alone"
-            raise unexpected("initial_params", expected, received=sorted(params), code="unknown-name")
-        self._given = params[self.site]
+            raise unexpected("initial_params", expected, received=sorted(given), code="unknown-name")
+        self._given = given
 
     @override
     def sample(self, params: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -197,30 +185,16 @@ class GibbsKernel(MCMCKernel):
         return {}
 
     @override
-    def diagnostics(self) -> dict[str, Any]:
-        """No divergences, and under ``"sample_stats"`` statistics of every draw after warm-up, in nats.
+    def _statistics(self) -> dict[str, torch.Tensor]:
+        values = torch.zeros(0, self.num_chains or 1)
+        if self._drawn:
+            with torch.no_grad():
+                values = self._values(torch.stack(self._drawn))
+        return {self.statistic: values, **({"lp": -values} if self.statistic == "energy" else {})}
 
-        With a dimension of chains they are lists of draws of lists of chains.
-        """
-        values = self._all_statistics()
-        return self._report(values[:, 0] if self.num_chains is None else values)
-
-    def chain_diagnostics(self) -> list[dict[str, Any]]:
-        """Diagnostics of every chain by itself."""
-        return [self._report(column) for column in self._all_statistics().unbind(-1)]
-
-    def _all_statistics(self) -> torch.Tensor:
-        """The statistic (draws, chains) of all draws, found at once."""
-        if not self._drawn:
-            return torch.zeros(0, self.num_chains or 1)
-        with torch.no_grad():
-            return self._statistics(torch.stack(self._drawn))
-
-    def _report(self, values: torch.Tensor) -> dict[str, Any]:
-        statistics = {self.statistic: values.tolist()}
-        if self.statistic == "energy":
-            statistics["lp"] = (-values).tolist()
-        return {"divergences": [], "sample_stats": statistics}
+    @override
+    def _report(self, record: dict[str, torch.Tensor]) -> dict[str, Any]:
+        return {"divergences": [], "sample_stats": {name: values.tolist() for name, values in record.items()}}
 
     @override
     def cleanup(self) -> None:
@@ -289,7 +263,7 @@ class BlockGibbs(GibbsKernel):
         return energy.reshape(-1, energy.shape[-1]).sum(0)
 
     @override
-    def _statistics(self, drawn: torch.Tensor) -> torch.Tensor:
+    def _values(self, drawn: torch.Tensor) -> torch.Tensor:
         return drawn
 
     @override
@@ -342,7 +316,7 @@ class PseudoGibbs(GibbsKernel):
         return chains.states.to(torch.int32)
 
     @override
-    def _statistics(self, drawn: torch.Tensor) -> torch.Tensor:
+    def _values(self, drawn: torch.Tensor) -> torch.Tensor:
         return self.conditionals.log_pseudo_prob(drawn.long())
 
 
@@ -388,5 +362,5 @@ class RootGibbs(GibbsKernel):
         return RootChains(self.energy, num_chains, clamped=self.clamped, init=init, seed=source, **self._options)
 
     @override
-    def _statistics(self, drawn: torch.Tensor) -> torch.Tensor:
+    def _values(self, drawn: torch.Tensor) -> torch.Tensor:
         return -self.energy.energy(drawn.to(self.energy.dtype), validate=False)

@@ -2,36 +2,106 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, cast
 
 import torch
 from pyro.infer import NUTS
 from pyro.infer.mcmc.adaptation import BlockMassMatrix
+from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from pyro.ops.stats import effective_sample_size, split_gelman_rubin
 from typing_extensions import override
 
 from ..budgets import check_draws
-from ..errors import ConvergenceWarning, check_fraction, check_type, check_whole, unexpected
+from ..errors import (
+    ConvergenceWarning,
+    InputError,
+    check_fraction,
+    check_type,
+    check_whole,
+    refused,
+    unexpected,
+    wrong_type,
+)
 
 __all__ = [
     "R_HAT_LIMIT",
     "FixedMassMatrix",
+    "LaneKernel",
     "NUTSSettings",
     "PosteriorDraws",
     "PotentialNUTS",
     "RecordingNUTS",
     "check_prior_shape",
+    "checked_params",
     "checked_settings",
+    "no_chain",
     "r_hat_limit",
 ]
 
 R_HAT_LIMIT = 1.01
 """Largest R-hat of long chains that have converged, the one limit of the library; see :func:`r_hat_limit`."""
 _R_HAT_NOISE = 1e-4
+
+
+def checked_params(params: Mapping[str, torch.Tensor] | None) -> dict[str, torch.Tensor] | None:
+    """Initial values as a dict of their own; InputTypeError for what is no dict of tensors."""
+    if params is None:
+        return None
+    if not isinstance(params, Mapping) or not all(isinstance(value, torch.Tensor) for value in params.values()):
+        raise wrong_type("initial_params", "a dict of tensors", params)
+    return dict(params)
+
+
+def no_chain(kernel: MCMCKernel) -> InputError:
+    """The error about a kernel that is used before its setup."""
+    return refused(type(kernel).__name__, "no chain is set up", "call setup() first", code="missing-part")
+
+
+class LaneKernel(MCMCKernel):
+    """A kernel that moves one chain or, with a dimension of chains in front of every value, many at once."""
+
+    num_chains: int | None
+    _given: dict[str, torch.Tensor] | None
+
+    def with_chains(self, num_chains: int) -> Self:
+        """A copy whose values have a leading dimension of ``num_chains`` chains."""
+        result = copy.copy(self)
+        result.num_chains = check_whole(num_chains, "num_chains")
+        result._given = None
+        result._clear()
+        return result
+
+    @abstractmethod
+    def _clear(self) -> None:
+        """Forget the chain."""
+
+    @abstractmethod
+    def _statistics(self) -> dict[str, torch.Tensor]:
+        """Statistics (draws, chains) of the draws after warm-up."""
+
+    @abstractmethod
+    def _report(self, record: dict[str, torch.Tensor]) -> dict[str, Any]:
+        """Diagnostics from statistics of one chain (draws,), or of many."""
+
+    @override
+    def diagnostics(self) -> dict[str, Any]:
+        """What is known of the run, with statistics of every draw after warm-up under ``"sample_stats"``, in nats.
+
+        With a dimension of chains they are lists of draws of lists of chains.
+        """
+        record = self._statistics()
+        return self._report({n: v[:, 0] if self.num_chains is None else v for n, v in record.items()})
+
+    def chain_diagnostics(self) -> list[dict[str, Any]]:
+        """Diagnostics of every chain by itself."""
+        record = self._statistics()
+        return [self._report({n: v[:, i] for n, v in record.items()}) for i in range(self.num_chains or 1)]
 
 
 class RecordingNUTS(NUTS):

@@ -22,13 +22,52 @@ from pyro.util import get_rng_state, set_rng_seed, set_rng_state
 from tqdm import tqdm
 
 from ..budgets import check_draws
-from ..errors import check_type, check_whole, none_received, out_of_range, refused, unexpected, wrong_type
+from ..errors import check_type, check_whole, conflict, none_received, out_of_range, refused, unexpected, wrong_type
 from .statistics import draw_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["MCMCRun", "VectorizedKernel", "log_joint", "pointwise_log_likelihood", "run_mcmc"]
+__all__ = [
+    "MCMCRun",
+    "VectorizedKernel",
+    "check_plates",
+    "is_discrete",
+    "log_joint",
+    "pointwise_log_likelihood",
+    "run_mcmc",
+    "sample_nodes",
+]
+
+
+# What a trace of a program holds.
+
+
+def sample_nodes(trace: Trace) -> dict[str, dict[str, Any]]:
+    """Sample sites of a trace without plates' own and ``pyro.deterministic`` ones, whose log-probability is 0."""
+    nodes = cast(dict[str, Any], trace.nodes)
+    return {
+        name: node
+        for name, node in nodes.items()
+        if node["type"] == "sample" and not site_is_subsample(node) and not node["infer"].get("_deterministic")
+    }
+
+
+def check_plates(trace: Trace) -> None:
+    """Refuse a plate of which a program takes some elements only."""
+    for name, node in cast(dict[str, Any], trace.nodes).items():
+        if site_is_subsample(node) and len(node["value"]) != node["fn"].size:
+            problem = f"plate {name!r} takes {len(node['value'])} of {node['fn'].size} elements"
+            hint = "leave out subsample_size and subsample"
+            raise conflict("model", f"{problem}; MCMC needs all of them, {hint}")
+
+
+def is_discrete(fn: Any) -> bool:
+    """Whether a law has whole-number or listed values."""
+    try:
+        return bool(fn.support.is_discrete)
+    except (NotImplementedError, AttributeError):
+        return bool(getattr(fn, "has_enumerate_support", False))
 
 
 # Log-likelihoods of posterior draws of any Pyro program.
@@ -155,11 +194,8 @@ def _observed(trace: Trace) -> dict[str, torch.Tensor]:
     """Unscaled log-probabilities of the observed sites."""
     return {
         name: site["unscaled_log_prob"].detach()
-        for name, site in cast(dict[str, Any], trace.nodes).items()
-        if site["type"] == "sample"
-        and site["is_observed"]
-        and not site["infer"].get("_deterministic")
-        and not isinstance(site["fn"], Unit)
+        for name, site in sample_nodes(trace).items()
+        if site["is_observed"] and not isinstance(site["fn"], Unit)
     }
 
 

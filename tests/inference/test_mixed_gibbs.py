@@ -20,7 +20,7 @@ from pyro_hoim import AnnealedImportance, Domain, HierarchicalLogLinear, Interac
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
 from pyro_hoim.inference import MixedGibbs, RecordingNUTS, run_mcmc
 from pyro_hoim.inference.mixed._full_conditional import DiscreteMoves, Program
-from pyro_hoim.inference.mixed._sites import find_sites, sample_nodes, start
+from pyro_hoim.inference.mixed._sites import find_dependence, find_sites, sample_nodes, start
 from pyro_hoim.interop import to_arviz
 from pyro_hoim.log_linear import Auto, Enumeration, MatrixEnumeration, VariableElimination, parametrization
 from pyro_hoim.runs import GibbsSchedule
@@ -254,7 +254,7 @@ def prepared(model, schedule=None, **options):
     values = {n: v for n, v in values.items() if not n.endswith(("copies", "rows", "variables"))}
     options = {"is_parallel": True, "seed": 0, **options}
     program = Program(model, (), {})
-    return DiscreteMoves(program, sites, values, program.dependence(values), **options), sites, values
+    return DiscreteMoves(program, sites, values, find_dependence(program.run, values), **options), sites, values
 
 
 def log_joint(model, values):

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from scipy import optimize
 from typing_extensions import override
 
 from ...errors import check_names, check_whole, out_of_reach, refused, unexpected, wrong_type
+from ..kernels import LaneKernel, checked_params, no_chain
 from ._program import IntractableProgram, Values
 
 # Proposals of unconstrained parameters: their shape, and how warm-up scales it.
@@ -135,11 +134,6 @@ class Autoregression(RandomWalk):
         return torch.linalg.solve_triangular(self._factor, away.mT, upper=False).square().sum(0) / 2
 
 
-def learned_walk(size: int, warmup_steps: int) -> RandomWalk:
-    """Steps of equal size in every direction, from which warm-up learns."""
-    return RandomWalk(torch.eye(size, dtype=torch.float64), warmup_steps)
-
-
 def laplace(program: IntractableProgram, coordinates: Coordinates, start: Values) -> tuple[torch.Tensor, torch.Tensor]:
     """Mode (P,) of the surrogate posterior from the first of the points ``start``, and inverse curvature (P, P)."""
     if coordinates.size > _MOST_PARAMETERS:
@@ -191,7 +185,7 @@ _SPREAD = 2.0
 """Chains start from draws of this multiple of the Laplace approximation's standard deviations."""
 
 
-class IntractableKernel(MCMCKernel):
+class IntractableKernel(LaneKernel):
     """A kernel on a program with intractable sites, with or without a dimension of chains."""
 
     _recorded: ClassVar[tuple[str, ...]]
@@ -208,6 +202,7 @@ class IntractableKernel(MCMCKernel):
         self.transforms: Any = None  # None makes Pyro's MCMC set the kernel up where chains ran in other processes
         self._clear()
 
+    @override
     def _clear(self) -> None:
         self._chain: Any = None
         self._present: Any = None
@@ -224,21 +219,13 @@ class IntractableKernel(MCMCKernel):
         bare._clear()
         return {**vars(bare), "transforms": None}
 
-    def with_chains(self, num_chains: int) -> Self:
-        """A copy whose values have a leading dimension of ``num_chains`` chains."""
-        result = copy.copy(self)
-        result.num_chains = check_whole(num_chains, "num_chains")
-        result._given = None
-        result._clear()
-        return result
-
     # What is known of a chain
 
     @property
     def is_exact(self) -> bool:
         """Whether the chain that is set up leaves the posterior invariant; no kernel here that estimates does."""
         if self._is_exact is None:
-            raise refused(type(self).__name__, "no chain is set up", "call setup() first", code="missing-part")
+            raise no_chain(self)
         return self._is_exact
 
     @property
@@ -248,7 +235,7 @@ class IntractableKernel(MCMCKernel):
 
     def _set_up(self) -> Any:
         if self._chain is None:
-            raise refused(type(self).__name__, "no chain is set up", "call setup() first", code="missing-part")
+            raise no_chain(self)
         return self._chain
 
     @property
@@ -258,11 +245,7 @@ class IntractableKernel(MCMCKernel):
 
     @initial_params.setter
     def initial_params(self, params: Mapping[str, torch.Tensor] | None) -> None:
-        if params is not None and not (
-            isinstance(params, Mapping) and all(isinstance(value, torch.Tensor) for value in params.values())
-        ):
-            raise wrong_type("initial_params", "a dict of tensors", params)
-        self._given = None if params is None else dict(params)
+        self._given = checked_params(params)
 
     def _emitted(self, value: torch.Tensor) -> torch.Tensor:
         r"""Values (C, \*shape) as they are handed out."""
@@ -275,15 +258,25 @@ class IntractableKernel(MCMCKernel):
     # The protocol of Pyro's kernels
 
     def _begin(
-        self, warmup_steps: int, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> tuple[IntractableProgram, Coordinates, Values]:
-        """The program with its coordinates, and first points of positive density."""
+        self, warmup_steps: int, args: Sequence[Any], kwargs: Mapping[str, Any], *, finds_mode: bool
+    ) -> tuple[IntractableProgram, Coordinates, Values, tuple[torch.Tensor, torch.Tensor] | None]:
+        """The program with its coordinates, first points of positive density, and Laplace's law where asked for."""
         self._clear()
         self._warmup_steps = warmup_steps
         program = IntractableProgram(self.model, args, kwargs, self._names)
         num_chains = self.num_chains or 1
         points = program.valid_points(num_chains) if self._given is None else self._checked(program, num_chains)
-        return program, Coordinates(program), points
+        coordinates = Coordinates(program)
+        if not finds_mode:
+            return program, coordinates, points, None
+        mode, covariance = laplace(program, coordinates, points)
+        if self._given is None:
+            # Chains start around the mode, but where that is impossible, where they are.
+            noise = torch.randn(num_chains, len(mode), dtype=torch.float64)
+            near = coordinates.points(mode + _SPREAD * noise @ torch.linalg.cholesky(covariance).mT, points)
+            is_valid = program.is_valid(program.evaluate(near))
+            points = {name: where(is_valid, value, points[name]) for name, value in near.items()}
+        return program, coordinates, points, (mode, covariance)
 
     def _settle(self, program: IntractableProgram, points: Values, *, is_exact: bool) -> None:
         """Where the chain starts, and what is known of it."""
@@ -311,20 +304,6 @@ class IntractableKernel(MCMCKernel):
             raise unexpected("initial_params", "values of positive density", code="impossible")
         return points
 
-    def _around(
-        self,
-        program: IntractableProgram,
-        coordinates: Coordinates,
-        points: Values,
-        mode: torch.Tensor,
-        covariance: torch.Tensor,
-    ) -> Values:
-        """Points spread around the mode, and those given where one of them is impossible."""
-        noise = torch.randn(self.num_chains or 1, len(mode), dtype=torch.float64)
-        near = coordinates.points(mode + _SPREAD * noise @ torch.linalg.cholesky(covariance).mT, points)
-        is_valid = program.is_valid(program.evaluate(near))
-        return {name: where(is_valid, value, points[name]) for name, value in near.items()}
-
     def clear_cache(self) -> None:
         """Forget what is known of the present values: the program has changed."""
         self._present = None
@@ -332,26 +311,11 @@ class IntractableKernel(MCMCKernel):
             self._chain.program.forget()
 
     @override
-    def diagnostics(self) -> dict[str, Any]:
-        """Divergences, acceptance where there is one, ``is_exact``, and ``"sample_stats"`` of every draw.
-
-        With a dimension of chains these are lists of draws of lists of chains.
-        """
-        record = self._stacked()
-        return self._report({n: v[:, 0] if self.num_chains is None else v for n, v in record.items()})
-
-    def chain_diagnostics(self) -> list[dict[str, Any]]:
-        """Diagnostics of every chain by itself."""
-        record = self._stacked()
-        return [
-            self._report({name: value[:, i] for name, value in record.items()}) for i in range(self.num_chains or 1)
-        ]
-
-    def _stacked(self) -> Values:
-        """Statistics (draws, chains)."""
+    def _statistics(self) -> Values:
         empty = torch.zeros(0, self.num_chains or 1)
         return {name: torch.stack(values) if values else empty for name, values in self._record.items()}
 
+    @override
     def _report(self, record: Values) -> dict[str, Any]:
         is_diverging = record.pop("is_diverging", None)
         exact = torch.full_like(next(iter(record.values())), float(bool(self._is_exact)))

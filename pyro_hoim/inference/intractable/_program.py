@@ -12,14 +12,14 @@ from pyro import poutine
 from pyro.distributions.util import scale_and_mask
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.subsample_messenger import _Subsample
-from pyro.poutine.util import site_is_subsample
 from torch.distributions import biject_to
 
 from ...dependency_network.law import DependencyNetwork
-from ...errors import check_names, conflict, refused
+from ...errors import check_names, refused
 from ...generalized_root.law import GeneralizedRoot
 from ...log_linear.laws.law import HierarchicalLogLinear
 from ...log_linear.laws.statistics import LogLinearStatistics
+from ..runner import check_plates, is_discrete, sample_nodes
 from ._sites import IntractableSite, LogLinearSite, RootSite, SiteData, unwrapped
 
 NEEDS_FIXED_LOG_Z = "Exchange and Langevin"
@@ -62,11 +62,7 @@ class _Latents(Messenger):
         if isinstance(law, GeneralizedRoot):
             problem = "a latent generalized root model cannot be moved by a continuous kernel"
             raise refused(f"site {msg['name']!r}", problem, "observe it", code="no-method")
-        try:
-            is_discrete = bool(law.support.is_discrete)
-        except (NotImplementedError, AttributeError):
-            is_discrete = bool(getattr(law, "has_enumerate_support", False))
-        if is_discrete:
+        if is_discrete(law):
             raise refused(f"site {msg['name']!r}", "it is latent and discrete", _USE_MIXED, code="no-method")
 
 
@@ -82,7 +78,9 @@ class IntractableProgram:
     ) -> None:
         self.model, self.args, self.kwargs = model, tuple(args), dict(kwargs)
         with poutine.block(), torch.no_grad(), _Latents():
-            nodes = self._nodes(poutine.trace(model).get_trace(*self.args, **self.kwargs))
+            trace = poutine.trace(model).get_trace(*self.args, **self.kwargs)
+        check_plates(trace)
+        nodes = sample_nodes(trace)
         latent = {name: node for name, node in nodes.items() if not node["is_observed"]}
         self.latent = tuple(latent)
         if names is not None:
@@ -102,20 +100,6 @@ class IntractableProgram:
         self.reason: str | None = None
         self.is_together = True
         self._settle()
-
-    def _nodes(self, trace: Any) -> dict[str, Any]:
-        """Sample sites of a trace; plates must be whole."""
-        sample_sites: dict[str, Any] = {}
-        for name, node in cast(dict[str, Any], trace.nodes).items():
-            if node["type"] != "sample":
-                continue
-            if site_is_subsample(node):
-                if len(node["value"]) != node["fn"].size:
-                    problem = f"plate {name!r} takes {len(node['value'])} of {node['fn'].size} elements"
-                    raise conflict("model", f"{problem}; MCMC needs all of them")
-            elif not node["infer"].get("_deterministic"):
-                sample_sites[name] = node
-        return sample_sites
 
     # Points
 
@@ -205,7 +189,8 @@ class IntractableProgram:
         with poutine.block(), pyro.validation_enabled(False):
             given = poutine.condition(self.model, data=values)
             trace = poutine.trace(given).get_trace(*self.args, **self.kwargs)
-        nodes = self._nodes(trace)
+        check_plates(trace)
+        nodes = sample_nodes(trace)
         if any(not node["is_observed"] for node in nodes.values()):
             name = next(name for name, node in nodes.items() if not node["is_observed"])
             problem = f"site {name!r} is not there at every run"
@@ -254,12 +239,9 @@ class IntractableProgram:
 
     def _settle(self) -> None:
         """Find which intractable sites move, and whether chains can be evaluated together."""
-        state = torch.random.get_rng_state()
-        try:
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             points = self.random_points(_CHECKED)
-        finally:
-            torch.random.set_rng_state(state)
         with torch.no_grad():
             apart = self._one_by_one(points)
             # Leave out intractable sites whose parameters are those of every point, and are not

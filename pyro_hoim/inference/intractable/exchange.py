@@ -18,8 +18,6 @@ from ._kernel import (
     ProposalName,
     RandomWalk,
     definite,
-    laplace,
-    learned_walk,
     where,
 )
 from ._program import Evaluation, IntractableProgram, Values
@@ -137,48 +135,6 @@ class SweepCheck:
         return f"SweepCheck({self.num_sweeps} sweeps against {2 * self.num_sweeps}: {change}, {verdict})"
 
 
-def compare_sweeps(
-    model: Callable[..., Any],
-    call: tuple[Sequence[Any], Mapping[str, Any], Sequence[str] | None],
-    options: tuple[Kind, int, int],
-    samples: Mapping[str, torch.Tensor],
-    num_proposals: int,
-) -> SweepCheck:
-    """The comparison at draws of a posterior, by moves as wide as its spread allows.
-
-    ``call`` are arguments, keyword arguments and sites of the program, ``options`` the kind of the auxiliary data, the
-    number of bridges and that of sweeps.
-    """
-    program = IntractableProgram(model, *call)
-    if missing := [name for name in program.latent if name not in samples]:
-        raise refused("samples", f"site {missing[0]!r} is missing", code="missing-part")
-    points = {name: program.transforms[name](samples[name].to(program.dtypes[name])) for name in program.latent}
-    coordinates = Coordinates(program)
-    vectors = coordinates.flat(points)
-    if len(vectors) < 2 * coordinates.size:
-        raise out_of_range("samples", f"at least {2 * coordinates.size} draws", received=len(vectors))
-    # Proposals of the size that suits a random walk, from draws to places around them.
-    covariance = torch.cov(vectors.mT).reshape(coordinates.size, coordinates.size)
-    factor = torch.linalg.cholesky(definite(covariance))
-    chosen = torch.randint(len(vectors), (num_proposals,))
-    present = {name: value[chosen] for name, value in points.items()}
-    noise = torch.randn(num_proposals, coordinates.size, dtype=torch.float64) @ factor.mT
-    proposed = coordinates.points(vectors[chosen] + _BEST / math.sqrt(coordinates.size) * noise, present)
-    here, there = program.evaluate(present), program.evaluate(proposed)
-    is_valid = program.is_valid(there)
-    kind, num_bridges, num_sweeps = options
-    # The same proposals are weighted with the number of sweeps and with twice as many.
-    log_weights: list[torch.Tensor] = []
-    for sweeps in (num_sweeps, 2 * num_sweeps):
-        total = torch.zeros(int(is_valid.sum()), dtype=torch.float64)
-        for name, site in program.sites.items():
-            start, end = there.naturals[name][is_valid], here.naturals[name][is_valid]
-            auxiliary = AuxiliaryData(site, kind, here.naturals[name], num_bridges)
-            total = total + auxiliary.log_weights(start, end, here.data[name], num_sweeps=sweeps)[0]
-        log_weights.append(total)
-    return SweepCheck(num_sweeps, *log_weights)
-
-
 class _Chain(NamedTuple):
     """What a run of the kernel is made of."""
 
@@ -255,6 +211,7 @@ class Exchange(IntractableKernel):
     """
 
     _recorded: ClassVar[tuple[str, ...]] = ("acceptance_rate", "is_accepted")
+    num_auxiliary = 1
 
     def __init__(
         self,
@@ -289,15 +246,14 @@ class Exchange(IntractableKernel):
 
     @override
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
-        program, coordinates, points = self._begin(warmup_steps, args, kwargs)
-        if self._proposal == "adaptive":
-            walk = learned_walk(coordinates.size, warmup_steps)
+        finds_mode = self._proposal != "adaptive"
+        program, coordinates, points, normal = self._begin(warmup_steps, args, kwargs, finds_mode=finds_mode)
+        # Steps with the curvature at the mode, or of equal size in every direction, from which warm-up learns.
+        if normal is None:
+            walk = RandomWalk(torch.eye(coordinates.size, dtype=torch.float64), warmup_steps)
         else:
-            mode, covariance = laplace(program, coordinates, points)
-            is_walk = self._proposal == "pseudo-likelihood"
-            walk = RandomWalk(covariance) if is_walk else Autoregression(mode, covariance)
-            if self._given is None:
-                points = self._around(program, coordinates, points, mode, covariance)
+            walk = RandomWalk(normal[1]) if self._proposal == "pseudo-likelihood" else Autoregression(*normal)
+        # Every intractable site has auxiliary data of its own.
         present = program.evaluate(points)
         auxiliary = {
             name: AuxiliaryData(site, self._auxiliary, present.naturals[name], self.num_bridges)
@@ -305,11 +261,8 @@ class Exchange(IntractableKernel):
         }
         self._chain = _Chain(program, coordinates, auxiliary, walk)
         self._present = (points, present)
-        self._settle(program, points, is_exact=self._judge([one.is_perfect for one in auxiliary.values()]))
-
-    def _judge(self, is_perfect: Sequence[bool]) -> bool:
-        """Whether the kernel is exact, given which sites have perfect auxiliary data."""
-        return all(is_perfect)
+        is_exact = self.num_auxiliary == 1 and all(one.is_perfect for one in auxiliary.values())
+        self._settle(program, points, is_exact=is_exact)
 
     @override
     def sample(self, params: Mapping[str, torch.Tensor]) -> Values:
@@ -378,9 +331,33 @@ class Exchange(IntractableKernel):
         Raises:
             InputError: a site is missing, or fewer draws than twice the parameters.
         """
-        options = self._auxiliary, self.num_bridges, self.num_sweeps
-        call = tuple(model_args), dict(model_kwargs or {}), self._names
-        return compare_sweeps(self.model, call, options, samples, check_whole(num_proposals, "num_proposals", 2))
+        check_whole(num_proposals, "num_proposals", 2)
+        program = IntractableProgram(self.model, model_args, model_kwargs or {}, self._names)
+        if missing := [name for name in program.latent if name not in samples]:
+            raise refused("samples", f"site {missing[0]!r} is missing", code="missing-part")
+        points = {name: program.transforms[name](samples[name].to(program.dtypes[name])) for name in program.latent}
+        coordinates = Coordinates(program)
+        vectors, size = coordinates.flat(points), coordinates.size
+        if len(vectors) < 2 * size:
+            raise out_of_range("samples", f"at least {2 * size} draws", received=len(vectors))
+        # Proposals of the size that suits a random walk, from draws to places around them.
+        factor = torch.linalg.cholesky(definite(torch.cov(vectors.mT).reshape(size, size)))
+        chosen = torch.randint(len(vectors), (num_proposals,))
+        present = {name: value[chosen] for name, value in points.items()}
+        noise = torch.randn(num_proposals, size, dtype=torch.float64) @ factor.mT
+        proposed = coordinates.points(vectors[chosen] + _BEST / math.sqrt(size) * noise, present)
+        here, there = program.evaluate(present), program.evaluate(proposed)
+        is_valid = program.is_valid(there)
+        # The same proposals are weighted with the number of sweeps and with twice as many.
+        log_weights: list[torch.Tensor] = []
+        for sweeps in (self.num_sweeps, 2 * self.num_sweeps):
+            total = torch.zeros(int(is_valid.sum()), dtype=torch.float64)
+            for name, site in program.sites.items():
+                start, end = there.naturals[name][is_valid], here.naturals[name][is_valid]
+                auxiliary = AuxiliaryData(site, self._auxiliary, here.naturals[name], self.num_bridges)
+                total = total + auxiliary.log_weights(start, end, here.data[name], num_sweeps=sweeps)[0]
+            log_weights.append(total)
+        return SweepCheck(self.num_sweeps, *log_weights)
 
     @override
     def logging(self) -> dict[str, str]:  # type: ignore[override]
@@ -453,10 +430,6 @@ class NoisyExchange(Exchange):
             num_chains=num_chains,
         )
         self.num_auxiliary = check_whole(num_auxiliary, "num_auxiliary")
-
-    @override
-    def _judge(self, is_perfect: Sequence[bool]) -> bool:
-        return self.num_auxiliary == 1 and super()._judge(is_perfect)
 
     @override
     def _log_exchange(self, chain: Any, present: Evaluation, naturals: Values) -> torch.Tensor:

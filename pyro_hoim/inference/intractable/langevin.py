@@ -10,7 +10,7 @@ import torch
 from typing_extensions import override
 
 from ...errors import check_choice, check_positive, check_whole, is_real, out_of_range, refused
-from ._kernel import Coordinates, IntractableKernel, laplace, where
+from ._kernel import Coordinates, IntractableKernel, where
 from ._program import Evaluation, IntractableProgram, Values
 from ._sites import IntractableSite, Particles, SiteData
 
@@ -134,13 +134,10 @@ class Langevin(IntractableKernel):
 
     @override
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
-        program, coordinates, points = self._begin(warmup_steps, args, kwargs)
-        factor = torch.eye(coordinates.size, dtype=torch.float64)
-        if self._preconditioner == "pseudo-likelihood":
-            mode, covariance = laplace(program, coordinates, points)
-            factor = torch.linalg.cholesky(covariance)
-            if self._given is None:
-                points = self._around(program, coordinates, points, mode, covariance)
+        finds_mode = self._preconditioner == "pseudo-likelihood"
+        program, coordinates, points, normal = self._begin(warmup_steps, args, kwargs, finds_mode=finds_mode)
+        identity = torch.eye(coordinates.size, dtype=torch.float64)
+        factor = identity if normal is None else torch.linalg.cholesky(normal[1])
         present = program.evaluate(points)
         means = {
             name: self._means_of(site, present.naturals[name], present.data[name])

@@ -19,7 +19,6 @@ from ._sites import (
     Visit,
     brief,
     check_support,
-    find_dependence,
     has_estimate,
     is_same_law,
     log_prob_of,
@@ -77,10 +76,6 @@ class Program:
             )
             raise refused("model", problem, "write the choice with torch.where or poutine.mask", code="no-method")
         return trace
-
-    def dependence(self, values: Values) -> Dependence | str:
-        """Which sites depend on which latent values, or why that is not known."""
-        return find_dependence(self.run, values)
 
     def num_dims(self, values: Mapping[str, torch.Tensor]) -> int:
         """Batch dimensions that the program uses, plates or not."""

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 import pyro
 import torch
@@ -17,9 +17,7 @@ from pyro.distributions.torch_distribution import ExpandedDistribution
 from pyro.distributions.util import scale_and_mask
 from pyro.ops.provenance import ProvenanceTensor, detach_provenance, get_provenance
 from pyro.poutine.messenger import Messenger
-from pyro.poutine.subsample_messenger import _Subsample
 from pyro.poutine.trace_struct import Trace
-from pyro.poutine.util import site_is_subsample
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -30,13 +28,13 @@ from ...errors import (
     check_names,
     check_type,
     check_unique,
-    conflict,
     out_of_reach,
     refused,
     unexpected,
 )
 from ...log_linear.laws.law import HierarchicalLogLinear, is_exact_for
 from ...runs.schedule import GibbsSchedule
+from ..runner import check_plates, is_discrete, sample_nodes
 from ..structure.prior import StructurePrior
 
 # The latent discrete sites of a program: what can be drawn at each, in which blocks, and where a chain starts.
@@ -96,16 +94,6 @@ class DiscreteSite:
         return value.reshape(self.shape)
 
 
-def sample_nodes(trace: Trace) -> dict[str, dict[str, Any]]:
-    """Sample sites of a trace without plates' own and ``pyro.deterministic`` ones, whose log-probability is 0."""
-    nodes = cast(dict[str, Any], trace.nodes)
-    return {
-        name: node
-        for name, node in nodes.items()
-        if node["type"] == "sample" and not site_is_subsample(node) and not node["infer"].get("_deterministic")
-    }
-
-
 def split_law(fn: Any) -> tuple[HierarchicalLogLinear | None, torch.Tensor | bool]:
     """The log-linear law inside a distribution, if there is one, with the mask around it."""
     mask: torch.Tensor | bool = True
@@ -131,14 +119,7 @@ def start(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     """Run a program once: laws that are log-linear from uniform codes, every other latent site from its prior."""
     with torch.no_grad(), poutine.block(), _UniformFields():
         trace = poutine.trace(model).get_trace(*args, **kwargs)
-    for name, node in cast(dict[str, Any], trace.nodes).items():
-        fn = node.get("fn")
-        if isinstance(fn, _Subsample) and len(node["value"]) != fn.size:
-            raise conflict(
-                "model",
-                f"plate {name!r} takes {len(node['value'])} of {fn.size} elements; MCMC needs all of them, leave out "
-                "subsample_size and subsample",
-            )
+    check_plates(trace)
     return trace
 
 
@@ -206,16 +187,6 @@ def check_support(site: DiscreteSite, fn: Any) -> None:
         expected = "the same support whatever the values of other sites"
         hint = "give it all values that it can ever have, with probability zero where they are impossible"
         raise unexpected(f"site {site.name!r}", expected, hint=hint, received="another one", code="other-domain")
-
-
-def is_discrete(fn: Any) -> bool:
-    """Whether a law has whole-number or listed values."""
-    if split_law(fn)[0] is not None:
-        return True
-    try:
-        return bool(fn.support.is_discrete)
-    except (NotImplementedError, AttributeError):
-        return bool(getattr(fn, "has_enumerate_support", False))
 
 
 def _describe(name: str, node: dict[str, Any], schedules: Schedules) -> DiscreteSite:

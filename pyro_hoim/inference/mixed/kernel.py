@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from ...errors import HoimError, check_whole, out_of_range, refused, unexpected, wrong_type
 from ..intractable.exchange import Exchange
-from ..kernels import RecordingNUTS
+from ..kernels import RecordingNUTS, checked_params, no_chain
 from ._full_conditional import DiscreteMoves, Mode, Program
 from ._sites import (
     DiscreteSite,
@@ -24,6 +24,7 @@ from ._sites import (
     Schedules,
     check_initial,
     constant_laws,
+    find_dependence,
     find_sites,
     sample_nodes,
     start,
@@ -193,11 +194,7 @@ class MixedGibbs(MCMCKernel):
 
     @initial_params.setter
     def initial_params(self, params: Mapping[str, torch.Tensor] | None) -> None:
-        if params is not None and not (
-            isinstance(params, Mapping) and all(isinstance(v, torch.Tensor) for v in params.values())
-        ):
-            raise wrong_type("initial_params", "a dict of tensors", params)
-        self._given = None if params is None else dict(params)
+        self._given = checked_params(params)
 
     # The protocol of Pyro's kernels
 
@@ -226,7 +223,7 @@ class MixedGibbs(MCMCKernel):
             raise refused("save_params", problem, code="unknown-name")
         # The inner kernel starts first: discrete sites are drawn given its position.
         program = Program(self.model, args, kwargs)
-        dependence = program.dependence(latent)
+        dependence = find_dependence(program.run, latent)
         self._conditioned.constant_laws = constant_laws(dependence, continuous)
         values = self._start_inner(latent, continuous, given, args, kwargs)
         seed = int(torch.randint(2**63 - 1, (), dtype=torch.int64, device="cpu"))
@@ -288,7 +285,7 @@ class MixedGibbs(MCMCKernel):
     @override
     def sample(self, params: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         if self._moves is None or not self._is_set_up:
-            raise refused("MixedGibbs", "no chain is set up", "call setup() first", code="missing-part")
+            raise no_chain(self)
         discrete = {site.name: params[site.name].round().to(site.dtype) for site in self._sites}
         position = {name: value for name, value in params.items() if name not in discrete}
         before = discrete

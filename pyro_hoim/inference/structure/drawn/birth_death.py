@@ -13,6 +13,7 @@ from typing_extensions import override
 from ....checks import check_exact_shape, check_finite
 from ....data.frames import DataLike, as_observations
 from ....errors import check_type, refused, unexpected, wrong_type
+from ...kernels import no_chain
 from ..evidence import EvidenceMethod
 from ..prior import StructurePrior
 from ..program import ThetaPrior
@@ -163,7 +164,7 @@ class BirthDeath(MCMCKernel):
     @override
     def sample(self, params: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         if self._chain is None:
-            raise refused("BirthDeath", "no chain is set up", "call setup() first", code="missing-part")
+            raise no_chain(self)
         self._chain.sweep()
         self._num_sweeps += 1
         if self._num_sweeps > self._warmup_steps:
