@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeGuard
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 import numpy as np
 import torch
@@ -39,8 +39,7 @@ _HALVINGS = 60
 _BURN_IN = 200
 
 
-@dataclass(frozen=True)
-class CalibratedDraws:
+class CalibratedDraws(NamedTuple):
     """Draws of one site from a pseudo-posterior, moved or not, with normal approximations at its mode.
 
     ``fault`` says in words that the mode was not found.

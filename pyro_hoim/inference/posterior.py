@@ -11,7 +11,7 @@ import pyro
 import torch
 from pyro.distributions import Normal
 from pyro.infer import MCMC
-from pyro.util import get_rng_state, set_rng_seed, set_rng_state
+from pyro.util import set_rng_seed
 
 from ..checks import check_exact_shape, check_finite
 from ..core.laws.pseudo_likelihood import PseudoLikelihood
@@ -38,7 +38,7 @@ from .kernels import (
     check_prior_shape,
     checked_settings,
 )
-from .runner import MCMCRun
+from .runner import MCMCRun, random_state
 
 __all__ = [
     "Metric",
@@ -206,6 +206,7 @@ def sample_posterior(
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
     if not hypergraph.num_parameters:
         raise refused("hypergraph", "it has no parameters to draw", code="empty")
+    # Rows and prior, and a backend that log Z is within reach of.
     counts, total = _counts(hypergraph, data, total_count)
     law = prior_of(hypergraph, prior)
     if isinstance(law, DiaconisYlvisaker):
@@ -215,13 +216,14 @@ def sample_posterior(
         backend = Auto() if partition is None else partition
     backend.plan(hypergraph).check()
     check_choice(metric, ("laplace", "adapt", None), "metric")
+    # What moves the chains: a known curvature, or a metric that warm-up learns.
     has_curvature = isinstance(law, DiaconisYlvisaker) or is_normal(law)
     if metric == "laplace" and not has_curvature:
         raise conflict("metric", "'laplace' needs a normal or conjugate prior", "use 'adapt'")
     if metric is None:
         metric = "laplace" if has_curvature and hypergraph.num_parameters <= MAX_DENSE_PARAMETERS else "adapt"
-    state = get_rng_state()
-    try:
+    # With "laplace" the curvature at the mode is the mass matrix, and chains start around the mode.
+    with random_state(seed):
         set_rng_seed(int(seed))
         if isinstance(law, DiaconisYlvisaker):
             # One log Z per step instead of two: the posterior is known and needs no likelihood.
@@ -241,8 +243,6 @@ def sample_posterior(
         burn_in = (200 if metric == "laplace" else 500) if settings.burn_in is None else settings.burn_in
         mcmc = _SequentialMCMC(kernel, settings.num_draws, burn_in, {"theta": start}, disable_progbar=not progress)
         mcmc.run()
-    finally:
-        set_rng_state(state)
     theta = mcmc.get_samples(group_by_chain=True)["theta"]
     return PosteriorSamples(hypergraph, law, counts, total, theta, seed, mcmc, "converged").judged()
 
@@ -482,17 +482,5 @@ def sample_pseudo_posterior(
         hint = "give whole counts, or write a program with pseudo_model, whose likelihood takes weights"
         raise conflict("data", "fractional counts do not tell how many rows there are", hint)
     options: dict[str, Any] = {"calibrate": calibrate, "seed": seed, "progress": progress}
-    calibrated = draw_calibrated(pseudo_model, "theta", law, likelihood, np.zeros(size), settings, **options)
-    result = PseudoPosterior(
-        hypergraph,
-        law,
-        calibrated.draws,
-        calibrated.mode,
-        calibrated.covariance,
-        calibrated.plain_covariance,
-        calibrate,
-        seed,
-        calibrated.run,
-        "converged",
-    )
-    return result.judged(calibrated.fault)
+    *parts, run, fault = draw_calibrated(pseudo_model, "theta", law, likelihood, np.zeros(size), settings, **options)
+    return PseudoPosterior(hypergraph, law, *parts, calibrate, seed, run, "converged").judged(fault)

@@ -201,31 +201,19 @@ def sample_root_posterior(
     check_type(structure, RootStructure, "structure")
     if not 0 < structure.num_terms <= _MOST_TERMS:
         raise out_of_range("structure", f"1 to {_MOST_TERMS} terms", received=structure.num_terms)
+    # The mode is looked for from independent columns, where every conditional has a law.
     law = normal_in_double(prior, structure.multiplicity)
     likelihood = RootPseudoLikelihood(structure, rows, family, weights)
     start = _independent(likelihood, rows)
     if not np.isfinite(likelihood.log_prob(start)):
         likelihood.gradient(start)  # raises with the name of the column
     how: Calibration = "curvature" if calibrate else "none"
-    calibrated = draw_calibrated(
+    draws, *laws, run, fault = draw_calibrated(
         root_pseudo_model, "psi", law, likelihood, start, settings, calibrate=how, seed=seed, progress=progress
     )
-    draws = calibrated.draws
     # Draws that were moved may be where a conditional has no law; those that were not, cannot.
     moved = draws.flatten(0, 1).numpy() if calibrate and not family.is_discrete else ()
     num_lawless = sum(not np.isfinite(likelihood.log_prob(psi)) for psi in moved)
-    result = RootPosterior(
-        structure,
-        family,
-        draws,
-        calibrated.mode,
-        calibrated.covariance,
-        calibrated.plain_covariance,
-        calibrate,
-        num_lawless,
-        calibrated.run,
-        "converged",
-    )
     if num_lawless:
         warnings.warn(
             f"posterior: {num_lawless} of {draws[..., 0].numel()} calibrated draws are where the conditional of an "
@@ -233,7 +221,8 @@ def sample_root_posterior(
             ConvergenceWarning,
             stacklevel=2,
         )
-    return result.judged(calibrated.fault)
+    result = RootPosterior(structure, family, draws, *laws, calibrate, num_lawless, run, "converged")
+    return result.judged(fault)
 
 
 def _independent(likelihood: RootPseudoLikelihood, rows: torch.Tensor) -> Floats:

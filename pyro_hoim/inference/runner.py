@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -35,6 +36,7 @@ __all__ = [
     "is_discrete",
     "log_joint",
     "pointwise_log_likelihood",
+    "random_state",
     "run_mcmc",
     "sample_nodes",
 ]
@@ -110,7 +112,14 @@ def pointwise_log_likelihood(
         torch.Size([2, 5, 3])
     """
     lead, traces = _traces(model, samples, args, kwargs, group_by_chain)
-    rows = [_observed(trace) for trace in traces]
+    rows = [
+        {
+            name: site["unscaled_log_prob"].detach()
+            for name, site in sample_nodes(trace).items()
+            if site["is_observed"] and not isinstance(site["fn"], Unit)
+        }
+        for trace in traces
+    ]
     result = {name: torch.stack([row[name] for row in rows]) for name in (rows[0] if rows else ())}
     if not result:
         problem = "expected at least one observed site, found none"
@@ -188,15 +197,6 @@ def _conditioned(model: Callable[..., Any], values: Mapping[str, torch.Tensor], 
     trace = prune_subsample_sites(tracer.trace)
     trace.compute_log_prob()
     return trace
-
-
-def _observed(trace: Trace) -> dict[str, torch.Tensor]:
-    """Unscaled log-probabilities of the observed sites."""
-    return {
-        name: site["unscaled_log_prob"].detach()
-        for name, site in sample_nodes(trace).items()
-        if site["is_observed"] and not isinstance(site["fn"], Unit)
-    }
 
 
 Samples = dict[str, torch.Tensor]
@@ -330,26 +330,26 @@ def run_mcmc(
     """
     check_type(kernel, MCMCKernel, "kernel", "a Pyro MCMCKernel")
     chosen: int = (getattr(kernel, "num_chains", None) or 4) if num_chains is None else num_chains
-    num_draws, num_chains = _whole(num_draws, 1, "num_draws"), _whole(chosen, 1, "num_chains")
+    num_draws, num_chains = check_whole(num_draws, "num_draws"), check_whole(chosen, "num_chains")
     check_draws(num_chains * num_draws)
-    burn_in = num_draws if burn_in is None else _whole(burn_in, 0, "burn_in")
-    if seed is not None and _whole(seed, 0, "seed") >= 2**63:
+    burn_in = num_draws if burn_in is None else check_whole(burn_in, "burn_in", 0)
+    if seed is not None and check_whole(seed, "seed", 0) >= 2**63:
         raise out_of_range("seed", "a whole number below 2^63", received=seed)
     start = _checked_start(initial_params, num_chains)
-    call = _Call(burn_in, num_draws, tuple(model_args), dict(model_kwargs or {}))
     is_vectorized = isinstance(kernel, VectorizedKernel)
     total = (burn_in + num_draws) * (1 if is_vectorized else num_chains)
     # Validation off, as Pyro's MCMC has it: a trajectory that leaves the support is a divergence, not an error.
     with (
-        _random_state(seed),
+        random_state(seed),
         pyro.validation_enabled(False),
         pyro.poutine.block(),
         tqdm(total=total, file=sys.stderr, disable=not progress, unit="transition") as bar,
     ):
+        run = partial(_run_chain, (burn_in, num_draws), bar, model_args, model_kwargs or {})
         if is_vectorized:
             many = kernel.with_chains(num_chains)  # pyright: ignore[reportAttributeAccessIssue]
             _seed_chain(seed, None)
-            drawn, diagnostics = _run_chain(many, call, start, bar)
+            drawn, diagnostics = run(many, start)
             samples = {name: value.movedim(0, 1) for name, value in drawn.items()}
         else:
             parts: list[Samples] = []
@@ -357,7 +357,7 @@ def run_mcmc(
             for chain in range(num_chains):
                 _seed_chain(seed, chain)
                 first = None if start is None else {name: value[chain] for name, value in start.items()}
-                drawn, report = _run_chain(kernel, call, first, bar)
+                drawn, report = run(kernel, first)
                 parts.append(drawn)
                 diagnostics += report
             samples = {name: torch.stack([part[name] for part in parts]) for name in parts[0]}
@@ -365,30 +365,26 @@ def run_mcmc(
     return MCMCRun(samples, statistics, tuple(diagnostics), burn_in, num_draws, seed)
 
 
-@dataclass(frozen=True)
-class _Call:
-    """What every chain is told."""
-
-    burn_in: int
-    num_draws: int
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
 def _run_chain(
-    kernel: MCMCKernel, call: _Call, start: Samples | None, bar: Any
+    sizes: tuple[int, int],
+    bar: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    kernel: MCMCKernel,
+    start: Samples | None,
 ) -> tuple[Samples, list[dict[str, Any]]]:
     """Draws (num_draws, *shape) of one call of the kernel in constrained space, and the diagnostics of its chains."""
+    burn_in, num_draws = sizes
     if start is not None:
         kernel.initial_params = start
     try:
-        kernel.setup(call.burn_in, *call.args, **call.kwargs)
+        kernel.setup(burn_in, *args, **kwargs)
         params = kernel.initial_params
         names = list(getattr(kernel, "save_params", None) or params)
         recorded: dict[str, list[torch.Tensor]] = {name: [] for name in names}
-        for step in range(call.burn_in + call.num_draws):
+        for step in range(burn_in + num_draws):
             params = kernel.sample(params)
-            if step >= call.burn_in:
+            if step >= burn_in:
                 for name in names:
                     recorded[name].append(params[name].detach().clone())
             bar.set_postfix(kernel.logging() or {}, refresh=False)
@@ -406,7 +402,7 @@ def _run_chain(
 
 
 @contextmanager
-def _random_state(seed: int | None) -> Generator[None]:
+def random_state(seed: int | None) -> Generator[None]:
     """Keep the global generators as they were if there is a seed."""
     state = get_rng_state()
     try:
@@ -434,8 +430,3 @@ def _checked_start(params: Mapping[str, torch.Tensor] | None, num_chains: int) -
             received = f"shape {tuple(value.shape)}"
             raise unexpected(f"initial_params[{name!r}]", expected, received=received, code="wrong-shape")
     return dict(params)
-
-
-def _whole(value: int, least: int, argument: str) -> int:
-    check_whole(value, argument, least)
-    return value

@@ -15,16 +15,16 @@ from pyro.ops.stats import split_gelman_rubin
 from ..._modes import plain_mode
 from ...core.partition import PartitionBackend
 from ...core.prediction import Prediction, extend_rows
-from ...data.frames import DataLike, as_observations
+from ...data.frames import DataLike
 from ...data.observations import Observations
-from ...errors import check_names, check_type, check_whole, out_of_range, out_of_reach
+from ...errors import check_names, check_whole, out_of_range, out_of_reach
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.given import predict
 from ...runs.arguments import checked_seed
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from .cells import MAX_CELLS, conditionals
 from .evidence import EvidenceMethod
-from .prior import StructurePrior
+from .prior import StructurePrior, rows_and_prior
 from .program import ThetaPrior
 from .scorer import StructureEvidence
 from .space import MAX_LISTED, Flags
@@ -466,9 +466,7 @@ def enumerate_structures(
         >>> posterior.models(1)[0].hypergraph.maximal_edges
         (('family',), ('mental', 'phys'), ('systol', 'protein'), ('smoke', 'phys', 'protein'))
     """
-    check_type(structure_prior, StructurePrior | None, "structure_prior")
-    data = as_observations(data, domain=None if structure_prior is None else structure_prior.space.domain)
-    structure_prior = StructurePrior(data.domain) if structure_prior is None else structure_prior
+    data, structure_prior = rows_and_prior(data, structure_prior)
     space = structure_prior.space
     evidence = StructureEvidence(data, space, prior, method=method, partition=partition, seed=seed)
     members = space.members

@@ -16,12 +16,14 @@ from torch.distributions import constraints
 from ..._modes import plain_mode
 from ...checks import check_shape, checked_sample_shape
 from ...core.laws.expansion import check_expandable
-from ...errors import check_fraction, check_positive, conflict, out_of_range, out_of_reach, unexpected
+from ...data.frames import DataLike, as_observations
+from ...data.observations import Observations
+from ...errors import check_fraction, check_positive, check_type, conflict, out_of_range, out_of_reach, unexpected
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from .space import MAX_LISTED, Flags, SpaceName, StructureSpace
 
-__all__ = ["StructurePrior", "StructureSupport"]
+__all__ = ["StructurePrior", "StructureSupport", "rows_and_prior"]
 
 _BURN_IN_SWEEPS, _SWEEPS = 50, 10
 
@@ -357,6 +359,15 @@ class StructurePrior(TorchDistribution):
         check_shape(gamma, self.event_shape, "gamma")
         ones = gamma.new_ones(*gamma.shape[:-1], len(self.space.domain))
         return self.largest.spread(torch.cat([ones, gamma], -1))
+
+
+def rows_and_prior(
+    data: DataLike, structure_prior: StructurePrior | None, space: SpaceName = "hierarchical"
+) -> tuple[Observations, StructurePrior]:
+    """Rows with a prior over collections, by default one that makes every member of a space as probable."""
+    check_type(structure_prior, StructurePrior | None, "structure_prior")
+    data = as_observations(data, domain=None if structure_prior is None else structure_prior.space.domain)
+    return data, StructurePrior(data.domain, space=space) if structure_prior is None else structure_prior
 
 
 def _members(space: StructureSpace, what: str) -> Flags:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pyro.distributions import Independent, Normal
 
 from ...core.partition import PartitionBackend
-from ...data.frames import DataLike, as_observations
+from ...data.frames import DataLike
 from ...data.readers import check_complete
 from ...errors import check_type, conflict, is_real, other_domain, out_of_range, wrong_type
 from ...log_linear.laws.normal import normal_prior, unit_information_prior
@@ -22,7 +22,7 @@ from ...log_linear.laws.statistics import LogLinearStatistics, statistics_of
 from ...log_linear.named_priors import Prior
 from ...structure.hypergraph import InteractionHypergraph
 from ..posterior import prior_in_double
-from .prior import StructurePrior
+from .prior import StructurePrior, rows_and_prior
 
 __all__ = ["StructureProgram", "ThetaPrior", "checked_prior", "normal_parts", "resolved_prior", "structure_model"]
 
@@ -160,10 +160,8 @@ def structure_model(
         {'gamma': (15,), 'theta': (21,)}
         >>> guide = AutoStructure(program)
     """
-    check_type(structure_prior, StructurePrior | None, "structure_prior")
-    data = as_observations(data, domain=None if structure_prior is None else structure_prior.space.domain)
+    data, structure_prior = rows_and_prior(data, structure_prior)
     check_type(partition, PartitionBackend | None, "partition", "a backend")
-    structure_prior = StructurePrior(data.domain) if structure_prior is None else structure_prior
     largest = structure_prior.largest
     if data.domain != largest.domain:
         raise other_domain("data", "rows over the domain of the structure prior", received="another domain")

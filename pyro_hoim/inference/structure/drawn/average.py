@@ -7,11 +7,11 @@ import math
 import numpy as np
 import torch
 
-from ....data.frames import DataLike, as_observations
-from ....errors import check_type, check_whole, conflict, out_of_reach
+from ....data.frames import DataLike
+from ....errors import check_whole, conflict, out_of_reach
 from ....runs.arguments import checked_seed
 from ..posterior import StructurePosterior
-from ..prior import StructurePrior
+from ..prior import StructurePrior, rows_and_prior
 from ..program import ThetaPrior
 from ..scorer import StructureEvidence
 
@@ -67,9 +67,7 @@ def average_decomposable(
         >>> posterior.is_exact, abs(posterior.inclusion["phys", "protein"] - 0.743) < 0.03
         (True, True)
     """
-    check_type(structure_prior, StructurePrior | None, "structure_prior")
-    data = as_observations(data, domain=None if structure_prior is None else structure_prior.space.domain)
-    structure_prior = StructurePrior(data.domain, space="decomposable") if structure_prior is None else structure_prior
+    data, structure_prior = rows_and_prior(data, structure_prior, "decomposable")
     space = structure_prior.space
     if space.name != "decomposable":
         raise conflict("structure_prior", f"its space is {space.name!r}", "use space='decomposable'")

@@ -11,11 +11,11 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from typing_extensions import override
 
 from ....checks import check_exact_shape, check_finite
-from ....data.frames import DataLike, as_observations
+from ....data.frames import DataLike
 from ....errors import check_type, refused, unexpected, wrong_type
 from ...kernels import no_chain
 from ..evidence import EvidenceMethod
-from ..prior import StructurePrior
+from ..prior import StructurePrior, rows_and_prior
 from ..program import ThetaPrior
 from ..scorer import StructureEvidence
 from .chains import Neighbourhood, TemperedChain, checked_temperatures
@@ -84,9 +84,7 @@ class BirthDeath(MCMCKernel):
         method: EvidenceMethod = "auto",
         collapsed: bool = True,
     ) -> None:
-        check_type(structure_prior, StructurePrior | None, "structure_prior")
-        data = as_observations(data, domain=None if structure_prior is None else structure_prior.space.domain)
-        self.structure_prior = StructurePrior(data.domain) if structure_prior is None else structure_prior
+        data, self.structure_prior = rows_and_prior(data, structure_prior)
         self.evidence = StructureEvidence(data, self.structure_prior.space, prior, method=method)
         check_type(collapsed, bool, "collapsed")
         self._proposals = None if collapsed else ThetaProposals(self.evidence)

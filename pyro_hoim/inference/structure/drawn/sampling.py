@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from ....budgets import check_draws
-from ....data.frames import DataLike, as_observations
+from ....data.frames import DataLike
 from ....errors import ConvergenceWarning, check_type, check_whole, conflict, unexpected, wrong_type
 from ....log_linear.laws.priors import DiaconisYlvisaker
 from ....log_linear.named_priors import Prior
@@ -26,7 +26,7 @@ from ...kernels import r_hat_limit
 from ..evidence import EvidenceMethod
 from ..kernel import Floats
 from ..posterior import StructurePosterior
-from ..prior import StructurePrior
+from ..prior import StructurePrior, rows_and_prior
 from ..program import ThetaPrior, resolved_prior
 from ..scorer import StructureEvidence
 from .chains import Neighbourhood, TemperedChain, checked_temperatures
@@ -418,12 +418,10 @@ def sample_structures(
         >>> posterior.status, posterior.is_exact, abs(posterior.inclusion["phys", "protein"] - 0.743) < 0.1
         ('converged', True, True)
     """
-    check_type(structure_prior, StructurePrior | None, "structure_prior")
-    data = as_observations(data, domain=None if structure_prior is None else structure_prior.space.domain)
+    data, structure_prior = rows_and_prior(data, structure_prior)
     check_type(settings, ChainSettings | None, "settings")
     check_type(collapsed, bool, "collapsed")
     settings = ChainSettings() if settings is None else settings
-    structure_prior = StructurePrior(data.domain) if structure_prior is None else structure_prior
     seed, run = checked_seed(seed), checked_run(run)
     evidence = StructureEvidence(data, structure_prior.space, prior, method=method, seed=seed)
     if run.checkpoint is not None and not isinstance(evidence.prior, Prior):
