@@ -17,7 +17,7 @@ from pyro_hoim.data import MemoryRows, Observations, open_rows
 from pyro_hoim.data.sources import rows
 from pyro_hoim.datasets import load_breast_cancer, load_mushroom
 from pyro_hoim.dependency_network import AIC, MDL, edge_information, leaf_probs, learn_network, learn_node
-from pyro_hoim.dependency_network.learn import _source, network
+from pyro_hoim.dependency_network.learn import _rows, network
 from pyro_hoim.dependency_network.learn._row_kernels import add_bits, bit_level, pack_bits, unpack_bits
 from pyro_hoim.dependency_network.learn._rows import PreparedRows, bit_keys, bit_planes
 from pyro_hoim.dependency_network.learn._search import bit_places, search
@@ -417,15 +417,15 @@ def test_missing_cells_counts_and_the_lossless_source_take_the_distinct_rows():
 
 def test_many_equal_rows_are_searched_once_each(monkeypatch):
     data, narrow = planted(2_000, 8, flips=0.0), planted(2_000, 6)
-    monkeypatch.setattr(_source, "SourceRows", None)  # rows as bits are not kept
+    monkeypatch.setattr(_rows, "SourceRows", None)  # rows as bits are not kept
     check_equal(learn_network(MemoryRows.of(data)), learn_network(data))
-    monkeypatch.setattr(_source, "_packed", None)  # nor are they made where no more than 2^6 rows can differ
+    monkeypatch.setattr(_rows, "_packed", None)  # nor are they made where no more than 2^6 rows can differ
     check_equal(learn_network(MemoryRows.of(narrow)), learn_network(narrow))
 
 
 def test_rows_too_many_for_bits_are_searched_as_their_distinct_ones(monkeypatch):
     data = planted(300, 66).rows(torch.arange(100).repeat(3))
-    monkeypatch.setattr(_source, "MAX_SOURCE_BYTES", 1_000)
+    monkeypatch.setattr(_rows, "MAX_SOURCE_BYTES", 1_000)
     check_equal(learn_network(MemoryRows.of(data)), learn_network(data))
 
 
@@ -452,7 +452,7 @@ def test_work_and_bytes_are_refused_with_their_numbers_before_the_search(monkeyp
         IntractableError, match=r"max_work: 5 nodes of \d+ rows look at .* budget of 10; restrict reads"
     ):
         learn_network(data, max_work=10)
-    monkeypatch.setattr(_source, "MAX_SOURCE_BYTES", 1_000)
+    monkeypatch.setattr(_rows, "MAX_SOURCE_BYTES", 1_000)
     monkeypatch.setattr(rows, "MAX_CELLS", 50)
     with pytest.raises(IntractableError, match=r"rows: as bits, 300 rows take .* bytes"):
         learn_network(MemoryRows.of(data))
