@@ -69,13 +69,6 @@ class Projection:
         is_converged: whether the criterion was met.
         num_iterations: Newton steps, or sweeps over the margins.
         margin_error: largest difference between a marginal probability of the law and of the projection.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.4, 0.2], [0.1, 0.3]])
-        >>> found = project(law, InteractionHypergraph.from_order(law.domain, 1))
-        >>> found.method, found.is_converged, [[round(p, 2) for p in row] for row in found.probs.tolist()]
-        ('closed form', True, [[0.3, 0.3], [0.2, 0.2]])
     """
 
     law: Law = field(repr=False)
@@ -323,12 +316,6 @@ class BiasVariance:
 
     Shape:
         total, variance and remainder (*batch of the estimates); bias ().
-
-    Example:
-        >>> truth = torch.tensor([0.5, 0.5], dtype=torch.float64).log()
-        >>> result = bias_variance(truth, truth, torch.tensor([0.0, 1.0], dtype=torch.float64).log())
-        >>> result.num_infinite, float(result.bias), float(result.variance)
-        (1, 0.0, inf)
     """
 
     total: torch.Tensor
@@ -513,13 +500,6 @@ class DivergenceSplit:
             excludes a cell that the projection allows.
         total: :math:`D(p; \hat q)`, computed by itself.
         projection: the projection :math:`p_{\mathcal I}`.
-
-    Example:
-        >>> from pyro_hoim import InteractionHypergraph, fit, load_table
-        >>> rows = load_table("ucb_admissions")
-        >>> split = split_divergence(rows, fit(InteractionHypergraph.from_order(rows.domain, 2), rows))
-        >>> round(2 * rows.total_count * split.inestimable, 3), round(split.estimable, 9)  # the first is G2
-        (20.204, 0.0)
     """
 
     inestimable: float

@@ -41,13 +41,6 @@ class RefinedInformation:
         collection: the smaller collection.
         added: the sets that the larger one has besides, in edge order; one set in a maximally refined chain.
         value: :math:`D(p_{\mathcal J}; p_{\mathcal I})` in nats, never negative.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.5, 0.0], [0.0, 0.5]])
-        >>> found = refined_information(law, InteractionHypergraph.from_order(law.domain, 1), ("a", "b"))
-        >>> found.edge, round(found.value, 6)
-        (('a', 'b'), 0.693147)
     """
 
     collection: InteractionHypergraph = field(repr=False)
@@ -66,14 +59,7 @@ class RefinedInformation:
 
 @dataclass(frozen=True)
 class RefinedInformationTable:
-    """Several values of one law, ``steps`` in the order of their chain; iterated in schema order of the added sets.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> law = Law(Domain.from_cardinalities({"a": 2, "b": 2}), [[0.5, 0.0], [0.0, 0.5]])
-        >>> decompose(law)
-        RefinedInformationTable(3 values, total 0.693147 nats)
-    """
+    """Several values of one law, ``steps`` in the order of their chain; iterated in schema order of the added sets."""
 
     steps: tuple[RefinedInformation, ...] = field(repr=False)
 

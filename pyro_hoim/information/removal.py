@@ -67,14 +67,6 @@ class RemovalValue:
             ``estimated upper bound``.
         std_error: Monte Carlo standard error of an estimated bound, infinite where the weights of the samples do not
             support one; 0 otherwise.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
-        >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64))
-        >>> found = removal_values(model, [("a",)])[0]
-        >>> found.removed, found.kind, found.std_error
-        ((('a',), ('a', 'b')), 'exact', 0.0)
     """
 
     edge: tuple[str, ...]
@@ -398,16 +390,6 @@ class RemovalEffect:
             per group with its ``rows``, one column per model; None without a sensitive variable.
         target: the predicted variable and its level.
         sensitive: the variable that makes the groups.
-
-    Example:
-        >>> from pyro_hoim import Domain, fit, load_table
-        >>> rows = load_table("ucb_admissions")
-        >>> result = fit(InteractionHypergraph.from_order(rows.domain, 2), rows)
-        >>> model = LogLinearEnergy(result.hypergraph, result.tables)
-        >>> effect = removal_effect(model, [("Admit", "Gender")], rows)
-        >>> effect.log_likelihood[["model", "change"]].round(4)
-            model  change
-        0  zeroed -0.0003
     """
 
     removed: tuple[tuple[str, ...], ...]

@@ -38,13 +38,6 @@ class RootTerm:
         key: (j, l): root and number of variables.
         names: the l variables in schema order.
         coefficient: l! times the entry of the tensor, the factor of the product of the variables' j-th roots.
-
-    Example:
-        >>> from pyro_hoim import fit_roots
-        >>> x = [[2, 1], [0, 0], [1, 3], [3, 2], [9, 8], [0, 1]]
-        >>> term = fit_roots(x, order=2, names=["a", "b"]).terms((2, 2))[0]
-        >>> term.key, term.names, term.coefficient > 0  # they rise together
-        ((2, 2), ('a', 'b'), True)
     """
 
     key: tuple[int, int]
@@ -66,13 +59,6 @@ class RootNodeResult:
         seconds: time taken.
         status: ``converged``, ``fixed``, ``max_iterations``, or ``stalled``, as :func:`fit_roots` says; or ``stopped``,
             by the published rule.
-
-    Example:
-        >>> from pyro_hoim import fit_roots
-        >>> x = [[2, 1], [0, 0], [1, 3], [3, 2], [9, 8], [0, 1]]
-        >>> node = fit_roots(x, order=2, names=["a", "b"]).nodes[0]
-        >>> node.variable, node.status, node.kkt_residual < 1e-6, [term.names for term in node.terms]
-        ('a', 'converged', True, [('a', 'b')])
     """
 
     variable: str
@@ -114,13 +100,6 @@ class RootRefitResult:
         kkt_residual: largest distance of a subgradient of the pseudo-NLL from zero at the optimum.
         num_steps: Newton steps (``singles``: most of any column).
         seconds: time taken.
-
-    Example:
-        >>> from pyro_hoim import fit_roots
-        >>> x = [[2, 1], [0, 0], [1, 3], [3, 2], [9, 8], [0, 1]]
-        >>> refit = fit_roots(x, order=2, refit="singles").refit
-        >>> refit.method, refit.status, refit.pseudo_nll < refit.independent_pseudo_nll
-        ('singles', 'converged', True)
     """
 
     method: str
@@ -150,14 +129,6 @@ class RootConfirmation:
         tests: of all sets of two columns or more that were found; the kept ones first, then by p-value. What is
             confirmed alone but not kept names what replaces it. Nothing was held out, so there are no held-out gains.
         false_discovery_rate: as asked.
-
-    Example:
-        >>> from pyro_hoim import fit_roots
-        >>> x = np.random.default_rng(0).poisson(1.0, (300, 3))
-        >>> x[:, 1] += x[:, 0]
-        >>> found = fit_roots(x, order=2).confirmed.confirmation
-        >>> found.kept, [test.edge for test in found.rejected]
-        ((('x0', 'x1'),), [('x0', 'x2')])
     """
 
     tests: tuple[InteractionTest, ...]

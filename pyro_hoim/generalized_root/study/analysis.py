@@ -90,13 +90,6 @@ class PathStep:
         train: pseudo-NLL of the training rows, nats a row.
         validation: of the validation rows, over the columns that are not fixed in the training rows; None without any.
         kkt_residual: largest of all nodes.
-
-    Example:
-        >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> table = CountTable.from_matrix([[0, 1], [2, 2], [5, 4], [0, 0], [1, 1]], ["a", "b"])
-        >>> analysis = analyse_roots({"train": table, "validation": table}, PoissonFamily(), order=2, l1=[5.0, 0.05])
-        >>> [(step.l1, step.num_terms) for step in analysis.path], analysis.l1
-        ([(5.0, 0), (0.05, 1)], 0.05)
     """
 
     l1: float
@@ -118,13 +111,6 @@ class RootAnalysis(Study[Part]):
         no_log_partition: why it is None.
         scales: of real numbers, the standard deviation of every column among the training rows; else empty.
         independent: the member of the family without interactions, fitted to the training rows.
-
-    Example:
-        >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> table = CountTable.from_matrix([[0, 1], [2, 2], [5, 4], [0, 0], [1, 1]], ["a", "b"])
-        >>> analysis = analyse_roots({"train": table}, PoissonFamily(), order=2)
-        >>> list(analysis.parts["train"].baselines), analysis.l1, analysis.log_partition.method
-        (['poisson', 'negative-binomial'], 0.01, 'enumeration')
     """
 
     heading: ClassVar[str] = "Generalized root model of"

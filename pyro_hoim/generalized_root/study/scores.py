@@ -174,14 +174,6 @@ class RootPrediction:
         std: standard deviation of x given the others, (N,).
         values: what the file says, (N,), or None where it does not.
         log_probs: log p(x | the others) of these values, (N,), or None.
-
-    Example:
-        >>> from pyro_hoim import fit_roots
-        >>> x = [[2, 1], [0, 0], [1, 3], [3, 2], [9, 8], [0, 1]]
-        >>> model = RootModel.from_fit(fit_roots(x, order=2, names=["a", "b"]))
-        >>> found = predict_roots(model, CountTable.from_matrix(x, ["a", "b"]), "a")
-        >>> found.rmse < found.mean_rmse, found.mean.shape
-        (True, (6,))
     """
 
     target: str
@@ -266,15 +258,6 @@ class RootDraws:
         values: (number, d), columns in the order of the domain.
         is_exact: whether they are independent draws from the model itself.
         burn_in: sweeps of every chain where they are not.
-
-    Example:
-        >>> from pyro_hoim import Domain, RootStructure, Variable
-        >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> structure = RootStructure.simplified(Domain([Variable(name, kind="count") for name in "ab"]), [("a", "b")])
-        >>> energy = GeneralizedRootEnergy(structure, torch.tensor([0.0, 0.0, 0.25]), PoissonFamily())
-        >>> draws = draw_roots(RootModel(energy, structure.domain, {}), 5, method="gibbs", burn_in=10)
-        >>> draws.values.shape, draws.is_exact, draws.burn_in
-        (torch.Size([5, 2]), False, 10)
     """
 
     values: torch.Tensor
