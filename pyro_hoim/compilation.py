@@ -210,8 +210,9 @@ def _root_models() -> None:
     from .generalized_root.energy import GeneralizedRootEnergy
     from .generalized_root.exact.enumeration import RootEnumeration
     from .generalized_root.nodes.bounds import node_bounds
-    from .generalized_root.nodes.families import ExponentialFamily, GaussianFamily, PoissonFamily, UserFamily
+    from .generalized_root.nodes.families import ExponentialFamily, GaussianFamily, PoissonFamily
     from .generalized_root.nodes.log_partition import node_moments
+    from .generalized_root.nodes.user_family import UserFamily
     from .generalized_root.regress.fit import fit_roots
     from .generalized_root.regress.options import RootSettings
     from .generalized_root.structure import RootStructure

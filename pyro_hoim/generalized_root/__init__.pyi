@@ -15,7 +15,6 @@ from .nodes.families import (
     NodeFamily as NodeFamily,
     PoissonFamily as PoissonFamily,
     TruncatedPoissonFamily as TruncatedPoissonFamily,
-    UserFamily as UserFamily,
     node_family as node_family,
 )
 from .nodes.log_partition import (
@@ -23,6 +22,7 @@ from .nodes.log_partition import (
     node_log_partition as node_log_partition,
     node_moments as node_moments,
 )
+from .nodes.user_family import UserFamily as UserFamily
 from .normalizability.check import Normalizability as Normalizability, check_normalizable as check_normalizable
 from .pseudo_likelihood import RootPseudoLikelihood as RootPseudoLikelihood
 from .regress.choice import L1ChoiceResult as L1ChoiceResult, choose_l1 as choose_l1

@@ -18,8 +18,9 @@ from ..core.model import ParametricEnergy
 from ..errors import check_type, conflict, out_of_range, refused, unexpected, wrong_type
 from ..runs.container import GENERALIZED_ROOT
 from ..schema import Domain
-from .nodes.families import NodeFamily, UserFamily
+from .nodes.families import NodeFamily
 from .nodes.log_partition import node_log_partition
+from .nodes.user_family import UserFamily
 from .structure import CountsAsLevels, RootStructure, fold, term_products, weighted_products, weighted_slopes
 
 __all__ = ["GeneralizedRootEnergy"]

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..nodes.families import UserFamily
-from ..nodes.user_rows import user_draws
+from ..nodes.user_family import UserFamily, user_draws
 from ._draw_kernels import uniforms
 from ._kernels import add_natural, workspace
 

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from ...errors import check_type, refused
 from ...runs.arguments import seed_from
 from ..energy import GeneralizedRootEnergy
-from ..nodes.families import NodeFamily, UserFamily
+from ..nodes.families import NodeFamily
 from ..nodes.log_partition import checked_natural, node_log_partition
+from ..nodes.user_family import UserFamily
 
 __all__ = ["draw_from_nodes", "independent_log_partition"]
 

@@ -33,8 +33,7 @@ from ...runs.arguments import checked_states, checked_thin, seed_from
 from ...runs.container import checksum
 from ...schema import Domain
 from ..energy import GeneralizedRootEnergy
-from ..nodes.families import UserFamily
-from ..nodes.user_rows import user_has_law
+from ..nodes.user_family import UserFamily, user_has_law
 from ..normalizability.check import check_normalizable
 from .draws import RootProgram
 

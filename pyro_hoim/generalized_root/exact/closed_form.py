@@ -12,9 +12,9 @@ from typing_extensions import override
 from ...core.partition import Cost, LogPartition
 from ..chains.gibbs import independent_samples
 from ..energy import GeneralizedRootEnergy
-from ..nodes.families import NodeFamily, UserFamily
+from ..nodes.families import NodeFamily
 from ..nodes.log_partition import node_log_partition, node_moments
-from ..nodes.user_rows import user_value_moments
+from ..nodes.user_family import UserFamily, user_value_moments
 from ..structure import RootStructure
 from .base import ExactRoot, checked_psi, element_rows, joined_states, root_result
 

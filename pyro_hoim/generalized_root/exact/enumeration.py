@@ -17,9 +17,10 @@ from typing_extensions import override
 from ...core.partition import Cost, LogPartition
 from ...errors import InputError, IntractableError, check_whole, out_of_range, out_of_reach, size_text
 from ..energy import GeneralizedRootEnergy
-from ..nodes.families import NodeFamily, UserFamily
+from ..nodes.families import NodeFamily
 from ..nodes.integrability_kernels import decays
 from ..nodes.log_partition import node_moments
+from ..nodes.user_family import UserFamily
 from ..normalizability.form import Form, ascend, local_maximum
 from ..structure import RootStructure, TermGroup
 from .base import ExactRoot, checked_psi, element_rows, joined_states, root_result, split_moments

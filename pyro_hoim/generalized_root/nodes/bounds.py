@@ -23,8 +23,9 @@ from torch import Tensor
 
 from ...errors import check_not_negative, check_type, check_whole, out_of_reach, wrong_shape
 from .bound_kernels import sum_zeros
-from .families import GaussianFamily, NodeFamily, UserFamily
+from .families import GaussianFamily, NodeFamily
 from .log_partition import node_moments
+from .user_family import UserFamily
 
 __all__ = ["Line", "NodeBounds", "node_bounds"]
 
@@ -263,13 +264,6 @@ class NodeBounds:
 
     Attributes:
         halves: the integrands that the subdomains divide: one, or two for the Gaussian family.
-
-    Example:
-        >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> bounds = node_bounds(PoissonFamily(), [3.0, -4.5], num_subdomains=5)
-        >>> finer = node_bounds(PoissonFamily(), [3.0, -4.5], num_subdomains=20)
-        >>> round(bounds.error, 2), round(finer.error, 2)
-        (0.31, 0.0)
     """
 
     lower: float

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ...compute.jit import njit
 from ._quadrature_kernels import add_far_counts, moments, number_values
-from .families import NodeFamily, UserFamily
-from .user_rows import user_moments
+from .families import NodeFamily
+from .user_family import UserFamily, user_moments
 
 __all__ = ["evaluate_nodes"]
 

@@ -21,8 +21,9 @@ from torch import Tensor
 from ...checks import check_finite, checked_floating, refuse_transforms
 from ...core.laws.pseudo_likelihood import LastDerivative
 from ...errors import check_type, refused, wrong_shape
-from .families import NodeFamily, UserFamily
+from .families import NodeFamily
 from .kernels import evaluate_nodes
+from .user_family import UserFamily
 
 __all__ = ["NodeMoments", "node_log_partition", "node_moments"]
 
@@ -31,14 +32,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class NodeMoments:
-    r"""Log partition of node conditionals with the moments of their root statistics.
-
-    Example:
-        >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> found = node_moments(PoissonFamily(), torch.tensor([[2.0, 5.0]]).log().mT)
-        >>> found.value, found.mean[:, 0], found.covariance[:, 0, 0]  # all are the rate
-        (tensor([2., 5.]), tensor([2., 5.]), tensor([2., 5.]))
-    """
+    r"""Log partition of node conditionals with the moments of their root statistics."""
 
     value: Tensor
     """A(eta) (*batch), in nats."""

@@ -12,7 +12,7 @@ import torch
 
 from ...errors import check_type, out_of_reach, refused, unexpected
 from ..energy import GeneralizedRootEnergy
-from ..nodes.families import UserFamily
+from ..nodes.user_family import UserFamily
 from ..structure import TermGroup
 from .form import Array, Form, Index, Verdict, connected, settle
 
@@ -21,17 +21,7 @@ __all__ = ["Normalizability", "check_normalizable"]
 
 @dataclass(frozen=True, eq=False)
 class Normalizability:
-    """Whether a model can be normalised, and why.
-
-    Example:
-        >>> from pyro_hoim import Domain, RootStructure, Variable
-        >>> from pyro_hoim.generalized_root import ExponentialFamily
-        >>> structure = RootStructure.simplified(Domain([Variable(n, kind="positive") for n in "ab"]), [("a", "b")])
-        >>> energy = GeneralizedRootEnergy(structure, torch.tensor([-1.0, -1.0, 1.25]), ExponentialFamily())
-        >>> found = check_normalizable(energy)
-        >>> found.is_proven, found.witness  # it grows where a = b
-        (False, tensor([0.5000, 0.5000], dtype=torch.float64))
-    """
+    """Whether a model can be normalised, and why."""
 
     verdict: Literal["proven", "disproven", "undecided"]
     """The sum or integral of q is finite (``proven``) or infinite (``disproven``), or it is not known."""

@@ -31,7 +31,8 @@ from ...errors import (
 )
 from ...runs.checkpoint import DeferredInterrupt, RunFile, RunOptions, check_arrays, check_equal, checked_run, part_of
 from ..nodes.bound_kernels import LARGEST_COUNT
-from ..nodes.families import NodeFamily, UserFamily, node_family
+from ..nodes.families import NodeFamily, node_family
+from ..nodes.user_family import UserFamily
 from ._regression import Floats, Status
 from ._space import Penalty, SearchSpace, checked_candidates, checked_l1, clique_candidates, search_space
 from .confirm import with_confirmed

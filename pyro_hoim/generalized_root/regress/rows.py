@@ -22,7 +22,8 @@ from ...data.encoding import parse_counts, to_numbers
 from ...data.frames import RowsLike, as_counts, is_frame, is_source
 from ...errors import MissingDataError, out_of_reach, refused, size_text, unexpected, wrong_type
 from ...schema import Domain, NumberKind
-from ..nodes.families import NodeFamily, UserFamily
+from ..nodes.families import NodeFamily
+from ..nodes.user_family import UserFamily
 
 __all__ = ["RootRows", "counted_numbers", "prepare_rows"]
 

@@ -1,20 +1,31 @@
-"""Sums and quadrature over a user's family: moments of node conditionals, and draws from them (NumPy).
+"""A univariate exponential family that a user states as functions of arrays, and sums and quadrature over it (NumPy).
 
-Rows of natural parameters are worked on together: a table of points of every row, with the log of what each point
-stands for, gives the log partition by a sum, moments by weighted means and draws by inversion.
+Nothing of it is compiled, which is slower than the kernels of the built-in families. Rows of natural parameters are
+worked on together: a table of points of every row, with the log of what each point stands for, gives the log partition
+by a sum, moments by weighted means and draws by inversion.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.distributions import constraints
+from typing_extensions import override
 
-__all__ = ["FamilyOfFunctions", "user_draws", "user_has_law", "user_moments", "user_value_moments"]
+from ...errors import check_choice, check_type, check_whole, conflict, out_of_range, refused, wrong_shape, wrong_type
+from ...schema import NumberKind
+from .families import NodeFamily
+
+__all__ = ["UserFamily", "user_draws", "user_has_law", "user_moments", "user_value_moments"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -29,33 +40,209 @@ _FIRST, _LAST = 64, 2**13  # intervals of a quadrature
 _STILL, _USELESS = 1e-13, 1e-6  # changes of a log partition: at rest, and no answer
 _EPSILON = 2.220446049250313e-16
 _ENVELOPE = 1.01  # largest ratio of a density to its linear interpolation
+_LARGEST = 1e150  # value of a statistic: products of two are numbers
+_BISECTIONS, _DOUBLINGS = 60, 40
+_BUILT_IN = ("poisson", "truncated-poisson", "exponential", "gaussian")
+
+Function = Callable[[Floats], Any]
 
 
-class FamilyOfFunctions(Protocol):
-    """What sums and quadrature ask of :class:`.user.UserFamily`."""
+def _itself(x: Floats) -> Floats:
+    return x
+
+
+@dataclass(frozen=True, repr=False)
+class UserFamily(NodeFamily):
+    r"""Any univariate exponential family, from its statistic T and its log base measure B.
+
+    .. math:: p(x \mid \eta) = \exp\Bigl(\sum_{j=1}^k \eta_j T(x)^{1/j} + B(x) - A(\eta)\Bigr)
+
+    Counts are summed one by one until what is left, continued as a geometric series, is below 1e-17 of the sum; real
+    numbers are integrated by trapezoidal sums in the log of :math:`|x|` (of :math:`x / (m - x)` below a maximum m),
+    refined until they stand still to 1e-12. Both are as exact as the built-in families where B is smooth; sums took 15
+    times as long as those of the compiled Poisson family, integrals 2.5 times as long as those of the exponential. What
+    is too narrow to be met by the first points, an eighth apart in that log, is not seen.
+
+    Whether a joint model can be normalised is left undecided, so that backends need ``allow_undecided=True``, unless
+    you say that all can. Not offered: certified bounds, the law along rays, model files and the command line.
+
+    Args:
+        name: what messages call it; not that of a built-in family.
+        kind: ``count``, ``positive`` or ``real``, which fixes the domain.
+        log_measure: B of an array of values, in nats; minus infinity where a value is impossible.
+        statistic: T of an array of values, from 0 upwards; x itself unless given. Regressions need T(0) = 0.
+        maximum: largest value of the domain, for counts or positive numbers.
+        signed_roots: j-th roots :math:`T_j(x)` as a function of an array and j, for roots with a sign, as those of the
+            Gaussian family; then :math:`|T_j|^j = T`. The positive roots of T when None.
+        is_normalizable: you know that every model of this family that you use has a finite constant.
+
+    Functions take float64 arrays of any shape and return the same shape: plain NumPy, :class:`numpy.ufunc` or compiled
+    by Numba. Families are equal if their functions are the same objects. Give named functions of a module where a
+    family has to be pickled.
+
+    Raises:
+        InputError: a name that is taken, a maximum that does not fit, or functions whose values at some probes are not
+            what is said above.
+        InputTypeError: an argument of another type.
+
+    Example:
+        >>> import numpy as np
+        >>> from pyro_hoim.generalized_root import node_moments
+        >>> geometric = UserFamily("geometric", "count", np.zeros_like)  # p(x) is proportional to exp(eta x)
+        >>> found = node_moments(geometric, torch.tensor([[0.5]]).log())
+        >>> found.value.exp(), found.mean  # 1 / (1 - 0.5), and 0.5 / (1 - 0.5)
+        (tensor([2.]), tensor([[1.]]))
+    """
+
+    name: str  # pyright: ignore[reportIncompatibleVariableOverride]
+    kind: NumberKind  # pyright: ignore[reportIncompatibleVariableOverride]
+    log_measure: Function
+    statistic: Function = _itself
+    maximum: float = math.inf
+    signed_roots: Callable[[Floats, int], Any] | None = None
+    is_normalizable: bool = False
+
+    code = -1  # pyright: ignore[reportAssignmentType]
+
+    def __post_init__(self) -> None:
+        check_type(self.name, str, "name", "a string")
+        if self.name in _BUILT_IN:
+            raise conflict("name", f"{self.name!r} is that of a built-in family")
+        check_choice(self.kind, ("count", "positive", "real"), "kind")
+        check_type(self.is_normalizable, bool, "is_normalizable")
+        if self.maximum != math.inf:
+            if self.kind == "real":
+                raise conflict("maximum", "real numbers have none")
+            if self.kind == "count":
+                check_whole(self.maximum, "maximum", 1, 2**20)
+            elif not (isinstance(self.maximum, float) and 0 < self.maximum < math.inf):
+                raise out_of_range("maximum", "a positive number", self.maximum)
+        for argument in ("log_measure", "statistic", "signed_roots"):
+            given = getattr(self, argument)
+            if not callable(given) and (given is not None or argument != "signed_roots"):
+                raise wrong_type(argument, "a function of an array", given)
+        # Refuse functions whose values at the probes do not make a family
+        x = self._probes
+        measure, top = self.measured(x), self.rooted(x, 1)
+        if np.isnan(measure).any() or (measure == np.inf).any() or not np.isfinite(measure).any():
+            raise refused("log_measure", "it is NaN, infinite, or minus infinity at all probes", code="not-finite")
+        is_possible = np.isfinite(measure)
+        if not (np.isfinite(top[is_possible]).all() and (top[is_possible] >= 0).all()):
+            where = x[is_possible][~(np.isfinite(top) & (top >= 0))[is_possible]][0]
+            raise out_of_range("statistic", "finite values from 0 upwards", received=f"another one at {where:g}")
+        for j in (2, 3):
+            if not np.allclose(np.abs(self.rooted(x, j)[is_possible]) ** j, top[is_possible], 1e-9, 1e-9):
+                raise refused("signed_roots", f"the {j}-th power of its roots of order {j} is not the statistic")
 
     @property
-    def kind(self) -> str:
-        """``count``, ``positive`` or ``real``."""
-        ...
+    def _probes(self) -> Floats:
+        if self.is_discrete:
+            return np.arange(min(64.0, self.maximum + 1))
+        sizes = np.geomspace(1e-3, 1e3, 61)
+        sizes = self.maximum * sizes / (1 + sizes) if math.isfinite(self.maximum) else sizes
+        return np.concatenate([-sizes[::-1], sizes]) if self.kind == "real" else sizes
 
-    @property
-    def is_discrete(self) -> bool:
-        """Whether values are counts."""
-        ...
+    def __repr__(self) -> str:
+        content = hashlib.sha256()
+        for values in (self.measured(self._probes), *(self.rooted(self._probes, j) for j in (1, 2, 3))):
+            content.update(" ".join(f"{value:.9g}" for value in values).encode())
+        known = ", is_normalizable=True" if self.is_normalizable else ""
+        most = "" if self.maximum == math.inf else f", maximum={self.maximum:g}"
+        return f"UserFamily({self.name!r}, kind={self.kind!r}{most}, digest={content.hexdigest()[:8]!r}{known})"
 
-    @property
-    def largest_value(self) -> float:
-        """Largest possible value."""
-        ...
+    def _values(self, function: Callable[[Floats], Any], x: Floats, argument: str) -> Floats:
+        with np.errstate(all="ignore"):
+            found = np.asarray(function(x))
+        if found.shape != x.shape:
+            raise wrong_shape(argument, x.shape, found, "return one number for every value of the array")
+        if found.dtype.kind not in "fiu":
+            raise wrong_type(argument, "an array of numbers", received=f"dtype {found.dtype}")
+        return found.astype(np.float64)
 
     def measured(self, x: Floats) -> Floats:
-        """B of an array."""
-        ...
+        """B of an array, float64."""
+        return self._values(self.log_measure, x, "log_measure")
 
     def rooted(self, x: Floats, j: int) -> Floats:
-        """T_j of an array."""
-        ...
+        """T_j of an array, float64, cut off at 1e150."""
+        roots = self.signed_roots
+        if roots is not None:
+            found = self._values(lambda values: roots(values, j), x, "signed_roots")
+        else:
+            found = self._values(self.statistic, x, "statistic")
+            with np.errstate(invalid="ignore"):
+                found = found if j == 1 else np.sqrt(found) if j == 2 else found ** (1.0 / j)
+        return np.clip(found, -_LARGEST, _LARGEST)
+
+    @property
+    def is_discrete(self) -> bool:  # type: ignore[override] # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether values are counts."""
+        return self.kind == "count"
+
+    @property
+    @override
+    def largest_value(self) -> float:
+        return float(self.maximum)
+
+    @property
+    @override
+    def support(self) -> constraints.Constraint:
+        if self.maximum == math.inf:
+            return super().support
+        if self.is_discrete:
+            return constraints.integer_interval(0, int(self.maximum))
+        return cast("constraints.Constraint", constraints.interval(0.0, self.maximum))
+
+    @override
+    def root(self, x: Tensor, j: int) -> Tensor:
+        check_whole(j, "j")
+        return _like(x, lambda values: self.rooted(values, j))
+
+    @override
+    def log_base(self, x: Tensor) -> Tensor:
+        return _like(x, self.measured)
+
+    @override
+    def check_values(self, x: Tensor, argument: str) -> None:
+        super().check_values(x, argument)
+        bad = ~torch.isfinite(self.log_base(x.double()))
+        if bool(bad.any()):
+            found = f"{x[bad].reshape(-1)[0].item():g} ({int(bad.sum())} such values)"
+            raise out_of_range(argument, f"values of finite base measure of the {self.name} family", received=found)
+
+    @override
+    def base_natural(self, mean: Tensor) -> Tensor:
+        """Found by bisection; where no parameter gives the mean, the largest or smallest tried."""
+        wanted = mean.detach().double().reshape(-1).numpy()
+        low, high = np.full(len(wanted), -1.0), np.full(len(wanted), 1.0)
+        for _ in range(_DOUBLINGS):
+            is_far = ~(self._base_means(low) <= wanted)
+            if not is_far.any():
+                break
+            low[is_far] *= 2
+        for _ in range(_DOUBLINGS):
+            is_far = self._base_means(high) < wanted
+            if not is_far.any():
+                break
+            high[is_far] *= 2
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            is_below = self._base_means(middle) <= wanted
+            low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
+        return torch.from_numpy(low).reshape(mean.shape).to(mean if mean.is_floating_point() else torch.float64)
+
+    def _base_means(self, eta: Floats) -> Floats:
+        """E T at k = 1, infinite where the parameter has no law."""
+        value, mean = np.empty(len(eta)), np.empty((len(eta), 1))
+        user_moments(self, eta[:, None], 1, value, mean, np.empty((0, 1, 1)))
+        return np.where(np.isfinite(value), mean[:, 0], np.inf)
+
+
+def _like(x: Tensor, function: Callable[[Floats], Floats]) -> Tensor:
+    """A function of arrays of a tensor, in its floating dtype and on its device."""
+    dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
+    found = function(x.detach().cpu().double().numpy())
+    return torch.from_numpy(found).to(x.device, dtype)
 
 
 class _Table(NamedTuple):
@@ -68,9 +255,7 @@ class _Table(NamedTuple):
     error: Floats
 
 
-def user_moments(
-    family: FamilyOfFunctions, eta: Floats, order: int, value: Floats, mean: Floats, cov: Floats
-) -> Floats:
+def user_moments(family: UserFamily, eta: Floats, order: int, value: Floats, mean: Floats, cov: Floats) -> Floats:
     """What :func:`.kernels.evaluate_nodes` does, with the same arguments, for a user's family; the errors (n,)."""
     value[:], error = np.inf, np.full(len(eta), np.nan)
     for part in (mean, cov)[:order]:
@@ -94,7 +279,7 @@ def user_moments(
     return error
 
 
-def user_value_moments(family: FamilyOfFunctions, eta: Floats) -> tuple[Floats, Floats]:
+def user_value_moments(family: UserFamily, eta: Floats) -> tuple[Floats, Floats]:
     """Mean and variance (n,) of the value itself, which need not be the statistic; NaN where a row has no law."""
     mean, variance = np.full(len(eta), np.nan), np.full(len(eta), np.nan)
     for table in _tables(family, eta):
@@ -109,14 +294,14 @@ def user_value_moments(family: FamilyOfFunctions, eta: Floats) -> tuple[Floats, 
     return mean, variance
 
 
-def user_has_law(family: FamilyOfFunctions, eta: Floats) -> bool:
+def user_has_law(family: UserFamily, eta: Floats) -> bool:
     """Whether the sum or integral at natural parameters (k,) is finite, as far as it is looked at."""
     value = np.empty(1)
     user_moments(family, eta[None], 0, value, eta[None], eta[None, None])
     return bool(np.isfinite(value[0]))
 
 
-def user_draws(family: FamilyOfFunctions, eta: Floats, uniforms: Callable[[Integers], Floats]) -> Floats:
+def user_draws(family: UserFamily, eta: Floats, uniforms: Callable[[Integers], Floats]) -> Floats:
     """A draw (n,) from each row; NaN where a row has no law. ``uniforms`` gives new numbers in (0, 1) for some rows.
 
     Equal rows share one table.
@@ -135,7 +320,7 @@ def user_draws(family: FamilyOfFunctions, eta: Floats, uniforms: Callable[[Integ
     return drawn
 
 
-def _tables(family: FamilyOfFunctions, eta: Floats, is_for_draws: bool = False) -> Iterator[_Table]:
+def _tables(family: UserFamily, eta: Floats, is_for_draws: bool = False) -> Iterator[_Table]:
     """Tables of all rows that have a finite sum."""
     good = np.flatnonzero(np.isfinite(eta).all(1))
     if family.is_discrete:
@@ -148,13 +333,13 @@ def _tables(family: FamilyOfFunctions, eta: Floats, is_for_draws: bool = False) 
 
 
 @lru_cache(maxsize=32)
-def _listed(family: FamilyOfFunctions, size: int, k: int) -> tuple[Floats, Floats, Floats]:
+def _listed(family: UserFamily, size: int, k: int) -> tuple[Floats, Floats, Floats]:
     """Counts below a size (m,), their roots (m, k) and log base measures (m,)."""
     x = np.arange(float(size))
     return x, np.stack([family.rooted(x, j) for j in range(1, k + 1)], -1), family.measured(x)
 
 
-def _count_tables(family: FamilyOfFunctions, eta: Floats, rows: Integers) -> Iterator[_Table]:
+def _count_tables(family: UserFamily, eta: Floats, rows: Integers) -> Iterator[_Table]:
     most = int(min(family.largest_value + 1, MOST_VALUES))
     size = min(256, most)
     while len(rows):
@@ -191,7 +376,7 @@ def _ends(logs: Floats, top: Floats, measure: Floats) -> NDArray[np.bool_]:
 # Real numbers
 
 
-def _placed(family: FamilyOfFunctions, u: Floats, side: int) -> tuple[Floats, Floats]:
+def _placed(family: UserFamily, u: Floats, side: int) -> tuple[Floats, Floats]:
     """Values at u on one side of 0, and the log of their derivative."""
     if math.isfinite(family.largest_value):
         lower, upper = -np.logaddexp(0.0, -u), -np.logaddexp(0.0, u)
@@ -199,7 +384,7 @@ def _placed(family: FamilyOfFunctions, u: Floats, side: int) -> tuple[Floats, Fl
     return side * np.exp(u), u
 
 
-def _scored(family: FamilyOfFunctions, eta: Floats, u: Floats, side: int) -> tuple[Floats, Floats, Floats]:
+def _scored(family: UserFamily, eta: Floats, u: Floats, side: int) -> tuple[Floats, Floats, Floats]:
     """Values (n, m), log densities in u, and roots (n, m, k), at u (n, m) or (1, m)."""
     x, jacobian = _placed(family, u, side)
     roots = np.stack([family.rooted(x, j) for j in range(1, eta.shape[1] + 1)], -1)
@@ -208,7 +393,7 @@ def _scored(family: FamilyOfFunctions, eta: Floats, u: Floats, side: int) -> tup
     return x, np.where(np.isnan(logs), -np.inf, logs), roots
 
 
-def _windows(family: FamilyOfFunctions, eta: Floats, side: int) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+def _windows(family: UserFamily, eta: Floats, side: int) -> tuple[Floats, Floats, NDArray[np.bool_]]:
     """Ends (n,) in u of where each density matters, and whether it ends there."""
     u = np.arange(_LOWEST, _HIGHEST, _COARSE)[None]
     low, high, is_over = np.empty(len(eta)), np.empty(len(eta)), np.empty(len(eta), np.bool_)
@@ -230,7 +415,7 @@ def _inside(logs: Floats, u: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]
     return u[every, np.maximum(first - 1, 0)], u[every, np.minimum(last + 1, size - 1)], is_over
 
 
-def _real_tables(family: FamilyOfFunctions, eta: Floats, rows: Integers, is_for_draws: bool) -> Iterator[_Table]:
+def _real_tables(family: UserFamily, eta: Floats, rows: Integers, is_for_draws: bool) -> Iterator[_Table]:
     sides = (1, -1) if family.kind == "real" else (1,)
     ends: list[tuple[Floats, Floats]] = []
     is_over = np.ones(len(rows), np.bool_)
@@ -264,7 +449,7 @@ def _real_tables(family: FamilyOfFunctions, eta: Floats, rows: Integers, is_for_
         size *= 2
 
 
-def _narrowed(family: FamilyOfFunctions, eta: Floats, low: Floats, high: Floats, side: int) -> tuple[Floats, Floats]:
+def _narrowed(family: UserFamily, eta: Floats, low: Floats, high: Floats, side: int) -> tuple[Floats, Floats]:
     """Windows of which a good part matters, from those that a narrow density fills a little of."""
     pending = np.arange(len(low))
     shares = np.linspace(0.0, 1.0, _FIRST + 1)
@@ -281,7 +466,7 @@ def _narrowed(family: FamilyOfFunctions, eta: Floats, low: Floats, high: Floats,
 
 
 def _quadrature(
-    family: FamilyOfFunctions, eta: Floats, rows: Integers, ends: list[tuple[Floats, Floats]], size: int
+    family: UserFamily, eta: Floats, rows: Integers, ends: list[tuple[Floats, Floats]], size: int
 ) -> _Table:
     """Trapezoidal sums with a number of intervals on each side."""
     columns: list[tuple[Floats, Floats, Floats]] = []
@@ -311,7 +496,7 @@ def _is_dense(table: _Table, num_sides: int) -> NDArray[np.bool_]:
 
 
 def _drawn(
-    family: FamilyOfFunctions, eta: Floats, table: _Table, places: Integers, uniforms: Callable[[Integers], Floats]
+    family: UserFamily, eta: Floats, table: _Table, places: Integers, uniforms: Callable[[Integers], Floats]
 ) -> Floats:
     """One draw (n,) from each of some rows of a table; a row may come several times.
 
