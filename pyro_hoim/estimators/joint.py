@@ -88,6 +88,7 @@ class Column:
                 raise refused(f"column {name!r}", "numbers with fractions are no levels", hint, code="wrong-shape")
             if bins is not None and (has_fractions or len(np.unique(numbers[known])) > _MOST_LEVELS):
                 return cls._of_bins(name, column.dtype, numbers[known], weights[known], bins)
+        # Else every value is a level.
         variable, _ = encode_column(name, column, where=row_position)
         distinct = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column.unique()
         value_of = {label_of(value): value for value in distinct if not pd.isna(value)}
@@ -263,7 +264,7 @@ class InteractionEstimator(BaseEstimator):
         return family
 
     def _estimate(self, family: Family, rows: Any) -> Any:
-        """A fit of rows with the parameters that were given."""
+        """A fit of rows with the parameters that were given, each of which the family must know."""
         given = {name: getattr(self, name) for name in ("order", "edges", "prior") if getattr(self, name) is not None}
         for name in set(given) & set(self.options or ()):
             raise conflict("options", f"{name!r} is a parameter of its own")
@@ -306,12 +307,14 @@ class InteractionEstimator(BaseEstimator):
 
     def _fit_labels(self, frame: pd.DataFrame, weights: np.ndarray, more: Any = None) -> None:
         """Learn levels and a model from the rows of positive weight; ``more`` is a further variable with codes."""
+        # Rows of the family's kind that count.
         family = self._family
         if family.data_type != "labels":
             problem = f"a {family.name} has numbers, and this estimator needs levels"
             raise refused("family", problem, "InteractionDensity takes it", code="conflict")
         is_counted = weights > 0
         frame, weights = frame.loc[is_counted], weights[is_counted]
+        # Their levels, and the model of these.
         self._columns = Columns.learn(frame, weights, self.bins)
         codes, variable = self._columns.read(frame, "error"), None
         if more is not None:
@@ -336,56 +339,15 @@ class InteractionEstimator(BaseEstimator):
             codes = np.column_stack([codes, np.full(len(codes), -1)])
         return frame, self._columns.observations(codes, more=more)
 
-    def _score_each(self, X: Any) -> RowLogLikelihood:
-        """Log-likelihood of every row."""
-        _, rows = self._rows(X)
-        family = self._family
-        stored = family.stored(self.result_)
-        assert stored is not None
-        if family.row_log_likelihood is None:
-            raise refused("family", f"a {family.name} has no likelihood of rows", code="no-method")
-        return family.row_log_likelihood(stored, rows)
-
-    def _draw(self, number: int) -> pd.DataFrame:
-        """Rows of the model, with values as those of the table that was fitted."""
-        check_is_fitted(self, "result_")
-        drawn = sample(self.result_, number, seed=self._seed())
-        if not hasattr(self, "_columns"):
-            return drawn
-        codes = self._columns.codes_of(drawn)
-        values = {c.variable.name: c.give(codes[:, i]) for i, c in enumerate(self._columns.columns)}
-        return pd.DataFrame(values)
-
 
 def named(frame: pd.DataFrame) -> pd.DataFrame:
     """The data frame with names of text."""
     return frame.set_axis([str(name) for name in frame.columns], axis=1)
 
 
-def as_given(table: pd.DataFrame, estimator: InteractionEstimator) -> Any:
-    """A data frame where the estimator was fitted on one with names, else an array."""
-    return table if hasattr(estimator, "feature_names_in_") else _as_array(table)
-
-
-def array_like(X: Any, table: pd.DataFrame) -> Any:
-    """A data frame where the rows are one, else an array."""
-    return table if is_frame(X) else _as_array(table)
-
-
 def _as_array(table: pd.DataFrame) -> np.ndarray:
     """One array of columns that all have one type, or hold objects."""
     return table.to_numpy() if len(set(table.dtypes)) == 1 else table.astype(object).to_numpy()
-
-
-def checked_target(estimator: InteractionEstimator, y: Any, frame: pd.DataFrame) -> np.ndarray:
-    """Classes (N,) of rows, none of them missing."""
-    if y is None:
-        name = type(estimator).__name__
-        raise InputError(f"This {name} estimator requires y to be passed, but the target y is None", argument="y")
-    types: Any = {"dtype": None}  # as it is
-    target: Any = check_array(column_or_1d(y, warn=True), ensure_2d=False, input_name="y", **types)
-    check_consistent_length(frame, target)
-    return target
 
 
 # Classes from the joint distribution of class and columns.
@@ -459,8 +421,14 @@ class InteractionClassifier(ClassifierMixin, InteractionEstimator):
         """Fit the model to rows (N, d) and their classes (N,), with weights (N,)."""
         check_type(self.target, str, "target")
         frame = self._frame(X, reset=True)
-        target = checked_target(self, y, frame)
+        if y is None:
+            name = type(self).__name__
+            raise InputError(f"This {name} estimator requires y to be passed, but the target y is None", argument="y")
+        types: Any = {"dtype": None}  # as it is
+        target: Any = check_array(column_or_1d(y, warn=True), ensure_2d=False, input_name="y", **types)
+        check_consistent_length(frame, target)
         check_classification_targets(target)
+        # The classes of the rows that count; the class of others is not looked at.
         weights = self._weights(sample_weight, frame)
         self.classes_ = np.unique(target[weights > 0])
         codes = np.searchsorted(self.classes_, np.where(weights > 0, target, self.classes_[0]))
@@ -555,11 +523,17 @@ class InteractionDensity(DensityMixin, InteractionEstimator):
 
     def score_rows(self, X: Any) -> RowLogLikelihood:
         """As :meth:`score_samples`, with whether the values are likelihoods or pseudo-likelihoods, and exact."""
-        return self._score_each(X)
+        _, rows = self._rows(X)
+        family = self._family
+        stored = family.stored(self.result_)
+        assert stored is not None
+        if family.row_log_likelihood is None:
+            raise refused("family", f"a {family.name} has no likelihood of rows", code="no-method")
+        return family.row_log_likelihood(stored, rows)
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Log-likelihood of every row, (N,), nats; the pseudo-likelihood where log Z is out of reach (`score_rows`)."""
-        return self._score_each(X).values.double().numpy()
+        return self.score_rows(X).values.double().numpy()
 
     def score(self, X: Any, y: Any = None) -> Any:  # noqa: ARG002 (scikit-learn's)
         """Mean of :meth:`score_samples`; ``y`` is ignored."""
@@ -568,7 +542,12 @@ class InteractionDensity(DensityMixin, InteractionEstimator):
     def sample(self, n_samples: int = 1) -> Any:
         """Independent rows of the model, (n_samples, d), as a data frame where it was fitted on one."""
         check_whole(n_samples, "n_samples")
-        return as_given(self._draw(n_samples), self)
+        check_is_fitted(self, "result_")
+        table = sample(self.result_, n_samples, seed=self._seed())
+        if hasattr(self, "_columns"):
+            codes = self._columns.codes_of(table)
+            table = pd.DataFrame({c.variable.name: c.give(codes[:, i]) for i, c in enumerate(self._columns.columns)})
+        return table if hasattr(self, "feature_names_in_") else _as_array(table)
 
 
 # Missing cells filled from a model of all columns.
@@ -667,6 +646,7 @@ class InteractionImputer(OneToOneFeatureMixin, TransformerMixin, InteractionEsti
         if not rows.has_missing:
             return [self._filled(X, frame, rows.codes.numpy()) for _ in range(number)]
         options = {"most_probable": True} if self.strategy == "most_probable" else {}
+        # Completions come as labels below one another, and go back as values.
         imputed = impute(self.result_, rows, number, seed=self._seed(), **options)
         labels = imputed if number == 1 else imputed.drop(columns="imputation")
         codes = self._columns.codes_of(
@@ -681,4 +661,5 @@ class InteractionImputer(OneToOneFeatureMixin, TransformerMixin, InteractionEsti
         """A table with codes (N, d) in its missing cells."""
         pairs = zip(frame.columns, self._columns.columns, strict=True)
         columns = {name: column.fill(frame.iloc[:, i], codes[:, i]) for i, (name, column) in enumerate(pairs)}
-        return array_like(X, pd.DataFrame(columns, index=frame.index))
+        table = pd.DataFrame(columns, index=frame.index)
+        return table if is_frame(X) else _as_array(table)

@@ -126,6 +126,7 @@ def project(
     check_choice(method, get_args(ProjectionMethod), "method")
     check_positive(tolerance, "tolerance")
     check_whole(max_iterations, "max_iterations")
+    # Closed forms: the uniform law, and one sweep along a junction tree.
     p = law.probs.numpy()
     if not len(hypergraph):
         return _finished(law, hypergraph, np.full(p.shape, 1 / p.size), "closed form", 0, True)
@@ -133,12 +134,20 @@ def project(
         cliques = [law.domain.indices(node.clique) for node in hypergraph.junction_tree()]
         q, _, _ = scale_margins(p, cliques, tolerance, 1)
         return _finished(law, hypergraph, q, "closed form", 1, True)
+    # Newton's method, as the fit to the law taken as observations of total weight 1.
     size = hypergraph.num_parameters
     is_small = size <= _MAX_NEWTON_PARAMETERS and size * hypergraph.domain.num_states <= _MAX_DESIGN_ENTRIES
     if method == "newton" or (method == "auto" and is_small):
-        result = _newton(law, hypergraph)
+        with warnings.catch_warnings():
+            # An estimate at infinity is a projection on the boundary; what did not converge is said below.
+            warnings.simplefilter("ignore", NonexistentEstimateWarning)
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            fitted = fit(hypergraph, law.cells, method="newton")
+        q = fitted.probs.numpy().reshape(p.shape)
+        result = _finished(law, hypergraph, q, "newton", fitted.num_iterations, fitted.is_converged)
         if result.is_converged or method == "newton":
             return _warned(result)
+    # Proportional fitting of the largest margins.
     cliques = [law.domain.indices(edge) for edge in hypergraph.maximal_edges]
     q, num_sweeps, is_converged = scale_margins(p, cliques, tolerance, max_iterations)
     return _warned(_finished(law, hypergraph, q, "ipf", num_sweeps, is_converged))
@@ -205,17 +214,6 @@ def check_hypergraph(hypergraph: InteractionHypergraph, law: Law, argument: str)
         raise other_domain(argument, expected, received=f"one over {hypergraph.domain.names}")
     if not hypergraph.is_hierarchical:
         raise unexpected(argument, "a collection closed under subsets", hypergraph, "closure()", code="missing-part")
-
-
-def _newton(law: Law, hypergraph: InteractionHypergraph) -> Projection:
-    """Projection as the fit to the law taken as observations of total weight 1."""
-    with warnings.catch_warnings():
-        # An estimate at infinity is a projection on the boundary; what did not converge is said by the caller.
-        warnings.simplefilter("ignore", NonexistentEstimateWarning)
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        result = fit(hypergraph, law.cells, method="newton")
-    q = result.probs.numpy().reshape(law.probs.shape)
-    return _finished(law, hypergraph, q, "newton", result.num_iterations, result.is_converged)
 
 
 def scale_margins(
@@ -401,7 +399,13 @@ def bias_variance(truth: Any, projection: Any, fits: Any, *, validate: bool = Tr
     """
     if isinstance(fits, Sequence) and not fits:
         raise none_received("fits", "at least one estimate")
-    _check_domains(truth, projection, fits)
+    # Laws over variables have the same ones, in the order of the truth.
+    laws = [("truth", truth), ("projection", projection)]
+    laws += [("fits", law) for law in (fits if isinstance(fits, Sequence) else [fits])]
+    known = [(name, law.domain) for name, law in laws if hasattr(law, "domain")]
+    for argument, domain in known[1:]:
+        if domain.names != known[0][1].names:
+            raise other_domain(argument, f"the variables {known[0][1].names}, in this order", domain.names)
     # Of distributions Pyro knows the divergences, else all cells are listed.
     divided = _by_expectations(truth, projection, fits)
     if divided is not None:
@@ -409,7 +413,14 @@ def bias_variance(truth: Any, projection: Any, fits: Any, *, validate: bool = Tr
     log_p, log_q = _log_table(truth, "truth"), _log_table(projection, "projection")
     if log_p.shape != log_q.shape:
         raise wrong_shape("projection", tuple(log_p.shape), log_q)
-    log_fits = _log_tables(fits, log_p.shape)
+    if isinstance(fits, Sequence):
+        tables = [_log_table(fit, "fits") for fit in fits]
+        for table in tables:
+            if table.shape != log_p.shape:
+                raise wrong_shape("fits", tuple(log_p.shape), table)
+        log_fits = torch.stack(tables)
+    else:
+        log_fits = _log_table(fits, "fits")
     ndim = log_p.dim()
     if ndim == 0 or log_fits.shape[log_fits.dim() - ndim :] != log_p.shape:
         raise wrong_shape("fits", f"(*batch, {', '.join(map(str, log_p.shape))})", log_fits)
@@ -435,15 +446,6 @@ def bias_variance(truth: Any, projection: Any, fits: Any, *, validate: bool = Tr
     )
 
 
-def _check_domains(truth: Any, projection: Any, fits: Any) -> None:
-    """Refuse laws whose tables have other variables, or the same in another order, than those of the truth."""
-    laws = {"truth": [truth], "projection": [projection], "fits": fits if isinstance(fits, Sequence) else [fits]}
-    known = [(name, law.domain) for name, group in laws.items() for law in group if hasattr(law, "domain")]
-    for argument, domain in known[1:]:
-        if domain.names != known[0][1].names:
-            raise other_domain(argument, f"the variables {known[0][1].names}, in this order", domain.names)
-
-
 def _divergence(log_p: torch.Tensor, log_q: torch.Tensor, least: float) -> torch.Tensor:
     """D(p; q) over the last dimension, at least some number; cells of probability zero count nothing."""
     terms = torch.where(torch.isneginf(log_p), 0.0, log_p.exp() * (log_p - log_q))
@@ -466,17 +468,6 @@ def _by_expectations(truth: Any, projection: Any, fits: Any) -> BiasVariance | N
         torch.stack(part) if isinstance(fits, Sequence) else part[0] for part in zip(*divergences, strict=True)
     )
     return BiasVariance(total, bias, variance, total - bias - variance)
-
-
-def _log_tables(fits: Any, shape: torch.Size) -> torch.Tensor:
-    """Log-probabilities of the estimates, (*batch, *cells)."""
-    if not isinstance(fits, Sequence):
-        return _log_table(fits, "fits")
-    tables = [_log_table(fit, "fits") for fit in fits]
-    for table in tables:
-        if table.shape != shape:
-            raise wrong_shape("fits", tuple(shape), table)
-    return torch.stack(tables)
 
 
 def _log_table(law: Any, argument: str) -> torch.Tensor:
@@ -553,7 +544,7 @@ def split_divergence(law: Law | DataLike | Projections, model: LogLinearEnergy |
         (0.1927, 0.0612, True)
     """
     known = as_projections(law)
-    graph, log_q = _of(model)
+    graph, log_q = _log_probs(model)
     projection = known.project(graph)
     p, projected = known.law.probs.log(), projection.probs.log()
     parts = bias_variance(p, projected, log_q, validate=False)
@@ -568,7 +559,7 @@ def split_of_rows(law: Law | Projections, model: LogLinearEnergy | FitResult) ->
     return split if split.projection.is_converged else None
 
 
-def _of(model: Any) -> tuple[Any, torch.Tensor]:
+def _log_probs(model: Any) -> tuple[Any, torch.Tensor]:
     """Collection of a model and log-probabilities of all cells, minus infinity where an infinite estimate has none."""
     if isinstance(model, FitResult):
         if model.restriction is not None:

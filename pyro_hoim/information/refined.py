@@ -67,7 +67,11 @@ class RefinedInformationTable:
         return len(self.steps)
 
     def __iter__(self) -> Iterator[RefinedInformation]:
-        return iter(sorted(self.steps, key=_schema_key))
+        def key(step: RefinedInformation) -> tuple[list[tuple[int, tuple[int, ...]]], int]:
+            """Added sets in edge order; ties keep the order of the steps."""
+            return [_edge_key(step.collection.domain.indices(edge)) for edge in step.added], len(step.collection)
+
+        return iter(sorted(self.steps, key=key))
 
     def __repr__(self) -> str:
         return f"RefinedInformationTable({len(self)} values, total {self.total:.6g} nats)"
@@ -170,6 +174,7 @@ def decompose(
         >>> [(step.added, round(step.value, 4)) for step in table.steps], round(table.total, 4)
         ([((('a',),), 0.0201), ((('b',),), 0.0201), ((('a', 'b'),), 0.1777)], 0.218)
     """
+    # Members of the chain, of which each contains the one before.
     projections = as_projections(law)
     if chain is None:
         members: list[InteractionHypergraph] = list(InteractionHypergraph.saturated(projections.law.domain).chain())
@@ -303,9 +308,8 @@ def hierarchical_collections(domain: Domain) -> tuple[InteractionHypergraph, ...
     while layer:
         collections.extend(layer)
         layer = {sets | {edge} for sets in layer for edge in _addable(sets, len(domain))}
-    ordered = sorted(sorted(sets, key=_edge_key) for sets in collections)
     names = domain.names
-    hypergraphs = [InteractionHypergraph(domain, [[names[i] for i in edge] for edge in sets]) for sets in ordered]
+    hypergraphs = [InteractionHypergraph(domain, [[names[i] for i in edge] for edge in sets]) for sets in collections]
     return tuple(sorted(hypergraphs, key=lambda h: (len(h), [_edge_key(edge) for edge in h.edge_indices])))
 
 
@@ -365,10 +369,3 @@ def _with_edge(collection: InteractionHypergraph, edge: Sequence[str]) -> Intera
         problem = f"{shown} cannot be added while its subset {first} is not in the collection"
         raise refused("edge", problem, "add that first, or give a larger collection", code="missing-part")
     return collection.add_edges([names])
-
-
-def _schema_key(step: RefinedInformation) -> tuple[list[tuple[int, tuple[int, ...]]], int]:
-    """Added sets in edge order; ties keep the order of the steps."""
-    domain = step.collection.domain
-    keys = [(len(edge), domain.indices(edge)) for edge in step.added]
-    return keys, len(step.collection)

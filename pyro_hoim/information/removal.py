@@ -156,10 +156,16 @@ def removal_values(
     groups = [with_supersets(graph, [e]) for e in wanted]
     if exact is None:
         exact = graph.is_hierarchical and graph.domain.num_states * max(1, graph.num_parameters) <= _MAX_EXACT_ENTRIES
+    # Divergences from the projections of the model's own table.
     if exact:
         if not graph.is_hierarchical:
             raise unexpected("exact", "a hierarchical model", hint="exact=False gives bounds for any", code="no-method")
-        return _exact_values(model, wanted, groups)
+        law = Law(graph.domain, Auto().marginal(model.to(dtype=torch.float64), graph.domain.names))
+        nearest = [project(law, graph.remove_edges([edge])) for edge in wanted]
+        return [
+            RemovalValue(edge, gone, found.divergence, "exact" if found.is_converged else "upper bound", 0.0)
+            for edge, gone, found in zip(wanted, groups, nearest, strict=True)
+        ]
     if not wanted:
         return []
     # Bounds from states of the model.
@@ -179,19 +185,6 @@ def removal_values(
     return [_bound(model, e, gone, states, conditionals) for e, gone in zip(wanted, groups, strict=True)]
 
 
-def _exact_values(
-    model: LogLinearEnergy, edges: Sequence[tuple[str, ...]], groups: Sequence[tuple[tuple[str, ...], ...]]
-) -> list[RemovalValue]:
-    """Divergences from the projections of the model's own table; bounds where these did not converge."""
-    graph = model.hypergraph
-    law = Law(graph.domain, Auto().marginal(model.to(dtype=torch.float64), graph.domain.names))
-    projections = [project(law, graph.remove_edges([edge])) for edge in edges]
-    return [
-        RemovalValue(edge, gone, nearest.divergence, "exact" if nearest.is_converged else "upper bound", 0.0)
-        for edge, gone, nearest in zip(edges, groups, projections, strict=True)
-    ]
-
-
 def _bound(
     model: LogLinearEnergy,
     edge: tuple[str, ...],
@@ -200,22 +193,32 @@ def _bound(
     conditionals: dict[str, torch.Tensor],
 ) -> RemovalValue:
     """Estimated bound of one interaction."""
-    domain = model.domain
-    shape = [domain[n].cardinality for n in edge]
+    # Cells of the edge next to every sample, their probabilities, and what is taken away there.
+    shape = [model.domain[n].cardinality for n in edge]
     cell = torch.cat([_cells(model, edge, samples, name) for name in edge], 1)  # (n, sum of levels), as those below
     prob = torch.cat([conditionals[name] / len(edge) for name in edge], 1)
-    f = torch.cat([_strength(model, gone, samples, name) for name in edge], 1)
+    f = torch.zeros(cell.shape, dtype=torch.float64)
+    for other in gone:
+        table = model.tables[model.hypergraph.term_slices[other]].double()
+        f += table[torch.cat([_cells(model, other, samples, name) for name in edge], 1)]
     size = math.prod(shape)
     num = len(samples)
     shift = float(f.min())
     weight = prob * torch.exp(shift - f)
     margin = torch.zeros(size, dtype=torch.float64).index_add_(0, cell.flatten(), prob.flatten()) / num
     base = torch.zeros(size, dtype=torch.float64).index_add_(0, cell.flatten(), weight.flatten()) / num
+    # The largest sets inside the edge take over what they can.
     inside = [e for e in model.hypergraph.edges if set(e) < set(edge)]
     largest = [e for e in inside if not any(set(e) < set(o) for o in inside)]
     axes = [[edge.index(n) for n in e] for e in largest]
-    g = _refit(base.reshape(shape).numpy(), margin.reshape(shape).numpy(), axes)
+    start = base.reshape(shape).numpy()
+    start = start / start.sum()
+    g = np.zeros_like(start)  # log factors; whatever they are, there is a bound
+    if axes:
+        fitted, _, _ = scale_margins(margin.reshape(shape).numpy(), axes, _IPF_TOLERANCE, _IPF_STEPS, start)
+        g = np.log(np.divide(fitted, start, out=np.ones_like(start), where=(fitted > 0) & (start > 0)))
     tilt = torch.from_numpy(g.reshape(-1))[cell]
+    # The bound, and its error where enough samples carry the weights.
     weight = weight * torch.exp(tilt)
     mean_weight = weight.sum(1)
     log_mean = float(mean_weight.mean().log())
@@ -227,17 +230,6 @@ def _bound(
     return RemovalValue(edge, gone, value, "estimated upper bound", error)
 
 
-def _strength(
-    model: LogLinearEnergy, gone: Sequence[tuple[str, ...]], samples: torch.Tensor, name: str
-) -> torch.Tensor:
-    """Sum of the tables of ``gone`` at the samples with every level of ``name``: (n, levels)."""
-    total = torch.zeros(len(samples), model.domain[name].cardinality, dtype=torch.float64)
-    for edge in gone:
-        table = model.tables[model.hypergraph.term_slices[edge]].double()
-        total += table[_cells(model, edge, samples, name)]
-    return total
-
-
 def _cells(model: LogLinearEnergy, edge: Sequence[str], samples: torch.Tensor, name: str) -> torch.Tensor:
     """Positions in the table of an edge at the samples with every level of ``name``: (n, levels)."""
     domain = model.domain
@@ -246,15 +238,6 @@ def _cells(model: LogLinearEnergy, edge: Sequence[str], samples: torch.Tensor, n
     for n in edge:
         index = index * domain[n].cardinality + (levels if n == name else samples[:, domain.index(n), None])
     return index
-
-
-def _refit(base: np.ndarray, target: np.ndarray, subsets: Sequence[Sequence[int]]) -> np.ndarray:
-    """Log factors g over the subsets of axes that give base * exp(g) the margins of target; every g gives a bound."""
-    start = base / base.sum()
-    if not subsets:
-        return np.zeros_like(base)
-    fitted, _, _ = scale_margins(target, subsets, _IPF_TOLERANCE, _IPF_STEPS, start)
-    return np.log(np.divide(fitted, start, out=np.ones_like(base), where=(fitted > 0) & (start > 0)))
 
 
 _BRIDGE_STEPS = 200

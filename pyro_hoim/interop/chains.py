@@ -98,12 +98,14 @@ def diagnose_chains(
     """
     import pandas as pd
 
-    groups = _statistics(model, codes, energies=energies, edges=edges, variables=variables, functions=functions)
+    groups = _statistics(model, codes, energies, edges, variables, functions)
+    # What never moves, and what moves between chains alone.
     names = [name for labels, _ in groups.values() for name in labels]
     values = np.concatenate([array for _, array in groups.values()], axis=-1)
     flat = values.reshape(-1, values.shape[-1])
     is_constant = (flat == flat[0]).all(axis=0)
     is_stuck = ~is_constant & (values == values[:, :1]).all(axis=(0, 1))
+    # A line per statistic; ArviZ is asked of those that move.
     table = pd.DataFrame(index=pd.Index(names, name="statistic"))
     table["kind"] = pd.array([kind for kind, (labels, _) in groups.items() for _ in labels], dtype="string")
     for name in ("mean", "sd", *_FIGURES):
@@ -119,26 +121,8 @@ def diagnose_chains(
     return table
 
 
-def _of_run(run: ChainRun[Any], energies: Any) -> tuple[Any, Any]:
-    """Codes (chains, draws, d) and energies of a run, which has the draws first."""
-    if run.draws is None:
-        raise conflict("codes", "the run recorded no draws", "run sample_chains with record=('draws', ...)")
-    if run.draws.dim() != 3:
-        batch = f"one of a batch {tuple(run.draws.shape[1:-2])}"
-        raise unexpected("codes", "the run of one model", received=batch, code="wrong-shape")
-    if energies is None and run.energies is not None:
-        energies = run.energies.transpose(0, 1)
-    return run.draws.transpose(0, 1), energies
-
-
 def _statistics(
-    model: Any,
-    codes: Any,
-    *,
-    energies: Any = None,
-    edges: Any = (),
-    variables: Any = "all",
-    functions: Functions | None = None,
+    model: Any, codes: Any, energies: Any, edges: Any, variables: Any, functions: Functions | None
 ) -> Groups:
     """The statistics that were asked for."""
     groups: Groups = {}
@@ -155,7 +139,15 @@ def _statistics(
         groups["log_q"] = (["log_q"], _checked_values(log_q, states, "log_q")[..., None])
     else:
         if isinstance(codes, ChainRun):
-            codes, energies = _of_run(codes, energies)
+            run = codes  # has the draws first
+            if run.draws is None:
+                raise conflict("codes", "the run recorded no draws", "run sample_chains with record=('draws', ...)")
+            if run.draws.dim() != 3:
+                batch = f"one of a batch {tuple(run.draws.shape[1:-2])}"
+                raise unexpected("codes", "the run of one model", received=batch, code="wrong-shape")
+            codes = run.draws.transpose(0, 1)
+            if energies is None and run.energies is not None:
+                energies = run.energies.transpose(0, 1)
         hypergraph = model if isinstance(model, InteractionHypergraph) else getattr(model, "hypergraph", None)
         if not isinstance(hypergraph, InteractionHypergraph):
             raise wrong_type("model", "a hypergraph or a model with one", model)
@@ -168,6 +160,7 @@ def _statistics(
         chosen = _checked_edges(hypergraph, edges)
         if chosen:
             groups["cell"] = _cells(domain, chosen, states.numpy())
+    # Single variables, and functions of the whole state.
     names = domain.names if isinstance(variables, str) and variables == "all" else variables
     if isinstance(names, str):
         raise wrong_type("variables", "a sequence of names or 'all'", received=repr(names))

@@ -64,8 +64,14 @@ def loo_by_cell(data: Any, *, var_name: str | None = None, reff: float | None = 
         10
     """
     result, each, counts, dim, elpd_key = _by_cell(data, var_name, reff)
-    result["se"] = _standard_error(float(result["se"]), each, counts)
-    num_rows, row = int(counts.sum()), f"{dim.removesuffix('_cell')}_row"
+    size, num_rows = len(each), int(counts.sum())
+    # The divisor of the error, n or (arviz-stats 1.x) n - 1, is read off that of the cells.
+    plain = float(((each - each.mean()) ** 2).sum())
+    is_unbiased = plain > 0 and float(result["se"]) ** 2 / plain > 1 + 0.5 / (size - 1)
+    squares = float(counts @ (each - counts @ each / num_rows) ** 2)
+    result["se"] = math.sqrt(squares * num_rows / (num_rows - 1) if is_unbiased else squares)
+    # Pointwise values of the rows, cell after cell.
+    row = f"{dim.removesuffix('_cell')}_row"
     for key in (elpd_key, "pareto_k") if num_rows <= _MOST_ROWS else ():
         values = result[key].isel({dim: np.repeat(np.arange(len(counts)), counts)})
         result[key] = values.drop_vars(dim, errors="ignore").rename({dim: row}).assign_coords({row: range(num_rows)})
@@ -84,6 +90,7 @@ class _ByCell(NamedTuple):
 
 def _by_cell(data: Any, var_name: str | None, reff: float | None) -> _ByCell:
     """Leave-one-out of the cells that were seen."""
+    # Cells that were seen, of enough rows and draws.
     engine = choose_backend(data=data)
     terms, counts, name = _cells(data, var_name)
     dim = str(terms.dims[-1])
@@ -131,6 +138,7 @@ def _weights(terms: Any, posterior: Any, reff: float | None) -> dict[str, Any]:
     elif reff is None:  # as ArviZ does
         sizes = posterior.azstats.ess(method="mean")
         reff = float(np.hstack([sizes[name].values.ravel() for name in sizes.data_vars]).mean()) / size
+    # Terms whose largest weights differ: to them alone a Pareto distribution can be fitted.
     tail = int(3 * math.sqrt(size / reff)) if size * reff > 225 else size // 5
     ratios = -terms.astype(np.float64)
     log_weights = ratios.copy(data=ratios.values - logsumexp(ratios.values, axis=(0, 1)))
@@ -147,15 +155,6 @@ def _weights(terms: Any, posterior: Any, reff: float | None) -> dict[str, Any]:
         log_weights.values[..., is_fitted] = smooth.transpose(*terms.dims).values
         pareto_k.values[is_fitted] = shapes.values
     return {"log_weights": log_weights, "pareto_k": pareto_k}
-
-
-def _standard_error(of_cells: float, each: np.ndarray, counts: np.ndarray) -> float:
-    """Standard error over the rows; its divisor, n or (arviz-stats 1.x) n - 1, is read off the error ``of_cells``."""
-    size, num_rows = len(each), int(counts.sum())
-    plain = float(((each - each.mean()) ** 2).sum())
-    is_unbiased = plain > 0 and of_cells**2 / plain > 1 + 0.5 / (size - 1)
-    squares = float(counts @ (each - counts @ each / num_rows) ** 2)
-    return math.sqrt(squares * num_rows / (num_rows - 1) if is_unbiased else squares)
 
 
 def loo_figures(result: Any) -> dict[str, float]:
@@ -238,6 +237,7 @@ def compare_by_cell(
         if not np.array_equal(first, counts):
             problem = f"the cell counts of {label!r} differ from the first model's"
             raise refused("models", problem, "use one data set", code="other-domain")
+    # Best model first; differences are taken cell by cell.
     by_model = {label: _by_cell(data, var_name, None) for label, data in models.items()}
     figures = {label: loo_figures(one.result) for label, one in by_model.items()}
     order = sorted(by_model, key=lambda label: -figures[label]["elpd"])
@@ -308,6 +308,7 @@ def summarise(data: Any, **options: Any) -> Any:
     """
     import pandas as pd
 
+    # The variables that are shown, under the names that they are stored by.
     engine = choose_backend(data=data)
     group = options.get("group", "posterior")
     draws = get_group(data, group)
@@ -331,6 +332,7 @@ def summarise(data: Any, **options: Any) -> Any:
         warnings.simplefilter("ignore", DeprecationWarning)
         bundle = engine.bundle({group: draws})
         table = engine.stats.summary(bundle, fmt="wide" if fmt == "wide" else "xarray", **options)
+    # What never moves has no R-hat; where every chain is stuck elsewhere, it is infinite.
     is_constant = draws.max(("chain", "draw")) == draws.min(("chain", "draw"))
     is_stuck = (draws.max("draw") == draws.min("draw")).all("chain") & ~is_constant
     if fmt != "wide":
@@ -371,8 +373,12 @@ def _cells(data: Any, var_name: str | None) -> tuple[Any, np.ndarray, str]:
     """Per-cell terms (chain, draw, cell) of the name asked for, their counts, and the name that was given to them."""
     cells = get_group(data, CELL_GROUP)
     if cells is None:
-        problem = "no per-cell log-likelihood"
-        raise refused("data", problem, "call to_arviz with log_likelihood and cell_count", code="missing-part")
+        raise refused(
+            "data",
+            "no per-cell log-likelihood",
+            "call to_arviz with log_likelihood and cell_count",
+            code="missing-part",
+        )
     names = [original_name(cells, str(name)) for name in cells.data_vars]
     if var_name is None:
         if len(names) > 1:

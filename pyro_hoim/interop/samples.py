@@ -64,6 +64,7 @@ def read_draws(source: Any, *, num_chains: int | None = None, integer_sites: Ite
         raise refused("posterior", "the MCMC object holds no draws", "call its run() first", code="missing-part")
     if num_chains is not None:
         raise conflict("num_chains", "applies to a dict of flat draws only; an MCMC object knows its chains")
+    # Draws as the program made them, with what is known of each.
     samples = dict(source.get_samples(group_by_chain=True))
     samples, repaired = _repair_save_params(source, samples)
     arrays = {str(name): to_array(value) for name, value in samples.items()}
@@ -153,18 +154,15 @@ def _check_lead(arrays: Arrays) -> None:
         raise unexpected("posterior", "equal (chain, draw) for every site", received=leads, code="wrong-shape")
 
 
-def _has_save_params_fault() -> bool:
-    """Whether the installed Pyro unpacks sites in sorted order whatever order they were packed in."""
-    parts = (installed_version("pyro-ppl") or "").split("+")[0].split(".")[:3]
-    return all(map(str.isdigit, parts)) and tuple(map(int, parts)) <= (1, 9, 2)
-
-
 def _repair_save_params(source: Any, samples: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Values handed back to their own names after ``MCMC(save_params=...)`` with unsorted names."""
     # Pyro packs in the order of save_params, unpacks in sorted order, and takes the transform of the wrong name.
     order = list(getattr(getattr(source, "kernel", None), "save_params", None) or [])
-    if order == sorted(order) or not _has_save_params_fault() or set(order) != set(samples):
+    parts = (installed_version("pyro-ppl") or "").split("+")[0].split(".")[:3]
+    is_faulty = all(map(str.isdigit, parts)) and tuple(map(int, parts)) <= (1, 9, 2)
+    if order == sorted(order) or not is_faulty or set(order) != set(samples):
         return samples, []
+    # What was packed, as it was packed.
     transforms = getattr(source, "transforms", None) or {}
     packed = []
     for name in sorted(order):
@@ -177,6 +175,7 @@ def _repair_save_params(source: Any, samples: dict[str, Any]) -> tuple[dict[str,
             "recovered"
         )
         raise refused("posterior", problem, "run again with save_params sorted", code="no-method")
+    # Cut anew, in the order of save_params.
     shapes = {name: value.shape[2:] for name, value in zip(sorted(order), packed, strict=True)}
     result, start = {}, 0
     for name in order:

@@ -248,7 +248,12 @@ class RootAnalysis(Study[Part]):
             "kkt_residual": float(fit.kkt_residual.max()) if len(fit.nodes) else 0.0,
             "tolerance": fit.tolerance,
             "status": "converged" if fit.is_converged else "not converged",
-            "singles": [tuple_json(term) for term in _largest_singles(fit)],
+            "singles": [
+                tuple_json(term)
+                for key in sorted(fit.num_terms)
+                if key[1] == 1
+                for term in sorted(fit.terms(key), key=lambda term: -term.coefficient)[:_TOP]
+            ],
             "interactions": [
                 {**tuple_json(term), "standardised": standardise_term(term, self.scales).coefficient}
                 for key in sorted(fit.num_terms)
@@ -269,12 +274,6 @@ def tuple_json(term: RootTerm) -> dict[str, Any]:
         "order": size,
         "root": j,
     }
-
-
-def _largest_singles(fit: RootFitResult) -> list[RootTerm]:
-    """Largest coefficients of the columns themselves, then those of their roots."""
-    keys = [key for key in sorted(fit.num_terms) if key[1] == 1]
-    return [term for key in keys for term in sorted(fit.terms(key), key=lambda term: -term.coefficient)[:_TOP]]
 
 
 def standardise_term(term: RootTerm, scales: Mapping[str, float]) -> RootTerm:
@@ -390,7 +389,7 @@ def analyse_roots(
 def _chosen(
     fits: Sequence[RootFitResult], penalties: Sequence[float], train: CountTable, validation: CountTable | None
 ) -> tuple[RootFitResult, tuple[PathStep, ...]]:
-    """The fit with the best validation score (the only one without a choice), and all steps."""
+    """The fit with the best validation score, of equals that of the largest penalty, and all steps."""
     scores: Sequence[float | None] = [None] * len(fits)
     if validation is not None:
         scores, _ = held_out_scores(fits, validation)
@@ -404,15 +403,13 @@ def _chosen(
         )
         for fit, penalty, score in zip(fits, penalties, scores, strict=True)
     )
-    return fits[_best(scores, penalties) if len(fits) > 1 else 0], steps
-
-
-def _best(scores: Sequence[float | None], penalties: Sequence[float]) -> int:
-    """Place of the best score, ties to the larger penalty; a score that is no number never wins."""
+    if len(fits) == 1:
+        return fits[0], steps
+    # A score that is no number never wins.
     comparable = [i for i, score in enumerate(scores) if score is not None and not math.isnan(score)]
     if not comparable:
         raise refused("l1", "no penalty has a score on the validation rows that is a number", code="other-domain")
-    return max(comparable, key=lambda i: (scores[i], penalties[i]))
+    return fits[max(comparable, key=lambda i: (scores[i], penalties[i]))], steps
 
 
 def _part(
@@ -438,11 +435,7 @@ def _part(
                     log_pseudo, torch.as_tensor(each), torch.ones(len(log_pseudo), dtype=torch.float64)
                 )[1]
             baselines[name] = root_scores(each, each, entropy)
-    scores = replace(scores, gain_std_error=gain_error)
-    return Part(scores, baselines, measure="pseudo_nll")
-
-
-# The page. Nothing is computed here but formats.
+    return Part(replace(scores, gain_std_error=gain_error), baselines, measure="pseudo_nll")
 
 
 # Pictures of a generalized root model: who varies with whom, scores and penalties.
@@ -472,6 +465,7 @@ def root_network_figure(
     shown = [term for term in terms if len(term.names) > 1]
     if not shown:
         raise none_received("terms", "at least one tuple of two or more variables")
+    # Tuples as long as their variables are few enough; coefficients of several roots add up.
     names: dict[str, None] = {}
     weights: dict[tuple[str, ...], float] = {}
     for term in shown:
@@ -554,6 +548,7 @@ def penalty_path_figure(path: Sequence[PathStep], chosen: float) -> Figure:
         >>> [axes.get_ylabel() for axes in figure.axes]
         ['pseudo-NLL, nats per row', 'tuples of two and more']
     """
+    # Scores on the left, sizes on the right, both over the logarithm of the penalty.
     steps = sorted((step for step in path if step.l1 > 0), key=lambda step: step.l1)
     if len(steps) < 2:
         raise unexpected("path", "at least two penalties above 0", received=len(steps), code="empty")
@@ -580,6 +575,8 @@ def penalty_path_figure(path: Sequence[PathStep], chosen: float) -> Figure:
     return figure
 
 
+# The page. Nothing is computed here but formats.
+
 _FIRST, _BRIEF = 15, 10
 _DRAWN = 40  # columns
 _NODES = 20
@@ -590,8 +587,8 @@ _ROOTS = {2: "of its square root", 3: "of its cube root"}
 
 def _terms_of(analysis: RootAnalysis, size: int, sign: int) -> list[RootTerm]:
     """Tuples of one size with coefficients of one sign, strongest first."""
-    found = [term for term in analysis.fit.terms(sign=sign) if term.key[1] == size and term.key != (1, 1)]
-    return sorted(found, key=lambda term: -abs(standardise_term(term, analysis.scales).coefficient))
+    terms = [term for term in analysis.fit.terms(sign=sign) if term.key[1] == size and term.key != (1, 1)]
+    return sorted(terms, key=lambda term: -abs(standardise_term(term, analysis.scales).coefficient))
 
 
 def _sizes(analysis: RootAnalysis) -> list[int]:
@@ -600,6 +597,7 @@ def _sizes(analysis: RootAnalysis) -> list[int]:
 
 def _summary(analysis: RootAnalysis) -> list[str]:
     fit, where = analysis.fit, analysis.judged_on
+    # What was learned, and how well it predicts beside simpler laws.
     counts = {size: sum(n for (_, s), n in analysis.fit.num_terms.items() if s == size) for size in _sizes(analysis)}
     words = {2: "pair", 3: "triple"}
     learned = (
@@ -625,6 +623,7 @@ def _summary(analysis: RootAnalysis) -> list[str]:
     ]
     if tests is not None and tests.tests:
         sentences.append(kept_sentence(tests.tests, tests.false_discovery_rate, "training", "set"))
+    # Overdispersion, which a model without roots of single columns partly takes for dependence.
     spread = judged.baselines.get("negative-binomial")
     gap = 0.0 if spread is None or analysis.fit.is_full else judged.scores.pseudo_nll - spread.pseudo_nll
     if gap * judged.scores.rows > len(analysis.domain):  # more than their further parameters gain on Poisson counts
@@ -633,28 +632,25 @@ def _summary(analysis: RootAnalysis) -> list[str]:
             f"model partly takes for dependence; {option('full', True)} adds roots of single columns, which absorb "
             "overdispersion."
         )
-    net = _net_pairs(analysis)
+    # Pairs by the sum of their coefficients over all roots, their effect at values of one.
+    net: dict[tuple[str, ...], float] = {}
+    for term in fit.terms():
+        if term.key[1] == 2:
+            net[term.names] = net.get(term.names, 0.0) + standardise_term(term, analysis.scales).coefficient
+    ordered = sorted(net.items(), key=lambda item: -abs(item[1]))
     for sign, word in ((1, "rise together"), (-1, "avoid each other")):
-        strongest = [names for names, value in net if value * sign > 0][:3]
+        strongest = [names for names, value in ordered if value * sign > 0][:3]
         if strongest:
             pairs = "; ".join(" + ".join(names) for names in strongest)
             sentences.append(f"The pairs that {word} most: {pairs}.")
     return sentences
 
 
-def _net_pairs(analysis: RootAnalysis) -> list[tuple[tuple[str, ...], float]]:
-    """Pairs with the sum of their coefficients over all roots, their effect at values of one, largest first."""
-    net: dict[tuple[str, ...], float] = {}
-    for term in analysis.fit.terms():
-        if term.key[1] == 2:
-            net[term.names] = net.get(term.names, 0.0) + standardise_term(term, analysis.scales).coefficient
-    return sorted(net.items(), key=lambda item: -abs(item[1]))
-
-
 def _warnings(analysis: RootAnalysis) -> list[str]:
     """What a careful reader must know before trusting the page."""
     fit = analysis.fit
     warnings: list[str] = []
+    # Of the regressions and of the rows.
     if not fit.is_converged:
         worst = float(fit.kkt_residual.max())
         warnings.append(
@@ -680,11 +676,16 @@ def _warnings(analysis: RootAnalysis) -> list[str]:
     judged = analysis.held[analysis.judged_on]
     # A model that loses against independent columns must not be interpreted.
     if judged.gain is not None and judged.gain < 0 and analysis.fit.num_interactions:
+        remedy = option("refit", "all")
+        why = f"averaging the columns' regressions lost more than their interactions gain ({remedy} mends that)."
+        if fit.refit is not None and fit.refit.method == "all":
+            why = "what it learned from the training rows does not hold on these."
         warnings.append(
             f"On the {analysis.judged_on} rows the model predicts worse than independent columns, by "
-            f"{digits(-judged.gain)} nats a row: {_loss(analysis)} Do not interpret the interactions; try "
+            f"{digits(-judged.gain)} nats a row: {why} Do not interpret the interactions; try "
             f"{option('full', True)}, or a larger {option('l1')}."
         )
+    # Of the joint law.
     if fit.refit is not None and fit.refit.status == "shortened":
         warnings.append(
             "The best coefficients do not define a distribution (its integral is infinite), so they stop "
@@ -700,28 +701,18 @@ def _warnings(analysis: RootAnalysis) -> list[str]:
     return warnings
 
 
-def _loss(analysis: RootAnalysis) -> str:
-    """Why a model predicts worse than independent columns."""
-    refit = analysis.fit.refit
-    if refit is not None and refit.method == "all":
-        return "what it learned from the training rows does not hold on these."
-    remedy = option("refit", "all")
-    return f"averaging the columns' regressions lost more than their interactions gain ({remedy} mends that)."
-
-
 def _network(analysis: RootAnalysis) -> Section:
     section = Section("What varies together")
     terms = [term for size in _sizes(analysis) for sign, _ in _SIGNS for term in _terms_of(analysis, size, sign)]
     terms = sorted((standardise_term(term, analysis.scales) for term in terms), key=lambda term: -abs(term.coefficient))
-    if terms:
-        about = "The strongest interactions: columns on a circle, pairs as arcs, larger sets as regions or stars"
-        section.figure(root_network_figure(terms, max_variables=_DRAWN), about)
-        num = len({name for term in terms for name in term.names})
-        if num > _DRAWN:
-            section.note(f"Drawn are {_DRAWN} of {num} columns with interactions, those of the strongest ones.")
-    if not section.blocks:
+    if not terms:
         section.text("No interaction gains more than its penalty: the columns are independent.")
         return section
+    about = "The strongest interactions: columns on a circle, pairs as arcs, larger sets as regions or stars"
+    section.figure(root_network_figure(terms, max_variables=_DRAWN), about)
+    num = len({name for term in terms for name in term.names})
+    if num > _DRAWN:
+        section.note(f"Drawn are {_DRAWN} of {num} columns with interactions, those of the strongest ones.")
     section.note(
         "Columns rise together where the coefficient of their interaction is positive, and avoid each other where it "
         "is negative. Wider is stronger, relative to the strongest interaction of the same size. A missing "
@@ -730,23 +721,13 @@ def _network(analysis: RootAnalysis) -> Section:
     return section
 
 
-def _cells(analysis: RootAnalysis, terms: Sequence[RootTerm], sign: int, has_roots: bool) -> list[list[object]]:
-    between = " + " if sign > 0 else " − "
-    cells: list[list[object]] = []
-    for term in terms:
-        values = [term.coefficient, term.coefficient / math.factorial(term.key[1])]
-        if analysis.scales:
-            values.append(standardise_term(term, analysis.scales).coefficient)
-        cells.append([between.join(term.names), *map(_signed, values), *([term.key[0]] if has_roots else [])])
-    return cells
-
-
 def _signed(value: float | None) -> Cell:
     return cell(value, coefficient)
 
 
 def _tuples(analysis: RootAnalysis, size: int) -> Section:
     section = Section(_SIZES.get(size, f"Sets of {size}"))
+    # A table for either sign.
     for sign, words in _SIGNS:
         terms = _terms_of(analysis, size, sign)
         if not terms:
@@ -757,7 +738,13 @@ def _tuples(analysis: RootAnalysis, size: int) -> Section:
         has_roots = len({term.key[0] for term in terms}) > 1
         if has_roots:
             columns.append("root")
-        cells = _cells(analysis, terms, sign, has_roots)
+        cells: list[list[object]] = []
+        for term in terms:
+            values = [term.coefficient, term.coefficient / math.factorial(size)]
+            if analysis.scales:
+                values.append(standardise_term(term, analysis.scales).coefficient)
+            names = (" + " if sign > 0 else " − ").join(term.names)
+            cells.append([names, *map(_signed, values), *([term.key[0]] if has_roots else [])])
         shown = f", the {_FIRST} strongest first" if len(terms) > _FIRST else ""
         section.heading(f"{words} ({plural(len(terms), 'set')}{shown})", brief=True)
         section.table(columns, cells, first=_FIRST, further="Further sets", brief=_BRIEF)
@@ -828,13 +815,25 @@ def _path(analysis: RootAnalysis) -> Section:
 
 def _trust(analysis: RootAnalysis) -> Section:
     section = Section("How it was estimated")
-    fit = analysis.fit
+    fit, refit = analysis.fit, analysis.fit.refit
+    # The regressions, and what was done after joining with what that brought.
+    refitted = "The joint model fits a little worse than each regression by itself."
+    if refit is not None:
+        what = "all coefficients" if refit.method == "all" else "the coefficients of single columns"
+        penalty = f" under {100 * refit.share:g} % of the penalties" if refit.method == "all" else ""
+        refitted = (
+            f"Then {what} were fitted again, together{penalty}: pseudo-NLL of the training rows "
+            f"{digits(refit.joined_pseudo_nll)} before, {digits(refit.pseudo_nll)} after, "
+            f"{digits(refit.independent_pseudo_nll)} of independent columns ({refit.status.replace('_', ' ')}, "
+            f"residual {refit.kkt_residual:.1e})."
+        )
     state = "all converged" if fit.is_converged else "not all of them converged"
     section.text(
         f"Learning: one l1-penalised regression a column, {state}; the largest violation of the optimality conditions, "
         f"over all possible interactions, is {float(fit.kkt_residual.max()):.1e} (tolerance "
-        f"{fit.tolerance:.1e}). The regressions were learned one by one and then joined. {_refitted(analysis)}"
+        f"{fit.tolerance:.1e}). The regressions were learned one by one and then joined. {refitted}"
     )
+    # The normalising constant.
     log_z = analysis.log_partition
     remedy = f"annealed importance sampling ({option('method', 'ais')})"
     words = (
@@ -844,6 +843,7 @@ def _trust(analysis: RootAnalysis) -> Section:
     if log_z is not None:
         words = f"Log normalising constant: {float(log_z.value):.8g} ({log_z.method}, exact)."
     section.text(words)
+    # The regressions that are furthest from their optimum.
     slowest = sorted(fit.nodes, key=lambda node: -node.kkt_residual)[:_NODES]
     rows = [
         [n.variable, len(n.terms), cell(n.objective), cell(n.kkt_residual, "{:.1e}".format), n.num_steps, n.status]
@@ -853,18 +853,3 @@ def _trust(analysis: RootAnalysis) -> Section:
     section.table(columns, rows, folded=f"Regressions with the largest residuals ({len(slowest)})")
     section.note("Time: " + ", ".join(f"{s} {value:.1f} s" for s, value in analysis.seconds.items()) + ".")
     return section
-
-
-def _refitted(analysis: RootAnalysis) -> str:
-    """What was done after joining, and what it brought on the training rows."""
-    refit = analysis.fit.refit
-    if refit is None:
-        return "The joint model fits a little worse than each regression by itself."
-    what = "all coefficients" if refit.method == "all" else "the coefficients of single columns"
-    penalty = f" under {100 * refit.share:g} % of the penalties" if refit.method == "all" else ""
-    return (
-        f"Then {what} were fitted again, together{penalty}: pseudo-NLL of the training rows "
-        f"{digits(refit.joined_pseudo_nll)} before, {digits(refit.pseudo_nll)} after, "
-        f"{digits(refit.independent_pseudo_nll)} of independent columns ({refit.status.replace('_', ' ')}, residual "
-        f"{refit.kkt_residual:.1e})."
-    )

@@ -61,8 +61,8 @@ class IndependentLaw:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """What a model file keeps of the law; :func:`kept_independent` reads it."""
-        found = {"independent.first": self.first, "independent.second": self.second}
-        return {name: torch.as_tensor(value) for name, value in found.items() if value is not None}
+        arrays = {"independent.first": self.first, "independent.second": self.second}
+        return {name: torch.as_tensor(value) for name, value in arrays.items() if value is not None}
 
     def log_density(self, column: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Log density of values (M,) of columns given by their positions (M,); minus infinity for impossible values."""
@@ -119,9 +119,9 @@ def _log_sum(log_rate: np.ndarray, maximum: float) -> np.ndarray:
 
 def _negative_binomial(x: np.ndarray, mean: np.ndarray, size: Any, _: float) -> np.ndarray:
     finite = np.where(np.isfinite(size), size, 1.0)
-    found = gammaln(x + finite) - gammaln(finite) - gammaln(x + 1) - (finite + x) * np.log1p(mean / finite)
-    found += np.where(x > 0, x * (np.log(mean) - np.log(finite)), 0.0)
-    return np.where(np.isfinite(size), found, _poisson(x, mean, None, math.inf))
+    log_probs = gammaln(x + finite) - gammaln(finite) - gammaln(x + 1) - (finite + x) * np.log1p(mean / finite)
+    log_probs += np.where(x > 0, x * (np.log(mean) - np.log(finite)), 0.0)
+    return np.where(np.isfinite(size), log_probs, _poisson(x, mean, None, math.inf))
 
 
 def _exponential(x: np.ndarray, mean: np.ndarray, _: object, __: float) -> np.ndarray:

@@ -108,14 +108,14 @@ class RootModel:
     fixed: Mapping[str, float]
 
     def __post_init__(self) -> None:
-        held = [name for name in self.domain.names if name not in self.fixed]
-        if list(self.energy.domain.names) != held or not set(self.fixed) <= set(self.domain.names):
+        free = [name for name in self.domain.names if name not in self.fixed]
+        if list(self.energy.domain.names) != free or not set(self.fixed) <= set(self.domain.names):
             raise other_domain("fixed", "the columns of the domain that the model does not hold")
 
     @classmethod
-    def from_fit(cls, found: RootFitResult) -> RootModel:
+    def from_fit(cls, fit: RootFitResult) -> RootModel:
         """The joint model of a fit."""
-        return cls(found.energy(), found.domain, dict(found.fixed_columns))
+        return cls(fit.energy(), fit.domain, dict(fit.fixed_columns))
 
     @classmethod
     def from_file(cls, stored: RootFile) -> RootModel:
@@ -149,12 +149,12 @@ class RootModel:
         return self._each(table, lambda values: -self.energy.energy(values))
 
     def _each(self, table: CountTable, score: Callable[[torch.Tensor], torch.Tensor]) -> np.ndarray:
-        found = [np.zeros(0)]
+        pieces = [np.zeros(0)]
         with torch.no_grad():
             for values, is_possible in self._pieces(table):
                 scores = score(values) if values.shape[1] else torch.zeros(len(values), dtype=torch.float64)
-                found.append(torch.where(is_possible, scores, -math.inf).numpy())
-        return np.concatenate(found)
+                pieces.append(torch.where(is_possible, scores, -math.inf).numpy())
+        return np.concatenate(pieces)
 
     def scores(self, table: CountTable, log_z: float | None = None) -> Scores:
         """Scores of rows; NLL and KL too where log Z is given."""
@@ -226,12 +226,14 @@ def predict_roots(model: RootModel, table: CountTable, target: str, *, is_known:
         >>> found.mean.round(6).tolist(), round(found.log_loss, 4)  # a Poisson variable with mean one: 1 + log 3!
         ([1.0], 2.7918)
     """
+    # A column that held one value in training is known.
     check_names([target], model.domain.names, "target")
     values = table.column(target) if is_known else None
     if target in model.fixed:
         at = model.fixed[target]
         log_probs = None if values is None else np.where(values == at, 0.0, -np.inf)
         return RootPrediction(target, np.full(table.num_rows, at), np.zeros(table.num_rows), values, log_probs)
+    # Moments of the target's node law, a few rows at a time.
     energy, column = model.energy, model.energy.domain.index(target)
     family = energy.family
     moments: list[torch.Tensor] = [torch.zeros(0, 3, dtype=torch.float64)]
@@ -320,10 +322,16 @@ def draw_roots(
     if not columns or not num_draws:
         return RootDraws(values, True, 0)
     if method != "gibbs":
-        drawn = _exact_draws(rest, num_draws, generator, required=method == "exact")
-        if drawn is not None:
-            values[:, columns] = drawn.to(torch.float64)
-            return RootDraws(values, True, 0)
+        try:
+            cost = RootAuto().plan_energy(rest)
+            reason = "" if method == "exact" and cost.feasible else _refusal(cost)
+            if not reason:
+                values[:, columns] = RootAuto().sample(rest, (num_draws,), generator).to(torch.float64)
+                return RootDraws(values, True, 0)
+        except IntractableError as error:
+            reason = str(error)
+        if method == "exact":
+            raise out_of_reach("method exact", reason)
     # Else the last state of a chain for every row, in portions that fit in memory.
     for start in range(0, num_draws, _CHAINS):
         chains = RootChains(rest, min(_CHAINS, num_draws - start), seed=generator)
@@ -332,18 +340,3 @@ def draw_roots(
         if advance is not None:
             advance(len(chains.states))
     return RootDraws(values, False, burn_in)
-
-
-def _exact_draws(
-    energy: GeneralizedRootEnergy, num_draws: int, generator: torch.Generator, *, required: bool
-) -> torch.Tensor | None:
-    try:
-        cost = RootAuto().plan_energy(energy)
-        reason = "" if required and cost.feasible else _refusal(cost)
-        if not reason:
-            return RootAuto().sample(energy, (num_draws,), generator)
-    except IntractableError as error:
-        reason = str(error)
-    if required:
-        raise out_of_reach("method exact", reason)
-    return None
