@@ -79,20 +79,18 @@ class RootAnnealer:
         self, betas: torch.Tensor | Sequence[float], sweeps: int = 1, *, reverse_order: bool = False
     ) -> torch.Tensor:
         total = torch.zeros(self._chains.num_chains, dtype=torch.float64)
+        family, change = self._chains.energy.family, None if self._single is None else self._own - self._single
         for before, beta in itertools.pairwise(torch.as_tensor(betas, dtype=torch.float64).tolist()):
-            total += (beta - before) * (self._chains.interaction_score() + self._single_score())
+            score = self._chains.interaction_score()
+            if change is not None:  # terms of single variables change with beta, too
+                states = self._chains.states.cpu().double()
+                parts = (family.root(states, j + 1) @ change[:, j] for j in range(change.shape[1]))
+                score = score + sum(parts, torch.tensor(0.0))
+            total += (beta - before) * score
             if self._single is not None:
                 self._chains.set_single_terms(torch.lerp(self._single, self._own, beta))
             self._chains.sweep(sweeps, beta, reverse_order=reverse_order)
         return total[None]
-
-    def _single_score(self) -> torch.Tensor | float:
-        """What changes with beta in the terms of single variables (chains,)."""
-        if self._single is None:
-            return 0.0
-        family, states = self._chains.energy.family, self._chains.states.cpu().double()
-        change = self._own - self._single
-        return sum((family.root(states, j + 1) @ change[:, j] for j in range(change.shape[1])), torch.tensor(0.0))
 
     def gather(self, index: torch.Tensor) -> None:
         self._chains.set_states(self._chains.states[index[0]])
@@ -134,6 +132,7 @@ class AnnealedRoot:
         return RootAnnealer(self.energy, num_chains, seed)
 
     def perfect_states(self, seed: int) -> torch.Tensor | None:
+        # A closed form, or a table that is small enough.
         energy, shape = self.energy, (self.options.num_chains,)
         random = torch.Generator().manual_seed(seed)
         closed = GaussianClosedForm(allow_undecided=True)
@@ -170,6 +169,7 @@ class AnnealedRoot:
 
     def _run_from(self, run: Run, starts: torch.Tensor, number: int) -> tuple[torch.Tensor, ...]:
         """The fields of :class:`ModeRuns` for one phase."""
+        # Burn in at the phase, then anneal from the independent member that is fitted to it.
         energy, count = self.energy, starts.shape[1]
         chains = self.begin(count, derived(run.seed, 20 + 2 * number))
         chains.set_states(starts)
@@ -190,12 +190,14 @@ def _climbed_counts(energy: GeneralizedRootEnergy, ends: torch.Tensor, rows: tor
     They start from chain ends, from states with all counts alike, on a geometric grid, and from the best of the rows
     (m, d), all of which are among the states.
     """
+    # Starts: equal counts, and the best of chain ends and rows.
     largest = min(energy.family.largest_value, float(_LARGEST))
     levels = torch.tensor([0.0, *(2.0**k for k in range(15) if 2.0**k <= largest)], dtype=torch.float64)
     seen = ends[:0] if rows is None else rows
     best, better = (energy.energy(part, validate=False).argsort()[:_ENDS] for part in (ends, seen))
     states = torch.cat([ends[best], levels[:, None].expand(-1, ends.shape[-1]), seen[better]]).clone()
     grid = torch.unique(torch.cat([levels, (1.5 * levels).floor()]))
+    # One variable at a time to the best of near values and, every other round, of a grid of all sizes.
     for round_number in range(_ROUNDS):
         before = states.clone()
         for s in range(states.shape[-1]):
@@ -310,8 +312,8 @@ class RootAnnealed(AnnealedBackend, RootBackend):
             return LogPartition(nothing, "biased", nothing, nothing, nothing, nothing, cost, "none", coding="root")
 
         def slope(runs: Sequence[Run]) -> torch.Tensor:
-            found = self._shaped(energy, [_expectations(run) for run in runs])
-            return found * energy.structure.multiplicity.to(found)
+            values = self._shaped(energy, [_expectations(run) for run in runs])
+            return values * energy.structure.multiplicity.to(values)
 
         return self._estimated(models, energy.psi, cost, slope)
 
@@ -325,10 +327,10 @@ class RootAnnealed(AnnealedBackend, RootBackend):
 
         With a fixed seed, times the multiplicity, they are the gradient of :meth:`log_partition`, and have none.
         """
-        found = self._weighted(self._models(energy))
-        if not found:
+        runs = self._weighted(self._models(energy))
+        if not runs:
             return torch.zeros_like(energy.psi)
-        values = self._shaped(energy, [_expectations(run) for run in found])
+        values = self._shaped(energy, [_expectations(run) for run in runs])
         return constant(energy.psi, values) if energy.psi.requires_grad else values
 
     @override

@@ -103,6 +103,7 @@ class RootAuto(RootBackend):
         self, structure: RootStructure, family: NodeFamily, cost_of: Callable[[RootBackend], Cost]
     ) -> tuple[RootBackend, Cost]:
         """Backend and cost of one component; an infeasible cost means refusal."""
+        # Closed forms, then sums and quadrature, then what was asked for as an estimate.
         if structure.is_independent:
             alone = IndependentClosedForm(self.allow_undecided)
             return alone, cost_of(alone)
@@ -225,6 +226,7 @@ def _together(costs: list[Cost]) -> Cost:
 def _sum_of(results: list[LogPartition], energy: GeneralizedRootEnergy) -> LogPartition:
     if len(results) == 1:
         return results[0]
+    # Values of components add up.
     cost = _together([result.cost for result in results])
     zero = energy.psi.new_zeros(energy.batch_shape)
     value = sum((result.value for result in results), zero)
@@ -235,7 +237,16 @@ def _sum_of(results: list[LogPartition], energy: GeneralizedRootEnergy) -> LogPa
     # Errors add in squares, limits as they are; the whole is as good as its worst estimate.
     squares = [torch.as_tensor(result.std_error, dtype=value.dtype).square() for result in estimated]
     sizes = [result.ess for result in estimated if result.ess is not None]
-    sides = [result.sandwich for result in estimated]
+    sandwich = None
+    if all(result.sandwich is not None for result in estimated):  # both sides add up, exact components on either
+        parts = [r.sandwich or Sandwich(r.value, zero, r.value, zero, "exact") for r in results]
+        sandwich = Sandwich(
+            sum((part.forward for part in parts), zero),
+            sum((part.forward_error.square() for part in parts), zero).sqrt(),
+            sum((part.reverse for part in parts), zero),
+            sum((part.reverse_error.square() for part in parts), zero).sqrt(),
+            "exact" if all(part.start == "exact" for part in parts) else "tempered",
+        )
     return LogPartition(
         value,
         "biased",
@@ -249,17 +260,5 @@ def _sum_of(results: list[LogPartition], energy: GeneralizedRootEnergy) -> LogPa
         verdicts=torch.stack([result.verdicts for result in estimated]).amin(0),
         notes=notes,
         lower_bound=sum((r.value if r.lower_bound is None else r.lower_bound for r in results), zero),
-        sandwich=None if None in sides else _joint_sandwich(results, zero),
-    )
-
-
-def _joint_sandwich(results: list[LogPartition], zero: torch.Tensor) -> Sandwich:
-    """Both sides added up, exact components on either."""
-    parts = [r.sandwich or Sandwich(r.value, zero, r.value, zero, "exact") for r in results]
-    return Sandwich(
-        sum((part.forward for part in parts), zero),
-        sum((part.forward_error.square() for part in parts), zero).sqrt(),
-        sum((part.reverse for part in parts), zero),
-        sum((part.reverse_error.square() for part in parts), zero).sqrt(),
-        "exact" if all(part.start == "exact" for part in parts) else "tempered",
+        sandwich=sandwich,
     )

@@ -373,12 +373,8 @@ def _cells(data: Any, var_name: str | None) -> tuple[Any, np.ndarray, str]:
     """Per-cell terms (chain, draw, cell) of the name asked for, their counts, and the name that was given to them."""
     cells = get_group(data, CELL_GROUP)
     if cells is None:
-        raise refused(
-            "data",
-            "no per-cell log-likelihood",
-            "call to_arviz with log_likelihood and cell_count",
-            code="missing-part",
-        )
+        hint = "call to_arviz with log_likelihood and cell_count"
+        raise refused("data", "no per-cell log-likelihood", hint, code="missing-part")
     names = [original_name(cells, str(name)) for name in cells.data_vars]
     if var_name is None:
         if len(names) > 1:

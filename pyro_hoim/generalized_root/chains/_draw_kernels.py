@@ -120,6 +120,7 @@ def _digamma(y):
 @njit(nogil=True, cache=True, error_model="numpy")
 def parts(u, side, coefficients, powers, anchored):
     """C(u) - C(anchor), C'(u) and V(u) - V(anchor) of one side; ``anchored`` has anchor^p_j."""
+    # Linear and quadratic terms, as differences from the anchor.
     c = side[ANCHOR]
     concave, slope, convex = 0.0, side[LINEAR] + 2.0 * side[QUADRATIC] * u, 0.0
     ratio = 0.0  # log(u / c)
@@ -132,6 +133,7 @@ def parts(u, side, coefficients, powers, anchored):
             ratio = math.log1p(d / c) if abs(d) < 0.5 * c else math.log(u) - side[LOG_ANCHOR]
     else:
         concave = u * (side[LINEAR] + side[QUADRATIC] * u)
+    # Powers: those with a negative coefficient are convex.
     for j in range(coefficients.shape[0]):
         a, p = coefficients[j], powers[j]
         if a == 0.0:
@@ -147,6 +149,7 @@ def parts(u, side, coefficients, powers, anchored):
         else:
             concave += a * change
             slope += a * p * power / u if u > 0.0 else math.inf
+    # The logarithm, and the factorial by Stirling's series where u and anchor are large.
     if side[LOGARITHMIC] > 0.0:
         concave += side[LOGARITHMIC] * (ratio if c > 0.0 and u > 0.0 else math.log(u))
         slope += side[LOGARITHMIC] / u if u > 0.0 else math.inf
@@ -175,6 +178,7 @@ def _curvature(u, side, coefficients, powers):
 @njit(nogil=True, cache=True, error_model="numpy")
 def _concave_mode(side, coefficients, powers, anchored, highest):
     """Roughly where C is largest on [0, highest]; negative if that is beyond 2^53."""
+    # The ends first: C may rise up to the last value, or fall from 0 on.
     side[ANCHOR] = 0.0
     side[LOG_GAMMA] = 0.0
     top = min(highest, _LARGEST)
@@ -183,6 +187,7 @@ def _concave_mode(side, coefficients, powers, anchored, highest):
     low = 1e-300
     if parts(low, side, coefficients, powers, anchored)[1] <= 0.0:
         return 0.0
+    # Between them Newton's steps in log u, and bisection where these leave the bracket.
     high = top
     u = min(max(math.exp(min(side[LINEAR], 36.0)), 1.0), 0.5 * high) if side[FACTORIAL] > 0.0 else min(1.0, 0.5 * high)
     for _ in range(200):
@@ -266,6 +271,7 @@ def _log_sum(slope, length, is_discrete):
 @njit(nogil=True, cache=True, error_model="numpy")
 def _bound(piece, side, coefficients, powers, anchored, offset, is_discrete):
     """Line, mass and gap of a piece whose ends are known."""
+    # A piece of one value, and a tail, which lies below its tangent at the left end.
     low, high = piece[_LOW], piece[_HIGH]
     c_low, d_low, v_low = piece[_C_LOW], piece[_D_LOW], piece[_V_LOW]
     if low == high:
@@ -281,6 +287,7 @@ def _bound(piece, side, coefficients, powers, anchored, offset, is_discrete):
         c, _, v = parts(further, side, coefficients, powers, anchored)
         piece[_GAP] = c_low + v_low - 1.0 - (c + v)
         return
+    # Else the chord of V, and the tangent of C where the sum of both is about flat.
     width = high - low
     chord = (piece[_V_HIGH] - v_low) / width
     slope_low, slope_high = d_low + chord, piece[_D_HIGH] + chord
@@ -290,6 +297,7 @@ def _bound(piece, side, coefficients, powers, anchored, offset, is_discrete):
     elif slope_low < 0.0:
         touch = low + min(0.5 * width, -1.0 / slope_low)
     c, d, v = parts(touch, side, coefficients, powers, anchored)
+    # How far the line is above f, at the ends and where it touches.
     slope = d + chord
     at_low = c + d * (low - touch) + v_low
     at_high = c + d * (high - touch) + piece[_V_HIGH]
@@ -319,6 +327,7 @@ def _end(pieces, i, which, u, side, coefficients, powers, anchored):
 @njit(nogil=True, cache=True, error_model="numpy")
 def add_side(pieces, count, number, side, coefficients, powers, anchored, offset, highest, is_discrete):
     """Append the first pieces of a side, [0, highest]; the number of pieces then."""
+    # Ends of pieces lie a few spreads around the mode.
     mode = side[SHIFT]
     if mode > 0.0:
         scale = 1.0 / math.sqrt(-_curvature(mode, side, coefficients, powers))
@@ -337,6 +346,7 @@ def add_side(pieces, count, number, side, coefficients, powers, anchored, offset
             low = cut + 1.0 if is_discrete else cut
     pieces[count, _SIDE] = number
     _end(pieces, count, 0, low, side, coefficients, powers, anchored)
+    # The last piece: a tail where there is no largest value.
     if highest == math.inf:
         pieces[count, _HIGH] = math.inf
         if not pieces[count, _D_LOW] < 0.0:  # the tail begins where C falls
@@ -387,6 +397,7 @@ def _split(pieces, i, count, side, coefficients, powers, anchored, offset, is_di
 @njit(nogil=True, cache=True, error_model="numpy")
 def finish_hat(pieces, count, sides, coefficients, powers, anchored, offsets, is_discrete, cumulative):
     """Split pieces until at most about a quarter of the hat is waste, and sum their masses; the number of pieces."""
+    # Split what wastes most, until the whole wastes little.
     for _ in range(_ROUNDS):
         top = -math.inf
         for i in range(count):
@@ -409,6 +420,7 @@ def finish_hat(pieces, count, sides, coefficients, powers, anchored, offsets, is
                     count += 1
         if count == num_before:
             break
+    # Cumulative masses are what a piece is drawn by.
     top = -math.inf
     for i in range(count):
         top = max(top, pieces[i, _LOG_MASS])
@@ -515,6 +527,7 @@ def draw_small(natural, maximum, small, cumulative, words, drawn):
     ends = maximum < size
     last = np.int64(maximum) if ends else size - 1
     for b in range(natural.shape[0]):
+        # A chain whose law reaches beyond the table keeps -1.
         drawn[b] = -1.0
         drop = logs[last] - natural[b, 0]
         for j in range(1, order):
@@ -522,6 +535,7 @@ def draw_small(natural, maximum, small, cumulative, words, drawn):
         if not (ends or drop > 0.5):
             continue
         u = uniform(words, b)
+        # Sum from 0; the draw is settled where no value that the rest may have changes it.
         total = 0.0
         for x in range(last + 1):
             value, drop = base[x], logs[x] - natural[b, 0]

@@ -60,6 +60,7 @@ def _draw_from_hat(code, maximum, eta, work, words, b):
     for j in range(order):
         if not math.isfinite(eta[j]):
             return math.nan
+    # Each side of 0 is linear, quadratic and logarithmic terms, and powers below one.
     is_discrete, is_real = code <= TRUNCATED, code == GAUSSIAN
     highest = maximum if code == TRUNCATED else math.inf
     first = 3 if is_real else 2  # the smallest j of a root whose power is below one
@@ -73,6 +74,7 @@ def _draw_from_hat(code, maximum, eta, work, words, b):
             sides[0, LINEAR], sides[1, LINEAR] = eta[1], -eta[1]
     else:
         sides[:, LINEAR] = eta[0]
+    # Without a falling linear term the highest power present takes the place of u.
     if not is_discrete and not eta[0] < 0.0:
         if not is_integrable(code, eta):
             return math.nan
@@ -87,12 +89,14 @@ def _draw_from_hat(code, maximum, eta, work, words, b):
         is_root = j + 1 >= first
         coefficients[j] = eta[j] if is_root else 0.0
         powers[j] = exponent / (j + 1) if is_root else 0.5
+    # Anchors, and values of f there relative to the larger one.
     num_sides = 2 if is_real else 1
     for s in range(num_sides):
         offsets[s] = side_parameters(sides[s], coefficients, powers, anchored[s], highest)
         if math.isnan(offsets[s]):
             return math.nan
     reference = offsets[0] if num_sides == 1 else max(offsets[0], offsets[1])
+    # The hat over both sides, and a draw under it.
     count = 0
     for s in range(num_sides):
         offsets[s] -= reference
@@ -112,12 +116,14 @@ def _draw_from_hat(code, maximum, eta, work, words, b):
 def draw_nodes(code, maximum, natural, small, work, words, drawn):
     """One draw (chains,) from every row of natural parameters (chains, k); NaN where there is no law."""
     num_chains, order = natural.shape
+    # Small counts by inversion, others under a hat.
     if code <= TRUNCATED:
         draw_small(natural, maximum, small, work[4], words, drawn)
         for b in range(num_chains):
             if drawn[b] < 0.0:
                 drawn[b] = _draw_from_hat(code, maximum, natural[b], work, words, b)
         return
+    # Reals without roots have closed forms.
     first = 2 if code == GAUSSIAN else 1
     for b in range(num_chains):
         has_roots = False

@@ -66,17 +66,6 @@ class Terms:
         """Whether values lie on the whole line and T_1 is their square."""
         return self.family.name == "gaussian"
 
-    @property
-    def is_two_sided(self) -> bool:
-        """Whether values lie on the whole line."""
-        return self.family.kind == "real"
-
-    def has_signs(self, j: int) -> bool:
-        """Whether the j-th root may be negative."""
-        if isinstance(self.family, UserFamily):
-            return self.family.signed_roots is not None
-        return self.is_signed and j == 2
-
     def interactions(self) -> list[TermGroup]:
         """The parts with two or more variables."""
         return [part for part in self.parts if part.size > 1]
@@ -119,6 +108,7 @@ class Bounds:
 
 def product_below(terms: Terms) -> tuple[float, Floats]:
     """Lower bound of log Z by coordinate ascent over products of node laws, and their means of T_1 (d,)."""
+    # Interactions by variable, and the node laws without them.
     natural = terms.singles
     adjacent: list[list[tuple[int, NDArray[np.int64], float]]] = [[] for _ in range(terms.size)]
     for j, rows, values in terms.interactions():
@@ -132,6 +122,7 @@ def product_below(terms: Terms) -> tuple[float, Floats]:
         raise out_of_reach("RootEnumeration", problem, "give every variable terms of its own", code="no-method")
     value, means = first
 
+    # The mean-field bound, and its ascent in one node law at a time.
     def bound() -> float:
         total = float((value - ((field - natural) * means).sum(1)).sum())
         return total + sum(
@@ -162,10 +153,10 @@ def product_below(terms: Terms) -> tuple[float, Floats]:
 def _nodes(terms: Terms, natural: Floats) -> tuple[Floats, Floats] | None:
     """Log partitions (n,) and means of the roots (n, k) of node laws with naturals (n, k); None if one is infinite."""
     try:
-        found = node_moments(terms.family, torch.from_numpy(np.ascontiguousarray(natural)), hessian=False)
+        laws = node_moments(terms.family, torch.from_numpy(np.ascontiguousarray(natural)), hessian=False)
     except InputError:
         return None
-    return found.value.numpy().copy(), found.mean.numpy().copy()
+    return laws.value.numpy().copy(), laws.mean.numpy().copy()
 
 
 def bounds_of(terms: Terms, means: Floats) -> list[Bounds]:
@@ -190,7 +181,9 @@ def _separated(terms: Terms, weights: Floats) -> Bounds:
     for j, rows, values in terms.interactions():
         length = rows.shape[1]
         ratio = length / j
-        largest = np.abs(values) if terms.has_signs(j) else np.maximum(values, 0)  # whatever the signs of x
+        family = terms.family
+        has_signs = family.signed_roots is not None if isinstance(family, UserFamily) else terms.is_signed and j == 2
+        largest = np.abs(values) if has_signs else np.maximum(values, 0)  # whatever the signs of x
         logs = np.log(weights[rows])
         share = largest[:, None] / length * np.exp(ratio * (logs.mean(1, keepdims=True) - logs))
         np.add.at(slopes[:, ratios.index(ratio)], rows, share)
@@ -245,6 +238,7 @@ class Grid(NamedTuple):
 
 def windows_of(terms: Terms, tolerance: float) -> tuple[list[Window], float]:
     """Windows of all variables outside of which less than ``tolerance`` of Z lies, and a lower bound of log Z."""
+    # Short ranges of counts are taken whole.
     is_bounded = math.isfinite(terms.family.largest_value)
     if is_bounded and not terms.family.is_discrete:
         problem = f"no grid for interacting numbers up to a maximum, as those of the {terms.family.name} family"
@@ -252,6 +246,7 @@ def windows_of(terms: Terms, tolerance: float) -> tuple[list[Window], float]:
     if is_bounded and terms.family.largest_value < 64:
         top = terms.family.largest_value  # all values of a short range: nothing is left out
         return [Window(0.0, top, 1)] * terms.size, -math.inf
+    # Else the narrowest of several products above says how far out to go.
     below, means = product_below(terms)
     candidates = bounds_of(terms, means)
     if not candidates:
@@ -268,6 +263,7 @@ def windows_of(terms: Terms, tolerance: float) -> tuple[list[Window], float]:
             profiled.append((sum(p.log_total for p in profiles), profiles, bounds))
     if not profiled:
         raise failures[0]
+    # Profiles that reach deep enough are cut where too little is left.
     _, best, chosen = min(profiled, key=lambda item: item[0])
     excess = sum(p.log_total for p in best) - below
     if excess + 60 > _DEPTH:
@@ -323,7 +319,7 @@ def _profile(terms: Terms, bounds: Bounds, variable: int, depth: float) -> _Prof
 
 
 def _real_profile(terms: Terms, bounds: Bounds, variable: int, depth: float) -> _Profile:
-    family, signed = terms.family, terms.is_two_sided
+    family, signed = terms.family, terms.family.kind == "real"
     power, splits = smooth_power(family, tuple(sorted({j for j, _, _ in terms.parts})))
 
     def log_value(u: Floats) -> Floats:
@@ -332,6 +328,7 @@ def _real_profile(terms: Terms, bounds: Bounds, variable: int, depth: float) -> 
             jacobian = np.log(power) + (power - 1) * np.log(np.abs(u)) if power > 1 else np.zeros_like(u)
         return bounds.log_above(family, variable, values) + jacobian
 
+    # The sizes that matter at all.
     sizes = np.geomspace(1e-15, 1e15, 2000) ** (1 / power)  # a thirtieth apart in x; a narrow top may be missed,
     probes = log_value(np.concatenate([-sizes[::-1], sizes]) if signed else sizes)  # which takes the ends further out
     high = probes > probes.max() - depth
@@ -340,6 +337,7 @@ def _real_profile(terms: Terms, bounds: Bounds, variable: int, depth: float) -> 
     if last >= len(sizes):
         problem = f"variable number {variable} has a law too wide for a grid"
         raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()", code="no-method")
+    # An interval of which a good part is above the depth.
     edge = float(sizes[last])
     lower, upper = (-edge if signed else 0.0), edge
     points, values = np.zeros(0), np.zeros(0)
@@ -527,8 +525,8 @@ class RootEnumeration(ExactRoot):
     @override
     def plan(self, structure: RootStructure, family: NodeFamily) -> Cost:
         values = int(min(_NOMINAL, family.largest_value + 1))
-        found = self._order(structure, [values] * len(structure.domain))
-        return self._cost(found, f"at {values} values of every variable, the largest table")
+        order = self._order(structure, [values] * len(structure.domain))
+        return self._cost(order, f"at {values} values of every variable, the largest table")
 
     def _order(self, structure: RootStructure, sizes: Sequence[int]) -> Contraction:
         """An order for grids of these sizes, found as far as the budget allows."""
@@ -554,14 +552,14 @@ class RootEnumeration(ExactRoot):
         """Cost with two values of every variable: a quick refusal of graphs that are too thick for any parameters."""
         return self._cost(self._order(structure, [2] * len(structure.domain)), "with two values, the largest table")
 
-    def _cost(self, found: Contraction, what: str) -> Cost:
-        feasible = found.largest <= self.max_cells
+    def _cost(self, order: Contraction, what: str) -> Cost:
+        feasible = order.largest <= self.max_cells
         verdict = "within" if feasible else "or more, above"
-        reason = f"{what} has {size_text(found.largest, 'cells')}, {verdict} max_cells={self.max_cells}"
+        reason = f"{what} has {size_text(order.largest, 'cells')}, {verdict} max_cells={self.max_cells}"
         if not feasible:
             reason += "; raise it, or estimate with RootAnnealed()"
-        memory = 8 * 4 * found.largest
-        return Cost(found.largest, found.total, _OPERATIONS * found.total, memory, feasible, reason, _METHOD)
+        memory = 8 * 4 * order.largest
+        return Cost(order.largest, order.total, _OPERATIONS * order.total, memory, feasible, reason, _METHOD)
 
     def _windows(self, energy: GeneralizedRootEnergy, psi: torch.Tensor) -> tuple[list[Window], float]:
         content = psi.detach().double().numpy().tobytes()
@@ -572,16 +570,11 @@ class RootEnumeration(ExactRoot):
         self._least(energy.structure).check()
         windows, below = self._windows(energy, psi)
         if energy.family.is_discrete:
-            found = self._order(energy.structure, [window.num_values for window in windows])
-            self._cost(found, "the largest table").check()
-            return [grid_of(energy.family, window, 0) for window in windows], found
-        return self._refined(energy, psi.detach(), windows, below)
-
-    def _refined(
-        self, energy: GeneralizedRootEnergy, psi: torch.Tensor, windows: list[Window], below: float
-    ) -> tuple[list[Grid], Contraction]:
-        """Quadrature nodes at which log Z stands still to half the tolerance, and is no less than a lower bound."""
-        before, moved = math.nan, ""
+            order = self._order(energy.structure, [window.num_values for window in windows])
+            self._cost(order, "the largest table").check()
+            return [grid_of(energy.family, window, 0) for window in windows], order
+        # Quadrature nodes at which log Z stands still to half the tolerance, and is no less than a lower bound.
+        psi, before, moved = psi.detach(), math.nan, ""
         for count in _NODES:
             contraction = self._order(energy.structure, [count] * len(windows))
             cost = self._cost(contraction, f"with {count} quadrature nodes, the largest table")
@@ -649,8 +642,8 @@ def _windows(
 @lru_cache(maxsize=256)
 def _scopes(structure: RootStructure) -> tuple[tuple[int, ...], ...]:
     """Schema positions of every term of two or more variables, once each."""
-    found = {tuple(row) for key in structure.keys if key[1] > 1 for row in structure.positions(key).tolist()}
-    return tuple(sorted(found))
+    scopes = {tuple(row) for key in structure.keys if key[1] > 1 for row in structure.positions(key).tolist()}
+    return tuple(sorted(scopes))
 
 
 def _factors(

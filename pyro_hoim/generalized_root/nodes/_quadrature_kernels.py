@@ -70,6 +70,7 @@ def moments(s, steps, n, top, scratch, order, mean, cov):
 
     ``top`` is the place of the largest term, -1 if it is not among them; order 1 asks for the mean, 2 for both.
     """
+    # The log of the sum.
     exponentials(s, n, scratch[0], scratch[2])
     if top < 0:
         whole = _total(scratch, 0, 0, n)
@@ -79,6 +80,7 @@ def moments(s, steps, n, top, scratch, order, mean, cov):
         whole, result = 1.0 + rest, math.log1p(rest)
     if order == 0:
         return result
+    # Means and covariances as sums of products, where these keep their digits.
     scale = 1.0 / whole
     k = steps.shape[0]
     for j in range(k):
@@ -151,6 +153,7 @@ _LONGEST = 16777216.0  # counts that are summed one by one where nothing else wi
 def _fill_counts(coefs, powers, centre, tilt, start, step, first, n, s, steps):
     """Exponents and roots at n counts centre + start + i * step, relative to the centre; tilt is the linear slope."""
     k = coefs.shape[0]
+    # Powers at the centre, which all differences are relative to.
     heights, log_centre = np.empty(k), math.log(centre)
     for j in range(k):
         heights[j] = math.exp(powers[j] * log_centre)
@@ -159,6 +162,7 @@ def _fill_counts(coefs, powers, centre, tilt, start, step, first, n, s, steps):
         d = start + i * step
         r = d / centre
         log_ratio = math.log1p(r)
+        # The factorial: log Gamma by Stirling, its bend by a series near the centre.
         is_near = abs(r) < 0.01
         if is_near:
             bend = r * r * (1 / 2 - r * (1 / 6 - r * (1 / 12 - r * (1 / 20 - r * (1 / 30 - r * (1 / 42 - r / 56))))))
@@ -170,6 +174,7 @@ def _fill_counts(coefs, powers, centre, tilt, start, step, first, n, s, steps):
             if j == 0:
                 steps[0, at] = d
                 continue
+            # What a power adds beyond its linear part, which the tilt holds.
             change = math.expm1(p * log_ratio)
             steps[j, at] = heights[j] * change
             if coefs[j] != 0.0:
@@ -262,6 +267,7 @@ def _log_slope(coefs, powers, x):
 @njit(cache=True, nogil=True, error_model="numpy")
 def _united(kind, coefs, powers, weights, floors, low, high, ends, peaks):
     """Windows of the density and of that times its first statistic squared, united; returns how many."""
+    # Windows of either function, each joined with those found before that it overlaps.
     k = coefs.shape[0]
     more_ends, more_peaks = np.empty((k + 4, 2)), np.empty((k + 4, 2))
     count = 0
@@ -297,6 +303,7 @@ def _united(kind, coefs, powers, weights, floors, low, high, ends, peaks):
 def add_far_counts(coefs, powers, first, last, floors, order, value, mean, cov):
     """Add the counts from first to last to a mixture of the smaller ones; returns log of the sum and relative error."""
     k = coefs.shape[0]
+    # How far out counts may matter: beyond, the slope is negative for good.
     low = math.log(first)
     high = low
     while high < 709.0:
@@ -311,6 +318,7 @@ def add_far_counts(coefs, powers, first, last, floors, order, value, mean, cov):
     high = min(high + 1.0, math.log(last))
     if high <= low:
         high = low
+    # Windows in y = log x, one after the other.
     ends, peaks = np.empty((2 * k + 8, 2)), np.empty((2 * k + 8, 3))
     count = _united(COUNT, coefs, powers, np.array([0.0, 2.0]), floors, low, high, ends, peaks)
     part_mean, part_cov = np.zeros(k), np.zeros((k, k))
@@ -320,6 +328,7 @@ def add_far_counts(coefs, powers, first, last, floors, order, value, mean, cov):
         for j in range(k):
             terms += abs(coefs[j]) * math.exp(powers[j] * peaks[w, 0])
         terms += math.exp(peaks[w, 0]) * peaks[w, 0]
+        # Ends relative to the centre; a window that the range cuts off is summed count by count.
         is_cut = ends[w, 0] <= low or ends[w, 1] >= math.log(last)
         is_peak = peaks[w, 2] == 1.0 and low < peaks[w, 0] < high
         centre = math.exp(peaks[w, 0])
@@ -336,6 +345,7 @@ def add_far_counts(coefs, powers, first, last, floors, order, value, mean, cov):
             elif left < 0.0 < right:
                 left = _deepened(coefs, powers, centre, tilt, left, first)
                 right = min(_deepened(coefs, powers, centre, tilt, right, first), last - centre)
+            # Long windows by trapezoidal sums, if these settle.
             if right - left > 256.0:
                 total, change = _trapezoid(
                     COUNT, coefs, powers, centre, tilt, left, right, peaks[w, 1] - value, order, part_mean, part_cov
@@ -349,6 +359,7 @@ def add_far_counts(coefs, powers, first, last, floors, order, value, mean, cov):
                     continue
         if right - left > _LONGEST:
             return value, np.inf
+        # Short windows, and what did not settle, count by count.
         x, end = max(first, math.floor(centre + left)), min(last, math.ceil(centre + right))
         s, steps, scratch = np.empty(_NODES), np.empty((k, _NODES)), np.empty((3, _NODES))
         while x <= end:
@@ -367,12 +378,14 @@ def add_far_counts(coefs, powers, first, last, floors, order, value, mean, cov):
 def _add_half_line(coefs, powers, sign, has_part, order, value, mean, cov):
     """Add the integral over the numbers from 0 to a mixture of parts; returns log of the mass and relative error."""
     k = coefs.shape[0]
+    # Windows of the density in y = log x; its Jacobian has weight 1.
     lead = 0
     while coefs[lead] == 0.0:
         lead += 1
     ends, peaks = np.empty((2 * k + 8, 2)), np.empty((2 * k + 8, 3))
     weights, floors = np.array([1.0, 1.0 + 2.0 * powers[0]]), np.array([-np.inf, -np.inf])
     count = _united(REAL, coefs, powers, weights, floors, -800.0, 700.0 / powers[lead], ends, peaks)
+    # Each is a part of the mixture; on the negative side x changes its sign.
     part_mean, part_cov = np.zeros(k), np.zeros((k, k))
     error = _ROUNDING
     for w in range(count):
@@ -427,6 +440,7 @@ def number_values(code, eta, powers, order, value, mean, cov, error):
         for j in range(k):
             size += abs(eta[row, j])
             coefs[j] = eta[row, j]
+        # Rows without a law, and those with a closed form.
         if not (math.isfinite(size) and is_integrable(code, eta[row])):
             value[row] = np.inf if math.isfinite(size) else np.nan
             error[row] = np.nan
@@ -435,6 +449,7 @@ def number_values(code, eta, powers, order, value, mean, cov, error):
         if code == 3 and k <= 2:
             value[row], error[row] = _gaussian(eta[row], order, row_mean, row_cov), 4.0 * _EPSILON
             continue
+        # Else the half lines one after the other.
         total, worst = 0.0, 0.0
         for half in range(2 if code == 3 else 1):
             if half == 1:

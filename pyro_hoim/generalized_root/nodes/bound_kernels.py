@@ -60,6 +60,7 @@ def _plain_sum(linear, coefs, powers, y):
 @njit(cache=True, nogil=True, error_model="numpy")
 def sum_zeros(coefs, powers, linear, low, high, out):
     r"""Ascending zeros of :math:`a y + \sum_i c_i e^{p_i y}` with ascending p inside an interval; returns how many."""
+    # Terms by ascending power; where there is a linear part, those of the derivative.
     logs, signs, exponents = np.empty(coefs.shape[0] + 1), np.empty(coefs.shape[0] + 1), np.empty(coefs.shape[0] + 1)
     n, is_placed = 0, linear == 0.0
     for i in range(coefs.shape[0]):
@@ -83,6 +84,7 @@ def sum_zeros(coefs, powers, linear, low, high, out):
             current[i] = logs[i]
             for s in range(max(level, 0)):
                 current[i] += math.log(exponents[i] - exponents[s])
+        # Between the zeros of the sum before there is at most one zero of this sum: bisect.
         new, left = 0, low
         for piece in range(count + 1):
             right = zeros[piece] if piece < count else high
@@ -147,6 +149,7 @@ def find_windows(kind, coefs, powers, q, low, high, depth, floor, ends, peaks):
 
     Returns how many, and the maximum; fills ``ends`` from left to right and ``peaks``, place and value of each maximum.
     """
+    # Between stationary points f is monotone.
     knots, zeros = np.empty(coefs.shape[0] + 6), np.empty(coefs.shape[0] + 4)
     num_zeros = _stationary(kind, coefs, powers, q, low, high, zeros)
     knots[0] = low
@@ -156,6 +159,7 @@ def find_windows(kind, coefs, powers, q, low, high, depth, floor, ends, peaks):
     best = -np.inf
     for i in range(num_zeros + 2):
         best = max(best, log_density(kind, coefs, powers, q, knots[i]))
+    # Places where f crosses the level, from left to right, by bisection.
     level = max(best, floor) - depth
     count, is_open = 0, False
     for i in range(num_zeros + 2):
@@ -206,6 +210,7 @@ def _line_sums(slope, low, high, out):
     if slope > _STEEPEST and high > LARGEST_COUNT:
         out[0], out[1], out[2] = np.inf, 0.0, 0.0
         return
+    # Terms upwards and downwards from the largest one, until the rest is negligible.
     rate = math.exp(slope)
     top = min(max(math.floor(rate), low), high)
     total, first, second = 1.0, 0.0, 0.0
@@ -231,6 +236,7 @@ def _line_sums(slope, low, high, out):
         second += term * d * d
         if term * d * d < 1e-18 * (1.0 - ratio) * (1.0 + second):
             break
+    # Moments about the largest term become those about the mean.
     shift = first / total
     out[0] = slope * top - math.lgamma(top + 1.0) + math.log(total)
     out[1] = top + shift
@@ -293,6 +299,7 @@ def _gap(eta, low, high, is_tail, lines, found):
 def _subdomains(eta, maximum, wanted, ends, is_tail, gaps, lines, bounds):
     """Ends (most, 2) of subdomains: intervals of constant concavity, and splits of the one with the largest gap."""
     k = eta.shape[0]
+    # Zeros of the second derivative of g, times x squared.
     coefs, powers, zeros = np.empty(k - 1), np.empty(k - 1), np.empty(k + 4)
     for j in range(1, k):  # by ascending power
         power = 1.0 / (j + 1)
@@ -301,6 +308,7 @@ def _subdomains(eta, maximum, wanted, ends, is_tail, gaps, lines, bounds):
     num_zeros = 0
     if k > 2:
         num_zeros = sum_zeros(coefs, powers, 0.0, 0.0, math.log(last), zeros)
+    # Intervals of constant concavity with whole numbers at their ends.
     count, low = 0, 1.0
     for i in range(num_zeros + 1):
         high = math.floor(math.exp(zeros[i])) if i < num_zeros else last
@@ -311,6 +319,7 @@ def _subdomains(eta, maximum, wanted, ends, is_tail, gaps, lines, bounds):
         low = max(low, high + 1.0)
     for i in range(count):
         gaps[i] = _gap(eta, ends[i, 0], ends[i, 1], is_tail[i], lines, bounds)
+    # Split where the gap is largest, nearer to the end with more of the mass.
     while count < wanted:
         worst = 0
         for i in range(count):
@@ -345,6 +354,7 @@ def bound_counts(eta, maximum, wanted, order, value, mean, cov):
     lines, logs, means = np.empty((k, 2)), np.empty(most), np.empty((most, k))
     slopes, spreads, bounds = np.empty((most, k)), np.empty(most), np.empty(3)
     for row in range(n):
+        # Subdomains with their upper lines.
         count = _subdomains(eta[row], maximum, wanted, ends, is_tail, gaps, lines, bounds)
         largest = 0.0
         for i in range(count):
@@ -360,6 +370,7 @@ def bound_counts(eta, maximum, wanted, order, value, mean, cov):
         if largest == np.inf:
             value[row] = np.inf
             continue
+        # The value is the log of the sum of their masses.
         total = math.exp(-largest)  # of the count 0, whose statistics are 0
         for i in range(count):
             logs[i] = math.exp(logs[i] - largest)
@@ -371,6 +382,7 @@ def bound_counts(eta, maximum, wanted, order, value, mean, cov):
             mean[row, j] = 0.0
             for i in range(count):
                 mean[row, j] += logs[i] / total * means[i, j]
+        # Covariance: between subdomains, and along the lines inside each.
         if order == 1:
             continue
         for j in range(k):

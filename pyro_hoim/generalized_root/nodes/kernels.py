@@ -61,6 +61,7 @@ def _scan(eta, tables, have, limit, s):
     """Logs of the terms from 0 to where the rest is negligible, also for E x^2; returns what the caller unpacks."""
     k = eta.shape[0]
     first, best, best2, top = 0, -np.inf, -np.inf, 0
+    # Blocks of counts, each a quarter longer than what lies before it.
     while first < limit:
         end = min(limit, first + max(32, first // 4))
         if end > have:
@@ -75,6 +76,7 @@ def _scan(eta, tables, have, limit, s):
             for j in range(1, k):
                 for x in range(first, end):
                     s[x] += eta[j] * tables[j, x]
+        # The largest term, of Z and of E x^2.
         highest, highest2 = _largest(s, tables, k + 1, first, end)
         best2 = max(best2, highest2)
         if highest > best:
@@ -83,6 +85,7 @@ def _scan(eta, tables, have, limit, s):
                 top += 1
         first = end
         last = end - 1
+        # Over where the slope is negative for good and the terms are negligible.
         slope = eta[0] - 0.5 * tables[k + 1, last] + 2.0 / last
         for j in range(1, k):
             slope += max(eta[j], 0.0) * (tables[j, last] - tables[j, last - 1])
@@ -108,10 +111,12 @@ def _count_values(eta, limit, order, value, mean, cov, error, floors):
         size_of = 0.0
         for j in range(k):
             size_of += abs(eta[row, j])
+        # Parameters that are no numbers have no law.
         if not math.isfinite(size_of):
             value[row], error[row] = np.nan, np.nan
             row_mean[:], row_cov[:] = np.nan, np.nan
             continue
+        # Terms that matter, relative to the largest.
         end, have, is_whole, top, best2 = _scan(eta[row], tables, have, limit, s)
         low, height = 0, s[top]
         while end > 256 and s[low] < height - NEGLIGIBLE - 10.0:
@@ -119,6 +124,7 @@ def _count_values(eta, limit, order, value, mean, cov, error, floors):
         size = end - low
         for x in range(size):
             s[x] = s[x + low] - height
+        # Statistics relative to those of the largest term.
         scale = tables[k, top]
         for j in range(k):
             at = tables[j, top]
@@ -130,6 +136,7 @@ def _count_values(eta, limit, order, value, mean, cov, error, floors):
         if order > 0:
             for j in range(k):
                 row_mean[j] += tables[j, top]
+        # Rounding grows with the terms; what is cut off is left to the sums of far counts.
         error[row] = _EPSILON * (8.0 + scale)
         if not is_whole:
             floors[row, 0], floors[row, 1] = height, best2

@@ -96,33 +96,29 @@ def check_normalizable(energy: GeneralizedRootEnergy) -> Normalizability:
         raise unexpected("psi", "finite numbers", received="NaN or an infinity", code="not-finite")
     if len(energy.domain) == 0:
         return Normalizability("proven", "there are no variables")
-    if isinstance(energy.family, UserFamily):
-        return _stated(energy.family)
-    if energy.family.is_discrete:
-        finite = energy.family.name == "truncated-poisson"
-        reason = "the domain is finite" if finite else "the factorial of a count outweighs every root product"
-        return Normalizability("proven", reason)
+    # Counts, and what a user says of a family.
+    family = energy.family
+    if family.is_discrete and math.isfinite(family.largest_value):
+        return Normalizability("proven", "the domain is finite")
+    if isinstance(family, UserFamily):
+        if family.is_normalizable:
+            return Normalizability("proven", f"the {family.name} family is said to be normalisable always")
+        reason = f"the {family.name} family is a user's, and does not say that it is normalisable always"
+        return Normalizability("undecided", reason)
+    if family.is_discrete:
+        return Normalizability("proven", "the factorial of a count outweighs every root product")
+    # Numbers, one element of the batch after the other.
     worst = Normalizability("proven", "the batch is empty")
     for index in np.ndindex(*energy.batch_shape):
         verdict = _examine(energy, coefficients[index].to("cpu", torch.float64).numpy())
         if verdict.verdict == "disproven":
             assert verdict.witness is not None
-            norm = np.linalg.norm(verdict.witness) if energy.family.name == "gaussian" else verdict.witness.sum()
+            norm = np.linalg.norm(verdict.witness) if family.name == "gaussian" else verdict.witness.sum()
             direction = torch.from_numpy(verdict.witness / norm).to(energy.device)
             return Normalizability("disproven", verdict.reason, direction, index)
         if worst.is_proven:
             worst = Normalizability(verdict.verdict, verdict.reason, index=() if verdict.verdict == "proven" else index)
     return worst
-
-
-def _stated(family: UserFamily) -> Normalizability:
-    """What a user says of a family; finite sums need no word."""
-    if family.is_discrete and math.isfinite(family.largest_value):
-        return Normalizability("proven", "the domain is finite")
-    if family.is_normalizable:
-        return Normalizability("proven", f"the {family.name} family is said to be normalisable always")
-    reason = f"the {family.name} family is a user's, and does not say that it is normalisable always"
-    return Normalizability("undecided", reason)
 
 
 def _examine(energy: GeneralizedRootEnergy, coefficients: Array) -> _Found:
@@ -152,6 +148,7 @@ def _examine_part(energy: GeneralizedRootEnergy, terms: list[TermGroup], part: I
     left = np.zeros(d, dtype=bool)
     left[part] = True
     mine = [TermGroup(t.root, t.rows[chosen], t.values[chosen]) for t in terms if (chosen := left[t.rows[:, 0]]).any()]
+    # Power by power, the highest first.
     ways: list[str] = []
     for power in sorted({t.power for t in mine}, reverse=True):
         at_power = [t for t in mine if t.power == power]
@@ -169,6 +166,7 @@ def _examine_part(energy: GeneralizedRootEnergy, terms: list[TermGroup], part: I
             left[members] = False
             continue
         return _not_negative(energy, verdict, mine, power, members)
+    # What no power has settled is flat, freed by another variable, or unknown.
     rest = [names[i] for i in np.flatnonzero(left)]
     if not rest:
         return _Found("proven", "; ".join(ways))

@@ -50,6 +50,7 @@ def feature_columns(indptr, rows, roots, num_rows, orders, sizes, others):
     some_rows = np.empty(num_rows, np.int64)
     some_values = np.empty(num_rows)
     for f in range(num):
+        # A constant touches all rows, other features those that all their variables touch.
         if sizes[f] == 0:
             count = num_rows
             for i in range(num_rows):
@@ -57,6 +58,7 @@ def feature_columns(indptr, rows, roots, num_rows, orders, sizes, others):
                 some_values[i] = 1.0
         else:
             count = _intersection(indptr, rows, roots[orders[f]], others[f], sizes[f], some_rows, some_values)
+        # Columns one behind the other, in memory that doubles.
         start = starts[f]
         if start + count > capacity:
             capacity = 2 * (start + count)
@@ -109,6 +111,7 @@ def screened_columns(row_end, columns, row_roots, residuals, num, skipped, thres
     The sum of a pair is at most the larger of its parts with positive and with negative residuals, and a part at most
     that of one column times the largest root of the row. Columns are numbered anew, in order. Time: nnz.
     """
+    # Bounds of the parts with positive and with negative residuals, by column.
     above, below = np.zeros(num), np.zeros(num)
     start = 0
     for row in range(len(row_end)):
@@ -122,12 +125,14 @@ def screened_columns(row_end, columns, row_roots, residuals, num, skipped, thres
         for entry in range(start, end):
             side[columns[entry]] += scale * abs(row_roots[entry])
         start = end
+    # Columns that may be in a pair, numbered anew.
     number = np.full(num, -1)
     num_columns = 0
     for t in range(num):
         if t != skipped and max(above[t], below[t]) > threshold * (1.0 - 1e-9):
             number[t] = num_columns
             num_columns += 1
+    # The rows of these alone.
     ends = np.empty_like(row_end)
     some_columns, some_roots = np.empty_like(columns), np.empty_like(row_roots)
     count = start = 0
@@ -152,6 +157,7 @@ def scan_pairs(row_end, columns, row_roots, residuals, num, skipped, threshold):
     ``row_end`` and ``columns`` are unsigned, which spares tests for negative places in the innermost loop. Sums are
     kept for as many t at a time as fit the cells allowed. Time: sum over rows of nnz^2 / 2, plus num^2 / 2.
     """
+    # As many first variables at a time as fit the cells.
     block = max(1, min(num, _CELLS // num))
     total = np.zeros((block, num))
     place_of = np.zeros_like(row_end)
@@ -163,6 +169,7 @@ def scan_pairs(row_end, columns, row_roots, residuals, num, skipped, threshold):
     value = np.empty(capacity)
     for low in range(0, num, block):
         high = min(num, low + block)
+        # Sums of all pairs of the block, row by row.
         for row in range(len(row_end)):
             end = row_end[row]
             stop = end
@@ -176,6 +183,7 @@ def scan_pairs(row_end, columns, row_roots, residuals, num, skipped, threshold):
                 for q in range(entry + 1, end):
                     sums[columns[q]] += weight * row_roots[q]
             place_of[row] = stop
+        # Pairs beyond the threshold, in memory that doubles.
         for t in range(low, high):
             for r in range(t + 1, num):
                 summed = total[t - low, r]
@@ -217,6 +225,7 @@ def descend(starts, rows, values, orders, gradients, hessians, l1, coefficients,
     Sweeps of nonzero coordinates alternate with sweeps of all; ``hessians`` (rows, k, k) are weighted covariances.
     """
     num, k = len(orders), hessians.shape[1]
+    # The diagonal of the Hessian.
     curvatures = np.empty(num)
     moved = np.zeros((len(hessians), k))  # Hessian times change of the natural parameters, by row
     for f in range(num):
@@ -226,6 +235,7 @@ def descend(starts, rows, values, orders, gradients, hessians, l1, coefficients,
             total += values[entry] * values[entry] * hessians[rows[entry], j, j]
         curvatures[f] = total
         steps[f] = 0.0
+    # Sweeps, each coordinate to its minimum by soft thresholding.
     is_full = True
     sweep = 0
     while sweep < max_sweeps:
@@ -258,6 +268,7 @@ def descend(starts, rows, values, orders, gradients, hessians, l1, coefficients,
                 amount = change * values[entry]
                 for i in range(k):
                     moved[row, i] += hessians[row, j, i] * amount
+        # Only a sweep of all coordinates ends the descent.
         if worst <= tolerance:
             if is_full:
                 break

@@ -151,19 +151,21 @@ def newton(
 ) -> NewtonEnd:
     """Proximal Newton steps, each of which lowers the objective, until the violations are within the tolerance."""
     steps = idle = creeping = 0
-    best, least = point, np.inf
+    best, least = point, np.inf  # the point of least violation
     while True:
         violation = float(regression.violations(point).max())
         if violation <= tolerance:
             return NewtonEnd(point, steps, "converged")
         if steps >= max_steps:
             return NewtonEnd(point, steps, "max_iterations")
+        # A step along the minimum of the quadratic model, as exact as the violation is worth.
         steps += 1
         step = _direction(regression, point, max(0.01 * violation, 0.1 * tolerance))
         gain = regression.slope(point, step)
         next_point = _line_search(regression, point, step, gain)
         if next_point is None:
             return NewtonEnd(point, steps, "stalled")
+        # Steps that bring no more than rounding, or creep along a kink, end the search.
         decrease = point.objective - next_point.objective
         is_nearer = violation < 0.5 * least
         idle = 0 if is_nearer or decrease > _noise(regression, point) else idle + 1
@@ -274,6 +276,7 @@ def penalised_minimum(
     References:
         Honglak Lee, Alexis Battle, Rajat Raina and Andrew Y. Ng, Efficient sparse coding algorithms, 2006.
     """
+    # In coordinates of unit curvature; what has none stays.
     scale = np.sqrt(np.maximum(np.diag(curvature), 0.0))
     is_free = scale > 0.0
     scale[~is_free] = 1.0
@@ -291,10 +294,12 @@ def penalised_minimum(
     signs = np.sign(point)
     active = is_free & ((point != 0.0) | (l1 == 0.0))
     for _ in range(20 * len(point) + 20):
+        # The minimum of the quadratic at these signs.
         inside = np.flatnonzero(active)
         wanted = -(slopes + penalties * signs) + matrix[:, ~active] @ (origin - point)[~active]
         target = point.copy()
         target[inside] = origin[inside] + _solved(matrix[np.ix_(inside, inside)], wanted[inside])
+        # Where coefficients change sign on the way to it, the best of the points at which one is zero.
         crossing = inside[(penalties[inside] > 0.0) & (target[inside] * signs[inside] < 0.0)]
         if len(crossing):
             shares = np.unique(np.clip(point[crossing] / (point[crossing] - target[crossing]), 0.0, 1.0))
@@ -306,6 +311,7 @@ def penalised_minimum(
         active = is_free & ((point != 0.0) | (l1 == 0.0))
         if len(crossing):
             continue
+        # Else the coefficient that violates its condition most becomes active.
         slope = slopes + matrix @ (point - origin)
         excess = np.where(active | ~is_free, -np.inf, np.abs(slope) - penalties - limits)
         if not len(excess) or excess.max() <= 0.0:
@@ -318,10 +324,10 @@ def penalised_minimum(
 
 def _between(start: Floats, end: Floats, share: float, crossing: Integers) -> Floats:
     """A point on the way; what crosses zero just there is zero."""
-    found = start + share * (end - start)
+    point = start + share * (end - start)
     distance = np.abs(end - start)[crossing]
-    found[crossing[np.abs(found[crossing]) <= 1e-14 * distance]] = 0.0
-    return found
+    point[crossing[np.abs(point[crossing]) <= 1e-14 * distance]] = 0.0
+    return point
 
 
 def _solved(matrix: Floats, right: Floats) -> Floats:
@@ -332,8 +338,8 @@ def _solved(matrix: Floats, right: Floats) -> Floats:
         factor = scipy.linalg.cho_factor(matrix)
     except np.linalg.LinAlgError:
         return cast("Floats", np.linalg.lstsq(matrix, right, rcond=1e-12)[0])
-    found = scipy.linalg.cho_solve(factor, right)
-    return cast("Floats", found + scipy.linalg.cho_solve(factor, right - matrix @ found))
+    solution = scipy.linalg.cho_solve(factor, right)
+    return cast("Floats", solution + scipy.linalg.cho_solve(factor, right - matrix @ solution))
 
 
 class WorkingSet(Regression):
@@ -365,9 +371,9 @@ class WorkingSet(Regression):
 
     def linear_terms(self, columns: tuple[Integers, Integers, Floats], orders: Integers) -> Floats:
         """Mean over rows of feature x root of the node, for each feature."""
-        found = np.empty(len(orders))
-        feature_gradients(*columns, orders, self._counted, found)
-        return found / self.rows.total
+        sums = np.empty(len(orders))
+        feature_gradients(*columns, orders, self._counted, sums)
+        return sums / self.rows.total
 
     def add(self, keys: Integers, orders: Integers, sizes: Integers, others: Integers, l1: Floats) -> None:
         """Append features that are not members yet."""

@@ -71,10 +71,10 @@ class ConditionalLaw:
     @cached_property
     def _groups(self) -> list[NDArray[np.intp]]:
         """Places of the features of equal scores."""
-        found: dict[bytes, list[int]] = {}
+        groups: dict[bytes, list[int]] = {}
         for i, score in enumerate(self.scores):
-            found.setdefault(score.tobytes(), []).append(i)
-        return [np.array(places) for places in found.values()]
+            groups.setdefault(score.tobytes(), []).append(i)
+        return [np.array(places) for places in groups.values()]
 
     @cached_property
     def totals(self) -> Floats:
@@ -131,6 +131,7 @@ class ConditionalLaw:
         probs, log_sum = self.log_weights(parameters)
         value = float(parameters @ statistics) - log_sum
         for _ in range(_STEPS):
+            # Newton's direction, on the space that the basis spans.
             mean, curvature = self.moments(probs)
             slope = statistics - mean
             if basis is not None:
@@ -139,6 +140,7 @@ class ConditionalLaw:
             gain = float(slope @ step) / 2
             if not _DONE < gain < math.inf:
                 break
+            # As much of it as raises the likelihood.
             step = step if basis is None else basis @ step
             for _ in range(_HALVINGS):
                 trial = parameters + step
@@ -302,9 +304,9 @@ class RootSetTester:
         nuisance = self._nuisance(edge, others, node)
         key = edge, node, nuisance, is_rough
         if key not in self._memory:
-            found = [self._term_test(term, nuisance, node, is_rough) for term in self._terms(edge, node)]
-            log_p = min(0.0, min(log_p for log_p, _ in found) + math.log(len(found)))
-            self._memory[key] = log_p, max(gain for _, gain in found)
+            tests = [self._term_test(term, nuisance, node, is_rough) for term in self._terms(edge, node)]
+            log_p = min(0.0, min(log_p for log_p, _ in tests) + math.log(len(tests)))
+            self._memory[key] = log_p, max(gain for _, gain in tests)
         return self._memory[key]
 
     def _terms(self, edge: Edge, node: int) -> list[_Feature]:
@@ -317,13 +319,14 @@ class RootSetTester:
         name = self.rows.domain.names[node]
         subsets = [part for size in range(2, len(edge)) for part in itertools.combinations(edge, size)]
         sets = {other for other in (*others, *subsets) if name in other and other != edge}
-        found = {term for other in sets for term in self._terms(other, node)}
-        return tuple(sorted(term for term in found if self._scale(term).spread > 0))
+        terms = {term for other in sets for term in self._terms(other, node)}
+        return tuple(sorted(term for term in terms if self._scale(term).spread > 0))
 
     def _term_test(
         self, term: _Feature, nuisance: tuple[_Feature, ...], node: int, is_rough: bool
     ) -> tuple[float, float]:
         """Log p-value of a term in the law of a column given the others, and its gain."""
+        # The score test, which is the answer where it is far from a decision.
         scale, column = self._scale(term), self._column(node)
         if not scale.spread > 0 or len(column.shares) < 2:
             return 0.0, 0.0
@@ -334,12 +337,14 @@ class RootSetTester:
         log_p = math.log(2) + float(log_ndtr(-math.sqrt(square)))
         if is_rough or log_p > self._least:
             return log_p, square / 2
+        # Half a step of the lattice towards the mean, for a tail that includes what was seen.
         seen, mean = float(law.statistics[-1]), float(null.mean[-1])
         side = math.copysign(1.0, seen - mean)
         step = self._step(column, term, scale)
         target = seen - side * step / 2
         if (target - mean) * side <= _ROUNDING * (1.0 + abs(seen)):
             return 0.0, 0.0
+        # The law tilted to there, from one with this term that may be known already.
         whole = self._nulls.get((node, tuple(sorted((*nuisance, term)))))
         if whole is not None:  # sorted features; the term comes last in this law
             free, position = len(whole) - len(nuisance) - 1, sorted((*nuisance, term)).index(term)
@@ -381,6 +386,7 @@ class RootSetTester:
 
     def _law(self, node: int, features: Sequence[_Feature]) -> ConditionalLaw:
         """The column's rows by the patterns of the columns of the features, both sides of unit spread."""
+        # Rows with the same values of the features' columns are one pattern.
         column = self._column(node)
         keys, space = np.zeros(self.rows.num_rows, dtype=np.int64), 1
         for position in sorted({position for feature in features for position in feature.others}):
@@ -392,6 +398,7 @@ class RootSetTester:
         _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
         r = len(column.shares)
         cells = np.bincount(inverse.reshape(-1) * r + column.levels, self._weights, minlength=len(first) * r)
+        # Features of the patterns, and scores of the levels, in units of their spread.
         values = np.empty((len(first), len(features)))
         for i, feature in enumerate(features):
             scale = self._scale(feature)

@@ -127,12 +127,18 @@ def confirm_rows(
     Candidates are listed by size, as positions (m, size).
     """
     begin, rate = time.perf_counter(), settings.false_discovery_rate or 0.0
+    # Hypotheses: all sets of the columns that vary, or the candidates where those of every size are listed.
     keys: dict[Edge, list[int]] = {}
     for (root, size), names in fit.structure.names:
         if size > 1:
             keys.setdefault(names, []).append(root)
     varying = [name for name in fit.structure.domain.names if name not in rows.constant_columns]
-    hypotheses = Hypotheses(varying, fit.order, _allowed(listed, rows, fit.order), rate)
+    allowed: list[frozenset[str]] | None = None
+    if set(listed) == set(range(2, fit.order + 1)):
+        names_of = rows.domain.names
+        allowed = [frozenset(names_of[i] for i in positions) for sets in listed.values() for positions in sets]
+    hypotheses = Hypotheses(varying, fit.order, allowed, rate)
+    # The search among the sets that were found, and the model of those that it keeps.
     proposed = [names for names in keys if names in hypotheses]
     search = RootSearch(RootSetTester(rows, keys, min(1.0, 2 * rate)), hypotheses, least_gain, proposed)
     search.run()
@@ -140,10 +146,3 @@ def confirm_rows(
     method = "none" if fit.refit is None else cast("Refit", fit.refit.method)
     refitted = refit_rows(fit.restricted(search.kept), rows, method, settings)
     return replace(refitted, confirmation=confirmation, seconds=fit.seconds + time.perf_counter() - begin)
-
-
-def _allowed(listed: Mapping[int, Integers], rows: RootRows, order: int) -> list[frozenset[str]] | None:
-    """The sets that may be, where those of every size are listed."""
-    if set(listed) != set(range(2, order + 1)):
-        return None
-    return [frozenset(rows.domain.names[i] for i in positions) for found in listed.values() for positions in found]

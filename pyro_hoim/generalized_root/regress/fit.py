@@ -92,10 +92,11 @@ class RegressionRun:
             with closing(stream) as results, bar:
                 for index, solutions in results:
                     done[index] = solutions
-                    self._keep(f"{stage}.{index}", solutions)
                     bar.update()
-                    if self.file is not None and self.file.is_due:
-                        self._write()
+                    if self.file is not None:
+                        self._tensors |= _entries(f"{stage}.{index}", solutions)
+                        if self.file.is_due:
+                            self._write()
         finally:
             if self.file is not None and self._tensors:
                 self._write()
@@ -104,6 +105,8 @@ class RegressionRun:
     def refit(self, fit: RootFitResult, method: Refit, name: str) -> RootFitResult:
         """A refit of joined regressions; a refit of all terms is kept in the checkpoint step by step."""
         prefix = f"refit.{method}.{float(self.settings.refit_share)!r}.{fit.symmetrize}.{name}."
+
+        # Where an interrupted refit stood, and what is kept of this one.
 
         def begin(size: int) -> tuple[Floats, int] | None:
             tensors = part_of(self._tensors, prefix)
@@ -132,10 +135,6 @@ class RegressionRun:
             if self.file is not None:
                 self._write()
 
-    def _keep(self, name: str, solutions: Sequence[NodeSolution]) -> None:
-        if self.file is not None:
-            self._tensors |= _entries(name, solutions)
-
     def _restored(self, name: str, spaces: Sequence[SearchSpace]) -> tuple[NodeSolution, ...]:
         """Solutions of one node in the checkpoint; none if it is not done."""
         tensors = {key: tensor for key, tensor in self._tensors.items() if key.startswith(f"{name}.")}
@@ -153,12 +152,12 @@ class RegressionRun:
             check_equal(tensors, _entries(name, solutions))
         return tuple(solutions)
 
-    def _check(self, kept: Mapping[str, torch.Tensor], space: SearchSpace) -> None:
+    def _check(self, arrays: Mapping[str, torch.Tensor], space: SearchSpace) -> None:
         """ValueError unless arrays are those of a solution in a search space."""
-        keys, others, coefficients = (kept[part] for part in _ARRAYS)
+        keys, others, coefficients = (arrays[part] for part in _ARRAYS)
         floats, whole, size = torch.float64, torch.int64, len(keys)
         shapes = {"keys": (whole, size, 2), "others": (whole, size, space.width), "coefficients": (floats, size)}
-        check_arrays(kept, {**shapes, "numbers": (floats, 6)})
+        check_arrays(arrays, {**shapes, "numbers": (floats, 6)})
         is_known = {(j, size) for j, size in keys.tolist()} <= set(space.keys)
         count = len(self.rows.domain)
         is_inside = bool(((others >= -1) & (others < count)).all()) and not bool(coefficients.isnan().any())
@@ -173,13 +172,13 @@ class RegressionRun:
 
 def _entries(name: str, solutions: Sequence[NodeSolution]) -> dict[str, torch.Tensor]:
     """Solutions of one node as a checkpoint holds them."""
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     for step, solution in enumerate(solutions):
         prefix = f"{name}.{step}."
-        found |= {prefix + part: torch.from_numpy(getattr(solution, part)) for part in _ARRAYS}
+        tensors |= {prefix + part: torch.from_numpy(getattr(solution, part)) for part in _ARRAYS}
         numbers = [*solution.outcome[:-1], _STATUSES.index(solution.outcome.status)]
-        found[prefix + "numbers"] = torch.tensor(numbers, dtype=torch.float64)
-    return found
+        tensors[prefix + "numbers"] = torch.tensor(numbers, dtype=torch.float64)
+    return tensors
 
 
 def _numbered(

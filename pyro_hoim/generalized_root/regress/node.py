@@ -67,21 +67,6 @@ class _NodeSolver:
         self.steps = self.scans = 0
         self.status: Status = "converged"
 
-    def start(self) -> Floats:
-        """The base family's own parameter; further constants 0."""
-        mean = torch.tensor(self.working.means[0], dtype=torch.float64)
-        coefficients = np.zeros(self.num_constants)
-        coefficients[0] = float(self.rows.family.base_natural(mean))
-        return coefficients
-
-    def newton(self, point: Point, tolerance: float) -> Point:
-        """Proximal Newton steps until the working set's violations are within the tolerance."""
-        end = newton(self.working, point, tolerance, self.settings.max_iterations - self.steps)
-        self.steps += end.num_steps
-        if end.status != "converged":
-            self.status = end.status
-        return end.point
-
     def scan(
         self, point: Point, slack: float, is_whole: bool = False
     ) -> tuple[tuple[Integers, Integers, Floats], float]:
@@ -91,6 +76,7 @@ class _NodeSolver:
         """
         self.scans += 1
         residuals = self.working.residuals(point)
+        # Key by key, smaller sizes first.
         of_keys = [(np.empty(0, np.int64), np.empty((0, self.width), np.int64), np.empty(0))]
         worst, worst_share, last_size = 0.0, 0.0, 1
         for index in range(self.num_constants, len(self.space.keys)):
@@ -144,6 +130,7 @@ class _NodeSolver:
                 ends, columns, roots, residual, max(1, len(candidates)), -1, threshold
             )
             tuples = candidates[np.stack([first, second], 1)]
+        # No feature holds a column that is fixed.
         if rows.is_fixed.any():
             keep = np.flatnonzero(~rows.is_fixed[tuples].any(1))
             tuples, gradients = tuples[keep], gradients[keep]
@@ -163,7 +150,11 @@ class _NodeSolver:
     def solve(self, warm: NodeSolution | None, slack: float) -> tuple[Point, float]:
         tolerance = self.settings.tolerance
         working = self.working
-        point = working.point(self.start())
+        # The base family's own parameter; further constants 0.
+        start = np.zeros(self.num_constants)
+        mean = torch.tensor(working.means[0], dtype=torch.float64)
+        start[0] = float(self.rows.family.base_natural(mean))
+        point = working.point(start)
         # A warm start brings its features along, and what the strong rule adds to them.
         if warm is not None:
             index = {key: i for i, key in enumerate(self.space.keys)}
@@ -184,7 +175,9 @@ class _NodeSolver:
         # Newton steps only as exact as the scan between them is worth, until both agree.
         goal = max(0.5 * tolerance, 0.1 * max(self.space.l1, default=0.0))
         while True:
-            point = self.newton(point, goal)
+            end = newton(working, point, goal, self.settings.max_iterations - self.steps)
+            self.steps, point = self.steps + end.num_steps, end.point
+            self.status = end.status
             inside = float(working.violations(point).max())
             (keys, others, excess), outside = self.scan(point, 0.0)
             is_over = self.status == "max_iterations" or (self.status == "stalled" and not len(keys))
@@ -232,6 +225,7 @@ def solve_node(
         others = np.full((1, space.width), -1, np.int64)
         outcome = Outcome(0.0, 0.0, 0, 0, time.perf_counter() - start, "fixed")
         return NodeSolution(np.ones((1, 2), np.int64), others, np.array([edge]), outcome)
+    # What is not zero, sorted by key and variables, with the first constant in any case.
     point, residual = solver.solve(warm, slack)
     working = solver.working
     keep = np.flatnonzero((point.coefficients != 0) | (np.arange(len(working)) == 0))

@@ -69,6 +69,7 @@ class RefitProblem:
     @classmethod
     def of(cls, fit: RootFitResult, rows: RootRows, share: float) -> RefitProblem:
         """Terms of a fit, and of a full model also every root of every column."""
+        # Joined coefficients, by key and columns of the rows.
         columns = [rows.domain.index(name) for name in fit.structure.domain.names]
         values: dict[JointTerm, float] = {}
         for key, where in fit.structure.slices.items():
@@ -79,6 +80,7 @@ class RefitProblem:
             for j in fit.l1:
                 for node in columns:
                     values.setdefault(JointTerm((j, 1), (node,)), 0.0)
+        # Penalties of the terms, and which of them hold each column.
         terms = sorted(values)
         l1 = [0.0 if term.key == (1, 1) else share * fit.l1[term.key[0]] * term.key[1] for term in terms]
         singles: dict[int, list[int]] = {node: [] for node in columns}
@@ -168,6 +170,7 @@ class RefitProblem:
         loss. The laws with a constant are a convex set, and the loss is a convex function of the coefficients: none on
         the way is worse than the first. With them come the share of the way and what is known of the constant.
         """
+        # The laws with a constant are convex: bisect on the way to the optimum.
         verdict = self._verdict(values)
         if verdict != "disproven":
             return values, 1.0, verdict

@@ -256,8 +256,8 @@ class RootFitResult(Fitted):
     def intercepts(self) -> torch.Tensor:
         """Coefficient of T_1 of every column in the joint model, (d,); infinite for fixed columns."""
         own = {term.names[0]: term.coefficient for term in self.terms((1, 1))}
-        found = [own.get(node.variable, node.intercept) for node in self.nodes]
-        return torch.tensor(found, dtype=torch.float64)
+        values = [own.get(node.variable, node.intercept) for node in self.nodes]
+        return torch.tensor(values, dtype=torch.float64)
 
     @property
     def order(self) -> int:
@@ -293,9 +293,9 @@ class RootFitResult(Fitted):
             num: at most this many.
             sign: 1 for positive ones only, -1 for negative ones only.
         """
-        held = zip(self.structure.names, self.coefficients.tolist(), strict=True)
-        found = [RootTerm(k, n, v) for (k, n), v in held if key in (None, k) and (not sign or v * sign > 0)]
-        return sorted(found, key=lambda term: -abs(term.coefficient))[:num]
+        pairs = zip(self.structure.names, self.coefficients.tolist(), strict=True)
+        terms = [RootTerm(k, n, v) for (k, n), v in pairs if key in (None, k) and (not sign or v * sign > 0)]
+        return sorted(terms, key=lambda term: -abs(term.coefficient))[:num]
 
     @property
     def pair_graph(self) -> np.ndarray:
@@ -326,11 +326,11 @@ class RootFitResult(Fitted):
 
     def restricted(self, sets: Iterable[Edge]) -> RootFitResult:
         """The regressions joined, with the terms of single columns and of some sets alone, without a refit."""
-        joined, kept = self.joined(), {frozenset(names) for names in sets}
+        joined, wanted = self.joined(), {frozenset(names) for names in sets}
         values = {
             JointTerm(key, joined.structure.domain.indices(names)): value
             for (key, names), value in zip(joined.structure.names, joined.psi.tolist(), strict=True)
-            if len(names) == 1 or frozenset(names) in kept
+            if len(names) == 1 or frozenset(names) in wanted
         }
         structure, psi = structure_of(joined.structure.domain, values)
         return replace(joined, structure=structure, psi=psi, confirmed=None, confirmation=None)
@@ -349,8 +349,16 @@ class RootFitResult(Fitted):
             InputError: other columns, or values outside the support.
         """
         rows = self.rows(data, 2)
-        terms_of = self._joint_terms() if symmetrized else [list(node.terms) for node in self.nodes]
-        intercepts = self.intercepts.tolist() if symmetrized else [node.intercept for node in self.nodes]
+        # Terms and intercept of every node, its own or those of the joint model that hold it.
+        terms_of = [list(node.terms) for node in self.nodes]
+        intercepts = [node.intercept for node in self.nodes]
+        if symmetrized:
+            by_name: dict[str, list[RootTerm]] = {name: [] for name in self.domain.names}
+            for term in self.terms():
+                for name in term.names if term.key != (1, 1) else ():
+                    by_name[name].append(term)
+            terms_of, intercepts = list(by_name.values()), self.intercepts.tolist()
+        # Node laws of the rows, one node after the other.
         log_probs = np.zeros((rows.num_rows, len(self.domain)))
         for index, (node, terms) in enumerate(zip(self.nodes, terms_of, strict=True)):
             column = torch.from_numpy(rows.column(index))
@@ -363,15 +371,6 @@ class RootFitResult(Fitted):
             log_probs[:, index] += self.family.log_base(column).numpy()
         values = torch.from_numpy(log_probs)
         return values if by_node else values.sum(1)
-
-    def _joint_terms(self) -> list[list[RootTerm]]:
-        """Terms of the joint model by member node."""
-        found: dict[str, list[RootTerm]] = {name: [] for name in self.domain.names}
-        for term in self.terms():
-            if term.key != (1, 1):
-                for name in term.names:
-                    found[name].append(term)
-        return list(found.values())
 
 
 def _joined(
@@ -395,10 +394,10 @@ def _joined(
 
 def structure_of(domain: Domain, values: Mapping[JointTerm, float]) -> tuple[RootStructure, torch.Tensor]:
     """Structure of the linear terms and of those that are not zero, and their values, float64 (num_terms,)."""
-    kept: dict[Key, dict[tuple[int, ...], float]] = {}
+    by_key: dict[Key, dict[tuple[int, ...], float]] = {}
     for (key, positions), value in sorted(values.items()):
         if value != 0.0 or key == (1, 1):
-            kept.setdefault(key, {})[positions] = value
-    structure = RootStructure.from_positions(domain, {key: list(found) for key, found in kept.items()})
-    ordered = [value for found in kept.values() for value in found.values()]
+            by_key.setdefault(key, {})[positions] = value
+    structure = RootStructure.from_positions(domain, {key: list(terms) for key, terms in by_key.items()})
+    ordered = [value for terms in by_key.values() for value in terms.values()]
     return structure, torch.tensor(ordered, dtype=torch.float64)

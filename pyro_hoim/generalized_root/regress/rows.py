@@ -65,27 +65,27 @@ class RootRows:
 
     def column_roots(self, index: int) -> NDArray[np.float64]:
         """T_1 ... T_k of one variable in all rows, (n, k)."""
-        found, place = np.zeros((self.num_rows, self.order)), self._entries(index)
-        found[self.rows[place]] = self.roots[:, place].T
-        return found
+        roots, entries = np.zeros((self.num_rows, self.order)), self._entries(index)
+        roots[self.rows[entries]] = self.roots[:, entries].T
+        return roots
 
     def column(self, index: int) -> NDArray[np.float64]:
         """Values of one variable in all rows, (n,)."""
-        found, place = np.zeros(self.num_rows), self._entries(index)
-        found[self.rows[place]] = self.values[place]
-        return found
+        values, entries = np.zeros(self.num_rows), self._entries(index)
+        values[self.rows[entries]] = self.values[entries]
+        return values
 
     @cached_property
     def constant_columns(self) -> dict[str, float]:
         """The one value of columns that hold one in all rows."""
-        found: dict[str, float] = {}
+        constants: dict[str, float] = {}
         for index, name in enumerate(self.domain.names):
             values = self.values[self._entries(index)]
             if len(values) == 0:
-                found[name] = 0.0
+                constants[name] = 0.0
             elif len(values) == self.num_rows and bool((values == values[0]).all()):
-                found[name] = float(values[0])
-        return found
+                constants[name] = float(values[0])
+        return constants
 
     @cached_property
     def fixed_columns(self) -> dict[str, float]:
@@ -124,21 +124,11 @@ class RootRows:
 def prepare_rows(
     data: Any, family: NodeFamily, order: int, names: Sequence[str] | None = None, counts: Any = None
 ) -> RootRows:
-    """Check a data matrix and lay it out for root regressions.
+    """Check a data matrix (n, d), as ``fit_roots`` takes it in memory, and lay it out for root regressions.
 
-    Args:
-        data: (n, d) SciPy sparse matrix, array, tensor or data frame, or a :class:`~pyro_hoim.data.CountTable`.
-        family: node family; its support is checked.
-        order: largest root k.
-        names: column names; default x0, x1, ... or those of ``data``.
-        counts: how often each row was seen, whole numbers (n,); rows that were never seen are left out.
-
-    Raises:
-        InputError: no rows or columns, names that do not fit, or what the table refuses, such as a value outside the
-            support.
-        InputTypeError: something else than numbers, such as rows that need not be in memory.
-        IntractableError: 2^32 nonzero entries or more.
+    Columns are named x0, x1, ... where neither names nor data name them; rows with a count of zero are left out.
     """
+    # The door of all rows: numbers in memory, with names.
     if isinstance(names, str):
         raise wrong_type("names", "a sequence of column names", received="one string")
     if is_source(data):
@@ -151,12 +141,14 @@ def prepare_rows(
     else:
         domain = None
     table = CountTable.from_matrix(matrix, names, kind=family.kind, source="data")
+    # How often each row was seen, whole numbers (n,).
     if counts is not None:
         where = "row {} of counts".format
         counts = parse_counts(np.asarray(counts).ravel(), name="counts", where=where, fractional=False)
         check_exact_shape(counts, (table.num_rows,), "counts")
         table = CountTable.from_matrix(table.matrix[counts > 0], table.domain.names, kind=family.kind, source="data")
         counts = counts[counts > 0]
+    # Values in the support of the family.
     num_rows, width = table.num_rows, len(table.domain)
     if num_rows < 1 or width < 1:
         raise unexpected("data", "at least one row and one column", received=f"{num_rows} x {width}", code="empty")
@@ -164,17 +156,17 @@ def prepare_rows(
         table.check_range(0.0, family.largest_value, f"the {family.name} family")
     sparse: Any = scipy.sparse.csc_matrix(table.matrix)
     if isinstance(family, UserFamily):
-        # Refuse impossible values of a user's family, and zeros whose roots are not zero: rows are kept
-        # sparse
+        # Values that are possible, and zeros whose roots are zero, for rows are sparse.
+        zero = torch.zeros(1, dtype=torch.float64)
         family.check_values(torch.from_numpy(sparse.data), "data")
         if sparse.nnz < math.prod(sparse.shape):
-            zero = torch.zeros(1, dtype=torch.float64)
             family.check_values(zero, "data")
-        if float(family.root(torch.zeros(1, dtype=torch.float64), 1)) != 0.0:
+        if float(family.root(zero, 1)) != 0.0:
             raise refused("family", f"the statistic of the {family.name} family is not 0 at 0, as regressions need")
     if sparse.nnz >= 2**32:
         problem = f"{size_text(sparse.nnz, 'nonzero entries')} exceed the limit of 2^32"
         raise out_of_reach("data", problem, "take fewer columns")
+    # Entries by columns and by rows, with their roots.
     indptr, rows, values = sparse.indptr.astype(np.int64), sparse.indices.astype(np.int64), sparse.data
     columns = np.repeat(np.arange(width), np.diff(indptr))
     by_rows = np.lexsort((columns, rows))
@@ -197,12 +189,7 @@ def prepare_rows(
 
 
 def counted_numbers(source: RowsLike, kind: NumberKind) -> tuple[CountTable, NDArray[np.float64]]:
-    """The distinct rows of a source whose labels are numbers, and how often each was seen.
-
-    Raises:
-        InputError: labels that are no numbers; MissingDataError: missing cells.
-        IntractableError: too many distinct rows for memory.
-    """
+    """The distinct rows of a source whose labels are numbers, and how often each was seen."""
     distinct = source.distinct()
     if distinct.has_missing:
         hint = "use drop_missing() first"
