@@ -76,6 +76,7 @@ class Column:
     @classmethod
     def learn(cls, name: str, column: pd.Series, weights: np.ndarray, bins: int | None) -> Column:
         """Levels, or bins, of a column of values with weights (N,)."""
+        # Numbers that are many, or have fractions, are cut.
         column = _hashable(column)
         numbers = _numbers(column)
         if numbers is not None:
@@ -106,6 +107,7 @@ class Column:
     def read(self, column: pd.Series, unknown: Unknown) -> np.ndarray:
         """Codes (N,) of the values of a column, -1 where missing or, where told so, unknown."""
         name, column = self.variable.name, _hashable(column)
+        # By the cuts of the fit, or by its levels.
         if self.cuts is not None:
             numbers = _numbers(column)
             if numbers is None:
@@ -265,6 +267,7 @@ class InteractionEstimator(BaseEstimator):
 
     def _estimate(self, family: Family, rows: Any) -> Any:
         """A fit of rows with the parameters that were given, each of which the family must know."""
+        # Parameters of the estimator, and options that the family knows.
         given = {name: getattr(self, name) for name in ("order", "edges", "prior") if getattr(self, name) is not None}
         for name in set(given) & set(self.options or ()):
             raise conflict("options", f"{name!r} is a parameter of its own")
@@ -289,6 +292,7 @@ class InteractionEstimator(BaseEstimator):
 
     def _frame(self, X: Any, *, reset: bool) -> pd.DataFrame:
         """Rows as a data frame, their columns checked, or remembered where this is a fit."""
+        # Data frames keep their types and names, arrays are checked by scikit-learn.
         if is_frame(X):
             frame: Any = as_frame(X, "X")
             validate_data(self, frame, reset=reset, skip_check_array=True)
@@ -443,10 +447,12 @@ class InteractionClassifier(ClassifierMixin, InteractionEstimator):
             InputError: rows whose cells have probability zero together, under a maximum-likelihood estimate.
         """
         check_is_fitted(self, "result_")
+        # The class is the one missing cell of each row.
         variable = self.domain_.variables[-1]
         _, rows = self._rows(X, variable)
         predicted = predict(self.result_, rows, variable.name)
         probs = predicted[[f"p({label})" for label in variable.labels]].to_numpy()
+        # Rows that the model excludes have no class.
         lost = np.isnan(probs).any(1)
         if lost.any():
             problem = (

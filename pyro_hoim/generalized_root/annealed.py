@@ -52,6 +52,7 @@ class RootAnnealer:
     def __init__(
         self, energy: GeneralizedRootEnergy, num_chains: int, seed: int, single: torch.Tensor | None = None
     ) -> None:
+        # Chains start from the independent member, the model's or another.
         random = torch.Generator().manual_seed(seed)
         start = None
         if single is not None:
@@ -301,11 +302,13 @@ class RootAnnealed(AnnealedBackend, RootBackend):
         Warns:
             ConvergenceWarning: the verdict is "unreliable".
         """
+        # Options that fit the kind of values.
         cost, family = self.plan_energy(energy), energy.family
         if self.starts is not None and not family.is_discrete:
             problem = "densities bound nothing, so that rows help with counts only"
             raise refused("RootAnnealed starts", problem, "leave them out")
         self.rows_within([family.largest_value] * len(energy.domain))
+        # One estimate for every element of the batch.
         models = self._models(energy)
         if not models:
             nothing = energy.psi.sum(-1)
@@ -352,6 +355,7 @@ class RootAnnealed(AnnealedBackend, RootBackend):
         Every chain runs through 100 temperatures and then ``burn_in`` sweeps at beta 1.
         """
         sample_shape = checked_sample_shape(sample_shape, energy.batch_shape.numel() * len(energy.domain))
+        # A chain for every draw, led through all temperatures.
         draws, parts = math.prod(sample_shape), list[torch.Tensor]()
         for model in self._models(energy) if draws else []:
             chains = model.begin(draws, drawn_seed(generator))

@@ -80,6 +80,7 @@ class RootAuto(RootBackend):
 
     @override
     def plan(self, structure: RootStructure, family: NodeFamily) -> Cost:
+        # One component at a time.
         parts = [component_structure(structure, names)[0] for names in _components(structure)]
         return _together([self._choice(p, family, lambda b, s=p: b.plan(s, family))[1] for p in parts])
 
@@ -159,6 +160,7 @@ class RootAuto(RootBackend):
     ) -> torch.Tensor:
         sample_shape = checked_sample_shape(sample_shape, energy.batch_shape.numel() * len(energy.domain))
         chosen, parts = self._chosen(energy), list[torch.Tensor]()
+        # Quadrature nodes are no sample: those components are drawn by chains.
         for part in chosen:
             is_grid_of_reals = isinstance(part.backend, RootEnumeration) and not energy.family.is_discrete
             source = self.annealed if is_grid_of_reals and self.annealed is not None else part.backend
@@ -211,6 +213,7 @@ def _together(costs: list[Cost]) -> Cost:
         return Cost(1, 0, 0, 0, True, "no variables", "independent closed form")
     if len(costs) == 1:
         return costs[0]
+    # Sums of all, in the words of the hardest.
     hardest = max(costs, key=lambda cost: cost.flops)
     reason = f"{len(costs)} components, the hardest: {hardest.reason}"
     whole = replace(hardest, reason=reason, method=" + ".join(dict.fromkeys(cost.method for cost in costs)))

@@ -74,6 +74,7 @@ class GeneralizedRootEnergy(ParametricEnergy):
         check_type(structure, RootStructure, "structure")
         check_shape(checked_floating(psi, "psi"), (structure.num_terms,), "psi")
         check_type(family, NodeFamily, "family")
+        # Variables of the kind of the family, and multiplicities that the precision holds.
         for variable in structure.domain:
             if variable.kind != family.kind:
                 problem = f"the {family.name} family needs variables of kind {family.kind!r}"
@@ -129,6 +130,7 @@ class GeneralizedRootEnergy(ParametricEnergy):
         if x.dtype == torch.bool or x.is_complex():
             raise wrong_type(argument, "numbers", received=f"dtype {x.dtype}")
         check_shape(x, (len(self.domain),), argument)
+        # Shapes that broadcast with the batch, values that the family has.
         self._shape(x, argument)
         if validate:
             self.family.check_values(x, argument)
@@ -216,6 +218,7 @@ class GeneralizedRootEnergy(ParametricEnergy):
             InputTypeError: also a string in place of names.
             IntractableError: the block has more than 2^22 states.
         """
+        # The block, and states whose entries there are not read.
         levels = [self.require_finite("block_conditional")] * len(self.domain)
         places, levels, num_states = self._block(block, levels)
         positions = list(places)
@@ -225,6 +228,7 @@ class GeneralizedRootEnergy(ParametricEnergy):
         values[..., positions] = 0
         if validate:
             self.family.check_values(values, "x")
+        # Every state of the block beside the rest, normalised.
         listed = torch.from_numpy(np.indices(levels).reshape(len(levels), num_states).T.copy())
         rows = values.expand(num_states, *values.shape).clone()
         rows[..., positions] = listed.to(values).reshape(num_states, *[1] * len(shape), len(levels))
@@ -259,6 +263,7 @@ class GeneralizedRootEnergy(ParametricEnergy):
         scale = z.to(self.dtype)
         if bool((~(scale >= 0)).any()):
             raise out_of_range("z", "scales of at least 0")
+        # Powers of the scale, and the base measure at the scaled direction.
         powers = self.radial_natural(direction)
         factor = scale.sqrt() if self.family.name == "gaussian" else scale
         base = self.family.log_base(factor[..., None] * v).sum(-1)
@@ -292,6 +297,7 @@ class GeneralizedRootEnergy(ParametricEnergy):
             InputTypeError: no mapping, or a value that is no number.
         """
         check_type(evidence, Mapping, "evidence", "a mapping from names to values")
+        # Evidence as columns of one dtype, each in the support.
         positions = self.domain.indices(evidence)
         columns: list[torch.Tensor] = []
         for name, value in evidence.items():
@@ -299,6 +305,7 @@ class GeneralizedRootEnergy(ParametricEnergy):
                 raise wrong_type(f"evidence[{name!r}]", "a number or a tensor", received=repr(value))
             columns.append(torch.as_tensor(value, dtype=self.dtype, device=self.device))
             self.family.check_values(columns[-1], f"evidence[{name!r}]")
+        # Their shapes broadcast with each other and with the batch.
         shapes = {name: tuple(column.shape) for name, column in zip(evidence, columns, strict=True)}
         try:
             torch.broadcast_shapes(self.batch_shape, *shapes.values())
@@ -306,6 +313,7 @@ class GeneralizedRootEnergy(ParametricEnergy):
             expected = f"shapes that broadcast with the batch shape {tuple(self.batch_shape)}"
             shown = ", ".join(f"{name!r} {shape}" for name, shape in shapes.items())
             raise unexpected("evidence", expected, received=shown, code="wrong-shape") from None
+        # Terms lose the fixed variables, whose roots become factors.
         values = torch.stack(torch.broadcast_tensors(*columns), -1) if columns else self.psi.new_zeros(0)
         structure, coefficients, constant = fold(
             self.structure, self.coefficients, positions, lambda j: self.family.root(values, j)
@@ -334,6 +342,7 @@ class GeneralizedRootEnergy(ParametricEnergy):
             expected = "the gaussian family with k <= 2"
             received = f"{self.family.name} with k = {self.order}"
             raise unexpected("gaussian_parameters", expected, received=received, code="no-method")
+        # Terms of single variables on the diagonal, those of pairs beside it.
         square, shift = self.structure.single_natural(self.psi, 2).unbind(-1)
         precision = torch.diag_embed(-2 * square)
         if (2, 2) in self.structure.slices:

@@ -68,6 +68,7 @@ class RootFile(ModelRecord):
     tensors: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
 
     def __post_init__(self) -> None:
+        # Structure, entries and family that make a model, and that a file can name.
         GeneralizedRootEnergy(self.structure, self.psi, self.family)
         _describe(self.family)
         dtype = self.psi.dtype if self.psi.dtype in _DTYPES else torch.float64
@@ -81,6 +82,7 @@ class RootFile(ModelRecord):
         ) or not fixed.keys() <= set(names):
             raise refused("info['columns']", "they are not those of the model", code="other-domain")
         check_names(self.info.get("scales", {}), names, "info['scales']", noun="column")
+        # Further tensors that commands read.
         size = len(self.structure.domain) + len(self.info.get("fixed_columns", ()))
         for name in ("independent.first", "independent.second"):
             if name in self.tensors:
@@ -155,6 +157,7 @@ def load_roots(path: str | os.PathLike[str]) -> RootFile:
 
 def _describe(family: NodeFamily) -> dict[str, Any]:
     """JSON of a family; refuses one that would not come back the same."""
+    # What the words of the file would give back.
     maximum = family.maximum if isinstance(family, TruncatedPoissonFamily) else None
     try:
         same = node_family(family.name, maximum)

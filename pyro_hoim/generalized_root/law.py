@@ -83,6 +83,7 @@ class RootLaw(ParameterCache):
             if not self.is_lenient:
                 check_finite(values, "psi")
             return
+        # A lenient law answers NaN where a strict one refuses.
         if self.is_lenient:
             self._is_usable = self.normalizability.verdict != "disproven"
         elif self._is_checked and self.normalizability.verdict == "disproven":
@@ -157,6 +158,7 @@ class RootLaw(ParameterCache):
         energy = self.model.detach()
         if self.draws_exactly:
             return self.partition.sample(energy, shape)
+        # Else chains, with as many sweeps as the law was given.
         allowed = bool(getattr(self.partition, "allow_undecided", False))
         chains = RootAnnealed(burn_in=self.num_sweeps, allow_undecided=allowed)
         if isinstance(self.partition, RootAuto):
@@ -315,6 +317,7 @@ class GeneralizedRoot(EnergyLaw):
             self._validate_sample(value)
         if not self._law.is_usable:
             return self._undefined(value)
+        # Minus energy less log Z, as far as that is within reach.
         energy = self._law.model.energy(value, validate=False)
         try:
             log_z = self._law.log_partition
@@ -397,6 +400,7 @@ class GeneralizedRoot(EnergyLaw):
         vector.
         """
         self._law.require_usable()
+        # The same options for the rest.
         rest, _ = self._law.model.condition(evidence)
         options: dict[str, Any] = {"partition": self.partition, "validate_args": self._own_validation}
         law = type(self)(rest.structure, rest.psi, rest.family, num_sweeps=self._law.num_sweeps, **options)
@@ -411,6 +415,7 @@ def _kl_generalized_root(p: GeneralizedRoot, q: GeneralizedRoot) -> torch.Tensor
     if not (p._law.is_exact and q._law.is_exact):
         problem = "needs exact log Z of both laws"
         raise out_of_reach("kl_divergence", problem, "use RootAuto() without estimates", code="no-method")
+    # In an exponential family: expectations times the change of parameters, less that of log Z.
     difference = p._law.model.coefficients - q._law.model.coefficients
     value = (p._law.expectations * difference).sum(-1) - p._law.log_partition.value + q._law.log_partition.value
     return value.expand(torch.broadcast_shapes(p.batch_shape, q.batch_shape))

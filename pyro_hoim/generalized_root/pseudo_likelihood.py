@@ -80,6 +80,7 @@ class RootPseudoLikelihood(PseudoLikelihood):
         if rows.ndim != 2:
             raise wrong_shape("rows", f"(n, {len(structure.domain)})", rows)
         family.check_values(rows, "rows")
+        # Equal rows are merged, with the sum of their weights.
         distinct, inverse = torch.unique(rows.detach().cpu().double(), dim=0, return_inverse=True)
         self.structure = structure
         self.num_unknowns = structure.num_terms
@@ -87,9 +88,11 @@ class RootPseudoLikelihood(PseudoLikelihood):
         merged = np.bincount(inverse.numpy(), _weights(weights, len(rows)), len(distinct))
         self.weights: Floats = merged.astype(np.float64)
         self._each = np.repeat(self.weights, len(structure.domain))  # of every row and variable
+        # Statistics of every row and variable, and the base measure, which no parameter changes.
         roots = family.roots(distinct, max(1, structure.order)).numpy()  # (m, d, k)
         self._statistics: Floats = roots.reshape(-1, roots.shape[-1])
         self._base = float(self.weights @ family.log_base(distinct).sum(-1).numpy())
+        # The design, if memory allows.
         num_rows = len(distinct)
         entries = num_rows * sum(
             (columns.stop - columns.start) * length for (_, length), columns in structure.slices.items()
@@ -116,6 +119,7 @@ class RootPseudoLikelihood(PseudoLikelihood):
     @override
     def value_and_gradient(self, psi: NDArray[Any], /, order: int = 1) -> tuple[float, Floats]:
         """Value and gradient (num_terms,) together; minus infinity and zeros where there is no law, or order is 0."""
+        # A conditional without a law makes the likelihood zero.
         eta, log_partition, mean, _ = self._nodes(psi, order)
         nothing = np.zeros(self.structure.num_terms)
         if not np.isfinite(log_partition).all():
@@ -129,6 +133,7 @@ class RootPseudoLikelihood(PseudoLikelihood):
 
     @override
     def row_scores(self, psi: NDArray[Any], /) -> Floats:
+        # Residuals of all entries of the design, added up by row and term.
         residual = (self._statistics - self._lawful(psi, 1)[0]).reshape(-1)
         design, size = self._design, len(self.structure.domain) * self._statistics.shape[-1]
         entries = design.data * np.repeat(residual, np.diff(design.indptr))
@@ -171,6 +176,7 @@ def _weights(weights: torch.Tensor | None, num_rows: int) -> Floats:
 
 def _design(structure: RootStructure, roots: Floats) -> sparse.csr_array:
     """Sparse matrix (m d k, num_terms) from psi to the natural parameters of every row, variable and root."""
+    # A term enters the natural parameters of each of its members, times the roots of the others.
     num_rows, num_variables, k = roots.shape
     shape = (num_rows * num_variables * k, structure.num_terms)
     parts: list[tuple[NDArray[Any], ...]] = []

@@ -111,6 +111,7 @@ class RootStructure:
                 received, hint = f"{variable.name!r} of kind {variable.kind!r}", "use a log-linear model for levels"
                 expected = "variables of kind 'count', 'positive' or 'real'"
                 raise unexpected("domain", expected, hint=hint, received=received, code="other-domain")
+        # Terms sorted by key, then by positions, and the hash of all of it.
         values = self.__dict__
         values["domain"] = domain
         sorted_arrays = {key: _sorted_rows(domain, key, arrays[key]) for key in sorted(arrays) if len(arrays[key])}
@@ -164,6 +165,7 @@ class RootStructure:
                 raise unexpected(argument, expected, received=error, code="wrong-shape") from error
             if rows.size == 0:
                 continue
+            # Whole numbers (m, l) that are positions.
             if rows.dtype.kind not in "iu":
                 raise wrong_type(argument, "whole numbers", received=f"dtype {rows.dtype}")
             if rows.ndim != 2 or rows.shape[1] != size:
@@ -201,6 +203,7 @@ class RootStructure:
         check_whole(order, "order")
         lengths = range(1, min(order, len(domain)) + 1)
         size = sum(math.comb(len(domain), length) * (order - length + 1) for length in lengths)
+        # Refuse before anything is listed.
         if size > _COMPLETE_LIMIT:
             problem = f"{size_text(size, 'terms')} exceed the limit of {_COMPLETE_LIMIT}"
             raise out_of_reach("order", problem, "name the sets instead")
@@ -212,6 +215,7 @@ class RootStructure:
 
     def without(self, terms: Mapping[tuple[int, int], Iterable[Iterable[str]]]) -> RootStructure:
         """This structure without the given terms; one that is not there is an :class:`InputError`."""
+        # Places of the terms that go, and what stays by key.
         gone = [self.index(names, key[0]) for key, names in RootStructure(self.domain, terms).names]
         kept = {key: np.setdiff1d(np.arange(self.num_terms)[place], gone) for key, place in self.slices.items()}
         rows = {key: self._arrays[key][places - self.slices[key].start] for key, places in kept.items()}
@@ -285,6 +289,7 @@ class RootStructure:
         """
         given = _set_names(names, "names")
         ordered = tuple(self.domain.names[i] for i in sorted(self.domain.indices(given)))
+        # The terms of these variables, by root.
         roots = range(1, self.order + 1) if root is None else [root]
         by_root = {j: self._places[j, ordered] for j in roots if (j, ordered) in self._places}
         shown = ":".join(ordered)
@@ -370,6 +375,7 @@ def _named_positions(domain: Domain, key: Key, tuples: object) -> Positions:
 
 def _sorted_rows(domain: Domain, key: Key, rows: Positions) -> Positions:
     """Positions with rows sorted, inside and among each other; refuses repeated positions and rows."""
+    # Inside rows, then among them; equal ones stand next to each other.
     ordered = np.sort(rows, axis=1)
     ordered = np.ascontiguousarray(ordered[np.lexsort(ordered.T[::-1])])
     repeated = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
@@ -395,6 +401,7 @@ def fold(
     roots: Callable[[int], torch.Tensor],
 ) -> tuple[RootStructure, torch.Tensor, torch.Tensor]:
     """Structure and coefficients over the variables that are not fixed, and the constant that is left."""
+    # Places of fixed and of free variables.
     d = len(structure.domain)
     position = np.full(d, -1)  # of a fixed variable among the fixed ones
     position[list(positions)] = np.arange(len(positions))
@@ -413,6 +420,7 @@ def fold(
         fixed = roots(j)
         # Place -1 finds the factor 1 of a free variable.
         values = torch.cat([fixed, fixed.new_ones(*fixed.shape[:-1], 1)], -1)
+        # Terms by the number of their variables that stay free.
         for left in range(length + 1):
             chosen = np.flatnonzero(is_free.sum(1) == left)
             if not len(chosen):
@@ -424,6 +432,7 @@ def fold(
                 continue
             rows.setdefault((j, left), []).append(renumbered[terms[chosen][is_free[chosen]].reshape(-1, left)])
             weights.setdefault((j, left), []).append(weight)
+    # Terms that have become equal add up.
     variables = structure.domain.variables
     folded: dict[tuple[int, int], npt.NDArray[np.int64]] = {}
     parts: dict[tuple[int, int], torch.Tensor] = {}
@@ -507,6 +516,7 @@ def weighted_products(
 
 def _contract(part: torch.Tensor, products: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     """Inner product over terms of (*batch, m) and (m, *sample), broadcast to a shape."""
+    # Shared dimensions need a product of every pair.
     batch, sample, rank = part.shape[:-1], products.shape[1:], len(shape)
     if batch.numel() * sample.numel() != shape.numel():
         left = part.movedim(-1, 0).reshape(-1, *[1] * (rank - len(batch)), *batch)
@@ -524,6 +534,7 @@ def weighted_slopes(
     batch = coefficients.shape[:-1]
     shape = torch.broadcast_shapes(sample, batch)
     rank, d = len(shape), len(structure.domain)
+    # Root by root, a few terms at a time.
     slopes: list[torch.Tensor] = []
     for j in range(1, order + 1):
         total = coefficients.new_zeros(d, *shape)

@@ -224,6 +224,7 @@ def scale_margins(
     start: np.ndarray | None = None,
 ) -> tuple[np.ndarray, int, bool]:
     """Iterative proportional fitting, by default from the uniform law; one sweep is exact along a junction tree."""
+    # Margins of the law, which one factor each brings about.
     others = [tuple(i for i in range(p.ndim) if i not in clique) for clique in cliques]
     targets = [p.sum(other, keepdims=True) for other in others]
     q = np.full(p.shape, 1 / p.size) if start is None else start.copy()
@@ -245,6 +246,7 @@ def _finished(
     law: Law, hypergraph: InteractionHypergraph, q: np.ndarray, method: str, num_iterations: int, is_converged: bool
 ) -> Projection:
     """Projection with its divergence and its worst margin."""
+    # The divergence over the support, and the worst margin.
     p = law.probs.numpy()
     support = p > 0
     with np.errstate(divide="ignore"):
@@ -543,6 +545,7 @@ def split_divergence(law: Law | DataLike | Projections, model: LogLinearEnergy |
         >>> round(split.inestimable, 4), round(split.estimable, 4), abs(split.gap) < 1e-12
         (0.1927, 0.0612, True)
     """
+    # Both parts from the tables of all cells.
     known = as_projections(law)
     graph, log_q = _log_probs(model)
     projection = known.project(graph)

@@ -87,6 +87,7 @@ class RefinedInformationTable:
         Columns: ``edge`` ("a:b", several sets joined by " + "), ``order`` (size of the largest added set), ``value``
         (nats), ``step`` (position in ``steps``), ``collection`` (its maximal sets; "1" for none).
         """
+        # Steps are numbered as in the chain, and shown in schema order.
         number = {id(step): i for i, step in enumerate(self.steps)}
         rows = [
             {
@@ -135,6 +136,7 @@ def refined_information(
     """
     projections = as_projections(law)
     check_hypergraph(collection, projections.law, "collection")
+    # A larger collection as it is, or by one more set.
     if isinstance(target, InteractionHypergraph):
         check_hypergraph(target, projections.law, "target")
         larger = target
@@ -213,6 +215,7 @@ def marginal_refined_information(law: Law | DataLike | Projections, edge: Sequen
     """
     projections = as_projections(law)
     names = _names(projections.law, edge)
+    # In the marginal law of the set alone.
     part = projections.marginal(names)
     subsets = [s for k in range(1, len(names)) for s in itertools.combinations(names, k)]
     inner = _step(
@@ -303,6 +306,7 @@ def hierarchical_collections(domain: Domain) -> tuple[InteractionHypergraph, ...
     if len(domain) > _MAX_VARIABLES:
         problem = f"the collections of {len(domain)} variables are out of reach (7,828,353 for six)"
         raise out_of_reach("domain", f"{problem}, the limit is {_MAX_VARIABLES} variables", "use a marginal law")
+    # Layer by layer, each collection once.
     layer: set[_Sets] = {frozenset()}
     collections: list[_Sets] = []
     while layer:
@@ -315,6 +319,7 @@ def hierarchical_collections(domain: Domain) -> tuple[InteractionHypergraph, ...
 
 def _addable(sets: _Sets, num_variables: int) -> list[tuple[int, ...]]:
     """Sets whose facets are all present and which are not, by size, then position."""
+    # A set is tried once, from its first variables.
     edges: list[tuple[int, ...]] = [(i,) for i in range(num_variables) if (i,) not in sets]
     for edge in sorted(sets, key=_edge_key):
         for i in range(edge[-1] + 1, num_variables):
@@ -334,6 +339,7 @@ def _step(
     projections: Projections, smaller: InteractionHypergraph, larger: InteractionHypergraph
 ) -> RefinedInformation:
     """Difference of the divergences to two checked collections, as one sum so that little is lost to rounding."""
+    # Over the support of the law alone.
     p = projections.law.probs.numpy()
     near, far = projections.project(larger).probs.numpy(), projections.project(smaller).probs.numpy()
     support = p > 0
@@ -358,6 +364,7 @@ def _with_edge(collection: InteractionHypergraph, edge: Sequence[str]) -> Intera
     shown = ":".join(names)
     if not positions:
         raise unexpected("edge", "at least one variable", received="the empty set", code="empty")
+    # All subsets are there, the set itself is not.
     present = set(collection.edge_indices)
     if positions in present:
         raise refused("edge", f"{shown} is in the collection already", code="repeated-name")

@@ -161,10 +161,10 @@ def removal_values(
         if not graph.is_hierarchical:
             raise unexpected("exact", "a hierarchical model", hint="exact=False gives bounds for any", code="no-method")
         law = Law(graph.domain, Auto().marginal(model.to(dtype=torch.float64), graph.domain.names))
-        nearest = [project(law, graph.remove_edges([edge])) for edge in wanted]
+        projections = [project(law, graph.remove_edges([edge])) for edge in wanted]
         return [
-            RemovalValue(edge, gone, found.divergence, "exact" if found.is_converged else "upper bound", 0.0)
-            for edge, gone, found in zip(wanted, groups, nearest, strict=True)
+            RemovalValue(edge, gone, nearest.divergence, "exact" if nearest.is_converged else "upper bound", 0.0)
+            for edge, gone, nearest in zip(wanted, groups, projections, strict=True)
         ]
     if not wanted:
         return []
@@ -322,6 +322,7 @@ def log_z_difference(
 
 def _bridge(ratio_1: torch.Tensor, ratio_2: torch.Tensor) -> tuple[float, float]:
     """Log of Z_2 / Z_1 from log f_2 / f_1 at samples of either law, and its standard error."""
+    # Both samples weigh by their sizes.
     share = math.log(len(ratio_1) / (len(ratio_1) + len(ratio_2)))
     other = math.log(len(ratio_2) / (len(ratio_1) + len(ratio_2)))
     value = 0.5 * float(ratio_1.mean() + ratio_2.mean())
@@ -508,6 +509,7 @@ def _likelihoods(
     models: dict[str, LogLinearEnergy], rows: dict[str, Observations], num_samples: int, seed: int
 ) -> pd.DataFrame:
     """Changes of the mean log-likelihood."""
+    # Every row counts once for its distinct cell.
     before = models["before"]
     lines: list[dict[str, object]] = []
     for number, (name, model) in enumerate(models.items()):
@@ -534,6 +536,7 @@ def _likelihoods(
 
 def _groups(predicted: dict[str, Prediction], data: Observations, sensitive: str, code: int) -> pd.DataFrame:
     """Mean predicted probability of a level by group and model."""
+    # Masses by group, over those of the rows.
     variable = data.domain[sensitive]
     group = data.codes[:, data.domain.index(sensitive)]
     zeros = torch.zeros(variable.cardinality, dtype=torch.float64)

@@ -335,6 +335,7 @@ def _name_theta(
     dimension: str,
 ) -> dict[str, list[str]]:
     """Names the coordinates of theta in place, or puts its tables in its stead; its secondary coordinates."""
+    # Coordinates in one dimension, or a variable per interaction.
     theta, coding = labels.theta, labels.coding or parametrization(hypergraph).coding
     coordinates = theta_coords(hypergraph, coding)
     names = coordinates.pop(THETA_DIM)
@@ -376,6 +377,7 @@ def _counts(terms: Mapping[str, np.ndarray], cell_count: Any) -> dict[str, np.nd
     """Whole cell counts by name, checked against the terms."""
     if cell_count is None:
         return {}
+    # One array belongs to the only log-likelihood.
     if not isinstance(cell_count, Mapping):
         if len(terms) != 1:
             raise unexpected(
@@ -401,6 +403,7 @@ def _annotate(
     data: Any, draws: Draws, variables: Mapping[str, np.ndarray], extra: Mapping[str, list[str]], theta_dim: str
 ) -> None:
     """Secondary coordinates of theta, and what is to be known about the run, as attributes."""
+    # About the library and the run, in every group of draws.
     version = installed_version("pyro-ppl") or "unknown"
     about = {"inference_library": "pyro-ppl", "inference_library_version": version}
     about.update({name: json.dumps(value) for name, value in draws.attributes.items()})

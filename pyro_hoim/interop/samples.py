@@ -84,6 +84,7 @@ def restore_integers(arrays: Arrays, sites: Iterable[str] | None = None) -> Arra
 
     Pyro's MCMC joins all sites of a draw in one tensor, so integer sites beside floating ones come back as float32.
     """
+    # Sites that were named, or else those that look it.
     named = None if sites is None else set(sites)
     if named is not None and (unknown := sorted(named - set(arrays))):
         raise refused("integer_sites", f"unknown site {unknown[0]!r}; known: {sorted(arrays)}", code="unknown-name")
@@ -121,6 +122,7 @@ def read_group(
         values = values({name: torch.as_tensor(value) for name, value in samples.items()})
     if not isinstance(values, Mapping):
         raise wrong_type(group, "a dict of arrays", values)
+    # Draws come by chain already, or one behind the other.
     result = {}
     for name, value in values.items():
         array = to_array(value)
@@ -188,6 +190,7 @@ def _repair_save_params(source: Any, samples: dict[str, Any]) -> tuple[dict[str,
 
 def _sample_stats(source: Any, chains: int, draws: int) -> tuple[Arrays, dict[str, Any]]:
     """Per-draw statistics and per-chain figures from the diagnostics of a run, whatever they hold."""
+    # By draw, by chain, and of the run.
     per_chain = _chain_diagnostics(source, chains)
     stats = draw_statistics(per_chain, draws)
     attributes: dict[str, Any] = {}
@@ -195,6 +198,7 @@ def _sample_stats(source: Any, chains: int, draws: int) -> tuple[Arrays, dict[st
         values = [float(v) for chain in per_chain if isinstance(v := chain.get(name), int | float)]
         if len(values) == len(per_chain):
             attributes["chain_" + str(name).replace(" ", "_")] = values
+    # Counts and truth values are not floating.
     for name in ("tree_depth", "n_steps"):
         if name in stats:
             stats[name] = stats[name].astype(np.int64)

@@ -46,6 +46,7 @@ def user_sweep(
     roots: Floats,
 ) -> int:
     """Draw the variables in ``order``, as :func:`._kernels.sweep` does; the same answer."""
+    # Natural parameters by compiled code, draws by the functions of the family.
     work = workspace(len(roots), states.shape[1])
     natural, product = work[0], work[1]
     for _ in range(num_sweeps):
@@ -70,6 +71,7 @@ def user_score(
     joint: Floats,
 ) -> None:
     """Log base measures and terms of single variables, and terms of several (chains,), from the cached roots."""
+    # Terms of single variables with the base measure, then products of roots.
     root, coefficient, first, member = terms
     single[:] = family.measured(states).sum(0) + np.einsum("sj,jsb->b", linear, roots)
     joint[:] = 0.0

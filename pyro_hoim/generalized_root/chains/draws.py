@@ -46,9 +46,11 @@ class RootProgram:
     @classmethod
     def of(cls, energy: GeneralizedRootEnergy) -> RootProgram:
         """The program of an energy without a batch."""
+        # Terms of single variables are added as they are.
         structure, family = energy.structure, energy.family
         coefficients = energy.coefficients.detach().to("cpu").double().numpy()
         linear = structure.single_natural(energy.psi.detach().to("cpu").double()).numpy()
+        # Those of several, key after key, with their members one behind the other.
         keys = [key for key in structure.keys if key[1] > 1]
         members = [structure.positions(key).numpy() for key in keys]
         sizes = [len(rows) for rows in members]
@@ -65,6 +67,7 @@ def _by_variable(
     size: int, root: Integers, weight: Floats, first: Integers, member: Integers
 ) -> tuple[Integers, Integers, Floats, Integers, Integers]:
     """Every term once for each of its members, with the other members, sorted by variable."""
+    # Entries: every member of every term, sorted by variable.
     length = np.diff(first)
     term = np.repeat(np.arange(len(root)), length)
     order = np.argsort(member, kind="stable")
@@ -108,6 +111,7 @@ def draw_from_nodes(
     from ._kernels import draw_nodes, workspace
     from ._user_moves import user_node_draws
 
+    # One stream per row.
     order = natural.shape[-1]
     rows = np.ascontiguousarray(natural.detach().cpu().double().reshape(-1, order).numpy())
     words = chain_words(seed_from(generator), len(rows))
@@ -116,6 +120,7 @@ def draw_from_nodes(
     else:
         drawn = np.empty(len(rows))
         draw_nodes(family.code, family.largest_value, rows, small_counts(order), workspace(order, 1), words, drawn)
+    # What has no law is named.
     if np.isnan(drawn).any():
         wrong = int(np.isnan(drawn).argmax())
         problem = f"the law of {rows[wrong].tolist()} cannot be normalised, or has its mode beyond 2^53"

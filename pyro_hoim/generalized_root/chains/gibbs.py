@@ -102,6 +102,7 @@ class RootChains(Chains):
         seed: int | torch.Generator | None = 0,
         check: bool = True,
     ) -> None:
+        # What is asked for, and what it starts from.
         energy = self._energy = checked_energy(energy)
         self._num_chains = check_whole(num_chains, "num_chains")
         check_cells(self._num_chains, len(energy.domain), "num_chains", "take fewer chains", "chains")
@@ -112,10 +113,12 @@ class RootChains(Chains):
         first = None if init is None else self._checked_values(init, "init")
         arrays = {str(s): torch.from_numpy(value.copy()) for s, value in fixed.items()}
         self._init = checksum(arrays if first is None else {**arrays, "init": torch.from_numpy(first)})
+        # Laws that no chain may be started for.
         if check:
             self._check_normalizable(fixed)
         if first is None:
             self._check_independent()
+        # Tiles of chains, with clamped columns in their first states.
         self._seed = seed_from(seed)
         self._make_tiles()
         states = np.zeros((len(energy.domain), self._num_chains)) if first is None else first
@@ -146,6 +149,7 @@ class RootChains(Chains):
         family = self._energy.family
         if (family.is_discrete and not isinstance(family, UserFamily)) or not len(self._free):
             return
+        # Every distinct row of clamped values leaves a law of its own.
         values = np.stack([np.zeros(self._num_chains), *fixed.values()], axis=1)
         unknown = ""
         for row in _spread(np.unique(values, axis=0)):
@@ -179,6 +183,7 @@ class RootChains(Chains):
         from ._draw_kernels import chain_words, small_counts
         from ._kernels import workspace
 
+        # A stream per chain; as many tiles as keep all threads busy.
         size, order = len(self.domain), self._energy.order
         self._small = small_counts(order)
         every = chain_words(self._seed, self._num_chains)
@@ -207,6 +212,7 @@ class RootChains(Chains):
         from ._kernels import sweep
         from ._user_moves import user_sweep
 
+        # Whole tiles go to threads, for compiled code releases the interpreter lock.
         program, small, size, family = self._program, self._small, len(self.domain), self._energy.family
         terms = (program.linear, *program.visits)
         failures: dict[int, int] = {}
@@ -295,6 +301,7 @@ class RootChains(Chains):
         num_sweeps, thin = check_whole(num_sweeps, "num_sweeps", 0), checked_thin(thin, energies, states)
         beta = _checked_beta(beta)
         order = np.ascontiguousarray(self._free[::-1]) if reverse_order else self._free
+        # As many sweeps at a time as lie between two records, and what is left at the end.
         num_records = num_sweeps // thin if thin else 0
         shape = (num_records, self._num_chains)
         scores = torch.zeros(shape, dtype=torch.float64, device=self._energy.device) if energies else None

@@ -97,6 +97,7 @@ class ExactRoot(RootBackend):
 
     @override
     def expectations(self, energy: GeneralizedRootEnergy) -> torch.Tensor:
+        # Log Z in the graph of psi, or of a copy where no graph is wanted.
         structure, psi = energy.structure, energy.psi
         keep = torch.is_grad_enabled() and psi.requires_grad
         with torch.enable_grad():
@@ -106,6 +107,7 @@ class ExactRoot(RootBackend):
             if not total.requires_grad:
                 return torch.zeros_like(psi)
             (slope,) = torch.autograd.grad(total, own, create_graph=keep)
+        # An entry counts once for each of its equal ones.
         return slope / structure.multiplicity.to(psi)
 
     @override
@@ -147,6 +149,7 @@ def checked_psi(energy: GeneralizedRootEnergy, allow_undecided: bool) -> torch.T
     psi = energy.psi
     refuse_transforms("log_partition", psi)
     check_finite(psi.detach(), "psi")
+    # What is disproven is refused always, what is undecided unless allowed.
     verdict = check_normalizable(energy.detach())
     if verdict.verdict != "undecided" or not allow_undecided:
         verdict.check()
@@ -167,6 +170,7 @@ def root_result(value: torch.Tensor, energy: GeneralizedRootEnergy, cost: Cost, 
 def component_structure(structure: RootStructure, names: tuple[str, ...]) -> tuple[RootStructure, torch.Tensor]:
     """Structure on some variables that no term ties to the others, and places of its terms in the whole."""
     inside = set(names)
+    # Terms of a component hold none of the other variables, so that one member tells.
     terms: dict[tuple[int, int], list[tuple[str, ...]]] = {}
     places: list[int] = []
     for place, (key, members) in enumerate(structure.names):

@@ -60,6 +60,7 @@ class GaussianClosedForm(ExactRoot):
     @override
     def log_partition(self, energy: GeneralizedRootEnergy) -> LogPartition:
         loc, precision, cost = self._parameters(energy)
+        # The completed square.
         quadratic = (loc * (precision @ loc.unsqueeze(-1)).squeeze(-1)).sum(-1)
         value = (len(energy.domain) * math.log(2 * math.pi) - torch.logdet(precision) + quadratic) / 2
         return root_result(value, energy, cost)
@@ -73,6 +74,7 @@ class GaussianClosedForm(ExactRoot):
     @override
     def _sample(self, energy: GeneralizedRootEnergy, shape: torch.Size, random: torch.Generator | None) -> torch.Tensor:
         loc, precision, _ = self._parameters(energy)
+        # Standard normal numbers through the inverse of a factor of the precision.
         noise = torch.randn((*shape, *loc.shape), dtype=torch.float64, generator=random)
         factor = torch.linalg.cholesky(precision).mT
         draws = loc + torch.linalg.solve_triangular(factor, noise.unsqueeze(-1), upper=True).squeeze(-1)
@@ -118,11 +120,13 @@ class IndependentClosedForm(ExactRoot):
     def moments(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor]:
         self.plan(energy.structure, energy.family).check()
         psi = checked_psi(energy, self.allow_undecided)
+        # A user's statistic need not be the value itself.
         if isinstance(energy.family, UserFamily):
             rows = energy.structure.single_natural(psi).numpy()
             pair = user_value_moments(energy.family, np.ascontiguousarray(rows.reshape(-1, rows.shape[-1])))
             mean, variance = (torch.from_numpy(part).reshape(rows.shape[:-1]).to(energy.psi) for part in pair)
             return mean, variance
+        # Else the value is among the roots.
         root = 1 if energy.family.name == "gaussian" else 0  # of x itself among the roots
         natural = energy.structure.single_natural(psi, max(energy.order, root + 1))
         node = node_moments(energy.family, natural)

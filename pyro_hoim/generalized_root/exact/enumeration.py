@@ -81,6 +81,7 @@ class Bounds:
 
     def log_above(self, family: NodeFamily, variable: int, x: Floats) -> Floats:
         """Logarithm of the function of one variable, base measure included, at values (n,)."""
+        # Terms of the variable itself, then what interactions are bounded by.
         values = torch.from_numpy(x)
         total = (family.roots(values, self.singles.shape[1]).numpy() @ self.singles[variable]).astype(np.float64)
         total += family.log_base(values).numpy()
@@ -176,6 +177,7 @@ def bounds_of(terms: Terms, means: Floats) -> list[Bounds]:
 
 def _separated(terms: Terms, weights: Floats) -> Bounds:
     """The product by the weighted inequality of the means."""
+    # A power of y for every ratio of size to root.
     ratios = tuple(sorted({rows.shape[1] / j for j, rows, _ in terms.interactions()}, reverse=True))
     slopes = np.zeros((terms.size, len(ratios)))
     for j, rows, values in terms.interactions():
@@ -365,6 +367,7 @@ def smooth_power(family: NodeFamily, roots: tuple[int, ...]) -> tuple[int, tuple
     if family.name != "gaussian":
         splits = (0.0,) if family.kind == "real" else ()
         return (math.lcm(*roots) if roots else 1), splits
+    # For squares an odd power may make all roots whole.
     power = math.lcm(*(j // math.gcd(2, j) for j in roots)) if roots else 1
     is_smooth = power % 2 == 1 and all(j <= 2 or (2 * power // j) % 2 == 0 for j in roots)
     return power, () if is_smooth else (0.0,)
@@ -375,6 +378,7 @@ def grid_of(family: NodeFamily, window: Window, num_nodes: int) -> Grid:
     if family.is_discrete:
         values = np.arange(window.lower, window.upper + 1)
         return Grid(values, np.zeros_like(values))
+    # Pieces between places where roots are not smooth.
     ends = [window.lower, *window.splits, window.upper]
     nodes, weights = _legendre(max(num_nodes // (len(ends) - 1), 2))
     left, width = np.array(ends[:-1])[:, None], np.diff(ends)[:, None]
@@ -411,6 +415,7 @@ class _Step(NamedTuple):
 
 def elimination(scopes: Sequence[Scope], sizes: Sequence[int], limit: int | None = None) -> Contraction:
     """A greedy order: always the variable whose table is smallest; it ends early at a table above the limit."""
+    # Who shares a term with whom.
     neighbours: dict[int, set[int]] = {v: set() for v in range(len(sizes))}
     for scope in scopes:
         for v in scope:
@@ -421,6 +426,7 @@ def elimination(scopes: Sequence[Scope], sizes: Sequence[int], limit: int | None
     def cells(v: int) -> int:
         return math.prod(sizes[w] for w in neighbours[v]) * sizes[v]
 
+    # The cheapest variable next; its neighbours are tied to each other then.
     costs = {v: cells(v) for v in neighbours}
     while costs:
         v = min(costs, key=lambda w: (costs[w], w))
@@ -440,6 +446,7 @@ def contract(
     factors: Sequence[tuple[Scope, torch.Tensor]], order: Sequence[int], keep: bool = False
 ) -> tuple[torch.Tensor, list[_Step]]:
     """Log of the sum of exp of the sum of log tables (axes by scope), and with ``keep`` the tables that draws need."""
+    # Add what holds a variable, and sum it out.
     live = list(factors)
     steps: list[_Step] = []
     for v in order:
@@ -460,6 +467,7 @@ def contract(
 
 def draw(steps: Sequence[_Step], num_draws: int, size: int, generator: torch.Generator | None) -> torch.Tensor:
     """Independent places on the grids, long (num_draws, size), from the last variable summed out to the first."""
+    # Backwards: every variable given those that it was tied to.
     places = torch.zeros(num_draws, size, dtype=torch.long)
     for variable, others, table in reversed(steps):
         length = table.shape[-1]
@@ -535,6 +543,7 @@ class RootEnumeration(ExactRoot):
     @override
     def plan_energy(self, energy: GeneralizedRootEnergy) -> Cost:
         psi = checked_psi(energy.detach(), self.allow_undecided)
+        # A graph that is too thick for any parameters needs no windows.
         worst = self._least(energy.structure)
         if not worst.feasible:
             return worst
@@ -650,6 +659,7 @@ def _factors(
     energy: GeneralizedRootEnergy, psi: torch.Tensor, grids: Sequence[Grid]
 ) -> list[tuple[tuple[int, ...], torch.Tensor]]:
     """Log tables of base measure and terms on grids, for psi (num_terms,); in the graph of psi."""
+    # Base measures of single variables, then a table for every term.
     structure, family = energy.structure, energy.family
     coefficients = psi * structure.multiplicity
     points = [torch.from_numpy(grid.values) for grid in grids]
@@ -674,6 +684,7 @@ def _marginal_moments(
     """Means and variances (2, d) from the marginal probabilities of all grids, which are a gradient of log Z."""
     if not grids:
         return psi.new_zeros((2, 0))
+    # Marginal probabilities are the slope of log Z in a tilt of every grid point.
     factors = _factors(energy, psi.detach(), grids)
     with torch.enable_grad():
         tilts = [torch.zeros(len(grid.values), dtype=torch.float64, requires_grad=True) for grid in grids]

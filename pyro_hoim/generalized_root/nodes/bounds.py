@@ -144,6 +144,7 @@ class HalfLine:
             slack = 16 * _EPSILON * self.size(low)
             below, above = Line(0.0, level - slack), Line(0.0, level + slack)
             return self._made(low, high, is_concave, [below], [above])
+        # A secant on one side, the best of several tangents on the other.
         secant = self._secant(low, high, is_concave)
         points = {low, high} | {min(max(t, low), high) for t in tangents}
         lines = [self._tangent(t, high, is_concave) for t in sorted(points) if 0 < t < math.inf]
@@ -198,6 +199,7 @@ def log_mass(half: HalfLine, line: Line, low: float, high: float) -> tuple[float
 
 def _count_mass(slope: float, low: float, high: float) -> tuple[float, float]:
     """Log of the sum of exp(slope x) / x! over low, ..., high: terms beside the largest until they are negligible."""
+    # Ratios of neighbouring terms, up and down from the largest.
     rate = math.exp(min(slope, 700.0))
     top = min(max(math.floor(rate), low), high)
     if top > LARGEST_COUNT:
@@ -230,6 +232,7 @@ def _exponential_mass(slope: float, low: float, high: float) -> tuple[float, flo
 
 def _gaussian_mass(quadratic: float, slope: float, low: float, high: float) -> tuple[float, float]:
     """Log of the integral of exp(quadratic x^2 + slope x) with a negative quadratic term."""
+    # Standardised ends.
     scale = math.sqrt(-quadratic)
     z1, z2 = scale * low - slope / (2 * scale), scale * high - slope / (2 * scale)
 
@@ -237,12 +240,14 @@ def _gaussian_mass(quadratic: float, slope: float, low: float, high: float) -> t
         return (quadratic * x + slope) * x
 
     size = abs(slope * low) + abs(quadratic) * low * low + slope * slope / (4 * scale * scale)
+    # A short piece by Gauss-Legendre quadrature.
     if math.isfinite(high) and (z2 - z1) * (1 + max(abs(z1), abs(z2))) < 1.0:
         x = 0.5 * (low + high) + 0.5 * (high - low) * _NODES
         peak = max(exponent(low), exponent(high))
         values = np.exp((quadratic * x + slope) * x - peak)
         width = (high + low) / (high - low)
         return peak + math.log(0.5 * (high - low) * float(_WEIGHTS @ values)), size + width + abs(peak)
+    # Else by error functions, scaled where both ends lie on one side of the mode.
     if z2 < 0:  # mirrored: the larger end comes first
         near, far, start = -z2, -z1, exponent(high)
     elif z1 > 0:
@@ -317,6 +322,7 @@ def node_bounds(
         raise wrong_shape("natural", "(k,) with k from 1", row)
     check_not_negative(power, "power")
     check_whole(num_subdomains, "num_subdomains")
+    # Where the mass lies, for tangents and splits.
     moments = node_moments(family, row)
     eta: list[float] = row.tolist()
     halves = _half_lines(family, eta, float(power))
@@ -327,10 +333,12 @@ def node_bounds(
     centre, spread = float(moments.mean[0]), math.sqrt(float(moments.covariance[0, 0]))
     if isinstance(family, GaussianFamily):
         centre, spread = math.sqrt(centre), math.sqrt(spread)
+    # Intervals of constant concavity, split where the gap is largest.
     marks = {half: _marks(half, centre, spread) for half in halves}
     parts = [(half, half.subdomain(a, b, marks[half])) for half in halves for a, b in _regions(half)]
     while len(parts) < num_subdomains and (split := _split(parts, marks)):
         parts = split
+    # Masses add up, rounded outwards.
     lower = _total([part.log_lower for _, part in parts], down=True)
     upper = _total([part.log_upper for _, part in parts], down=False)
     ordered = sorted((part for _, part in parts), key=lambda p: p.sign * p.high if p.sign < 0 else p.low)
@@ -342,6 +350,7 @@ def _half_lines(family: NodeFamily, eta: list[float], power: float) -> tuple[Hal
     if family.is_discrete:
         rest = _powers(eta, 1, 1.0)
         return (HalfLine("count", eta[0], 0.0, *rest, power, last=family.largest_value),)
+    # With a square term both half lines hold it and the linear one.
     is_gaussian = isinstance(family, GaussianFamily)
     top = 2.0 if is_gaussian else 1.0
     if is_gaussian and eta[0] != 0:
@@ -386,6 +395,7 @@ def _split(
     parts: list[tuple[HalfLine, Subdomain]], marks: dict[HalfLine, list[float]]
 ) -> list[tuple[HalfLine, Subdomain]] | None:
     """Split the subdomain with the largest gap where that leaves the smallest one; None if none can be split."""
+    # The largest gap that can be split at all, at the place that leaves the smallest.
     by_gap = sorted(range(len(parts)), key=lambda i: -_log_gap(parts[i][1]))
     for i in by_gap:
         half, part = parts[i]

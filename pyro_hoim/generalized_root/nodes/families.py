@@ -189,6 +189,7 @@ class TruncatedPoissonFamily(PoissonFamily):
 
     def base_log_partition(self, eta1: Tensor) -> Tensor:
         r""":math:`\log \sum_{x=0}^{m} e^{\eta_1 x} / x!`, by the incomplete gamma function or a sum from above."""
+        # The share of the Poisson law below the maximum.
         rate = eta1.exp()
         top = torch.full_like(rate, self.largest_value)
         share = torch.special.gammaincc(top + 1, rate)
@@ -284,6 +285,7 @@ def node_family(name: str, maximum: int | None = None) -> NodeFamily:
         >>> node_family("truncated-poisson", 9).largest_value, node_family("poisson").largest_value
         (9.0, inf)
     """
+    # One family needs a maximum, the others take none.
     truncated = TruncatedPoissonFamily.name
     check_choice(name, (*_PLAIN, truncated), "family")
     if name == truncated:

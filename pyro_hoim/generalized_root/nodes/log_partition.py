@@ -107,6 +107,7 @@ class _LogPartition(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, None]:
+        # The slope of A is the mean, whose slope is the covariance.
         (natural,) = ctx.saved_tensors
         mean = _Mean.apply(natural, ctx.family, ctx.mean)
         return grad_outputs[0].unsqueeze(-1) * mean, None
@@ -130,12 +131,14 @@ class _Mean(torch.autograd.Function):
 
 def _moments(family: NodeFamily, natural: Tensor, order: int) -> NodeMoments:
     """Run the kernels and refuse what came out infinite."""
+    # The kernels take float64 rows on the CPU.
     batch, k = natural.shape[:-1], natural.shape[-1]
     eta = np.ascontiguousarray(natural.to("cpu", torch.float64).reshape(-1, k).numpy())
     n = eta.shape[0]
     value, mean = np.empty(n), np.empty((n if order > 0 else 0, k))
     covariance = np.empty((n if order > 1 else 0, k, k))
     error = evaluate_nodes(family, eta, order, value, mean, covariance)
+    # Refuse rows without a law, and results that the dtype cannot hold.
     bad = ~np.isfinite(value)
     if bad.any():
         row = int(np.argmax(bad))

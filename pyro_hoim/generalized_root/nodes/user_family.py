@@ -105,6 +105,7 @@ class UserFamily(NodeFamily):
     code = -1  # pyright: ignore[reportAssignmentType]
 
     def __post_init__(self) -> None:
+        # Name, domain and functions.
         check_type(self.name, str, "name", "a string")
         if self.name in _BUILT_IN:
             raise conflict("name", f"{self.name!r} is that of a built-in family")
@@ -213,6 +214,7 @@ class UserFamily(NodeFamily):
     @override
     def base_natural(self, mean: Tensor) -> Tensor:
         """Found by bisection; where no parameter gives the mean, the largest or smallest tried."""
+        # Bracket every mean, then halve.
         wanted = mean.detach().double().reshape(-1).numpy()
         low, high = np.full(len(wanted), -1.0), np.full(len(wanted), 1.0)
         for _ in range(_DOUBLINGS):
@@ -260,6 +262,7 @@ def user_moments(family: UserFamily, eta: Floats, order: int, value: Floats, mea
     value[:], error = np.inf, np.full(len(eta), np.nan)
     for part in (mean, cov)[:order]:
         part[:] = np.nan
+    # Weighted means over tables of points, for all rows of a table at once.
     for table in _tables(family, eta):
         rows, logs = table.rows, table.logs
         height = logs.max(1, keepdims=True)
@@ -282,6 +285,7 @@ def user_moments(family: UserFamily, eta: Floats, order: int, value: Floats, mea
 def user_value_moments(family: UserFamily, eta: Floats) -> tuple[Floats, Floats]:
     """Mean and variance (n,) of the value itself, which need not be the statistic; NaN where a row has no law."""
     mean, variance = np.full(len(eta), np.nan), np.full(len(eta), np.nan)
+    # Points of numbers are logs of sizes on either side of 0.
     for table in _tables(family, eta):
         share = np.exp(table.logs - table.logs.max(1, keepdims=True))
         share /= share.sum(1, keepdims=True)
@@ -306,6 +310,7 @@ def user_draws(family: UserFamily, eta: Floats, uniforms: Callable[[Integers], F
 
     Equal rows share one table.
     """
+    # Rows with the same parameters share a table.
     distinct, kind = np.unique(eta, axis=0, return_inverse=True)
     by_kind = np.argsort(kind.reshape(-1), kind="stable")
     ends = np.searchsorted(kind.reshape(-1)[by_kind], np.arange(len(distinct) + 1))
@@ -340,6 +345,7 @@ def _listed(family: UserFamily, size: int, k: int) -> tuple[Floats, Floats, Floa
 
 
 def _count_tables(family: UserFamily, eta: Floats, rows: Integers) -> Iterator[_Table]:
+    # Twice as many counts at a time, for rows whose sum is not over.
     most = int(min(family.largest_value + 1, MOST_VALUES))
     size = min(256, most)
     while len(rows):
@@ -362,6 +368,7 @@ def _count_tables(family: UserFamily, eta: Floats, rows: Integers) -> Iterator[_
 
 def _ends(logs: Floats, top: Floats, measure: Floats) -> NDArray[np.bool_]:
     """Whether sums of terms, and of their squares by the statistic, are over: what is left as a geometric series."""
+    # The last two quarters show how fast terms fall.
     quarter = logs.shape[1] // 4
     squares = logs + 2.0 * np.log1p(np.maximum(top, 0.0))
     before, last = squares[:, -2 * quarter : -quarter].max(1), squares[:, -quarter:].max(1)
@@ -416,6 +423,7 @@ def _inside(logs: Floats, u: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]
 
 
 def _real_tables(family: UserFamily, eta: Floats, rows: Integers, is_for_draws: bool) -> Iterator[_Table]:
+    # Windows in u of every row; rows that do not end within what is looked at have no law.
     sides = (1, -1) if family.kind == "real" else (1,)
     ends: list[tuple[Floats, Floats]] = []
     is_over = np.ones(len(rows), np.bool_)
@@ -424,6 +432,7 @@ def _real_tables(family: UserFamily, eta: Floats, rows: Integers, is_for_draws: 
         is_over &= is_side_over
         ends.append(_narrowed(family, eta[rows], low, high, side))
     rows, ends = rows[is_over], [(low[is_over], high[is_over]) for low, high in ends]
+    # Twice as many intervals at a time, for rows whose sum still moves.
     size, before = _FIRST, np.full(len(rows), np.nan)
     while len(rows):
         left, step = np.zeros(len(rows), np.bool_), max(1, _CELLS // (2 * size * eta.shape[1]))
@@ -434,6 +443,7 @@ def _real_tables(family: UserFamily, eta: Floats, rows: Integers, is_for_draws: 
             value = height + np.log(np.exp(table.logs - height[:, None]).sum(1))
             change = np.abs(value - before[part]) / (1 + np.abs(value))
             before[part] = value
+            # Draws need points that are close enough for interpolation, too.
             is_still = change <= _STILL
             if is_for_draws:
                 is_still &= _is_dense(table, len(sides))
@@ -482,6 +492,7 @@ def _quadrature(
 
 def _is_dense(table: _Table, num_sides: int) -> NDArray[np.bool_]:
     """Whether every density at every second point is near the linear interpolation of its neighbours."""
+    # Middles of neighbouring points against the points between them.
     halves = np.split(table.logs, num_sides, 1)
     height = table.logs.max(1, keepdims=True)
     is_good = np.ones(len(table.rows), np.bool_)
@@ -503,12 +514,14 @@ def _drawn(
     Counts are drawn by inversion; reals by inversion of the piecewise linear density in u, and kept with the ratio of
     the density to it.
     """
+    # Counts by inversion.
     pending = np.arange(len(places))
     heights = table.logs.max(1)
     density = np.exp(table.logs - heights[:, None])
     if family.is_discrete:
         mass = density.cumsum(1)[places]
         return (mass <= (uniforms(pending) * mass[:, -1])[:, None]).sum(1).astype(np.float64)
+    # Numbers: the piecewise linear density, inverted and thinned.
     density = density.reshape(len(density), 2 if family.kind == "real" else 1, -1)
     density[..., [0, -1]] *= 2.0  # the ends have half a weight
     u = table.points.reshape(density.shape)

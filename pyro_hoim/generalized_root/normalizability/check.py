@@ -123,6 +123,7 @@ def check_normalizable(energy: GeneralizedRootEnergy) -> Normalizability:
 
 def _examine(energy: GeneralizedRootEnergy, coefficients: Array) -> _Found:
     """Verdict on one model: the worst of its independent parts."""
+    # Parts that share no term are independent.
     terms = energy.structure.nonzero(coefficients)
     undecided: _Found | None = None
     ways: list[str] = []
@@ -186,6 +187,7 @@ def _not_negative(
 ) -> _Found:
     """Verdict where the form of a power is not proven negative: is there a direction that disproves?"""
     shown = ", ".join(repr(energy.domain.names[i]) for i in members[:4]) + (", ..." if len(members) > 4 else "")
+    # A direction disproves unless terms of a higher power lie in it.
     if verdict.point is not None and verdict.sign in ("positive", "zero"):
         w = np.zeros(len(energy.domain))
         w[members] = verdict.point

@@ -151,10 +151,12 @@ def bounded_by_planes(form: Form) -> bool:
     geometric means), so it is enough that the gradient is negative. The iteration on u is that of the non-linear Perron
     theorem; it finds a good u whenever the upper form is negative.
     """
+    # Terms of single variables must fall, and enough to bear the means.
     upper = form.upper()
     need = -upper.linear
     if (need <= 0).any():
         return False
+    # Move u to where the needs are met alike.
     u = np.ones(upper.size)
     for _ in range(400):
         ratio = upper.flow(upper.terms(u)) / (need * u)
@@ -175,12 +177,14 @@ def is_definite(form: Form) -> tuple[bool, Array | None]:
     """
     if form.size > _LARGEST_DEFINITE:
         return False, None
+    # Pairs alone first: without them nothing larger can be borne.
     larger_sets = [(i, c) for i, c in zip(form.sets, form.weights, strict=True) if i.shape[1] > 2]
     larger = Form.of(np.zeros(form.size), larger_sets).upper()
     values, vectors = np.linalg.eigh(form.matrix())
     top = vectors[:, -1]
     if values[-1] >= -10 * form.size * form.slack * form.scale:
         return False, top
+    # Larger means by tangent planes at better and better points.
     u = np.ones(form.size)
     for _ in range(40 if larger.sets else 1):
         shift = larger.flow(larger.terms(u)) / u
@@ -197,6 +201,7 @@ def local_maximum(form: Form) -> tuple[float, Array, Array]:
 
     The search ends at the first positive value.
     """
+    # Starts: the middle, random points, and the strongest sets.
     rng = np.random.default_rng(0)
     starts = 3 * min(form.size, 6)
     points = [np.full(form.size, 1 / form.size)]
@@ -205,6 +210,7 @@ def local_maximum(form: Form) -> tuple[float, Array, Array]:
         for row in index[np.argsort(-np.abs(c))[:6]]:
             points.append(np.full(form.size, 1e-6 / form.size))
             points[-1][row] += 1 / len(row)
+    # Ascents, signs and point in turn; tiny coordinates are tried at zero, too.
     best = (-np.inf, points[0], np.ones(form.size))
     for point in points:
         signs = np.where(rng.random(form.size) < 0.5, -1.0, 1.0) if form.is_signed else np.ones(form.size)
@@ -280,6 +286,7 @@ class Verdict(NamedTuple):
 
 def settle(form: Form) -> Verdict:
     """The sign of the largest value of a form; ``zero`` only where it is certain, with a point that attains it."""
+    # A form is negative if each of its connected parts is.
     verdicts: list[Verdict] = []
     for members in connected(form.size, form.sets):
         verdict = _settle_connected(form.restricted(members))
@@ -297,6 +304,7 @@ def settle(form: Form) -> Verdict:
 
 
 def _settle_connected(form: Form) -> Verdict:
+    # By single variables, by inequalities of means, by the matrix of the pairs.
     if (form.linear > 0).any():
         return Verdict("positive", "a single variable grows", np.eye(form.size)[form.linear.argmax()])
     if form.size == 1:
@@ -315,6 +323,7 @@ def _settle_connected(form: Form) -> Verdict:
             return Verdict("positive", "an eigenvector of the quadratic form", w, signs)
         if form.is_signed and only_pairs:
             return _exact_definite(form, w, signs)
+    # By ascent, and by branch and bound where that finds nothing.
     largest, point, signs = local_maximum(form)
     if largest > 0:
         return Verdict("positive", "ascent from many directions", point, signs)
@@ -345,6 +354,7 @@ def _exact_definite(form: Form, w: Array, signs: Array) -> Verdict:
     """Decide a matrix that is singular within rounding by elimination in rational numbers."""
     if form.size > _LARGEST_RATIONAL:
         return Verdict("unknown", "the quadratic form is singular within rounding", w, signs)
+    # Gaussian elimination; the first pivot that is not positive decides.
     rows = [[-Fraction(float(v)) for v in row] for row in form.matrix()]
     for k in range(form.size):
         pivot = rows[k][k]
@@ -367,6 +377,7 @@ def branch_and_bound(form: Form, budget: int) -> tuple[Sign, Array | None, int]:
     positive mean, which is concave, is bounded by its tangent plane at the middle, a negative one, which is convex, by
     its values at the corners; the largest sum over corners bounds the piece (Bundfuss and Duer, 2008).
     """
+    # Simplices are rows of corners, a few at a time.
     only_pairs = all(index.shape[1] == 2 for index in form.sets)
     matrix = form.matrix()
     margin = 4 * form.size * (form.size + sum(map(len, form.weights))) * form.slack * form.scale
@@ -378,6 +389,7 @@ def branch_and_bound(form: Form, budget: int) -> tuple[Sign, Array | None, int]:
             stack.append(pieces[_CHUNK:])
             pieces = pieces[:_CHUNK]
         tried += len(pieces)
+        # A corner that is positive is an answer.
         points = pieces**2 if only_pairs else pieces
         values, errors = form.value(points)
         if (values > errors).any():
@@ -386,6 +398,7 @@ def branch_and_bound(form: Form, budget: int) -> tuple[Sign, Array | None, int]:
             return "positive", point / point.sum(), tried
         if tried >= budget:
             return "unknown", None, tried
+        # Pieces that are not proven negative stay open.
         if only_pairs:
             products = pieces @ matrix @ pieces.swapaxes(-1, -2)
             is_open = (products >= -margin * pieces.sum(-1)[..., None] * pieces.sum(-1)[..., None, :]).any((-1, -2))
@@ -409,6 +422,7 @@ def branch_and_bound(form: Form, budget: int) -> tuple[Sign, Array | None, int]:
 
 def _plane_bound(form: Form, pieces: Array) -> Array:
     """Upper bound of the form on every piece (n,) with corners (n, d, d)."""
+    # The linear part, then planes above positive means and corners above negative ones.
     middle = pieces.mean(1)
     corners = (pieces * form.linear).sum(-1)
     with np.errstate(divide="ignore"):

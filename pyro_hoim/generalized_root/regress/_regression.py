@@ -201,6 +201,7 @@ def published_newton(
 
 def _published_step(regression: Regression, point: Point) -> Point | None:
     """The point after one step, or None where no length of it lowers the objective."""
+    # The quadratic model over free features, its eigenvalues raised.
     c, g = point.coefficients, point.gradients
     free = np.flatnonzero((c != 0.0) | (np.abs(g) > regression.l1))
     columns = regression.starts, regression.places, regression.values, regression.orders
@@ -209,6 +210,7 @@ def _published_step(regression: Regression, point: Point) -> Point | None:
     curvature = (vectors * np.maximum(values, _LEAST_EIGENVALUE)) @ vectors.T
     step: Floats = np.zeros(len(c))
     step[free] = penalised_minimum(g[free], curvature, regression.l1[free], c[free], np.zeros(len(free)), 1e-12)
+    # Shorter and shorter steps along its minimum.
     size = 1.0
     for _ in range(_MOST_SIZES):
         trial = c + size * step
@@ -225,6 +227,7 @@ def _noise(regression: Regression, point: Point) -> float:
 
 def _direction(regression: Regression, point: Point, tolerance: float) -> Floats:
     """Minimum of the quadratic model: by coordinate descent, and exactly where that takes long."""
+    # Coordinate descent settles most models in a few sweeps.
     step = np.empty(len(regression))
     columns = regression.starts, regression.places, regression.values, regression.orders
     hessians = regression.weights[:, None, None] * point.covariance
@@ -240,6 +243,7 @@ def _direction(regression: Regression, point: Point, tolerance: float) -> Floats
 
 
 def _line_search(regression: Regression, point: Point, step: Floats, gain: float) -> Point | None:
+    # The whole step if rounding lets it, else halves of it.
     c = point.coefficients
     if gain >= 0.0:
         return None
@@ -377,6 +381,7 @@ class WorkingSet(Regression):
 
     def add(self, keys: Integers, orders: Integers, sizes: Integers, others: Integers, l1: Floats) -> None:
         """Append features that are not members yet."""
+        # What the features add to every array of the regression.
         columns = self.columns(orders, sizes, others)
         self.linear = np.concatenate([self.linear, self.linear_terms(columns, orders)])
         self.keys = np.concatenate([self.keys, keys])
@@ -391,6 +396,7 @@ class WorkingSet(Regression):
         self._compress()
 
     def _compress(self) -> None:
+        # Rows that no feature touches are one row.
         n = self.rows.num_rows
         is_touched = np.zeros(n, dtype=bool)
         is_touched[self._rows] = True
@@ -403,6 +409,7 @@ class WorkingSet(Regression):
             self.weights = np.full(count, 1.0 / n)
             if touched < n:
                 self.weights[touched] = (n - touched) / n
+        # Constants touch every row.
         c = self.num_constants
         self.starts = np.concatenate([np.arange(c) * count, c * count + self._starts])
         self.places = np.concatenate([np.tile(np.arange(count), c), self.row_map[self._rows]])
@@ -443,6 +450,7 @@ def base_measure(rows: RootRows, nodes: Sequence[int]) -> float:
 
 def interactions(rows: RootRows, node: int, terms: Sequence[JointTerm], singles: Sequence[int]) -> WorkingSet:
     """Rows of one node with constants of some roots and the features of tuples that hold the node."""
+    # Constants first, then tuples without the node itself.
     width = max([1, *(len(term.positions) - 1 for term in terms)])
     orders = np.array([j - 1 for j in singles], dtype=np.int64)
     working = WorkingSet(rows, node, orders, np.zeros(len(orders)), width)

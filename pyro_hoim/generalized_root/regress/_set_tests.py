@@ -105,6 +105,7 @@ class ConditionalLaw:
 
     def moments(self, probs: Floats) -> Moments:
         """Mean (s,) and covariance (s, s) of the statistics."""
+        # Levels of the base measure.
         totals, free = self.totals, probs.shape[1] - 1
         weighted = totals[:, None] * probs
         inner = probs @ self.scores.T  # (P, q)
@@ -112,6 +113,7 @@ class ConditionalLaw:
         mean = np.concatenate([levels, (self.features * inner * totals[:, None]).sum(0)])
         covariance = np.zeros((len(mean), len(mean)))
         covariance[:free, :free] = np.diag(levels) - probs[:, 1:].T @ weighted[:, 1:]
+        # Levels beside features, then features beside each other by equal scores.
         crossed = weighted[:, 1:].T @ self.features * self.scores[:, 1:].T
         crossed -= weighted[:, 1:].T @ (self.features * inner)
         covariance[:free, free:], covariance[free:, :free] = crossed, crossed.T
@@ -168,6 +170,7 @@ class ConditionalLaw:
 
     def tilted(self, parameters: Floats, null: Moments, target: float, start: Floats | None = None) -> Tilted:
         """The last statistic's total moved to a target, from parameters without it; with parameters to start from."""
+        # Directions of infinite estimates stay where they are.
         before = null.covariance[:-1, :-1]
         values, vectors = np.linalg.eigh(before)
         moving = vectors[:, values > _FLAT]
@@ -176,6 +179,7 @@ class ConditionalLaw:
         statistics = np.append(self.statistics[:-1], target)
         value = float(parameters @ statistics) - self.log_weights(parameters)[1]
         is_near = start is not None and moving.shape[1] == len(before) and self.is_inside(start)
+        # The law of the target, and the ratio of both informations.
         moved, most = self.maximised(statistics, start if start is not None and is_near else parameters, basis)
         _, after = self.moments(self.log_weights(moved)[0])
         ratio = np.linalg.slogdet(basis.T @ after @ basis)[1] - np.linalg.slogdet(moving.T @ before @ moving)[1]
@@ -413,6 +417,7 @@ class RootSetTester:
         scale = self._features.get(feature)
         if scale is None:
             values = self._product(feature, slice(None))
+            # A feature that rounding alone moves has no spread.
             mean = float(np.average(values, weights=self._weights))
             spread = math.sqrt(float(np.average((values - mean) ** 2, weights=self._weights)))
             spread = spread if spread > _ROUNDING * (1.0 + abs(mean)) else 0.0
@@ -430,6 +435,7 @@ class RootSetTester:
         if column is None:
             if len(self._columns) >= _HELD:
                 self._columns.popitem(last=False)
+            # Levels of the column, with the mean roots of each.
             weights = self._weights
             values, codes = np.unique(self.rows.column(variable), return_inverse=True)
             roots = np.ascontiguousarray(self.rows.column_roots(variable).T)
@@ -449,6 +455,7 @@ def _groups(counts: Floats) -> Integers:
     """Groups of neighbouring values, where they are many; frequent values stay alone."""
     if len(counts) <= _MOST_LEVELS:
         return np.arange(len(counts))
+    # Rare neighbours share groups of about equal weight.
     is_alone = counts * _MOST_LEVELS >= counts.sum()
     rest = np.where(is_alone, 0.0, counts)
     share = (np.cumsum(rest) - rest / 2) / rest.sum()
@@ -490,6 +497,7 @@ class RootSearch(StepwiseSearch):
 
     def _ties(self, edge: Edge, other: Edge) -> float:
         """Minus the log p-value of the weaker tie of a way through another set, from column to column of a set."""
+        # From the columns that only one set has to those that only the other has.
         outer, inner = [set(first) - set(second) for first, second in ((edge, other), (other, edge))]
         if not outer or not inner:
             return math.inf if not outer else -self.alone[other].log_p_value

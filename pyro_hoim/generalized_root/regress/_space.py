@@ -47,6 +47,7 @@ class SearchSpace:
 
     def prepare(self, num_variables: int) -> None:
         """Lay the listed tuples out by node; to be called before the space is shared between threads."""
+        # Every tuple once for each of its members, sorted by node.
         for size, tuples in self.listed.items():
             nodes = tuples.reshape(-1)
             order = np.argsort(nodes, kind="stable")
@@ -71,6 +72,7 @@ def search_space(
     num_variables: int, order: int, l1: Mapping[int, float], full: bool, listed: Mapping[int, NDArray[np.int64]]
 ) -> SearchSpace:
     """Search space up to some order; sizes beyond 3 that are not listed must have few enough tuples to be."""
+    # Keys by size, then by root.
     keys = sorted(
         ((j, size) for j in range(1, order + 1) for size in (range(1, j + 1) if full else (j,))),
         key=lambda key: (key[1], key[0]),
@@ -107,6 +109,7 @@ def _key_penalties(keys: Iterable[Key], l1: Mapping[int, float]) -> tuple[float,
 
 def checked_l1(l1: Any, order: int, argument: str = "l1") -> dict[int, float]:
     """Penalty of each root order from 2 on."""
+    # One penalty for each root order, or one for all.
     if isinstance(l1, Mapping):
         given = cast("Mapping[Any, Any]", l1)
         wrong = [j for j in given if not is_whole(j) or not 2 <= j <= order]
@@ -129,6 +132,7 @@ def checked_candidates(candidates: Any, domain: Domain, order: int) -> dict[int,
         return {}
     if isinstance(candidates, str) or not isinstance(candidates, Iterable):
         raise wrong_type("candidates", "tuples of variable names", received=repr(candidates))
+    # By size: as a mapping says, else as each tuple is.
     groups: dict[int, set[tuple[int, ...]]] = {}
     by_size = cast("Mapping[Any, Iterable[Any]]", candidates if isinstance(candidates, Mapping) else {None: candidates})
     for size, tuples in by_size.items():
@@ -157,6 +161,7 @@ def _checked_tuple(names: Any, domain: Domain, order: int) -> tuple[int, ...]:
 
 def clique_candidates(pairs: NDArray[np.int64], size: int, limit: int = _MOST_LISTED) -> NDArray[np.int64]:
     """All cliques of some size in a graph of pairs (m, 2), as sorted rows (count, size)."""
+    # Cliques come by size.
     graph: Any = nx.Graph()
     graph.add_edges_from(pairs.tolist())
     cliques: list[tuple[int, ...]] = []

@@ -148,6 +148,7 @@ def choose_l1(
 
 def _instability(rows: RootRows, fit_path: FitPath, num_subsamples: int, generator: torch.Generator) -> Scores:
     """Instability of the graph of pairs under each penalty, in subsamples drawn without replacement."""
+    # How often each pair is in the graph of a subsample.
     size = max(1, int(min(0.8, 10.0 / math.sqrt(rows.num_rows)) * rows.num_rows))
     joined: list[Counter[tuple[int, ...]]] = []
     for _ in range(num_subsamples):
@@ -156,6 +157,7 @@ def _instability(rows: RootRows, fit_path: FitPath, num_subsamples: int, generat
         for times, fitted in zip(joined, path, strict=True):
             tuples = [rows.domain.indices(names) for _, names in fitted.structure.names]
             times.update({pair for positions in tuples for pair in itertools.combinations(positions, 2)})
+    # The variance of that indicator, averaged over pairs.
     num_pairs = max(1, math.comb(len(rows.domain), 2))
     shares = [np.array(list(times.values())) / num_subsamples for times in joined]
     return tuple(float((2 * share * (1 - share)).sum()) / num_pairs for share in shares)
@@ -182,6 +184,7 @@ def _cross_validated(
 ) -> tuple[Scores, Scores]:
     """Held-out log pseudo-likelihood of every row; columns that are fixed in some part's training rows do not count."""
     check_whole(folds, "folds", 2, rows.num_rows)
+    # Parts of shuffled rows, each scored by fits of the others.
     order = torch.randperm(rows.num_rows, generator=generator).numpy()
     parts = [np.sort(part) for part in np.array_split(order, folds)]
     is_fixed = np.zeros(len(rows.domain), dtype=bool)
@@ -197,6 +200,7 @@ def _cross_validated(
 
 def _ebic(fitted: RootFitResult, gamma: float) -> float:
     """Extended BIC of all nodes' own regressions, without the base measure's constant."""
+    # Twice the loss without the penalty, and what the number of terms costs.
     width, n = len(fitted.structure.domain), fitted.num_rows
     total = 0.0
     for node in fitted.nodes:

@@ -85,6 +85,7 @@ def confirm_roots(
         >>> found.num_interactions, confirm_roots(found, x).num_interactions
         (2, 1)
     """
+    # The door; the tolerance is that of the fit.
     check_type(fit, RootFitResult, "fit")
     check_fraction(false_discovery_rate, "false_discovery_rate")
     check_not_negative(least_gain, "least_gain")
@@ -100,6 +101,7 @@ def with_confirmed(
     fit: RootFitResult, rows: RootRows, listed: Mapping[int, Integers], settings: RootSettings
 ) -> RootFitResult:
     """A fit with its confirmed model, unless none is asked for or tests would take much longer than the regressions."""
+    # Tests take a time that grows with rows and with pairs of sets at a column.
     if settings.false_discovery_rate is None:
         return fit
     degrees = Counter(name for _, names in fit.structure.names if len(names) > 1 for name in names)

@@ -76,6 +76,7 @@ class RegressionRun:
         self, stage: str, spaces: Sequence[SearchSpace], warm: Sequence[NodeSolution] | None = None
     ) -> list[tuple[NodeSolution, ...]]:
         """Solutions of every node for every search space of a path, from those of an earlier stage where given."""
+        # Nodes that the checkpoint does not hold.
         count = len(self.rows.domain)
         done = {i: self._restored(f"{stage}.{i}", spaces) for i in range(count)}
         missing = [i for i in range(count) if not done[i]]
@@ -87,6 +88,7 @@ class RegressionRun:
             joblib.delayed(_numbered)(i, self.rows, spaces, self.settings, None if warm is None else warm[i])
             for i in missing
         )
+        # Solutions come in any order, and are kept as they come.
         try:
             stream = cast("Generator[tuple[int, tuple[NodeSolution, ...]]]", parallel(tasks))
             with closing(stream) as results, bar:
@@ -140,6 +142,7 @@ class RegressionRun:
         tensors = {key: tensor for key, tensor in self._tensors.items() if key.startswith(f"{name}.")}
         if self.file is None or not tensors:
             return ()
+        # Every step of the path must be whole, and nothing else be there.
         solutions: list[NodeSolution] = []
         with self.file.taking_up():
             for step, space in enumerate(spaces):
@@ -185,6 +188,7 @@ def _numbered(
     index: int, rows: RootRows, spaces: Sequence[SearchSpace], settings: RootSettings, warm: NodeSolution | None
 ) -> tuple[int, tuple[NodeSolution, ...]]:
     """Solutions of one node along the path, each from the one before (strong rule between them)."""
+    # From penalty to penalty, with as much slack as the penalty falls.
     solutions: list[NodeSolution] = []
     for step, space in enumerate(spaces):
         slack = 0.0
@@ -410,6 +414,7 @@ def checked_family(family: Any) -> NodeFamily:
 
 def _check_work(rows: RootRows, space: SearchSpace, num_penalties: int, limit: float) -> None:
     """Refuse scans that would not come to an end."""
+    # Pairs of entries for triples, listed tuples one by one.
     scanned = sum(size == 3 and 3 not in space.listed for _, size in space.keys)
     work = rows.pair_work * scanned
     for size, tuples in space.listed.items():

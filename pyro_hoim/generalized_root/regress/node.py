@@ -89,6 +89,7 @@ class _NodeSolver:
             others, gradients = self._scan_key(
                 j, size, np.ascontiguousarray(residuals[:, j - 1]), penalty * (1 - slack)
             )
+            # Features that are outside, and by how much they violate their condition.
             keep = [i for i, o in enumerate(others.tolist()) if (index, *o) not in self.working.members]
             others, excess = others[keep], np.abs(gradients[keep]) - penalty
             if len(excess):
@@ -140,6 +141,7 @@ class _NodeSolver:
 
     def extend(self, point: Point, keys: Integers, others: Integers, start: Floats | None = None) -> Point:
         """Add features with coefficients (default 0)."""
+        # Features by their keys in the search space.
         orders = np.array([self.space.keys[k][0] - 1 for k in keys], dtype=np.int64)
         sizes = np.array([self.space.keys[k][1] - 1 for k in keys], dtype=np.int64)
         l1 = np.array([self.space.l1[k] for k in keys], dtype=np.float64)
@@ -199,6 +201,7 @@ class _NodeSolver:
             is_over = excess > 0.0
             return self.extend(at, keys[is_over], others[is_over]) if is_over.any() else at
 
+        # The rule of the authors looks at every feature before each step.
         end = published_newton(self.working, point, extend, self.settings.max_iterations)
         self.steps, self.status = end.num_steps, end.status
         _, outside = self.scan(end.point, 0.0, is_whole=True)

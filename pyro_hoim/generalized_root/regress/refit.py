@@ -125,6 +125,7 @@ class RefitProblem:
         self, values: Floats, places: Sequence[list[int]], tasks: Iterable[Any], jobs: int | None
     ) -> RefitEnd:
         """Ends of the tasks of all columns as one."""
+        # Losses of columns add up; the worst of them says how it ended.
         ends: list[RefitEnd] = _at_work(jobs, tasks)
         worst: Status = "converged"
         for positions, end in zip(places, ends, strict=True):
@@ -148,6 +149,7 @@ class RefitProblem:
         """Best coefficients of all terms, from the better one of the joined and the independent ones."""
         if not self.terms:
             return RefitEnd(self.joined, 0.0, 0.0, 0, "converged")
+        # An interrupted run goes on where it stood.
         joint = JointRegression(self.rows, self.terms, self.l1, settings.jobs)
         starts, before = [self.joined, independent], 0
         if begin is not None:
@@ -206,6 +208,7 @@ def _minimum(
     advance: Callable[[Point, int], None] | None = None,
 ) -> RefitEnd:
     """The minimum, from the best start; where none is finite, the first start as it is."""
+    # The best start, and Newton's steps if that is finite.
     objectives = [regression.objective(start) for start in starts]
     best = min(range(len(starts)), key=lambda i: objectives[i] if math.isfinite(objectives[i]) else math.inf)
     end = NewtonEnd(regression.point(starts[best]), 0, "stalled")

@@ -74,6 +74,7 @@ class RootNodeResult:
     @classmethod
     def from_solution(cls, domain: Domain, node: int, solution: NodeSolution) -> RootNodeResult:
         """Put names to a solution."""
+        # The intercept comes first, and is no term.
         terms: list[RootTerm] = []
         zipped = zip(solution.keys.tolist(), solution.others.tolist(), solution.coefficients.tolist(), strict=True)
         for (j, size), others, value in zipped:
@@ -315,6 +316,7 @@ class RootFitResult(Fitted):
         """The regressions joined, in another way where one is given, without a refit; of a confirmed model its sets."""
         way = self.symmetrize if symmetrize is None else symmetrize
         check_choice(way, get_args(Symmetrize), "symmetrize")
+        # Nothing was done after joining.
         if self.refit is None and way == self.symmetrize:
             return self
         structure, psi = _joined(self.domain, self.nodes, self.fixed_columns, way)
@@ -326,6 +328,7 @@ class RootFitResult(Fitted):
 
     def restricted(self, sets: Iterable[Edge]) -> RootFitResult:
         """The regressions joined, with the terms of single columns and of some sets alone, without a refit."""
+        # Terms of single columns always stay.
         joined, wanted = self.joined(), {frozenset(names) for names in sets}
         values = {
             JointTerm(key, joined.structure.domain.indices(names)): value
@@ -376,6 +379,7 @@ class RootFitResult(Fitted):
 def _joined(
     domain: Domain, nodes: Sequence[RootNodeResult], fixed: Mapping[str, float], symmetrize: Symmetrize
 ) -> tuple[RootStructure, torch.Tensor]:
+    # Estimates of every term by its members.
     model = domain.project([name for name in domain.names if name not in fixed])
     values: dict[JointTerm, list[float]] = {}
     for node in nodes:
@@ -383,6 +387,7 @@ def _joined(
             values[JointTerm((1, 1), (model.index(node.variable),))] = [node.intercept]
             for term in node.terms:
                 values.setdefault(JointTerm(term.key, model.indices(term.names)), []).append(term.coefficient)
+    # Joined as asked; the entry of the tensor is the coefficient over l!.
     psi: dict[JointTerm, float] = {}
     for term, estimates in values.items():
         size = term.key[1]

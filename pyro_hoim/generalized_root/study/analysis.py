@@ -212,6 +212,7 @@ class RootAnalysis(Study[Part]):
     @override
     def figures(self, folder: Path) -> dict[str, Any]:
         """Of the fit, its baselines, its interactions and the penalties tried."""
+        # Sizes and columns, scores, how it was learned, and terms.
         fit, tests = self.fit, None if self.fit.confirmed is None else self.fit.confirmed.confirmation
         names = self.held[self.judged_on].baselines
         return {
@@ -390,6 +391,7 @@ def _chosen(
     fits: Sequence[RootFitResult], penalties: Sequence[float], train: CountTable, validation: CountTable | None
 ) -> tuple[RootFitResult, tuple[PathStep, ...]]:
     """The fit with the best validation score, of equals that of the largest penalty, and all steps."""
+    # Held-out scores where there are rows for them.
     scores: Sequence[float | None] = [None] * len(fits)
     if validation is not None:
         scores, _ = held_out_scores(fits, validation)
@@ -419,10 +421,12 @@ def _part(
     laws: Mapping[str, IndependentLaw | RootFitResult],
     rows: CountTable,
 ) -> Part:
+    # The model, with a likelihood where log Z is exact.
     entropy = rows.entropy()
     log_prob = None if log_partition is None else model.log_q(rows) - float(log_partition.value)
     log_pseudo = fit.log_pseudo_prob(rows)
     scores = root_scores(log_pseudo.numpy(), log_prob, entropy)
+    # Simpler laws; the first one is what the gain is over.
     gain_error = None
     baselines: dict[str, Scores] = {}
     for name, law in laws.items():
@@ -473,6 +477,7 @@ def root_network_figure(
         if len(wider) <= max_variables:
             names = wider
             weights[term.names] = weights.get(term.names, 0.0) + term.coefficient
+    # A collection whose strengths are the coefficients.
     edges = [*((name,) for name in names), *weights]
     domain = Domain.from_cardinalities(dict.fromkeys(names, 2))
     graph = InteractionHypergraph(domain, edges, hierarchical=False)
@@ -792,6 +797,7 @@ def _confirmed(record: RootFitResult) -> Section:
 
 def _path(analysis: RootAnalysis) -> Section:
     section = Section("The penalty")
+    # One line per penalty, the kept one marked.
     section.table(
         ["penalty", "interactions", "pseudo-NLL train", "pseudo-NLL validation", "largest residual"],
         [

@@ -75,10 +75,12 @@ class IndependentLaw:
         """Log density of every row, (N,); of sparse counts only the nonzero ones are visited."""
         if table.domain.names != self.domain.names:
             raise other_domain("table", f"columns {', '.join(self.domain.names[:6])}, ..., as the law has")
+        # Of dense numbers cell by cell.
         matrix, places = table.matrix, np.arange(len(self.domain))
         if not sparse.issparse(matrix):
             cells = [self.log_density(np.full(table.num_rows, s), matrix[:, s]) for s in places]
             return np.sum(cells, axis=0) if cells else np.zeros(table.num_rows)
+        # Of sparse counts: all zeros, and what each nonzero one changes.
         at_zero = self.log_density(places, np.zeros(len(places)))
         is_never_zero = np.isneginf(at_zero)  # a truncated law at its maximum
         at_zero[is_never_zero] = 0.0
@@ -168,6 +170,7 @@ def fit_independent(table: CountTable, kind: str, family: NodeFamily) -> Indepen
     check_choice(kind, _DENSITIES, "kind")
     if not table.num_rows:
         raise none_received("table", "at least one row")
+    # Means, and what the kind needs besides.
     mean = table.totals / table.num_rows
     second: np.ndarray | None = None
     maximum = math.inf
@@ -184,6 +187,7 @@ def fit_independent(table: CountTable, kind: str, family: NodeFamily) -> Indepen
 
 def _negative_binomial_size(values: np.ndarray) -> float:
     """Maximum-likelihood size of counts (N,), infinite unless they vary above their mean (Levin and Reeds, 1977)."""
+    # No finite size fits counts that vary less than Poisson ones.
     distinct, times = np.unique(values, return_counts=True)
     num, mean = times.sum(), float(times @ distinct) / times.sum()
     if not float(times @ (distinct - mean) ** 2) / num > mean * (1 + 1e-12):
@@ -211,6 +215,7 @@ def _truncated_rate(mean: float, maximum: float) -> float:
 
 def _exp_of_root(falling: Callable[[float], float], start: float, width: float, tolerance: float) -> float:
     """Exponential of the root of a falling function; infinite where that is beyond the largest size."""
+    # Bracket, then solve.
     low, high = start - width, start + width
     while falling(low) < 0:
         low -= 2 * width

@@ -76,6 +76,7 @@ def pair_moments(energy: GeneralizedRootEnergy) -> PairMoments:
         raise unexpected("energy", expected, hint=hint, received=received, code="wrong-shape")
     if energy.family.name == "gaussian":
         raise unexpected("energy", "counts or positive numbers", received="the gaussian family", code="no-method")
+    # Moments by sums, and the covariance as a second derivative of log Z.
     backend = RootEnumeration()
     energy = energy.detach().to(dtype=torch.float64, device="cpu")
     mean, variance = backend.moments(energy)
@@ -128,6 +129,7 @@ def log_odds_ratio(
     if missing or any(name in given for name in names):
         expected = f"the values of all variables but {names[0]} and {names[1]}, missing {missing}"
         raise unexpected("given", expected, code="missing-part")
+    # Four states that differ in the two variables.
     state = torch.zeros(4, len(energy.domain), dtype=torch.float64)
     for name, value in given.items():
         state[:, energy.domain.index(name)] = float(value)
