@@ -29,7 +29,7 @@ from pyro_hoim.data import readers
 from pyro_hoim.dependency_network import learn_network
 from pyro_hoim.errors import IntractableError
 from pyro_hoim.generalized_root import RootStructure
-from pyro_hoim.generalized_root.regress._space import search_space
+from pyro_hoim.generalized_root.regress.options import search_space
 from pyro_hoim.inference import NUTSSettings, posterior_predictive, prior_predictive
 from pyro_hoim.log_linear import Enumeration, MatrixEnumeration, ModelFile, impute, normal_prior
 from pyro_hoim.plots.hypergraph import circle_order

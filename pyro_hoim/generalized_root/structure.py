@@ -217,8 +217,8 @@ class RootStructure:
         """This structure without the given terms; one that is not there is an :class:`InputError`."""
         # Places of the terms that go, and what stays by key.
         gone = [self.index(names, key[0]) for key, names in RootStructure(self.domain, terms).names]
-        kept = {key: np.setdiff1d(np.arange(self.num_terms)[place], gone) for key, place in self.slices.items()}
-        rows = {key: self._arrays[key][places - self.slices[key].start] for key, places in kept.items()}
+        places_of = {key: np.setdiff1d(np.arange(self.num_terms)[place], gone) for key, place in self.slices.items()}
+        rows = {key: self._arrays[key][places - self.slices[key].start] for key, places in places_of.items()}
         return RootStructure.from_positions(self.domain, rows)
 
     @cached_property
@@ -245,12 +245,12 @@ class RootStructure:
 
     def columns(self, key: tuple[int, int], device: torch.device | str = "cpu") -> list[torch.Tensor]:
         """The columns of :meth:`positions` as l contiguous tensors (m,); kept, so not to be changed."""
-        kept = self.__dict__.setdefault("_columns", {})
-        place = (key, str(device))
-        if place not in kept:
+        columns = self.__dict__.setdefault("_columns", {})
+        entry = (key, str(device))
+        if entry not in columns:
             with plain_mode():
-                kept[place] = [c.contiguous().to(device) for c in self.positions(key).unbind(1)]
-        return kept[place]
+                columns[entry] = [c.contiguous().to(device) for c in self.positions(key).unbind(1)]
+        return columns[entry]
 
     def single_natural(self, psi: torch.Tensor, order: int | None = None) -> torch.Tensor:
         """Natural parameters (*batch, d, k) by the terms of single variables alone, of psi (*batch, num_terms)."""
@@ -327,12 +327,12 @@ class RootStructure:
         try:
             domain = Domain.from_json(value["domain"])
             arrays = {(entry["root"], entry["size"]): entry["positions"] for entry in value["terms"]}
-            found = cls.from_positions(domain, arrays)
+            structure = cls.from_positions(domain, arrays)
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise unexpected("root structure", f"an object with domain and terms ({error})") from error
-        if found.to_json()["terms"] != value["terms"]:
+        if structure.to_json()["terms"] != value["terms"]:
             raise refused("root structure", "the keys (root, size), or the terms of one, are repeated or not in order")
-        return found
+        return structure
 
 
 def _set_names(given: object, argument: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from harness import ROOT, Report, apart, main, part, peak_mb
 from pyro_hoim.datasets import load_classic3
 from pyro_hoim.generalized_root import RootSettings, confirm_roots, fit_roots
 from pyro_hoim.generalized_root.nodes.families import PoissonFamily
-from pyro_hoim.generalized_root.regress._set_tests import RootSetTester
+from pyro_hoim.generalized_root.regress.confirm import RootSetTester
 from pyro_hoim.generalized_root.regress.rows import prepare_rows
 
 from studies.recovery import draw_root_rows, plant_roots

@@ -2,7 +2,7 @@
 
 A tile has the chains that a worker moves together: states [variable, chain], and their roots T_j [j - 1, variable,
 chain], from which all natural parameters and scores are computed. The program of a model is that of
-:class:`~._program.RootProgram`. A chain's bits do not depend on the tile it is in.
+:class:`~.draws.RootProgram`. A chain's bits do not depend on the tile it is in.
 """
 
 # pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
@@ -13,9 +13,11 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...compute.jit import njit
 from ..nodes.integrability_kernels import is_integrable
+from ..nodes.user_family import UserFamily, user_draws
 from ._draw_kernels import (
     FACTORIAL,
     LINEAR,
@@ -31,7 +33,10 @@ from ._draw_kernels import (
     normal,
     side_parameters,
     uniform,
+    uniforms,
 )
+
+Floats = NDArray[np.float64]
 
 POISSON, TRUNCATED, EXPONENTIAL, GAUSSIAN = range(4)
 
@@ -230,3 +235,67 @@ def score(code, linear, terms, states, roots, single, joint):
             for m in range(first[e], first[e + 1]):
                 value *= roots[j, member[m], b]
             joint[b] += value
+
+
+# The same for a user's family: the program and the random numbers are compiled, the family is NumPy's.
+
+
+def user_node_draws(family: UserFamily, natural: Floats, words: Any) -> Floats:
+    """One draw (chains,) from every row of natural parameters (chains, k); NaN where there is no law."""
+
+    def numbers(rows: NDArray[np.int64]) -> Floats:
+        drawn = np.empty(len(rows))
+        uniforms(words, rows, drawn)
+        return drawn
+
+    return user_draws(family, natural, numbers)
+
+
+def fill_user_roots(family: UserFamily, states: Floats, roots: Floats) -> None:
+    """Roots (k, d, chains) of all states (d, chains)."""
+    for j in range(len(roots)):
+        roots[j] = family.rooted(states, j + 1)
+
+
+def user_sweep(
+    family: UserFamily,
+    program: tuple[Any, ...],
+    beta: float,
+    order: NDArray[np.int64],
+    num_sweeps: int,
+    words: Any,
+    states: Floats,
+    roots: Floats,
+) -> int:
+    """Draw the variables in ``order``, as :func:`sweep` does; the same answer."""
+    # Natural parameters by compiled code, draws by the functions of the family.
+    work = workspace(len(roots), states.shape[1])
+    natural, product = work[0], work[1]
+    for _ in range(num_sweeps):
+        for s in order:
+            add_natural(program, beta, s, roots, natural, product)
+            drawn = user_node_draws(family, natural, words)
+            if np.isnan(drawn).any():
+                return int(s) + int(np.isnan(drawn).argmax()) * len(states)
+            states[s] = drawn
+            for j in range(len(roots)):
+                roots[j, s] = family.rooted(drawn, j + 1)
+    return -1
+
+
+def user_score(
+    family: UserFamily,
+    linear: Floats,
+    terms: tuple[Any, ...],
+    states: Floats,
+    roots: Floats,
+    single: Floats,
+    joint: Floats,
+) -> None:
+    """Log base measures and terms of single variables, and terms of several (chains,), from the cached roots."""
+    # Terms of single variables with the base measure, then products of roots.
+    root, coefficient, first, member = terms
+    single[:] = family.measured(states).sum(0) + np.einsum("sj,jsb->b", linear, roots)
+    joint[:] = 0.0
+    for e in range(len(root)):
+        joint += coefficient[e] * math.prod(roots[root[e], m] for m in member[first[e] : first[e + 1]])

@@ -108,8 +108,7 @@ def draw_from_nodes(
     check_type(family, NodeFamily, "family")
     natural = checked_natural(natural)
     from ._draw_kernels import chain_words, small_counts
-    from ._kernels import draw_nodes, workspace
-    from ._user_moves import user_node_draws
+    from ._kernels import draw_nodes, user_node_draws, workspace
 
     # One stream per row.
     order = natural.shape[-1]

@@ -196,8 +196,7 @@ class RootChains(Chains):
 
     def _set(self, states: NDArray[np.float64]) -> None:
         """Replace all states (d, num_chains)."""
-        from ._kernels import fill_roots
-        from ._user_moves import fill_user_roots
+        from ._kernels import fill_roots, fill_user_roots
 
         family = self._energy.family
         for low, tile_states, roots, _, _ in self._tiles:
@@ -209,8 +208,7 @@ class RootChains(Chains):
 
     def _move(self, num_sweeps: int, beta: float, order: NDArray[np.int64]) -> None:
         from ...compute.lanes import run_threads
-        from ._kernels import sweep
-        from ._user_moves import user_sweep
+        from ._kernels import sweep, user_sweep
 
         # Whole tiles go to threads, for compiled code releases the interpreter lock.
         program, small, size, family = self._program, self._small, len(self.domain), self._energy.family
@@ -320,8 +318,7 @@ class RootChains(Chains):
         return Record(num_records, None, scores, None if recorded is None else recorded.to(self._energy.device))
 
     def _scores(self) -> tuple[torch.Tensor, torch.Tensor]:
-        from ._kernels import score
-        from ._user_moves import user_score
+        from ._kernels import score, user_score
 
         program, single, joint = self._program, np.zeros(self._num_chains), np.zeros(self._num_chains)
         family = self._energy.family
@@ -378,13 +375,13 @@ class RootChains(Chains):
 
 def checked_energy(energy: object) -> GeneralizedRootEnergy:
     """The energy, that of a law that holds one, or an error unless it has no batch and finite entries."""
-    found = getattr(energy, "energy_model", energy)
-    if not isinstance(found, GeneralizedRootEnergy):
+    model = getattr(energy, "energy_model", energy)
+    if not isinstance(model, GeneralizedRootEnergy):
         raise wrong_type("energy", "a GeneralizedRootEnergy, or a law that holds one", energy)
-    if found.batch_shape:
-        raise unexpected("energy", "no batch", received=f"one of shape {tuple(found.batch_shape)}", code="wrong-shape")
-    check_finite(found.psi.detach(), "energy")
-    return found
+    if model.batch_shape:
+        raise unexpected("energy", "no batch", received=f"one of shape {tuple(model.batch_shape)}", code="wrong-shape")
+    check_finite(model.psi.detach(), "energy")
+    return model
 
 
 def _checked_beta(beta: float) -> float:

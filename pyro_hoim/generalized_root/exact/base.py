@@ -101,12 +101,12 @@ class ExactRoot(RootBackend):
         structure, psi = energy.structure, energy.psi
         keep = torch.is_grad_enabled() and psi.requires_grad
         with torch.enable_grad():
-            own = psi if keep else psi.detach().requires_grad_(True)
-            model = energy if keep else GeneralizedRootEnergy(structure, own, energy.family)
+            entries = psi if keep else psi.detach().requires_grad_(True)
+            model = energy if keep else GeneralizedRootEnergy(structure, entries, energy.family)
             total = self.log_partition(model).value.sum()
             if not total.requires_grad:
                 return torch.zeros_like(psi)
-            (slope,) = torch.autograd.grad(total, own, create_graph=keep)
+            (slope,) = torch.autograd.grad(total, entries, create_graph=keep)
         # An entry counts once for each of its equal ones.
         return slope / structure.multiplicity.to(psi)
 
@@ -173,8 +173,8 @@ def component_structure(structure: RootStructure, names: tuple[str, ...]) -> tup
     # Terms of a component hold none of the other variables, so that one member tells.
     terms: dict[tuple[int, int], list[tuple[str, ...]]] = {}
     places: list[int] = []
-    for place, (key, members) in enumerate(structure.names):
+    for position, (key, members) in enumerate(structure.names):
         if members[0] in inside:
             terms.setdefault(key, []).append(members)
-            places.append(place)
+            places.append(position)
     return RootStructure(structure.domain.project(names), terms), torch.tensor(places, dtype=torch.long)

@@ -46,8 +46,8 @@ class GaussianClosedForm(ExactRoot):
         feasible = family.name == "gaussian" and structure.order <= 2
         reason = f"one factorisation of a {d} x {d} matrix"
         if not feasible:
-            found = f"{family.name} with k = {structure.order}"
-            reason = f"GaussianClosedForm: expected the gaussian family with k <= 2, received {found}"
+            received = f"{family.name} with k = {structure.order}"
+            reason = f"GaussianClosedForm: expected the gaussian family with k <= 2, received {received}"
         return Cost(d * d, d * d, d**3, 24 * d * d, feasible, reason, "Gaussian closed form")
 
     def _parameters(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor, Cost]:

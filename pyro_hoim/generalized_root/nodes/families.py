@@ -125,8 +125,8 @@ def _refuse_values(x: Tensor, is_good: Callable[[Tensor], Tensor], argument: str
     bad = ~is_good(x)
     if bool(bad.any()):
         where = tuple(int(i) for i in bad.nonzero()[0])
-        found = f"{x[where].item():g} at index {where} ({int(bad.sum())} such values)"
-        raise out_of_range(argument, expected, received=found)
+        shown = f"{x[where].item():g} at index {where} ({int(bad.sum())} such values)"
+        raise out_of_range(argument, expected, received=shown)
 
 
 @dataclass(frozen=True)

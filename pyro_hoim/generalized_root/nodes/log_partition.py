@@ -100,10 +100,10 @@ def node_log_partition(family: NodeFamily, natural: Tensor) -> Tensor:
 class _LogPartition(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, natural: Tensor, family: NodeFamily) -> Tensor:
-        found = _moments(family, natural.detach(), 1 if ctx.needs_input_grad[0] else 0)
-        ctx.family, ctx.mean = family, found.mean
+        moments = _moments(family, natural.detach(), 1 if ctx.needs_input_grad[0] else 0)
+        ctx.family, ctx.mean = family, moments.mean
         ctx.save_for_backward(natural)
-        return found.value
+        return moments.value
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, None]:
@@ -184,7 +184,7 @@ def _check_range(dtype: torch.dtype, family: NodeFamily, eta: Floats, results: l
 
 def checked_natural(natural: object) -> Tensor:
     """Natural parameters, refused unless they are a floating-point tensor (*batch, k)."""
-    found = checked_floating(natural, "natural")
-    if found.dim() == 0 or found.shape[-1] == 0:
-        raise wrong_shape("natural", "(*batch, k) with k from 1", found)
-    return found
+    tensor = checked_floating(natural, "natural")
+    if tensor.dim() == 0 or tensor.shape[-1] == 0:
+        raise wrong_shape("natural", "(*batch, k) with k from 1", tensor)
+    return tensor

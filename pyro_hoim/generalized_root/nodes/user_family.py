@@ -153,12 +153,12 @@ class UserFamily(NodeFamily):
 
     def _values(self, function: Callable[[Floats], Any], x: Floats, argument: str) -> Floats:
         with np.errstate(all="ignore"):
-            found = np.asarray(function(x))
-        if found.shape != x.shape:
-            raise wrong_shape(argument, x.shape, found, "return one number for every value of the array")
-        if found.dtype.kind not in "fiu":
-            raise wrong_type(argument, "an array of numbers", received=f"dtype {found.dtype}")
-        return found.astype(np.float64)
+            values = np.asarray(function(x))
+        if values.shape != x.shape:
+            raise wrong_shape(argument, x.shape, values, "return one number for every value of the array")
+        if values.dtype.kind not in "fiu":
+            raise wrong_type(argument, "an array of numbers", received=f"dtype {values.dtype}")
+        return values.astype(np.float64)
 
     def measured(self, x: Floats) -> Floats:
         """B of an array, float64."""
@@ -168,12 +168,12 @@ class UserFamily(NodeFamily):
         """T_j of an array, float64, cut off at 1e150."""
         roots = self.signed_roots
         if roots is not None:
-            found = self._values(lambda values: roots(values, j), x, "signed_roots")
+            numbers = self._values(lambda values: roots(values, j), x, "signed_roots")
         else:
-            found = self._values(self.statistic, x, "statistic")
+            numbers = self._values(self.statistic, x, "statistic")
             with np.errstate(invalid="ignore"):
-                found = found if j == 1 else np.sqrt(found) if j == 2 else found ** (1.0 / j)
-        return np.clip(found, -_LARGEST, _LARGEST)
+                numbers = numbers if j == 1 else np.sqrt(numbers) if j == 2 else numbers ** (1.0 / j)
+        return np.clip(numbers, -_LARGEST, _LARGEST)
 
     @property
     def is_discrete(self) -> bool:  # type: ignore[override] # pyright: ignore[reportIncompatibleVariableOverride]
@@ -208,8 +208,8 @@ class UserFamily(NodeFamily):
         super().check_values(x, argument)
         bad = ~torch.isfinite(self.log_base(x.double()))
         if bool(bad.any()):
-            found = f"{x[bad].reshape(-1)[0].item():g} ({int(bad.sum())} such values)"
-            raise out_of_range(argument, f"values of finite base measure of the {self.name} family", received=found)
+            shown = f"{x[bad].reshape(-1)[0].item():g} ({int(bad.sum())} such values)"
+            raise out_of_range(argument, f"values of finite base measure of the {self.name} family", received=shown)
 
     @override
     def base_natural(self, mean: Tensor) -> Tensor:
@@ -243,8 +243,8 @@ class UserFamily(NodeFamily):
 def _like(x: Tensor, function: Callable[[Floats], Floats]) -> Tensor:
     """A function of arrays of a tensor, in its floating dtype and on its device."""
     dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
-    found = function(x.detach().cpu().double().numpy())
-    return torch.from_numpy(found).to(x.device, dtype)
+    values = function(x.detach().cpu().double().numpy())
+    return torch.from_numpy(values).to(x.device, dtype)
 
 
 class _Table(NamedTuple):

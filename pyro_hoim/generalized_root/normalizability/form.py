@@ -42,8 +42,8 @@ class Form:
     @classmethod
     def of(cls, linear: Array, parts: Sequence[tuple[Index, Array]], is_signed: bool = False) -> Form:
         """The form with these sets and their weights; empty parts are left out."""
-        kept = [(index, c) for index, c in parts if len(c)]
-        return cls(linear, tuple(index for index, _ in kept), tuple(c for _, c in kept), is_signed)
+        filled = [(index, c) for index, c in parts if len(c)]
+        return cls(linear, tuple(index for index, _ in filled), tuple(c for _, c in filled), is_signed)
 
     @classmethod
     def of_terms(cls, terms: Iterable[TermGroup], size: int, is_gaussian: bool) -> Form:
@@ -117,21 +117,21 @@ class Form:
 
     def restricted(self, members: Index) -> Form:
         """The form of some variables, in their order; terms with others are left out."""
-        place = np.full(self.size, -1)
-        place[members] = np.arange(len(members))
-        parts = [(place[index], c) for index, c in zip(self.sets, self.weights, strict=True)]
+        position = np.full(self.size, -1)
+        position[members] = np.arange(len(members))
+        parts = [(position[index], c) for index, c in zip(self.sets, self.weights, strict=True)]
         inside = [(index >= 0).all(1) for index, _ in parts]
-        kept = [(index[held], c[held]) for held, (index, c) in zip(inside, parts, strict=True)]
-        return Form.of(self.linear[members], kept, self.is_signed)
+        whole = [(index[is_whole], c[is_whole]) for is_whole, (index, c) in zip(inside, parts, strict=True)]
+        return Form.of(self.linear[members], whole, self.is_signed)
 
     def matrix(self, shift: Array | None = None) -> Array:
         """Matrix M of the pairs and the diagonal, g = y' M y at w = y^2 where there are only pairs."""
-        found = np.diag(self.linear if shift is None else self.linear + shift)
+        matrix = np.diag(self.linear if shift is None else self.linear + shift)
         for index, c in zip(self.sets, self.weights, strict=True):
             if index.shape[1] == 2:
-                found[index[:, 0], index[:, 1]] += c / 2
-                found[index[:, 1], index[:, 0]] += c / 2
-        return found
+                matrix[index[:, 0], index[:, 1]] += c / 2
+                matrix[index[:, 1], index[:, 0]] += c / 2
+        return matrix
 
 
 def connected(size: int, sets: Iterable[Index]) -> list[Index]:

@@ -17,10 +17,9 @@ from ...data.counts import CountTable
 from ...errors import check_type, check_whole, conflict
 from ...runs.checkpoint import checked_run
 from ..nodes.families import NodeFamily
-from ._space import Penalty, checked_candidates
 from .confirm import with_confirmed
 from .fit import check_penalties, checked_family, fit_root_path
-from .options import L1Rule, checked_settings
+from .options import L1Rule, Penalty, checked_candidates, checked_settings
 from .refit import warn_refits
 from .result import RootFitResult
 from .rows import RootRows, prepare_rows

@@ -1,26 +1,503 @@
-"""The last step of root regressions: which of the sets that they found all rows confirm, each beside the others."""
+"""The last step of root regressions: which of the sets that they found all rows confirm, each beside the others.
+
+Sets are tested whatever the columns' own laws are.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 import warnings
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, cast
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.special import log_ndtr
+from typing_extensions import override
 
 from ...errors import CostWarning, caller_level, check_fraction, check_not_negative, check_type
-from ...results.confirmation import Hypotheses, kept_first
+from ...results.confirmation import (
+    PROMISING,
+    EdgeTest,
+    Hypotheses,
+    StepwiseSearch,
+    kept_first,
+    saddle_point_log_tail,
+)
 from ...structure.hypergraph import Edge
-from ._regression import Integers
-from ._set_tests import RootSearch, RootSetTester
-from ._space import checked_candidates
-from .options import Refit, RootSettings, checked_settings
+from ._regression import Floats, Integers
+from .options import Refit, RootSettings, checked_candidates, checked_settings
 from .refit import refit_rows, warn_refits
 from .result import RootConfirmation, RootFitResult
 from .rows import RootRows
 
 __all__ = ["confirm_roots", "confirm_rows", "with_confirmed"]
+
+# Law of one column given all others with a free base measure: maximum likelihood, and with one statistic moved.
+#
+# The base measure is one parameter for every value that the column takes, so that the column's own law is any law; a
+# feature of the other columns tilts it by a coefficient times feature times root of the value.
+
+_STEPS, _HALVINGS = 60, 30
+_DONE = 1e-5  # nats that another step would bring
+_FLAT = 1e-3  # rows of information: a direction of an infinite estimate has less by then
+_RANK = 1e-10  # of the largest diagonal element
+
+
+class Moments(NamedTuple):
+    """Mean (s,) and covariance (s, s) of the statistics of a law."""
+
+    mean: Floats
+    covariance: Floats
+
+
+class Tilted(NamedTuple):
+    """What the log-likelihood rises by, the parameter of the statistic, and the root of the ratio of informations."""
+
+    rise: float
+    psi: float
+    information: float
+
+
+@dataclass(frozen=True, eq=False)
+class ConditionalLaw:
+    """Rows of a column given patterns of its features.
+
+    Args:
+        counts: rows of every pattern and value (P, r).
+        features: of the patterns (P, q).
+        scores: root of every value, for each feature (q, r).
+    """
+
+    counts: Floats
+    features: Floats
+    scores: Floats
+
+    @cached_property
+    def _groups(self) -> list[NDArray[np.intp]]:
+        """Places of the features of equal scores."""
+        groups: dict[bytes, list[int]] = {}
+        for i, score in enumerate(self.scores):
+            groups.setdefault(score.tobytes(), []).append(i)
+        return [np.array(places) for places in groups.values()]
+
+    @cached_property
+    def totals(self) -> Floats:
+        """Rows of every pattern (P,)."""
+        return self.counts.sum(1)
+
+    @cached_property
+    def statistics(self) -> Floats:
+        """Rows of every value but the first, and sums of feature times root over the rows, (r - 1 + q,)."""
+        products = (self.features * (self.counts @ self.scores.T)).sum(0)
+        return np.concatenate([self.counts.sum(0)[1:], products])
+
+    @property
+    def start(self) -> Floats:
+        """Parameters of the column's own law, without features."""
+        levels = np.log(self.counts.sum(0))
+        return np.concatenate([levels[1:] - levels[0], np.zeros(len(self.scores))])
+
+    def log_weights(self, parameters: Floats) -> tuple[Floats, float]:
+        """Probabilities of the values in every pattern (P, r), and the sum over rows of the log of their sum."""
+        free = self.counts.shape[1] - 1
+        eta = (self.features * parameters[free:]) @ self.scores
+        eta[:, 1:] += parameters[:free]
+        top = eta.max(1)
+        weights = np.exp(eta - top[:, None])
+        sums = weights.sum(1)
+        return weights / sums[:, None], float(self.totals @ (top + np.log(sums)))
+
+    def moments(self, probs: Floats) -> Moments:
+        """Mean (s,) and covariance (s, s) of the statistics."""
+        # Levels of the base measure.
+        totals, free = self.totals, probs.shape[1] - 1
+        weighted = totals[:, None] * probs
+        inner = probs @ self.scores.T  # (P, q)
+        levels = weighted.sum(0)[1:]
+        mean = np.concatenate([levels, (self.features * inner * totals[:, None]).sum(0)])
+        covariance = np.zeros((len(mean), len(mean)))
+        covariance[:free, :free] = np.diag(levels) - probs[:, 1:].T @ weighted[:, 1:]
+        # Levels beside features, then features beside each other by equal scores.
+        crossed = weighted[:, 1:].T @ self.features * self.scores[:, 1:].T
+        crossed -= weighted[:, 1:].T @ (self.features * inner)
+        covariance[:free, free:], covariance[free:, :free] = crossed, crossed.T
+        for rows, columns in itertools.product(self._groups, repeat=2):
+            a, b = rows[0], columns[0]
+            spread = (probs @ (self.scores[a] * self.scores[b]) - inner[:, a] * inner[:, b]) * totals
+            block = self.features[:, rows].T @ (spread[:, None] * self.features[:, columns])
+            covariance[np.ix_(free + rows, free + columns)] = block
+        return Moments(mean, covariance)
+
+    def maximised(self, statistics: Floats, start: Floats, basis: Floats | None = None) -> tuple[Floats, float]:
+        """Parameters of largest likelihood for some totals of the statistics, on a linear space through the start.
+
+        Also that log-likelihood.
+        """
+        parameters = start
+        probs, log_sum = self.log_weights(parameters)
+        value = float(parameters @ statistics) - log_sum
+        for _ in range(_STEPS):
+            # Newton's direction, on the space that the basis spans.
+            mean, curvature = self.moments(probs)
+            slope = statistics - mean
+            if basis is not None:
+                slope, curvature = basis.T @ slope, basis.T @ curvature @ basis
+            step = _solved(curvature, slope)
+            gain = float(slope @ step) / 2
+            if not _DONE < gain < math.inf:
+                break
+            # As much of it as raises the likelihood.
+            step = step if basis is None else basis @ step
+            for _ in range(_HALVINGS):
+                trial = parameters + step
+                probs, log_sum = self.log_weights(trial)
+                new = float(trial @ statistics) - log_sum
+                if new >= value:
+                    break
+                step = step / 2
+            else:
+                break
+            rise, value, parameters = new - value, new, trial
+            if rise < _DONE:
+                break
+        return parameters, value
+
+    def is_inside(self, parameters: Floats) -> bool:
+        """Whether the statistics vary in every direction at some parameters, so that Newton's steps may start there."""
+        return bool(np.linalg.eigvalsh(self.moments(self.log_weights(parameters)[0]).covariance)[0] > _FLAT)
+
+    def squared_score(self, null: Moments) -> float:
+        """The score test of the last statistic: chi-square of one degree of freedom in the limit."""
+        before = null.covariance
+        along = before[-1, -1] - before[-1, :-1] @ _solved(before[:-1, :-1], before[:-1, -1])
+        return float((self.statistics[-1] - null.mean[-1]) ** 2 / max(along, 1e-300))
+
+    def tilted(self, parameters: Floats, null: Moments, target: float, start: Floats | None = None) -> Tilted:
+        """The last statistic's total moved to a target, from parameters without it; with parameters to start from."""
+        # Directions of infinite estimates stay where they are.
+        before = null.covariance[:-1, :-1]
+        values, vectors = np.linalg.eigh(before)
+        moving = vectors[:, values > _FLAT]
+        basis = np.zeros((len(parameters), moving.shape[1] + 1))
+        basis[:-1, :-1], basis[-1, -1] = moving, 1.0
+        statistics = np.append(self.statistics[:-1], target)
+        value = float(parameters @ statistics) - self.log_weights(parameters)[1]
+        is_near = start is not None and moving.shape[1] == len(before) and self.is_inside(start)
+        # The law of the target, and the ratio of both informations.
+        moved, most = self.maximised(statistics, start if start is not None and is_near else parameters, basis)
+        _, after = self.moments(self.log_weights(moved)[0])
+        ratio = np.linalg.slogdet(basis.T @ after @ basis)[1] - np.linalg.slogdet(moving.T @ before @ moving)[1]
+        return Tilted(most - value, float(moved[-1]), math.exp(min(ratio, 1400.0) / 2))
+
+
+def _solved(curvature: Floats, slope: Floats) -> Floats:
+    scale = max(float(curvature.diagonal().max(initial=0.0)), 1e-300)
+    curvature = curvature + _RANK * scale * np.eye(len(slope))
+    try:
+        return cho_solve(cho_factor(curvature), slope)
+    except LinAlgError:
+        return cast("Floats", np.linalg.lstsq(curvature, slope, rcond=None)[0])
+
+
+_MOST_LEVELS = 24  # values of a column that have a parameter of their own; of more, groups of neighbours have
+_HELD = 512  # columns
+_MOST_VALUES = 512  # of a feature, the commonest, that the step of its statistic is judged by
+_MOST_KEYS = 2**62
+_ROUNDING = 1e-9
+
+
+class _Column(NamedTuple):
+    """One column: number of the value of every row, values' roots, and levels: groups of values with their roots."""
+
+    codes: Integers
+    num_values: int
+    roots: Floats  # (k, n)
+    levels: Integers
+    level_roots: Floats  # (k, r)
+    shares: Floats  # (r,)
+
+    def scores(self, root: int) -> Floats:
+        """Roots of the levels, of mean zero and unit spread over the rows (r,)."""
+        values = self.level_roots[root - 1]
+        centred = values - self.shares @ values
+        return centred / math.sqrt(max(float(self.shares @ centred**2), 1e-300))
+
+
+class _Feature(NamedTuple):
+    """A product of roots of other columns: the root, and positions of the columns."""
+
+    root: int
+    others: tuple[int, ...]
+
+
+class _Scale(NamedTuple):
+    """Mean and spread of a feature over the rows; of counts its values in units of the spread, the commonest first."""
+
+    mean: float
+    spread: float
+    values: Floats
+    shares: Floats
+
+    @property
+    def step(self) -> float:
+        """Distance of the two commonest values."""
+        return float(self.values[1] - self.values[0])
+
+
+class RootSetTester:
+    """Tests of single sets of a root model beside others, by the law of each member given all the rest.
+
+    The tail of a set's statistic is as :func:`confirm_roots` says; without others it is that of the permutation test.
+
+    Args:
+        rows: prepared rows, their roots up to the largest key.
+        keys: roots of the terms of every set, by names in schema order; a set that is not listed has one key, its size.
+        least_p_value: p-values beyond it are those of the score test, which needs no further fit.
+
+    References:
+        John Robinson, Saddlepoint approximations for permutation tests and confidence intervals, 1982.
+    """
+
+    def __init__(self, rows: RootRows, keys: Mapping[Edge, Sequence[int]], least_p_value: float = 1.0) -> None:
+        self.rows, self._keys = rows, keys
+        self._weights = np.ones(rows.num_rows) if rows.counts is None else rows.counts
+        self._places = {name: i for i, name in enumerate(rows.domain.names)}
+        self._columns: OrderedDict[int, _Column] = OrderedDict()
+        self._features: dict[_Feature, _Scale] = {}
+        self._nulls: dict[tuple[int, tuple[_Feature, ...]], Floats] = {}
+        self._last: dict[int, dict[_Feature, float]] = {}
+        self._least = math.log(least_p_value)
+        self._memory: dict[tuple[Edge, int, tuple[_Feature, ...], bool], tuple[float, float]] = {}
+
+    def test(
+        self, edge: Edge, others: Iterable[Edge], response: str | None = None, *, is_rough: bool = False
+    ) -> EdgeTest:
+        """The test of a set beside others and its own subsets.
+
+        Args:
+            edge: names in schema order.
+            others: sets.
+            response: the member whose law given the rest is used; by default all of them, of which the one with the
+                largest p-value counts, and the least gain.
+            is_rough: take the score test, whose limit is the chi-square law, without a further fit.
+        """
+        others = [other for other in others if not set(edge).isdisjoint(other)]
+        members = edge if response is None else (response,)
+        tests = [self._member_test(edge, others, self._places[name], is_rough) for name in members]
+        method = "chi-square" if is_rough else "saddle point"
+        return EdgeTest(edge, max(log_p for log_p, _ in tests), min(gain for _, gain in tests), method)
+
+    def _member_test(self, edge: Edge, others: Sequence[Edge], node: int, is_rough: bool) -> tuple[float, float]:
+        """Log p-value and gain by the law of one member; of several terms the smallest one times their number."""
+        nuisance = self._nuisance(edge, others, node)
+        key = edge, node, nuisance, is_rough
+        if key not in self._memory:
+            tests = [self._term_test(term, nuisance, node, is_rough) for term in self._terms(edge, node)]
+            log_p = min(0.0, min(log_p for log_p, _ in tests) + math.log(len(tests)))
+            self._memory[key] = log_p, max(gain for _, gain in tests)
+        return self._memory[key]
+
+    def _terms(self, edge: Edge, node: int) -> list[_Feature]:
+        """Features of a set in the law of a member."""
+        others = tuple(sorted(self._places[name] for name in edge if self._places[name] != node))
+        return [_Feature(root, others) for root in self._keys.get(edge, (len(edge),))]
+
+    def _nuisance(self, edge: Edge, others: Iterable[Edge], node: int) -> tuple[_Feature, ...]:
+        """Features of the other sets, and of the proper subsets of a set, that hold a member; constant ones are not."""
+        name = self.rows.domain.names[node]
+        subsets = [part for size in range(2, len(edge)) for part in itertools.combinations(edge, size)]
+        sets = {other for other in (*others, *subsets) if name in other and other != edge}
+        terms = {term for other in sets for term in self._terms(other, node)}
+        return tuple(sorted(term for term in terms if self._scale(term).spread > 0))
+
+    def _term_test(
+        self, term: _Feature, nuisance: tuple[_Feature, ...], node: int, is_rough: bool
+    ) -> tuple[float, float]:
+        """Log p-value of a term in the law of a column given the others, and its gain."""
+        # The score test, which is the answer where it is far from a decision.
+        scale, column = self._scale(term), self._column(node)
+        if not scale.spread > 0 or len(column.shares) < 2:
+            return 0.0, 0.0
+        law = self._law(node, (*nuisance, term))
+        parameters = np.append(self._null(node, nuisance), 0.0)
+        null = law.moments(law.log_weights(parameters)[0])
+        square = law.squared_score(null)
+        log_p = math.log(2) + float(log_ndtr(-math.sqrt(square)))
+        if is_rough or log_p > self._least:
+            return log_p, square / 2
+        # Half a step of the lattice towards the mean, for a tail that includes what was seen.
+        seen, mean = float(law.statistics[-1]), float(null.mean[-1])
+        side = math.copysign(1.0, seen - mean)
+        step = self._step(column, term, scale)
+        target = seen - side * step / 2
+        if (target - mean) * side <= _ROUNDING * (1.0 + abs(seen)):
+            return 0.0, 0.0
+        # The law tilted to there, from one with this term that may be known already.
+        whole = self._nulls.get((node, tuple(sorted((*nuisance, term)))))
+        if whole is not None:  # sorted features; the term comes last in this law
+            free, position = len(whole) - len(nuisance) - 1, sorted((*nuisance, term)).index(term)
+            whole = np.append(np.delete(whole, free + position), whole[free + position])
+        moved = law.tilted(parameters, null, target, whole)
+        root = math.sqrt(2 * max(moved.rise, 0.0))
+        tail = saddle_point_log_tail(np.array(root), np.array(abs(moved.psi)), np.array(moved.information), step)
+        return float(tail), moved.rise
+
+    def _step(self, column: _Column, term: _Feature, scale: _Scale) -> float:
+        """Distance of the values of a statistic: that of the lattice of the commonest values, as far as they are on it.
+
+        The share is the modulus of the characteristic function at the frequency of the lattice, were the column and
+        the feature independent and the sum Poisson: one where all values are on it, such as zero and one, and next to
+        zero where many are not.
+        """
+        if not len(scale.values):
+            return 0.0
+        first, second = np.argsort(-column.shares, kind="stable")[:2]
+        roots = column.scores(term.root)
+        width = float(roots[second] - roots[first])
+        steps = np.outer((roots - roots[first]) / width, (scale.values - scale.values[0]) / scale.step)
+        missed = column.shares @ (1 - np.cos(2 * math.pi * steps)) @ scale.shares
+        return abs(width * scale.step) * math.exp(-float(self._weights.sum() * missed))
+
+    def _null(self, node: int, nuisance: tuple[_Feature, ...]) -> Floats:
+        """Parameters of a column's law with the features of the nuisance alone."""
+        key = node, nuisance
+        if key not in self._nulls:
+            law = self._law(node, nuisance)
+            parameters = law.start
+            if nuisance:
+                free, last = len(parameters) - len(nuisance), self._last.get(node, {})
+                start = np.append(parameters[:free], [last.get(feature, 0.0) for feature in nuisance])
+                parameters = law.maximised(law.statistics, start if last and law.is_inside(start) else parameters)[0]
+                self._last[node] = dict(zip(nuisance, parameters[free:].tolist(), strict=True))
+            self._nulls[key] = parameters
+        return self._nulls[key]
+
+    def _law(self, node: int, features: Sequence[_Feature]) -> ConditionalLaw:
+        """The column's rows by the patterns of the columns of the features, both sides of unit spread."""
+        # Rows with the same values of the features' columns are one pattern.
+        column = self._column(node)
+        keys, space = np.zeros(self.rows.num_rows, dtype=np.int64), 1
+        for position in sorted({position for feature in features for position in feature.others}):
+            other = self._column(position)
+            if space > _MOST_KEYS // other.num_values:
+                values, keys = np.unique(keys, return_inverse=True)
+                space = len(values)
+            keys, space = keys * other.num_values + other.codes, space * other.num_values
+        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        r = len(column.shares)
+        cells = np.bincount(inverse.reshape(-1) * r + column.levels, self._weights, minlength=len(first) * r)
+        # Features of the patterns, and scores of the levels, in units of their spread.
+        values = np.empty((len(first), len(features)))
+        for i, feature in enumerate(features):
+            scale = self._scale(feature)
+            values[:, i] = (self._product(feature, first) - scale.mean) / scale.spread
+        scores = np.array([column.scores(feature.root) for feature in features]).reshape(len(features), r)
+        return ConditionalLaw(cells.reshape(len(first), r).astype(np.float64, copy=False), values, scores)
+
+    def _product(self, feature: _Feature, rows: slice | Integers) -> Floats:
+        return np.prod([self._column(place).roots[feature.root - 1, rows] for place in feature.others], axis=0)
+
+    def _scale(self, feature: _Feature) -> _Scale:
+        scale = self._features.get(feature)
+        if scale is None:
+            values = self._product(feature, slice(None))
+            # A feature that rounding alone moves has no spread.
+            mean = float(np.average(values, weights=self._weights))
+            spread = math.sqrt(float(np.average((values - mean) ** 2, weights=self._weights)))
+            spread = spread if spread > _ROUNDING * (1.0 + abs(mean)) else 0.0
+            distinct, shares = np.empty(0), np.empty(0)
+            if self.rows.family.is_discrete and spread:
+                distinct, inverse = np.unique(values, return_inverse=True)
+                shares = np.bincount(inverse, self._weights) / self._weights.sum()
+                common = np.argsort(-shares, kind="stable")[:_MOST_VALUES]
+                distinct, shares = distinct[common] / spread, shares[common]
+            scale = self._features[feature] = _Scale(mean, spread, distinct, shares)
+        return scale
+
+    def _column(self, variable: int) -> _Column:
+        column = self._columns.get(variable)
+        if column is None:
+            if len(self._columns) >= _HELD:
+                self._columns.popitem(last=False)
+            # Levels of the column, with the mean roots of each.
+            weights = self._weights
+            values, codes = np.unique(self.rows.column(variable), return_inverse=True)
+            roots = np.ascontiguousarray(self.rows.column_roots(variable).T)
+            groups = _groups(np.bincount(codes, weights).astype(np.float64, copy=False))
+            levels = groups[codes]
+            counts = np.bincount(levels, weights)
+            level_roots = np.stack([np.bincount(levels, weights * root) / counts for root in roots])
+            column = self._columns[variable] = _Column(
+                codes, len(values), roots, levels, level_roots, counts / counts.sum()
+            )
+        else:
+            self._columns.move_to_end(variable)
+        return column
+
+
+def _groups(counts: Floats) -> Integers:
+    """Groups of neighbouring values, where they are many; frequent values stay alone."""
+    if len(counts) <= _MOST_LEVELS:
+        return np.arange(len(counts))
+    # Rare neighbours share groups of about equal weight.
+    is_alone = counts * _MOST_LEVELS >= counts.sum()
+    rest = np.where(is_alone, 0.0, counts)
+    share = (np.cumsum(rest) - rest / 2) / rest.sum()
+    groups = (share * (_MOST_LEVELS - is_alone.sum())).astype(np.int64)
+    groups[is_alone] = _MOST_LEVELS + np.arange(int(is_alone.sum()))
+    return np.unique(groups, return_inverse=True)[1]
+
+
+class RootSearch(StepwiseSearch):
+    """Sets of a model of roots that all rows confirm, of those proposed."""
+
+    def __init__(
+        self, tester: RootSetTester, hypotheses: Hypotheses, least_gain: float, proposed: Sequence[Edge]
+    ) -> None:
+        super().__init__(hypotheses, least_gain, [tester.test(edge, []) for edge in proposed])
+        self._tester, self.proposed, self._is_rough = tester, proposed, False
+
+    def run(self) -> None:
+        """Sets that promise something alone first, then all, back and forth until nothing changes."""
+        self._is_rough = True
+        self.grow([edge for edge in self.proposed if self.alone[edge].log_p_value <= PROMISING])
+        self._is_rough = False
+        self.shrink()
+        self.settle(self.proposed)
+
+    @override
+    def tested(self, edge: Edge, others: Sequence[Edge], response: str | None) -> EdgeTest:
+        return self._tester.test(edge, others, response, is_rough=self._is_rough)
+
+    @override
+    def responses(self, edge: Edge) -> tuple[str | None, ...]:
+        return (None,)
+
+    @override
+    def likeliest(self, edge: Edge, rest: Sequence[Edge], values: Callable[[Edge], list[float]]) -> Edge:
+        """The one through which the columns of a set are tied the most, by the tests of pairs alone."""
+        _ = values
+        return max(rest, key=lambda other: self._ties(edge, other))
+
+    def _ties(self, edge: Edge, other: Edge) -> float:
+        """Minus the log p-value of the weaker tie of a way through another set, from column to column of a set."""
+        # From the columns that only one set has to those that only the other has.
+        outer, inner = [set(first) - set(second) for first, second in ((edge, other), (other, edge))]
+        if not outer or not inner:
+            return math.inf if not outer else -self.alone[other].log_p_value
+        pairs = [tuple(sorted((a, b), key=self.hypotheses.names.index)) for a in outer for b in inner]
+        strongest = min(self._tester.test(pair, (), is_rough=True).log_p_value for pair in pairs)
+        return min(-strongest, -self.alone[other].log_p_value)
+
+
+# The sets of a fit that pass.
 
 _LEAST_GAIN = 2.0  # nats over all rows
 _MOST_SECONDS = 60.0  # of tests that are made by default

@@ -34,10 +34,19 @@ from ..nodes.bound_kernels import LARGEST_COUNT
 from ..nodes.families import NodeFamily, node_family
 from ..nodes.user_family import UserFamily
 from ._regression import Floats, Status
-from ._space import Penalty, SearchSpace, checked_candidates, checked_l1, clique_candidates, search_space
 from .confirm import with_confirmed
 from .node import NodeSolution, Outcome, advice, solve_node
-from .options import Refit, RootSettings, checked_settings
+from .options import (
+    Penalty,
+    Refit,
+    RootSettings,
+    SearchSpace,
+    checked_candidates,
+    checked_l1,
+    checked_settings,
+    clique_candidates,
+    search_space,
+)
 from .refit import refit_rows, warn_refits
 from .result import RootFitResult
 from .rows import RootRows, counted_numbers, prepare_rows

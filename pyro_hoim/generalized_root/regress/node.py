@@ -11,8 +11,7 @@ import torch
 
 from ._kernels import scan_pairs, scan_singles, scan_tuples, screened_columns
 from ._regression import Floats, Integers, Point, Status, WorkingSet, newton, published_newton, units
-from ._space import SearchSpace
-from .options import RootSettings
+from .options import RootSettings, SearchSpace
 from .rows import RootRows
 
 __all__ = ["NodeSolution", "Outcome", "advice", "solve_node"]

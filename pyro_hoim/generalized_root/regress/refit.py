@@ -94,9 +94,9 @@ class RefitProblem:
     def structure(self, values: Floats) -> tuple[RootStructure, torch.Tensor]:
         """Structure of the nonzero terms, and their coefficients."""
         domain = self.rows.domain
-        place = {node: i for i, node in enumerate(self.nodes)}
+        position = {node: i for i, node in enumerate(self.nodes)}
         keyed = {
-            JointTerm(term.key, tuple(place[node] for node in term.positions)): value
+            JointTerm(term.key, tuple(position[node] for node in term.positions)): value
             for term, value in zip(self.terms, values.tolist(), strict=True)
         }
         return structure_of(domain.project([domain.names[node] for node in self.nodes]), keyed)
@@ -105,7 +105,7 @@ class RefitProblem:
         """Independent columns by maximum likelihood."""
         alone = [1], np.zeros(1), list[JointTerm](), np.empty(0), list[Floats]()
         tasks = (joblib.delayed(_solve_column)(self.rows, node, *alone, settings) for node in self.nodes)
-        return self._gathered(np.zeros(len(self.terms)), [own[:1] for own in self.singles], tasks, settings.jobs)
+        return self._gathered(np.zeros(len(self.terms)), [ones[:1] for ones in self.singles], tasks, settings.jobs)
 
     def solve_singles(self, settings: RootSettings) -> RefitEnd:
         """Best terms of single columns, with the joined coefficients of all tuples."""
@@ -117,9 +117,9 @@ class RefitProblem:
 
     def _column(self, i: int, values: Floats) -> tuple[RootRows, int, list[int], Floats, list[JointTerm], Floats]:
         """Arguments of the regression of the i-th column's own terms, with values for those of its tuples."""
-        own, tuples = self.singles[i], self.tuples[i]
-        roots = [self.terms[m].key[0] for m in own]
-        return self.rows, self.nodes[i], roots, self.l1[own], [self.terms[m] for m in tuples], values[tuples]
+        singles, tuples = self.singles[i], self.tuples[i]
+        roots = [self.terms[m].key[0] for m in singles]
+        return self.rows, self.nodes[i], roots, self.l1[singles], [self.terms[m] for m in tuples], values[tuples]
 
     def _gathered(
         self, values: Floats, places: Sequence[list[int]], tasks: Iterable[Any], jobs: int | None

@@ -256,8 +256,8 @@ class RootFitResult(Fitted):
     @plain_mode()
     def intercepts(self) -> torch.Tensor:
         """Coefficient of T_1 of every column in the joint model, (d,); infinite for fixed columns."""
-        own = {term.names[0]: term.coefficient for term in self.terms((1, 1))}
-        values = [own.get(node.variable, node.intercept) for node in self.nodes]
+        coefficients = {term.names[0]: term.coefficient for term in self.terms((1, 1))}
+        values = [coefficients.get(node.variable, node.intercept) for node in self.nodes]
         return torch.tensor(values, dtype=torch.float64)
 
     @property

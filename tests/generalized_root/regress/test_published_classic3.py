@@ -17,8 +17,8 @@ import scipy.sparse
 
 from pyro_hoim.generalized_root import RootSettings, fit_roots
 from pyro_hoim.generalized_root.nodes.families import PoissonFamily
-from pyro_hoim.generalized_root.regress._space import search_space
 from pyro_hoim.generalized_root.regress.node import solve_node
+from pyro_hoim.generalized_root.regress.options import search_space
 from pyro_hoim.generalized_root.regress.rows import prepare_rows
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "grm_classic3.json").read_text())

@@ -32,7 +32,7 @@ from pyro_hoim.generalized_root import (
 )
 from pyro_hoim.generalized_root.regress import _regression, confirm
 from pyro_hoim.generalized_root.regress._regression import JointRegression, JointTerm
-from pyro_hoim.generalized_root.regress._set_tests import RootSetTester
+from pyro_hoim.generalized_root.regress.confirm import RootSetTester
 from pyro_hoim.generalized_root.regress.rows import prepare_rows
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.testing import FALSE_ALARM_RATE, raises
