@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
@@ -28,6 +29,7 @@ import torch
 from numba import types
 from numba.extending import overload
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from .jit import njit
 
@@ -35,6 +37,7 @@ __all__ = [
     "LANES",
     "PIECE",
     "SMALL",
+    "EnergyChains",
     "LaneChains",
     "aligned",
     "balanced_width",
@@ -310,8 +313,7 @@ def later(order: NDArray[np.int32], sweep: int) -> NDArray[np.int32]:
 class LaneChains:
     """What engines with a generator per lane share: everything but how the chains move; see ``Engine``.
 
-    An engine says what its tiles hold (:meth:`_written`, :meth:`_codes`) and how energies are looked up
-    (:meth:`_look_up`). Chains of one model are one group.
+    An engine says what its tiles hold (:meth:`_written`, :meth:`_codes`). Chains of one model are one group.
     """
 
     def __init__(self, shape: tuple[int, int], seed: int, width: int, code: type[np.integer[Any]]) -> None:
@@ -322,7 +324,6 @@ class LaneChains:
         chain = np.arange(num_chains)
         self._tile, self._lane = np.arange(num_groups)[:, None] * self._per_group + chain // width, chain % width
         self._tiles: Array | None = None
-        self._is_stale = True
 
     def _written(self, codes: Array) -> Array:
         """Tiles that hold states (groups, chains, d)."""
@@ -332,26 +333,15 @@ class LaneChains:
         """States (groups, chains, d) that the tiles hold."""
         return from_tiles(self._states, *self._shape).astype(self._code, copy=False)
 
-    def _look_up(self) -> None:
-        """Look the energies of all states up."""
-        raise NotImplementedError
-
     @property
     def _states(self) -> Array:
         if self._tiles is None:
             raise RuntimeError("engine: no states yet; set_codes comes first")
         return self._tiles
 
-    def _look(self) -> None:
-        """Bring the energies up to date; new weights and states only mark them, since not every one is asked for."""
-        if self._is_stale:
-            self._look_up()
-        self._is_stale = False
-
     def set_codes(self, codes: torch.Tensor) -> None:
         """Take states, whole numbers (groups, chains, d)."""
         self._tiles = self._written(codes.cpu().numpy())
-        self._is_stale = True
 
     def get_codes(self) -> torch.Tensor:
         """States, long (groups, chains, d), a copy."""
@@ -362,7 +352,6 @@ class LaneChains:
         chain, tiles = index.cpu().numpy(), self._states
         tile = np.arange(self._shape[0])[:, None] * self._per_group + chain // self._width
         tiles[self._tile, :, self._lane] = tiles[tile, :, chain % self._width]
-        self._is_stale = True
 
     def state(self) -> dict[str, torch.Tensor]:
         """States (groups, chains, d) and words of the generators (4, groups, chains)."""
@@ -373,3 +362,29 @@ class LaneChains:
         """Continue from :meth:`state` with equal bits."""
         self._random[:, self._tile, self._lane] = state["random"].cpu().numpy().view(np.uint32)
         self.set_codes(state["codes"])
+
+
+class EnergyChains(LaneChains, ABC):
+    """Chains whose engine keeps their energies; new weights and states mark them, since not every one is asked for."""
+
+    _is_stale = True
+
+    @abstractmethod
+    def _look_up(self) -> None:
+        """Look the energies of all states up."""
+
+    def _look(self) -> None:
+        """Bring the energies up to date."""
+        if self._is_stale:
+            self._look_up()
+        self._is_stale = False
+
+    @override
+    def set_codes(self, codes: torch.Tensor) -> None:
+        super().set_codes(codes)
+        self._is_stale = True
+
+    @override
+    def gather(self, index: torch.Tensor) -> None:
+        super().gather(index)
+        self._is_stale = True

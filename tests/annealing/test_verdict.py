@@ -29,8 +29,8 @@ from pyro_hoim.generalized_root import (
 )
 from pyro_hoim.generalized_root.annealed import AnnealedRoot
 from pyro_hoim.log_linear import AnnealedImportance, HierarchicalLogLinear, LogLinearEnergy
+from pyro_hoim.log_linear.annealed import importance
 from pyro_hoim.log_linear.annealed.importance import AnnealedLogLinear, ProductLaws
-from pyro_hoim.log_linear.exact import perfect
 from pyro_hoim.schema import Domain, Variable
 from pyro_hoim.testing import FALSE_ALARM_RATE, raises
 
@@ -53,7 +53,7 @@ QUICK = {"num_chains": 128, "num_temperatures": 100}
 @pytest.fixture
 def no_perfect_starts(monkeypatch):
     """Reverse runs begin with tempered runs, as beyond exact methods."""
-    monkeypatch.setattr(perfect, "perfect_backend", lambda _: None)
+    monkeypatch.setattr(importance, "perfect_backend", lambda _: None)
     monkeypatch.setattr(AnnealedRoot, "perfect_states", lambda *_: None)
 
 

@@ -36,7 +36,7 @@ from pyro_hoim.log_linear import (
     VariableElimination,
     fit,
 )
-from pyro_hoim.log_linear.exact import perfect
+from pyro_hoim.log_linear.annealed import importance
 from pyro_hoim.structure import InteractionHypergraph
 
 from support.hard_models import HardModel, enumerated_log_z, mean_field_spins, shuffled
@@ -71,7 +71,7 @@ def checks(report):
     model, nothing = model_c(), np.zeros(1)
     unknown = Certificate(nothing - np.inf, np.zeros((1, 20), dtype=np.int64), nothing - np.inf, nothing > 0)
     off = mock.patch.object(verdict, "checked", return_value=Checks(unknown, None, nothing, ("",)))
-    denied = mock.patch.object(perfect, "perfect_backend", return_value=None)
+    denied = mock.patch.object(importance, "perfect_backend", return_value=None)
     cases = (
         ("forward run alone", {"reverse": False}, nullcontext()),
         ("perfect starts", {}, nullcontext()),
@@ -156,7 +156,7 @@ def models_of(name):
 def without_perfect_starts():
     """Reverse runs start from tempered runs, as in models beyond exact methods."""
     with (
-        mock.patch.object(perfect, "perfect_backend", return_value=None),
+        mock.patch.object(importance, "perfect_backend", return_value=None),
         mock.patch.object(AnnealedRoot, "perfect_states", return_value=None),
     ):
         yield

@@ -302,9 +302,9 @@ def test_batches_equal_singles_and_float32_differs_by_rounding_alone(hierarchica
 
 def test_structured_maps_equal_dense_ones(hierarchical, monkeypatch):
     dense = Parametrization(hierarchical)
-    monkeypatch.setattr("pyro_hoim.log_linear._kronecker._DENSE_ENTRIES", -1)
+    monkeypatch.setattr("pyro_hoim.log_linear.coding._DENSE_ENTRIES", -1)
     for entries in (2**16, 0):
-        monkeypatch.setattr("pyro_hoim.log_linear._kronecker._KRONECKER_ENTRIES", entries)
+        monkeypatch.setattr("pyro_hoim.log_linear.coding._KRONECKER_ENTRIES", entries)
         structured = Parametrization(hierarchical)
         for source, target in itertools.product(CODINGS, CODINGS):
             theta = draw(hierarchical, source, batch=(2,))

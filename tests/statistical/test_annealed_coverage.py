@@ -14,7 +14,7 @@ from pyro_hoim import ConvergenceWarning, Domain, GeneralizedRootEnergy, RootStr
 from pyro_hoim.annealing import acceptance_ratio, log_mean_weight, weights
 from pyro_hoim.generalized_root import ExponentialFamily, PoissonFamily, RootAnnealed, RootAuto
 from pyro_hoim.log_linear import AnnealedImportance, LogLinearEnergy, VariableElimination
-from pyro_hoim.log_linear.exact import perfect
+from pyro_hoim.log_linear.annealed import importance
 from pyro_hoim.testing import FALSE_ALARM_RATE, exact_log_partition
 
 from support.hard_models import log_linear_energy
@@ -63,8 +63,8 @@ class OneSampler:
 @pytest.fixture
 def repeated(monkeypatch):
     """Results of many independent runs as one batch."""
-    original = perfect.perfect_backend
-    monkeypatch.setattr(perfect, "perfect_backend", lambda graph: OneSampler(original(graph)))
+    original = importance.perfect_backend
+    monkeypatch.setattr(importance, "perfect_backend", lambda graph: OneSampler(original(graph)))
 
     def run(graph, tables, repeats, **options):
         with warnings.catch_warnings():

@@ -14,7 +14,7 @@ import pytest
 from pyro_hoim import AnnealedImportance, ConvergenceWarning, GeneralizedRootEnergy
 from pyro_hoim.generalized_root import RootAnnealed
 from pyro_hoim.generalized_root.annealed import AnnealedRoot
-from pyro_hoim.log_linear.exact import perfect
+from pyro_hoim.log_linear.annealed import importance
 
 from support.hard_models import (
     broad_phase,
@@ -57,7 +57,7 @@ SEARCHABLE = [name for name in HARD_CLASSES if name not in ("XOR-SAT", "needle",
 
 @pytest.fixture(autouse=True)
 def _no_perfect_starts(monkeypatch):
-    monkeypatch.setattr(perfect, "perfect_backend", lambda _: None)
+    monkeypatch.setattr(importance, "perfect_backend", lambda _: None)
     monkeypatch.setattr(AnnealedRoot, "perfect_states", lambda *_: None)
 
 

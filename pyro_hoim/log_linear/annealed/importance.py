@@ -40,7 +40,8 @@ from ...runs.schedule import GibbsSchedule
 from ...structure.hypergraph import InteractionHypergraph, row_strides
 from ..chains.gibbs import EngineName, GibbsChains
 from ..energy import LogLinearEnergy
-from ..exact import perfect
+from ..exact.elimination import VariableElimination
+from ..exact.enumeration import Enumeration
 from .ascents import ascend
 
 __all__ = ["ADVICE", "AnnealedImportance", "ProductLaws", "fitted", "log_frequencies"]
@@ -178,6 +179,17 @@ class ProductLaws:
 Numbers = NDArray[np.generic]
 
 
+@lru_cache(maxsize=256)
+@plain_mode()
+def perfect_backend(hypergraph: InteractionHypergraph) -> VariableElimination | Enumeration | None:
+    """The exact backend that draws independent states, from which reverse runs start, within about a second."""
+    elimination = VariableElimination(max_cells=2**20, max_slices=2**4, max_operations=2**30, max_memory_bytes=2**30)
+    if elimination.plan(hypergraph).feasible:
+        return elimination
+    enumeration = Enumeration(max_states=2**20)
+    return enumeration if enumeration.plan(hypergraph).feasible else None
+
+
 class AnnealedChains(GibbsChains):
     """Chains whose energies, at both ends of a path, are whole."""
 
@@ -211,7 +223,7 @@ class AnnealedLogLinear:
         return AnnealedChains(self.energy, num_chains, reference=self.reference, seed=seed, **self.own)
 
     def perfect_states(self, seed: int) -> torch.Tensor | None:
-        exact = perfect.perfect_backend(self.energy.hypergraph)
+        exact = perfect_backend(self.energy.hypergraph)
         if exact is None:
             return None
         random = torch.Generator(self.energy.device).manual_seed(seed)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
-from ...compute.lanes import PIECE, LaneChains, aligned, from_tiles, later, pieces, run_threads, tile_width, to_tiles
+from ...compute.lanes import PIECE, EnergyChains, aligned, from_tiles, later, pieces, run_threads, tile_width, to_tiles
 from ...compute.vectors import LANES
 from ...structure.hypergraph import InteractionHypergraph
 from ._products_kernels import _REFRESH as REFRESH, move, weighted_sums
@@ -246,7 +246,7 @@ _NOTHING = (
 )
 
 
-class ProductsEngine(LaneChains):
+class ProductsEngine(EnergyChains):
     r"""Chains of a model of binary variables, see :class:`~pyro_hoim.compute.engine.Engine`.
 
     Tables become weights of products of spins (:math:`2^k` for an edge of k variables; those whose weights are zero,

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
-from ...compute.lanes import SMALL, LaneChains, balanced_width, later, pieces, run_threads
+from ...compute.lanes import SMALL, EnergyChains, balanced_width, later, pieces, run_threads
 from ...structure.hypergraph import InteractionHypergraph, row_strides
 from ._tables_kernels import add_statistics, run
 
@@ -303,7 +303,7 @@ _NO_VISITS = np.zeros((1, 0), dtype=np.int32)
 _LOOK = (False, False, False, True)  # leave energies and record nothing
 
 
-class TablesEngine(LaneChains):
+class TablesEngine(EnergyChains):
     """Gibbs chains of a log-linear model with tables over any finite domain; see ``Engine``.
 
     A visit costs one read of a table row per maximal interaction that meets the block. Tables of smaller interactions

@@ -16,8 +16,7 @@ import torch
 from ...data.observations import Observations
 from ...errors import out_of_reach, size_text
 from ...structure.hypergraph import InteractionHypergraph
-from .._kronecker import corner_embedding, level_contrasts
-from ..coding import Coding, parametrization
+from ..coding import Coding, corner_embedding, level_contrasts, parametrization
 
 __all__ = [
     "MAX_DESIGN_ENTRIES",

@@ -1,3 +1,3 @@
 """Log-linear models as Pyro distributions: rows, sufficient statistics and priors."""
 
-from . import kl as kl  # registers the divergences
+from . import statistics as statistics  # registers the divergences

@@ -48,7 +48,7 @@ def acting_backend(partition: PartitionBackend, hypergraph: InteractionHypergrap
 
 def is_exact_for(partition: PartitionBackend, hypergraph: InteractionHypergraph) -> bool:
     """Whether log Z, eta and samples of a structure are exact with this backend."""
-    return partition.is_exact or acting_backend(partition, hypergraph).is_exact
+    return acting_backend(partition, hypergraph).is_exact
 
 
 def exact_backend(partition: PartitionBackend) -> PartitionBackend:
@@ -63,8 +63,10 @@ def check_estimate(partition: PartitionBackend, hypergraph: InteractionHypergrap
 
     Costs nothing when the backend is exact; the stack is looked at only before an estimate.
     """
-    if not is_exact_for(partition, hypergraph):
-        backend = acting_backend(partition, hypergraph)
+    if partition.is_exact:
+        return partition
+    backend = acting_backend(partition, hypergraph)
+    if not backend.is_exact:
         refuse_traced("log_prob", f"the estimate of {type(backend).__name__}", ", or an exact backend")
         check_seed(backend, "Auto()", "theta", "or infer by SVI or inference.Langevin")
     return partition
@@ -142,16 +144,18 @@ class Law(ParameterCache):
     @property
     def tables(self) -> torch.Tensor:
         """Balanced tables (*batch, num_terms); corner tables of a family that has them alone."""
-        return self._cached("tables", self._compute_tables)
-
-    def _compute_tables(self) -> torch.Tensor:
-        tables = self.parametrization.tables_map(self.coding)(self.theta)
-        return self._watched(tables) if tables.requires_grad and not torch.jit.is_tracing() else tables
+        return self.model.tables
 
     @property
     def model(self) -> LogLinearEnergy:
         """The unnormalised model with the tables."""
-        return self._cached("model", lambda: LogLinearEnergy._trusted(self.hypergraph, self.tables))
+        return self._cached("model", self._compute_model)
+
+    def _compute_model(self) -> LogLinearEnergy:
+        tables = self.parametrization.tables_map(self.coding)(self.theta)
+        if tables.requires_grad and not torch.jit.is_tracing():
+            tables = self._watched(tables)
+        return LogLinearEnergy._trusted(self.hypergraph, tables)
 
     @property
     def log_partition(self) -> LogPartition:

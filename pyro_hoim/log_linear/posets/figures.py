@@ -45,7 +45,7 @@ def hasse_figure(poset: Poset, *, members: Iterable[Hashable] | None = None) -> 
     if len(poset) > _MAX_ELEMENTS:
         problem = f"a diagram of {size_text(len(poset), 'elements')} cannot be read, the limit is {_MAX_ELEMENTS}"
         raise out_of_reach("poset", problem)
-    heights, covers = poset.heights, poset._order.covers
+    heights, covers = poset.heights, poset._covers
     is_member = np.ones(len(poset), dtype=bool)
     if members is not None:
         is_member[:] = False

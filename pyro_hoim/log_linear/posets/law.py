@@ -80,7 +80,7 @@ class PosetLaw(Categorical):
         if validate_args or (validate_args is None and torch.distributions.Distribution._validate_args):
             check_finite(theta, "theta")  # else NaN, which HMC treats as a divergence
         self.poset, self.theta = poset, theta
-        logits = poset._order.sums(_with_bottom(poset, theta, 0.0), "below")
+        logits = poset._sums(_with_bottom(poset, theta, 0.0), "below")
         super().__init__(logits=logits, validate_args=validate_args)
 
     @classmethod

@@ -278,11 +278,11 @@ def _steps(
     temperature: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Theta after some steps, which changes in place, and the gradient at the last of them."""
-    order, gradient = poset._order, torch.zeros_like(target)
+    gradient = torch.zeros_like(target)
     spread = target.new_zeros(*target.shape[:-1], len(poset))
     for _ in range(num_steps):
         spread[..., where] = theta / temperature
-        eta = order.sums(order.sums(spread, "below").softmax(-1), "above")[..., where]
+        eta = poset._sums(poset._sums(spread, "below").softmax(-1), "above")[..., where]
         gradient = target - eta
         theta += rate * gradient
     return theta, gradient

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import networkx as nx
 import numpy as np
 import torch
+from typing_extensions import override
 
 from ..._modes import plain_mode
 from ...checks import check_finite, check_shape, checked_floating
@@ -32,201 +33,11 @@ from ...schema import Domain
 __all__ = ["Poset"]
 
 
-# The two ways in which a partial order is kept: as the list of its comparable pairs, or as subsets in binary.
-
 Direction = Literal["below", "above"]
 _LARGEST = 2**53
-_BLOCK = 5  # variables of one matrix
-
-
-class ListedOrder:
-    """A finite order as its comparable pairs (lower, upper), reflexive ones included, sorted by upper element.
-
-    ``relation`` (num_pairs, 2) are positions; its reflexive and transitive closure is the order. ``names`` are for
-    messages.
-    """
-
-    def __init__(self, names: Sequence[Hashable], relation: np.ndarray, max_pairs: int) -> None:
-        self.size = len(names)
-        graph: nx.DiGraph[int] = nx.DiGraph()
-        graph.add_nodes_from(range(self.size))
-        graph.add_edges_from((int(i), int(j)) for i, j in relation if i != j)
-        self._sorted = _sorted_elements(graph, names)
-        below: list[np.ndarray] = [np.zeros(0, dtype=np.int64)] * self.size
-        total = 0
-        for upper in self._sorted:
-            parts = [below[lower] for lower in graph.predecessors(upper)]
-            below[upper] = np.unique(np.concatenate([*parts, np.array([upper])]))
-            total += len(below[upper])
-            if total > max_pairs:
-                problem = f"the order has more than max_pairs={max_pairs} comparable pairs"
-                raise out_of_reach("relation", problem, "raise max_pairs, or use Poset.boolean_lattice for subsets")
-        self._below = below
-        self.lower = np.concatenate([*below, np.zeros(0, dtype=np.int64)])
-        self.upper = np.repeat(np.arange(self.size), [len(part) for part in below])
-
-    def zeta(self, lower: int, upper: int) -> int:
-        """1 where the first element is below or equal to the second, else 0."""
-        part = self._below[upper]
-        index = int(np.searchsorted(part, lower))
-        return int(index < len(part) and part[index] == lower)
-
-    def moebius(self, lower: int, upper: int) -> int:
-        """Value of the Moebius function, exact."""
-        low, high, values = self._moebius
-        start, stop = np.searchsorted(high, [upper, upper + 1])
-        index = int(start + np.searchsorted(low[start:stop], lower))
-        return int(values[index]) if index < stop and low[index] == lower else 0
-
-    @cached_property
-    def _moebius(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        r"""The pairs where the Moebius function is not zero and its values, by its recursion along the order.
-
-        .. math:: \mu(x, y) = -\sum_{x \le s < y} \mu(x, s)
-        """
-        empty = np.zeros(0, dtype=np.int64)
-        columns = [(empty, empty)] * self.size
-        for upper in self._sorted:
-            below = self._below[upper]
-            parts = [columns[s] for s in below if s != upper]
-            rows = np.concatenate([*(rows for rows, _ in parts), [upper]]).astype(np.int64)
-            values = np.concatenate([*(-values for _, values in parts), [1]]).astype(np.int64)
-            places = np.searchsorted(below, rows)
-            if np.bincount(places, weights=np.abs(values)).max() > _LARGEST:
-                raise out_of_reach("poset", "its Moebius function has values beyond 2^53")
-            sums = np.bincount(places, weights=values, minlength=len(below)).astype(np.int64)
-            columns[upper] = (below[sums != 0], sums[sums != 0])
-        low = np.concatenate([*(rows for rows, _ in columns), empty])
-        high = np.repeat(np.arange(self.size), [len(rows) for rows, _ in columns])
-        return low, high, np.concatenate([*(values for _, values in columns), empty])
-
-    def sums(self, values: torch.Tensor, direction: Direction) -> torch.Tensor:
-        """Sums over the elements below (above) or equal to every element, along the last dimension."""
-        return self._summed(values, direction, self.lower, self.upper, None)
-
-    def differences(self, values: torch.Tensor, direction: Direction) -> torch.Tensor:
-        """Inverse of :meth:`sums`."""
-        return self._summed(values, direction, *self._moebius)
-
-    @staticmethod
-    def _summed(
-        values: torch.Tensor, direction: Direction, low: np.ndarray, high: np.ndarray, weights: np.ndarray | None
-    ) -> torch.Tensor:
-        source, target = (torch.from_numpy(part).to(values.device) for part in (low, high))
-        if direction == "above":
-            source, target = target, source
-        terms = values[..., source]
-        if weights is not None:
-            terms = terms * torch.from_numpy(weights).to(values)
-        return torch.zeros_like(values).index_add(-1, target, terms)
-
-    @cached_property
-    def covers(self) -> np.ndarray:
-        """Pairs (num_covers, 2) with nothing between them, by lower element."""
-        covering: list[tuple[int, int]] = []
-        rank = np.argsort(self._sorted)
-        for upper in range(self.size):
-            left = self._below[upper][np.argsort(-rank[self._below[upper]])][1:]
-            while len(left):  # the highest is covered by it, and hides all below
-                covering.append((int(left[0]), upper))
-                left = left[~np.isin(left, self._below[left[0]])]
-        return np.array(sorted(covering), dtype=np.int64).reshape(-1, 2)
-
-    @cached_property
-    def heights(self) -> np.ndarray:
-        """Length of the longest chain that ends at every element; 0 at the minimal ones."""
-        heights = np.zeros(self.size, dtype=np.int64)
-        for upper in self._sorted:
-            strictly = self._below[upper][self._below[upper] != upper]
-            heights[upper] = heights[strictly].max() + 1 if len(strictly) else 0
-        return heights
-
-
-class SubsetOrder:
-    """Subsets of some variables under inclusion; the last variable is the lowest bit of a position."""
-
-    def __init__(self, num_variables: int, max_elements: int) -> None:
-        self.num_variables = num_variables
-        self.size = 2**num_variables
-        if self.size > max_elements:
-            problem = (
-                f"the Boolean lattice of {num_variables} variables has {size_text(self.size, 'elements')}, the budget "
-                f"is max_elements={max_elements}"
-            )
-            hint = "raise max_elements, or train a machine of small order by variable elimination or Gibbs chains"
-            raise out_of_reach("variables", problem, hint)
-
-    def zeta(self, lower: int, upper: int) -> int:
-        """1 where the first subset is in the second, else 0."""
-        return int(lower & ~upper == 0)
-
-    def moebius(self, lower: int, upper: int) -> int:
-        """(-1) to the difference of the sizes where the first subset is in the second, else 0."""
-        return self.zeta(lower, upper) * (-1) ** (upper & ~lower).bit_count()
-
-    def sums(self, values: torch.Tensor, direction: Direction) -> torch.Tensor:
-        """Sums over the subsets (supersets) of every subset."""
-        return self._along(values, direction, 1)
-
-    def differences(self, values: torch.Tensor, direction: Direction) -> torch.Tensor:
-        """Inverse of :meth:`sums`."""
-        return self._along(values, direction, -1)
-
-    def _along(self, values: torch.Tensor, direction: Direction, sign: int) -> torch.Tensor:
-        """Five variables at a time by a product with their matrix, which is faster than one after another."""
-        shape = values.shape
-        for first in range(0, self.num_variables, _BLOCK):
-            width = min(_BLOCK, self.num_variables - first)
-            matrix = _inclusions(width, sign).to(values)
-            if direction == "above":
-                matrix = matrix.T
-            if first == 0:
-                values = (values.reshape(-1, 2**width) @ matrix).reshape(shape)
-            else:
-                values = (matrix.T @ values.reshape(-1, 2**width, 2**first)).reshape(shape)
-        return values
-
-    @cached_property
-    def covers(self) -> np.ndarray:
-        """Pairs of subsets (num_covers, 2) that differ by one variable, by lower subset."""
-        every = np.arange(self.size)
-        pairs = [np.stack((every, every | 1 << k), -1)[every >> k & 1 == 0] for k in range(self.num_variables)]
-        covering = np.concatenate([*pairs, np.zeros((0, 2), dtype=np.int64)])
-        return covering[np.lexsort((covering[:, 1], covering[:, 0]))]
-
-    @cached_property
-    def heights(self) -> np.ndarray:
-        """Sizes of the subsets."""
-        every = np.arange(self.size)
-        return np.sum([every >> k & 1 for k in range(self.num_variables)], axis=0, dtype=np.int64) * np.ones_like(every)
-
-
-def _sorted_elements(graph: nx.DiGraph[int], names: Sequence[Hashable]) -> list[int]:
-    """Positions with lower elements first; InputError that names a cycle."""
-    try:
-        return list(nx.topological_sort(graph))
-    except nx.NetworkXUnfeasible as error:
-        cycle = [edge[0] for edge in nx.find_cycle(graph)]
-        text = " <= ".join(repr(names[i]) for i in (*cycle, cycle[0]))
-        problem = f"expected an antisymmetric relation, received the cycle {text}"
-        raise refused(
-            "relation", problem, "merge these elements, or drop one of these pairs", code="conflict"
-        ) from error
-
-
-@lru_cache(maxsize=16)
-@plain_mode()
-def _inclusions(num_variables: int, sign: int) -> torch.Tensor:
-    """Zeta matrix (sign 1) or Moebius matrix (sign -1) of a small Boolean lattice, float64."""
-    every = torch.arange(2**num_variables)
-    sizes = torch.stack([every >> k & 1 for k in range(num_variables)]).sum(0)
-    signs = float(sign) ** (sizes - sizes[:, None]).abs()
-    return (every[:, None] & ~every == 0) * signs.double()
-
-
 _MAX_PAIRS = 2**22
 _MAX_ELEMENTS = 2**24
-_DIRECTIONS = ("below", "above")
+_BLOCK = 5  # variables of one matrix of a Boolean lattice
 
 
 class Poset:
@@ -270,17 +81,40 @@ class Poset:
         max_pairs: int = _MAX_PAIRS,
     ) -> None:
         self._elements = _checked_elements(elements)
-        self._names: tuple[str, ...] | None = None
         check_type(relation, Iterable, "relation", "pairs of elements")
-        pairs = np.array([self._pair(pair) for pair in relation], dtype=np.int64).reshape(-1, 2)
-        self._order: ListedOrder | SubsetOrder = ListedOrder(self._elements, pairs, check_whole(max_pairs, "max_pairs"))
+        self._close([self._pair(pair) for pair in relation], max_pairs)
 
     @classmethod
-    def _from_positions(cls, elements: Iterable[Hashable], relation: np.ndarray, max_pairs: int) -> Poset:
+    def _from_positions(cls, labels: tuple[Any, ...], relation: Iterable[Sequence[int]], max_pairs: int) -> Poset:
         new = cls.__new__(cls)
-        new._elements, new._names = _checked_elements(elements), None
-        new._order = ListedOrder(new._elements, relation, check_whole(max_pairs, "max_pairs"))
+        new._elements = labels
+        new._close(relation, max_pairs)
         return new
+
+    def _close(self, relation: Iterable[Sequence[int]], max_pairs: int) -> None:
+        """List all comparable pairs: the reflexive and transitive closure of pairs of positions (lower, upper)."""
+        check_whole(max_pairs, "max_pairs")
+        graph: nx.DiGraph[int] = nx.DiGraph()
+        graph.add_nodes_from(range(len(self)))
+        graph.add_edges_from((int(i), int(j)) for i, j in relation if i != j)
+        # Lower elements first; what is below an element is known from those that it covers.
+        try:
+            self._sorted = list(nx.topological_sort(graph))
+        except nx.NetworkXUnfeasible as error:
+            cycle = [edge[0] for edge in nx.find_cycle(graph)]
+            text = " <= ".join(repr(self._elements[i]) for i in (*cycle, cycle[0]))
+            problem = f"expected an antisymmetric relation, received the cycle {text}"
+            hint = "merge these elements, or drop one of these pairs"
+            raise refused("relation", problem, hint, code="conflict") from error
+        self._below: list[np.ndarray] = [np.zeros(0, dtype=np.int64)] * len(self)
+        total = 0
+        for upper in self._sorted:
+            parts = [self._below[lower] for lower in graph.predecessors(upper)]
+            self._below[upper] = np.unique(np.concatenate([*parts, np.array([upper])]))
+            total += len(self._below[upper])
+            if total > max_pairs:
+                problem = f"the order has more than max_pairs={max_pairs} comparable pairs"
+                raise out_of_reach("relation", problem, "raise max_pairs, or use Poset.boolean_lattice for subsets")
 
     @classmethod
     def from_matrix(
@@ -320,7 +154,7 @@ class Poset:
         """
         labels = _checked_elements(elements)
         pairs = [(i, j) for i, x in enumerate(labels) for j, y in enumerate(labels) if is_below(x, y)]
-        return cls._from_positions(labels, np.array(pairs, dtype=np.int64).reshape(-1, 2), max_pairs)
+        return cls._from_positions(labels, pairs, max_pairs)
 
     @classmethod
     def divisibility(cls, numbers: Iterable[int], *, max_pairs: int = _MAX_PAIRS) -> Poset:
@@ -364,18 +198,13 @@ class Poset:
             names = _checked_elements(variables, "variables", least=0)
         else:
             names = tuple(f"x{i}" for i in range(check_whole(variables, "variables", least=0)))
-        new = cls.__new__(cls)
-        new._order = SubsetOrder(len(names), check_whole(max_elements, "max_elements"))
-        new._names = names
-        return new
+        return _BooleanLattice(names, check_whole(max_elements, "max_elements"))
 
     def __len__(self) -> int:
-        return self._order.size
+        return len(self._elements)
 
     def __repr__(self) -> str:
-        if self._names is not None:
-            return f"Poset.boolean_lattice({len(self._names)} variables)"
-        return f"Poset({len(self)} elements, {len(self._order.covers)} covers)"
+        return f"Poset({len(self)} elements, {len(self._covers)} covers)"
 
     def __contains__(self, element: object) -> bool:
         try:
@@ -387,39 +216,25 @@ class Poset:
     @property
     def variables(self) -> tuple[str, ...] | None:
         """Names of the variables of a Boolean lattice; None of another poset."""
-        return self._names
+        return None
 
-    @cached_property
+    @property
     def elements(self) -> tuple[Any, ...]:
         """The labels, in the order of every vector over the poset."""
-        if self._names is None:
-            return self._elements
-        subsets: list[tuple[Any, ...]] = [()]
-        for name in reversed(self._names):
-            subsets += [(name, *subset) for subset in subsets]
-        return tuple(subsets)
+        return self._elements
 
     @cached_property
     def _index(self) -> dict[Hashable, int]:
         return {element: i for i, element in enumerate(self._elements)}
 
-    @cached_property
-    def _bits(self) -> dict[str, int]:
-        assert self._names is not None
-        return {name: 1 << k for k, name in enumerate(reversed(self._names))}
-
     def index(self, element: Hashable) -> int:
         """Position of an element; of a Boolean lattice, names in any order."""
-        if self._names is None:
-            if element not in self._index:
-                check_names([element], self._elements, "element", "element")  # pyright: ignore[reportArgumentType]
-            return self._index[element]
-        if isinstance(element, str) or not isinstance(element, Iterable):
-            raise UnknownNameError(f"unknown element {element!r}", argument="element", hint="give a tuple of names")
-        subset: set[Any] = set(element)
-        if not subset <= self._bits.keys():
-            check_names(subset, self._names, "element")
-        return sum(self._bits[name] for name in subset)
+        return self._position(element, "element")
+
+    def _position(self, element: Hashable, argument: str) -> int:
+        if element not in self._index:
+            check_names([element], self._elements, argument, "element")  # pyright: ignore[reportArgumentType]
+        return self._index[element]
 
     def indices(self, elements: Iterable[Hashable]) -> torch.Tensor:
         """Positions of some elements, long."""
@@ -428,16 +243,12 @@ class Poset:
     def _pair(self, pair: Sequence[Hashable]) -> tuple[int, int]:
         if not isinstance(pair, Sequence) or len(pair) != 2:
             raise unexpected("relation", "pairs of elements (lower, upper)", pair)
-        lower, upper = pair
-        for element in (lower, upper):
-            if element not in self._index:
-                check_names([element], self._elements, "relation", "element")  # pyright: ignore[reportArgumentType]
-        return self._index[lower], self._index[upper]
+        return self._position(pair[0], "relation"), self._position(pair[1], "relation")
 
     @cached_property
     def minimal(self) -> tuple[Any, ...]:
         """Elements with none below them."""
-        return tuple(self.elements[i] for i in np.flatnonzero(self._order.heights == 0))
+        return tuple(self.elements[i] for i in np.flatnonzero(self._heights == 0))
 
     @property
     def bottom(self) -> Any:
@@ -447,8 +258,6 @@ class Poset:
     @cached_property
     def bottom_index(self) -> int:
         """Position of :attr:`bottom`."""
-        if self._names is not None:
-            return 0
         first, *others = self.minimal
         if others:
             problem = f"it has no bottom: nothing is below both {first!r} and {others[0]!r}"
@@ -457,25 +266,70 @@ class Poset:
 
     def is_below(self, lower: Hashable, upper: Hashable) -> bool:
         """Whether the first element is below or equal to the second."""
-        return bool(self._order.zeta(self.index(lower), self.index(upper)))
+        return bool(self.zeta(lower, upper))
 
     def zeta(self, lower: Hashable, upper: Hashable) -> int:
         """Zeta function: 1 where the first element is below or equal to the second, else 0."""
-        return self._order.zeta(self.index(lower), self.index(upper))
+        first, below = self.index(lower), self._below[self.index(upper)]
+        at = int(np.searchsorted(below, first))
+        return int(at < len(below) and below[at] == first)
 
     def moebius(self, lower: Hashable, upper: Hashable) -> int:
         """Moebius function, the inverse of the zeta function; exact up to 2^53."""
-        return self._order.moebius(self.index(lower), self.index(upper))
+        first, last = self.index(lower), self.index(upper)
+        low, high, values = self._moebius_pairs
+        start, stop = np.searchsorted(high, [last, last + 1])
+        at = int(start + np.searchsorted(low[start:stop], first))
+        return int(values[at]) if at < stop and low[at] == first else 0
+
+    @cached_property
+    def _moebius_pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The pairs where the Moebius function is not zero and its values, by its recursion along the order."""
+        empty = np.zeros(0, dtype=np.int64)
+        columns = [(empty, empty)] * len(self)
+        for upper in self._sorted:
+            below = self._below[upper]
+            parts = [columns[s] for s in below if s != upper]
+            rows = np.concatenate([*(rows for rows, _ in parts), [upper]]).astype(np.int64)
+            values = np.concatenate([*(-values for _, values in parts), [1]]).astype(np.int64)
+            places = np.searchsorted(below, rows)
+            if np.bincount(places, weights=np.abs(values)).max() > _LARGEST:
+                raise out_of_reach("poset", "its Moebius function has values beyond 2^53")
+            sums = np.bincount(places, weights=values, minlength=len(below)).astype(np.int64)
+            columns[upper] = (below[sums != 0], sums[sums != 0])
+        low = np.concatenate([*(rows for rows, _ in columns), empty])
+        high = np.repeat(np.arange(len(self)), [len(rows) for rows, _ in columns])
+        return low, high, np.concatenate([*(values for _, values in columns), empty])
 
     @property
     def covers(self) -> tuple[tuple[Any, Any], ...]:
         """Pairs (lower, upper) with nothing between them: the edges of the Hasse diagram."""
-        return tuple((self.elements[i], self.elements[j]) for i, j in self._order.covers)
+        return tuple((self.elements[i], self.elements[j]) for i, j in self._covers)
+
+    @cached_property
+    def _covers(self) -> np.ndarray:
+        """Positions (num_covers, 2) of :attr:`covers`, by lower element."""
+        covering: list[tuple[int, int]] = []
+        rank = np.argsort(self._sorted)
+        for upper, below in enumerate(self._below):
+            left = below[np.argsort(-rank[below])][1:]
+            while len(left):  # the highest is covered by it, and hides all below
+                covering.append((int(left[0]), upper))
+                left = left[~np.isin(left, self._below[left[0]])]
+        return np.array(sorted(covering), dtype=np.int64).reshape(-1, 2)
 
     @property
     def heights(self) -> np.ndarray:
         """Length of the longest chain from a minimal element up to every element, (n,)."""
-        return self._order.heights.copy()
+        return self._heights.copy()
+
+    @cached_property
+    def _heights(self) -> np.ndarray:
+        heights = np.zeros(len(self), dtype=np.int64)
+        for upper in self._sorted:
+            strictly = self._below[upper][self._below[upper] != upper]
+            heights[upper] = heights[strictly].max() + 1 if len(strictly) else 0
+        return heights
 
     def up_to(self, height: int) -> tuple[Any, ...]:
         """Elements above the bottom of at most this height: the collection B of a machine of order ``height``.
@@ -484,12 +338,11 @@ class Poset:
         order of the sets of ``InteractionHypergraph.from_order``.
         """
         check_whole(height, "height", least=0)
-        heights = self._order.heights
-        wanted = np.flatnonzero((heights > 0) & (heights <= height))
+        wanted = np.flatnonzero((self._heights > 0) & (self._heights <= height))
         _ = self.bottom_index
-        if self._names is not None:
+        if self.variables is not None:
             wanted = wanted[::-1]  # the larger position has the variables that come first
-        return tuple(self.elements[i] for i in wanted[np.argsort(heights[wanted], kind="stable")])
+        return tuple(self.elements[i] for i in wanted[np.argsort(self._heights[wanted], kind="stable")])
 
     def sums(self, values: torch.Tensor, direction: Direction = "below") -> torch.Tensor:
         r"""Zeta transform: for every element the sum over all below it, itself included, or above.
@@ -500,31 +353,150 @@ class Poset:
             (*batch, n) to (*batch, n), floating and finite.
         """
         self._check(values, direction)
-        return self._order.sums(values, direction)
+        return self._sums(values, direction)
 
     def differences(self, values: torch.Tensor, direction: Direction = "below") -> torch.Tensor:
         """Moebius transform, the inverse of :meth:`sums`; shapes as there."""
         self._check(values, direction)
-        return self._order.differences(values, direction)
+        return self._differences(values, direction)
 
     def _check(self, values: torch.Tensor, direction: Direction) -> None:
-        check_choice(direction, _DIRECTIONS, "direction")
+        check_choice(direction, get_args(Direction), "direction")
         check_shape(checked_floating(values, "values"), (len(self),), "values")
         check_finite(values, "values")
 
+    def _sums(self, values: torch.Tensor, direction: Direction) -> torch.Tensor:
+        source, target = self._pairs_below if direction == "below" else self._pairs_below[::-1]
+        terms = values[..., source.to(values.device)]
+        return torch.zeros_like(values).index_add(-1, target.to(values.device), terms)
+
+    @cached_property
+    @plain_mode()
+    def _pairs_below(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """All comparable pairs (lower, upper), by upper element."""
+        lower = np.concatenate([*self._below, np.zeros(0, dtype=np.int64)])
+        upper = np.repeat(np.arange(len(self)), [len(below) for below in self._below])
+        return torch.from_numpy(lower), torch.from_numpy(upper)
+
+    def _differences(self, values: torch.Tensor, direction: Direction) -> torch.Tensor:
+        low, high, weights = (torch.from_numpy(part).to(values.device) for part in self._moebius_pairs)
+        source, target = (low, high) if direction == "below" else (high, low)
+        return torch.zeros_like(values).index_add(-1, target, values[..., source] * weights.to(values))
+
     def zeta_matrix(self) -> torch.Tensor:
         """Dense matrix (n, n) of the zeta function in float64, row the lower element; for small posets."""
-        return self._matrix(self._order.sums)
+        return self._matrix(self._sums)
 
     def moebius_matrix(self) -> torch.Tensor:
         """Dense matrix (n, n) of the Moebius function in float64, the inverse of :meth:`zeta_matrix`."""
-        return self._matrix(self._order.differences)
+        return self._matrix(self._differences)
 
     def _matrix(self, transform: Callable[[torch.Tensor, Direction], torch.Tensor]) -> torch.Tensor:
         if len(self) ** 2 > _MAX_ELEMENTS:
             problem = f"the matrix has {size_text(len(self) ** 2, 'entries')}, the limit is {_MAX_ELEMENTS}"
             raise out_of_reach("poset", problem, "use sums and differences")
         return transform(torch.eye(len(self), dtype=torch.float64), "below")
+
+
+class _BooleanLattice(Poset):
+    """Subsets of some variables under inclusion, of which no pair is listed; the last variable is the lowest bit."""
+
+    def __init__(self, names: tuple[str, ...], max_elements: int) -> None:
+        self._names = names
+        if len(self) > max_elements:
+            problem = (
+                f"the Boolean lattice of {len(names)} variables has {size_text(len(self), 'elements')}, the budget "
+                f"is max_elements={max_elements}"
+            )
+            hint = "raise max_elements, or train a machine of small order by variable elimination or Gibbs chains"
+            raise out_of_reach("variables", problem, hint)
+
+    def __len__(self) -> int:
+        return 2 ** len(self._names)
+
+    def __repr__(self) -> str:
+        return f"Poset.boolean_lattice({len(self._names)} variables)"
+
+    @property
+    @override
+    def variables(self) -> tuple[str, ...]:
+        return self._names
+
+    @cached_property
+    @override
+    def elements(self) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        subsets: list[tuple[Any, ...]] = [()]
+        for name in reversed(self._names):
+            subsets += [(name, *subset) for subset in subsets]
+        return tuple(subsets)
+
+    @cached_property
+    def _bits(self) -> dict[str, int]:
+        return {name: 1 << k for k, name in enumerate(reversed(self._names))}
+
+    @override
+    def index(self, element: Hashable) -> int:
+        if isinstance(element, str) or not isinstance(element, Iterable):
+            raise UnknownNameError(f"unknown element {element!r}", argument="element", hint="give a tuple of names")
+        subset: set[Any] = set(element)
+        if not subset <= self._bits.keys():
+            check_names(subset, self._names, "element")
+        return sum(self._bits[name] for name in subset)
+
+    @property
+    @override
+    def bottom_index(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return 0
+
+    @override
+    def zeta(self, lower: Hashable, upper: Hashable) -> int:
+        return int(self.index(lower) & ~self.index(upper) == 0)
+
+    @override
+    def moebius(self, lower: Hashable, upper: Hashable) -> int:
+        return self.zeta(lower, upper) * (-1) ** (self.index(upper) & ~self.index(lower)).bit_count()
+
+    @cached_property
+    def _covers(self) -> np.ndarray:
+        """Pairs of subsets that differ by one variable."""
+        every = np.arange(len(self))
+        pairs = [np.stack((every, every | 1 << k), -1)[every >> k & 1 == 0] for k in range(len(self._names))]
+        covering = np.concatenate([*pairs, np.zeros((0, 2), dtype=np.int64)])
+        return covering[np.lexsort((covering[:, 1], covering[:, 0]))]
+
+    @cached_property
+    def _heights(self) -> np.ndarray:
+        return np.bitwise_count(np.arange(len(self))).astype(np.int64)
+
+    def _sums(self, values: torch.Tensor, direction: Direction) -> torch.Tensor:
+        return self._along(values, direction, 1)
+
+    def _differences(self, values: torch.Tensor, direction: Direction) -> torch.Tensor:
+        return self._along(values, direction, -1)
+
+    def _along(self, values: torch.Tensor, direction: Direction, sign: int) -> torch.Tensor:
+        """Five variables at a time by a product with their matrix, which is faster than one after another."""
+        shape = values.shape
+        for first in range(0, len(self._names), _BLOCK):
+            width = min(_BLOCK, len(self._names) - first)
+            matrix = _inclusions(width, sign).to(values)
+            if direction == "above":
+                matrix = matrix.T
+            if first == 0:
+                values = (values.reshape(-1, 2**width) @ matrix).reshape(shape)
+            else:
+                values = (matrix.T @ values.reshape(-1, 2**width, 2**first)).reshape(shape)
+        return values
+
+
+@lru_cache(maxsize=16)
+@plain_mode()
+def _inclusions(num_variables: int, sign: int) -> torch.Tensor:
+    """Zeta matrix (sign 1) or Moebius matrix (sign -1) of a small Boolean lattice, float64."""
+    every = torch.arange(2**num_variables)
+    sizes = torch.stack([every >> k & 1 for k in range(num_variables)]).sum(0)
+    signs = float(sign) ** (sizes - sizes[:, None]).abs()
+    return (every[:, None] & ~every == 0) * signs.double()
 
 
 def _checked_elements(elements: Iterable[Any], argument: str = "elements", least: int = 1) -> tuple[Any, ...]:

@@ -47,7 +47,7 @@ from ...errors import (
 from ...schema import Domain, Variable
 from ...structure.formula import FunctionTerm, parse_terms
 from ...structure.hypergraph import Edge, InteractionHypergraph
-from .._kronecker import level_contrasts
+from ..coding import level_contrasts
 from .interactions import RestrictedInteractions
 
 __all__ = ["FUNCTIONS", "Scores", "interactions_of", "midranks", "restricted_interactions", "score_names"]

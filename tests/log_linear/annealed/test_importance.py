@@ -330,7 +330,7 @@ def test_few_chains_with_even_weights_have_an_error_bar(count):
 
 
 def test_without_perfect_samples_the_result_says_so(monkeypatch):
-    monkeypatch.setattr("pyro_hoim.log_linear.exact.perfect.perfect_backend", lambda _: None)
+    monkeypatch.setattr("pyro_hoim.log_linear.annealed.importance.perfect_backend", lambda _: None)
     model = model_of(GRAPH, batch=(2,))
     result = AnnealedImportance(**QUICK, seed=1).log_partition(model)
     assert result.sandwich.start == "tempered"
