@@ -152,10 +152,12 @@ def checked(run: Run, reverse: Reverse | None) -> Checks:
     ascents = model.ascend(run)
     if ascents is None:
         return checks_of(run, Certificate.none(len(run.ends)), None)
+    # All states met, and what these prove.
     met = [(run.ends, run.log_q), ascents, *([] if reverse is None else [(reverse.states, reverse.log_q)])]
     proof = certificate([states for states, _ in met], [log_q for _, log_q in met], traits.cardinalities)
     of_modes: Weighed | None = None
     is_open = estimate_of(options, rows(run.log_weights)).is_reliable & ~proof.is_complete
+    # Phases that ascents lead to, and runs of their own from the heaviest.
     if reverse is not None and reverse.start == "tempered" and is_open.any():
         main = Ends(rows(run.log_weights + model.log_z0[:, None]), rows(run.ends), rows(run.log_q), options.num_groups)
         random = np.random.default_rng(derived(run.seed, 11))
@@ -288,6 +290,7 @@ def _with_checks(outcome: _Outcome, checks: Checks, notes: _Notes, is_perfect: b
     value, error, lower, upper, reliable = outcome
     proof = checks.certificate
     slack = 1e-9 * (1 + np.abs(proof.bound))
+    # States met outweigh the estimate.
     is_beaten = proof.bound > np.where(reliable, np.maximum(upper, value + GAP * error), value) + slack
     is_beaten &= ~proof.is_complete
     for i in np.flatnonzero(is_beaten).tolist():
@@ -297,6 +300,7 @@ def _with_checks(outcome: _Outcome, checks: Checks, notes: _Notes, is_perfect: b
         notes.lines.append(text if len(value) == 1 else f"batch element {i}: {text}")
         if len(value) > _FEW:
             break
+    # Runs from modes contradict it, or could not weigh a mode.
     if checks.weighed is not None:
         modes = checks.weighed
         contradicted = reliable & ~is_beaten & modes.is_contradicted
@@ -311,6 +315,7 @@ def _with_checks(outcome: _Outcome, checks: Checks, notes: _Notes, is_perfect: b
         value = np.where(contradicted, modes.log_z, value)
     if not is_perfect:  # the upper limit of perfect starts rests on nothing that the checks have refuted
         upper = np.where(is_beaten, np.inf, upper)
+    # The sum of the states met bounds everything, and is all where every state was met.
     reliable = reliable & ~is_beaten
     error = np.maximum(error, proof.bound - value)
     value, lower, upper = (np.maximum(part, proof.bound) for part in (value, lower, upper))
@@ -440,6 +445,7 @@ class AnnealedBackend(AnnealingOptions):
         runs = self._forward(models)
         slopes = slope(runs) if differentiable else None
         wanted = self.combine or (not differentiable if self.reverse == "auto" else self.reverse)
+        # The verdict, and the gradient that the weighted chains give.
         like = parameters.detach().new_zeros(parameters.shape[:-1])
         result = judged(runs, [reverse(run) for run in runs] if wanted else None, like, cost)
         if slopes is not None:

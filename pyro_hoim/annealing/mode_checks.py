@@ -195,6 +195,7 @@ def explored(
     relaxed, log_q = looks[-1], looks_log_q[-1]
     is_open = np.ones(log_q.shape, dtype=bool)
     rounds = list[_Found]()
+    # Rounds from states that are in no phase yet.
     for number, size in enumerate(_ROUNDS, start=1):
         places, is_there = _begun(relaxed, np.where(is_open, log_q, -np.inf), size // 2, distance, random)
         start = relaxed[np.arange(len(relaxed)), places]
@@ -207,6 +208,7 @@ def explored(
             is_open[np.arange(len(relaxed)), position] &= ~there
         if not is_open.any():
             break
+    # The heaviest first, each once.
     ceiling = _told_apart(rounds)
     order = (-ceiling).argsort(0, kind="stable")[: max(1, int(np.isfinite(ceiling).sum(0).max()))]
     states = np.concatenate([part.states for part in rounds])
@@ -251,6 +253,7 @@ def _settled(
     flags = (is_group & is_there).reshape(-1, batch)
     states = np.take_along_axis(states[None], index[..., None, None], 3).reshape(-1, *states.shape[1:])
     log_q = np.take_along_axis(log_q[None], index[..., None], 3).reshape(-1, *log_q.shape[1:])
+    # Law and range of every phase.
     half = count // 2
     law = fitted(states[:, :, :half].reshape(len(states), batch, -1, size))
     chance = law.log_prob(states[:, :, half:].reshape(len(states), batch, -1, size))
@@ -275,6 +278,7 @@ def _groups(states: Numbers, fitted: Fitted, distance: Distance) -> list[NDArray
     left, groups = [np.arange(count)], list[NDArray[np.intp]]()
     while left:
         members = left.pop()
+        # Two laws must be worth more than the choice between them costs.
         parts = _split(states[members], distance) if len(members) >= 2 * _LEAST_GROUP else []
         if min(map(len, parts), default=0) >= _LEAST_GROUP and len(left) + len(groups) < _MOST_GROUPS - 1:
             both = [_halves(members, count), *(_halves(members[part], count) for part in parts)]
@@ -327,6 +331,7 @@ def _told_apart(rounds: Sequence[_Found]) -> Floats:
     is_part = inside.reshape(number, batch, number, count).mean(-1) >= 0.5  # [a, b, c]: c of a
     is_same = is_part & is_part.swapaxes(0, 2)
     ceiling = np.concatenate([np.where(part.is_there, part.ceiling, -np.inf) for part in rounds])
+    # Lowest ceiling first: it stands for all that are the same.
     for b in range(batch):
         distinct = list[int]()
         for j in ceiling[:, b].argsort(kind="stable").tolist():

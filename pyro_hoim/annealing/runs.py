@@ -378,6 +378,7 @@ def _weighted_run(
     if below is None and not options.progress:
         return chains.anneal(betas, sweeps)
     steps = len(betas) - 1
+    # In parts, between which weights are looked at.
     ends = [round(steps * k / min(steps, _PIECES)) for k in range(min(steps, _PIECES) + 1)]
     total = betas.new_zeros((), device=chains.slope.device)
     from tqdm import tqdm

@@ -127,6 +127,7 @@ def log_mean_weight(log_weights: Floats, per_weight: int = 1) -> WeightEstimate:
     share = 1 / (mean * count)
     if count == 1:
         return WeightEstimate(value, value + np.inf, np.ones_like(value), share, np.zeros(value.shape, dtype=bool))
+    # Moments of the weights, and what the spread of their logarithms implies.
     centred = weights - mean[..., None]
     second = np.square(centred).mean(-1)
     cv2 = second / np.square(mean) * (count / (count - 1))
@@ -135,6 +136,7 @@ def log_mean_weight(log_weights: Floats, per_weight: int = 1) -> WeightEstimate:
     implied = _implied_skewness(log_weights) / math.sqrt(count)
     error = np.sqrt(cv2 / count) * _quantile_factor(count - 1) * (1 + 19 / 18 * (skewness + 2 * math.sqrt(6) / count))
     ess = count * per_weight / (1 + cv2 * per_weight)
+    # Whether the error bar is to be trusted.
     doubtful = (skewness > _SKEWNESS) | (implied > _IMPLIED_SKEWNESS)
     suspects = (skewness > _TAIL_SKEWNESS) & ~doubtful
     if count >= 25 and suspects.any():
@@ -224,6 +226,7 @@ def acceptance_ratio(forward: Floats, reverse: Floats) -> WeightEstimate:
         expected = f"the shape of forward, {forward.shape}"
         raise unexpected("reverse", expected, received=reverse.shape, code="wrong-shape")
     count = forward.shape[-1]
+    # A bracket, then Newton steps that stay in it.
     low = np.minimum(forward.min(-1), -reverse.max(-1)) - 1
     high = np.maximum(forward.max(-1), -reverse.min(-1)) + 1
     c = np.clip((forward.mean(-1) - reverse.mean(-1)) / 2, low, high)
@@ -240,6 +243,7 @@ def acceptance_ratio(forward: Floats, reverse: Floats) -> WeightEstimate:
         if is_solved.all():
             break
     ahead, behind = special.expit(forward - c[..., None]), special.expit(reverse + c[..., None])
+    # Error and overlap at the solution.
     spread = _relative_variance(ahead) + _relative_variance(behind)
     error = np.sqrt(spread / max(1, count - 1)) * _quantile_factor(max(1, count - 1))
     overlap = 2 * np.minimum(ahead.sum(-1), behind.sum(-1))
@@ -296,6 +300,7 @@ def log_mean_lower_limit(log_values: Floats, level: float) -> Floats:
     values = np.exp(log_values - scale)
     mean = values.mean(-1, keepdims=True)
     values = np.concatenate([np.zeros_like(mean), values / mean], -1)
+    # Bisection of the tilt at which the tail has the wanted probability.
     low = np.full_like(mean, -np.log(_REACH))
     high = -low
     for _ in range(_STEPS):

@@ -21,7 +21,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from queue import SimpleQueue
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -140,6 +140,7 @@ def lane_seeds(seed: int, num_groups: int, num_chains: int, width: int) -> NDArr
     key = mix(np.array([seed % 2**64], dtype=np.uint64) + golden)  # arrays wrap around without a warning
     groups = mix((key ^ np.arange(num_groups, dtype=np.uint64)) + golden)
     lanes = mix((groups[:, None] ^ np.arange(per_group * width, dtype=np.uint64)) + golden)
+    # Four words of 32 bits from two hashes.
     low, high = mix(lanes + golden), mix(lanes - golden)
     words = np.stack([low, low >> np.uint64(32), high, high >> np.uint64(32)]).astype(np.uint32)
     words[0] |= np.uint32((words == 0).all(axis=0))
@@ -165,6 +166,7 @@ def fill_uniform(r0, r1, r2, r3, u):
 @njit(nogil=True, error_model="numpy", inline="always")
 def fill_uniform64(r0, r1, r2, r3, u):
     """Two draws of xoshiro128+ per lane: u (lanes,) float64 in (0, 1), the middles of 2^52 equal intervals."""
+    # Two steps of the generator: the high and the low bits of the number.
     for b in range(u.shape[0]):
         s0, s1, s2, s3 = r0[b], r1[b], r2[b], r3[b]
         high = np.uint32(s0 + s3)
@@ -202,38 +204,7 @@ def _fill(r0, r1, r2, r3, u):
     return lambda r0, r1, r2, r3, u: fill_uniform64(r0, r1, r2, r3, u)
 
 
-_Answers = SimpleQueue["BaseException | None"]
-_Task = tuple[Callable[[int, int], object], int, int, _Answers]
-
-
-class _Workers:
-    """Threads that wait for tasks; as many as the widest call so far needed."""
-
-    def __init__(self) -> None:
-        self.tasks: SimpleQueue[_Task] = SimpleQueue()
-        self.count = 0
-        self.lock = threading.Lock()
-
-    def grow(self, count: int) -> None:
-        """Have at least ``count`` threads."""
-        with self.lock:
-            while self.count < count:
-                threading.Thread(target=self._serve, name="pyro-hoim-lanes", daemon=True).start()
-                self.count += 1
-
-    def _serve(self) -> None:
-        while True:
-            function, first, step, answers = self.tasks.get()
-            error = None
-            try:
-                function(first, step)
-            except BaseException as e:  # noqa: BLE001 (raised again by the caller)
-                error = e
-            answers.put(error)
-            del function, error, answers
-
-
-_workers: dict[int, _Workers] = {}
+_pools: dict[int, ThreadPoolExecutor] = {}  # of a process: threads of a parent do not survive a fork
 
 
 def run_threads(
@@ -253,7 +224,7 @@ def run_threads(
     parts = max(1, min(-(-num_items // workers), math.ceil(cost / workers / PIECE)))
     stop = threading.Event()
 
-    def handle(worker: int, _: int) -> None:
+    def handle(worker: int) -> None:
         try:
             for part in range(parts):
                 if stop.is_set():
@@ -264,25 +235,20 @@ def run_threads(
             raise
 
     if workers == 1:
-        handle(0, 1)
+        handle(0)
         return
-    # Threads of a parent do not survive a fork: every process has a pool of its own.
-    pool = _workers.setdefault(os.getpid(), _Workers())
-    if pool.count < workers - 1:
-        pool.grow(workers - 1)
-    answers: _Answers = SimpleQueue()
-    for w in range(1, workers):
-        pool.tasks.put((handle, w, workers, answers))
+    process, most = os.getpid(), os.cpu_count() or 1
+    pool = _pools.get(process) or _pools.setdefault(process, ThreadPoolExecutor(most, "pyro-hoim-lanes"))
+    others = [pool.submit(handle, worker) for worker in range(1, workers)]
     # Wait for all, also after an interrupt: they write into arrays that the caller will free.
     errors: list[BaseException] = []
-    left = workers - 1
     try:
-        handle(0, workers)
+        handle(0)
     finally:
-        while left:
+        while others:
             try:
-                error = answers.get()
-                left -= 1
+                error = others[-1].exception()
+                others.pop()
             except KeyboardInterrupt as interrupt:
                 stop.set()
                 error = interrupt

@@ -357,6 +357,7 @@ def _exp_negative(z):
 
         return single
 
+    # Thirteen terms of the Taylor sum for double precision.
     def double(z):
         z = larger(z, broadcast(z, -708.0))
         t = fused(z, broadcast(z, _LOG2E), broadcast(z, 1.5 * 2**52))
@@ -509,6 +510,7 @@ def exp(typingctx: Any, z: Any) -> Any:
         def constant(value: float) -> Any:
             return _repeat(kind, float(np.float32(value)) if single else value)
 
+        # Within the range of normal numbers, then the power of two is taken out.
         value = builder.select(builder.fcmp_ordered(">", args[0], constant(low)), args[0], constant(low))
         value = builder.select(builder.fcmp_ordered("<", value, constant(high)), value, constant(high))
         shifter = constant(1.5 * 2.0**bits)
@@ -516,6 +518,7 @@ def exp(typingctx: Any, z: Any) -> Any:
         power = builder.fsub(shifted, shifter)
         rest = _fused(builder, power, constant(-upper), value)
         rest = _fused(builder, power, constant(-lower), rest)
+        # Taylor sum of the rest, and the power of two added to the exponent.
         result = constant(1 / math.factorial(degree))
         for k in range(degree - 1, -1, -1):
             result = _fused(builder, result, rest, constant(1 / math.factorial(k)))
@@ -585,6 +588,7 @@ def _add_rows(width: int) -> Any:
             vector = scalar if width == 1 else ir.VectorType(scalar, width)
             zero = ir.Constant(vector, 0.0 if width == 1 else [0.0] * width)
 
+            # A loop over the factors with a sum for every lane.
             before = builder.block
             loop, after = builder.append_basic_block("rows"), builder.append_basic_block("rows.end")
             builder.branch(loop)
@@ -606,6 +610,7 @@ def _add_rows(width: int) -> Any:
                 total.add_incoming(value, loop)
             builder.cbranch(builder.icmp_signed("<", following, count), loop, after)
 
+            # Rows of states become vectors of lanes.
             builder.position_at_end(after)
             pointer = _entry_address(context, builder, kinds[6], args[6], to)
             for k, value in enumerate(_transposed(builder, sums, width)):

@@ -131,6 +131,7 @@ class Auto(PlannedBackend):
 @plain_mode()
 def _choose(auto: Auto, hypergraph: InteractionHypergraph, keep: tuple[str, ...]) -> tuple[Chosen, Cost]:
     """The backend of the decision table and its cost; an infeasible cost means refusal."""
+    # The rows of the table, in order.
     cost = auto.matrix.plan(hypergraph, keep=keep)
     if cost.feasible:
         return auto.matrix, cost
@@ -146,6 +147,7 @@ def _choose(auto: Auto, hypergraph: InteractionHypergraph, keep: tuple[str, ...]
     cost = auto.elimination.plan(hypergraph, keep=keep)
     if listed.feasible and not cost.feasible:
         return auto.enumeration, chosen
+    # Nothing exact is within its budget.
     if not cost.feasible:
         why = f"{cost.reason}. Enumeration of {size_text(listed.cells, 'states')} exceeds "
         why += f"the budget of {auto.enumeration.max_states}"

@@ -159,6 +159,7 @@ class KroneckerMap:
                 none = np.zeros(0, dtype=np.int64)
                 inputs = np.concatenate([none, *(b.inputs.ravel() for b in self.blocks)])
                 outputs = np.concatenate([none, *(b.outputs.ravel() for b in self.blocks)])
+                # Copies that would change nothing are left out.
                 gather = (
                     None if np.array_equal(inputs, np.arange(self.num_inputs)) else torch.from_numpy(inputs).to(device)
                 )

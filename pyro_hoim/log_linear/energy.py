@@ -210,6 +210,7 @@ class LogLinearEnergy(ParametricEnergy):
         cards, batch = self.domain.cardinalities, self.batch_shape
         parts: dict[tuple[str, ...], torch.Tensor] = {}
         slices = self.hypergraph.term_slices.items()
+        # Tables sliced at the evidence, and added where they are left over the same variables.
         for (edge, where), members in zip(slices, self.hypergraph.edge_indices, strict=True):
             table = self.tables[..., where].reshape(*batch, *(cards[i] for i in members))
             left: list[torch.Tensor | None] = []  # of every axis that stays: its codes, None where it is free

@@ -106,6 +106,7 @@ def condition_rows(
     known[:, list(stay)] = 0
     # (R, edges): the cell of every table with the missing variables at level 0; whole numbers, so exact in float64
     base = first + (known.double() @ weights).long()
+    # Which entries of the tables each entry of the smaller ones is a sum of.
     offsets: dict[tuple[tuple[int, int], ...], np.ndarray] = {}
     edges, steps, columns, inside = list[np.ndarray](), list[np.ndarray](), list[np.ndarray](), list[int]()
     for number, axes in enumerate(axes_of):
@@ -123,6 +124,7 @@ def condition_rows(
         edges.append(np.full(len(step), number))
         steps.append(step)
         columns.append(start[tuple(names[i] for i, _, _ in axes_left)] + np.arange(len(step)))
+    # One look-up for all rows.
     tables = model.tables.new_zeros(len(codes), rest.num_terms)
     if edges:
         source = base[:, torch.from_numpy(np.concatenate(edges))] + torch.from_numpy(np.concatenate(steps))
@@ -255,6 +257,7 @@ def impossible_rows(model: LogLinearEnergy, codes: torch.Tensor) -> torch.Tensor
     if states is None or not len(codes):
         return torch.zeros(len(codes), dtype=torch.bool)
     structure, excluded = states.structure, states.excluded.cpu()
+    # Known cells that hold an excluded combination.
     columns = sorted({i for members in structure.edge_indices for i in members})
     unique, inverse = torch.unique(codes[:, columns], dim=0, return_inverse=True)
     is_impossible = torch.zeros(len(unique), dtype=torch.bool)
@@ -264,6 +267,7 @@ def impossible_rows(model: LogLinearEnergy, codes: torch.Tensor) -> torch.Tensor
         levels = unique[:, [position[i] for i in members]]
         cell = (levels.clamp(min=0) * torch.tensor(row_strides(shape))).sum(1)
         is_impossible |= (levels >= 0).all(1) & excluded[where][cell]
+    # Rows all of whose completions hold one: sums over these of all but nothing.
     left = (~is_impossible & (unique < 0).any(1)).nonzero().squeeze(1)
     if len(left):
         domain = model.domain.project([model.domain.names[i] for i in columns])
@@ -508,6 +512,7 @@ def predict(
         >>> predict(model, rows, "b").probs.round(decimals=4).tolist()  # 1 / (1 + exp(-1)) for the level of a
         [[0.7311, 0.2689], [0.2689, 0.7311]]
     """
+    # Rows, the target hidden in them.
     check_energy(model)
     check_names([target], model.domain.names, "target")
     seed = checked_seed(seed)

@@ -78,11 +78,13 @@ class ImpossibleStates:
             others = tuple(set(range(cells.ndim)) - set(members))
             return np.asarray(cells.all(axis=others, keepdims=True))
 
+        # Combinations of interactions, the small ones first.
         for edge, members in zip(hypergraph.edges, hypergraph.edge_indices, strict=True):
             empty_cells = empty(members)
             if (left & empty_cells).any():
                 tables[edge] = empty_cells
                 left &= ~empty_cells
+        # What is left, by as few variables as hold it.
         if left.any():
             members = list(range(cells.ndim))
             for variable in range(cells.ndim):

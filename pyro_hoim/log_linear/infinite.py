@@ -101,6 +101,7 @@ def _from_basis(result: FitResult, row: dict[str, Any], basis: torch.Tensor) -> 
     most = len(block) if whole is None else _num_held(whole[result.hypergraph.parameter_slices[edge]])
     if identified == most:
         return row
+    # The entry that falls fastest stands for the interaction.
     position, sign = _fastest(result, edge, row)
     shape = [result.hypergraph.domain[name].cardinality for name in edge]
     codes = np.unravel_index(position, shape)

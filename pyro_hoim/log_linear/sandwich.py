@@ -112,6 +112,7 @@ def score_products(
             f"{size_text(units.totals.shape[0], 'units')} by {size} parameters, the limit is {_MAX_ENTRIES} numbers"
         )
         raise out_of_reach("robust_covariance", problem, "use larger clusters or fewer interactions")
+    # Total scores of the units, in portions of the rows.
     middle, scores = np.zeros((size, size)), np.zeros((units.totals.shape[0], size))
     step = max(1, _CHUNK // max(size, 1))
     for start in range(0, len(units.rows), step):
@@ -120,6 +121,7 @@ def score_products(
         scores += units.totals[:, part] @ scores_of_rows
         if units.squares is not None:
             middle += (scores_of_rows * units.squares[part, None]).T @ scores_of_rows
+    # Between the units of each stratum.
     factor = units.sizes / (units.sizes - 1)
     by_stratum = scores
     if units.squares is None:

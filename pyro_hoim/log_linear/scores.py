@@ -70,6 +70,7 @@ def score_rows(
     data = as_observations(data, domain=energy.domain)
     if not data.total_count > 0:
         raise unexpected("data", "at least one row", received="a total count of 0", code="empty")
+    # Rows that count, with their weights.
     total = data.total_count
     present = data.counts > 0
     counts, squares = data.counts[present], data.squared_weights[present]
@@ -79,6 +80,7 @@ def score_rows(
         check_energy(reference, "reference")
         gain, gain_error = mean_gain(values, _log_prob(reference, data, None)[present], counts, squares)
     nll, nll_error = mean_over_rows(-values, counts, squares)
+    # Pseudo-likelihoods of distinct rows.
     unique = data.unique()
     pseudo = -float((unique.counts * row_log_pseudo_prob(energy, unique)).sum()) / total
     return Scores(
@@ -289,6 +291,7 @@ def coefficient_intervals(
     index = [slices[tuple(r["edge"])].start + r["position"] for r in rows]
     if not rows:
         return []
+    # From posterior draws, or large-sample errors where these are cheap.
     tail = (1 - level) / 2
     if draws is not None:
         tables = maps.to_tables(torch.as_tensor(draws, dtype=torch.float64))[:, index].numpy()

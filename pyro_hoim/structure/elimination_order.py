@@ -146,6 +146,7 @@ def elimination_order(
     if len(left) > 2:
         pairs = [(v, u) for v in left for u in (v, *_members(rest[v]))]
         rows, columns = zip(*pairs, strict=True)
+        # A banded order.
         graph = csr_array((np.ones(len(rows)), (rows, columns)), shape=(size, size))
         wanted = set(left)
         candidates.append([int(v) for v in reverse_cuthill_mckee(graph, symmetric_mode=True) if v in wanted])

@@ -69,6 +69,7 @@ def _tokens(text: str, names: Collection[str] = ()) -> list[tuple[str, str]]:
     if len(text) > _MAX_CHARACTERS:
         problem = f"it has {len(text)} characters, the limit is {_MAX_CHARACTERS}"
         raise out_of_reach("formula", problem, "write powers, such as (a + b + c)^2")
+    # A hyphen inside a known name belongs to the name.
     tokens: list[tuple[str, str]] = []
     position = 0
     stripped = text.rstrip()
@@ -169,6 +170,7 @@ class _Parser:
                 holding[name].add(term)
         self.compared += sum(min(len(holding[name]) for name in gone) for gone in removed)
         check_size(self.compared, _MAX_COMPARED, "sets", self.where, "list what stays", "its minus signs compare")
+        # Small sets first; what contains them goes, what they had of it stays where the collection is closed.
         left = set(terms)
         for gone in sorted(removed, key=lambda gone: (len(gone), sorted(map(str, gone)))):
             larger = set[frozenset[str | FunctionTerm]].intersection(*(holding[name] for name in gone))
@@ -220,6 +222,7 @@ class _Parser:
             return terms
         if self.accept("."):
             return frozenset(frozenset([name]) for name in self.names)
+        # A function, a variable, or the model without interactions.
         if self.next < len(self.tokens):
             kind, token = self.tokens[self.next]
             if kind == "name" and self.tokens[self.next + 1 : self.next + 2] == [("symbol", "(")]:
@@ -253,6 +256,7 @@ class _Parser:
             if not self.accept(","):
                 raise self.unexpected(f"{self.functions[name]} variables in {name}(...)")
             variables.append(self.name())
+        # Numbers, or one word.
         word, numbers = "", list[float]()
         while not word and self.accept(","):
             kind, token = self.tokens[self.next] if self.next < len(self.tokens) else ("", "")

@@ -405,6 +405,7 @@ class InteractionHypergraph:
     @cached_property
     def _junction_tree(self) -> tuple[JunctionTreeNode, ...]:
         cliques = [frozenset(self.domain.indices(c)) for c in self.cliques]
+        # A spanning tree of largest separators has the running-intersection property.
         tree: nx.Graph[int] = nx.Graph()
         tree.add_nodes_from(range(len(cliques)))
         for i, j in itertools.combinations(range(len(cliques)), 2):
@@ -475,6 +476,7 @@ class InteractionHypergraph:
         for key in ("domain", "edges"):
             if key not in value:
                 raise unexpected("hypergraph", f"{wanted}, {key!r} is missing", code="missing-part")
+        # What a file may say wrong is refused by name.
         named = value.get("coding", "balanced")
         if not isinstance(value["edges"], list | tuple) or not {*map(type, value["edges"])} <= {list, tuple}:
             raise unexpected("hypergraph", f"{wanted}, the edges a list of lists of names", code="wrong-type")
@@ -539,6 +541,7 @@ def check_codes(x: torch.Tensor, domain: Domain, argument: str = "x", columns: l
     if x.dtype == torch.bool or x.is_complex():
         raise wrong_type(argument, "whole-number codes", received=f"dtype {x.dtype}")
     check_shape(x, (len(domain),), argument)
+    # Only the columns that are read must be levels.
     codes = x.long()
     if is_hidden(x):
         return codes

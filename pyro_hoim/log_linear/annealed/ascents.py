@@ -78,6 +78,7 @@ def ascend(model: LogLinearEnergy, run: Run, engine: EngineName) -> tuple[torch.
     if drawn.shape[-2]:  # fields may hide what interactions favour
         fieldless = LogLinearEnergy(graph, torch.from_numpy(alone).to(model.device), validate=False)
         drawn = climb(fieldless, drawn, GibbsSchedule(), _FIELDLESS)[0]
+    # From all these starts, and from the rows of the options, which count as met.
     ends = searched(torch.cat([others, drawn], -2))
     rows = options.rows_within([k - 1 for k in graph.domain.cardinalities])
     if rows is not None:
@@ -141,6 +142,7 @@ def _drawn_together(graph: InteractionHypergraph, alone: Floats, count: int, ran
         return np.zeros((len(alone), 0, len(cards)), dtype=np.int64)
     variable = np.repeat(np.arange(len(cards)), cards)
     states_of = list[Codes]()
+    # Levels that begin, strong ones and others.
     for tables in alone:
         gains = _gains(graph, tables, firsts)
         scale = np.abs(gains).max()
@@ -150,11 +152,13 @@ def _drawn_together(graph: InteractionHypergraph, alone: Floats, count: int, ran
             strong = (-np.maximum.reduceat(gains, firsts[:-1], axis=1).sum(1)).argsort()
             rest = random.permutation(strong[count // 2 :])
             seeds = np.concatenate([strong[: count // 2], rest[: count - count // 2]])
+        # States of which one variable is set.
         is_set = np.zeros((len(seeds), len(cards)), dtype=bool)
         states = _random_states(random, np.array(cards, dtype=np.int64), 1, len(seeds))[0]
         is_set[np.arange(len(seeds)), variable[seeds]] = True
         states[np.arange(len(seeds)), variable[seeds]] = seeds - firsts[variable[seeds]]
         field = gains[seeds]
+        # Variables that what is set draws to a level are set with it.
         for _ in range(_STEPS):
             is_new = np.zeros_like(is_set)
             for v, (first, end) in enumerate(itertools.pairwise(firsts)):
@@ -191,10 +195,12 @@ def _strongest_cells(graph: InteractionHypergraph, tables: Floats, states: Codes
         return states[:, :0]
     pieces = list(graph.term_slices.values())
     first = [piece.start for piece in pieces]
+    # Interactions by the range of their tables.
     strength = (np.maximum.reduceat(tables, first, -1) - np.minimum.reduceat(tables, first, -1)).max(0)
     order = sorted(several, key=lambda i: -strength[i])
     strongest = order[:_STRONGEST]
     starts = [(edge, rank) for rank in range(_CELLS) for edge in strongest if rank < math.prod(graph.edge_shapes[edge])]
+    # The first ones go on with the next strongest that is free.
     for k, (edge, rank) in enumerate(starts):
         is_free = np.ones(states.shape[-1], dtype=bool)
         goes_on = rank == 0 and edge in order[:_GREEDY]

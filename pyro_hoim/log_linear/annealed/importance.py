@@ -148,11 +148,13 @@ class ProductLaws:
         Few seen say that the others are rare, many seen that many more are to come (Ian Witten and Timothy Bell, The
         zero-frequency problem, 1991, method C).
         """
+        # How often every level was seen.
         cards, count = graph.domain.cardinalities, codes.shape[-2]
         firsts, total = np.cumsum([0, *cards[:-1]]), sum(cards)
         flat = (codes + firsts).reshape(-1, count * len(cards))
         places = flat + total * np.arange(len(flat))[:, None]
         counts = np.bincount(places.reshape(-1), minlength=total * len(flat)).reshape(len(flat), total)
+        # Levels that were not share by how many were.
         levels = np.array(cards)
         seen = np.add.reduceat(counts > 0, firsts, axis=-1)
         spread = seen / np.where(seen < levels, levels - seen, levels)
@@ -245,6 +247,7 @@ class AnnealedLogLinear:
         init = torch.from_numpy(starts).to(many.device)
         chains = AnnealedChains(many, count, init=init, seed=derived(run.seed, 9), **self.own)
         chains.sweep(options.burn_in)
+        # Product laws fitted to where the chains are, and forward runs from them.
         reference = fitted(graph, chains.states)
         chains = AnnealedChains(many, count, reference=reference, seed=derived(run.seed, 10), **self.own)
         log_z0 = reference_normaliser(graph, reference)
@@ -504,6 +507,7 @@ def _statistics(run: Run, model: LogLinearModel) -> torch.Tensor:
 @lru_cache(maxsize=256)
 def _cost(options: AnnealedImportance, hypergraph: InteractionHypergraph, keep: tuple[str, ...]) -> Cost:
     """Cost of a forward run; refused where a block or the table over ``keep`` is too large."""
+    # Look-ups of a sweep, and cells of the table that is asked for.
     cards = hypergraph.domain.cardinalities
     lookups = sum(cards[i] for edge in hypergraph.edge_indices for i in edge) + sum(cards)
     steps = options.num_steps

@@ -64,6 +64,7 @@ def make_engine(
     device: torch.device,
 ) -> Engine:
     """The engine that moves the chains; compiled ones are imported when first needed."""
+    # PyTorch on every other device; on the CPU tables must be within reach of 32-bit positions.
     check_choice(name, get_args(EngineName), "engine")
     if name == "torch" or (name == "auto" and device.type != "cpu"):
         from .torch_engine import TorchEngine
@@ -79,6 +80,7 @@ def make_engine(
             f"the tables and their transposed copies have {cells} cells, the compiled engines address {_MAX_CELLS}"
         )
         raise out_of_reach("model", problem, "use engine='torch' or smaller interactions")
+    # Products are faster, where the model has binary variables alone.
     if name != "tables":
         from .products_engine import ProductsEngine
 
@@ -188,6 +190,7 @@ class GibbsChains(Chains):
         check_cells(
             self._num_chains, self._batch.numel() * len(self.domain), "num_chains", "take fewer chains", "chains"
         )
+        # What everything has one row or chain of.
         self._device = tables.device
         self._schedule = schedule or GibbsSchedule("sites" if self._device.type == "cpu" else "colours")
         self._size = sum(self.domain.cardinalities)
@@ -359,6 +362,7 @@ class GibbsChains(Chains):
             InputError: negative numbers, beta outside [0, 1].
         """
         num_sweeps, thin = check_whole(num_sweeps, "num_sweeps", 0), checked_thin(thin, counts, energies, states)
+        # Inverse temperatures, one for every group.
         try:
             values = torch.as_tensor(beta, dtype=torch.float64).detach()
         except (TypeError, ValueError) as error:
@@ -408,6 +412,7 @@ class GibbsChains(Chains):
         References:
             Radford Neal, Annealed importance sampling, Statistics and Computing 11, 2001, equations (3) to (11).
         """
+        # The path, and the other end of it where there is one.
         path = torch.as_tensor(betas, dtype=torch.float64).detach().cpu()
         if path.dim() != 1 or not len(path) or not bool(((path >= 0) & (path <= 1)).all()):
             raise out_of_range("betas", "a sequence of inverse temperatures within [0, 1]", received=path.tolist())
@@ -415,6 +420,7 @@ class GibbsChains(Chains):
         first_tables = None if start is None else self._other_rows(start)
         steps = len(path) - 1
         weights = torch.zeros(self._groups, self._num_chains, dtype=torch.float64, device=self._device)
+        # In calls whose orders take little memory; reversed runs go back through the same ones.
         first, limit = self._num_sweeps, max(1, self._sweeps_per_call(steps * sweeps_per_step) // sweeps_per_step)
         for begin in range(0, steps, limit):
             stop = min(steps, begin + limit)

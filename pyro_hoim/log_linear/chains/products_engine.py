@@ -64,6 +64,7 @@ class Products:
     """The products of spins of a structure: all subsets of the edges, ordered by size and position."""
 
     def __init__(self, hypergraph: InteractionHypergraph) -> None:
+        # Products are the subsets of edges; constants have number 0.
         cards = hypergraph.domain.cardinalities
         edges = [tuple(i for i in e if cards[i] == 2) for e in hypergraph.edge_indices]
         subsets_of_edges = {t for e in edges for k in range(1, len(e) + 1) for t in itertools.combinations(e, k)}
@@ -78,6 +79,7 @@ class Products:
                 self.incident[i].append(k)
         orders = np.searchsorted([len(t) for t in self.members], [1, 2, 3], side="right")
         self.counted = (*ragged(self.members), orders.astype(np.int64))
+        # Every table's cells by the products of its spins, for edges of equal size at once.
         self._tables: list[_Tables] = []
         for order in sorted({len(e) for e in edges}):
             which = [k for k, e in enumerate(edges) if len(e) == order]
@@ -88,6 +90,7 @@ class Products:
             parity = np.bitwise_count(masks[:, None] & ~masks) % 2  # members of the set (column: cell) at level 0
             transform = (1.0 - 2.0 * parity.T) / 2**order
             self._tables.append(_Tables(cells, subsets, transform))
+        # Products that several tables have are added up.
         flat = np.concatenate([t.subsets.ravel() for t in self._tables] or [np.zeros(0, dtype=np.int64)])
         self._order = np.argsort(flat, kind="stable")
         self._present, self._starts = np.unique(flat[self._order], return_index=True)
@@ -374,6 +377,7 @@ class ProductsEngine(EnergyChains):
         empty = np.zeros((0, 0))
         whole = _NOTHING if energies is None else self._whole()
         laws = self._kept.structure, self._weights, self._terms, whole, self._products.counted
+        # What the kernel fills; empty arrays stand for parts that nobody asked for.
         layout, path = (self._per_group, self._shape[1], num_steps), (order, betas, sweeps_per_step, thin)
         out = (
             self._model_energy,
@@ -406,6 +410,7 @@ class ProductsEngine(EnergyChains):
         states = np.zeros((records if codes else 0, tiles, self._size, width), dtype=np.uint8)
         # Frequent records of single sites in float64 follow energies by differences; others look them up.
         is_tracking = energies and records > 0 and self._only_sites and thin < 4 and self._dtype == np.float64
+        # In pieces that end at a record, so that Ctrl-C is answered between them.
         every = max(1, thin)
         for first, last in pieces(num_sweeps, num_sweeps * self._sweep, math.lcm(every, REFRESH)):
             noted = slice(first // every, last // every)
@@ -456,6 +461,7 @@ class ProductsEngine(EnergyChains):
         self, order: NDArray[np.int32], betas: NDArray[np.float64], sweeps_per_step: int, start: torch.Tensor
     ) -> torch.Tensor:
         """The run from other tables: every temperature has weights of its own, which are linear in it."""
+        # Weights at beta 0, and what the way to the model adds.
         first = start.detach().to(torch.float64).cpu().numpy()
         base, gap = self._weights_of(first), self._weights_of(self._tables - first)
         # Lists that hold the products of both ends serve every temperature between them.

@@ -65,6 +65,7 @@ def _hosts(edges: Sequence[tuple[int, ...]], size: int) -> tuple[list[tuple[int,
     maximal: list[tuple[int, ...]] = []
     holding: list[set[int]] = [set() for _ in range(size)]
     host = [0] * len(edges)
+    # Largest first, so that what could hold an edge is there before it.
     for e in sorted(range(len(edges)), key=lambda e: -len(edges[e])):
         hosts = set[int].intersection(*(holding[v] for v in edges[e]))
         if hosts:
@@ -197,6 +198,7 @@ class _Blocks:
 
     def _add(self, block: tuple[int, ...], meeting: list[int]) -> None:
         """A block and the maximal edges that meet it."""
+        # Members that share edges are a part; an edge enters once, with the part that it holds.
         shape = tuple(self.cards[v] for v in block)
         is_joint, difference = len(block) > 1, shape == (2,)
         inside_of: dict[tuple[int, ...], list[int]] = {} if is_joint else {block: []}
@@ -273,6 +275,7 @@ def tables_structure(hypergraph: InteractionHypergraph, blocks: tuple[tuple[int,
     covered = {v for edge in given for v in edge}
     listed = _Blocks(blocks, maximal, [edges if v in covered else [] for v, edges in enumerate(holding)], cards)
     copies, part_factor = listed.copies, listed.part_factor
+    # All as flat arrays, which compiled code reads.
     plus, minus = copies.cells()
     ends = itertools.accumulate(map(len, maximal), initial=0)
     return TablesStructure(

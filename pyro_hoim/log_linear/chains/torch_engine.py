@@ -67,6 +67,7 @@ def steps(
     meeting, cards = hypergraph.incident, hypergraph.domain.cardinalities
     visits_by_step: list[list[int]] = []
     last: dict[tuple[bool, int], int] = {}
+    # A visit waits for those that touch one of its interactions or variables.
     for b in row:
         met = {(True, e) for i in blocks[b] for e in meeting[i]} | {(False, i) for i in blocks[b]}
         step = 1 + max((last.get(thing, -1) for thing in met), default=-1)
@@ -78,6 +79,7 @@ def steps(
     def levels(b: int) -> int:
         return math.prod(cards[i] for i in blocks[b])
 
+    # Parts of equal numbers of states where there are many chains, and within the bound.
     for visits in visits_by_step:
         parts = [visits]
         if num_chains >= _SPLIT:
@@ -117,6 +119,7 @@ def _places(
 
 def update_of(hypergraph: InteractionHypergraph, blocks: Blocks, dtype: torch.dtype, device: torch.device) -> Update:
     """Index arrays of blocks that share no interaction."""
+    # Sizes of the largest block, to which the others are padded.
     cards, meeting = hypergraph.domain.cardinalities, hypergraph.incident
     starts = [where.start for where in hypergraph.term_slices.values()]
     first_level = [0, *itertools.accumulate(cards)]
@@ -350,6 +353,7 @@ class TorchEngine:
 
     def _draw_chains(self, update: Update, codes: torch.Tensor, uniform: torch.Tensor, is_tempered: bool) -> None:
         """The same for some of the chains, whose codes (d, groups, chains) are replaced."""
+        # Log weights of all states: sums over the factors of each block.
         n, num_factors, num_states = update.step.shape[:3]
         base = update.places(codes, self._offset).reshape(n, num_factors, 1, *codes.shape[1:])
         cells = base + update.step  # (n, F, K, groups, chains)
@@ -359,6 +363,7 @@ class TorchEngine:
             log_weights = self._beta * log_weights + (1 - self._beta) * reference
         if update.not_state is not None:
             log_weights = log_weights.masked_fill(update.not_state, -torch.inf)
+        # The state, by inversion.
         if num_states == 2:
             chosen = uniform >= torch.sigmoid(log_weights[:, 0] - log_weights[:, 1])
         else:
@@ -367,6 +372,7 @@ class TorchEngine:
         if len(update.members) == 1:
             codes.index_copy_(0, update.members[0], chosen.to(codes.dtype))
             return
+        # Joint states as codes of the members.
         at = (chosen + update.first).reshape(-1)
         for members, state in zip(update.members, update.state, strict=True):
             codes.index_copy_(0, members, state.index_select(0, at).reshape(chosen.shape))

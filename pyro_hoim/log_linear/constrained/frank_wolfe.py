@@ -465,6 +465,7 @@ def _corrected(
             for term, part, norm in zip(terms, parts, norms, strict=True)
         )
         yield _Iterate(parts, point.objective, point.gradient, gap)
+        # Faces with the steepest vertices, and the minimum over them.
         pairs = [
             face.widened(x, point.gradient, term.level)
             for term, face, x in zip(terms, point.faces, point.coordinates, strict=True)
@@ -555,5 +556,6 @@ def _followed(
             if best is None:
                 raise
             status = "interrupted"
+    # Whatever ended the run, the best point met is the result.
     assert best is not None
     return ConstrainedResult.from_parts(loss, terms, best.parts, best.gradient, best.gap, status, np.array(trace))

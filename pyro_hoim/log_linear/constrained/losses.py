@@ -293,12 +293,14 @@ def _layout(
     if len(small) * num > _MOST_ENTRIES:
         problem = f"theta over the nodes has {size_text(len(small) * num, 'entries')}, the limit is {_MOST_ENTRIES}"
         raise out_of_reach("order", problem, "take a smaller order or fewer variables")
+    # A monomial is that of all members but the last, times the last one.
     parents: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
     for size in range(2, order):
         first = next(index for index, edge in enumerate(hypergraph.edge_indices) if len(edge) == size - 1)
         sets = [edge for edge in small if len(edge) == size]
         parent = np.array([number[edge[:-1]] - first for edge in sets], dtype=np.int64)
         parents.append((parent, np.array([edge[-1] for edge in sets], dtype=np.int64)))
+    # Theta of an interaction enters the logit of each of its members.
     positions = np.full((len(small), num), len(number), dtype=np.int64)
     row = {edge: index for index, edge in enumerate(small)}
     for edge, index in number.items():
@@ -402,6 +404,7 @@ class _ConditionalPlane:
             sums = probs.sum(1, keepdims=True)
             probs /= sums
             value += float(self._weights @ (np.log(sums[:, 0]) - shifted[self._rows, observed]))
+            # Of a softmax: means and covariances of the moves under the conditional law.
             means = np.einsum("rl,rlk->rk", probs, moves)
             gradient += self._weights @ (means - moves[self._rows, observed])
             centred = moves - means[:, None]

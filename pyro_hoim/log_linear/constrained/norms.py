@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -125,17 +125,17 @@ class Norm(ABC):
     def value(self, theta: NDArray[Any]) -> float:
         """The norm."""
 
-    @abstractmethod
-    def dual(self, gradient: NDArray[Any]) -> float:
+    def dual(self, gradient: NDArray[Any]) -> float:  # noqa: ARG002
         """The dual norm: the largest inner product of a gradient with a point of norm 1."""
+        raise _no_vertices()
 
-    @abstractmethod
-    def vertex(self, gradient: NDArray[Any]) -> Floats:
+    def vertex(self, gradient: NDArray[Any]) -> Floats:  # noqa: ARG002
         """A vertex of the unit ball with the smallest inner product with a gradient, minus the dual norm."""
+        raise _no_vertices()
 
-    @abstractmethod
-    def face(self, theta: NDArray[Any]) -> tuple[Face, Floats]:
+    def face(self, theta: NDArray[Any]) -> tuple[Face, Floats]:  # noqa: ARG002
         """The smallest face that holds a part of theta, with its coordinates there."""
+        raise _no_vertices()
 
     @abstractmethod
     def check(self, hypergraph: InteractionHypergraph) -> None:
@@ -586,18 +586,6 @@ class OverlappedNorm(Norm):
         return self.hypergraph.order * self.unfolding.nuclear(np.asarray(theta, dtype=np.float64))
 
     @override
-    def dual(self, gradient: NDArray[Any]) -> float:
-        raise _no_vertices()
-
-    @override
-    def vertex(self, gradient: NDArray[Any]) -> Floats:
-        raise _no_vertices()
-
-    @override
-    def face(self, theta: NDArray[Any]) -> tuple[Face, Floats]:
-        raise _no_vertices()
-
-    @override
     def check(self, hypergraph: InteractionHypergraph) -> None:
         if hypergraph != self.hypergraph:
             raise other_domain("norm", "the interactions of the loss", received=repr(self.hypergraph))
@@ -677,6 +665,16 @@ def leading_eigenvectors(matrix: Floats, number: int = 1) -> tuple[Floats, Float
     raise out_of_reach("gradient", "Lanczos iterations missed the eigenvalue of largest modulus", code="no-method")
 
 
+def _largest_eigenvectors(matrix: Floats, number: int, share: float) -> tuple[Floats, Floats]:
+    """Eigenvalues whose modulus is at least a share of the largest, and eigenvectors; ``number`` are tried first."""
+    while True:
+        values, vectors = leading_eigenvectors(matrix, number)
+        is_large = np.abs(values) >= share * np.abs(values[0])
+        if not is_large.all() or number >= len(matrix) - 1:
+            return values[is_large], vectors[:, is_large]
+        number = min(2 * number, len(matrix) - (len(matrix) > _DENSE))
+
+
 def _is_bound(matrix: Floats, modulus: float) -> bool:
     """Whether no eigenvalue exceeds a modulus by more than a relative 1e-10."""
     limit = modulus * (1 + _SLACK) * np.eye(len(matrix))
@@ -727,24 +725,13 @@ class NuclearNorm(Norm):
         Minus the sign of each times the outer square of its eigenvector is a vertex that minimises the same linear
         function, and so is every convex combination.
         """
-        matrix = interaction_matrix(gradient, is_gradient=True)
-        number = 2
-        while True:
-            values, vectors = leading_eigenvectors(matrix, number)
-            tied = np.abs(values) >= (1 - tolerance) * np.abs(values[0])
-            if not tied.all() or number >= len(matrix) - 1:
-                return TieSet(values[tied], vectors[:, tied])
-            number = min(2 * number, len(matrix) - (len(matrix) > _DENSE))
+        return TieSet(*_largest_eigenvectors(interaction_matrix(gradient, is_gradient=True), 2, 1 - tolerance))
 
     @override
     def face(self, theta: NDArray[Any]) -> tuple[Face, Floats]:
-        matrix, number = interaction_matrix(theta), 8
-        while True:
-            values, vectors = leading_eigenvectors(matrix, number)
-            is_nonzero = np.abs(values) > 1e-12 * np.abs(values[0])
-            if not is_nonzero.all() or number >= len(matrix) - 1:
-                return _EigenFace(np.ascontiguousarray(vectors[:, is_nonzero])), _packed(np.diag(values[is_nonzero]))
-            number = min(2 * number, len(matrix) - (len(matrix) > _DENSE))
+        values, vectors = _largest_eigenvectors(interaction_matrix(theta), 8, 1e-12)
+        is_nonzero = values != 0
+        return _EigenFace(np.ascontiguousarray(vectors[:, is_nonzero])), _packed(np.diag(values[is_nonzero]))
 
     @override
     def check(self, hypergraph: InteractionHypergraph) -> None:
@@ -797,22 +784,18 @@ class _EigenFace(Face):
     def dual(self, pulled: Floats) -> float:
         return float(np.abs(np.linalg.eigvalsh(self._small(pulled))).max(initial=0.0))
 
-    def _mapped(self, coordinates: Floats, radius: float | None, strength: float) -> Floats:
+    def _mapped(self, coordinates: Floats, moduli: Callable[[Floats], Floats]) -> Floats:
+        """The matrix with other moduli of its eigenvalues."""
         values, vectors = np.linalg.eigh(self._small(coordinates))
-        moduli = np.abs(values)
-        if radius is None:
-            wanted = np.maximum(moduli - strength, 0.0)
-        else:
-            wanted = project_magnitudes(moduli, radius, np.ones(len(moduli)))
-        return _packed((vectors * np.copysign(wanted, values)) @ vectors.T)
+        return _packed((vectors * np.copysign(moduli(np.abs(values)), values)) @ vectors.T)
 
     @override
     def project(self, coordinates: Floats, radius: float) -> Floats:
-        return self._mapped(coordinates, radius, 0.0)
+        return self._mapped(coordinates, lambda moduli: project_magnitudes(moduli, radius, np.ones(len(moduli))))
 
     @override
     def shrink(self, coordinates: Floats, strength: float) -> Floats:
-        return self._mapped(coordinates, None, strength)
+        return self._mapped(coordinates, lambda moduli: np.maximum(moduli - strength, 0.0))
 
     @override
     def widened(self, coordinates: Floats, gradient: Floats, level: float | None) -> tuple[Face, Floats]:

@@ -252,6 +252,7 @@ def _figure(frame: pd.DataFrame) -> Figure:
     names = [name for name in frame.columns if name.endswith(("_radius", "_strength"))]
     if len(names) > 2:
         raise refused("path", f"it has {len(names)} parts, and a picture has two axes", code="out-of-range")
+    # The data.
     figure = Figure(figsize=(6.2, 4.2), layout="constrained")
     axes = figure.subplots()
     best = frame[frame["is_best"]].iloc[0]

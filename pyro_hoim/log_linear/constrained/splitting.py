@@ -131,6 +131,7 @@ def douglas_rachford(
     tolerance, limit = limits(stopping)
     run = _Run(loss, checked)
     run.begin(start)
+    # Until the gap is small or stands still; Ctrl-C ends at the best point.
     status: ConstrainedStatus = "max_iterations"
     with tqdm(total=None, desc="splitting", unit="iteration", leave=False, disable=not progress) as bar:
         try:
@@ -159,6 +160,7 @@ class _Run:
             problem = "one term of OverlappedNorm is needed, and at most one other, of L1Norm"
             raise conflict("terms", problem, "take frank_wolfe() or fit_penalised() for other norms")
         self._low_name, self._sparse_name = names[OverlappedNorm], names.get(L1Norm)
+        # The unfolding, and the flat point that holds both parts.
         norm = terms[self._low_name].norm
         assert isinstance(norm, OverlappedNorm)
         self._map = norm.unfolding
@@ -169,6 +171,7 @@ class _Run:
         self._split_at = int(np.prod(self._map.shape))
         size = self._split_at + (0 if self._sparse is None else loss.num_parameters)
         self._point = np.zeros(size)
+        # What acceleration and the certificate remember.
         self._recent: deque[tuple[Floats, Floats]] = deque(maxlen=_MEMORY + 1)
         self._first = self._residual = np.inf
         self._iteration = self._num_accelerated = self._num_still = 0
@@ -235,6 +238,7 @@ class _Run:
             value = point.value + weight / 2 * float(move @ move)
             return Point(scaled, point.loss, value, point.gradient + weight * move)
 
+        # As exact as the residual needs, and ever more so.
         relative = min(0.03 * self._residual, self._first / (self._iteration + 1) ** 2) / self._step
         tolerance = float(np.clip(relative / np.sqrt(len(centre)), 1e-12, 1e-3))
         optimum = lbfgs(evaluate, evaluate(self._here.theta), tolerance, _INNER, lambda *_: False).point

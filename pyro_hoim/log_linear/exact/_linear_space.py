@@ -37,6 +37,7 @@ def _run_small(program: Program, tables: np.ndarray, want_eta: bool) -> tuple[np
     sizes = program.buffers[0 if want_eta else 1], program.buffers[2]
     limit = _LIMITS[torch.float32 if tables.dtype == np.float32 else torch.float64]
 
+    # Rows of the batch are shared out where there are many operations.
     def run(low: int, high: int) -> None:
         parts = tables[low:high], values[low:high], eta[low:high]
         kernels.run_batch(*parts, want_eta, program.log_constant, program.arrays, offsets, *sizes, limit)
@@ -80,6 +81,7 @@ class _LargeRun:
 
     def _contract(self, number: int, x: tuple[Any, int], y: tuple[Any, int], z: tuple[Any, int], size: int) -> None:
         """Contraction ``number``, its rows or its sums divided between the threads."""
+        # Rows, or parts of a sum, for every thread.
         program, kernels = self.program.arrays, self.kernels
         first, last = int(program.pointer[number]), int(program.pointer[number + 1])
         swapped, by_rows, num_reduced = (int(v) for v in program.form[number])
@@ -105,6 +107,7 @@ class _LargeRun:
 
     def upward(self) -> float:
         """Log Z, NaN if the range of the dtype does not suffice."""
+        # Exponentials of the tables.
         program, kernels, values = self.program, self.kernels, self.values.numpy()
         arrays, scale = program.arrays, program.log_constant
         is_small = program.num_terms < _LARGE_STEP  # waking PyTorch's threads takes longer than few exponentials
@@ -112,6 +115,7 @@ class _LargeRun:
         if not is_small:
             self.values[1 : 1 + program.num_terms].exp_()
         common = (self.bounds, self.factor, self.limit)
+        # Steps in order, each within the range of the numbers.
         for begin, end, is_large in self._ranges():
             if not is_large:
                 scale += kernels.upward(values, arrays, self.place, *common, self.sums, begin, end)
@@ -131,6 +135,7 @@ class _LargeRun:
         gradients = torch.empty(program.buffers[2], dtype=self.table.dtype)
         arrays, G, offsets = program.arrays, gradients.numpy(), self.place
         back, size = arrays.gradient, arrays.size
+        # Adjoints of the roots, then of all steps in reverse.
         for r in arrays.roots:
             G[back[r]] = 1.0 / values[offsets[r]]
         for begin, end, is_large in reversed(list(self._ranges())):
@@ -177,6 +182,7 @@ def values_of(plan: BucketPlan, table: torch.Tensor) -> tuple[float, np.ndarray]
 def evaluate(plan: BucketPlan, tables: torch.Tensor, want_eta: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Log Z (B,) and, if wanted, eta (B, num_terms), without a graph; log space takes over where it must."""
     tables = tables.detach().contiguous()
+    # One slice, or all of them weighted by their share of Z.
     if not plan.slices:
         values, eta = _run(plan, tables, want_eta)
     else:
@@ -189,6 +195,7 @@ def evaluate(plan: BucketPlan, tables: torch.Tensor, want_eta: bool) -> tuple[to
             weights = torch.softmax(logs, -1).to(tables.dtype)
             for number, (piece, (_, part)) in enumerate(zip(pieces, runs, strict=True)):
                 eta[:, piece] += weights[:, number : number + 1] * part
+    # Where the range of the numbers does not suffice.
     failed = torch.isnan(values)
     if bool(failed.any()):
         rows = tables[failed]
@@ -267,6 +274,7 @@ _FEW, _TINY = 8, 2**13  # models, and cells of one for which Python's overhead d
 def _lists(plan: BucketPlan) -> tuple[Ints, Ints]:
     """The visits and the outer variables that the compiled loop reads (see there)."""
     program = compiled(plan)
+    # Against the order of elimination, so that what a variable depends on is drawn before it.
     visits: list[list[int]] = []
     outer: list[tuple[int, int]] = []
     for bucket, nodes in zip(reversed(plan.buckets), reversed(program.operands), strict=True):
@@ -308,6 +316,7 @@ def sample(
         logs.append(values_of(plan, piece)[0])
         if math.isnan(logs[-1]):
             return None
+    # The slice of every draw, then the draws slice by slice.
     law = torch.softmax(torch.tensor(logs, dtype=torch.float64), 0).cumsum(0)
     uniform = torch.rand(num_draws, dtype=torch.float64, generator=generator)
     picked = torch.searchsorted(law[:-1].contiguous(), uniform * law[-1], right=True)

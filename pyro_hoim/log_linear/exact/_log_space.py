@@ -104,14 +104,44 @@ def _log_z(plan: BucketPlan, tables: torch.Tensor, reduce: Reduce) -> torch.Tens
 
 def trace_back(
     plan: BucketPlan,
-    factors: list[torch.Tensor],
-    rows: torch.Tensor,
+    tables: torch.Tensor,
+    num_draws: int,
     choose: Callable[[torch.Tensor], torch.Tensor],
+    reduce: Reduce,
 ) -> torch.Tensor:
-    """States (n, d) of batch elements ``rows`` (n,), one variable at a time against the order of elimination.
+    """States (draws, B, d) of tables (B, num_terms): the slice first, then its variables.
 
-    ``choose`` maps the log weights (n, cardinality) of a variable, given those chosen, to codes (n,).
+    ``choose`` maps log weights (n, cardinality) of slices, or of a variable given those chosen, to codes (n,).
     """
+    d = len(plan.cards)
+    parts = [torch.zeros(num_draws, 0, d, dtype=torch.long, device=tables.device)]
+    for chunk in split(plan, tables, False) if len(tables) else ():
+        rows = torch.arange(len(chunk), device=tables.device).repeat(num_draws)
+        if not plan.slices:
+            states = _trace_slice(plan, upward(plan, chunk, reduce), rows, choose)
+        else:
+            # Slices are made again where they are drawn, so that no two are held at once.
+            values: list[torch.Tensor] = []
+            for _, terms in plan.each_slice():
+                piece = chunk.index_select(1, terms.to(chunk.device))
+                values.append(log_root(plan, upward(plan, piece, reduce), piece))
+            picked = choose(torch.stack(values, -1)[rows])
+            states = rows.new_zeros(rows.numel(), d)
+            for number, (state, terms) in enumerate(plan.each_slice()):
+                mine = (picked == number).nonzero()[:, 0]
+                if mine.numel():
+                    factors = upward(plan, chunk.index_select(1, terms.to(chunk.device)), reduce)
+                    drawn = _trace_slice(plan, factors, rows[mine], choose)
+                    drawn[:, list(plan.slices)] = rows.new_tensor(state)
+                    states[mine] = drawn
+        parts.append(states.reshape(num_draws, len(chunk), d))
+    return torch.cat(parts, 1)
+
+
+def _trace_slice(
+    plan: BucketPlan, factors: list[torch.Tensor], rows: torch.Tensor, choose: Callable[[torch.Tensor], torch.Tensor]
+) -> torch.Tensor:
+    """States (n, d) of batch elements ``rows`` (n,) of one slice, one variable at a time against the order."""
     states = rows.new_zeros(rows.numel(), len(plan.cards))
     for bucket in reversed(plan.buckets):
         size = plan.cards[bucket.variable]

@@ -102,10 +102,12 @@ def _build(
     cards = tuple(1 if v in slices else n for v, n in enumerate(hypergraph.domain.cardinalities))
     rank = {v: i for i, v in enumerate((*keep, *reversed(order)))}
     scopes = [tuple(sorted(edge, key=rank.__getitem__)) for edge in hypergraph.edge_indices]
+    # Which factors hold each variable, tables first.
     holders: list[set[int]] = [set() for _ in cards]
     for f, scope in enumerate(scopes):
         for v in scope:
             holders[v].add(f)
+    # Buckets in order: their factors go, their message comes.
     live = set(range(len(scopes)))
     buckets: list[Bucket] = []
     for v in order:
@@ -154,6 +156,7 @@ def sliced_plan(
     plain = bucket_plan(hypergraph, keep, order)
     if plain.largest_cells <= max_cells or plain.size(keep) > max_cells or plain.largest_cells > max_cells * max_slices:
         return plain
+    # One more variable at a time, that of most weight in the tables that are too large.
     names = hypergraph.domain.names
     plan = plain
     while plan.largest_cells > max_cells and plan.num_slices < max_slices:
@@ -169,6 +172,7 @@ def sliced_plan(
             return plain
         slices = tuple(sorted((*plan.slices, best)))
         plan = bucket_plan(hypergraph, keep, tuple(names[v] for v in plan.order), slices)
+    # With these fixed another order may be better.
     again = bucket_plan(hypergraph, keep, order, plan.slices)
     plan = min(plan, again, key=lambda p: (p.largest_cells > max_cells, p.total_cells))
     return plan if plan.largest_cells <= max_cells and plan.num_slices <= max_slices else plain
@@ -253,9 +257,11 @@ def contraction(loops: list[_Loop], sizes: tuple[int, int, int]) -> Contraction:
     loops = _merged(loops) or [(1, 0, 0, 0)]
     inner = min(loops, key=lambda w: _inner_cost(w, total))
     loops.remove(inner)
+    # Small results are summed in private; others are written row by row.
     by_rows = not (sizes[2] <= _ACCUMULATOR and 4 * sizes[2] <= max(sizes))
     big = 1 + max(range(3), key=lambda i: sizes[i])
     loops.sort(key=lambda w: (-w[big], -max(w[1:])))
+    # Very long inner loops are cut, so that their rows stay in the cache.
     length = inner[0]
     if length > _INNER:
         block = max(b for b in range(1, _INNER + 1) if length % b == 0)
@@ -319,6 +325,7 @@ class _Compiler:
         big = self.layouts[x] if self.size(x) >= self.size(y) else self.layouts[y]
         if self.plan.size(scope) < 2**10:
             return ordered
+        # The larger operand's order needs no transposition.
         new = [v for v in ordered if v not in big]
         lazy: list[int] = []
         for v in big:
@@ -328,6 +335,7 @@ class _Compiler:
             elif v in scope:
                 lazy.append(v)
         lazy = [*new, *lazy]
+        # Unless the next step would walk its fastest axes with long strides.
         parent = self.consumers.get(factor)
         if parent is None:
             return tuple(lazy)
@@ -354,6 +362,7 @@ class _Compiler:
                 nodes.append(0)
                 self.operands.append((0, 0))
                 continue
+            # Products of two until two are left, which are summed over the variable.
             pending = _absorbed([nodes[f] for f in bucket.factors], self)
             while len(pending) > 2:
                 x, y = self.cheapest_pair(pending)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,7 +16,7 @@ from ...core.model import LogLinearModel
 from ...core.partition import Cost, ExactBackend, LogPartition
 from ...errors import check_choice, other_domain, out_of_range, size_text, unexpected
 from ...structure.hypergraph import InteractionHypergraph
-from . import _linear_space as linear_samples, _linear_space as linear_space, _log_space as log_space
+from . import _linear_space as linear_space, _log_space as log_space
 from ._program import BucketPlan, memory_cells, sliced_plan
 
 __all__ = ["VariableElimination"]
@@ -29,14 +29,6 @@ _WORDS: dict[Task, str] = {
     "gradient": "log Z and all marginals",
     "states": "the messages that states are drawn from",
 }
-
-
-def _draw_codes(weights: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
-    """Codes (n,) drawn with probabilities proportional to ``exp(weights)``, weights (n, cardinality)."""
-    cumulative = torch.softmax(weights.double(), -1).cumsum(-1)
-    uniform = torch.rand(weights.shape[0], 1, dtype=torch.float64, device=weights.device, generator=generator)
-    last = cumulative.shape[-1] - 1
-    return (uniform * cumulative[:, -1:] >= cumulative[:, :last]).sum(-1)
 
 
 @dataclass(frozen=True)
@@ -205,64 +197,30 @@ class VariableElimination(ExactBackend):
             sample_shape, math.prod(model.tables.shape[:-1]) * len(model.hypergraph.domain)
         )
         plan, _, tables = self._ready(model, "states")
+        # In linear space where that is faster and the range of the numbers suffices, else in log space.
         num_draws = math.prod(sample_shape)
         linear = num_draws and self._is_linear(tables)
-        linear = linear and linear_samples.is_faster(plan, len(tables), self.max_memory_bytes)
-        drawn = [linear_samples.sample(plan, t, num_draws, generator) if linear else None for t in tables.detach()]
+        linear = linear and linear_space.is_faster(plan, len(tables), self.max_memory_bytes)
+        drawn = [linear_space.sample(plan, t, num_draws, generator) if linear else None for t in tables.detach()]
         missing = [b for b, part in enumerate(drawn) if part is None]
-        parts = iter(self._sampled(plan, tables[missing], num_draws, generator).unbind(1))
+
+        def draw(log_weights: torch.Tensor) -> torch.Tensor:
+            cumulative = torch.softmax(log_weights.double(), -1).cumsum(-1)
+            shape, last = (len(log_weights), 1), log_weights.shape[-1] - 1
+            uniform = torch.rand(shape, dtype=torch.float64, device=log_weights.device, generator=generator)
+            return (uniform * cumulative[:, -1:] >= cumulative[:, :last]).sum(-1)
+
+        parts = iter(log_space.trace_back(plan, tables[missing], num_draws, draw, log_space.log_sum).unbind(1))
         states = [next(parts) if part is None else part for part in drawn]
         d = len(model.hypergraph.domain)
         joined = torch.stack(states, 1) if states else tables.new_zeros(num_draws, 0, d, dtype=torch.long)
         return joined.reshape(*sample_shape, *model.tables.shape[:-1], d)
-
-    def _sampled(
-        self, plan: BucketPlan, tables: torch.Tensor, num_draws: int, generator: torch.Generator | None
-    ) -> torch.Tensor:
-        """States (draws, B, d) of tables (B, num_terms), in log space."""
-        d = len(plan.cards)
-        parts = [torch.zeros(num_draws, 0, d, dtype=torch.long, device=tables.device)]
-        for chunk in log_space.split(plan, tables, False) if len(tables) else ():
-            rows = torch.arange(len(chunk), device=tables.device).repeat(num_draws)
-            part = self._choose(plan, chunk, rows, lambda w: _draw_codes(w, generator), log_space.log_sum)
-            parts.append(part.reshape(num_draws, len(chunk), d))
-        return torch.cat(parts, 1)
 
     @override
     @torch.no_grad()
     def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
         plan, _, tables = self._ready(model, "states")
         batch = model.tables.shape[:-1]
-        parts: list[torch.Tensor] = []
-        for chunk in log_space.split(plan, tables, False):
-            rows = torch.arange(len(chunk), device=tables.device)
-            parts.append(self._choose(plan, chunk, rows, lambda w: w.argmax(-1), log_space.log_max))
-        states = torch.cat(parts)
+        states = log_space.trace_back(plan, tables, 1, lambda w: w.argmax(-1), log_space.log_max)
         value = log_space.log_z(plan, tables, log_space.log_max)
         return states.reshape(*batch, len(model.hypergraph.domain)), value.reshape(batch)
-
-    def _choose(
-        self,
-        plan: BucketPlan,
-        tables: torch.Tensor,
-        rows: torch.Tensor,
-        choose: Callable[[torch.Tensor], torch.Tensor],
-        reduce: Callable[[torch.Tensor], torch.Tensor],
-    ) -> torch.Tensor:
-        """States (n, d) for batch elements ``rows``: the slice first, then the variables of that slice."""
-        if not plan.slices:
-            return log_space.trace_back(plan, log_space.upward(plan, tables, reduce), rows, choose)
-        values: list[torch.Tensor] = []
-        for _, terms in plan.each_slice():
-            piece = tables.index_select(1, terms.to(tables.device))
-            values.append(log_space.log_root(plan, log_space.upward(plan, piece, reduce), piece))
-        picked = choose(torch.stack(values, -1)[rows])
-        states = rows.new_zeros(rows.numel(), len(plan.cards))
-        for number, (state, terms) in enumerate(plan.each_slice()):
-            mine = (picked == number).nonzero()[:, 0]
-            if mine.numel():
-                piece = tables.index_select(1, terms.to(tables.device))
-                drawn = log_space.trace_back(plan, log_space.upward(plan, piece, reduce), rows[mine], choose)
-                drawn[:, list(plan.slices)] = rows.new_tensor(state)
-                states[mine] = drawn
-        return states

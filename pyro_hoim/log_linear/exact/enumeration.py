@@ -258,6 +258,7 @@ class Enumeration(ExactBackend):
             return tables.new_full((tables.shape[0],), free), tables
         free -= math.log(math.prod(table.shape[1:]))
         flat = table.reshape(table.shape[0], math.prod(table.shape[1:]))
+        # Weights less the largest, so that none overflows.
         top = flat.max(-1, keepdims=True)
         with np.errstate(invalid="ignore"):  # tables that are not finite are reported by the caller
             weights = np.exp(flat - top)

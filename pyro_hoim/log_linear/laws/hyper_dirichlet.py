@@ -57,6 +57,7 @@ def log_normaliser(hypergraph: InteractionHypergraph, counts: torch.Tensor, tota
         Annals of Statistics 37, 2009, section 4. A. P. Dawid and S. L. Lauritzen, Hyper Markov laws in the
         statistical analysis of decomposable graphical models, Annals of Statistics 21, 1993, section 3.
     """
+    # Variables in no edge are uniform; each clique is Dirichlet given its separator.
     covered = {name for edge in hypergraph.edges for name in edge}
     value = -sum(math.log(v.cardinality) for v in hypergraph.domain if v.name not in covered) * total - log_jacobian(
         hypergraph

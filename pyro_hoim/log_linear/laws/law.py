@@ -242,12 +242,14 @@ def marginal_tables(law: Law, names: Iterable[str]) -> tuple[InteractionHypergra
     """Structure and tables (*law batch, num_terms), of the kind of the law's, of the law of some variables."""
     source = law.hypergraph
     domain = source.domain.project(names)
+    # Every component that goes leaves one table on its boundary.
     parts = _eliminated_components(source, domain)
     boundaries = [boundary for _, boundary in parts if boundary]
     terms = sum(math.prod(1 + source.domain[n].cardinality for n in boundary) for boundary in boundaries)
     if terms > _MAX_TERMS:
         problem = f"its tables on the boundaries have {size_text(terms, 'cells')}, the limit is {_MAX_TERMS}"
         raise out_of_reach("marginal", problem, "keep more variables")
+    # Its subsets join the edges that stay.
     simplices = {s for b in boundaries for k in range(1, len(b) + 1) for s in itertools.combinations(b, k)}
     edges = {*source.project(domain.names).edges, *simplices}
     target = InteractionHypergraph(domain, edges, hierarchical=source.is_hierarchical, coding=source.coding)
@@ -264,6 +266,7 @@ def _boundary_tables(law: Law, component: _Names, boundary: _Names) -> dict[_Nam
     """Tables of the law's kind on all subsets of a boundary that summing out a component leaves, {edge: flat}."""
     source = law.hypergraph
     domain = source.domain.project((*component, *boundary))
+    # The part of the model that the component touches, summed over it.
     touched = [e for e in source.edges if not set(e).isdisjoint(component)]
     part = InteractionHypergraph(domain, touched, hierarchical=False)
     backend = exact_backend(law.partition)  # a law of its own: no error bar could be passed on
@@ -273,6 +276,7 @@ def _boundary_tables(law: Law, component: _Names, boundary: _Names) -> dict[_Nam
         raise out_of_reach("marginal", problem, cost.hint)
     tables = torch.cat([law.tables[..., source.term_slices[e]] for e in part.edges], -1)
     table = backend.log_marginal(LogLinearEnergy(part, tables), boundary)
+    # The table taken apart into interactions of the law's kind.
     simplex = InteractionHypergraph.saturated(source.domain.project(boundary))
     full = table.reshape((*law.batch_shape, -1))
     flat = torch.cat([full.new_zeros((*law.batch_shape, simplex.num_terms - full.shape[-1])), full], -1)

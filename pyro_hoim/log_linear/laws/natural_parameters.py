@@ -49,6 +49,7 @@ def interior_margin(hypergraph: InteractionHypergraph, eta: torch.Tensor, *, max
     cells = domain.num_states
     if cells > max_cells:
         return None
+    # Margins of the cells; of a hierarchical collection maximal edges say all.
     codes = np.indices(domain.cardinalities).reshape(len(domain), cells)
     columns = np.arange(cells)
     blocks: list[sparse.csr_array] = [sparse.csr_array(np.ones((1, cells)))]
@@ -66,6 +67,7 @@ def interior_margin(hypergraph: InteractionHypergraph, eta: torch.Tensor, *, max
     cost[-1] = -1.0
     bounds = np.tile([0.0, 2.0], (cells + 1, 1))
     bounds[-1] = [-1.0, 1.0]
+    # Presolve may fail where the solver itself does not.
     options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
     for presolve in (True, False):
         options["presolve"] = presolve
@@ -127,6 +129,7 @@ def solve_natural_parameters(
         value = (target * theta).sum() - partition.log_partition(model).value
         return value - (weight * (theta - middle).square()).sum() / 2
 
+    # Damped Newton steps.
     theta = middle.clone()
     value = objective(theta)
     error = float("inf")
@@ -178,6 +181,7 @@ def _statistics_and_information(
     """Mean (P,) and covariance (P, P) of the statistics at theta (P,)."""
     codings = parametrization(hypergraph)
     cells = hypergraph.domain.num_states
+    # Of few cells a sum over their statistics.
     if cells * max(hypergraph.num_parameters, hypergraph.num_terms) <= _MAX_DESIGN:
         with torch.no_grad():
             model = LogLinearEnergy.from_theta(hypergraph, theta.detach())
@@ -186,6 +190,7 @@ def _statistics_and_information(
             weight = torch.softmax(design @ theta.detach(), 0).unsqueeze(-1)
             centred = design - mean
             return mean, centred.mT @ (weight * centred)
+    # Else a backward pass for every parameter.
     with torch.enable_grad():
         point = theta.detach().requires_grad_()
         model = LogLinearEnergy.from_theta(hypergraph, point)
@@ -228,6 +233,7 @@ def check_conjugate_arguments(
     s = checked_floating(mean_statistics, "mean_statistics")
     check_shape(s, (hypergraph.num_terms,), "mean_statistics")
     check_finite(s.detach(), "mean_statistics")
+    # Rows of the prior, and what would make it improper.
     if isinstance(prior_sample_size, torch.Tensor):
         check_dense(prior_sample_size, "prior_sample_size")
     try:
@@ -255,6 +261,7 @@ def rounding(total: torch.Tensor) -> torch.Tensor:
 def check_interior(hypergraph: InteractionHypergraph, s: torch.Tensor) -> bool | None:
     """True when every s of the batch is interior, None when undecided; raise when one is not."""
     zero = "the prior is improper: theta would be infinite; mix in a little of the uniform law's marginals"
+    # A zero is outside for certain; decomposable margins without one are inside.
     if bool((s <= 0).any()):
         index = int((s <= 0).nonzero()[0][-1])
         edge = next(e for e, part in hypergraph.term_slices.items() if part.start <= index < part.stop)

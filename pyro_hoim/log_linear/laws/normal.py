@@ -94,6 +94,7 @@ class HorseshoePrior:
         else:
             log_own = pad(log_own, (_num_single(graph), 0))
         log_slab = -slab.log().expand(batch).unsqueeze(-1).expand(*batch, graph.num_parameters)
+        # Edges before those that contain them.
         blocks: dict[Edge, torch.Tensor] = {}
         for (edge, where), shape in zip(graph.parameter_slices.items(), graph.edge_shapes, strict=True):
             free = [n - 1 for n in shape]
@@ -232,6 +233,7 @@ def normal_prior(
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
     if per not in (None, "edge", "coordinate"):
         raise unexpected("per", "'edge', 'coordinate' or None", per, code="unknown-choice")
+    # Scales of hyperedges, or of coordinates.
     if isinstance(scale, Mapping):
         scale, per = _from_mapping(hypergraph, scale), "edge"
     elif not isinstance(scale, torch.Tensor) or scale.ndim == 0:

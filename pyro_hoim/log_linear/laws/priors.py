@@ -345,6 +345,7 @@ class DiaconisYlvisaker(TorchDistribution):
         self, data: DataLike | torch.Tensor, total_count: torch.Tensor | float | None, dtype: torch.dtype
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Marginal counts ``(*batch, num_terms)`` and rows ``(*batch)``, checked in the dtype of the prior."""
+        # Rows are counted; counts are checked as margins of one table.
         like = self.mean_statistics
         data = as_observations(data, domain=self.hypergraph.domain) if is_frame(data) else data
         if isinstance(data, Observations):

@@ -245,6 +245,7 @@ class LogLinearStatistics(SharedLaw):
         shape = sample_shape + self.batch_shape
         which = torch.arange(len(probs), device=probs.device).reshape(self._law.batch_shape).expand(shape).reshape(-1)
         flat_count = count.expand(shape).reshape(-1)
+        # Cells drawn portion by portion, and added up to margins.
         step = max(1, _CHUNK // probs.shape[-1])
         pieces = []
         for start in range(0, len(flat_count), step):
@@ -388,6 +389,7 @@ def _kl_log_linear(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> torch.
     Exact where the backends of both laws are. With an annealed backend the estimates of log Z and eta are put in: the
     result is biased in O(1 / chains), has the errors of ``log_partition`` of both laws, and may be a little below zero.
     """
+    # Both must be laws of the same states.
     if p.domain != q.domain:
         names = f"{p.domain.names} and {q.domain.names}"
         problem = f"the laws have different domains, {names} (names, labels and order must agree)"
@@ -406,6 +408,7 @@ def _kl_log_linear(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> torch.
             eta = {edge: flat[..., where[edge]] for edge in edges}
         else:
             eta |= {edge: backend.marginal(p._law.model, edge).flatten(-len(edge)) for edge in missing}
+    # Sum over q's edges, and its log Z.
     total = p._law.theta.new_zeros(())
     for edge, where in q.hypergraph.term_slices.items():
         total = total + (eta[edge] * q._law.tables[..., where]).sum(-1)

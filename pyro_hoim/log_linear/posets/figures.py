@@ -108,6 +108,7 @@ def _places(heights: np.ndarray, covers: np.ndarray, *, is_lattice: bool) -> np.
     layers = [np.flatnonzero(heights == level) for level in range(int(heights.max()) + 1)]
     x = np.zeros(len(heights))
     widest = max(map(len, layers))
+    # Sets in the order of their variables.
     if is_lattice:
         layers = [layer[::-1] for layer in layers]
 
@@ -116,6 +117,7 @@ def _places(heights: np.ndarray, covers: np.ndarray, *, is_lattice: bool) -> np.
 
     for layer in layers:
         spread(layer)
+    # Others move under the mean of those above them, then over that of those below.
     for step in range(0 if is_lattice else _ROUNDS):
         mine, theirs = (1, 0) if step % 2 == 0 else (0, 1)
         for layer in layers if step % 2 == 0 else layers[::-1]:

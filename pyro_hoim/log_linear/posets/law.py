@@ -286,6 +286,7 @@ def m_projection(
     p = p / p.sum()
     where = _members(poset, members)
     target = poset.sums(p, "above")[where].numpy()
+    # Of a table with zeros a linear program finds what stays possible.
     base = torch.zeros(len(poset), dtype=torch.float64)
     is_attained, basis = None, None
     if bool((p > 0).all()):
@@ -392,6 +393,7 @@ class _Potential:
         check_whole(max_iterations, "max_iterations")
         start = self.evaluate(np.zeros(self.size))
         outcome = newton(self.evaluate, start, tolerance, max_iterations, lambda *_: False, self.hessian)
+        # Divergence and what is left of the criterion.
         log_q, _ = self.log_probs(outcome.point.theta)
         q, (log_p, log_r) = log_q.exp(), (log_q, self.base) if p is None else (p.log(), log_q)
         terms = torch.where(torch.isneginf(log_p), 0.0, log_p.exp() * (log_p - log_r))

@@ -201,6 +201,7 @@ def train_machine(
         return MachineResult(
             graph, projection.theta, "newton", 1.0, projection.num_iterations, float(gap.norm()), partition
         )
+    # Steps along the gradient, as a job that a checkpoint can hold.
     target = parametrization(graph).corner_statistics(rows.marginal_counts(graph.edges) / rows.total_count)
     job = _ExactSteps(graph, target, settings) if method == "gradient" else _GibbsSteps(graph, target, settings, rows)
     if method == "gibbs" and partition is None:
@@ -351,6 +352,7 @@ class _GibbsSteps:
         return self._poset.sums(shares, "above")[self._poset.indices(self._graph.edges)]
 
     def advance(self) -> int:
+        # A step: chains of the model of the moment, and theta along what they count.
         first, length = self.done, min(self._unit, self.total - self.done)
         for _ in range(length):
             if self._settings.start == "rows":

@@ -220,6 +220,7 @@ def latent_norm(dense: torch.Tensor, *, tolerance: float = 1e-6, max_iterations:
     if dense.ndim * dense.numel() > MAX_TENSOR_ENTRIES:
         problem = f"needs {size_text(dense.ndim * dense.numel(), 'entries')}, the limit is {MAX_TENSOR_ENTRIES}"
         raise out_of_reach("the latent norm", problem)
+    # Scaled, so that small entries have squares.
     q = dense.detach().double()
     largest = float(q.abs().max())
     if not largest:

@@ -118,6 +118,7 @@ class SymmetricInteractionTensor(ParameterCache):
             raise wrong_shape("dense", "(..., n, ..., n) with two or more equal dimensions", dense)
         check_finite(dense, "dense")
         layout = tensor_layout(shape[0], order)
+        # Entries that belong together are compared with the first of them.
         first = dense.reshape(*dense.shape[: dense.ndim - order], layout.index.size)[
             ..., on_device(layout.first, dense)
         ]
