@@ -329,11 +329,11 @@ def _is_close(first: Floats, second: Floats, error: Floats, other: Floats) -> Fl
     return np.abs(first - second) <= GAP * np.hypot(error, other) + 1e-9
 
 
-def _limit(log_weights: Floats | None, found: WeightEstimate, level: float, trusted: Flags) -> Floats:
+def _limit(log_weights: Floats | None, estimate: WeightEstimate, level: float, trusted: Flags) -> Floats:
     """Lower limit of the log of the expected weight: Markov's or, where weights (None: only islands) allow, closer."""
     if log_weights is None:
-        return one_sided_limits(found, level, trusted)[0]
-    markov = found.value + math.log1p(-level)
+        return one_sided_limits(estimate, level, trusted)[0]
+    markov = estimate.value + math.log1p(-level)
     return np.where(trusted, np.maximum(markov, log_mean_lower_limit(log_weights, level)), markov)
 
 
@@ -357,16 +357,16 @@ def _perfect_note(options: AnnealingOptions) -> str:
     )
 
 
-def _weight_note(found: WeightEstimate, options: AnnealingOptions, advice: str) -> str:
+def _weight_note(estimate: WeightEstimate, options: AnnealingOptions, advice: str) -> str:
     if options.num_chains < MIN_CHAINS:
         return (
             f"{{which}}{options.num_chains} {'chain is' if options.num_chains == 1 else 'chains are'} too few for an "
             f"error bar; use at least {MIN_CHAINS}"
         )
+    effective = f"{float(estimate.ess.min()):.3g} effective of {options.num_chains} chains"
     return (
-        f"{{which}}weights are uneven: down to {float(found.ess.min()):.3g} effective of {options.num_chains} chains, "
-        f"the largest holds up to {float(found.share.max()):.0%} of the weight, or their logarithms spread too far "
-        f"for so few chains; {advice}"
+        f"{{which}}weights are uneven: down to {effective}, the largest holds up to {float(estimate.share.max()):.0%} "
+        f"of the weight, or their logarithms spread too far for so few chains; {advice}"
     )
 
 
@@ -379,9 +379,9 @@ class _Notes:
 
     def add(self, where: Flags, text: str) -> None:
         """A sentence that is true where the mask (B,) is."""
-        found = int(where.sum())
-        if found:
-            which = "" if self._count == 1 else f"{found} of {self._count} batch elements: "
+        number = int(where.sum())
+        if number:
+            which = "" if self._count == 1 else f"{number} of {self._count} batch elements: "
             self.lines.append(text.format(which=which))
 
 
@@ -428,10 +428,10 @@ class AnnealedBackend(AnnealingOptions):
 
     def _weighted(self, models: Sequence[AnnealedModel]) -> list[Run]:
         """Forward runs, with a warning where their weights are degenerate."""
-        found = self._forward(models)
-        if not all(bool(estimate_of(self, rows(run.log_weights)).is_reliable.all()) for run in found):
+        runs = self._forward(models)
+        if not all(bool(estimate_of(self, rows(run.log_weights)).is_reliable.all()) for run in runs):
             self._warn()
-        return found
+        return runs
 
     def _estimated(
         self,

@@ -131,7 +131,7 @@ class Phases(NamedTuple):
 
     def holds(self, states: Numbers, log_q: Floats) -> tuple[Flags, Flags]:
         """Whether states (B, n, d) are in a phase and in none that is more probable for them, and whether in it."""
-        parts = [found.holds(states, log_q) for found in self.rounds]
+        parts = [phases.holds(states, log_q) for phases in self.rounds]
         every = (np.concatenate(part) for part in zip(*parts, strict=True))
         inside, chance = (np.take_along_axis(part, self.place[..., None], 0) for part in every)
         inside = inside & np.isfinite(self.ceiling)[..., None]
@@ -171,15 +171,15 @@ def pick_modes(states: Numbers, order: Floats, count: int, distance: Distance) -
     The second array says which of these there are; minus infinity keeps a state out.
     """
     rows, is_free = np.arange(len(states)), np.isfinite(order)
-    places, found = list[NDArray[np.intp]](), list[Flags]()
+    places, is_there = list[NDArray[np.intp]](), list[Flags]()
     for _ in range(count):
         index = np.where(is_free, order, -np.inf).argmax(-1)
         places.append(index)
-        found.append(is_free[rows, index])
+        is_there.append(is_free[rows, index])
         is_free = is_free & (distance(states, states[rows, index][:, None]) >= _APART)
         if not is_free.any():
             break
-    return np.stack(places), np.stack(found)
+    return np.stack(places), np.stack(is_there)
 
 
 def explored(
@@ -224,8 +224,8 @@ def _begun(
     """Places (J, B) of the states (B, n, d) at which a round begins, and which of these there are."""
     chance = np.where(np.isfinite(order), random.random(order.shape), -np.inf)
     picked = [pick_modes(states, part, half, distance) for part in (order, chance)]
-    places, found = (np.concatenate(part) for part in zip(*picked, strict=True))
-    return places, found
+    places, is_there = (np.concatenate(part) for part in zip(*picked, strict=True))
+    return places, is_there
 
 
 def _settled(
@@ -345,10 +345,10 @@ def _told_apart(rounds: Sequence[_Found]) -> Floats:
 def first_to_weigh(phases: Phases, main: Ends, distance: Distance) -> Phases:
     """The phases in the order in which runs should weigh them: the heaviest, those the main run has not, the others."""
     visits = _visits(main, phases, distance)
-    place = np.arange(len(phases.ceiling))[:, None]
+    rank = np.arange(len(phases.ceiling))[:, None]
     matters = phases.ceiling > log_mean_weight(main.log_weights).value + np.log(_NEGLIGIBLE)
-    urgent = np.where(place == 0, 2, matters & (visits < _VISITS)) + np.isfinite(phases.ceiling) * 4
-    order = np.lexsort((np.broadcast_to(place, urgent.shape), -urgent), axis=0)
+    urgent = np.where(rank == 0, 2, matters & (visits < _VISITS)) + np.isfinite(phases.ceiling) * 4
+    order = np.lexsort((np.broadcast_to(rank, urgent.shape), -urgent), axis=0)
     states = np.take_along_axis(phases.states, order[..., None, None], 0)
     ceiling, where = (np.take_along_axis(part, order, 0) for part in (phases.ceiling, phases.place))
     return phases._replace(states=states, ceiling=ceiling, place=where)
@@ -393,22 +393,22 @@ def weighed(main: Ends, phases: Phases, runs: ModeRuns, distance: Distance) -> W
 
 def _strayed(main: Ends, phases: Phases, distance: Distance, log_z: Floats) -> Floats:
     """Share of Z, (B,), that states in no phase may stand for, unless the main run ends near them."""
-    found = np.zeros(len(log_z))
+    shares = np.zeros(len(log_z))
     for b, (states, ceiling) in enumerate(phases.strays):
         for state, most in zip(states, ceiling, strict=True):
             near = distance(main.states[b], state) < _APART
             if _effective(main.log_weights[b : b + 1], near[None])[0] < _VISITS:
-                found[b] += np.exp(min(float(most - log_z[b]), _ABSENT))
-    return found
+                shares[b] += np.exp(min(float(most - log_z[b]), _ABSENT))
+    return shares
 
 
 def _visits(main: Ends, phases: Phases, distance: Distance) -> Floats:
     """Effective chains of the main run in every phase, or, of narrow ones, as near to a state of it as its own are."""
     inside = phases.holds(main.states, main.log_q)[1]
     for k, states in enumerate(phases.states):
-        own = np.quantile(distance(states, states[:, :1]), 1 - _OUTER, axis=-1)
-        near = distance(main.states, states[:, :1]) <= own[:, None]
-        inside[k] |= near & (own < _APART)[:, None] & np.isfinite(phases.ceiling[k])[:, None]
+        radius = np.quantile(distance(states, states[:, :1]), 1 - _OUTER, axis=-1)
+        near = distance(main.states, states[:, :1]) <= radius[:, None]
+        inside[k] |= near & (radius < _APART)[:, None] & np.isfinite(phases.ceiling[k])[:, None]
     return np.stack([_effective(main.log_weights, part) for part in inside])
 
 
@@ -422,7 +422,7 @@ def _part(log_weights: Floats, inside: Flags, scale: Floats, islands: int | None
     """The mean weight inside a set over exp(scale), and its error, (B,)."""
     is_empty = ~inside.any(-1)
     floor = log_weights.max(-1, keepdims=True) - _ABSENT
-    found = log_mean_weight(island_means(np.where(inside, log_weights, np.minimum(floor, log_weights)), islands))
-    value = np.exp(np.minimum(found.value - scale, _ABSENT))
-    error = value * np.minimum(found.error, 1e6)
+    estimate = log_mean_weight(island_means(np.where(inside, log_weights, np.minimum(floor, log_weights)), islands))
+    value = np.exp(np.minimum(estimate.value - scale, _ABSENT))
+    error = value * np.minimum(estimate.error, 1e6)
     return np.where(is_empty, 0, value), np.where(is_empty, 0, error)

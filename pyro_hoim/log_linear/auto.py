@@ -210,7 +210,7 @@ def log_partition(
 
 
 def in_coding(
-    model: LogLinearEnergy, found: LogPartition, coding: Coding | None, reference: Reference | None = None
+    model: LogLinearEnergy, log_z: LogPartition, coding: Coding | None, reference: Reference | None = None
 ) -> LogPartition:
     """Log Z of the model's tables as one of a coding."""
     coding = model.hypergraph.coding if coding is None else coding
@@ -220,6 +220,6 @@ def in_coding(
         levels = list(reference_codes(model.domain, reference).values())
         state = torch.tensor(levels, dtype=torch.long, device=tables.device).reshape(1, -1)
         first = cell_index(model.hypergraph).flat(state)[0]
-        return found.moved(-tables.index_select(-1, first).sum(-1), "corner")
+        return log_z.moved(-tables.index_select(-1, first).sum(-1), "corner")
     sizes = torch.tensor([where.stop - where.start for where in slices], dtype=torch.long, device=tables.device)
-    return found.moved(-(tables / sizes.repeat_interleave(sizes)).sum(-1), "balanced")
+    return log_z.moved(-(tables / sizes.repeat_interleave(sizes)).sum(-1), "balanced")

@@ -85,8 +85,8 @@ def check_model(model: LogLinearEnergy, domain: Domain, method: str) -> None:
 def check_single(model: LogLinearEnergy, argument: str = "model") -> None:
     """Raise :class:`InputError` for a batch of models."""
     if model.batch_shape:
-        found = f"a batch of shape {tuple(model.batch_shape)}"
-        raise unexpected(argument, "one model", received=found, code="wrong-shape")
+        batch = f"a batch of shape {tuple(model.batch_shape)}"
+        raise unexpected(argument, "one model", received=batch, code="wrong-shape")
 
 
 def condition_rows(
@@ -235,8 +235,8 @@ def row_log_weights(
 
 def possible_patterns(data: Observations, excluded: torch.Tensor) -> list[tuple[tuple[str, ...], torch.Tensor]]:
     """:func:`~pyro_hoim.core.rows.row_patterns` of the rows that are not ``excluded``, (N,)."""
-    found = [(missing, rows[~excluded[rows]]) for missing, rows in row_patterns(data)]
-    return [(missing, rows) for missing, rows in found if len(rows)]
+    patterns = [(missing, rows[~excluded[rows]]) for missing, rows in row_patterns(data)]
+    return [(missing, rows) for missing, rows in patterns if len(rows)]
 
 
 def impossible_rows(model: LogLinearEnergy, codes: torch.Tensor) -> torch.Tensor:

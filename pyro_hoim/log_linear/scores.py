@@ -119,8 +119,8 @@ def gain_over_columns(
     for column, name in enumerate(data.domain.names):
         logs = torch.tensor([*shares[name], 1.0], dtype=torch.float64).log()  # a missing cell, -1, adds nothing
         alone += logs[codes[:, column]]
-    own = _log_prob(energy, data, log_z)[present]
-    return mean_gain(own, alone, data.counts[present], data.squared_weights[present])
+    by_model = _log_prob(energy, data, log_z)[present]
+    return mean_gain(by_model, alone, data.counts[present], data.squared_weights[present])
 
 
 def row_log_pseudo_prob(energy: LogLinearEnergy, data: DataLike) -> torch.Tensor:
@@ -174,9 +174,9 @@ def prediction_accuracy(energy: LogLinearEnergy, data: DataLike, target: str) ->
     if not bool(known.any()):
         raise refused("target", f"no row has a known value of {target!r}", code="empty")
     rows = data.rows(known).unique()
-    found = predict(energy, rows, target)
+    prediction = predict(energy, rows, target)
     names = ("target", "accuracy", "majority_accuracy", "majority_p_value", "rows")
-    return {name: getattr(found, name) for name in names}
+    return {name: getattr(prediction, name) for name in names}
 
 
 def interaction_table(energy: LogLinearEnergy) -> list[dict[str, Any]]:

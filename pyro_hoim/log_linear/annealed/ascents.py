@@ -222,11 +222,11 @@ def _put_cell(
     """Give the free members of an interaction, in states (B, d), its best cell but ``rank`` that agrees with them."""
     cells = _cells(shape)
     agree = np.ones((len(states), len(cells)), dtype=bool)
-    for place, variable in enumerate(members):
+    for column, variable in enumerate(members):
         if not is_free[variable]:
-            agree &= cells[:, place] == states[:, variable, None]
-    place = np.argpartition(np.where(agree, -table, math.inf), rank, -1)[:, rank]
-    states[:, members] = cells[place]
+            agree &= cells[:, column] == states[:, variable, None]
+    chosen = np.argpartition(np.where(agree, -table, math.inf), rank, -1)[:, rank]
+    states[:, members] = cells[chosen]
 
 
 @lru_cache(maxsize=64)

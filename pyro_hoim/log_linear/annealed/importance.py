@@ -168,12 +168,12 @@ class ProductLaws:
         if states.ndim == 4:
             flat = places.reshape(*places.shape[:2], -1)
             return np.take_along_axis(self.weights, flat, -1).reshape(places.shape).sum(-1)
-        found = list[NDArray[np.float64]]()
+        log_probs = list[NDArray[np.float64]]()
         for b, where in enumerate(places):
             chosen = np.zeros((len(where), self.weights.shape[-1]))
             np.put_along_axis(chosen, where, 1, -1)
-            found.append(self.weights[:, b] @ chosen.T)
-        return np.stack(found, 1)
+            log_probs.append(self.weights[:, b] @ chosen.T)
+        return np.stack(log_probs, 1)
 
 
 # Log-linear models as annealed runs see them.
@@ -500,8 +500,8 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
 
 def _statistics(run: Run, model: LogLinearModel) -> torch.Tensor:
     """Self-normalised mean of the edge statistics at the end of a run, in shape and dtype of the tables."""
-    found = cast("AnnealedChains", run.chains).statistics(torch.softmax(run.log_weights, -1))
-    return found.to(model.tables.dtype).reshape(model.tables.shape)
+    sums = cast("AnnealedChains", run.chains).statistics(torch.softmax(run.log_weights, -1))
+    return sums.to(model.tables.dtype).reshape(model.tables.shape)
 
 
 @lru_cache(maxsize=256)

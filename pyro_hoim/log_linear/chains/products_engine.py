@@ -316,24 +316,24 @@ class ProductsEngine(EnergyChains):
         self._whole_terms: tuple[Array, ...] | None = None
         self._is_stale = True
 
-    def _fields(self, kept: KeptLists, weights: Array) -> tuple[Array, ...]:
+    def _fields(self, lists: KeptLists, weights: Array) -> tuple[Array, ...]:
         """Weights (rows, 1 + products) as the conditionals read them, with the reference last."""
-        fields = kept.fields(weights)
+        fields = lists.fields(weights)
         return (*(np.array(f, dtype=self._dtype, order="C") for f in fields), self._law_at_sites)
 
-    def _terms_of(self, kept: KeptLists, weights: Array) -> tuple[Array, ...]:
+    def _terms_of(self, lists: KeptLists, weights: Array) -> tuple[Array, ...]:
         """The same as energies read them."""
-        inner, constant = np.array(weights[:, 1:][:, kept.numbers], order="C"), np.array(weights[:, 0], order="C")
-        return (kept.first, kept.members, inner, constant, self._half, self._middle)
+        inner, constant = np.array(weights[:, 1:][:, lists.numbers], order="C"), np.array(weights[:, 0], order="C")
+        return (lists.first, lists.members, inner, constant, self._half, self._middle)
 
     def _whole(self) -> tuple[Array, ...]:
         """Products of the energy in whole numbers, made when energies are first recorded."""
         if self._whole_terms is None:
             first, members, weights, constant, _, _ = self._terms
-            kept = self._kept
-            whole, units = whole_weights(weights, kept.chunks)
+            lists = self._kept
+            whole, units = whole_weights(weights, lists.chunks)
             # products start from +1: what is added are the weights of those at -1, twice
-            self._whole_terms = (kept.chunks, members, whole, 2 * units, -constant - weights.sum(axis=1), first)
+            self._whole_terms = (lists.chunks, members, whole, 2 * units, -constant - weights.sum(axis=1), first)
         return self._whole_terms
 
     def _weights_of(self, tables: Array) -> Array:
@@ -435,10 +435,10 @@ class ProductsEngine(EnergyChains):
 
     def _cells(self, totals: Array | float, sums: Array) -> torch.Tensor:
         """Counts of cells from the weights of all chains (groups,) and sums of products (tiles, products)."""
-        found = np.empty((self._shape[0], len(self._products.members) + 1))
-        found[:, 0] = totals
-        found[:, 1:] = sums.reshape(self._shape[0], self._per_group, -1).sum(axis=1)
-        return torch.from_numpy(self._products.cells(found))
+        totals_of_products = np.empty((self._shape[0], len(self._products.members) + 1))
+        totals_of_products[:, 0] = totals
+        totals_of_products[:, 1:] = sums.reshape(self._shape[0], self._per_group, -1).sum(axis=1)
+        return torch.from_numpy(self._products.cells(totals_of_products))
 
     def anneal(
         self, order: Ints, betas: Floats, sweeps_per_step: int, start: torch.Tensor | None = None

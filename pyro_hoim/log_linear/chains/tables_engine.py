@@ -482,8 +482,8 @@ class TablesEngine(EnergyChains):
         self._is_stale = True
         for first, last in pieces(len(growth), float(len(growth)) * sweeps_per_step * order.shape[1] * self._visit):
             path = levels[first:last], sweeps_per_step
-            own = later(order, first * sweeps_per_step)
-            self._run(own, *path, growth=growth[first:last], start=base, log_weights=log_weights)
+            visits = later(order, first * sweeps_per_step)
+            self._run(visits, *path, growth=growth[first:last], start=base, log_weights=log_weights)
         return torch.from_numpy(log_weights)
 
     def _terms(self, cells: NDArray[np.float64]) -> torch.Tensor:

@@ -108,8 +108,8 @@ def _places(
     """From (variable, stride) of every table."""
     depth = max(map(len, members), default=0)
     padded = np.zeros((2, depth, len(starts)), dtype=np.int64)  # a stride of zero adds nothing
-    for k, found in enumerate(members):
-        for j, pair in enumerate(found):
+    for k, pairs in enumerate(members):
+        for j, pair in enumerate(pairs):
             padded[:, j, k] = pair
     variable, stride = torch.from_numpy(padded).to(device)
     return Places(
@@ -277,6 +277,7 @@ class TorchEngine:
         self._reference = self._zeros(num_groups, sum(cards) + 1)
         self._exact = tuple(torch.zeros_like(part, dtype=torch.float64) for part in (self._tables, self._reference))
         self._beta = self._zeros(num_groups, 1)
+        # Codes (d, groups, chains): chains are innermost.
         self._codes = torch.zeros(len(cards), *self._shape, dtype=self._code, device=self._device)
         self._uniform = self._zeros(0)
         self._slope = self._zeros(*self._shape, dtype=torch.float64)
@@ -309,24 +310,19 @@ class TorchEngine:
     # Weights and states
 
     def set_weights(self, tables: torch.Tensor, reference: torch.Tensor) -> None:
-        for exact, own, given in zip(self._exact, (self._tables, self._reference), (tables, reference), strict=True):
+        for exact, target, given in zip(self._exact, (self._tables, self._reference), (tables, reference), strict=True):
             exact[:, :-1].copy_(given.to(exact))
-            own.copy_(exact)
+            target.copy_(exact)
 
     def set_codes(self, codes: torch.Tensor) -> None:
         self._codes.copy_(codes.to(self._device).movedim(2, 0))
 
     def get_codes(self) -> torch.Tensor:
-        return self._states.movedim(0, 2).long().contiguous()
-
-    @property
-    def _states(self) -> torch.Tensor:
-        """Codes (d, groups, chains): chains are innermost."""
-        return self._codes
+        return self._codes.movedim(0, 2).long().contiguous()
 
     def energies(self) -> tuple[torch.Tensor, torch.Tensor]:
         tables, reference = self._exact
-        return self._energies_of(tables), -reference.take(self._states + self._levels).sum(0)
+        return self._energies_of(tables), -reference.take(self._codes + self._levels).sum(0)
 
     def energies_of(self, tables: torch.Tensor) -> torch.Tensor:
         rows = torch.nn.functional.pad(tables.to(self._exact[0]), (0, 1)).expand_as(self._exact[0])
@@ -336,7 +332,7 @@ class TorchEngine:
         """Energies (groups, chains) under tables (groups, num_terms + 1)."""
         flat, total = tables.reshape(-1), self._zeros(*self._shape, dtype=torch.float64)
         for places in self._edges:
-            cells = places(self._states, self._offset)
+            cells = places(self._codes, self._offset)
             total -= flat.index_select(0, cells.reshape(-1)).reshape(cells.shape).sum(0)
         return total
 
@@ -349,7 +345,7 @@ class TorchEngine:
         size = max(1, self._max_cells // max(1, each))
         for first in range(0, chains, size):
             where = slice(first, min(chains, first + size))
-            self._draw_chains(update, self._states[..., where], uniform[..., where], is_tempered)
+            self._draw_chains(update, self._codes[..., where], uniform[..., where], is_tempered)
 
     def _draw_chains(self, update: Update, codes: torch.Tensor, uniform: torch.Tensor, is_tempered: bool) -> None:
         """The same for some of the chains, whose codes (d, groups, chains) are replaced."""
@@ -423,7 +419,7 @@ class TorchEngine:
         total = self._zeros(self._shape[0], self._hypergraph.num_terms, dtype=torch.float64)
         records = num_sweeps // thin if thin else 0
         kept_energies = self._zeros(records, *self._shape, dtype=torch.float64) if energies else None
-        kept_codes = self._states.new_zeros(records, *self._shape, len(self._states)) if codes else None
+        kept_codes = self._codes.new_zeros(records, *self._shape, len(self._codes)) if codes else None
         for s in range(num_sweeps):
             self._sweep(rows[s % len(rows)], is_tempered)
             if not thin or (s + 1) % thin:
@@ -433,7 +429,7 @@ class TorchEngine:
             if kept_energies is not None:
                 kept_energies[s // thin] = self._energies_of(self._exact[0])
             if kept_codes is not None:
-                kept_codes[s // thin] = self._states.movedim(0, 2)
+                kept_codes[s // thin] = self._codes.movedim(0, 2)
         return Record(records, total if counts else None, kept_energies, kept_codes)
 
     def _anneal_from(
@@ -482,13 +478,13 @@ class TorchEngine:
         share = torch.ones_like(self._slope) if weights is None else weights.to(self._slope)
         bucket = torch.arange(self._shape[1], device=self._device) % width
         for places in self._edges:
-            cells = places(self._states, self._offset).long() * width + bucket
+            cells = places(self._codes, self._offset).long() * width + bucket
             total.scatter_add_(0, cells.reshape(-1), share.expand_as(cells).reshape(-1))
         return total.reshape(self._shape[0], -1, width).sum(-1)[:, :-1].contiguous()
 
     def gather(self, index: torch.Tensor) -> None:
-        where = index.to(self._device).expand_as(self._states)
-        self._codes.copy_(self._states.gather(2, where))
+        where = index.to(self._device).expand_as(self._codes)
+        self._codes.copy_(self._codes.gather(2, where))
 
     # Checkpoints
 

@@ -288,12 +288,12 @@ def _boundary_tables(law: Law, component: _Names, boundary: _Names) -> dict[_Nam
     return {edge: left[..., where] for edge, where in simplex.term_slices.items()}
 
 
-def _eliminated_components(hypergraph: InteractionHypergraph, kept: Domain) -> list[tuple[_Names, _Names]]:
+def _eliminated_components(hypergraph: InteractionHypergraph, domain: Domain) -> list[tuple[_Names, _Names]]:
     """Connected components of the variables that are not kept, each with its neighbours among the kept ones."""
     parts: list[tuple[_Names, _Names]] = []
-    for component in hypergraph.restrict(kept.names).components():
-        near = {other for name in component for other in hypergraph.neighbours(name) if other in kept}
-        parts.append((component, tuple(name for name in kept.names if name in near)))
+    for component in hypergraph.restrict(domain.names).components():
+        near = {other for name in component for other in hypergraph.neighbours(name) if other in domain}
+        parts.append((component, tuple(name for name in domain.names if name in near)))
     return parts
 
 

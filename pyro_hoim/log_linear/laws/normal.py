@@ -65,12 +65,12 @@ class HorseshoePrior:
         """Draw theta in the free coding, (num_parameters,), float64."""
         one = torch.ones((), dtype=torch.float64)
         overall = pyro.sample(f"{self.prefix}overall", HalfCauchy(self.overall_scale * one))
-        own = pyro.sample(f"{self.prefix}own", HalfCauchy(one.expand(self.num_own)).to_event(1))
+        local = pyro.sample(f"{self.prefix}own", HalfCauchy(one.expand(self.num_own)).to_event(1))
         half = self.slab_degrees / 2
         slab = pyro.sample(f"{self.prefix}slab", InverseGamma(half * one, half * self.slab_scale**2 * one))
         zeros = torch.zeros(self.hypergraph.num_parameters, dtype=torch.float64)
         direction = pyro.sample(f"{self.prefix}direction", Normal(zeros, 1.0).to_event(1))
-        return pyro.deterministic(f"{self.prefix}theta", self.scales(overall, own, slab) * direction)
+        return pyro.deterministic(f"{self.prefix}theta", self.scales(overall, local, slab) * direction)
 
     @property
     def num_own(self) -> int:
