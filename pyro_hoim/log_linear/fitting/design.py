@@ -18,20 +18,6 @@ from ...errors import out_of_reach, size_text
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, corner_embedding, level_contrasts, parametrization
 
-__all__ = [
-    "MAX_DESIGN_ENTRIES",
-    "Coordinates",
-    "cell_codes",
-    "cell_counts",
-    "cell_numbers",
-    "check_design",
-    "design_entries",
-    "design_matrix",
-    "edge_basis",
-    "own_coordinates",
-    "row_statistics",
-]
-
 MAX_DESIGN_ENTRIES = 2**26
 """Largest number of entries of a dense design (512 MiB in double precision)."""
 

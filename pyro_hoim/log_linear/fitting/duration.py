@@ -14,8 +14,6 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..energy import LogLinearEnergy
 
-__all__ = ["check_duration", "duration_words", "expected_seconds"]
-
 _EVALUATIONS = 30  # of log Z and its gradient: fits of 300 to 20,000 rows without a prior took 9 to 46
 _FASTEST = 4e-9  # seconds per operation of the engines at their best
 _SHORT, _LONG, _MOST = 1.0, 10.0, 300.0

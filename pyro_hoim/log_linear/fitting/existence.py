@@ -23,17 +23,7 @@ from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import parametrization
 from .design import MAX_DESIGN_ENTRIES, cell_codes, cell_counts, design_entries, design_matrix
 
-__all__ = [
-    "Combination",
-    "Face",
-    "MLEExistence",
-    "check_impossible_counts",
-    "check_structural_zeros",
-    "find_face",
-    "forced_zeros",
-    "identified_directions",
-    "mle_existence",
-]
+__all__ = ["Combination", "MLEExistence", "mle_existence"]
 
 _RANK_TOLERANCE = 1e-9
 _ZERO = 1e-12

@@ -59,7 +59,7 @@ from .solvers import (
     proximal_gradient,
 )
 
-__all__ = ["METHODS", "check_data", "check_validation", "fit", "rows_or_margins"]
+__all__ = ["fit"]
 
 
 # Checks of the arguments of a fit, all made before any work, and the choice of a method.

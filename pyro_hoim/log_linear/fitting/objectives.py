@@ -22,19 +22,6 @@ from .design import Coordinates, own_coordinates
 from .penalties import SmoothPenalty
 from .solvers import Point
 
-__all__ = [
-    "BackendEngine",
-    "ConditionalLayout",
-    "DenseLikelihood",
-    "Likelihood",
-    "Objective",
-    "Penalised",
-    "PseudoLikelihood",
-    "PseudoRows",
-    "WithFictiveRows",
-]
-
-
 # The mean negative log pseudo-likelihood of rows and its gradient, without autograd.
 
 

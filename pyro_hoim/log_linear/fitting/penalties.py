@@ -23,19 +23,7 @@ from ..auto import Auto
 from ..energy import LogLinearEnergy
 from .design import Coordinates, own_coordinates
 
-__all__ = [
-    "L1",
-    "L2",
-    "Conjugate",
-    "CoupledPenalty",
-    "GroupL2",
-    "Penalty",
-    "PenaltyCoding",
-    "ProximalPenalty",
-    "SmoothPenalty",
-    "coding_of",
-    "working_coordinates",
-]
+__all__ = ["L1", "L2", "Conjugate", "GroupL2"]
 
 PenaltyCoding = Literal["free", "corner"]
 

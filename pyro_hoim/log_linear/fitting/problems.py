@@ -26,8 +26,6 @@ from .objectives import DenseLikelihood, Likelihood, Objective, PseudoLikelihood
 from .penalties import Penalty
 from .solvers import HeldOut
 
-__all__ = ["SMALL_ENTRIES", "Problem", "dense_problem", "general_problem", "pseudo_problem"]
-
 SMALL_ENTRIES = 2**23
 """Up to this many entries of the design, existence is examined exactly although a backend was asked for."""
 

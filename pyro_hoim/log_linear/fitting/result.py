@@ -34,7 +34,7 @@ from .design import design_matrix, edge_basis
 from .existence import Face, MLEExistence, identified_directions
 from .penalties import Conjugate, Penalty, SmoothPenalty, coding_of
 
-__all__ = ["CovarianceKind", "FitResult"]
+__all__ = ["FitResult"]
 
 CovarianceKind = Literal["model", "robust"] | torch.Tensor
 """Whose standard errors: the model's, robust ones of the rows, or those of a covariance (num_parameters, same)."""

@@ -18,21 +18,7 @@ from scipy.linalg import get_lapack_funcs
 
 from ...errors import check_positive, check_whole
 
-__all__ = [
-    "Evaluate",
-    "HeldOut",
-    "Outcome",
-    "Patience",
-    "Point",
-    "Precondition",
-    "State",
-    "Stopping",
-    "gradient_descent",
-    "kept_shapes",
-    "lbfgs",
-    "newton",
-    "proximal_gradient",
-]
+__all__ = ["Stopping"]
 
 (_solve_positive,) = get_lapack_funcs(("posv",), dtype=np.float64)
 _ARMIJO, _CURVATURE, _ROUNDING = 1e-4, 0.9, 1e-13

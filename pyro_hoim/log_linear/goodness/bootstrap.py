@@ -10,8 +10,6 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.special import xlogy
 
-__all__ = ["MIN_TABLES", "DrawnStatistics", "bootstrap_cost", "drawn_statistics", "multinomial_tables"]
-
 MIN_TABLES = 99
 """Fewest tables that a p-value is computed from: it is then at least 0.01."""
 

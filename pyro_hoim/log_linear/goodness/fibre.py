@@ -23,15 +23,6 @@ from ..fitting.design import cell_codes, cell_numbers
 from ._fibre_kernels import MAX_LEVELS, chains, enumerate_tables, walk
 from .bootstrap import MIN_TABLES, bootstrap_cost, drawn_statistics
 
-__all__ = [
-    "ConditionalPValue",
-    "Fibre",
-    "conditional_cost",
-    "conditional_p_value",
-    "conditional_tables",
-    "listed_tables",
-]
-
 _MAX_NODES = 10**6
 _MAX_TABLES = 5000
 _MAX_ENTRIES = 2**22

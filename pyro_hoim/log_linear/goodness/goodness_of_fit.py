@@ -54,8 +54,6 @@ __all__ = [
     "adjust_p_values",
     "goodness_of_fit",
     "likelihood_ratio_test",
-    "ratio_test_of_files",
-    "rough_terms",
     "term_tests",
 ]
 

@@ -20,26 +20,6 @@ from ..fitting.result import FitResult
 from ..restricted.interactions import RestrictedInteractions
 from .bootstrap import MIN_TABLES, bootstrap_cost, drawn_statistics, multinomial_tables
 
-__all__ = [
-    "MAX_MEAN_EXCESS",
-    "NUM_TABLES",
-    "SMALLER",
-    "Comparison",
-    "PValue",
-    "corrected_p_value",
-    "design_effects",
-    "expected_counts",
-    "mean_shift",
-    "mean_shifts",
-    "p_value_of",
-    "possible_cells",
-    "saturated_cost",
-    "saturated_shift",
-    "shift_cost",
-    "wald_verdicts",
-]
-
-
 MAX_MEAN_EXCESS = 0.05
 """Largest excess of the mean of G2 over df, in standard deviations of chi-square, at which that is relied on."""
 

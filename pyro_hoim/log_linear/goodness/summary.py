@@ -23,8 +23,6 @@ from ..infinite import has_cheap_covariance
 from ..restricted.interactions import RestrictedInteractions
 from .goodness_of_fit import goodness_of_fit, rough_terms
 
-__all__ = ["fit_figures", "fit_summary", "is_maximum", "model_figures", "model_summary"]
-
 _TERMS = (
     "coefficients of the terms, in nats: whole tables against the first level, on average over the levels of others; "
     "linear ones for a step of 1 of the scores"

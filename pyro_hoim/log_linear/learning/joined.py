@@ -22,7 +22,7 @@ from ._session import TrainerName, told
 from .learn import Regularisation, checked_parts, joint_rows, learn as learn_variables
 from .model import LearnResult
 
-__all__ = ["LearnOptions", "columns_joined", "learn"]
+__all__ = ["LearnOptions", "learn"]
 
 _RARELY_NONE = 0.01
 _SHOWN = 3

@@ -53,7 +53,7 @@ from ..training.sampled.trainer import SampledTraining
 from ._session import FinalFit, Session, TrainerName, checked_recipe, frequency_model, interactions, one_body_model
 from .model import LearnResult
 
-__all__ = ["LearnResult", "Regularisation", "checked_parts", "fit_collection", "joint_rows", "learn"]
+__all__ = ["LearnResult", "Regularisation", "fit_collection", "learn"]
 
 
 # The search that learns a model: single variables, pairs, then larger sets.

@@ -13,7 +13,7 @@ from ...data.order import Order
 from ...errors import check_type, refused
 from ...structure.hypergraph import Edge, InteractionHypergraph
 
-__all__ = ["Interactions", "RestrictedInteractions", "graph_of", "is_within"]
+__all__ = ["RestrictedInteractions"]
 
 _RANK_TOLERANCE = 1e-9
 

@@ -50,7 +50,7 @@ from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import level_contrasts
 from .interactions import RestrictedInteractions
 
-__all__ = ["FUNCTIONS", "Scores", "interactions_of", "midranks", "restricted_interactions", "score_names"]
+__all__ = ["interactions_of", "midranks", "restricted_interactions"]
 
 FUNCTIONS = {"linear": 1, "symmetric": 2, "diagonal": 2, "tied": 2}
 """Functions of a formula and the number of their variables."""

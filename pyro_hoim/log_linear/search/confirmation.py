@@ -21,7 +21,7 @@ from .edge_tests import EdgeTester, chi_square_log_tail, conditional_terms, smal
 from .rounds import checked_pair, rows_digest, singles
 from .scores import fitted_margins
 
-__all__ = ["Confirmation", "InteractionTest", "confirm", "lone_pairs"]
+__all__ = ["Confirmation", "InteractionTest", "confirm"]
 
 
 # Many sets at once, each by its own table: the p-values of pairs alone, and triples that promise something.

@@ -18,7 +18,7 @@ from ...data.sources.sourced import held_rows
 from ...results.confirmation import EdgeTest, saddle_point_log_tail
 from ...structure.hypergraph import Edge
 
-__all__ = ["EdgeTest", "EdgeTester", "chi_square_log_tail", "conditional_terms", "smallest", "two_by_two_log_tail"]
+__all__ = ["EdgeTest", "EdgeTester"]
 
 
 # Maximum likelihood of multinomial logistic laws over patterns, and the same with one statistic moved.

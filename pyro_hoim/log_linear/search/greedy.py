@@ -31,7 +31,7 @@ from .rounds import (
 )
 from .scores import Score, ScoreContext, checked_score, checked_values
 
-__all__ = ["prune", "select", "table_variance"]
+__all__ = ["prune", "select"]
 
 _PER_ROUND = 10
 

@@ -57,23 +57,7 @@ if TYPE_CHECKING:
     import pandas as pd
 from ...runs.container import LOG_LINEAR
 
-__all__ = [
-    "Proposal",
-    "RoundRunner",
-    "SelectionOptions",
-    "SelectionResult",
-    "SelectionRound",
-    "SelectionStatus",
-    "StopRule",
-    "Verdict",
-    "checked_pair",
-    "checked_rows",
-    "checked_start",
-    "rows_digest",
-    "run_file",
-    "singles",
-    "trained",
-]
+__all__ = ["SelectionOptions", "SelectionResult", "SelectionRound", "StopRule"]
 
 
 # Options that all searches for interactions share.

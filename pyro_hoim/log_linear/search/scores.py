@@ -21,16 +21,7 @@ from ...data.observations import Observations
 from ...errors import check_choice, check_whole, out_of_range, out_of_reach, size_text, wrong_type
 from ...structure.hypergraph import Edge, InteractionHypergraph
 
-__all__ = [
-    "Gain",
-    "GainEstimate",
-    "InteractionInformation",
-    "Refined",
-    "Score",
-    "ScoreContext",
-    "ScoreName",
-    "Screened",
-]
+__all__ = ["Gain", "GainEstimate", "InteractionInformation", "Refined", "Score", "ScoreContext", "Screened"]
 
 ScoreName = Literal["J", "J-per-parameter", "gain", "gain-per-parameter", "refined"]
 CONCENTRATIONS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)

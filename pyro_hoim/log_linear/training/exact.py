@@ -23,7 +23,7 @@ from ..fitting.objectives import BackendEngine
 from ..fitting.solvers import Evaluate, HeldOut, Point
 from .table_trainer import DescentTrainer, join_margins, margin_edges
 
-__all__ = ["DenseEngine", "Engine", "ExactTrainer", "choose_engine", "sweep_plan"]
+__all__ = ["ExactTrainer"]
 
 
 # Log Z and all margins of a model over a small domain, in a few passes over its table of states.

@@ -31,15 +31,7 @@ from ...schema import Variable
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import parametrization
 
-__all__ = [
-    "EvidenceRounds",
-    "InteractionRidge",
-    "ar1_precision",
-    "edge_axes",
-    "num_effective",
-    "ridge_preconditioner",
-    "updated_ridge",
-]
+__all__ = ["EvidenceRounds", "InteractionRidge", "updated_ridge"]
 
 
 Floats = NDArray[np.float64]

@@ -41,17 +41,6 @@ from ..fitting.penalties import L2
 from ..fitting.solvers import Evaluate, HeldOut, Patience, Point, Stopping, gradient_descent, lbfgs
 from .ridge import EvidenceRounds, InteractionRidge, edge_axes, num_effective, ridge_preconditioner, updated_ridge
 
-__all__ = [
-    "DescentTrainer",
-    "RowMargins",
-    "TableTrainer",
-    "initial_tables",
-    "join_margins",
-    "margin_edges",
-    "restructured_tables",
-    "state_part",
-]
-
 
 def restructured_tables(
     tables: torch.Tensor, source: InteractionHypergraph, target: InteractionHypergraph

@@ -11,8 +11,6 @@ from ....checks import checked_device
 from ....errors import check_choice, check_fraction, check_positive, check_whole, out_of_range
 from ...chains.gibbs import EngineName
 
-__all__ = ["SampledTraining"]
-
 _WHOLE = {
     "num_chains": 16,
     "num_iterations": 1,
