@@ -34,8 +34,7 @@ from .errors import (
     unexpected,
     wrong_type,
 )
-from .log_linear.fitting.duration import check_duration
-from .log_linear.fitting.fit import fit as fit_log_linear, rows_or_margins
+from .log_linear.fitting.fit import check_duration, fit as fit_log_linear, rows_or_margins
 from .log_linear.fitting.incomplete import fit_incomplete
 from .log_linear.fitting.penalties import Conjugate, Penalty, ProximalPenalty, SmoothPenalty
 from .log_linear.fitting.result import FitResult

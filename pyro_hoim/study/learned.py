@@ -30,7 +30,7 @@ from ..log_linear.annealed.importance import AnnealedImportance
 from ..log_linear.file import ModelFile
 from ..log_linear.fitting.design import design_entries
 from ..log_linear.fitting.existence import mle_existence
-from ..log_linear.fitting.problems import SMALL_ENTRIES
+from ..log_linear.fitting.fit import SMALL_ENTRIES
 from ..log_linear.learning.model import LearnResult
 from ..log_linear.scores import interaction_table, prediction_accuracy, score_rows
 from ..log_linear.search.figures import capacity_figure

@@ -211,7 +211,7 @@ def z_scores(num):
         graph, counts = small_fibre(list(SHAPES)[number % len(SHAPES)], 100 + number)
         truth, _ = truth_of(graph, counts)
         means = expected_of(graph, counts)
-        test = module.conditional_p_value(graph, None, counts.ravel(), means, 5, num_tables=4000, seed=number)
+        test = module.conditional_p_value(graph, None, counts.ravel(), means, 5, num_tables=4000, seed=number)[0]
         share = (test.p_value * 4001 - 1) / 4000  # without the observed table
         error = math.sqrt(max(truth * (1 - truth), 1e-12) / 4000)
         found.append(0.0 if abs(share - truth) < 1e-6 else (share - truth) / error)

@@ -13,8 +13,8 @@ from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.errors import CostWarning, IntractableError
 from pyro_hoim.estimators import InteractionDensity
 from pyro_hoim.log_linear import Auto
-from pyro_hoim.log_linear.fitting import duration
-from pyro_hoim.log_linear.fitting.duration import duration_words, expected_seconds
+from pyro_hoim.log_linear.fitting import fit as fitting
+from pyro_hoim.log_linear.fitting.fit import duration_words, expected_seconds
 
 front = importlib.import_module("pyro_hoim.front")
 
@@ -31,7 +31,7 @@ def pairs(levels, columns):
 def wound(monkeypatch, *lengths):
     """A clock by which calls between two readings take these times."""
     readings = itertools.accumulate(x for length in lengths for x in (0.0, length))
-    monkeypatch.setattr(duration.time, "perf_counter", lambda: next(readings))
+    monkeypatch.setattr(fitting.time, "perf_counter", lambda: next(readings))
 
 
 @pytest.mark.parametrize(("lengths", "expected"), [((0.2, 0.1), 3.0), ((0.1, 0.2), 3.0), ((5.0,), 150.0)])

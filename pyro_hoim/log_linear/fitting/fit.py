@@ -1,9 +1,12 @@
-"""Fitting a hierarchical log-linear model: choice of objective, penalty and solver, and what comes back."""
+"""Fitting a hierarchical log-linear model: choice of objective, penalty and solver, how long it takes, the result."""
 
 from __future__ import annotations
 
+import math
+import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -12,13 +15,15 @@ import torch
 from tqdm import tqdm
 
 from ...checks import check_finite, check_shape
-from ...core.partition import PartitionBackend
+from ...core.partition import Cost, PartitionBackend
+from ...core.words import plural
 from ...data.counts import digest
 from ...data.frames import DataLike, RowsLike, as_observations, is_frame, is_source
 from ...data.observations import Observations
 from ...data.sources.sourced import few_rows
 from ...errors import (
     ConvergenceWarning,
+    CostWarning,
     MissingDataError,
     NonexistentEstimateWarning,
     caller_level,
@@ -27,6 +32,7 @@ from ...errors import (
     conflict,
     other_domain,
     out_of_range,
+    out_of_reach,
     unexpected,
     wrong_shape,
     wrong_type,
@@ -38,15 +44,33 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..coding import MARGIN_TOLERANCE, check_margins
 from ..energy import LogLinearEnergy
+from ..impossible import ImpossibleStates
 from ..restricted.interactions import RestrictedInteractions
-from .design import MAX_DESIGN_ENTRIES, cell_counts, check_design, design_entries
-from .existence import check_impossible_counts, check_structural_zeros
-from .objectives import Likelihood, Objective, Penalised, PseudoLikelihood, WithFictiveRows
+from .design import (
+    MAX_DESIGN_ENTRIES,
+    Coordinates,
+    cell_counts,
+    check_design,
+    design_entries,
+    design_matrix,
+    own_coordinates,
+)
+from .existence import (
+    Face,
+    MLEExistence,
+    check_impossible_counts,
+    check_structural_zeros,
+    find_face,
+    identified_directions,
+    mle_existence,
+    zero_margins,
+)
+from .objectives import DenseLikelihood, Likelihood, Objective, Penalised, PseudoLikelihood, WithFictiveRows
 from .penalties import Conjugate, CoupledPenalty, Penalty, ProximalPenalty, SmoothPenalty, working_coordinates
-from .problems import Problem, dense_problem, general_problem, pseudo_problem
 from .result import FitResult
 from .solvers import (
     Evaluate,
+    HeldOut,
     Outcome,
     Patience,
     Point,
@@ -60,6 +84,60 @@ from .solvers import (
 )
 
 __all__ = ["fit"]
+
+
+# How long a fit by exact inference takes: one evaluation of log Z and its gradient is timed before it begins.
+
+_EVALUATIONS = 30  # of log Z and its gradient: fits of 300 to 20,000 rows without a prior took 9 to 46
+_FASTEST = 4e-9  # seconds per operation of the engines at their best
+_SHORT, _LONG, _MOST = 1.0, 10.0, 300.0
+
+
+def expected_seconds(graph: InteractionHypergraph, cost: Cost) -> float:
+    """Seconds that a fit of interactions takes very roughly; 0 where it is short.
+
+    What ``cost``, the plan of ``Auto()``, says of operations differs between engines by a factor of ten in time. So
+    the engine is asked: it evaluates log Z of the uniform law, once more where the first time it had to be loaded. What
+    takes more than five minutes at best is not tried.
+    """
+    least = _EVALUATIONS * _FASTEST * cost.flops
+    if 10 * least < _SHORT or least > _MOST:
+        return 2 * least if least > _MOST else 0.0
+    tables = torch.zeros(graph.num_terms, dtype=torch.float64, requires_grad=True)
+    taken = list[float]()
+    while len(taken) < 2 and sum(taken) < _LONG / _EVALUATIONS:
+        start = time.perf_counter()
+        Auto().log_partition(LogLinearEnergy(graph, tables, validate=False)).value.backward()
+        taken.append(time.perf_counter() - start)
+    return _EVALUATIONS * min(taken)
+
+
+def duration_words(seconds: float) -> str:
+    """A length of time in words."""
+    return plural(round(seconds), "second") if seconds < 100 else plural(round(seconds / 60), "minute")
+
+
+def check_duration(graph: InteractionHypergraph) -> None:
+    """Refuse a fit that would take more than five minutes, before anything is computed, and say how long others take.
+
+    Raises:
+        IntractableError: a fit that takes longer with the fastest engine, or log Z out of reach.
+
+    Warns:
+        CostWarning: more than ten seconds.
+    """
+    cost = Auto().plan(graph).check()
+    less = (
+        "fewer levels (pyro_hoim.data.bin_columns) or columns make smaller tables, a lower order fewer interactions, "
+        "and learn() chooses them"
+    )
+    tables = f"tables of up to {plural(cost.cells, 'cell')}"
+    if (seconds := expected_seconds(graph, cost)) > _MOST and _EVALUATIONS * _FASTEST * cost.flops > _MOST:
+        problem = f"{tables}, summed some {_EVALUATIONS} times, take very roughly {duration_words(seconds)}"
+        raise out_of_reach("the fit", problem, f"{less}; partition=Auto() of pyro_hoim.log_linear takes the time")
+    if seconds > _LONG:
+        warning = f"the fit takes very roughly {duration_words(seconds)} ({tables})"
+        warnings.warn(CostWarning(f"{warning}; {less}"), stacklevel=caller_level())
 
 
 # Checks of the arguments of a fit, all made before any work, and the choice of a method.
@@ -207,6 +285,212 @@ def choose_method(
         check_design(hypergraph)
     return is_dense, method
 
+
+# What a solver works on: objective, start and, for infinite estimates, coordinates of the facial set.
+
+SMALL_ENTRIES = 2**23
+"""Up to this many entries of the design, existence is examined exactly although a backend was asked for."""
+
+_PUSH = 32.0  # forced zeros get at most exp(-32) of the probability together
+
+
+@dataclass
+class Problem:
+    """Everything a solver run needs, in the coordinates it works in, and what its result is made of.
+
+    ``start`` is in those coordinates: ``coordinates``, or with ``basis`` (num_parameters, rank) those along its
+    columns, which are directions of the ``face`` or of a restriction. ``own_mean`` are the empirical means of the
+    statistics of the family, empty for the pseudo-likelihood; ``design`` is that of the family, too.
+    """
+
+    coordinates: Coordinates
+    objective: Objective
+    start: np.ndarray
+    num_rows: float
+    own_mean: np.ndarray
+    rows: Observations | None = None
+    margins: torch.Tensor | None = None
+    possible: np.ndarray | None = None
+    existence: MLEExistence | None = None
+    face: Face | None = None
+    basis: np.ndarray | None = None
+    design: np.ndarray | None = None
+
+    @property
+    def hypergraph(self) -> InteractionHypergraph:
+        """The interactions."""
+        return self.coordinates.hypergraph
+
+    @property
+    def is_infinite(self) -> bool:
+        """Whether the estimate is known to be infinite."""
+        return self.existence is not None and self.existence.exists is False
+
+    def impossible(self, status: str) -> ImpossibleStates | None:
+        """What has probability zero in the result of a fit that ended so: structural zeros, and the limit's zeros.
+
+        Those of a large table are the combinations that no row has.
+        """
+        graph, existence = self.hypergraph, self.existence
+        if status == "infinite" and existence is not None and existence.facial_set is not None:
+            return ImpossibleStates.of_cells(graph, ~existence.facial_set)
+        lost = None if self.face is None else ~self.face.cells
+        if status == "infinite":
+            margins = self.margins
+            if margins is None:
+                assert self.rows is not None
+                margins = self.rows.marginal_counts(graph.edges)
+            combinations = [dict(zip(edge, codes, strict=True)) for edge, codes in zero_margins(graph, margins)]
+            if lost is None:
+                return ImpossibleStates.of_combinations(graph.domain, combinations)
+            table = lost.reshape(graph.domain.cardinalities)
+            for codes in combinations:
+                table[tuple(codes.get(name, slice(None)) for name in graph.domain.names)] = True
+        return None if lost is None else ImpossibleStates.of_cells(graph, lost)
+
+    def lift(self, theta: np.ndarray) -> np.ndarray:
+        """Theta of the family from the solver's coordinates."""
+        return self.coordinates.to_own(theta) if self.basis is None else self.basis @ theta
+
+    def lower(self, theta: np.ndarray) -> np.ndarray:
+        """The solver's coordinates from theta of the family."""
+        return self.coordinates.from_own(theta) if self.basis is None else theta @ self.basis
+
+    def held_out(self, rows: Observations) -> HeldOut:
+        """Mean loss of other rows, as a function of the solver's coordinates and the training loss there.
+
+        Two likelihoods share log Z, so they differ by a linear term, and nothing is evaluated. Rows in cells that the
+        estimate gives no probability lose infinitely much.
+        """
+        if isinstance(self.objective, PseudoLikelihood):
+            other = PseudoLikelihood(self.hypergraph, rows, self.coordinates)
+            return lambda theta, _: other.value(theta)
+        if self.basis is not None and self.face is not None and (cell_counts(rows)[~self.face.cells] > 0).any():
+            return lambda *_: math.inf
+        margins = rows.marginal_counts(self.hypergraph.edges)
+        mean = own_coordinates(self.hypergraph).statistics(margins) / rows.total_count
+        difference = self.own_mean - mean
+        return lambda theta, loss: loss + float(self.lift(theta) @ difference)
+
+    def limit(self, theta: np.ndarray) -> np.ndarray:
+        """Theta of the family moved along the direction of recession until the forced zeros are negligible."""
+        face, design = self.face, self.design
+        if not (self.basis is not None and self.is_infinite and face is not None and design is not None):
+            return theta
+        forced = ~face.cells if self.possible is None else self.possible & ~face.cells
+        if not forced.any():
+            return theta
+        logits, slope = design @ theta, design @ face.recession
+        loss = slope - float(slope[face.cells].mean())
+        log_z = float(np.logaddexp.reduce(logits[face.cells]))
+        excess = logits[forced] - log_z + math.log(int(forced.sum())) + _PUSH
+        scale = float((excess / np.maximum(-loss[forced], 1e-6)).max())
+        return theta + max(scale, 0.0) * face.recession
+
+
+def pseudo_problem(coordinates: Coordinates, rows: Observations, penalty: Penalty | None) -> Problem:
+    """Pseudo-likelihood of complete rows; an empty margin makes its maximum infinite, too."""
+    hypergraph = coordinates.hypergraph
+    start = np.zeros(hypergraph.num_parameters)
+    target = PseudoLikelihood(hypergraph, rows, coordinates)
+    problem = Problem(coordinates, target, start, rows.total_count, np.empty(0), rows)
+    if penalty is None:
+        found = mle_existence(hypergraph, rows.marginal_counts(hypergraph.edges))
+        problem.existence = found if found.kind == "zero margin" else None
+    return problem
+
+
+def general_problem(
+    coordinates: Coordinates,
+    data: Observations | torch.Tensor,
+    penalty: Penalty | None,
+    partition: PartitionBackend | None,
+    space: np.ndarray | None = None,
+) -> Problem:
+    """Likelihood from marginal counts, through a backend, or without one through the dense design.
+
+    ``space`` is the basis of a subspace that theta is restricted to.
+    """
+    hypergraph = coordinates.hypergraph
+    rows = data if isinstance(data, Observations) else None
+    margins = (data.marginal_counts(hypergraph.edges) if isinstance(data, Observations) else data).to(torch.float64)
+    if rows is not None:
+        num_rows = rows.total_count
+    else:
+        num_rows = float(margins[next(iter(hypergraph.term_slices.values()))].sum())
+    mean, own_mean = (c.statistics(margins) / num_rows for c in (coordinates, own_coordinates(hypergraph)))
+    design = None
+    if partition is None:
+        design, working = design_matrix(hypergraph), coordinates.design()
+        used = (working, mean) if space is None else (working @ space, mean @ space)
+        objective: Objective = DenseLikelihood(*used)
+    else:
+        objective = Likelihood(hypergraph, mean, partition, coordinates, space)
+    start = np.zeros(hypergraph.num_parameters if space is None else space.shape[1])
+    existence = None if space is None else MLEExistence(None, "unknown")
+    if penalty is None and space is None:
+        is_small = rows is not None and design_entries(hypergraph) <= SMALL_ENTRIES
+        existence = mle_existence(hypergraph, rows if rows is not None and is_small else margins)
+    return Problem(
+        coordinates, objective, start, num_rows, own_mean, rows, margins, None, existence, basis=space, design=design
+    )
+
+
+def dense_problem(
+    coordinates: Coordinates,
+    rows: Observations,
+    possible: np.ndarray | None,
+    penalty: Penalty | None,
+    from_zero: bool,
+    space: np.ndarray | None = None,
+) -> Problem:
+    """Likelihood on a dense design, restricted to a smaller facial set unless a path from zero is wanted.
+
+    ``space`` is the basis of a subspace that theta is restricted to.
+    """
+    num_rows, hypergraph = rows.total_count, coordinates.hypergraph
+    design, working = design_matrix(hypergraph), coordinates.design()
+    counts = cell_counts(rows)
+    check_impossible_counts(counts, possible)
+    own_mean = counts @ design / num_rows
+    mean = own_mean if working is design else counts @ working / num_rows
+    existence, face = None, None
+    within = design if space is None else design @ space
+    if penalty is None:
+        existence, face = find_face(hypergraph, within, counts, possible, rows, space)
+    if from_zero or face is None:  # the path need not reach the limit: all but structural zeros are possible
+        face = None
+        if possible is not None:  # a penalty identifies every parameter there
+            directions = identified_directions(within, possible) if penalty is None else np.eye(within.shape[1])
+            lifted = directions if space is None else space @ directions
+            face = Face(possible, directions.shape[1], lifted, np.zeros(len(lifted)))
+    basis, used = space, working
+    if face is not None:
+        basis = face.basis if penalty is None and not from_zero else space
+        used, counts = working[face.cells], counts[face.cells]
+    if basis is not None:
+        used, mean = used @ basis, mean @ basis
+    objective = DenseLikelihood(used, mean)
+    start = np.zeros(used.shape[1]) if from_zero else _least_squares(objective, counts, num_rows)
+    return Problem(
+        coordinates, objective, start, num_rows, own_mean, rows, None, possible, existence, face, basis, design
+    )
+
+
+def _least_squares(objective: DenseLikelihood, counts: np.ndarray, num_rows: float) -> np.ndarray:
+    """One step of iteratively reweighted least squares from means half-way between the counts and their average."""
+    means = (counts + num_rows / len(counts)) / 2
+    target = np.log(means) + counts / means
+    probs = means / means.sum()
+    centre = probs @ objective.design
+    right = (probs * target) @ objective.design - float(probs @ target) * centre
+    hessian = objective.covariance(probs, centre)
+    hessian[np.diag_indices_from(hessian)] += 1e-9
+    hessian = np.triu(hessian) + np.triu(hessian, 1).T
+    return np.linalg.solve(hessian, right) if len(right) else right
+
+
+# The fit itself.
 
 Method = Literal["auto", "newton", "lbfgs", "proximal-gradient", "gradient"]
 ObjectiveName = Literal["likelihood", "pseudo-likelihood"]
@@ -468,19 +752,6 @@ def _entropy(problem: Problem, rows: Observations | None) -> float:
     return 0.0 if rows is None or problem.objective.name != "likelihood" else rows.entropy()
 
 
-def _penalised(problem: Problem, penalty: Penalty | None) -> Objective | Penalised | WithFictiveRows:
-    """The objective with its penalty, where that is smooth."""
-    target = problem.objective
-    if penalty is None:  # a protocol is dear to ask
-        return target
-    if isinstance(penalty, SmoothPenalty):
-        return Penalised(target, penalty, problem.hypergraph, problem.num_rows)
-    if isinstance(penalty, Conjugate):
-        assert not isinstance(target, PseudoLikelihood)
-        return WithFictiveRows(target, penalty.num_rows / problem.num_rows)
-    return target
-
-
 _ROWS = 1e-3
 """Rows that the sums of a fit by Newton's method may be off by, as far as rounding allows."""
 
@@ -489,13 +760,17 @@ def _solver(problem: Problem, method: str, penalty: Penalty | None) -> tuple[Eva
     """What is minimised, and by what."""
     if method == "proximal-gradient":
         assert isinstance(penalty, ProximalPenalty)
-        proximal = penalty
-
-        def prox(theta: np.ndarray, step: float) -> np.ndarray:
-            return proximal.prox(theta, step / problem.num_rows, problem.hypergraph)
-
-        return problem.objective.evaluate, partial(proximal_gradient, prox=prox)
-    target = _penalised(problem, penalty)
+        prox, graph, total = penalty.prox, problem.hypergraph, problem.num_rows
+        return problem.objective.evaluate, partial(
+            proximal_gradient, prox=lambda theta, step: prox(theta, step / total, graph)
+        )
+    target: Objective | Penalised | WithFictiveRows = problem.objective
+    if isinstance(penalty, Conjugate):
+        assert not isinstance(target, PseudoLikelihood)
+        target = WithFictiveRows(target, penalty.num_rows / problem.num_rows)
+    elif penalty is not None:
+        assert isinstance(penalty, SmoothPenalty)
+        target = Penalised(target, penalty, problem.hypergraph, problem.num_rows)
     if method == "newton":
         assert not isinstance(target, Likelihood | PseudoLikelihood)
         return target.evaluate, partial(newton, hessian=target.hessian, goal=_ROWS / problem.num_rows)

@@ -1,14 +1,18 @@
-r"""Statistics of tables drawn under a fitted model, each refitted by proportional fitting."""
+"""A p-value, and statistics of tables drawn under a fitted model, each refitted by proportional fitting."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.special import xlogy
+
+from ...structure.hypergraph import InteractionHypergraph
+from ..fitting.design import cell_codes, cell_numbers
 
 MIN_TABLES = 99
 """Fewest tables that a p-value is computed from: it is then at least 0.01."""
@@ -18,6 +22,39 @@ _MAX_CYCLES = 30
 _TOLERANCE = 1e-3  # of a refitted deviance, in standard deviations of chi-square; moves a p-value by less than 0.0005
 _CHUNK = 2**18
 _PILOT = 20  # tables whose refits tell what one costs
+
+
+@dataclass(frozen=True, kw_only=True)
+class PValue:
+    """A p-value and how it was found.
+
+    Attributes:
+        p_value: NaN where there is none, and :attr:`p_value_note` says why.
+        p_value_statistic: what it is the p-value of: the deviance, or Pearson's statistic (a ``bootstrap`` against the
+            saturated model).
+        p_value_pearson: of Pearson's statistic, by the same method, or by drawn tables beside ``bartlett``; NaN beside
+            a larger model, or without such tables.
+        p_value_method: ``chi-square`` with ``df_adjusted``, ``bartlett`` (the same of the statistic over Bartlett's
+            factor), ``exact``, ``conditional``, ``bootstrap``, ``rao-scott`` (of a test with a robust covariance), or
+            None without a p-value.
+        p_value_std_error: Monte Carlo standard error of ``p_value``; 0 where no tables are drawn.
+        num_tables: tables drawn, or 0.
+        p_value_note: how the method was chosen, or why there is no p-value, in words.
+    """
+
+    p_value_note: str
+    p_value: float = math.nan
+    p_value_pearson: float = math.nan
+    p_value_method: Literal["chi-square", "bartlett", "exact", "conditional", "bootstrap", "rao-scott"] | None = None
+    p_value_std_error: float = 0.0
+    num_tables: int = 0
+    p_value_statistic: Literal["deviance", "pearson"] | None = None
+
+
+def marginal_cells(graph: InteractionHypergraph, cells: np.ndarray) -> list[np.ndarray]:
+    """Of every maximal interaction, the number of the marginal cell that each cell in a mask belongs to."""
+    codes, cards = cell_codes(graph)[cells], graph.domain.cardinalities
+    return [cell_numbers(codes, graph.domain.indices(edge), cards) for edge in graph.maximal_edges]
 
 
 @dataclass(frozen=True)

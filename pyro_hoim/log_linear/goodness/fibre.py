@@ -19,9 +19,9 @@ from scipy.special import gammaln
 from ...data.observations import Observations
 from ...errors import out_of_reach, size_text
 from ...structure.hypergraph import InteractionHypergraph
-from ..fitting.design import cell_codes, cell_numbers
+from ..fitting.design import cell_numbers
 from ._fibre_kernels import MAX_LEVELS, chains, enumerate_tables, walk
-from .bootstrap import MIN_TABLES, bootstrap_cost, drawn_statistics
+from .bootstrap import MIN_TABLES, PValue, bootstrap_cost, drawn_statistics, marginal_cells
 
 _MAX_NODES = 10**6
 _MAX_TABLES = 5000
@@ -165,11 +165,6 @@ class Fibre:
         arrays = (np.array(shapes), np.array(of_block), np.array(sizes), np.concatenate(offsets).astype(np.int64))
         return _Moves(*arrays)
 
-    @property
-    def has_moves(self) -> bool:
-        """Whether there are any moves: no interaction joins all variables."""
-        return self._moves is not None
-
     def chains(self, counts: np.ndarray, num_steps: int, seed: int, *, is_sparse: bool = False) -> ParallelChains:
         """Chains from a table of whole counts (num_states,).
 
@@ -306,28 +301,6 @@ _MOST_SPARSE = 2**31  # rows
 _ROUNDING = 1e-9
 
 
-@dataclass(frozen=True)
-class ConditionalPValue:
-    """Shares of tables whose statistics are at least the observed ones, and how they were found.
-
-    Attributes:
-        p_value: of G2 against the larger model.
-        p_value_larger: share of tables whose G2 is larger than the observed one, without ties.
-        p_value_pearson: of X2; NaN beside a larger model that is not saturated.
-        std_error: Monte Carlo standard error of ``p_value``, given the table that the chains leave; 0 where all tables
-            are listed.
-        num_tables: tables that were drawn, or 0.
-        note: how, and whether the moves are known to reach all tables.
-    """
-
-    p_value: float
-    p_value_larger: float
-    p_value_pearson: float
-    std_error: float
-    num_tables: int
-    note: str
-
-
 def conditional_p_value(
     small: InteractionHypergraph,
     big: InteractionHypergraph | None,
@@ -339,7 +312,7 @@ def conditional_p_value(
     num_tables: int,
     seed: int,
     budget: float = math.inf,
-) -> ConditionalPValue:
+) -> tuple[PValue, float]:
     r"""Conditional test of a hierarchical model against a larger one, or against the saturated model.
 
     .. math:: p = \sum_{n' \in F} \frac{[T(n') \ge T(n)]}{\prod_x n'_x!} \Big/ \sum_{n' \in F} \frac{1}{\prod_x n'_x!}
@@ -347,6 +320,7 @@ def conditional_p_value(
     The fibre F holds the tables with the margins that the small model fits, and T is G2 of the small model less that of
     the larger one. A small fibre is listed. Of others, tables are drawn by chains of moves, by the parallel method; the
     p-value is then valid whatever the number of steps, and it is conditional on the part of F that the moves connect.
+    Beside it comes the share of tables whose G2 is larger than the observed one, without ties.
 
     Args:
         small: the null model, hierarchical.
@@ -364,11 +338,8 @@ def conditional_p_value(
         Agresti, A survey of exact inference for contingency tables, Statistical Science 7(1), 1992, section 3.
     """
     cells = expected > 0
-    codes, cards = cell_codes(small), small.domain.cardinalities
-    margins = [cell_numbers(codes, small.domain.indices(edge), cards) for edge in small.maximal_edges]
-    larger = None
-    if big is not None:
-        larger = [cell_numbers(codes[cells], big.domain.indices(edge), cards) for edge in big.maximal_edges]
+    margins = marginal_cells(small, np.ones(len(cells), dtype=bool))
+    larger = None if big is None else marginal_cells(big, cells)
 
     def compared(draw: Callable[[int], np.ndarray], size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Which tables, the observed one first, have as large a G2, a larger one, as large an X2."""
@@ -414,6 +385,13 @@ def conditional_p_value(
             about = "may not reach all tables with the fitted margins: the p-value is conditional on those they reach"
         note = f"chains of {steps:,} moves {about}"
     share, strict, pearson = shares
-    return ConditionalPValue(
-        min(1.0, share), strict, min(1.0, pearson) if big is None else math.nan, error, num_tables, note
+    value = PValue(
+        p_value_note=note,
+        p_value=min(1.0, share),
+        p_value_pearson=min(1.0, pearson) if big is None else math.nan,
+        p_value_method="conditional",
+        p_value_std_error=error,
+        num_tables=num_tables,
+        p_value_statistic="deviance",
     )
+    return value, strict

@@ -32,14 +32,13 @@ from ..coding import MARGIN_TOLERANCE, parametrization
 from ..file import ModelFile
 from ..fitting.design import cell_codes, cell_counts, design_entries, design_matrix
 from ..fitting.existence import INTERIOR, Face, MLEExistence, identified_directions
-from ..fitting.fit import fit
-from ..fitting.problems import SMALL_ENTRIES
+from ..fitting.fit import SMALL_ENTRIES, fit
 from ..fitting.result import CovarianceKind, FitResult
 from ..restricted.interactions import RestrictedInteractions, is_within
+from .bootstrap import PValue
 from .p_values import (
     NUM_TABLES,
     Comparison,
-    PValue,
     corrected_p_value,
     design_effects,
     expected_counts,

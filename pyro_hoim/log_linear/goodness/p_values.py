@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -13,12 +14,12 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc
 
 from ...errors import check_choice, out_of_range, refused
-from ...structure.hypergraph import Edge, InteractionHypergraph
+from ...structure.hypergraph import Edge
 from ..auto import Auto
-from ..fitting.design import cell_codes, cell_counts, cell_numbers
+from ..fitting.design import cell_codes, cell_counts
 from ..fitting.result import FitResult
 from ..restricted.interactions import RestrictedInteractions
-from .bootstrap import MIN_TABLES, bootstrap_cost, drawn_statistics, multinomial_tables
+from .bootstrap import MIN_TABLES, PValue, bootstrap_cost, drawn_statistics, marginal_cells, multinomial_tables
 
 MAX_MEAN_EXCESS = 0.05
 """Largest excess of the mean of G2 over df, in standard deviations of chi-square, at which that is relied on."""
@@ -44,37 +45,8 @@ _EXACTLY, _MOST, _ABOUT = (
 )
 _NONE_OF = {
     "early_stopped": "the fit was stopped early on validation rows",
-    "max_iterations": "the fit has not converged",
-    "stalled": "the fit has not converged",
     "interrupted": "the fit was interrupted",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class PValue:
-    """A p-value and how it was found.
-
-    Attributes:
-        p_value: NaN where there is none, and :attr:`p_value_note` says why.
-        p_value_statistic: what it is the p-value of: the deviance, or Pearson's statistic (a ``bootstrap`` against the
-            saturated model).
-        p_value_pearson: of Pearson's statistic, by the same method, or by drawn tables beside ``bartlett``; NaN beside
-            a larger model, or without such tables.
-        p_value_method: ``chi-square`` with ``df_adjusted``, ``bartlett`` (the same of the statistic over Bartlett's
-            factor), ``exact``, ``conditional``, ``bootstrap``, ``rao-scott`` (of a test with a robust covariance), or
-            None without a p-value.
-        p_value_std_error: Monte Carlo standard error of ``p_value``; 0 where no tables are drawn.
-        num_tables: tables drawn, or 0.
-        p_value_note: how the method was chosen, or why there is no p-value, in words.
-    """
-
-    p_value_note: str
-    p_value: float = math.nan
-    p_value_pearson: float = math.nan
-    p_value_method: Literal["chi-square", "bartlett", "exact", "conditional", "bootstrap", "rao-scott"] | None = None
-    p_value_std_error: float = 0.0
-    num_tables: int = 0
-    p_value_statistic: Literal["deviance", "pearson"] | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +60,28 @@ class Comparison:
     pearson: float
     """NaN beside a larger model that is not saturated."""
     df: int
+
+    @cached_property
+    def cells(self) -> np.ndarray:
+        """Mask of the cells that the smaller model does not fit as zero."""
+        return possible_cells(self.result)
+
+    @cached_property
+    def expected(self) -> np.ndarray | None:
+        """Expected counts of these cells, None where they are too many to be listed."""
+        return expected_counts(self.result)
+
+    @cached_property
+    def is_saturated(self) -> bool:
+        """Whether the test is one of goodness of fit, by whatever larger model it is stated."""
+        if self.larger is None:
+            return True
+        return self.result.num_cells_fitted - 1 - self.result.num_parameters_fitted == self.df
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether tables with the margins that the smaller model fits can be drawn independently."""
+        return self.result.hypergraph.is_decomposable and self.result.possible is None
 
 
 def _by_chi_square(test: Comparison, reason: str, factor: float = 1.0) -> PValue:
@@ -113,15 +107,19 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
     result = test.result
     if how is None:
         return PValue(p_value_note="none was asked for")
-    if result.objective != "likelihood" or result.penalty is not None or not result.is_converged:
-        return PValue(p_value_note=_why_no_maximum(result))
+    if result.objective != "likelihood":
+        return PValue(p_value_note=f"the fit is one of the {result.objective}")
+    if result.penalty is not None:
+        return PValue(p_value_note="the fit is penalised")
+    if not result.is_converged:
+        return PValue(p_value_note=_NONE_OF.get(result.status, "the fit has not converged"))
     if test.df <= 0:
         return PValue(p_value_note="no degrees of freedom are left")
     reason, corrected = "it was asked for", None
     if how == "chi-square":
         return _by_chi_square(test, reason)
     # Chi-square where the expected counts move the mean of G2 little; else Bartlett's factor is at hand.
-    expected = expected_counts(result)
+    expected = test.expected
     if how == "auto":
         if expected is None and test.larger is None:
             return PValue(p_value_note="the table is too large to list its expected counts")
@@ -135,38 +133,36 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
         excess, reason = _mean_excess(test, expected)
         if abs(excess) <= MAX_MEAN_EXCESS:
             return _by_chi_square(test, reason)
-        if expected is not None and not _is_saturated(test):
+        if expected is not None and not test.is_saturated:
             corrected = _by_bartlett(test, excess, reason)
     # Whether tables can be drawn, and what is left where they cannot.
-    refusal = _refusal(test, expected)
-    graph = result.hypergraph
-    is_exact = graph.is_decomposable and result.possible is None
-    if refusal is None and how == "exact" and not is_exact:
+    refusal = _refusal(test)
+    if refusal is None and how == "exact" and not test.is_exact:
         refusal = "the model is not decomposable, or has structural zeros"
     if refusal is not None or expected is None:
         if how != "auto":
             problem = f"no method {how!r}, because {refusal}"
             raise refused("p_value", problem, "use 'chi-square' or None", code="no-method")
-        if expected is not None and _is_saturated(test):
-            corrected = _by_tail(test, expected)
-        if corrected is not None and result.data is None and (is_exact or _is_saturated(test)):
+        if expected is not None and test.is_saturated:
+            corrected = _by_tail(test)
+        if corrected is not None and result.data is None and (test.is_exact or test.is_saturated):
             return replace(corrected, p_value_note=f"rough: {corrected.p_value_note}; {refusal}")
         return corrected or _none(reason, refusal)
-    if corrected is not None and not is_exact:
+    if corrected is not None and not test.is_exact:
         return corrected
 
     # Tables, more of them where few are as extreme as the observed one.
     def drawn(size: int) -> PValue:
-        return _by_tables(test, expected, how, reason, size, int(seed), is_enough=corrected is not None)
+        return _by_tables(test, how, reason, size, int(seed), is_enough=corrected is not None)
 
     def tail() -> PValue | None:
-        return (_by_tail(test, expected) if _is_saturated(test) else None) or corrected
+        return (_by_tail(test) if test.is_saturated else None) or corrected
 
     by_tables = drawn(num_tables)
     if how != "auto":
         return by_tables
-    if by_tables.p_value_method == "exact" and _num_extreme(by_tables) < _FEW and _is_listed(test, expected):
-        return _by_moves(test, expected, reason, num_tables, int(seed), is_bounded=True)
+    if by_tables.p_value_method == "exact" and _num_extreme(by_tables) < _FEW and _is_listed(test):
+        return _by_moves(test, reason, num_tables, int(seed), is_bounded=True)
     return _in_two_rounds(by_tables, drawn, tail, num_tables)
 
 
@@ -215,26 +211,24 @@ def _by_bartlett(test: Comparison, excess: float, reason: str) -> PValue | None:
     return _by_chi_square(test, f"{reason}, which Bartlett's factor, {factor:.3g}, undoes", factor)
 
 
-def _by_tail(test: Comparison, expected: np.ndarray) -> PValue | None:
+def _by_tail(test: Comparison) -> PValue | None:
     """The same of a test against the saturated model."""
-    result = test.result
-    if result._design is None or saturated_cost(*result._design.shape) > _MAX_SHIFT_COST:
+    design = test.result._design
+    if design is None or test.expected is None or saturated_cost(*design.shape) > _MAX_SHIFT_COST:
         return None
-    value = _by_bartlett(test, *_excess(saturated_shift(_design_of(result, possible_cells(result)), expected), test.df))
+    shift = saturated_shift(_design_of(test.result, test.cells), test.expected)
+    value = _by_bartlett(test, *_excess(shift, test.df))
     return None if value is None else replace(value, p_value_pearson=math.nan)  # it moves by another amount
 
 
-def _by_tables(
-    test: Comparison, expected: np.ndarray, how: str, reason: str, num_tables: int, seed: int, *, is_enough: bool
-) -> PValue:
+def _by_tables(test: Comparison, how: str, reason: str, num_tables: int, seed: int, *, is_enough: bool) -> PValue:
     """By tables that are drawn, listed or reached by moves; the latter only where nothing else is at hand."""
-    graph, value = test.result.hypergraph, None
-    is_exact = graph.is_decomposable and test.result.possible is None
-    if how in ("exact", "bootstrap") or (how == "auto" and is_exact):
+    is_bounded, value = how == "auto", None
+    if how in ("exact", "bootstrap") or (is_bounded and test.is_exact):
         method = "bootstrap" if how == "bootstrap" else "exact"
-        value = _by_drawing(test, expected, method, reason, num_tables, seed, is_bounded=how == "auto")
+        value = _by_drawing(test, method, reason, num_tables, seed, is_bounded=is_bounded)
     if value is None or (value.p_value_method is None and not is_enough):
-        value = _by_moves(test, expected, reason, num_tables, seed, is_bounded=how == "auto")
+        value = _by_moves(test, reason, num_tables, seed, is_bounded=is_bounded)
     return value
 
 
@@ -244,15 +238,15 @@ def _mean_excess(test: Comparison, expected: np.ndarray | None) -> tuple[float, 
     Beside the saturated model it is a bound, of two other models their difference: cells in which both are alike do
     not count, however few rows they hold. Where cells cannot be listed it is known by its largest part alone.
     """
-    designs = None if expected is None or _is_saturated(test) else _designs(test, expected)
+    designs = None if expected is None or test.is_saturated else _designs(test, expected)
     if expected is not None and designs is not None:
         return _excess(mean_shift(*designs, expected), test.df)
-    if expected is not None and _is_saturated(test):
+    if expected is not None and test.is_saturated:
         counts = expected
     else:  # expected counts of the margins of what the larger model adds
         assert test.larger is not None
-        counts = _margins_of(test.result, set(test.larger.hypergraph.edges) - set(test.result.hypergraph.edges))
-    return _excess(float((1 / counts).sum()) / 6, test.df, _MOST if _is_saturated(test) else _ABOUT)
+        counts = _added_margins(test.result, set(test.larger.hypergraph.edges) - set(test.result.hypergraph.edges))
+    return _excess(float((1 / counts).sum()) / 6, test.df, _MOST if test.is_saturated else _ABOUT)
 
 
 def _excess(shift: float, df: int, how: str = _EXACTLY) -> tuple[float, str]:
@@ -262,18 +256,11 @@ def _excess(shift: float, df: int, how: str = _EXACTLY) -> tuple[float, str]:
     return excess, f"small expected counts {how} {shown} standard deviations (limit {MAX_MEAN_EXCESS})"
 
 
-def _is_saturated(test: Comparison) -> bool:
-    """Whether the test is one of goodness of fit, by whatever larger model it is stated."""
-    if test.larger is None:
-        return True
-    return test.result.num_cells_fitted - 1 - test.result.num_parameters_fitted == test.df
-
-
 def asymptotic_verdict(test: Comparison, how: str | None) -> tuple[bool, str]:
     """Whether a chi-square distribution is relied on for the effective number of rows, and why."""
     if how != "auto":
         return how is not None, "it was asked for" if how else "none was asked for"
-    expected = expected_counts(test.result)
+    expected = test.expected
     share = test.result.effective_num_rows / test.result.num_rows
     return _verdict(*_mean_excess(test, None if expected is None else expected * share))
 
@@ -287,7 +274,7 @@ def wald_verdicts(result: FitResult, contrasts: Sequence[np.ndarray], how: str |
     if design is None or expected is None or shift_cost(len(expected), design.shape[1], most) > _MAX_SHIFT_COST:
         slices = result.hypergraph.parameter_slices
         tested = [{e for e, at in slices.items() if np.abs(rows[:, at]).max(initial=0.0) > 0} for rows in contrasts]
-        shifts = [float((1 / _margins_of(result, edges)).sum()) / 6 for edges in tested]
+        shifts = [float((1 / _added_margins(result, edges)).sum()) / 6 for edges in tested]
         how_known = _ABOUT
     else:
         rows = [np.pad(of if basis is None else of @ basis, ((0, 0), (1, 0))) for of in contrasts]
@@ -304,11 +291,11 @@ def _verdict(excess: float, reason: str) -> tuple[bool, str]:
 def _designs(test: Comparison, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Designs of both models on the cells, with the constant; None where there are none, or too large ones."""
     assert test.larger is not None
-    cells, designs = possible_cells(test.result), list[np.ndarray]()
+    designs = list[np.ndarray]()
     for fitted in (test.result, test.larger):
         if fitted._design is None or shift_cost(len(expected), fitted._design.shape[1], test.df) > _MAX_SHIFT_COST:
             return None
-        designs.append(_design_of(fitted, cells))
+        designs.append(_design_of(fitted, test.cells))
     return designs[0], designs[1]
 
 
@@ -320,7 +307,7 @@ def _design_of(fitted: FitResult, cells: np.ndarray) -> np.ndarray:
     return np.column_stack([np.ones(len(used)), used])
 
 
-def _margins_of(result: FitResult, added: set[Edge]) -> np.ndarray:
+def _added_margins(result: FitResult, added: set[Edge]) -> np.ndarray:
     """Expected counts of the largest of these margins."""
     edges = [edge for edge in added if not any(set(edge) < set(other) for other in added)]
     backend = Auto() if result.partition is None else result.partition
@@ -330,7 +317,6 @@ def _margins_of(result: FitResult, added: set[Edge]) -> np.ndarray:
 
 def _by_drawing(
     test: Comparison,
-    expected: np.ndarray,
     method: Literal["bootstrap", "exact"],
     reason: str,
     num_tables: int,
@@ -342,16 +328,15 @@ def _by_drawing(
     from .fibre import conditional_cost, conditional_tables  # imports Numba
 
     # What is drawn, and what one table costs.
-    result, graph, cells = test.result, test.result.hypergraph, possible_cells(test.result)
-    data = result.complete_data()
-    margins: list[np.ndarray] = []
-    larger = None if test.larger is None or _is_saturated(test) else _margins(test.larger.hypergraph, cells)
-    draw = None
+    graph, cells, expected = test.result.hypergraph, test.cells, test.expected
+    assert expected is not None
+    data, margins, draw, drawing = test.result.complete_data(), list[np.ndarray](), None, None
+    larger = None if test.larger is None or test.is_saturated else marginal_cells(test.larger.hypergraph, cells)
     if method == "exact":
         drawing = _ROW * conditional_cost(graph, data)
     else:
-        margins = _margins(graph, cells)
-        draw, drawing = multinomial_tables(expected, int(result.num_rows), seed), None
+        margins = marginal_cells(graph, cells)
+        draw = multinomial_tables(expected, int(test.result.num_rows), seed)
     least = bootstrap_cost(len(expected), len(margins) + len(larger or ())) if drawing is None else drawing
     name = "an exact test" if method == "exact" else "a bootstrap"
     too_long = _none(reason, f"{name} with {MIN_TABLES} tables would take longer than about two seconds")
@@ -390,67 +375,42 @@ def _by_drawing(
     )
 
 
-def _is_listed(test: Comparison, expected: np.ndarray) -> bool:
+def _is_listed(test: Comparison) -> bool:
     """Whether the tables with the margins that the model fits are few enough to be listed."""
     from .fibre import listed_tables  # imports Numba
 
-    cells = possible_cells(test.result)
-    allowed = cells.copy()
-    allowed[cells] = expected > 0
-    margins = _margins(test.result.hypergraph, np.ones(len(cells), dtype=bool))
-    return listed_tables(cell_counts(test.result.complete_data()), allowed, margins) is not None
+    margins = marginal_cells(test.result.hypergraph, np.ones(len(test.cells), dtype=bool))
+    return listed_tables(cell_counts(test.result.complete_data()), _means(test) > 0, margins) is not None
 
 
-def _by_moves(
-    test: Comparison, expected: np.ndarray, reason: str, num_tables: int, seed: int, *, is_bounded: bool
-) -> PValue:
+def _by_moves(test: Comparison, reason: str, num_tables: int, seed: int, *, is_bounded: bool) -> PValue:
     """P-values among the tables with the margins that the model fits, listed or reached by moves."""
     from .fibre import conditional_p_value  # imports Numba
 
-    result, larger = test.result, None if _is_saturated(test) else test.larger
-    cells = possible_cells(result)
-    means = np.zeros(len(cells))
-    means[cells] = expected
-    # Against the saturated model no larger one is refitted.
-    conditional = conditional_p_value(
+    result, larger = test.result, None if test.is_saturated else test.larger
+    value, _ = conditional_p_value(
         result.hypergraph,
-        None if larger is None else larger.hypergraph,
+        None if larger is None else larger.hypergraph,  # against the saturated model no larger one is refitted
         cell_counts(result.complete_data()),
-        means,
+        _means(test),
         test.df,
         possible=result.possible,
         num_tables=num_tables,
         seed=seed,
         budget=_BUDGET if is_bounded else math.inf,
     )
-    return PValue(
-        p_value_note=f"{reason}; {conditional.note}",
-        p_value=conditional.p_value,
-        p_value_pearson=conditional.p_value_pearson,
-        p_value_method="conditional",
-        p_value_std_error=conditional.std_error,
-        num_tables=conditional.num_tables,
-        p_value_statistic="deviance",
-    )
+    return replace(value, p_value_note=f"{reason}; {value.p_value_note}")
 
 
-def _margins(graph: InteractionHypergraph, cells: np.ndarray) -> list[np.ndarray]:
-    """Of every maximal interaction, the number of the marginal cell that each cell in a mask belongs to."""
-    codes, cards = cell_codes(graph)[cells], graph.domain.cardinalities
-    return [cell_numbers(codes, graph.domain.indices(edge), cards) for edge in graph.maximal_edges]
+def _means(test: Comparison) -> np.ndarray:
+    """Expected counts of all cells, zero where the model fits none."""
+    means = np.zeros(len(test.cells))
+    means[test.cells] = test.expected
+    return means
 
 
 def _none(reason: str, why: str | None) -> PValue:
     return PValue(p_value_note=f"{reason}, too much for the chi-square distribution, and {why}")
-
-
-def _why_no_maximum(result: FitResult) -> str:
-    """Why a fit is not one of maximum likelihood."""
-    if result.objective != "likelihood":
-        return f"the fit is one of the {result.objective}"
-    if result.penalty is not None:
-        return "the fit is penalised"
-    return _NONE_OF.get(result.status, "the fit has not converged")
 
 
 def possible_cells(result: FitResult) -> np.ndarray:
@@ -477,10 +437,10 @@ def _cell_probs(result: FitResult) -> np.ndarray | None:
     return np.exp(-energy.numpy() - result.log_partition)
 
 
-def _refusal(test: Comparison, expected: np.ndarray | None) -> str | None:
+def _refusal(test: Comparison) -> str | None:
     """Why tables of this model cannot be drawn and refitted."""
     result = test.result
-    if expected is None:
+    if test.expected is None:
         return "the cells are too many to be listed"
     if not all(fitted.hypergraph.is_hierarchical for fitted in (result, test.larger) if fitted is not None):
         return "the collection is not hierarchical"

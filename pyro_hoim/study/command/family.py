@@ -58,8 +58,7 @@ from ...log_linear.coding import Coding, Reference, parametrization
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.exact.elimination import VariableElimination
 from ...log_linear.file import ModelFile
-from ...log_linear.fitting.duration import check_duration
-from ...log_linear.fitting.fit import fit
+from ...log_linear.fitting.fit import check_duration, fit
 from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
 from ...log_linear.fitting.result import CovarianceKind, FitResult
 from ...log_linear.given import impossible_rows, impute, possible_draws, predict as predict_rows

@@ -25,7 +25,7 @@ from ...data.order import Order
 from ...errors import check_fraction, conflict, out_of_range, out_of_reach, refused
 from ...log_linear.auto import Auto
 from ...log_linear.energy import LogLinearEnergy
-from ...log_linear.fitting.duration import duration_words, expected_seconds
+from ...log_linear.fitting.fit import duration_words, expected_seconds
 from ...log_linear.fitting.result import FitResult
 from ...log_linear.named_priors import Prior
 from ...log_linear.restricted.interactions import Interactions, RestrictedInteractions, graph_of, is_within
