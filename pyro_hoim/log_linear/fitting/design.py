@@ -105,18 +105,13 @@ def cell_counts(data: Observations) -> np.ndarray:
 class Coordinates:
     """Theta of a collection in the free or the corner coding.
 
-    A loss and its gradient are the same functions of tables in both. Results are in the coordinates ``own`` of the
+    A loss and its gradient are the same functions of tables in both. Results are in those of the
     family, which are others than those that a fit works in where a penalty asks for corner theta of a hierarchical
     collection.
     """
 
     hypergraph: InteractionHypergraph
     coding: Coding
-
-    @property
-    def own(self) -> Coding:
-        """The coordinates of the family."""
-        return parametrization(self.hypergraph).coding
 
     def tables(self, theta: np.ndarray) -> np.ndarray:
         """Tables (num_terms,), up to a constant, of theta (num_parameters,)."""
@@ -129,22 +124,19 @@ class Coordinates:
         """Statistics (num_parameters,) of marginal tables (num_terms,): what the gradient in theta is made of."""
         return parametrization(self.hypergraph).mean_statistics(torch.as_tensor(eta), self.coding).numpy()
 
-    def design(self) -> np.ndarray:
-        """Statistics of every cell (num_states, num_parameters)."""
-        return design_matrix(self.hypergraph, self.coding)
-
     def to_own(self, theta: np.ndarray) -> np.ndarray:
         """Theta in the coordinates of the family."""
-        return self._converted(theta, self.coding, self.own)
+        codings = parametrization(self.hypergraph)
+        if self.coding == codings.coding:
+            return theta
+        return codings.convert(torch.from_numpy(theta), self.coding, codings.coding).numpy()
 
     def from_own(self, theta: np.ndarray) -> np.ndarray:
         """The inverse of :meth:`to_own`."""
-        return self._converted(theta, self.own, self.coding)
-
-    def _converted(self, theta: np.ndarray, source: Coding, target: Coding) -> np.ndarray:
-        if source == target:
+        codings = parametrization(self.hypergraph)
+        if self.coding == codings.coding:
             return theta
-        return parametrization(self.hypergraph).convert(torch.from_numpy(theta), source, target).numpy()
+        return codings.convert(torch.from_numpy(theta), codings.coding, self.coding).numpy()
 
 
 def own_coordinates(hypergraph: InteractionHypergraph) -> Coordinates:

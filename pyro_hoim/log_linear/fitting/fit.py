@@ -211,28 +211,6 @@ def check_data(
         raise unexpected(argument, "at least one observation", received="a total count of 0", code="empty")
 
 
-def check_options(
-    objective: str,
-    penalty: Penalty | None,
-    partition: PartitionBackend | None,
-    stopping: Stopping | None,
-    restriction: object = None,
-) -> None:
-    """Refuse options that have no meaning on their own, or for restricted interactions."""
-    if restriction is not None and (penalty is not None or objective != "likelihood"):
-        argument = "penalty" if penalty is not None else "objective"
-        problem = "restricted interactions are fitted by maximum likelihood without a penalty"
-        raise conflict(argument, problem, "fit their hypergraph, which has the whole tables")
-    check_choice(objective, ("likelihood", "pseudo-likelihood"), "objective")
-    if penalty is not None and not isinstance(penalty, SmoothPenalty | ProximalPenalty | Conjugate):
-        raise wrong_type("penalty", "L2, L1, GroupL2, Conjugate or None", received=repr(penalty))
-    if isinstance(penalty, Conjugate) and objective != "likelihood":
-        raise conflict("penalty", f"{penalty!r} goes with the likelihood, received objective {objective!r}", "use L2")
-    if partition is not None:  # a protocol is dear to ask
-        check_type(partition, PartitionBackend, "partition", "a partition backend")
-    check_type(stopping, Stopping | None, "stopping", "Stopping or None")
-
-
 def check_validation(hypergraph: InteractionHypergraph, validation: Observations | None, early_stopping: bool) -> None:
     """Refuse validation rows that do not fit the model, and early stopping without any."""
     if validation is not None:
@@ -251,7 +229,14 @@ def choose_method(
     partition: PartitionBackend | None,
     early_stopping: bool,
 ) -> tuple[bool, str]:
-    """Whether a dense design is used, and the method; combinations that do not fit are refused."""
+    """Whether a dense design is used, and the method; options without a meaning or that do not fit are refused."""
+    check_choice(objective, ("likelihood", "pseudo-likelihood"), "objective")
+    if penalty is not None and not isinstance(penalty, SmoothPenalty | ProximalPenalty | Conjugate):
+        raise wrong_type("penalty", "L2, L1, GroupL2, Conjugate or None", received=repr(penalty))
+    if isinstance(penalty, Conjugate) and objective != "likelihood":
+        raise conflict("penalty", f"{penalty!r} goes with the likelihood, received objective {objective!r}", "use L2")
+    if partition is not None:  # a protocol is dear to ask
+        check_type(partition, PartitionBackend, "partition", "a partition backend")
     check_choice(method, METHODS, "method")
     entries = design_entries(hypergraph)
     is_smooth = penalty is None or isinstance(penalty, SmoothPenalty | Conjugate)
@@ -421,7 +406,7 @@ def general_problem(
     mean, own_mean = (c.statistics(margins) / num_rows for c in (coordinates, own_coordinates(hypergraph)))
     design = None
     if partition is None:
-        design, working = design_matrix(hypergraph), coordinates.design()
+        design, working = design_matrix(hypergraph), design_matrix(hypergraph, coordinates.coding)
         used = (working, mean) if space is None else (working @ space, mean @ space)
         objective: Objective = DenseLikelihood(*used)
     else:
@@ -448,12 +433,14 @@ def dense_problem(
 
     ``space`` is the basis of a subspace that theta is restricted to.
     """
+    # The design, and the means of its statistics.
     num_rows, hypergraph = rows.total_count, coordinates.hypergraph
-    design, working = design_matrix(hypergraph), coordinates.design()
+    design, working = design_matrix(hypergraph), design_matrix(hypergraph, coordinates.coding)
     counts = cell_counts(rows)
     check_impossible_counts(counts, possible)
     own_mean = counts @ design / num_rows
     mean = own_mean if working is design else counts @ working / num_rows
+    # The facial set, on which the estimate is finite.
     existence, face = None, None
     within = design if space is None else design @ space
     if penalty is None:
@@ -464,6 +451,7 @@ def dense_problem(
             directions = identified_directions(within, possible) if penalty is None else np.eye(within.shape[1])
             lifted = directions if space is None else space @ directions
             face = Face(possible, directions.shape[1], lifted, np.zeros(len(lifted)))
+    # The solver sees the statistics on that set, along the directions that are identified there.
     basis, used = space, working
     if face is not None:
         basis = face.basis if penalty is None and not from_zero else space
@@ -471,23 +459,19 @@ def dense_problem(
     if basis is not None:
         used, mean = used @ basis, mean @ basis
     objective = DenseLikelihood(used, mean)
-    start = np.zeros(used.shape[1]) if from_zero else _least_squares(objective, counts, num_rows)
+    start = np.zeros(used.shape[1])
+    # One step of reweighted least squares from means half-way between the counts and their average.
+    if len(start) and not from_zero:
+        means = (counts + num_rows / len(counts)) / 2
+        target, probs = np.log(means) + counts / means, means / means.sum()
+        centre = probs @ used
+        right = (probs * target) @ used - float(probs @ target) * centre
+        hessian = objective.covariance(probs, centre)
+        hessian[np.diag_indices_from(hessian)] += 1e-9
+        start = np.linalg.solve(np.triu(hessian) + np.triu(hessian, 1).T, right)
     return Problem(
         coordinates, objective, start, num_rows, own_mean, rows, None, possible, existence, face, basis, design
     )
-
-
-def _least_squares(objective: DenseLikelihood, counts: np.ndarray, num_rows: float) -> np.ndarray:
-    """One step of iteratively reweighted least squares from means half-way between the counts and their average."""
-    means = (counts + num_rows / len(counts)) / 2
-    target = np.log(means) + counts / means
-    probs = means / means.sum()
-    centre = probs @ objective.design
-    right = (probs * target) @ objective.design - float(probs @ target) * centre
-    hessian = objective.covariance(probs, centre)
-    hessian[np.diag_indices_from(hessian)] += 1e-9
-    hessian = np.triu(hessian) + np.triu(hessian, 1).T
-    return np.linalg.solve(hessian, right) if len(right) else right
 
 
 # The fit itself.
@@ -629,14 +613,18 @@ def fit(
     restriction, space = None, None
     if isinstance(hypergraph, RestrictedInteractions):
         restriction, space, hypergraph = hypergraph, hypergraph.basis, hypergraph.hypergraph
+        if penalty is not None or objective != "likelihood":
+            argument = "penalty" if penalty is not None else "objective"
+            problem = "restricted interactions are fitted by maximum likelihood without a penalty"
+            raise conflict(argument, problem, "fit their hypergraph, which has the whole tables")
     data, validation = read_data(hypergraph, data, validation, objective)
     check_data(hypergraph, data, "data")
-    check_options(objective, penalty, partition, stopping, restriction)
-    coordinates = working_coordinates(hypergraph, penalty)
+    check_type(stopping, Stopping | None, "stopping", "Stopping or None")
     stopping, run = stopping or Stopping(), checked_run(run)
     stops_early = stopping.patience is not None
     check_validation(hypergraph, validation, stops_early)
     is_dense, chosen = choose_method(hypergraph, data, method, objective, penalty, partition, stops_early)
+    coordinates = working_coordinates(hypergraph, penalty)
     possible = _checked_possible(hypergraph, data, structural_zeros, is_dense, penalty, validation)
     if objective == "likelihood" and not is_dense:
         partition = Auto() if partition is None else partition

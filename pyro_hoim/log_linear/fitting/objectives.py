@@ -212,15 +212,11 @@ class Likelihood:
 
     def evaluate(self, theta: np.ndarray) -> Point:
         """Loss and gradient at parameters (num_parameters,)."""
-        if self._space is not None:
-            point = self._evaluate(self._space @ theta)
-            return replace(point, theta=theta, gradient=point.gradient @ self._space)
-        return self._evaluate(theta)
-
-    def _evaluate(self, theta: np.ndarray) -> Point:
-        log_z, eta = self._engine.evaluate(self._coordinates.tables(theta))
-        loss = log_z - float(theta @ self.statistics)
-        return Point(theta, loss, loss, self._coordinates.statistics(eta) - self.statistics)
+        whole = theta if self._space is None else self._space @ theta
+        log_z, eta = self._engine.evaluate(self._coordinates.tables(whole))
+        loss = log_z - float(whole @ self.statistics)
+        gradient = self._coordinates.statistics(eta) - self.statistics
+        return Point(theta, loss, loss, gradient if self._space is None else gradient @ self._space)
 
 
 class PseudoLikelihood:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import networkx as nx
 import numpy as np
@@ -34,14 +33,10 @@ _MAX_PARTS = 2**24  # blocks times cells
 Blocks = tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True)
-class _Moves:
-    """Moves as the kernels take them; lengths are those of the longest circuits."""
-
-    shapes: np.ndarray  # (num_structures, 3): number of blocks, the first one, longest circuit
-    of_block: np.ndarray  # (num_blocks + 1, num_cells): part of a cell's number that comes from a block; last, none
-    sizes: np.ndarray  # (num_blocks, 2): where its offsets start, how many it has
-    offsets: np.ndarray
+_Moves = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Moves as the kernels take them: of every structure how many blocks it has, the first one and the longest circuit; of
+every block the part of each cell's number that comes from it (last, of none); where its offsets start, how many it has;
+the offsets."""
 
 
 class Fibre:
@@ -79,9 +74,6 @@ class Fibre:
         self.is_connected = is_whole and self._is_known(hypergraph)
         self._moves = self._compiled() if self._structures else None
 
-    def _meets_all(self, blocks: Blocks) -> bool:
-        return any(all(facet.intersection(block) for block in blocks) for facet in self._facets)
-
     def _block_structures(self) -> list[Blocks]:
         """Structures of blocks, first the minimal ones of single variables, then two sides of every separator."""
         missing = list[tuple[int, ...]]()
@@ -106,7 +98,7 @@ class Fibre:
             if not any(i in block for block in now):
                 for block in sorted(now, key=lambda b: (first is None or b[0] != first[0], len(b))):
                     block.append(i)
-                    if not self._meets_all(tuple(map(tuple, now))):
+                    if not any(all(facet.intersection(part) for part in now) for facet in self._facets):
                         break
                     block.pop()
         return tuple(tuple(sorted(block)) for block in now)
@@ -162,8 +154,7 @@ class Fibre:
                     offsets.append(levels[i])
                     start += len(levels[i])
         of_block.append(np.zeros(codes.shape[1], dtype=np.int32))
-        arrays = (np.array(shapes), np.array(of_block), np.array(sizes), np.concatenate(offsets).astype(np.int64))
-        return _Moves(*arrays)
+        return np.array(shapes), np.array(of_block), np.array(sizes), np.concatenate(offsets).astype(np.int64)
 
     def chains(self, counts: np.ndarray, num_steps: int, seed: int, *, is_sparse: bool = False) -> ParallelChains:
         """Chains from a table of whole counts (num_states,).
@@ -189,7 +180,7 @@ class ParallelChains:
     def __init__(
         self, moves: _Moves, allowed: np.ndarray, counts: np.ndarray, num_steps: int, seed: int, is_sparse: bool
     ) -> None:
-        self._rest = (allowed, moves.shapes, moves.of_block, moves.sizes, moves.offsets, is_sparse)
+        self._rest = (allowed, *moves, is_sparse)
         self._state = np.random.SeedSequence(seed).generate_state(1, np.uint64)
         self._num_steps = num_steps
         self._hidden = counts.astype(np.int64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import warnings
 from collections.abc import Iterable, Sequence
@@ -39,6 +38,7 @@ from .bootstrap import PValue
 from .p_values import (
     NUM_TABLES,
     Comparison,
+    contrasts_of,
     corrected_p_value,
     design_effects,
     expected_counts,
@@ -618,11 +618,9 @@ def _walds(result: FitResult, removals: Sequence[_Removal], matrix: torch.Tensor
 
 def _contrasts(result: FitResult, removal: _Removal) -> torch.Tensor:
     """Linear functions of theta (df, num_parameters) that are zero without what is removed."""
-    if result.restriction is not None:
-        return torch.from_numpy(result.restriction.readings[result.restriction.belongs(removal.removed)])
-    slices = result.hypergraph.parameter_slices
-    where = list(itertools.chain(*(range(slices[e].start, slices[e].stop) for e in removal.removed)))
-    return torch.eye(result.hypergraph.num_parameters, dtype=torch.float64)[where]
+    if result.restriction is None:
+        return contrasts_of(result.hypergraph, removal.removed)
+    return torch.from_numpy(result.restriction.readings[result.restriction.belongs(removal.removed)])
 
 
 # Likelihood-ratio tests of models from files, which hold no rows.

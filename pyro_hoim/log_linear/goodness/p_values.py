@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc
 
 from ...errors import check_choice, out_of_range, refused
-from ...structure.hypergraph import Edge
+from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..auto import Auto
 from ..fitting.design import cell_codes, cell_counts
 from ..fitting.result import FitResult
@@ -458,12 +458,17 @@ def _refusal(test: Comparison) -> str | None:
 # Likelihood-ratio tests under survey weights, corrected by their design effects.
 
 
+def contrasts_of(hypergraph: InteractionHypergraph, edges: Iterable[Edge]) -> torch.Tensor:
+    """The parameters of some interactions as linear functions of theta (k, num_parameters)."""
+    slices = hypergraph.parameter_slices
+    where = [i for edge in edges for i in range(slices[edge].start, slices[edge].stop)]
+    return torch.eye(hypergraph.num_parameters, dtype=torch.float64)[where]
+
+
 def contrasts_between(small: FitResult, big: FitResult) -> torch.Tensor:
     """Linear functions of theta of the larger of two nested models (df, num_parameters) that vanish in the smaller."""
     if small.restriction is None and big.restriction is None:
-        shared, slices = set(small.hypergraph.edges), big.hypergraph.parameter_slices
-        where = [i for edge, part in slices.items() if edge not in shared for i in range(part.start, part.stop)]
-        return torch.eye(big.hypergraph.num_parameters, dtype=torch.float64)[where]
+        return contrasts_of(big.hypergraph, [e for e in big.hypergraph.edges if e not in set(small.hypergraph.edges)])
     lesser, greater = (r.restriction or RestrictedInteractions.whole(r.hypergraph) for r in (small, big))
     within = greater.basis.T @ greater.embedded(lesser)
     across = np.linalg.svd(within)[0][:, lesser.num_parameters :]
