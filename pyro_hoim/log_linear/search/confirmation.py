@@ -17,7 +17,7 @@ from ...data.frames import DataLike
 from ...errors import check_fraction, check_not_negative
 from ...results.confirmation import PROMISING, EdgeTest, Hypotheses, InteractionTest, StepwiseSearch, kept_first
 from ...structure.hypergraph import Edge, InteractionHypergraph
-from .edge_tests import EdgeTester, chi_square_log_tail, conditional_terms, smallest, two_by_two_log_tail
+from .edge_tests import EdgeTester, by_chi_square, chi_square_log_tail, conditional_terms, smallest, two_by_two_log_tail
 from .rounds import checked_pair, rows_digest, singles
 from .scores import fitted_margins
 
@@ -40,15 +40,20 @@ def lone_pairs(tester: EdgeTester, pairs: Sequence[Edge]) -> list[EdgeTest]:
         tables, total = tester.tables(batch), tester.total
         row, column = tables.sum(2, keepdims=True), tables.sum(1, keepdims=True)
         tails, gains = (part.reshape(len(batch), -1) for part in two_by_two_log_tail(tables, row, column, total))
-        at = tails.argmin(1), np.arange(len(batch))
+        best = tails.argmin(1)
         free = math.log(math.prod(size if size > 2 else 1 for size in shape))
         for i, edge in enumerate(batch):
-            log_p, gain = min(0.0, float(tails[i, at[0][i]]) + free), float(gains[i, at[0][i]])
+            # The most extreme cell, and beside it the table without rare levels.
+            log_p, gain = min(0.0, float(tails[i, best[i]]) + free), float(gains[i, best[i]])
             tests = [EdgeTest(edge, log_p, gain, "saddle point")]
             groups = tester.pooled(edge)
             if groups is not None:
                 first, second = (np.eye(int(group.max()) + 1)[group] for group in groups.values())
-                tests.append(_pooled(edge, first.T @ tables[i] @ second))
+                table = first.T @ tables[i] @ second
+                law = table.sum(1, keepdims=True) * table.sum(0) / table.sum()
+                gain = max(0.0, float((table[table > 0] * np.log(table[table > 0] / law[table > 0])).sum()))
+                least, num_free = min(2 * gain, float(((table - law) ** 2 / law).sum())), np.array(table.shape) - 1
+                tests.append(by_chi_square(edge, gain, least, int(num_free.prod())))
             by_pair[edge] = smallest(tests)
     return [by_pair[edge] for edge in pairs]
 
@@ -78,15 +83,6 @@ def promising_triples(tester: EdgeTester, names: Sequence[str], pairs: Sequence[
         values.update(zip(batch, chi_square_log_tail(2 * gain, degrees).tolist(), strict=True))
     promising = [edge for edge, log_p in values.items() if log_p <= _PROMISING]
     return sorted(promising, key=values.__getitem__)[: max(_KEPT, 2 * len(names))]
-
-
-def _pooled(edge: Edge, table: np.ndarray) -> EdgeTest:
-    """The likelihood-ratio or score test of a table of a pair, whichever has the larger p-value."""
-    law = table.sum(1, keepdims=True) * table.sum(0) / table.sum()
-    gain = max(0.0, float((table[table > 0] * np.log(table[table > 0] / law[table > 0])).sum()))
-    least = min(2 * gain, float(((table - law) ** 2 / law).sum()))
-    log_p = chi_square_log_tail(np.array(least), (table.shape[0] - 1) * (table.shape[1] - 1))
-    return EdgeTest(edge, float(log_p), gain, "chi-square")
 
 
 def _batches(tester: EdgeTester, sets: Sequence[Edge]) -> Iterator[tuple[tuple[int, ...], list[Edge]]]:

@@ -17,6 +17,7 @@ from ...data.observations import Observations
 from ...data.sources.sourced import held_rows
 from ...results.confirmation import EdgeTest, saddle_point_log_tail
 from ...structure.hypergraph import Edge
+from ..fitting.design import cell_numbers
 
 __all__ = ["EdgeTest", "EdgeTester"]
 
@@ -288,7 +289,7 @@ class EdgeTester:
         response = response or self.response(edge, others)
         nuisance, rest, names = _conditional(response, edge, others)
         patterns = self._patterns(response, names)
-        cell = _numbered(patterns.codes[:, : len(rest)], [self.cardinalities[name] for name in rest])
+        cell = cell_numbers(patterns.codes, range(len(rest)), [self.cardinalities[name] for name in rest])
         pooled = self.pooled(edge)
         if pooled is not None and any(set(edge) < set(other) for other in others):
             return self._test_inside(edge, patterns, pooled, nuisance)
@@ -317,7 +318,7 @@ class EdgeTester:
         free = math.prod(self.cardinalities[n] if self.cardinalities[n] > 2 else 1 for n in edge)
         tests = [EdgeTest(edge, min(0.0, best + math.log(free)), gain, "saddle point")]
         if pooled is not None:
-            tests.append(self._pooled_test(edge, patterns, pooled, nuisance, null))
+            tests.append(self._pooled_test(edge, patterns, pooled, null))
         return smallest(tests)
 
     def held_out(self, edge: Edge, others: Iterable[Edge], judging: EdgeTester) -> tuple[float, float]:
@@ -344,19 +345,19 @@ class EdgeTester:
         sizes = [self.cardinalities[name] for name in names]
         r, y = self.cardinalities[response], self._codes[self._places[response]]
         columns, space = self._codes[places].T, math.prod(sizes)
-        if space <= max(1024, len(columns)):
-            counts = self._counted(_numbered(columns, sizes) * r + y, space, r)
+        # Numbers of the rows' patterns: of all that there could be where these are few, else of those that occur.
+        numbers = cell_numbers(columns, range(len(sizes)), sizes) if space < 2**62 else columns
+        codes = None
+        if space > max(1024, len(columns)):
+            _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True, axis=0)
+            codes, numbers, space = columns[first], inverse.reshape(-1), len(first)
+        counts = np.bincount(numbers * r + y, self._weights, minlength=space * r)
+        counts = counts.astype(np.float64, copy=False).reshape(space, r)
+        if codes is None:
             occupied = np.flatnonzero(counts.any(1))
             codes = np.stack(np.unravel_index(occupied, sizes), 1) if sizes else np.zeros((len(occupied), 0), np.int64)
-            return _Patterns(response, tuple(names), codes, counts[occupied])
-        keys = _numbered(columns, sizes) if space < 2**62 else columns
-        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True, axis=0)
-        counts = self._counted(inverse.reshape(-1) * r + y, len(first), r)
-        return _Patterns(response, tuple(names), columns[first], counts)
-
-    def _counted(self, cells: Ints, num: int, levels: int) -> Floats:
-        counts = np.bincount(cells, self._weights, minlength=num * levels)
-        return counts.astype(np.float64, copy=False).reshape(num, levels)
+            counts = counts[occupied]
+        return _Patterns(response, tuple(names), codes, counts)
 
     def _design(self, patterns: _Patterns, terms: Iterable[tuple[str, ...]]) -> Floats:
         """Statistics (P, r, q) of the tables that contain the response, each given by its other variables."""
@@ -406,23 +407,13 @@ class EdgeTester:
         null = maximised(design, patterns.counts, ridge[: design.shape[2]], start[: design.shape[2]])
         whole = maximised(both, patterns.counts, ridge, start)
         gain = max(0.0, whole.penalised - null.penalised)
-        return EdgeTest(edge, float(chi_square_log_tail(np.array(2 * gain), added.shape[2])), gain, "chi-square")
+        return by_chi_square(edge, gain, 2 * gain, added.shape[2])
 
-    def _pooled_test(
-        self,
-        edge: Edge,
-        patterns: _Patterns,
-        pooled: dict[str, Ints],
-        nuisance: Sequence[tuple[str, ...]],
-        null: Maximum,
-    ) -> EdgeTest:
+    def _pooled_test(self, edge: Edge, patterns: _Patterns, pooled: dict[str, Ints], null: Maximum) -> EdgeTest:
         """The likelihood-ratio or score test of a set with its rare levels pooled, whichever has the larger p-value."""
         added = self._added(edge, patterns, pooled)
-        whole = maximised(np.concatenate([self._design(patterns, nuisance), added], 2), patterns.counts)
-        gain = max(0.0, whole.value - null.value)
-        least = min(2 * gain, score_statistic(null, added))
-        log_p = float(chi_square_log_tail(np.array(max(least, 0.0)), added.shape[2]))
-        return EdgeTest(edge, log_p, gain, "chi-square")
+        gain = max(0.0, maximised(np.concatenate([null.design, added], 2), patterns.counts).value - null.value)
+        return by_chi_square(edge, gain, min(2 * gain, score_statistic(null, added)), added.shape[2])
 
 
 def smallest(tests: Sequence[EdgeTest]) -> EdgeTest:
@@ -430,6 +421,12 @@ def smallest(tests: Sequence[EdgeTest]) -> EdgeTest:
     best = min(tests, key=lambda test: test.log_p_value)
     log_p_value = min(0.0, best.log_p_value + math.log(len(tests)))
     return replace(best, log_p_value=log_p_value, gain=max(test.gain for test in tests))
+
+
+def by_chi_square(edge: Edge, gain: float, statistic: float, df: int) -> EdgeTest:
+    """The test of a set by a statistic that follows the chi-square law in the limit."""
+    log_p_value = float(chi_square_log_tail(np.array(max(statistic, 0.0)), df))
+    return EdgeTest(edge, log_p_value, gain, "chi-square")
 
 
 def chi_square_log_tail(value: Floats, df: int) -> Floats:
@@ -511,10 +508,3 @@ def _contrasts(cardinality: int) -> Floats:
 def _by_level(columns: Floats, contrasts: Floats) -> Floats:
     """Statistics (P, r, f * c) from columns of patterns (P, f) and contrasts of levels (r, c)."""
     return (columns[:, None, :, None] * contrasts[None, :, None]).reshape(len(columns), len(contrasts), -1)
-
-
-def _numbered(codes: Ints, sizes: Sequence[int]) -> Ints:
-    keys = np.zeros(len(codes), dtype=np.int64)
-    for column, size in zip(codes.T, sizes, strict=True):
-        keys = keys * size + column
-    return keys

@@ -13,7 +13,7 @@ import numpy as np
 from ...core.rows import check_count
 from ...core.trainer import Trainer
 from ...data.frames import DataLike
-from ...errors import is_real, out_of_range
+from ...errors import check_type, is_real, other_domain, out_of_range
 from ...runs.checkpoint import RunOptions, checked_run
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from .candidates import Heredity, checked_heredity, is_admitted
@@ -25,7 +25,6 @@ from .rounds import (
     SelectionStatus,
     StopRule,
     checked_rows,
-    checked_start,
     run_file,
     singles,
 )
@@ -100,7 +99,10 @@ def select(
     per_round = search.per_round or _PER_ROUND
     pool = search.pool(train.domain)
     scored = checked_score(search.score)[1]
-    begin = singles(train.domain) if init is None else checked_start(init, trainer)
+    begin = singles(train.domain) if init is None else init
+    check_type(begin, InteractionHypergraph, "init")
+    if begin.domain != train.domain:
+        raise other_domain("init", "a collection over the domain of the rows", received="one over another domain")
     if not is_real(min_score) or math.isnan(min_score):
         raise out_of_range("min_score", "a number", min_score)
     settings: dict[str, Any] = {

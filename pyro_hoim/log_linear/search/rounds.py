@@ -673,14 +673,6 @@ def checked_pair(
     return parts[0], parts[1]
 
 
-def checked_start(init: InteractionHypergraph, trainer: Trainer) -> InteractionHypergraph:
-    """A collection to start from, refused unless it is over the trainer's domain."""
-    check_type(init, InteractionHypergraph, "init")
-    if init.domain != trainer.rows.domain:
-        raise other_domain("init", "a collection over the domain of the rows", received="one over another domain")
-    return init
-
-
 def singles(domain: Domain) -> InteractionHypergraph:
     """All single variables of two levels or more."""
     return InteractionHypergraph(domain, [(v.name,) for v in domain if v.cardinality > 1])

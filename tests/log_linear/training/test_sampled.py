@@ -23,7 +23,6 @@ from pyro_hoim.log_linear.training.sampled._weighted_chains import (
     WeightedChains,
     annealed_population,
     disagreement,
-    effective_size,
     forest_law,
     law_of_singles,
     network_law,
@@ -395,7 +394,7 @@ def test_disagreement_of_populations():
     other = torch.bincount(3 * first.codes[:, 0], minlength=4).double() / 2000
     assert_close(distance, float((joint - other).abs().sum() / 2), relative=1e-9)
     assert is_off
-    assert effective_size(np.array([0.0, 0.0, -1000.0])) == 2.0
+    assert Population(torch.zeros(3, 1), np.array([0.0, 0.0, -1000.0])).effective_size == 2.0
 
 
 def test_a_smooth_ridge_acts_like_its_gradient():

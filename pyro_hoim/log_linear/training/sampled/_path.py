@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 from tqdm import tqdm
 
 from ....core.trainer import TrainingReport
@@ -25,7 +26,6 @@ from ._weighted_chains import (
     drawn,
     is_independent,
     law_of_singles,
-    normalised,
     seed_of,
 )
 from .options import SampledTraining
@@ -313,7 +313,7 @@ class SampledPath:
         loss = annealed.log_z - float(self._coordinates.tables(self._x) @ self._problem.goal)
         distance, is_off = disagreement(before, annealed, self._problem.hypergraph)
         union = before.joined(annealed)
-        share = float(normalised(union.log_weights)[len(before.codes) :].sum())
+        share = float(softmax(union.log_weights)[len(before.codes) :].sum())
         return _Comparison(union, loss, distance, share, is_off or share > _MISSED, annealed.is_even)
 
     def _is_bad(self, found: _Comparison) -> bool:

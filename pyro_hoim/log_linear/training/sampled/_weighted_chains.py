@@ -12,6 +12,7 @@ import networkx as nx
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from ....data.observations import Observations
 from ....runs.schedule import MAX_BLOCK_STATES, GibbsSchedule
@@ -253,17 +254,6 @@ def is_independent(hypergraph: InteractionHypergraph, tables: Floats) -> bool:
     return not any(len(edge) > 1 and tables[where].any() for edge, where in hypergraph.term_slices.items())
 
 
-def normalised(log_weights: Floats) -> Floats:
-    """Weights that sum to one (chains,)."""
-    weights = np.exp(log_weights - log_weights.max())
-    return weights / weights.sum()
-
-
-def effective_size(log_weights: Floats) -> float:
-    """Effective number of weights, (sum w)^2 / sum w^2."""
-    return 1 / float(np.square(normalised(log_weights)).sum())
-
-
 def systematic(shares: Floats, count: int, random: np.random.Generator) -> torch.Tensor:
     """Positions (count,) of a systematic sample, of cumulative shares that end at one."""
     points = (random.random() + np.arange(count)) / count
@@ -285,8 +275,8 @@ class Population:
 
     @property
     def effective_size(self) -> float:
-        """Number of unweighted states that the weights leave."""
-        return effective_size(self.log_weights)
+        """Number of unweighted states that the weights leave, (sum w)^2 / sum w^2."""
+        return 1 / float(np.square(softmax(self.log_weights)).sum())
 
     @property
     def log_z(self) -> float:
@@ -299,13 +289,10 @@ class Population:
         codes = torch.cat([self.codes, other.codes])
         return Population(codes, np.concatenate([self.log_weights, other.log_weights]))
 
-    def picked(self, count: int, random: np.random.Generator) -> torch.Tensor:
-        """Positions (count,) of a systematic sample in proportion to the weights."""
-        return systematic(np.cumsum(normalised(self.log_weights)), count, random)
-
     def resampled(self, count: int, random: np.random.Generator) -> Population:
-        """As many states with equal weights."""
-        return Population(self.codes[self.picked(count, random)], np.full(count, self.log_z))
+        """As many states with equal weights, a systematic sample in proportion to the present ones."""
+        picked = systematic(np.cumsum(softmax(self.log_weights)), count, random)
+        return Population(self.codes[picked], np.full(count, self.log_z))
 
 
 def schedule_of(
@@ -488,7 +475,7 @@ def disagreement(first: Population, second: Population, hypergraph: InteractionH
     """
     cards = hypergraph.domain.cardinalities
     one, two = (
-        weighted_margins(np.ascontiguousarray(p.codes.numpy().T), normalised(p.log_weights), cards, sets)
+        weighted_margins(np.ascontiguousarray(p.codes.numpy().T), softmax(p.log_weights), cards, sets)
         for p, sets in ((population, hypergraph.edge_indices) for population in (first, second))
     )
     noise = 1 / first.effective_size + 1 / second.effective_size

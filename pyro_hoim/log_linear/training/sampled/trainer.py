@@ -11,6 +11,7 @@ from typing import Literal, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 from typing_extensions import override
 
 from ....annealing.backend import GAP, ONE_SIDED_NOTE, TEMPERED_NOTE, Weights, checks_of, result_of, rows as numbers
@@ -44,7 +45,6 @@ from ._weighted_chains import (
     is_independent,
     law_of_singles,
     network_law,
-    normalised,
     seed_of,
     systematic,
     weighted_margins,
@@ -515,7 +515,7 @@ class SampledTrainer(TableTrainer):
                 chains.chains.sweep(_MARGIN_SWEEPS)
                 codes[:, k] = chains.chains.states.cpu().numpy().T
                 energies[k] = chains.chains.energy.cpu().numpy()
-            weights = normalised(chains.log_weights)
+            weights = softmax(chains.log_weights)
             size = chains.effective_size * _independent_records(energies, weights)
             self._states = (codes.reshape(len(codes), -1), np.tile(weights / records, records), size)
         return self._states
