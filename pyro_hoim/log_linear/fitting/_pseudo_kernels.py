@@ -29,6 +29,7 @@ def conditionals(codes, weights, layout, tables, gradient, with_gradient, loss):
         widest = max(widest, cards[i])
         deepest = max(deepest, first_pair[i + 1] - first_pair[i])
         deepest = max(deepest, first_other[i + 1] - first_other[i])
+    # Where the slices of a row begin, so that its gradient goes to the same entries.
     logits = np.empty(widest)
     pair_at = np.empty(deepest, dtype=np.int64)
     other_at = np.empty(deepest, dtype=np.int64)
@@ -43,6 +44,7 @@ def conditionals(codes, weights, layout, tables, gradient, with_gradient, loss):
             for n in range(block, end):
                 weight = weights[n]
                 observed = codes[n, i]
+                # Two levels need no loops over them.
                 if card == 2:
                     zero, one = 0.0, 0.0
                     for e in range(pairs, pairs_end):
@@ -72,6 +74,7 @@ def conditionals(codes, weights, layout, tables, gradient, with_gradient, loss):
                             gradient[other_at[e]] -= share
                             gradient[other_at[e] + 1] += share
                     continue
+                # Any number of levels: energies, then the conditional, then its gradient.
                 for level in range(card):
                     logits[level] = 0.0
                 for e in range(pairs, pairs_end):
@@ -97,6 +100,7 @@ def conditionals(codes, weights, layout, tables, gradient, with_gradient, loss):
                     logits[level] = math.exp(logits[level] - top)
                     total += logits[level]
                 loss += weight * (math.log(total) - chosen)
+                # The conditional less what was seen.
                 if with_gradient:
                     for level in range(card):
                         logits[level] *= weight / total

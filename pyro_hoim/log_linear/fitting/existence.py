@@ -169,6 +169,7 @@ def forced_zeros(
     0 if and only if there is none; otherwise every cell with a slack is forced to zero. Those cells are set aside and
     the program is solved again, until no slack is left.
     """
+    # Rounds of the program: what has a slack is forced to zero and set aside.
     direction = np.zeros(augmented.shape[1])
     basis = _null_space(augmented[positive])
     left = undecided
@@ -227,6 +228,7 @@ def _shown_positive(
     Proportional fitting nearly has the margins; least squares over its larger cells removes what is left, and the
     table that results is a proof where all of these stay positive.
     """
+    # Proportional fitting to the margins of the maximal interactions.
     codes, cards = cell_codes(hypergraph), np.array(hypergraph.domain.cardinalities)
     groups = list[np.ndarray]()
     for edge in hypergraph.maximal_edges:
@@ -238,6 +240,7 @@ def _shown_positive(
         for group, margin in zip(groups, margins, strict=True):
             now = np.bincount(group, fitted)
             fitted = fitted * np.divide(margin, now, out=np.zeros_like(now), where=now > 0)[group]
+    # Least squares over ever fewer cells, until a table without zeros there has the margins to rounding.
     for least in _LEAST_FITTED:
         cells = np.flatnonzero((counts > 0) | (fitted > least * fitted.mean()))
         part = augmented[cells]
@@ -272,6 +275,7 @@ def find_face(
     With the basis of a subspace of theta, ``design`` has a column for each of its columns; empty margins then need not
     force anything.
     """
+    # Empty margins, which need no linear program; those without a possible cell say nothing.
     allowed = np.ones(len(counts), dtype=bool) if possible is None else possible
     positive = counts > 0
     if possible is None and positive.all():
@@ -286,6 +290,7 @@ def find_face(
         empty_margins = [
             f for f in zero_margins(hypergraph, rows.marginal_counts(hypergraph.edges)) if f not in structural
         ]
+    # Cells that empty margins force to zero, and the direction in which theta runs away there.
     codes = cell_codes(hypergraph)
     dead = np.zeros(len(counts), dtype=bool)
     direction = np.zeros(hypergraph.num_terms)
@@ -296,6 +301,7 @@ def find_face(
         direction[hypergraph.term_slices[edge].start + int(np.ravel_multi_index(levels, shape))] = -1.0
     dead &= allowed
     is_open = allowed & ~dead
+    # The linear program for the rest, where the table is small enough for it.
     augmented, solution = np.hstack([design, np.ones((len(design), 1))]), None
     if int((is_open | positive).sum()) <= _MAX_FACIAL_CELLS and design.shape[1] <= _MAX_FACIAL_PARAMETERS:
         can_fit = hypergraph.is_hierarchical and space is None and bool(positive.any())
@@ -311,6 +317,7 @@ def find_face(
         return _from_margins(
             hypergraph, empty_margins if (possible is None and space is None) or empty_margins else None
         ), None
+    # The face, what is identified on it, and what the law loses there.
     forced, recession = solution
     face = allowed & ~dead
     face[forced] = False

@@ -230,6 +230,7 @@ def choose_method(
     early_stopping: bool,
 ) -> tuple[bool, str]:
     """Whether a dense design is used, and the method; options without a meaning or that do not fit are refused."""
+    # Options that have no meaning on their own.
     check_choice(objective, ("likelihood", "pseudo-likelihood"), "objective")
     if penalty is not None and not isinstance(penalty, SmoothPenalty | ProximalPenalty | Conjugate):
         raise wrong_type("penalty", "L2, L1, GroupL2, Conjugate or None", received=repr(penalty))
@@ -396,6 +397,7 @@ def general_problem(
 
     ``space`` is the basis of a subspace that theta is restricted to.
     """
+    # The means of the statistics, from rows or margins.
     hypergraph = coordinates.hypergraph
     rows = data if isinstance(data, Observations) else None
     margins = (data.marginal_counts(hypergraph.edges) if isinstance(data, Observations) else data).to(torch.float64)
@@ -404,6 +406,7 @@ def general_problem(
     else:
         num_rows = float(margins[next(iter(hypergraph.term_slices.values()))].sum())
     mean, own_mean = (c.statistics(margins) / num_rows for c in (coordinates, own_coordinates(hypergraph)))
+    # Through the design where there is no backend; a subspace has fewer parameters.
     design = None
     if partition is None:
         design, working = design_matrix(hypergraph), design_matrix(hypergraph, coordinates.coding)
@@ -620,6 +623,7 @@ def fit(
     data, validation = read_data(hypergraph, data, validation, objective)
     check_data(hypergraph, data, "data")
     check_type(stopping, Stopping | None, "stopping", "Stopping or None")
+    # How the fit is made, which must go with all that was asked for.
     stopping, run = stopping or Stopping(), checked_run(run)
     stops_early = stopping.patience is not None
     check_validation(hypergraph, validation, stops_early)
@@ -697,6 +701,7 @@ def _taken_up(
     arrays = file.start(settings)
     if arrays is None:
         return None
+    # What the file holds must fit this solver; it then goes on as if nothing had been.
     with file.taking_up():
         size, patience = len(problem.start), monitor.patience
         shapes = {"theta": (size,), **kept_shapes(method, size), **({} if patience is None else patience.shapes(size))}
@@ -769,6 +774,7 @@ def _solved(
     problem: Problem, method: str, penalty: Penalty | None, stopping: Stopping, monitor: _Monitor, state: State
 ) -> tuple[Outcome, int | None]:
     """The outcome at the parameters that are kept, and their iteration where the fit may stop early."""
+    # Solve; an interrupt keeps the best iterate so far.
     evaluate, solve = _solver(problem, method, penalty)
     try:
         start = evaluate(problem.start)
@@ -782,6 +788,7 @@ def _solved(
     finally:
         if monitor.bar is not None:
             monitor.bar.close()
+    # Early stopping returns the best point on the validation rows.
     best, point = None, monitor.best
     if monitor.patience is not None and point is not None:
         best = monitor.patience.best_iteration

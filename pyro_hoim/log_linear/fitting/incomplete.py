@@ -90,6 +90,7 @@ def row_log_likelihood(
         >>> (-row_log_likelihood(model, data).exp().log2()).abs().round().tolist()
         [2.0, 1.0, 0.0]
     """
+    # Equal rows are looked at once.
     model = model.model if isinstance(model, FitResult) else model
     data = as_observations(data, domain=model.domain)
     if data.domain != model.domain:
@@ -100,6 +101,7 @@ def row_log_likelihood(
     rows = Observations.from_tensor(unique[0], data.domain)
     batch = model.batch_shape
     values = torch.full((len(rows.codes), *batch), -math.inf, dtype=model.dtype)
+    # Rows that miss the same cells share their completions; where these are too many, log Z of the rest is asked.
     for missing, positions in possible_patterns(rows, impossible_rows(model, rows.codes)):
         look_ups = _num_completions(rows, missing) * max(1, len(model.hypergraph)) * max(1, batch.numel())
         if look_ups <= _MAX_COMPLETIONS:
@@ -180,12 +182,14 @@ def fit_incomplete(
         >>> result.probs.round(decimals=4).tolist()  # 3/5 of the rows have a = 0; half of each known b is 0
         [0.3, 0.3, 0.2, 0.2]
     """
+    # Complete rows need no completions.
     structure = hypergraph.hypergraph if isinstance(hypergraph, RestrictedInteractions) else hypergraph
     data = as_observations(data, domain=structure.domain)
     merged = data.unique()
     if not merged.has_missing:
         return fit(hypergraph, data, partition=partition, **options)
     check_structural_zeros(structure, options.get("structural_zeros"))
+    # All completions, with equal shares at first.
     patterns = list(row_patterns(merged))
     total = sum(len(rows) * _num_completions(merged, missing) for missing, rows in patterns)
     if total > _MAX_COMPLETIONS:
@@ -195,8 +199,10 @@ def fit_incomplete(
     codes = torch.cat([part.flatten(0, 1) for part in completed])
     counts = [merged.counts[rows].unsqueeze(-1) for _, rows in patterns]
     shares = [_first_shares(structure.domain, part, options.get("structural_zeros")) for part in completed]
+    # Alternate: counts by the shares are fitted, and the fit says the shares.
     result, last, likelihood, status = None, -math.inf, -math.inf, "max_iterations"
     for _ in tqdm(range(max_iterations), desc="EM", disable=not progress, leave=False):
+        # M step.
         weights = torch.cat([(n * s).flatten() for n, s in zip(counts, shares, strict=True)])
         spread = Observations.from_tensor(codes, merged.domain, weights=weights).unique()
         with warnings.catch_warnings():
@@ -204,6 +210,7 @@ def fit_incomplete(
             result = fit(hypergraph, spread, partition=partition, **options)
         if result.status == "interrupted":
             raise KeyboardInterrupt
+        # E step, and the likelihood of what was observed.
         model = result.model
         log_z = (partition if partition is not None else Auto()).log_partition(model).value
         scores = [-model.energy(part) - log_z for part in completed]
@@ -215,6 +222,7 @@ def fit_incomplete(
         if gain < tolerance * data.total_count:
             status = result.status
             break
+    # What a user should know of how it ended.
     if result is None:
         raise out_of_range("max_iterations", "at least 1", received=max_iterations)
     if status == "max_iterations":

@@ -38,6 +38,7 @@ class ConditionalLayout:
         others: list[list[tuple[int, list[tuple[int, int]]]]] = [[] for _ in cards]
         pieces: list[np.ndarray] = []
         size = 0
+        # Every table once for each of its variables; pairs, which are many, need one look-up alone.
         layout = zip(hypergraph.edge_indices, hypergraph.edge_shapes, hypergraph.term_slices.values(), strict=True)
         for edge, shape, where in layout:
             table = np.arange(where.start, where.stop).reshape(shape)
@@ -52,6 +53,7 @@ class ConditionalLayout:
                 pieces.append(np.moveaxis(table, k, -1).reshape(-1))
                 size += table.size
         self.source = np.concatenate([np.zeros(0, dtype=np.int64), *pieces])
+        # Flat arrays, as the kernel takes them.
         flat_pairs = [entry for entries in pairs for entry in entries]
         flat_others = [entry for entries in others for entry in entries]
         members = [member for _, entries in flat_others for member in entries]

@@ -130,6 +130,7 @@ class LogLinearPseudoLikelihood(PseudoLikelihood):
                 continue
             where = np.concatenate([np.arange(part[0].start, part[0].stop) for part in touching])
             self._check_memory(len(self._codes) * levels * len(where))
+            # Every row with every level of the variable.
             states = np.repeat(self._codes[:, None], levels, axis=1)
             states[..., variable] = np.arange(levels)
             flat = states.reshape(-1, states.shape[-1])
@@ -138,6 +139,7 @@ class LogLinearPseudoLikelihood(PseudoLikelihood):
                 for _, members, shape in touching
             ]
             features = np.concatenate(bases, axis=1)
+            # The conditional, without overflow.
             logits = (features @ vector[where]).reshape(-1, levels)
             weights = np.exp(logits - logits.max(1, keepdims=True, initial=-np.inf))
             yield variable, where, features.reshape(-1, levels, len(where)), weights / weights.sum(1, keepdims=True)

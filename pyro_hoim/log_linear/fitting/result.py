@@ -262,6 +262,7 @@ class FitResult(Fitted):
         References:
             Thomas Louis, Finding the observed information matrix when using the EM algorithm, 1982, equation (3.2).
         """
+        # Only a smooth likelihood of so many parameters has an information.
         if self.objective != "likelihood":
             received = f"one of the {self.objective}"
             raise unexpected("covariance", "a fit of the likelihood", received=received, code="no-method")
@@ -311,6 +312,7 @@ class FitResult(Fitted):
             IntractableError: likewise; or the estimate is infinite, or may be, and what is identified is not known; or
                 the observed cells do not identify every parameter.
         """
+        # On what the data identify the information must be regular.
         basis = self.identified
         information = self.information
         if basis is not None:
@@ -322,6 +324,7 @@ class FitResult(Fitted):
             raise out_of_reach("covariance", problem, hint, code="no-method")
         if basis is not None:
             vectors = basis @ vectors
+        # An estimate that may be infinite has no covariance.
         if self.existence is not None and self.existence.exists is None and not self._is_finite(values, vectors):
             problem = (
                 "whether the estimate is finite was not decided for this table, and a gradient of "
@@ -335,6 +338,7 @@ class FitResult(Fitted):
     @plain_mode()
     def identified(self) -> torch.Tensor | None:
         """Basis (num_parameters, rank) of what the data identify; None for all."""
+        # What a face, a restriction or a facial set says.
         if self._face is not None:
             return torch.from_numpy(np.ascontiguousarray(self._face.basis))
         if self.restriction is not None:

@@ -243,6 +243,7 @@ def lbfgs(
         if iteration == max_iterations:
             break
         direction = _direction(here.gradient, pairs, precondition)
+        # A direction that does not descend: the curvature gathered is of no use.
         slope = float(here.gradient @ direction)
         if not slope < 0:
             pairs.clear()
@@ -256,6 +257,7 @@ def lbfgs(
                 return Outcome(here, here.norm, iteration, "stalled", (note,))
             pairs.clear()  # the curvature that was gathered misleads; begin anew from here
             continue
+        # Gather the curvature along the step, where there is any.
         move, change = there.theta - here.theta, there.gradient - here.gradient
         bend = float(move @ change)
         if bend > 1e-300 and bend > 1e-14 * float(change @ change):
@@ -296,6 +298,7 @@ def _search(evaluate: Evaluate, here: Point, direction: np.ndarray, slope: float
     for _ in range(_MAX_TRIALS):
         there = evaluate(here.theta + step * direction)
         new_slope = float(there.gradient @ direction) if there.is_sound else math.nan
+        # Enough decrease, by the gradient where values differ by rounding alone.
         is_low = there.is_sound and (
             there.value <= here.value + _ARMIJO * step * slope
             or (there.value <= here.value + slack and new_slope <= (2 * _ARMIJO - 1) * slope)
@@ -306,6 +309,7 @@ def _search(evaluate: Evaluate, here: Point, direction: np.ndarray, slope: float
             low, low_slope = step, new_slope
         else:
             high, high_slope = step, new_slope
+        # Widen until there is a bracket, then narrow it.
         if math.isinf(high):
             step *= 4
             continue
@@ -374,6 +378,7 @@ def proximal_gradient(
         ahead, (momentum, step) = evaluate(state["ahead"]), map(float, state["pace"])
     norm = math.inf
     for iteration in range(int(state.get("iteration", 0)) + 1, max_iterations + 1):
+        # Backtrack until the quadratic bound holds.
         while True:
             there = evaluate(prox(ahead.theta - step * ahead.gradient, step))
             move = there.theta - ahead.theta
@@ -382,6 +387,7 @@ def proximal_gradient(
                 break
             step /= 2
         norm = (float(np.abs(move).max()) if move.size else 0.0) / step
+        # Momentum begins anew where it points uphill.
         if float((ahead.theta - there.theta) @ (there.theta - here.theta)) > 0:
             momentum = 1.0
         following = (1 + (1 + 4 * momentum**2) ** 0.5) / 2

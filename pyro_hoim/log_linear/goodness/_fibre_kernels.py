@@ -126,6 +126,7 @@ def _exchange(
     length, last, none = 2, num_blocks - 1, of_block[of_block.shape[0] - 1]
     while length < longest and _below(state, 5) < 2:
         length += 1
+    # A random row, whose cell the move goes through.
     left, x = _below(state, total), np.int64(-1)
     for i in range(cells.shape[0]):
         x = cells[i]
@@ -136,12 +137,14 @@ def _exchange(
     for b in range(num_blocks):
         at[b, 0] = of_block[first + b, x]
         base -= at[b, 0]
+    # A second row that differs in two blocks.
     key = x - at[min(1, last - 1), 0] - at[last, 0]
     y, _, _ = _row(state, n, cells, of_block[first + min(1, last - 1)], of_block[first + last], key, -1)
     for b in range(min(1, last - 1), last + 1, max(1, last - 1)):
         at[b, 1] = of_block[first + b, y]
         if at[b, 1] == at[b, 0]:
             return 0
+    # Rows that show the other levels of each further block, and of the circuit.
     odds = 1.0
     if num_blocks > 2:
         shift = at[last, 1] - at[last, 0]
@@ -166,6 +169,7 @@ def _exchange(
                         return 0
                 at[b, a + b] = level
                 odds *= (n[z + sign * shift] + 1) / n[z] * (here / back)
+    # Every cell that loses must hold a row, and every other one may gain.
     half = _cells(base, num_blocks, length, at, ends)
     for i in range(half):
         up, down = ends[0, i], ends[1, i]
@@ -178,14 +182,17 @@ def _exchange(
 @njit(nogil=True, cache=True, inline="always")
 def _step(state: Array, n: Array, ends: Array, half: Any, low: Any, high: Any, occupied: Any, weights: Array) -> Any:
     """How far to go along a move: drawn from the law on the line, times the chance that the line is proposed."""
+    # At an end of the line a cell empties, so that the line is proposed from there less often.
     full, at_low, at_high, now = 2 * half, 2 * half, 2 * half, 0
     for i in range(half):
         gains, loses = n[ends[0, i]], n[ends[1, i]]
         at_low -= gains == -low
         at_high -= loses == high
         now += (gains > 0) + (loses > 0)
+    # A window on the line that holds the present table.
     offset = _below(state, WINDOW)
     first, last = max(low, -offset), min(high, WINDOW - 1 - offset)
+    # Weights of the tables in it, by ratios from one to the next.
     weights[-first] = 1.0
     for d in range(last):
         ratio = 1.0
@@ -197,6 +204,7 @@ def _step(state: Array, n: Array, ends: Array, half: Any, low: Any, high: Any, o
         for i in range(half):
             ratio *= (n[ends[0, i]] + d) / (n[ends[1, i]] - d + 1)
         weights[d - 1 - first] = weights[d - first] * ratio
+    # Times the chance that each proposes this line; then a draw.
     total = 0.0
     for d in range(first, last + 1):
         here = at_low if d == low else at_high if d == high else full
@@ -246,6 +254,7 @@ def walk(
     tables; the next table is drawn on it so that tables weigh as the product of 1 / n!. In sparse tables, whose random
     cells hold no rows, every other move on average is found among the rows.
     """
+    # The occupied cells, listed, and room for the largest move.
     listed, where = np.empty(n.shape[0], dtype=np.int64), np.empty(n.shape[0], dtype=np.int64)
     occupied, total = 0, n.sum()
     for x in range(n.shape[0]):
@@ -260,6 +269,7 @@ def walk(
     weights = np.empty(WINDOW)
     num_moves = 0
     for _ in range(num_steps):
+        # In sparse tables moves are found among the rows.
         shape = shapes[_below(state, shapes.shape[0])]
         if is_sparse and shape[0] > 1 and _below(state, 2) == 0:
             half = _exchange(state, n, listed[:occupied], total, allowed, shape, of_block, at, ends)
@@ -267,6 +277,7 @@ def walk(
                 num_moves += 1
                 occupied = _moved(n, -1, ends, half, listed, where, occupied)
             continue
+        # A line through an occupied cell; how far it goes both ways.
         half = _line(state, listed[_below(state, occupied)], shape, of_block, sizes, offsets, at, ends)
         low, high = n[ends[0, 0]], n[ends[1, 0]]
         for i in range(half):
@@ -315,6 +326,7 @@ def enumerate_tables(left: Array, group: Array, is_last: Array, out: Array, max_
     whether it is the last to do so, ``out`` takes the tables (max_tables, num_cells).
     """
     num_cells, num_margins = group.shape
+    # Depth first: a cell takes its least value on the way down, the next one on the way back.
     table, top = np.zeros(num_cells, dtype=np.int64), np.empty(num_cells, dtype=np.int64)
     num_tables, nodes, c, is_new = 0, 0, 0, True
     while c >= 0:
@@ -325,6 +337,7 @@ def enumerate_tables(left: Array, group: Array, is_last: Array, out: Array, max_
             num_tables += 1
             c, is_new = c - 1, False
             continue
+        # The margins bound the value; the last cell of a margin has no choice.
         if is_new:
             nodes += 1
             if nodes > max_nodes:

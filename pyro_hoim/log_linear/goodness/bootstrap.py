@@ -120,10 +120,12 @@ def drawn_statistics(
             deviance, updates, is_late = deviance - lower, updates + more, is_late | also
         return deviance, pearson, updates, is_late
 
+    # How many tables the budget allows, told by tables that do not count.
     if budget < math.inf:
         is_refitted = any(len(model.members) for model in models)
         refit = compared(draw(_PILOT))[2] / _PILOT if is_refitted else 0.0
         num_tables = min(num_tables, int(budget // (drawing + refit)))
+    # The observed table first, then those that are drawn.
     size, parts = max(1, _CHUNK // len(expected)), [compared(observed[:, None].astype(float))]
     parts += [compared(draw(min(size, num_tables - start))) for start in range(0, num_tables, size)]
     deviances, pearsons, late = (np.concatenate([part[i] for part in parts]) for i in (0, 1, 3))

@@ -133,6 +133,7 @@ class Fibre:
 
     def _compiled(self) -> _Moves:
         """Offsets of all levels of all blocks; every pair of blocks that has circuits comes first in turn."""
+        # Blocks as parts of a cell's number.
         strides = np.cumprod([1, *self._cards[:0:-1]])[::-1]
         codes = np.indices(self._cards).reshape(len(self._cards), -1)
         shapes, of_block, sizes, offsets = list[list[int]](), list[np.ndarray](), list[list[int]](), list[np.ndarray]()
@@ -140,6 +141,7 @@ class Fibre:
         for structure in self._structures:
             parts = [sum(codes[i] * strides[i] for i in block) for block in structure]
             levels = [np.unique(part) for part in parts]
+            # Every pair of blocks that has circuits comes first in turn.
             orders = [
                 (i, j)
                 for i, j in itertools.combinations(range(len(structure)), 2)
@@ -200,6 +202,7 @@ def listed_tables(
 
     ``counts`` and ``allowed`` are (num_states,), each margin the number of the marginal cell of every cell.
     """
+    # Margins as totals of numbered groups; cells of empty ones hold nothing.
     cells = np.flatnonzero(allowed)
     if not len(margins) or counts.sum() > _MAX_TOTAL or (most := min(_MAX_TABLES, _MAX_ENTRIES // len(counts))) < 1:
         return None
@@ -212,6 +215,7 @@ def listed_tables(
     group = np.stack(members, axis=1)[cells]
     open_cells = (totals[group] > 0).all(1)
     cells, group = cells[open_cells], group[open_cells]
+    # The last cell of a group takes what is left.
     is_last = np.zeros(group.shape, dtype=bool)
     for m in range(group.shape[1]):
         reversed_first = np.unique(group[::-1, m], return_index=True)[1]
@@ -220,6 +224,7 @@ def listed_tables(
     number = enumerate_tables(totals, np.ascontiguousarray(group), is_last, out, _MAX_NODES)
     if number < 1:
         return None
+    # Their law, whatever the parameters.
     tables = np.zeros((number, len(counts)), dtype=np.int64)
     tables[:, cells] = out[:number]
     logs = -gammaln(tables + 1.0).sum(1)
@@ -262,6 +267,7 @@ def conditional_tables(
         added = [i for i in domain.indices(node.clique) if i not in separator]
         order = np.argsort(cell_numbers(codes, separator, cards), kind="stable")
         steps.append((separator, added, codes[order][:, added]))
+    # Variables without an interaction are dealt on their own.
     random = np.random.default_rng(seed)
     covered = {i for _, added, _ in steps for i in added}
 
@@ -334,6 +340,7 @@ def conditional_p_value(
 
     def compared(draw: Callable[[int], np.ndarray], size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Which tables, the observed one first, have as large a G2, a larger one, as large an X2."""
+        # Statistics against the small model's expected counts, less those of the larger one's refit.
         statistics = drawn_statistics(
             draw, counts[cells], expected[cells], [], larger, df, num_tables=size, budget=math.inf, drawing=0
         )

@@ -194,10 +194,12 @@ def goodness_of_fit(
         pearson = _floored(float((counts * (counts / expected)).sum()) - total, total)
     else:
         deviance, pearson = listed
+    # Degrees of freedom, of the family and on the cells that are not fitted as zero.
     num_cells = result.hypergraph.domain.num_states if result.possible is None else int(result.possible.sum())
     fitted = result.num_parameters_fitted
     df, adjusted = num_cells - 1 - result.num_parameters_possible, result.num_cells_fitted - 1 - fitted
     test = p_value_of(Comparison(result, None, deviance, pearson, adjusted), p_value, num_tables, seed)
+    # Criteria want a maximum of a likelihood of whole rows.
     is_maximum = result.objective == "likelihood" and result.penalty is None and result.is_converged
     is_maximum = is_maximum and data.has_whole_counts  # else the criteria change with the unit of the weights
     known = result.existence is None or result.existence.num_cells_zero is not None
@@ -310,6 +312,7 @@ def likelihood_ratio_test(
     for name, result in (("small", small), ("big", big)):
         check_type(result, FitResult, name, _A_FIT)
         _check_maximum(result, name)
+    # Both must be nested models of the same rows.
     if small.hypergraph.domain != big.hypergraph.domain:
         raise other_domain("small, big", "models of the same variables")
     surplus = set(small.hypergraph.edges) - set(big.hypergraph.edges)
@@ -431,6 +434,7 @@ def adjust_p_values(p_values: Sequence[float] | np.ndarray, method: Correction =
     values = np.array(p_values, dtype=float)
     if values.ndim != 1:
         raise wrong_shape("p_values", "(m,)", values)
+    # Tests without a p-value do not count.
     known = ~np.isnan(values)
     adjusted = values[known]
     if ((adjusted < 0) | (adjusted > 1)).any():
@@ -524,12 +528,14 @@ def term_tests(
     check_choice(method, ("likelihood-ratio", "wald"), "method")
     check_choice(correction, (*_CORRECTIONS, None), "correction")
     check_choice(p_value, ("auto", "chi-square"), "p_value")
+    # What is tested, and under which covariance.
     result.complete_data()
     _check_maximum(result, "result")
     if covariance is None:
         covariance = result.usual_covariance
     removals = _removals(result.hypergraph, terms)
     is_model = isinstance(covariance, str) and covariance == "model"
+    # One row for each interaction.
     if method == "wald":
         matrix = result.covariance_of_kind(covariance)
         rows = _walds(result, removals, matrix, p_value)
@@ -542,6 +548,7 @@ def term_tests(
             row = {"df": test.df_adjusted, "note": test.p_value_note}
             row |= {name: getattr(test, name) for name in ("statistic", "design_effect", "p_value", "p_value_method")}
             rows.append(removal.row | row)
+    # The table, with p-values adjusted for its rows.
     columns = ["term", "removal", "df", "statistic", "p_value", "p_value_method", "note"]
     if not is_model:
         columns.insert(4, "design_effect")
@@ -663,6 +670,7 @@ def ratio_test_of_files(small: ModelFile, big: ModelFile) -> LikelihoodRatioTest
 def _remembered(file: ModelFile) -> FitResult:
     """The fit that a file was written from, without its rows."""
     graph, info, coordinates = file.hypergraph, file.info, parametrization(file.hypergraph)
+    # At its estimate a model expects the observed margins.
     theta = coordinates.convert(file.theta, file.coding, coordinates.coding)
     energy, total = file.energy, float(info["rows"])
     log_z = float(Auto().log_partition(energy).value)

@@ -58,6 +58,7 @@ def fit_summary(
         pairs. An estimate that the rows send to infinity is infinite where its sign is certain, else NaN; neither has
         an interval.
     """
+    # What the coefficients mean.
     graph = result.hypergraph
     coding = _coding(graph, coding)
     check_corner(coding, reference)
@@ -90,6 +91,7 @@ def fit_summary(
         else:  # a test of zero would ask of a prior that says otherwise
             frame = frame.drop(columns=["z", "p_value"])
             notes.append(f"{level:.0%} intervals by a normal approximation of the posterior at its mode{robust}")
+        # Weights, penalties and infinite estimates change what the numbers say.
         if result.effective_num_rows != result.num_rows:
             size = f"weights that add up to {result.num_rows:g}; effective rows (Kish): {result.effective_num_rows:.0f}"
             notes.append(size if robust else f"{size}; covariance='robust' takes them for survey weights")
@@ -158,6 +160,7 @@ def _mark_infinite(result: FitResult, coding: Coding, frame: pd.DataFrame, refer
     :math:`+\infty` along all of them if and only if k lies in the cone of these differences, modulo those of F
     (Farkas' lemma).
     """
+    # Estimates without an error have no tests either.
     gone = ~np.isfinite(frame["std_error"].to_numpy())
     if not gone.any():
         return
@@ -165,6 +168,7 @@ def _mark_infinite(result: FitResult, coding: Coding, frame: pd.DataFrame, refer
     face, design = result._face, result._design
     if face is None or design is None or (~face.cells).sum() * design.shape[1] > _MAX_GENERATORS:
         return
+    # Directions to the cells fitted as zero, and the functions whose sign is asked for.
     basis = np.asarray(face.basis)
     outside = design[face.cells][:1] - design[~face.cells]
     if result.restriction is None and reference is not None:
@@ -174,6 +178,7 @@ def _mark_infinite(result: FitResult, coding: Coding, frame: pd.DataFrame, refer
     else:
         space, contrasts = result.restriction.basis, result.restriction.readings
         outside = (outside @ space) @ space.T
+    # A sign is certain where the cone holds the function.
     cone = (outside - (outside @ basis) @ basis.T).T
     for row in np.flatnonzero(gone):
         contrast = contrasts[row] - (contrasts[row] @ basis) @ basis.T
@@ -226,6 +231,7 @@ def is_maximum(fit: FitResult) -> bool:
 def fit_figures(result: FitResult) -> Figures:
     """How large a fitted model is, and how well it describes the rows that it was fitted to."""
     graph = result.hypergraph
+    # Only a maximum of a likelihood of complete rows has a test of its fit.
     deviance = df = None
     if is_maximum(result) and result.data is not None and not result.data.has_missing:
         test = goodness_of_fit(result, p_value=None)

@@ -72,6 +72,7 @@ class Recipe:
     ) -> RidgeTrainer:
         """A trainer of the search or, longer, of the last fit; ``is_chosen`` strengths come from the rows."""
         if self.name == "sampled":
+            # Chains: their damping goes with who chose the strengths.
             settings = self.final_settings() if is_final else self._search_settings()
             if self.sampling is None:
                 unchosen = _FINAL_DAMPING if is_final else _SEARCH_DAMPING
@@ -81,6 +82,7 @@ class Recipe:
                 return SampledTrainer(rows, graph, penalty=ridge, settings=settings, evidence=evidence)
             chosen = settings.damping if self.sampling is not None else _CHOSEN_DAMPING
             return _SearchTrainer(rows, graph, ridge, settings, evidence, chosen)
+        # Exact gradients or pseudo-likelihoods, longer in the last fit.
         make = ExactTrainer if self.name == "exact" else PseudoTrainer
         return make(
             rows,
@@ -270,6 +272,7 @@ class Session:
                     check_equal(stored, trainer.state_dict())
                     return FinalFit(trainer, TrainingReport(**record["report"], notes=notes))
         check_time()
+        # Else train, the strengths first where they are not settled.
         if not settled and recipe.name == "sampled":  # strengths need fewer chains than tables
             rough = recipe.trainer(rows, hypergraph, ridge, recipe.evidence_rounds[1], is_chosen=True)
             rough.train()
@@ -291,6 +294,7 @@ class Session:
         search: SelectionOptions,
     ) -> Confirmation:
         """Confirm interactions by all rows, or read what an interrupted run had found."""
+        # What an interrupted run had found is read as it was.
         file = run_file(self.run, "structure.safetensors")
         order, candidates = search.max_order or 2, search.candidates
         if file is not None:

@@ -93,6 +93,7 @@ def learn(
         >>> learned.sample(2, given={"dry": 1}, seed=0).values.tolist()
         [['1', '0', '0', '1'], ['1', '0', '0', '1']]
     """
+    # The rows, and which of their columns say one thing together.
     check_names(options, list(LearnOptions.__annotations__), "learn", noun="option")
     parts = [train] if validation is None else [train, validation]
     parts_read = checked_parts(*parts)
@@ -114,6 +115,7 @@ def learn(
         parts_joined = [joined.read(rows).rows if rows.has_missing else joined.join(rows) for rows in parts_read]
         if search is not None and search.candidates is not None:
             search = replace(search, candidates=joined.sets(search.candidates))
+    # The recipe learns the joined variables.
     learned = learn_variables(parts_joined[0], None if validation is None else parts_joined[1], search, **options)
     return columns_joined(learned, joined, parts_joined[0])
 

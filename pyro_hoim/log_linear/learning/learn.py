@@ -116,6 +116,7 @@ class StagedSearch:
         announce: Callable[[SelectionRound], None],
         until: float = math.inf,
     ) -> None:
+        # What may join, and by which score.
         train, validation = checked_rows(train, validation, trainer)
         self._pool = search.pool(train.domain)
         self._score = checked_score(search.score)[1]
@@ -169,16 +170,19 @@ class StagedSearch:
 
     def _propose(self, hypergraph: InteractionHypergraph) -> Proposal | SelectionStatus:
         self._note_round()
+        # After the pairs under weak strengths, the same pairs under strengths that the rows choose.
         last = len(self._runner.rounds) - 1
         if last == 1 and self._evidence_rounds and hypergraph.order > 1:
             self._trainer.use_ridge(self._strong, self._evidence_rounds)
             return Proposal(hypergraph)
+        # From there on the ones that the validation rows liked better.
         if last > 1 and self._evidence_rounds:
             if self._rows_choose:  # the same in a continued run, whose trainer has another default
                 found_before = replace(self._strong, by_edge=self._ridges[last].by_edge)
                 self._trainer.use_ridge(found_before, self._evidence_rounds)
             else:
                 self._trainer.use_ridge(self._weak, 0)
+        # Twice as many sets every round; all pairs at once where they are not too many.
         self._pool.add(hypergraph.edges)
         candidates = self._pool.available()
         room, least = self._per_round << max(0, last - self._num_trials), 0.0
@@ -444,6 +448,7 @@ def _with_structure(
     """The model with its structure, trained alike; without one where the time is over."""
     confirmed, structure = confirmation.hypergraph, learned
     session.tell(f"training the structure of {interactions(confirmed.num_interactions)}")
+    # Another collection is fitted alike, unless it is the same.
     if confirmed != learned.hypergraph:
         stage, fitted = "structure-refit" if learned.refit else "structure-fit", None
         with session.giving_up("the fit of the structure", 1.0):
@@ -496,6 +501,7 @@ def fit_collection(
         >>> learned.trainer, learned.selection, round(learned.gain(rows), 3)  # the mutual information
         ('exact', None, 0.086)
     """
+    # Nothing is searched, so the largest collection is this one.
     (given,) = checked_parts(train)
     train = given.in_effective_rows()
     ridges, run = regularisation or Regularisation(), checked_run(run)
@@ -505,6 +511,7 @@ def fit_collection(
     _check_held(recipe.name, train)
     if rounds is None:
         recipe = replace(recipe, evidence_rounds=(_EVIDENCE_ALONE, _EVIDENCE_ALONE))
+    # One fit, whose strengths the rows choose.
     session = Session(recipe, run, train, train)
     session.tell(f"training {interactions(hypergraph.num_interactions)}")
     chosen = recipe.evidence_rounds[1] > 0

@@ -107,6 +107,7 @@ class LearnResult(Fitted):
 
     def file(self, info: Mapping[str, Any] | None = None) -> ModelFile:
         """What a model file holds: the closure's tables, the penalty, log Z and the path of the search."""
+        # What every learned model has, then what some have beside it.
         energy, slices = self.energy, self.independent.hypergraph.term_slices
         content: dict[str, Any] = {
             "rows": self.num_rows,

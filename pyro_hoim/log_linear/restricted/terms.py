@@ -202,11 +202,13 @@ def _factor(domain: Domain, factor: str | FunctionTerm, scores: Scores, orders: 
     if not isinstance(factor, FunctionTerm):
         labels = domain[factor].labels
         return (factor,), [(factor, label) for label in labels[1:]], level_contrasts(len(labels)).T[:, 1:]
+    # Scores make one column; other functions pair two variables.
     if factor.function == "linear":
         (name,) = factor.variables
         values = _scores(domain[name], factor, factor.arguments or scores.get(name, ()), orders)
         return (name,), [(str(factor), "")], level_contrasts(len(values)).T @ values[:, None]
     first, second, labels = _alike(domain, factor)
+    # Cells, or pairs of cells with equal parameters, in the free basis of the pair.
     contrasts = level_contrasts(len(labels)).T
     if factor.function == "diagonal":
         pairs = [(i, i) for i in range(len(labels))]

@@ -37,6 +37,7 @@ def lone_pairs(tester: EdgeTester, pairs: Sequence[Edge]) -> list[EdgeTest]:
     """The tests of pairs beside nothing else, as :meth:`EdgeTester.test` makes them, in the order of the pairs."""
     by_pair: dict[Edge, EdgeTest] = {}
     for shape, batch in _batches(tester, pairs):
+        # All pairs of one shape at once, by the tail in closed form.
         tables, total = tester.tables(batch), tester.total
         row, column = tables.sum(2, keepdims=True), tables.sum(1, keepdims=True)
         tails, gains = (part.reshape(len(batch), -1) for part in two_by_two_log_tail(tables, row, column, total))
@@ -63,6 +64,7 @@ def promising_triples(tester: EdgeTester, names: Sequence[str], pairs: Sequence[
 
     All triples where that costs seconds at most, else those that hold one of some pairs.
     """
+    # All triples, or those around pairs where all would take too long.
     rows, num = tester.num_distinct, math.comb(len(names), 3)
     if rows * num <= _LOOK_UPS:
         sets = list(itertools.combinations(names, 3))
@@ -72,6 +74,7 @@ def promising_triples(tester: EdgeTester, names: Sequence[str], pairs: Sequence[
         sets = [tuple(sorted(triple, key=position.__getitem__)) for triple in joined if len(triple) == 3]
         if rows * len(sets) > _LOOK_UPS:
             return []
+    # How far the own table of each is from a law without a triple.
     values: dict[Edge, float] = {}
     for _, batch in _batches(tester, sets):
         tables = tester.tables(batch) / tester.total

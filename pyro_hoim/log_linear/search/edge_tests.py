@@ -285,6 +285,7 @@ class EdgeTester:
             others: the collection.
             response: the variable of the set whose law given the rest is used; default that of :meth:`response`.
         """
+        # The law of one variable given what it depends on.
         others = list(others)
         response = response or self.response(edge, others)
         nuisance, rest, names = _conditional(response, edge, others)
@@ -293,10 +294,12 @@ class EdgeTester:
         pooled = self.pooled(edge)
         if pooled is not None and any(set(edge) < set(other) for other in others):
             return self._test_inside(edge, patterns, pooled, nuisance)
+        # The most extreme cell, and the set as a whole with its rare levels pooled.
         null = maximised(self._design(patterns, nuisance), patterns.counts)
         # The most extreme cell of a set, with a correction for their number
         r, num = patterns.counts.shape[1], math.prod(self.cardinalities[n] for n in edge if n != patterns.response)
         totals = patterns.counts.sum(1)
+        # Rows in every cell of the set, seen and expected.
         seen, expected = np.zeros((num, r)), np.zeros((num, r))
         np.add.at(seen, cell, patterns.counts)
         np.add.at(expected, cell, totals[:, None] * null.probs)

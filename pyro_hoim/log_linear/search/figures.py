@@ -59,6 +59,7 @@ def capacity_figure(
     """
     if not curves:
         raise none_received("curves", "at least one capacity curve")
+    # What is shown, refused where nothing of it can be drawn.
     name = _MEASURES[measure]
     if measure == "loss" and any((curve["loss_kind"] == "pseudo-likelihood").any() for curve in curves.values()):
         name = "pseudo-NLL"
@@ -107,6 +108,7 @@ def _shown(curve: pd.DataFrame, name: str) -> np.ndarray:
 
 def _ticks(axes: Axes, curves: Sequence[pd.DataFrame], references: Mapping[str, float]) -> None:
     """Ticks of the axes that all panels share: round numbers, or where the range is narrow the sizes themselves."""
+    # Sizes to the right, and what all panels show upwards.
     sizes = np.unique(np.concatenate([c["num_parameters"].to_numpy(dtype=float) for c in curves]))
     sizes = sizes[sizes > 0]
     values = [c[name].to_numpy(dtype=float)[_shown(c, name)] for c in curves for name in ("train", "validation")]
@@ -122,6 +124,7 @@ def _ticks(axes: Axes, curves: Sequence[pd.DataFrame], references: Mapping[str, 
             axes.set_xlim(sizes[0] / 2, sizes[0] * 2)
     else:
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    # Linear ticks upwards where the values are close.
     is_narrow = heights.max() < 4 * heights.min()
     axes.yaxis.set_major_locator(MaxNLocator(5) if is_narrow else LogLocator(subs=(1.0, 2.0, 5.0)))
     if is_narrow:

@@ -94,6 +94,7 @@ def select(
         >>> selection.hypergraph.edges, selection.status
         ((('a',), ('b',), ('c',), ('a', 'b')), 'exhausted')
     """
+    # All arguments are looked at before any work.
     train, validation = checked_rows(train, validation, trainer)
     search = (search or SelectionOptions()).filled(_PER_ROUND)
     per_round = search.per_round or _PER_ROUND
@@ -186,6 +187,7 @@ def prune(
         >>> len(prune(rows, rows, trainer, stop=StopRule(tolerance=0.01, max_rounds=1)).hypergraph.edges)
         6
     """
+    # All arguments are looked at before any work.
     train, validation = checked_rows(train, validation, trainer)
     name, rank = checked_score(ranking, "ranking")
     check_count(per_round, "per_round")

@@ -487,6 +487,7 @@ class RoundRunner:
                 with self._file.taking_up():
                     self._restore(stored)
                     check_equal(stored, self._state())
+        # Rounds, the first of them that of the start.
         limit, is_hidden = self._rule.max_rounds, self._label is None
         with tqdm(total=limit, unit="round", desc=self._label, leave=False, disable=is_hidden) as bar:
             if stored is None:
@@ -523,6 +524,7 @@ class RoundRunner:
 
     def _fit(self, proposal: Proposal, begin: float) -> None:
         """Train one collection, judge it and keep a checkpoint of everything."""
+        # Train from where the parameters are.
         trainer = self.trainer
         trainer.restructure(proposal.hypergraph)
         report = trained(trainer)
@@ -553,6 +555,7 @@ class RoundRunner:
         if verdict in ("start", "improved"):
             self.best = len(self.rounds) - 1
             self._best_hypergraph, self._best_tables = trainer.hypergraph, trainer.tables.detach().clone()
+        # A round that is over is not lost.
         if self._file is not None:
             with DeferredInterrupt():
                 self._file.write(self._state())
@@ -586,6 +589,7 @@ class RoundRunner:
             "edges": hypergraph.edge_indices,
             "best edges": self._best_hypergraph.edge_indices,
         }
+        # The trainer goes on from its own state.
         tensors = {f"trainer.{name}": tensor for name, tensor in self.trainer.state_dict().items()}
         tensors["best tables"] = self._best_tables
         tensors["path"] = packed(path)

@@ -338,6 +338,7 @@ def reference_laws(
     sets: Sequence[Edge], num_candidates: int, trainer: Trainer, counts: np.ndarray, total: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Laws of the candidates and of further sets after them, flat, and their sizes."""
+    # Margins of the model over all sets, flat.
     domain = trainer.rows.domain
     present = set(trainer.hypergraph.edge_indices)
     margins = trainer.margins(sets)

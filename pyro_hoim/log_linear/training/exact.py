@@ -46,10 +46,12 @@ class SweepPlan:
         self._sizes = [cards[v] for v in self.axes]
         self._cells: dict[int, int] = {}
         rank = {v: i for i, v in enumerate(self.axes)}
+        # The tree of joins that fills the fewest cells.
         leaves = [sum(1 << rank[v] for v in edge) for edge in hypergraph.edge_indices]
         plans = [_join(leaves, self.cells, share) for share in (1e-9, -1.0)]  # the smallest union, the least growth
         joins = min(plans, key=lambda plan: sum(self.cells(up) for up, _ in plan))
 
+        # Places in the work space, and steps from every node to its parent.
         self._places: dict[int, int] = {}
         for mask, where in zip(leaves, hypergraph.term_slices.values(), strict=True):
             self._places[mask] = where.start
@@ -63,6 +65,7 @@ class SweepPlan:
         self.steps = np.array(self._steps, dtype=np.int64).reshape(-1, 6)
         self.step_cells = sum(a * m * c for _, _, _, a, m, c in self._steps)
 
+        # Roots are the components; each entry of the tables knows its own.
         roots = [mask for mask in dict.fromkeys([*leaves, *(up for up, _ in joins)]) if mask not in parent]
         self.roots = [(mask, self._places[mask], self.cells(mask)) for mask in roots]
         self.root_cells = sum(cells for _, _, cells in self.roots)
@@ -78,6 +81,7 @@ class SweepPlan:
                 self.first_leaf[number[top]] = where
         lengths = [where.stop - where.start for where in hypergraph.term_slices.values()]
         self.component = np.repeat(np.array(component, dtype=np.int64), lengths)
+        # Variables without an interaction multiply Z.
         covered = reduce(int.__or__, leaves, 0)
         self.free_states = math.prod(n for i, n in enumerate(self._sizes) if not covered >> i & 1)
         self.order = _transposition(hypergraph, rank)
@@ -101,6 +105,7 @@ class SweepPlan:
 
     def _expand(self, down: int, up: int) -> None:
         """Steps from a node to its parent: one for every run of axes that it lacks, the shortest run first."""
+        # Runs of axes that lie together in the parent.
         runs: list[int] = []
         open_run = False
         for i in axes_of_mask(up):
@@ -112,6 +117,7 @@ class SweepPlan:
                 runs.append(1 << i)
                 open_run = True
         runs.sort(key=self.cells)
+        # One step a run; between two nodes there is room of its own.
         here, at = down, self._places[down]
         for run in runs:
             there = here | run
@@ -157,6 +163,7 @@ def _join(leaves: Sequence[int], cells: Callable[[int], int], share: float) -> l
             union = first | second
             heapq.heappush(heap, (cells(union) + share * (cells(first) + cells(second)), union, first, second))
 
+    # Every pair of sets that have a variable in common, the cheapest union first.
     ordered = sorted(active)
     for i, first in enumerate(ordered):
         for second in ordered[:i]:
@@ -259,10 +266,12 @@ class DenseEngine:
         """Log Z in nats and eta (num_terms,) of tables (num_terms,)."""
         from ._dense_kernels import gather_down, scatter_up
 
+        # Up the tree energies are added.
         plan, work = self._plan, self._work
         work[plan.order] = tables
         scatter_up(plan.steps, work)
         log_z = math.log(plan.free_states)
+        # Over all the states of a component they are exponentiated, relative to the largest.
         for _, start, cells in plan.roots:
             root = work[start : start + cells]
             top = float(root.max())
@@ -271,6 +280,7 @@ class DenseEngine:
             np.subtract(root, top, out=root)
             np.exp(root, out=root)
             log_z += top
+        # Down the tree probabilities are summed.
         gather_down(plan.steps, work)
         for number, leaf in enumerate(plan.first_leaf):
             self._totals[number] = work[leaf].sum()

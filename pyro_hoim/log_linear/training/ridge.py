@@ -94,6 +94,7 @@ class InteractionRidge:
 
     def __post_init__(self) -> None:
         _check_strength(self.default, "default")
+        # Strengths by number of variables, then by set.
         orders: dict[int, float] = {}
         for order, strength in self.by_order.items():
             if not is_whole(order):
@@ -332,6 +333,7 @@ def ridge_preconditioner(
     The curvature c of the loss per row is the same everywhere, the mean over interactions of one over the number of
     cells. Strengths of evidence span many orders of magnitude; without this, so would the Hessian.
     """
+    # One strength for all interactions: the loss is as even as it gets.
     strengths = np.array([ridge.strength(edge) for edge in hypergraph.edges])
     if not len(strengths) or (ridge.is_diagonal(hypergraph) and bool((strengths == strengths[0]).all())):
         return None

@@ -208,6 +208,7 @@ class TableTrainer(RidgeTrainer, ABC):
 
     def _trained(self) -> TrainingReport:
         """Fit, then move the strengths and fit again from there, as often as rounds were asked for."""
+        # Every round moves the strengths by the fitted tables and fits again.
         report, graph = self._fit(), self._hypergraph
         steps, done = report.num_iterations, 0
         while done < self.evidence.num_rounds and report.status != "diverged":
@@ -252,6 +253,7 @@ class TableTrainer(RidgeTrainer, ABC):
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         from ._dense_kernels import centre
 
+        # Balanced tables, and strengths where the rows had moved them.
         edges = self._hypergraph.edges
         tables = state_part(state, "tables", self._tables.shape).to("cpu", torch.float64).numpy().copy()
         centred = tables.copy()
@@ -296,6 +298,7 @@ class DescentTrainer(TableTrainer):
         stopping: Stopping | None = None,
         evidence: EvidenceRounds | None = None,
     ) -> None:
+        # All arguments are looked at before any work.
         check_choice(method, ("lbfgs", "gradient"), "method")
         check_positive(step, "step")
         check_type(stopping, Stopping | None, "stopping")

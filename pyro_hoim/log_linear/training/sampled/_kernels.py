@@ -49,10 +49,12 @@ def parent_scores(columns, cards, counts, child, cells, fitted, prior, parents, 
         length = size * n * levels
         if n < 2 or length > max_cells:
             continue
+        # Count the family in one pass over the rows.
         other = columns[parents[k]]
         table[:length] = 0.0
         for r in range(counts.shape[0]):
             table[(cells[r] * n + other[r]) * levels + levels_of[r]] += counts[r]
+        # Then every row is predicted by the others, shrunken towards the law without this parent.
         score = 0.0
         for cell in range(size * n):
             first = cell * levels

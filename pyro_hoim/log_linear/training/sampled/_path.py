@@ -216,6 +216,7 @@ class SampledPath:
         is_start: bool = False,
         gives_up: bool = False,
     ) -> None:
+        # Where the path is, and how it steps.
         self._problem = problem
         self._gives_up = gives_up
         self._settings = settings
@@ -231,6 +232,7 @@ class SampledPath:
         # Parameters that passed a check, and their loss by the annealed population; infinite before any check.
         self._best, self._best_loss = self._x.copy(), self._start_loss(tables, population)
         self._last_loss = np.inf
+        # What checks have found so far.
         self._recoveries = self._collapses = 0
         self._gradients: list[float] = []
         self._last_gradient = np.inf
@@ -238,6 +240,7 @@ class SampledPath:
         self._coarse = _COARSE
         self._doubts = 0  # checks that have to agree before they become rarer
         self._apart = 1  # distance of two checks, of that in the settings
+        # Chains at the start: those given, annealed ones, or exact draws.
         if population is None and not is_independent(problem.hypergraph, tables):
             population = self._annealed()
         if population is None:
@@ -378,6 +381,7 @@ class SampledPath:
 
     def run(self) -> Outcome:
         """All iterations, final checks, and more iterations where those fail."""
+        # The schedule, then final checks that push down modes which chains had missed.
         settings = self._settings
         count = settings.num_iterations
         is_sound = self._iterate(count, settings.average, "iteration")
@@ -399,6 +403,7 @@ class SampledPath:
             num += extra
             if not is_sound:
                 break
+        # The report, and tables with the weights that belong to them.
         if not is_sound:
             self._notes.append("training diverged; the tables are the last sound ones")
         gradient = self._coordinates.residual(self._x, self._gradient())
@@ -418,6 +423,7 @@ class SampledPath:
 
     def _iterate(self, count: int, average: float, what: str, *, checks: bool = True) -> bool:
         """Steps with a rate that rises and falls, then the mean of the last parameters; whether they are sound."""
+        # The rate rises, then falls; a path that is unsound goes back.
         every = self._settings.refresh_every
         warm_up = max(1.0, self._settings.warm_up * count) if checks else 1.0
         total, num_summed, due = np.zeros_like(self._x), 0, (every or 0) - 1

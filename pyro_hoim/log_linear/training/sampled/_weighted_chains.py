@@ -165,6 +165,7 @@ def network_law(rows: Observations, hypergraph: InteractionHypergraph, forest: S
     """
     from ....compute.lanes import run_threads
 
+    # Each variable looks for parents among those before it.
     names, cards = rows.domain.names, rows.domain.cardinalities
     parents, order = _Parents(rows), [draw.variable for draw in forest.draws]
     draw_of: dict[int, _Draw] = {}
@@ -175,6 +176,7 @@ def network_law(rows: Observations, hypergraph: InteractionHypergraph, forest: S
 
     run_threads(search, len(order), cost=parents.cost)
     draws = [draw_of[k] for k in range(len(order))]
+    # The families join the collection, with their conditionals as tables.
     families = [tuple(sorted((draw.variable, *draw.parents))) for draw in draws]
     joint = InteractionHypergraph(
         rows.domain,
@@ -209,6 +211,7 @@ class _Parents:
 
         cards, codes, counts = self._cards, self._codes, self._counts
         levels, prior, sizes = cards[i], _PRIOR * cards[i], np.array(cards, dtype=np.int64)
+        # The law of the variable alone, then with one parent more as long as that helps.
         alone = np.bincount(codes[:, i], counts, levels) + _PRIOR
         fitted = (alone / alone.sum())[None]
         parents: tuple[int, ...] = ()
@@ -219,6 +222,7 @@ class _Parents:
             scores = parent_scores(self._columns, sizes, counts, i, cells, fitted, prior, free, _MAX_FAMILY)
             if not len(free) or scores.max() <= best + _LEAST_GAIN * levels:
                 break
+            # The best parent joins; the promising ones are looked at again.
             j, best = int(free[scores.argmax()]), float(scores.max())
             free = free[np.sort(np.argsort(-scores, kind="stable")[:_PROMISING])]
             free = free[free != j]
@@ -452,6 +456,7 @@ def weighted_margins(
     from ....compute.lanes import run_threads
     from ._kernels import add_margins
 
+    # Cells of all sets one after the other, counted in lanes.
     shapes = [[cards[i] for i in members] for members in sets]
     first = np.cumsum([0, *map(math.prod, shapes)])
     ends = np.cumsum([0, *map(len, sets)])
@@ -478,6 +483,7 @@ def disagreement(first: Population, second: Population, hypergraph: InteractionH
         weighted_margins(np.ascontiguousarray(p.codes.numpy().T), softmax(p.log_weights), cards, sets)
         for p, sets in ((population, hypergraph.edge_indices) for population in (first, second))
     )
+    # Distances of the laws of all interactions, and those expected of two samples.
     noise = 1 / first.effective_size + 1 / second.effective_size
     if not one:
         return 0.0, False

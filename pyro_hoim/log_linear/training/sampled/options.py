@@ -121,6 +121,7 @@ class SampledTraining:
         check_whole(self.seed, "seed", 0, 2**62 - 1)
         for name in _POSITIVE:
             check_positive(getattr(self, name), name)
+        # Shares.
         for name in ("resample_below", "average"):
             if not 0 < getattr(self, name) <= 1:
                 raise out_of_range(name, "a share within (0, 1]", getattr(self, name))
@@ -128,6 +129,7 @@ class SampledTraining:
             raise out_of_range("warm_up", "a share within [0, 1)", self.warm_up)
         if not isinstance(self.restart, bool) and self.restart != "doubt":
             raise out_of_range("restart", "True, False or 'doubt'", self.restart)
+        # Choices.
         object.__setattr__(self, "device", str(checked_device(self.device, "device")))
         check_choice(self.blocks, ("sites", "interactions"), "blocks")
         if self.emphasis is not None:

@@ -230,12 +230,14 @@ def with_reverse_run(
 
 def _sandwiched(result: LogPartition, ahead: WeightEstimate, behind: WeightEstimate) -> LogPartition:
     """The estimate held against a forward and a reverse run."""
+    # Both runs stand beside the estimate, whatever they say.
     parts = (ahead.value[0], _error(ahead), -behind.value[0], _error(behind))
     sandwich = Sandwich(*(torch.tensor(float(v), dtype=torch.float64) for v in parts), start="tempered")
     notes = tuple(note for note in result.notes if note != ONE_SIDED_NOTE)
     result = replace(result, sandwich=sandwich, notes=(*notes, TEMPERED_NOTE))
     if not behind.is_reliable[0]:
         return replace(result, notes=(*result.notes, "the weights of the reverse run support no error bar"))
+    # A gap beyond their errors speaks against it.
     gap, error = abs(float(behind.value[0] + result.value)), float(result.std_error)
     if gap <= GAP * math.hypot(error if math.isfinite(error) else 0.0, float(behind.error[0])) + 1e-9:
         return result
@@ -356,6 +358,7 @@ class SampledTrainer(TableTrainer):
         self._has_grown = self._has_grown or not set(hypergraph.edges) <= set(self._hypergraph.edges)
         if set(self._hypergraph.edges) <= set(hypergraph.edges):
             return
+        # Weights take up what the interactions that left had added to the energies.
         codes, before = self._population.codes, self._model
         tables = restructured_tables(before.tables, before.hypergraph, hypergraph)
         after = LogLinearEnergy(hypergraph, tables, validate=False)
@@ -505,6 +508,7 @@ class SampledTrainer(TableTrainer):
     def _margin_states(self) -> tuple[NDArray[np.integer], Floats, float]:
         """States (d, N), their weights (N,), which sum to one, and the number of independent draws they are worth."""
         if self._states is None:
+            # States of the chains, five sweeps apart, as many as the settings ask for.
             chains = self._chains_of_margins()
             settings, count = self.settings, chains.chains.num_chains
             records = -(-settings.margin_states // count)
@@ -547,6 +551,7 @@ class SampledTrainer(TableTrainer):
 
     @override
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        # All parts are looked at before any is taken over.
         count = len(state["codes"]) if isinstance(state.get("codes"), torch.Tensor) else 0
         codes = state_part(state, "codes", (count, len(self._hypergraph.domain))).to("cpu", torch.long).clone()
         log_weights = state_part(state, "log_weights", (count,)).to("cpu", torch.float64).numpy().copy()
