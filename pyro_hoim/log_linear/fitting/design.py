@@ -98,6 +98,31 @@ def cell_counts(data: Observations) -> np.ndarray:
     return np.bincount(index, weights=data.counts.numpy(), minlength=data.domain.num_states)
 
 
+# Iterative proportional fitting of tables to the margins of others.
+
+
+def sum_to(tables: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+    """Margins over some axes of tables (B, *shape), with axes of length one for the others."""
+    gone = tuple(i + 1 for i in range(tables.ndim - 1) if i not in axes)
+    return tables.sum(gone, keepdims=True)
+
+
+def fitted_margins(
+    laws: np.ndarray, data: np.ndarray, facets: Sequence[Sequence[int]], max_cycles: int = 50, tolerance: float = 1e-6
+) -> np.ndarray:
+    """Tables (B, *shape) fitted to the margins of data over the given axes, until no margin is off by more."""
+    targets = [(axes, sum_to(data, axes)) for axes in facets]
+    for _ in range(max_cycles if facets else 0):
+        change = 0.0
+        for axes, target in targets:
+            margin = sum_to(laws, axes)
+            change = max(change, float(np.abs(margin - target).max()))
+            laws = laws * np.divide(target, margin, out=np.zeros_like(target), where=margin > 0)
+        if change < tolerance:
+            break
+    return laws
+
+
 # The coordinates that a fit works in: linear maps from theta to tables and from marginal tables to its statistics.
 
 

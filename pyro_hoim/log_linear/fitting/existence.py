@@ -21,7 +21,7 @@ from ...data.observations import Observations
 from ...errors import none_received, other_domain, refused, wrong_type
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import parametrization
-from .design import MAX_DESIGN_ENTRIES, cell_codes, cell_counts, design_entries, design_matrix
+from .design import MAX_DESIGN_ENTRIES, cell_codes, cell_counts, design_entries, design_matrix, fitted_margins
 
 __all__ = ["Combination", "MLEExistence", "mle_existence"]
 
@@ -228,18 +228,10 @@ def _shown_positive(
     Proportional fitting nearly has the margins; least squares over its larger cells removes what is left, and the
     table that results is a proof where all of these stay positive.
     """
-    # Proportional fitting to the margins of the maximal interactions.
-    codes, cards = cell_codes(hypergraph), np.array(hypergraph.domain.cardinalities)
-    groups = list[np.ndarray]()
-    for edge in hypergraph.maximal_edges:
-        members = list(hypergraph.domain.indices(edge))
-        groups.append(np.asarray(np.ravel_multi_index(tuple(codes[:, members].T), tuple(cards[members]))))
-    margins = [np.bincount(group, counts) for group in groups]
-    fitted = allowed * (counts.sum() / max(1, int(allowed.sum())))
-    for _ in range(_FITS):
-        for group, margin in zip(groups, margins, strict=True):
-            now = np.bincount(group, fitted)
-            fitted = fitted * np.divide(margin, now, out=np.zeros_like(now), where=now > 0)[group]
+    cards = (1, *hypergraph.domain.cardinalities)
+    margins = [hypergraph.domain.indices(edge) for edge in hypergraph.maximal_edges]
+    even = allowed * (counts.sum() / max(1, int(allowed.sum())))
+    fitted = fitted_margins(even.reshape(cards), counts.reshape(cards), margins, _FITS, 0.0).ravel()
     # Least squares over ever fewer cells, until a table without zeros there has the margins to rounding.
     for least in _LEAST_FITTED:
         cells = np.flatnonzero((counts > 0) | (fitted > least * fitted.mean()))

@@ -16,7 +16,7 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, family_of, parametrization
 from .design import Coordinates, cell_numbers, edge_basis
 from .fit import check_data
-from .objectives import ConditionalLayout, PseudoRows
+from .objectives import PseudoLikelihood as MeanLoss
 
 __all__ = ["LogLinearPseudoLikelihood"]
 
@@ -75,22 +75,16 @@ class LogLinearPseudoLikelihood(PseudoLikelihood):
         self.num_unknowns = parametrization(self.hypergraph).num(chosen)
         self._codes: NDArray[np.int64] = data.unique().codes.numpy()
         self.weights: Floats = data.unique().counts.numpy()
-        self._rows = PseudoRows(data)
-        self._layout = ConditionalLayout(hypergraph)
-        self._coordinates = Coordinates(self.hypergraph, chosen)
-
-    def _tables(self, theta: NDArray[Any]) -> Floats:
-        return self._coordinates.tables(self._checked(theta))
+        self._mean_loss = MeanLoss(hypergraph, data, Coordinates(self.hypergraph, chosen))
 
     @override
     def log_prob(self, theta: NDArray[Any], /) -> float:
-        return -float(self.weights.sum()) * self._rows.value(self._layout, self._tables(theta))
+        return -float(self.weights.sum()) * self._mean_loss.value(self._checked(theta))
 
     @override
     def value_and_gradient(self, theta: NDArray[Any], /) -> tuple[float, Floats]:
-        loss, slope = self._rows.evaluate(self._layout, self._tables(theta))
-        total = float(self.weights.sum())
-        return -total * loss, -total * self._coordinates.statistics(slope)
+        point, total = self._mean_loss.evaluate(self._checked(theta)), float(self.weights.sum())
+        return -total * point.loss, -total * point.gradient
 
     def gradient(self, theta: NDArray[Any]) -> Floats:
         """Gradient (num_parameters,), nats per unit of theta."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TypedDict
 
@@ -123,10 +124,7 @@ def learn(
 def columns_joined(learned: LearnResult, joined: JoinedColumns, rows: Observations) -> LearnResult:
     """A model of joined variables that knows the columns, and that says what columns left apart do to its log Z.
 
-    Args:
-        learned: of the joined variables.
-        joined: the columns.
-        rows: that the model was learned from, over the joined variables.
+    The model was learned from ``rows`` over the joined variables.
     """
     frozen = _frozen(rows) if learned.log_partition.kind != "exact" else ()
     if frozen:
@@ -137,8 +135,10 @@ def columns_joined(learned: LearnResult, joined: JoinedColumns, rows: Observatio
             "time do not move between their levels, and the checks of log Z rest on such chains"
         )
         warnings.warn(DataWarning(f"{problem}; join='exclusive' joins them"), stacklevel=caller_level())
-        learned = _doubted(learned, problem)
-    return _with_columns(learned, joined) if joined else learned
+        learned = _changed(learned, lambda model: _doubted(model, problem))
+    if not joined:
+        return learned
+    return _changed(learned, lambda model: replace(model, joined=joined, notes=(*model.notes, joined.sentence())))
 
 
 def _frozen(rows: Observations) -> tuple[ColumnGroup, ...]:
@@ -151,16 +151,15 @@ def _frozen(rows: Observations) -> tuple[ColumnGroup, ...]:
     return tuple(groups)
 
 
+def _changed(learned: LearnResult, change: Callable[[LearnResult], LearnResult]) -> LearnResult:
+    """A model changed, and its structure likewise."""
+    structure = None if learned.structure is None else _changed(learned.structure, change)
+    return replace(change(learned), structure=structure)
+
+
 def _doubted(learned: LearnResult, problem: str) -> LearnResult:
-    """The model with a log Z that is not reliable for a reason, and its structure likewise."""
+    """The model with a log Z that is not reliable for a reason."""
     log_z = learned.log_partition
-    doubted = replace(
-        log_z, verdicts=torch.full_like(log_z.verdicts, int(Verdict.UNRELIABLE)), notes=(*log_z.notes, problem)
-    )
-    structure = None if learned.structure is None else _doubted(learned.structure, problem)
-    return replace(learned, log_partition=doubted, notes=(*learned.notes, problem), structure=structure)
-
-
-def _with_columns(learned: LearnResult, joined: JoinedColumns) -> LearnResult:
-    structure = None if learned.structure is None else _with_columns(learned.structure, joined)
-    return replace(learned, joined=joined, notes=(*learned.notes, joined.sentence()), structure=structure)
+    verdicts = torch.full_like(log_z.verdicts, int(Verdict.UNRELIABLE))
+    log_z = replace(log_z, verdicts=verdicts, notes=(*log_z.notes, problem))
+    return replace(learned, log_partition=log_z, notes=(*learned.notes, problem))

@@ -17,9 +17,9 @@ from ...data.frames import DataLike
 from ...errors import check_fraction, check_not_negative
 from ...results.confirmation import PROMISING, EdgeTest, Hypotheses, InteractionTest, StepwiseSearch, kept_first
 from ...structure.hypergraph import Edge, InteractionHypergraph
+from ..fitting.design import fitted_margins
 from .edge_tests import EdgeTester, by_chi_square, chi_square_log_tail, conditional_terms, smallest, two_by_two_log_tail
 from .rounds import checked_pair, rows_digest, singles
-from .scores import fitted_margins
 
 __all__ = ["Confirmation", "InteractionTest", "confirm"]
 

@@ -34,23 +34,14 @@ _RANK = 1e-10  # of the largest eigenvalue
 
 @dataclass(frozen=True)
 class Maximum:
-    """A fit of parameters (q,) to statistics (P, r, q), which may be of less than full rank.
-
-    Attributes:
-        design: the statistics.
-        counts: rows of every pattern and level (P, r).
-        parameters: (q,).
-        probs: of the levels in every pattern (P, r).
-        value: the log-likelihood, without the ridge.
-        penalised: the log-likelihood less the ridge.
-    """
+    """A fit of parameters (q,) to statistics (P, r, q), which may be of less than full rank, of patterns and levels."""
 
     design: Floats
     counts: Floats
     parameters: Floats
-    probs: Floats
-    value: float
-    penalised: float
+    probs: Floats  # of the levels in every pattern (P, r)
+    value: float  # the log-likelihood, without the ridge
+    penalised: float  # less the ridge
 
     def tilted(self, direction: Floats, target: float) -> tuple[float, float, float]:
         """The fit with one more statistic (P, r), whose total is ``target`` in place of the one seen.
@@ -179,18 +170,12 @@ _STEP = 0.5  # half of the distance of whole numbers
 
 @dataclass(frozen=True)
 class _Patterns:
-    """Distinct values of the variables that a response depends on, and how often each of its levels came with them.
-
-    Attributes:
-        names: the variables, without the response.
-        codes: their values (P, len(names)).
-        counts: (P, r).
-    """
+    """Distinct values of the variables that a response depends on, and how often each of its levels came with them."""
 
     response: str
-    names: tuple[str, ...]
-    codes: Ints
-    counts: Floats
+    names: tuple[str, ...]  # the variables, without the response
+    codes: Ints  # (P, len(names))
+    counts: Floats  # (P, r)
 
     def products(self, contrasts: Mapping[str, Floats]) -> Floats:
         """Products of contrasts (r, r - 1) of the levels of some variables, (P, prod(r - 1))."""

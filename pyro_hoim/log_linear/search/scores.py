@@ -20,6 +20,7 @@ from ...data.information import InformationTable
 from ...data.observations import Observations
 from ...errors import check_choice, check_whole, out_of_range, out_of_reach, size_text, wrong_type
 from ...structure.hypergraph import Edge, InteractionHypergraph
+from ..fitting.design import fitted_margins, sum_to
 
 __all__ = ["Gain", "GainEstimate", "InteractionInformation", "Refined", "Score", "ScoreContext", "Screened"]
 
@@ -28,8 +29,6 @@ CONCENTRATIONS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
 """Weights a of the model, in rows, that a gain chooses from."""
 
 _PSEUDO_COUNT = 0.5
-_MAX_CYCLES = 50
-_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -362,7 +361,7 @@ def reference_laws(
             # variable margins
             product = np.ones_like(laws)
             for axis in range(laws.ndim - 1):
-                product = product * _sum_to(laws, (axis,))
+                product = product * sum_to(laws, (axis,))
             laws = (margins.sample_size * laws + _PSEUDO_COUNT * (data + product) / 2) / (
                 margins.sample_size + _PSEUDO_COUNT
             )
@@ -390,23 +389,3 @@ def _facets(edge: tuple[int, ...], present: set[tuple[int, ...]]) -> tuple[tuple
     if all(part in present for size in sizes for part in itertools.combinations(edge, size)):
         return ()
     return tuple(itertools.combinations(range(len(edge)), len(edge) - 1))
-
-
-def _sum_to(tables: np.ndarray, axes: Sequence[int]) -> np.ndarray:
-    """Margins over some axes of tables (B, *shape), with axes of length one for the others."""
-    gone = tuple(i + 1 for i in range(tables.ndim - 1) if i not in axes)
-    return tables.sum(gone, keepdims=True)
-
-
-def fitted_margins(laws: np.ndarray, data: np.ndarray, facets: Sequence[tuple[int, ...]]) -> np.ndarray:
-    """Laws fitted to the data's margins over the given axes by iterative proportional fitting."""
-    targets = [(axes, _sum_to(data, axes)) for axes in facets]
-    for _ in range(_MAX_CYCLES if facets else 0):
-        change = 0.0
-        for axes, target in targets:
-            margin = _sum_to(laws, axes)
-            change = max(change, float(np.abs(margin - target).max()))
-            laws = laws * np.divide(target, margin, out=np.zeros_like(target), where=margin > 0)
-        if change < _TOLERANCE:
-            break
-    return laws
