@@ -53,8 +53,8 @@ _SMALL, _LARGE = 2**20, 2**24  # entries of designs of which the last sixteen ar
 _small_design, _large_design = lru_cache(maxsize=16)(_build), lru_cache(maxsize=1)(_build)
 
 
-def check_design(hypergraph: InteractionHypergraph) -> None:
-    """Refuse a dense design of more than :data:`MAX_DESIGN_ENTRIES` entries."""
+def check_design(hypergraph: InteractionHypergraph) -> int:
+    """Entries of a dense design, refused beyond :data:`MAX_DESIGN_ENTRIES`."""
     needed = design_entries(hypergraph)
     if needed > MAX_DESIGN_ENTRIES:
         problem = (
@@ -62,6 +62,7 @@ def check_design(hypergraph: InteractionHypergraph) -> None:
             f"parameters needs {size_text(needed, 'entries')}, the budget is {MAX_DESIGN_ENTRIES}"
         )
         raise out_of_reach("method", problem, "use method='lbfgs'")
+    return needed
 
 
 def design_matrix(hypergraph: InteractionHypergraph, coding: Coding | None = None) -> np.ndarray:
@@ -69,9 +70,8 @@ def design_matrix(hypergraph: InteractionHypergraph, coding: Coding | None = Non
 
     The coding, "free" or "corner", is that of the collection's family when None.
     """
-    check_design(hypergraph)
+    entries = check_design(hypergraph)
     coding = coding or parametrization(hypergraph).coding
-    entries = design_entries(hypergraph)
     if entries > _LARGE:
         return _build(hypergraph, coding)
     return _small_design(hypergraph, coding) if entries <= _SMALL else _large_design(hypergraph, coding)

@@ -91,6 +91,7 @@ __all__ = ["fit"]
 _EVALUATIONS = 30  # of log Z and its gradient: fits of 300 to 20,000 rows without a prior took 9 to 46
 _FASTEST = 4e-9  # seconds per operation of the engines at their best
 _SHORT, _LONG, _MOST = 1.0, 10.0, 300.0
+_SHORT_ENTRIES = 2**14  # of the design, with which a fit is short by any engine, so that none is planned
 
 
 def expected_seconds(graph: InteractionHypergraph, cost: Cost) -> float:
@@ -126,6 +127,8 @@ def check_duration(graph: InteractionHypergraph) -> None:
     Warns:
         CostWarning: more than ten seconds.
     """
+    if design_entries(graph) <= _SHORT_ENTRIES:
+        return
     cost = Auto().plan(graph).check()
     less = (
         "fewer levels (pyro_hoim.data.bin_columns) or columns make smaller tables, a lower order fewer interactions, "
@@ -317,7 +320,7 @@ class Problem:
 
         Those of a large table are the combinations that no row has.
         """
-        graph, existence = self.hypergraph, self.existence
+        graph, existence = self.coordinates.hypergraph, self.existence
         if status == "infinite" and existence is not None and existence.facial_set is not None:
             return ImpossibleStates.of_cells(graph, ~existence.facial_set)
         lost = None if self.face is None else ~self.face.cells
@@ -440,7 +443,8 @@ def dense_problem(
     num_rows, hypergraph = rows.total_count, coordinates.hypergraph
     design, working = design_matrix(hypergraph), design_matrix(hypergraph, coordinates.coding)
     counts = cell_counts(rows)
-    check_impossible_counts(counts, possible)
+    if possible is not None:
+        check_impossible_counts(counts, possible)
     own_mean = counts @ design / num_rows
     mean = own_mean if working is design else counts @ working / num_rows
     # The facial set, on which the estimate is finite.
@@ -629,7 +633,9 @@ def fit(
     check_validation(hypergraph, validation, stops_early)
     is_dense, chosen = choose_method(hypergraph, data, method, objective, penalty, partition, stops_early)
     coordinates = working_coordinates(hypergraph, penalty)
-    possible = _checked_possible(hypergraph, data, structural_zeros, is_dense, penalty, validation)
+    possible = None
+    if structural_zeros is not None:
+        possible = _checked_possible(hypergraph, data, structural_zeros, is_dense, penalty, validation)
     if objective == "likelihood" and not is_dense:
         partition = Auto() if partition is None else partition
         partition.plan(hypergraph).check()
@@ -718,7 +724,7 @@ def _taken_up(
 def _checked_possible(
     hypergraph: InteractionHypergraph,
     data: Observations | torch.Tensor,
-    structural_zeros: np.ndarray | torch.Tensor | None,
+    structural_zeros: np.ndarray | torch.Tensor,
     is_dense: bool,
     penalty: Penalty | None,
     validation: Observations | None,
