@@ -66,8 +66,7 @@ from .laws.normal import (
 )
 from .laws.priors import DiaconisYlvisaker as DiaconisYlvisaker
 from .laws.statistics import LogLinearStatistics as LogLinearStatistics, statistics_of as statistics_of
-from .learning.joined import learn as learn
-from .learning.learn import Regularisation as Regularisation, fit_collection as fit_collection
+from .learning.learn import Regularisation as Regularisation, fit_collection as fit_collection, learn as learn
 from .learning.model import LearnResult as LearnResult
 from .named_priors import Prior as Prior
 from .posets.figures import hasse_figure as hasse_figure

@@ -17,8 +17,7 @@ from ...core.words import option, plural, rows_text
 from ...data.frames import check_columns
 from ...data.joined import Join, join_columns
 from ...errors import refused, unexpected
-from ...log_linear.learning.joined import learn
-from ...log_linear.learning.learn import Regularisation, fit_collection
+from ...log_linear.learning.learn import Regularisation, fit_collection, learn
 from ...log_linear.learning.model import LearnResult
 from ...log_linear.named_priors import Prior
 from ...log_linear.search.rounds import SelectionOptions
