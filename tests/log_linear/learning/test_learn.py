@@ -24,7 +24,7 @@ from pyro_hoim.log_linear import (
     load_model,
 )
 from pyro_hoim.log_linear.learning import _session as _trainers
-from pyro_hoim.log_linear.learning.joined import columns_joined
+from pyro_hoim.log_linear.learning.learn import columns_joined
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.runs.checkpoint import TimeUp
 from pyro_hoim.schema import Variable
