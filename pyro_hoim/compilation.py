@@ -240,7 +240,7 @@ def _root_models() -> None:
 
 def _structures() -> None:
     """Posteriors over structure of a small table: eliminations of graphs, modes of many collections."""
-    from .inference.structure.drawn.average import average_decomposable
+    from .inference.structure.average import average_decomposable
     from .inference.structure.posterior import enumerate_structures
     from .inference.structure.prior import StructurePrior
 

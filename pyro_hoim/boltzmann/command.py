@@ -60,7 +60,6 @@ from ..runs.container import BOLTZMANN
 from ..runs.schedule import GibbsSchedule
 from ..schema import Domain
 from .file import MachineFile
-from .interactions import strongest
 from .law import (
     BoltzmannMachine,
     impute_machine,
@@ -68,6 +67,7 @@ from .law import (
     predict_machine,
     row_log_pseudo_scores,
     row_log_scores,
+    strongest,
 )
 from .learning import LearningOptions, MachineResult, check_method, fit_machine
 from .structure import MachineStructure, check_edges

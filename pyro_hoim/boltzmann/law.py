@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,7 +23,7 @@ from ..core.prediction import Imputation, Prediction
 from ..core.rows import row_patterns
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
-from ..errors import check_names, check_whole, other_domain, out_of_reach, size_text, unexpected
+from ..errors import check_names, check_type, check_whole, other_domain, out_of_reach, size_text, unexpected
 from ..log_linear.auto import Auto, in_coding
 from ..log_linear.laws.law import HierarchicalLogLinear
 from ..runs.container import BOLTZMANN
@@ -33,11 +35,13 @@ __all__ = [
     "BoltzmannMachine",
     "RestrictedBoltzmannMachine",
     "as_machine",
+    "effective_interactions",
     "impute_machine",
     "log_likelihoods",
     "predict_machine",
     "row_log_pseudo_scores",
     "row_log_scores",
+    "strongest",
     "sweep_layers",
 ]
 
@@ -61,6 +65,7 @@ class MachineLaw(ParameterCache):
     ) -> None:
         self.model = MarginalEnergy(structure, theta, validate=False)
         self.structure, self.is_lenient, self._max_states = structure, is_lenient, max_states
+        self.domain, self.batch_shape, self.device = structure.domain, self.model.batch_shape, self.model.device
         self.partition: PartitionBackend = Auto() if partition is None else partition
         self._forget()
 
@@ -83,34 +88,16 @@ class MachineLaw(ParameterCache):
         return self._is_finite
 
     @property
-    def batch_shape(self) -> torch.Size:
-        """Batch shape of theta."""
-        return self.model.batch_shape
-
-    @property
-    def domain(self) -> Domain:
-        """The visible variables."""
-        return self.structure.domain
-
-    @property
-    def device(self) -> torch.device:
-        """Where theta is."""
-        return self.model.device
-
-    @property
     def joint(self) -> HierarchicalLogLinear:
         """The law of all variables, hidden ones included, in corner coding."""
-        return self._cached("joint", self._joint, is_plain=True)
-
-    def _joint(self) -> HierarchicalLogLinear:
-        hypergraph = self.structure.hypergraph
-        return HierarchicalLogLinear(hypergraph, self.model.theta, coding="corner", partition=self.partition)
+        law = partial(HierarchicalLogLinear, self.structure.hypergraph, self.model.theta, coding="corner")
+        return self._cached("joint", partial(law, partition=self.partition), is_plain=True)
 
     @property
     def layers(self) -> Layers | None:
         """Colours of the graph where log Z is a sum over one of them: an automatic backend, and few states."""
-        found = self.structure.graph.layers if isinstance(self.partition, Auto) else None
-        return found if found is not None and found.num_states <= self._max_states else None
+        layers = self.structure.graph.layers if isinstance(self.partition, Auto) else None
+        return layers if layers is not None and layers.num_states <= self._max_states else None
 
     def _parts(self, layers: Layers, theta: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Biases of the listed and of the summed variables, and the weights between them as a matrix."""
@@ -165,6 +152,7 @@ class MachineLaw(ParameterCache):
         if layers is None:
             self._check_reach()
             return self.joint.sample(shape)
+        # States of the listed layer by their weights, then the other one given them.
         listed, summed, coupling = self._parts(layers, self.parameters)
         weights = layer_scores(listed, summed, coupling).double().softmax(-1)
         number, batch = shape.numel(), self.batch_shape
@@ -174,6 +162,7 @@ class MachineLaw(ParameterCache):
         first = first.reshape(*shape, *batch, len(layers.listed))
         fields = summed + (first.to(listed.dtype).unsqueeze(-2) @ coupling).squeeze(-2)
         second = torch.bernoulli(fields.double().sigmoid()).long()
+        # Both layers at the positions of their variables.
         states = first.new_zeros(*shape, *batch, len(self.structure.names))
         states[..., list(layers.listed)] = first
         states[..., list(layers.summed)] = second
@@ -193,6 +182,7 @@ class MachineLaw(ParameterCache):
     def _mean(self, layers: Layers) -> torch.Tensor:
         theta = self._source
         listed, summed, coupling = self._parts(layers, theta)
+        # Means of the listed layer, and of the other one over its states.
         probs = layer_scores(listed, summed, coupling).softmax(-1)
         states = list_states([2] * len(layers.listed), self.device).to(theta.dtype)
         fields = summed.unsqueeze(-2) + states @ coupling
@@ -273,15 +263,6 @@ class BoltzmannMachine(FiniteLaw, EnergyLaw):  # pyright: ignore[reportIncompati
         *,
         partition: PartitionBackend | None = None,
         validate_args: bool | None = None,
-    ) -> None:
-        self._begin(structure, theta, partition, validate_args)
-
-    def _begin(
-        self,
-        structure: MachineStructure,
-        theta: torch.Tensor,
-        partition: PartitionBackend | None,
-        validate_args: bool | None,
     ) -> None:
         is_validation_off = validate_args is None and not torch.distributions.Distribution._validate_args
         limit = self.max_layer_states
@@ -381,6 +362,7 @@ class BoltzmannMachine(FiniteLaw, EnergyLaw):  # pyright: ignore[reportIncompati
         """
         self._require_finite()
         structure, theta = self.structure, self._law.parameters
+        # Weights between a known and a free variable shift the bias of the free one.
         codes, shape = evidence_codes(self.domain, evidence, self._law.batch_shape)
         free = [i for i, name in enumerate(structure.names) if name not in codes]
         biases = [theta[..., i].expand(shape) for i in range(len(structure.names))]
@@ -395,6 +377,7 @@ class BoltzmannMachine(FiniteLaw, EnergyLaw):  # pyright: ignore[reportIncompati
                 given, other = (a, b) if a in codes else (b, a)
                 position = structure.names.index(other)
                 biases[position] = biases[position] + weight * torch.as_tensor(codes[given], device=theta.device)
+        # The machine of what is left, in the order of its own structure.
         domain = self.domain.project([name for name in self.domain.names if name not in codes])
         rest = MachineStructure(domain, structure.hidden, edges)
         columns = [*(biases[i] for i in free), *weights]
@@ -461,12 +444,14 @@ class RestrictedBoltzmannMachine(BoltzmannMachine):
         partition: PartitionBackend | None = None,
         validate_args: bool | None = None,
     ) -> None:
+        # The structure says which shapes biases and weights have.
         number = int(hidden_bias.shape[-1]) if checked_floating(hidden_bias, "hidden_bias").dim() else 0
         names = number if hidden_names is None else hidden_names
         structure = MachineStructure.restricted(domain, names)
         check_shape(checked_floating(visible_bias, "visible_bias"), (len(domain),), "visible_bias")
         check_shape(hidden_bias, (structure.num_hidden,), "hidden_bias")
         check_shape(checked_floating(weights, "weights"), (len(domain), structure.num_hidden), "weights")
+        # One vector theta of the batch that all parts broadcast to.
         parts = [visible_bias, hidden_bias, weights.flatten(-2)]
         try:
             shape = torch.broadcast_shapes(*(part.shape[:-1] for part in parts))
@@ -475,7 +460,7 @@ class RestrictedBoltzmannMachine(BoltzmannMachine):
             expected = "batch shapes of biases and weights that broadcast"
             raise unexpected("weights", expected, received=received, code="wrong-shape") from None
         theta = torch.cat([part.expand(*shape, part.shape[-1]) for part in parts], -1)
-        self._begin(structure, theta, partition, validate_args)
+        super().__init__(structure, theta, partition=partition, validate_args=validate_args)
 
     @classmethod
     def infer_shapes(cls, **arguments: Any) -> tuple[torch.Size, torch.Size]:  # type: ignore[override]
@@ -508,8 +493,8 @@ class RestrictedBoltzmannMachine(BoltzmannMachine):
         """Probability that each hidden unit is on given the visible variables, (*sample, *batch, m)."""
         if self._validate_args:
             self._validate_sample(value)
-        found = self._law.model.hidden_fields(value).sigmoid()
-        return found.expand(*self._sample_batch(value), found.shape[-1])
+        probs = self._law.model.hidden_fields(value).sigmoid()
+        return probs.expand(*self._sample_batch(value), probs.shape[-1])
 
     def visible_probs(self, hidden: torch.Tensor) -> torch.Tensor:
         """Probability that each visible variable is on given the hidden units (*sample, *batch, m): (..., n)."""
@@ -547,6 +532,7 @@ class RestrictedBoltzmannMachine(BoltzmannMachine):
         """
         self._require_finite()
         model = self._law.model
+        # What is known shifts the biases of the hidden units.
         codes, shape = evidence_codes(self.domain, evidence, self._law.batch_shape)
         given = [i for i, name in enumerate(self.domain.names) if name in codes]
         free = [i for i, name in enumerate(self.domain.names) if name not in codes]
@@ -556,6 +542,7 @@ class RestrictedBoltzmannMachine(BoltzmannMachine):
         ]
         rows = torch.stack(columns, -1) if columns else model.theta.new_zeros(*shape, 0)
         bias = model.hidden_bias + times(rows, model.weights[..., given, :])
+        # The machine of what is left, restricted as well.
         domain = self.domain.project([self.domain.names[i] for i in free])
         parts = model.visible_bias[..., free], bias, model.weights[..., free, :]
         return self._in_batch(
@@ -646,12 +633,12 @@ def row_log_pseudo_scores(law: BoltzmannMachine, data: Observations) -> torch.Te
     """Log pseudo-likelihood of every row, (N,); a missing cell is summed over and adds no factor of its own."""
     if not data.has_missing:
         return law.log_pseudo_prob(data.codes).double()
-    found = torch.zeros(len(data.codes), dtype=torch.float64)
+    scores = torch.zeros(len(data.codes), dtype=torch.float64)
     for column, name in enumerate(data.domain.names):
         truth = data.codes[:, column]
         chosen = predict_machine(law, data, name).log_probs.gather(1, truth.clamp(min=0)[:, None]).squeeze(1)
-        found += torch.where(truth < 0, 0.0, chosen)
-    return found
+        scores += torch.where(truth < 0, 0.0, chosen)
+    return scores
 
 
 @torch.no_grad()
@@ -677,6 +664,7 @@ def predict_machine(law: BoltzmannMachine, data: DataLike, target: str) -> Predi
     """
     check_names([target], law.domain.names, "target")
     data = _checked(law, data, (target,))
+    # Both levels in turn; what is known of the others is summed the same way.
     column, both = law.domain.index(target), []
     for level in (0, 1):
         codes = data.codes.clone()
@@ -715,3 +703,81 @@ def impute_machine(law: BoltzmannMachine, data: DataLike, number: int = 1) -> Im
 def log_likelihoods(law: BoltzmannMachine, data: Observations, log_z: LogPartition) -> torch.Tensor:
     """Log-likelihood of every row, (N,), with a log Z that is known or estimated already."""
     return row_log_scores(law, data) - log_z.value.double()
+
+
+# Interactions of every order that hidden units bring among the visible variables, in corner coding.
+
+MAX_INTERACTIONS = 2**18
+"""Most sets of variables that are looked at."""
+
+
+@torch.no_grad()
+def effective_interactions(law: BoltzmannMachine, order: int = 2) -> dict[tuple[str, ...], float]:
+    r"""Corner interactions of the visible variables up to an order, by Moebius inversion of the free energy.
+
+    .. math:: \theta_S = -\sum_{T \subseteq S} (-1)^{|S| - |T|} F(1_T), \qquad
+        \log p(v) = -\log Z - F(0) + \sum_{S \ne \emptyset} \theta_S \prod_{i \in S} v_i
+
+    where :math:`1_T` has ones in T alone. The number of S fixes the cost: n^K free energies, no log Z. They are exact
+    and, unlike the weights, do not depend on the order of the hidden units. A value is about the level 0 of the other
+    variables, as every corner interaction is.
+
+    Args:
+        law: one machine.
+        order: largest number of variables K.
+
+    Returns:
+        The value of every set, in nats, by size, then by position.
+
+    Raises:
+        InputError: a batch of machines, or an order outside 1 to n.
+        IntractableError: more than 2^18 sets.
+
+    References:
+        Paper 4, equations (4) and (5).
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> from pyro_hoim.boltzmann import MachineStructure
+        >>> structure = MachineStructure.restricted(Domain.from_cardinalities({"a": 2, "b": 2}), 1)
+        >>> law = BoltzmannMachine(structure, structure.theta_of({("a", "h1"): 2.0, ("b", "h1"): 2.0}))
+        >>> {names: round(value, 3) for names, value in effective_interactions(law, 2).items()}
+        {('a',): 1.434, ('b',): 1.434, ('a', 'b'): 0.457}
+    """
+    check_type(law, BoltzmannMachine, "law")
+    if law.batch_shape:
+        received = f"a batch of shape {tuple(law.batch_shape)}"
+        raise unexpected("law", "one machine", received=received, code="wrong-shape")
+    names, n = law.domain.names, len(law.domain)
+    check_whole(order, "order", 1, n)
+    total = sum(math.comb(n, k) for k in range(1, order + 1))
+    if total > MAX_INTERACTIONS:
+        sets = size_text(total, "sets of variables")
+        raise out_of_reach("order", f"{sets}, the limit is {MAX_INTERACTIONS}", "ask for a smaller order")
+    # Moebius inversion from small sets to large ones: a set less all its proper subsets.
+    model = law.energy_model.to(dtype=torch.float64)
+    interactions: dict[tuple[int, ...], float] = {(): -float(model.energy(torch.zeros(n, device=model.device)))}
+    for size in range(1, order + 1):
+        sets = list(itertools.combinations(range(n), size))
+        states = torch.zeros(len(sets), n, device=model.device)
+        states.scatter_(1, torch.tensor(sets, device=model.device), 1.0)
+        scores = [value for part in states.split(4096) for value in (-model.energy(part, validate=False)).tolist()]
+        for chosen, score in zip(sets, scores, strict=True):
+            below = (interactions[part] for k in range(size) for part in itertools.combinations(chosen, k))
+            interactions[chosen] = score - math.fsum(below)
+    return {tuple(names[i] for i in chosen): value for chosen, value in interactions.items() if chosen}
+
+
+_SETS = 2**16  # of which interactions are shown
+_LARGEST = 3  # variables of an interaction where not all sets are looked at
+
+
+def strongest(law: BoltzmannMachine) -> tuple[int, list[tuple[tuple[str, ...], float]]]:
+    """The largest order within reach, and interactions of two and more columns up to it, strongest first."""
+    n, order, total = len(law.domain), 0, 0
+    while order < n and (total := total + math.comb(n, order + 1)) <= _SETS and (order < _LARGEST or 2**n <= _SETS):
+        order += 1
+    if order < 2:
+        return order, []
+    interactions = effective_interactions(law, order)
+    return order, sorted(((e, v) for e, v in interactions.items() if len(e) > 1), key=lambda pair: -abs(pair[1]))

@@ -162,6 +162,7 @@ def contrastive_gradient(
 
 def model_statistics(model: MarginalEnergy) -> tuple[torch.Tensor, torch.Tensor]:
     """Log Z of a restricted machine, and means of v, h and v h under it as theta is ordered; both exact."""
+    # The smaller layer is listed, the other one summed out.
     b, c, weights = model.visible_bias, model.hidden_bias, model.weights
     is_flipped = len(c) > len(b)
     listed, summed, matrix = (b, c, weights) if is_flipped else (c, b, weights.mT)
@@ -232,6 +233,7 @@ class LearningJob:
         self._shown = self._rows.first(), None if validation is None else validation.first()
         self._generator = torch.Generator().manual_seed(seed)
         self.done, self.total = 0, options.iterations
+        # Scores are taken at a hundred places of the run, and first at the start.
         least = _CLIMB if options.method == "exact" else 1
         self._stride = max(least, -(-options.iterations // _EVALUATIONS))
         chains = torch.zeros(0, structure.num_visible, dtype=theta.dtype)
@@ -251,8 +253,8 @@ class LearningJob:
     def _score(self, rows: Rows, theta: torch.Tensor) -> float:
         """Mean log-likelihood where log Z costs little, else pseudo-log-likelihood; nats a row."""
         law = BoltzmannMachine(self.structure, theta, validate_args=False)
-        found = law.log_prob(rows.values) if self.has_likelihood else law.log_pseudo_prob(rows.values)
-        return float((found * rows.shares).sum())
+        scores = law.log_prob(rows.values) if self.has_likelihood else law.log_pseudo_prob(rows.values)
+        return float((scores * rows.shares).sum())
 
     def _note(self) -> None:
         """Keep the scores of this moment, and the machine where it is the best so far."""
@@ -288,12 +290,14 @@ class LearningJob:
     def _step(self) -> None:
         """One step along an estimate of the gradient."""
         options, progress = self.options, self.progress
+        # Rows of this step, and chains: kept ones, or these rows.
         model = MarginalEnergy(self.structure, progress.theta, validate=False)
         rows, weights = self._rows if options.batch_size is None else (self._drawn(options.batch_size), None)
         chains = progress.chains if options.method == "pcd" else rows
         gradient, ends = contrastive_gradient(model, rows, chains, options.steps, self._generator, weights)
         if options.method == "pcd":
             progress.chains = ends
+        # Momentum and decay, which leaves biases free.
         gradient[len(self.structure.names) :] -= options.decay * progress.theta[len(self.structure.names) :]
         progress.velocity = options.momentum * progress.velocity + gradient
         progress.theta = progress.theta + options.rate * progress.velocity
@@ -319,6 +323,7 @@ class LearningJob:
 
     def _likelihood(self, theta: torch.Tensor) -> tuple[float, torch.Tensor]:
         """Mean log-likelihood of the rows and its gradient: in closed form of restricted machines, else by autograd."""
+        # In closed form where a layer is small, else by differentiating the law.
         rows, structure = self._rows, self.structure
         layers = sorted((structure.num_visible, structure.num_hidden))
         if structure.is_restricted and 2 ** layers[0] * layers[1] <= MAX_CELLS:
@@ -335,15 +340,15 @@ class LearningJob:
         """Everything to continue from."""
         progress = self.progress
         tensors = {name: getattr(progress, name).clone() for name in ("theta", "velocity", "chains", "best")}
-        kept = {"curve": progress.curve, "is_converged": progress.is_converged}
-        return {**tensors, "generator": self._generator.get_state(), "kept": packed(kept)}
+        record = {"curve": progress.curve, "is_converged": progress.is_converged}
+        return {**tensors, "generator": self._generator.get_state(), "kept": packed(record)}
 
     def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
         """Continue from :meth:`state`."""
         self._generator.set_state(state["generator"])
-        kept = unpacked(state["kept"])
+        record = unpacked(state["kept"])
         tensors = {name: state[name] for name in ("theta", "velocity", "chains", "best")}
-        self.progress = Progress(**tensors, **kept)
+        self.progress = Progress(**tensors, **record)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -432,6 +437,7 @@ def fit_machine(
     """
     options = LearningOptions() if options is None else options
     check_type(options, LearningOptions, "options")
+    # Rows, structure and method have to fit each other before anything is learned.
     run, seed = checked_run(run), checked_seed(seed)
     data = as_observations(data)
     rows = _checked_rows(data, "data")
@@ -503,6 +509,7 @@ def _start(structure: MachineStructure, rows: Rows, options: LearningOptions, se
     """Small random weights, and biases of the visible variables at their log odds, means kept from 0 and 1 by 1e-3."""
     generator = torch.Generator().manual_seed((seed + 1) % 2**63)
     theta = torch.zeros(structure.num_parameters, dtype=torch.float64)
+    # Independent columns are where learning begins, with weights that break the symmetry of hidden units.
     mean = (rows.shares @ rows.values).clamp(1e-3, 1 - 1e-3)
     theta[: structure.num_visible] = mean.logit()
     size = len(structure.names)

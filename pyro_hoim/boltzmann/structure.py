@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import networkx as nx
@@ -75,6 +75,7 @@ class PairGraph:
     @cached_property
     def layers(self) -> Layers | None:
         """The colours with the fewest variables listed, component by component; None where two do not suffice."""
+        # Each component by itself: the smaller colour of each is listed.
         graph: nx.Graph[int] = nx.Graph()
         graph.add_nodes_from(range(len(self.names)))
         graph.add_edges_from(self.pairs)
@@ -132,10 +133,6 @@ def _scores(states: torch.Tensor, listed: torch.Tensor, summed: torch.Tensor, co
     return (listed.unsqueeze(-2) * states).sum(-1) + softplus(fields).sum(-1)
 
 
-def _total(states: torch.Tensor, listed: torch.Tensor, summed: torch.Tensor, coupling: torch.Tensor) -> torch.Tensor:
-    return _scores(states, listed, summed, coupling).logsumexp(-1)
-
-
 def layer_scores(
     listed: torch.Tensor, summed: torch.Tensor, coupling: torch.Tensor, *, is_total: bool = False
 ) -> torch.Tensor:
@@ -144,23 +141,20 @@ def layer_scores(
     Shape:
         biases listed (*shape, k) and summed (*shape, r), coupling (*batch, k, r) broadcast.
     """
+    # Listed states in pieces, so that no field of all states is held at once.
     k, r = coupling.shape[-2:]
     shape = torch.broadcast_shapes(listed.shape[:-1], summed.shape[:-1], coupling.shape[:-2])
     states = list_states([2] * k, listed.device).to(listed.dtype)
     size = max(1, _CHUNK // max(1, math.prod(shape) * max(r, 1)))
     pieces = states.split(size)
-    step = _total if is_total else _scores
+    step: Callable[..., Any] = (lambda *parts: _scores(*parts).logsumexp(-1)) if is_total else _scores
     if len(pieces) == 1:
         return step(states, listed, summed, coupling).expand((*shape,) if is_total else (*shape, len(states)))
-    found = [_kept(step, piece, (listed, summed, coupling)) for piece in pieces]
-    return torch.stack(found, -1).logsumexp(-1) if is_total else torch.cat(found, -1)
-
-
-def _kept(step: Callable[..., torch.Tensor], states: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """One piece; for a gradient it is computed again and not stored."""
-    if torch.is_grad_enabled() and any(part.requires_grad for part in parts):
-        return checkpoint(step, states, *parts, use_reentrant=False, preserve_rng_state=False)  # pyright: ignore[reportReturnType]
-    return step(states, *parts)
+    # For a gradient a piece is computed again and not stored.
+    if torch.is_grad_enabled() and any(part.requires_grad for part in (listed, summed, coupling)):
+        step = partial(checkpoint, step, use_reentrant=False, preserve_rng_state=False)
+    scores: list[Any] = [step(piece, listed, summed, coupling) for piece in pieces]
+    return torch.stack(scores, -1).logsumexp(-1) if is_total else torch.cat(scores, -1)
 
 
 # Visible and hidden binary variables and the edges between them.
@@ -230,6 +224,7 @@ class MachineStructure:
     def _sorted(self, edges: Iterable[Sequence[str]]) -> tuple[tuple[str, str], ...]:
         names = self.names
         positions = {name: i for i, name in enumerate(names)}
+        # Ends by position, whatever the order in which they are named.
         pairs: list[tuple[int, int]] = []
         check_type(edges, Iterable, "edges", "pairs of names")
         for edge in edges:
@@ -274,8 +269,8 @@ class MachineStructure:
     @cached_property
     def graph(self) -> PairGraph:
         """All variables with their edges, by position."""
-        place = {name: i for i, name in enumerate(self.names)}
-        return PairGraph(self.names, tuple((place[a], place[b]) for a, b in self.edges))
+        position = {name: i for i, name in enumerate(self.names)}
+        return PairGraph(self.names, tuple((position[a], position[b]) for a, b in self.edges))
 
     @cached_property
     def hidden_graph(self) -> PairGraph:
@@ -304,7 +299,8 @@ class MachineStructure:
         Raises:
             InputError: an entry that is neither a variable nor an edge.
         """
-        at: dict[Any, int] = {key: place for place, key in enumerate((*self.names, *self.edges))}
+        at: dict[Any, int] = {key: i for i, key in enumerate((*self.names, *self.edges))}
+        # One column a parameter, zero where nothing is given.
         tensors = {key: torch.as_tensor(value) for key, value in values.items()}
         dtype = next((t.dtype for t in tensors.values() if t.is_floating_point()), torch.get_default_dtype())
         columns = [torch.zeros((), dtype=dtype)] * self.num_parameters
@@ -322,11 +318,13 @@ class MachineStructure:
 def _hidden_names(domain: Domain, hidden: int | Sequence[str]) -> tuple[str, ...]:
     """Names of hidden units; refused where they are those of visible variables."""
     check_type(domain, Domain, "domain")
+    # Visible variables have two levels.
     for variable in domain:
         if not variable.is_finite or variable.cardinality != 2:
             levels = f"{variable.cardinality} levels" if variable.is_finite else f"kind {variable.kind}"
             hint = "a Boltzmann machine has binary variables; code others by columns of two levels"
             raise out_of_range(f"variable {variable.name!r}", "exactly two levels", hint=hint, received=levels)
+    # Names as given, or made of numbers once there are not too many.
     if isinstance(hidden, str):
         raise unexpected("hidden", "a number or names", hidden, code="wrong-type")
     if isinstance(hidden, Sequence):
@@ -339,6 +337,7 @@ def _hidden_names(domain: Domain, hidden: int | Sequence[str]) -> tuple[str, ...
         check_size(check_whole(hidden, "hidden", 0), MAX_SETS, "units", "hidden", _FEWER, "there are")
         names = tuple(f"h{k + 1}" for k in range(hidden))
     for name in names:
+        # Names are those of the joint law, where each is one variable.
         if name in domain:
             hint = "give the hidden units names of their own, hidden=[...]"
             raise conflict("hidden", f"the hidden unit {name!r} has the name of a visible variable", hint)
@@ -444,11 +443,11 @@ class MarginalEnergy(ParametricEnergy):
         n, m = structure.num_visible, structure.num_hidden
         flat = theta[..., len(structure.names) :]
         if not structure.is_restricted:
-            kept = structure.places[1].to(theta.device)
+            columns = structure.places[1].to(theta.device)
             pairs = torch.tensor(structure.graph.pairs, dtype=torch.long, device=theta.device).reshape(-1, 2)
-            pairs = pairs[kept - len(structure.names)]
+            pairs = pairs[columns - len(structure.names)]
             at = pairs[:, 0] * m + pairs[:, 1] - n
-            flat = theta.new_zeros(*theta.shape[:-1], n * m).index_add(-1, at, theta[..., kept])
+            flat = theta.new_zeros(*theta.shape[:-1], n * m).index_add(-1, at, theta[..., columns])
         return flat.reshape(*theta.shape[:-1], n, m)
 
     def hidden_fields(self, x: torch.Tensor) -> torch.Tensor:
@@ -457,6 +456,7 @@ class MarginalEnergy(ParametricEnergy):
 
     def energy(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
         """The free energy in nats, (*sample broadcast with batch) for states (*sample, n)."""
+        # Visible biases and edges, then the hidden part, whose biases the states shift.
         codes = check_codes(x, self.domain) if validate else x
         structure, shape = self.structure, self._shape(codes)
         rows = codes.to(self.theta.dtype)
@@ -481,6 +481,7 @@ class MarginalEnergy(ParametricEnergy):
             InputError: a repeated name, a wrong shape, or a code that is read and is no level.
             IntractableError: the block has more than 2^22 states.
         """
+        # All states of the block side by side, whose energies give the conditional.
         positions, sizes, _ = self._block(block, self.domain.cardinalities)
         others = [i for i in range(len(self.domain)) if i not in set(positions)]
         codes = check_codes(x, self.domain, columns=others) if validate else x.long()

@@ -47,16 +47,20 @@ from .runner import (
     pointwise_log_likelihood as pointwise_log_likelihood,
     run_mcmc as run_mcmc,
 )
-from .structure.drawn.average import average_decomposable as average_decomposable
-from .structure.drawn.birth_death import BirthDeath as BirthDeath
-from .structure.drawn.sampling import ChainSettings as ChainSettings, sample_structures as sample_structures
-from .structure.evidence import LogEvidence as LogEvidence, log_evidence as log_evidence
-from .structure.file import (
+from .structure.average import average_decomposable as average_decomposable
+from .structure.birth_death import BirthDeath as BirthDeath
+from .structure.chains import ChainSettings as ChainSettings, sample_structures as sample_structures
+from .structure.evidence import (
+    LogEvidence as LogEvidence,
+    StructureEvidence as StructureEvidence,
+    log_evidence as log_evidence,
+)
+from .structure.guide import AutoStructure as AutoStructure, StructureELBO as StructureELBO
+from .structure.posterior import (
+    StructurePosterior as StructurePosterior,
+    enumerate_structures as enumerate_structures,
     load_structure_posterior as load_structure_posterior,
     save_structure_posterior as save_structure_posterior,
 )
-from .structure.guides.guide import AutoStructure as AutoStructure, StructureELBO as StructureELBO
-from .structure.posterior import StructurePosterior as StructurePosterior, enumerate_structures as enumerate_structures
 from .structure.prior import StructurePrior as StructurePrior
 from .structure.program import StructureProgram as StructureProgram, structure_model as structure_model
-from .structure.scorer import StructureEvidence as StructureEvidence

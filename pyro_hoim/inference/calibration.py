@@ -140,6 +140,7 @@ def normal_in_double(prior: Any, units: torch.Tensor) -> Independent:
 
 def find_mode(likelihood: PseudoLikelihood, prior: Independent, start: Floats) -> tuple[Floats, bool]:
     """Mode of the pseudo-posterior (P,) by a trust-region Newton method, and whether its gradient vanishes."""
+    # In units of the curvature at the start, in which a trust region is round.
     loc, precision = prior.base_dist.loc.numpy(), _precision(prior)
     scale = 1 / np.sqrt(np.diag(-likelihood.hessian(start)) + precision)  # unknowns of about unit curvature
 
@@ -172,6 +173,7 @@ def calibrated_covariance(
     weights, total = likelihood.weights, float(likelihood.weights.sum())
     if calibrate == "none" or total == 0:
         return inverse_of(curvature + prior)
+    # The spread of the scores must tell every direction from the others.
     if total > max(1, len(mode)):
         scores = likelihood.row_scores(mode)
         scores = scores - weights @ scores / total
@@ -200,6 +202,7 @@ def transport(source: Floats, target: Floats) -> Floats:
 
     Of all such maps it moves draws least, in these units.
     """
+    # In units of the source's spread, so that the map does not depend on those of the parameters.
     scale = np.sqrt(np.diag(source))
     source, target = source / scale[:, None] / scale, target / scale[:, None] / scale
 

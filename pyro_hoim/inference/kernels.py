@@ -159,6 +159,7 @@ class RecordingNUTS(NUTS):
             tree = super()._build_tree(*arguments)
         finally:
             self._inside_tree = False
+        # Doublings add up to one trajectory, whose last depth counts.
         current, (depth, energy) = self._current, arguments[-2:]
         current["energy"] = float(energy)
         current["tree_depth"] = float(depth) + 1
@@ -171,6 +172,7 @@ class RecordingNUTS(NUTS):
         self._current = {}
         result = super().sample(params)
         current, state = self._current, cast(Any, self)  # HMC sets its counters to None first
+        # Draws of warm-up are not kept, nor their statistics.
         if current and state._t > state._warmup_steps:
             accepted = current.pop("accepted") / current["n_steps"]
             lp = -float(state._potential_energy_last)

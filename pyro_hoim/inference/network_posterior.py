@@ -146,6 +146,7 @@ def sample_network_posterior(
     check_type(network, DependencyConditionals | LearnedNetwork, "network", "DependencyConditionals or LearnedNetwork")
     conditionals = checked_conditionals(network)
     data = as_observations(data, domain=conditionals.domain)
+    # Only decision graphs with tables have Dirichlet posteriors.
     nodes = _leaf_nodes(conditionals)
     if data.domain != conditionals.domain:
         raise other_domain("data", "rows of the variables of the network")
@@ -156,6 +157,7 @@ def sample_network_posterior(
     check_positive(alpha, "alpha")
     if not _ALPHAS[0] <= alpha <= _ALPHAS[1]:
         raise out_of_range("alpha", "a number from 1e-300 to 1e300", alpha)
+    # Prior and counts add up; every leaf is drawn by itself.
     shape = check_whole(num_chains, "num_chains"), check_whole(num_draws, "num_draws")
     rng = np.random.default_rng(checked_seed(seed))
     concentrations = {node.variable: _counts(node, data) + alpha / node.probs.shape[-1] for node in nodes}
@@ -185,6 +187,7 @@ def _mean(concentrations: torch.Tensor) -> torch.Tensor:
 def _counts(node: LeafConditional, data: Observations) -> torch.Tensor:
     """Counts of levels at every leaf (num_leaves, cardinality), float64, of the rows in which the variable is known."""
     column = data.domain.index(node.variable)
+    # Rows in which the variable is known, each in the leaf that its parents choose.
     is_kept = (data.codes[:, column] >= 0) & (data.counts > 0)
     codes, weights = data.codes[is_kept], data.counts[is_kept]
     for name in node.reads:

@@ -136,6 +136,7 @@ def posterior_predictive(
     if not isinstance(theta, torch.Tensor) or not theta.is_floating_point():
         raise wrong_type("theta", "a tensor of floating-point numbers")
     check_choice(level, ("cells", "margins"), "level")
+    # What would be held is known before anything is drawn.
     count = check_whole(total_count, "total_count", most=LARGEST_COUNT)
     if theta.dim() < 1 or not theta.numel():
         expected = f"draws of shape (..., {hypergraph.num_parameters})"
@@ -145,6 +146,7 @@ def posterior_predictive(
     if size > max_cells:
         problem = f"needs {size_text(size, 'counts')} over {number} draws, the budget is {max_cells}"
         raise out_of_reach(f"level {level!r}", problem, "raise max_cells, pass fewer draws, or use level='margins'")
+    # Counts of cells, or of the margins that the model knows, each with its expectation.
     draws = theta.detach().reshape(-1, theta.shape[-1])
     law = HierarchicalLogLinear(hypergraph, draws, partition=partition)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -250,6 +252,7 @@ def predictive_check(
         check_choice(discrepancy, ("deviance", "pearson"), "discrepancy")
     named: dict[str, Discrepancy] = {"deviance": _deviance, "pearson": _pearson}
     function = named[discrepancy] if isinstance(discrepancy, str) else discrepancy
+    # Both discrepancies are from the expectation under the same draw.
     counts = _observed_counts(replicates, observed).expand_as(replicates.counts)
     seen = function(counts, replicates.expected)
     simulated = function(replicates.counts, replicates.expected)
@@ -269,6 +272,7 @@ def _observed_counts(replicates: Replicates, observed: DataLike | torch.Tensor) 
     size = replicates.counts.shape[-1]
     if is_frame(observed):
         observed = as_observations(observed, domain=replicates.hypergraph.domain, argument="observed")
+    # Rows are counted; counts are taken in either layout.
     if isinstance(observed, Observations):
         margins = statistics_of(observed, replicates.hypergraph)
         counts = observed.table().reshape(-1) if replicates.level == "cells" else margins
@@ -284,6 +288,7 @@ def _observed_counts(replicates: Replicates, observed: DataLike | torch.Tensor) 
         total = float(counts[first].sum())
     else:
         raise wrong_type("observed", "Observations or counts", observed)
+    # Replicates of another number of rows tell nothing of these.
     if abs(total - replicates.total_count) > 1e-6 * replicates.total_count and size:
         problem = f"it has {total:g} rows, the replicates have {replicates.total_count} each"
         raise refused("observed", problem, code="other-domain")

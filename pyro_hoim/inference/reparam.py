@@ -55,6 +55,7 @@ class StateIndexReparam(Reparam):
 
     def apply(self, msg: Any) -> Any:
         """Return the message of the deterministic site that takes the place of the state."""
+        # The law inside masks and event dimensions, which the index gets as well.
         law, around = msg["fn"], list[Any]()
         while isinstance(law, MaskedDistribution | torch.distributions.Independent):
             around.append(law)
@@ -65,6 +66,7 @@ class StateIndexReparam(Reparam):
             is_mask = isinstance(fn, MaskedDistribution)
             index_law = index_law.mask(fn._mask) if is_mask else index_law.to_event(fn.reinterpreted_batch_ndims)
         states = law.enumerate_support(expand=False).reshape(-1, len(law.domain))
+        # An observed state has an observed index.
         value, observed = msg["value"], None
         if value is not None:
             if law._validate_args:
@@ -72,6 +74,7 @@ class StateIndexReparam(Reparam):
             cards = [int(largest) + 1 for largest in states.amax(0)]
             strides = torch.tensor([math.prod(cards[k + 1 :]) for k in range(len(cards))], device=value.device)
             observed = (value.long() * strides).sum(-1)
+        # Enumeration and scopes of pyro.markov go over to the site of the index.
         infer = _infer_of(msg["name"])
         options: Any = _options(msg["name"], infer)
         if value is not None:

@@ -328,6 +328,7 @@ def run_mcmc(
         >>> run.samples["x"].shape, run.samples["x"].dtype, run.sample_stats["energy"].shape
         (torch.Size([16, 50, 2]), torch.int64, torch.Size([16, 50]))
     """
+    # Numbers, and where chains start.
     check_type(kernel, MCMCKernel, "kernel", "a Pyro MCMCKernel")
     chosen: int = (getattr(kernel, "num_chains", None) or 4) if num_chains is None else num_chains
     num_draws, num_chains = check_whole(num_draws, "num_draws"), check_whole(chosen, "num_chains")
@@ -346,6 +347,7 @@ def run_mcmc(
         tqdm(total=total, file=sys.stderr, disable=not progress, unit="transition") as bar,
     ):
         run = partial(_run_chain, (burn_in, num_draws), bar, model_args, model_kwargs or {})
+        # All chains as one tensor where the kernel can, else one after the other, each from a seed of its own.
         if is_vectorized:
             many = kernel.with_chains(num_chains)  # pyright: ignore[reportAttributeAccessIssue]
             _seed_chain(seed, None)
@@ -361,6 +363,7 @@ def run_mcmc(
                 parts.append(drawn)
                 diagnostics += report
             samples = {name: torch.stack([part[name] for part in parts]) for name in parts[0]}
+    # Statistics that all chains tell of every draw.
     statistics = {name: torch.from_numpy(value) for name, value in draw_statistics(diagnostics, num_draws).items()}
     return MCMCRun(samples, statistics, tuple(diagnostics), burn_in, num_draws, seed)
 
@@ -379,6 +382,7 @@ def _run_chain(
         kernel.initial_params = start
     try:
         kernel.setup(burn_in, *args, **kwargs)
+        # Draws after warm-up, of the sites that the kernel or the caller names.
         params = kernel.initial_params
         names = list(getattr(kernel, "save_params", None) or params)
         recorded: dict[str, list[torch.Tensor]] = {name: [] for name in names}
@@ -389,6 +393,7 @@ def _run_chain(
                     recorded[name].append(params[name].detach().clone())
             bar.set_postfix(kernel.logging() or {}, refresh=False)
             bar.update()
+        # Back to the support of the sites, and to whole numbers where the kernel knows them.
         diagnostics = (
             kernel.chain_diagnostics() if isinstance(kernel, VectorizedKernel) else [kernel.diagnostics() or {}]
         )

@@ -33,6 +33,7 @@ _LARGEST = 1e30  # sums of tables below it stay far from the end of float32
 
 def checked_tables(model: LogLinearModel, precision: torch.dtype = torch.float64) -> torch.Tensor:
     """Checked tables of a model, without a graph."""
+    # A model is told by its parts: families have classes of their own.
     hypergraph, tables = getattr(model, "hypergraph", None), getattr(model, "tables", None)
     if not isinstance(hypergraph, InteractionHypergraph) or not isinstance(tables, torch.Tensor):
         raise wrong_type("model", "a log-linear energy model", model)
@@ -96,6 +97,7 @@ def checked_clamps(
     """Positions of clamped variables with a code, or codes (*lead), in schema order; of any length where it is None."""
     check_type(clamped, Mapping, "clamped", "a mapping from names to values")
     check_names(clamped, domain.names, "clamped")
+    # Codes of every chain, or one level for all, which may be given by its label.
     per_chain = {n: torch.as_tensor(v, device=device) for n, v in clamped.items() if isinstance(v, _PER_CHAIN)}
     shape = (max((v.numel() for v in per_chain.values()), default=1),) if lead is None else lead
     clamps: dict[int, torch.Tensor | int] = {}

@@ -110,7 +110,7 @@ class RunFile:
         self._due = time.monotonic() + self.SECONDS
         self._settings: dict[str, Any] = {}
         try:
-            # Refuse a path at which there is something else
+            # What else may stand at the path is left alone.
             if not self.path.parent.is_dir():
                 problem = f"the folder {self.path.parent} does not exist"
                 raise refused("checkpoint", problem, "create it first", code="no-file")
@@ -134,11 +134,13 @@ class RunFile:
         Raises:
             InputError: the file is damaged, of another program or newer, or of a run with other settings.
         """
+        # Settings as a file would give them back.
         text = json.dumps({**settings, "library version": __version__}, default=operator.index)
         self._settings = json.loads(text, parse_constant=str)  # no NaN, which differs from itself
         if not self.path.exists():
             return None
         try:
+            # Damage and other versions are told apart: only the latter could be continued elsewhere.
             header, tensors = read_sealed(self.path, _FORMAT, "checkpoint", _FORMAT_VERSION)
         except InputError as error:
             code = error.code if error.code == "file-version" else "damaged-file"
@@ -146,6 +148,7 @@ class RunFile:
         stored = header.get("settings")
         if not isinstance(stored, dict):
             raise refused("checkpoint", f"{self.path} is damaged: it has no settings", _ANEW, code="damaged-file")
+        # The first setting that differs names the run that the file belongs to.
         for name in dict.fromkeys([*self._settings, *stored]):
             here, there = self._settings.get(name), stored.get(name)
             if here != there:
@@ -175,6 +178,7 @@ class RunFile:
     def write(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Replace the file; InputError where it cannot be written."""
         start = time.monotonic()
+        # The new file stands beside the old one until it is whole.
         stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         header = sealed({"format_version": _FORMAT_VERSION, "settings": self._settings}, stored)
         with draft_of(self.path) as draft:
@@ -183,6 +187,7 @@ class RunFile:
             except safetensors.SafetensorError as error:
                 code = re.search(r"code: (\d+)", str(error))
                 raise OSError(*((int(code[1]), "") if code else (str(error),))) from error
+        # Large files are written more rarely.
         now = time.monotonic()
         self._due = now + max(self.SECONDS, (now - start) / _LARGEST_SHARE)
 
@@ -192,6 +197,7 @@ def check_alike(stored: Mapping[str, torch.Tensor], fresh: Mapping[str, torch.Te
 
     JSON values (see :func:`packed`) have any length, and so has what a fresh run has no entries of.
     """
+    # Entries without a fixed length are packed JSON, or begin empty.
     wanted: dict[str, tuple[object, ...]] = {}
     for name, tensor in fresh.items():
         is_open = (tensor.ndim == 1 and tensor.dtype == torch.uint8) or (tensor.ndim > 0 and not len(tensor))
@@ -330,6 +336,7 @@ def follow(
             check_equal(stored, job.state())  # short arrays are not spread, nor others converted
     start = time.monotonic()
 
+    # What a continued run starts from, with the time spent so far.
     def save() -> None:
         if file is not None:
             spent = torch.tensor(before + time.monotonic() - start, dtype=torch.float64)

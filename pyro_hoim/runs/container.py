@@ -180,6 +180,7 @@ def keep_contents(
         if name in parameters if prefix is None else name.startswith(prefix):
             problem = f"the name {name!r} is taken by the parameters"
             raise refused("tensors", problem, "choose another one", code="repeated-name")
+    # Copies, so that later changes of the arguments do not reach the file.
     copies = {name: stored(tensor) for name, tensor in file.tensors.items()}
     info = plain(file.info, "info")
     Fields({}, {**COMMON, **(rules or {})}, others=True).check(info, "info")
@@ -199,6 +200,7 @@ def _written(target: Path, kind: str, contents: Mapping[str, Any], tensors: Mapp
     """The bytes of a file; ModelFileError for a header that no reader would take."""
     versions = {"format": _FORMAT, "format_version": FORMAT_VERSION, "library_version": __version__}
     text = sealed({**versions, "kind": kind, **contents}, tensors)
+    # What no reader would take is not written.
     size = len(text) + text.count('"') + text.count("\\")
     if size > _MOST_BYTES:
         problem = f"its header would take {size_text(size, 'bytes')}, the limit is {_MOST_BYTES}"

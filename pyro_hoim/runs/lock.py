@@ -34,6 +34,7 @@ def one_process(path: Path, argument: str, hint: str) -> Generator[None]:
         True
     """
     while True:
+        # The file may vanish between two steps of ours when its owner ends: then begin again.
         path.parent.mkdir(exist_ok=True)
         try:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)  # no link is emptied

@@ -93,7 +93,11 @@ class Recorder:
         if "energies" in parts:
             self.traces["energies"] = _reserve(lead, torch.float64)
         if "draws" in parts:
-            self.traces["draws"] = _reserve((*lead, len(chains.domain)), _dtype_of(chains))
+            # Values as they are, codes as small as they can be.
+            dtype = torch.float64
+            if not chains.states.is_floating_point():
+                dtype = torch.int32 if max(chains.domain.cardinalities, default=1) > 256 else torch.uint8
+            self.traces["draws"] = _reserve((*lead, len(chains.domain)), dtype)
         self._num_batches = 0
         self._sums: dict[str, torch.Tensor] = {}
         if "statistics" not in parts:
@@ -208,6 +212,7 @@ class Recorder:
 
     def _is_mixed(self, between: torch.Tensor, expected: torch.Tensor) -> bool:
         """Whether blocks of chains differ as little as chance allows, in common and in rare cells."""
+        # A chi-square test of every edge, over cells that blocks visit often enough for a normal law.
         blocks, seen = self._blocks, self._watched // self._blocks * self._num_batches
         counts = self._sums["blocks"]
         total = counts.sum(0)
@@ -218,6 +223,7 @@ class Recorder:
         limit = float(special.chdtri(blocks - 1, _ALARM / 2 / max(1, ratio.numel()))) / (blocks - 1)
         if bool((ratio > limit).any()):
             return False
+        # Rarer cells by the block that has most of their visits.
         is_often = share > 0.5  # then its complement is the rare event
         most = torch.where(is_often, seen - counts.amin(0), counts.amax(0))
         visits = torch.where(is_often, blocks * seen - total, total)
@@ -248,13 +254,6 @@ class Recorder:
             values.copy_(state[name])
         for name, values in self.traces.items():
             values[: self.num_done].copy_(state[name])
-
-
-def _dtype_of(chains: Chains) -> torch.dtype:
-    """Type of recorded states: values as they are, codes as small as they can be."""
-    if chains.states.is_floating_point():
-        return torch.float64
-    return torch.int32 if max(chains.domain.cardinalities, default=1) > 256 else torch.uint8
 
 
 def _reserve(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -331,6 +330,7 @@ class ChainRun(Generic[C]):
         """
         if self.eta is None or self.std_error is None:
             raise conflict("probs", "the run recorded no statistics", "run it with record='statistics'")
+        # Edges stand in the order of the schema.
         hypergraph = self.chains.hypergraph
         assert hypergraph is not None
         wanted = (names,) if isinstance(names, str) else tuple(names)
@@ -364,6 +364,7 @@ class _Sampling:
             self._unit = min(self._unit, max(1, _TRACE_PER_CALL // recorder.bytes_per_record) * self.thin)
 
     def advance(self) -> int:
+        # Burn-in in pieces as long as the chains take at once.
         if self.done < self.burn_in:
             length = min(self._unit, self.burn_in - self.done)
             self._chains.sweep(length)
@@ -442,15 +443,18 @@ def sample_chains(
     """
     if not hasattr(chains, "recordable"):
         raise wrong_type("chains", "GibbsChains, PseudoGibbsChains or RootChains", chains)
+    # What is asked for, before memory is reserved or a file is written.
     burn_in, num_draws = check_whole(burn_in, "burn_in", 0), check_whole(num_draws, "num_draws")
     thin = check_whole(thin, "thin")
     parts = _checked_parts(record, chains.recordable)
     run = checked_run(run)
     file = run.file()
+    # A run in steps, which a checkpoint can be taken of.
     recorder = Recorder(chains, num_draws, parts)
     sizes = {"burn_in": burn_in, "num_draws": num_draws, "thin": thin}
     settings = {"kind": type(chains).__name__, **sizes, "record": list(parts), **chains.settings}
     seconds = follow(_Sampling(chains, recorder, **sizes, parts=parts), settings, file, run.progress)
+    # Estimates with their errors, and a warning where chains contradict each other.
     eta, std_error, between_chains, is_mixed = recorder.summary() or (None,) * 4
     if is_mixed is False:
         message = "chains differ from each other by more than chance, so they have not mixed; make longer runs, or "

@@ -91,11 +91,13 @@ class GibbsSchedule:
             InputError: a name twice in a block, or blocks that leave a free variable out.
             IntractableError: a block with more than :data:`MAX_BLOCK_STATES` joint states.
         """
+        # Names of this schedule are those of the model.
         domain = hypergraph.domain
         names = domain.names
         check_names(clamped, names, "clamped")
         for edge in self.emphasised:
             check_names(edge, names, "emphasised")
+        # Blocks by name, then without what is never drawn.
         fixed = {domain.index(n) for n in clamped} | {i for i, n in enumerate(domain.cardinalities) if n == 1}
         if isinstance(self.blocks, str):
             if self.blocks == "sites":
@@ -111,6 +113,7 @@ class GibbsSchedule:
                 check_unique(block, f"blocks: block {block}")
         free = (tuple(i for i in domain.indices(block) if i not in fixed) for block in given)
         resolved = tuple(dict.fromkeys(tuple(sorted(b)) for b in free if b))
+        # Every free variable has to be drawn, and no block to be too large.
         missing = set(range(len(domain))) - fixed - {i for b in resolved for i in b}
         if missing:
             left_out = ", ".join(repr(names[i]) for i in sorted(missing))
@@ -132,11 +135,13 @@ class GibbsSchedule:
         One row stands for all sweeps when they are equal. Depends on the arguments only, so that a resumed run
         continues the same scan.
         """
+        # A plain scan visits the blocks as they stand.
         count = len(blocks)
         if not count:
             return np.zeros((1, 0), dtype=np.int32)
         if self.scan == "sequential" and not self.emphasised:
             return np.arange(count, dtype=np.int32)[None]
+        # Emphasised blocks, and all others, take their shares of the visits.
         wanted = [frozenset(hypergraph.domain.indices(edge)) for edge in self.emphasised]
         is_new = np.array([any(set(b) <= edge or set(b) >= edge for edge in wanted) for b in blocks], dtype=bool)
         new, old = np.flatnonzero(is_new), np.flatnonzero(~is_new)
@@ -145,9 +150,11 @@ class GibbsSchedule:
             if not mixed:
                 return np.arange(count, dtype=np.int32)[None]
             share = max(1, round(len(new) * (1 - self.emphasis) / self.emphasis))
+            # All new blocks, then others by turns that go on from sweep to sweep.
             turns = (first + np.arange(num))[:, None] * share + np.arange(share)
             rest = old[turns % len(old)]
             return np.concatenate([np.broadcast_to(new, (num, len(new))), rest], 1).astype(np.int32)
+        # A counter for every sweep, so that any of them can be drawn by itself.
         rows = np.empty((num, count), dtype=np.int32)
         for k in range(num):
             draw = np.random.Generator(np.random.Philox(key=seed, counter=(first + k) << 64))

@@ -28,7 +28,7 @@ from ..core.words import (
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import IntractableError, NonexistentEstimateWarning, conflict, none_received, refused, wrong_type
-from ..inference.structure.file import save_structure_posterior
+from ..inference.structure.posterior import save_structure_posterior
 from ..information.projection import Projections
 from ..log_linear.auto import Auto
 from ..log_linear.coding import check_balanced_family

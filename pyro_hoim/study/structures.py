@@ -20,18 +20,18 @@ from pyro.ops.stats import split_gelman_rubin
 from ..core.page import Section, cell
 from ..core.words import fixed, literal, number, plural, short_edge, shorten
 from ..data.observations import Observations
-from ..inference.structure.cells import MAX_CELLS
-from ..inference.structure.drawn.average import MAX_VARIABLES, average_decomposable
-from ..inference.structure.drawn.sampling import (
+from ..inference.structure.average import MAX_VARIABLES, average_decomposable
+from ..inference.structure.chains import (
     ChainSettings,
     posterior_of,
     sample_chain,
     sample_structures,
     theta_given,
 )
+from ..inference.structure.evidence import StructureEvidence
+from ..inference.structure.kernel import MAX_CELLS
 from ..inference.structure.posterior import StructurePosterior, StructureProbability, enumerate_structures
 from ..inference.structure.prior import StructurePrior
-from ..inference.structure.scorer import StructureEvidence
 from ..interop.arviz import to_arviz
 from ..interop.loo import loo_by_cell, loo_figures
 from ..log_linear.fitting.result import FitResult

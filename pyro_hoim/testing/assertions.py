@@ -139,6 +139,7 @@ def required_draws(num_cells: int, tv: float) -> int:
         raise out_of_range("num_cells", "at least 2", received=num_cells)
     if not 0 < tv < 0.5:
         raise out_of_range("tv", "a number between 0 and 0.5", tv)
+    # The non-centrality at which the critical value is passed with the stated power.
     freedom = num_cells - 1
     critical = stats.chi2.isf(FALSE_ALARM_RATE, freedom)
     high = 10.0
@@ -164,6 +165,7 @@ def chi_square_p_value(counts: Any, probs: Any) -> tuple[float, int]:
     observed = as_array(counts).reshape(-1)
     law = as_array(probs).reshape(-1)
     expected = observed.sum() * law / law.sum()
+    # Rare cells are pooled, and their pool with the next one where it is rare itself.
     small = expected < MINIMUM_EXPECTATION
     groups_o, groups_e = list(observed[~small]), list(expected[~small])
     if small.any() and expected[small].sum() > 0:
@@ -195,6 +197,7 @@ def assert_exact_law(counts: Any, probs: Any, *, what: str = "draws") -> None:
         Traceback (most recent call last):
         AssertionError: draws: chi-square p value ... below 1e-06 on 4 pooled cells, 1000 draws; total variation 0.2050
     """
+    # Counts and a law of one shape, or the test would say nothing.
     observed, law = as_array(counts, None), as_array(probs)
     if observed.shape != law.shape:
         raise unexpected("counts", f"the shape {law.shape} of probs", received=observed.shape, code="wrong-shape")
@@ -212,6 +215,7 @@ def assert_exact_law(counts: Any, probs: Any, *, what: str = "draws") -> None:
             f"{what}: {int(observed[impossible].sum())} of {num_draws} draws fell into cells of probability zero "
             f"(first: flat cell {cell})"
         )
+    # Chi-square finds errors spread over many cells, total variation those in cells too rare to pool.
     p_value, num_cells = chi_square_p_value(observed, law)
     distance = 0.5 * float(np.abs(observed / num_draws - law).sum())
     bound = total_variation_bound(int((law > 0).sum()), num_draws)
@@ -258,6 +262,7 @@ def assert_uniform_ranks(
         Traceback (most recent call last):
         AssertionError: ranks of slope (p = ...) are not uniform: 400 replications in 20 bins, ...
     """
+    # Ranks as whole numbers, with enough replications for every bin.
     values = as_array(ranks, None)
     values = values[:, None] if values.ndim == 1 else values
     if values.ndim != 2:
@@ -281,6 +286,7 @@ def assert_uniform_ranks(
     for column in whole.T:
         counts = np.bincount(column // width, minlength=num_bins)
         p_values.append(float(stats.chi2.sf(((counts - expected) ** 2 / expected).sum(), num_bins - 1)))
+    # All quantities that failed are named at once.
     bad = [f"{label} (p = {p:.3g})" for label, p in zip(labels, p_values, strict=True) if p < threshold]
     if bad:
         raise AssertionError(
@@ -310,6 +316,7 @@ def assert_stationary(transition: Any, probs: Any) -> float:
     check_exact_shape(matrix, (law.size, law.size), "transition")
     if not np.isfinite(matrix).all() or (matrix < -tolerance).any():
         raise AssertionError("transition: entries must be finite and non-negative")
+    # A stochastic matrix that keeps the law, and forgets where it began.
     rows = float(np.abs(matrix.sum(axis=1) - 1).max())
     if rows > tolerance:
         raise AssertionError(f"transition: a row sums to one only within {rows:.3g} (allowed {tolerance:g})")

@@ -137,6 +137,7 @@ def check_marginals(case: BackendCase) -> None:
     wanted = [(), *((name,) for name in names), tuple(reversed(names))]
     if len(names) > 1:
         wanted.append((names[0], names[-1]))
+    # Each query in its own order of names.
     for query in wanted:
         positions = [case.hypergraph.domain.index(name) for name in query]
         others = tuple(1 + i for i in range(len(names)) if i not in positions)
@@ -187,12 +188,14 @@ def check_samples(case: BackendCase) -> None:
     """Perfect draws follow the exact law, repeat under a generator, and leave global random state alone (seed 3)."""
     cardinalities = case.hypergraph.domain.cardinalities
     size = required_draws(max(2, math.prod(cardinalities)), 0.05)
+    # Draws repeat under a generator and leave the global one alone.
     before = torch.random.get_rng_state()
     draws = case.backend.sample(case.model(2), (size,), generator=torch.Generator().manual_seed(3))
     again = case.backend.sample(case.model(2), (size,), generator=torch.Generator().manual_seed(3))
     assert_equal(torch.random.get_rng_state(), before, "global random state, a generator being given")
     assert_equal((tuple(draws.shape), draws.dtype), ((size, 2, len(cardinalities)), torch.long), "shape of draws")
     assert_equal(again, draws, "draws under one seed")
+    # Every member of the batch has its own law.
     probs = np.exp(case.table(2)).reshape(2, -1)
     for b in range(2):
         assert_exact_law(count_states(draws[:, b], cardinalities), probs[b] / probs[b].sum(), what=f"member {b}")

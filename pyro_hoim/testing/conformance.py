@@ -120,6 +120,7 @@ def check_enumerate_support(case: DistributionCase) -> None:
     law, num_states, d = case.make(), len(case.states), len(case.cardinalities)
     if not law.has_enumerate_support:
         return
+    # A law and its expansion list the same states.
     for wide in (law, law.expand((3, len(case.theta)))):
         batch = tuple(wide.batch_shape)
         flat = wide.enumerate_support(expand=False)
@@ -150,6 +151,7 @@ def check_expand(case: DistributionCase) -> None:
     assert_equal(
         tuple(wide.sample((4,)).shape), (4, 3, len(case.theta), len(case.cardinalities)), "expanded sample shape"
     )
+    # Probabilities of copies are those of their original; draws are not.
     states = _grid(case)[:, None].expand(-1, 3, -1, -1)
     expected = np.broadcast_to(case.expected[:, None], (len(case.states), 3, len(case.theta)))
     assert_close(wide.log_prob(states), expected, what="log_prob after expand")
@@ -332,6 +334,7 @@ def run_cases(
     if unknown := sorted(skipped - {check.__name__ for check in checks}):
         problem = f"unknown check {unknown[0]!r}; known: {[c.__name__ for c in checks]}"
         raise refused("skip", problem, code="unknown-name")
+    # Every check runs, whatever failed before it.
     failures: list[str] = []
     for name, case in cases:
         for check in checks:

@@ -82,6 +82,7 @@ def split_tables(hypergraph: InteractionHypergraph, tables: Any) -> dict[tuple[s
     """
     edges = [tuple(edge) for edge in hypergraph.edges]
     shapes = [tuple(shape) for shape in hypergraph.edge_shapes]
+    # By edge as they are, or cut out of the flat layout.
     if isinstance(tables, Mapping):
         if set(map(tuple, tables)) != set(edges):
             raise unexpected("tables", f"one table for each of {edges}", received=list(tables), code="other-domain")
@@ -145,6 +146,7 @@ def exact_table(hypergraph: InteractionHypergraph, tables: Any, *, normalised: b
     """
     cardinalities = tuple(hypergraph.domain.cardinalities)
     d = len(cardinalities)
+    # The batch of all tables together.
     parts = split_tables(hypergraph, tables)
     if parts:
         batch = np.broadcast_shapes(
@@ -155,6 +157,7 @@ def exact_table(hypergraph: InteractionHypergraph, tables: Any, *, normalised: b
         )
     else:
         batch = () if isinstance(tables, Mapping) else as_array(tables).shape[:-1]
+    # Each table broadcast along the variables that it does not have.
     total = np.zeros(batch + cardinalities)
     for part, positions in zip(parts.values(), hypergraph.edge_indices, strict=True):
         lead = part.shape[: part.ndim - len(positions)]

@@ -20,10 +20,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..core.operations import predict, stored_model
-from ..errors import HoimError, InputError, IntractableError
+from ..errors import InputError, IntractableError
 from ..results.fitted import Fitted
 from ..results.table import SummaryTable
 from .assertions import assert_close, assert_equal
+from .conformance import run_cases
 
 __all__ = ["RESULT_CHECKS", "ResultCase", "check_result"]
 
@@ -176,6 +177,7 @@ def check_plots(case: ResultCase) -> None:
         lambda axes: case.result.plot_fitted(axes, data=case.rows),
         lambda axes: case.result.plot_mosaic(*names, ax=axes, data=case.rows),
     ]
+    # A family may refuse some pictures, but not all.
     drawn = 0
     for plot in plots:
         axes = Figure().add_subplot()
@@ -190,6 +192,7 @@ def check_report_and_file(case: ResultCase) -> None:
     with tempfile.TemporaryDirectory() as folder:
         page = case.result.report(Path(folder) / "new")
         assert_equal("</html>" in page.read_text(encoding="utf-8"), True, "a page")
+        # What comes back from the file predicts what the result predicted.
         path = Path(folder) / "model.safetensors"
         case.result.save(path)
         family, stored = stored_model(case.result)
@@ -242,13 +245,7 @@ def check_result(case: ResultCase) -> None:
         >>> rows = pd.DataFrame({"Admit": ["Admitted"], "Gender": ["Male"]}, index=["x"])
         >>> check_result(ResultCase(Fitted(), rows, "Admit"))  # a class that no family registers
         Traceback (most recent call last):
-        AssertionError: check_summary: model: expected a model, a law or the result of a fit of a registered family, ...
+        AssertionError: ... checks failed:
+        result: check_summary: InputTypeError: model: expected a model, a law or the result of a fit ...
     """
-    failed = list[str]()
-    for check in RESULT_CHECKS:
-        try:
-            check(case)
-        except (AssertionError, HoimError) as error:
-            failed.append(f"{check.__name__}: {error}")
-    if failed:
-        raise AssertionError("\n".join(failed))
+    run_cases(RESULT_CHECKS, [("result", case)])

@@ -165,7 +165,7 @@ def test_killed_run_is_resumed(how, shell, table):
 
 
 MOMENTS = {
-    "pyro_hoim.inference.structure.drawn.sampling._Walk.advance": 1,  # before there is a checkpoint
+    "pyro_hoim.inference.structure.chains._Walk.advance": 1,  # before there is a checkpoint
     "pyro_hoim.runs.checkpoint.RunFile.write": 3,
     "pyro_hoim.study.structures._left_out": 1,
     "pyro_hoim.study.analysis.fit": 1,

@@ -22,12 +22,11 @@ from pyro_hoim import (
 from pyro_hoim.core.law import Law
 from pyro_hoim.core.prediction import extend_rows
 from pyro_hoim.data.information import InformationTable
-from pyro_hoim.inference.structure.drawn import average, birth_death, sampling
-from pyro_hoim.inference.structure.evidence import log_evidence
+from pyro_hoim.inference.structure import average, birth_death, chains
+from pyro_hoim.inference.structure.evidence import StructureEvidence, log_evidence
 from pyro_hoim.inference.structure.posterior import enumerate_structures
 from pyro_hoim.inference.structure.prior import StructurePrior
 from pyro_hoim.inference.structure.program import structure_model
-from pyro_hoim.inference.structure.scorer import StructureEvidence
 from pyro_hoim.log_linear.annealed.importance import log_frequencies
 from pyro_hoim.log_linear.given import row_log_weights
 from pyro_hoim.log_linear.laws.statistics import statistics_of
@@ -91,8 +90,8 @@ KNOWN = {
     "structures": lambda d: enumerate_structures(d, "conjugate:1", SPACE).probabilities,
     "average": lambda d: average.average_decomposable(d, "conjugate:1", SPACE, num_draws=50, seed=1).log_evidence,
     "drawn structures": lambda d: (
-        sampling.sample_structures(
-            d, "conjugate:1", SPACE, sampling.ChainSettings(num_draws=200, num_chains=2), seed=1
+        chains.sample_structures(
+            d, "conjugate:1", SPACE, chains.ChainSettings(num_draws=200, num_chains=2), seed=1
         ).log_evidence
     ),
     "birth and death": lambda d: birth_death.BirthDeath(d, "conjugate:1", SPACE).evidence.term(0b11),

@@ -1,6 +1,7 @@
 """Every result of every family has every method, with data frames in and out; families of others, too."""
 
 import importlib.util
+import re
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -127,6 +128,6 @@ def test_control_a_result_that_does_not_conform_fails_by_name(cases):
     broken = Silent(**{field.name: getattr(own.result, field.name) for field in fields(own.result)})
     with pytest.raises(AssertionError) as caught:
         check_result(ResultCase(broken, own.rows, own.target))
-    named = {line.split(":")[0] for line in str(caught.value).split("\n")}
+    named = set(re.findall(r"^result: (check_\w+)", str(caught.value), re.MULTILINE))
     assert {"check_predict", "check_plots"} <= named and "check_summary" not in named
     check_result(own)

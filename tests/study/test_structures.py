@@ -14,7 +14,7 @@ from scipy import stats
 from pyro_hoim import load_table
 from pyro_hoim.data import Observations
 from pyro_hoim.inference import ChainSettings, StructureEvidence, StructurePrior, enumerate_structures, log_evidence
-from pyro_hoim.inference.structure.drawn.sampling import ThetaProposal, theta_given
+from pyro_hoim.inference.structure.chains import ThetaProposal, theta_given
 from pyro_hoim.interop import backend
 from pyro_hoim.log_linear import DiaconisYlvisaker, HierarchicalLogLinear, Prior, cell_log_likelihood
 from pyro_hoim.runs.checkpoint import RunOptions

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -50,21 +50,12 @@ class SiteData:
     counts: torch.Tensor | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class _Layout:
-    """How the batch of a site is laid out: its sizes without chains, and the dimensions that share parameters."""
-
-    sizes: tuple[int, ...]
-    shared: tuple[int, ...]
-
-    def grouped(self, values: torch.Tensor) -> torch.Tensor:
-        """Values (*sizes, *event) as (G, rows of a group, *event)."""
-        width = len(self.sizes)
-        kept = [i for i in range(width) if i not in self.shared]
-        groups = math.prod(self.sizes[i] for i in kept)
-        rows = math.prod(self.sizes[i] for i in self.shared)
-        order = [*kept, *self.shared, *range(width, values.dim())]
-        return values.permute(order).reshape(groups, rows, *values.shape[width:])
+def _grouped(values: torch.Tensor, width: int, shared: tuple[int, ...]) -> torch.Tensor:
+    """Values (*batch, *event) as (G, rows of a group, *event), a group being what shares its parameters."""
+    varied = [i for i in range(width) if i not in shared]
+    groups = math.prod(values.shape[i] for i in varied)
+    rows = math.prod(values.shape[i] for i in shared)
+    return values.permute([*varied, *shared, *range(width, values.dim())]).reshape(groups, rows, *values.shape[width:])
 
 
 class Particles(Protocol):
@@ -78,6 +69,11 @@ class Particles(Protocol):
 class IntractableSite(ABC):
     r"""An observed site whose log-probability is :math:`\eta \cdot t(x) - \log Z(\eta)` up to what is free of eta."""
 
+    chains: ClassVar[Any]
+    """Makes Gibbs chains of copies of the data set for each of (chains, G, num_terms), which start at the data."""
+    particles: ClassVar[Any]
+    """Makes :class:`Particles` for each of (chains, G, num_terms), which start at rows of the data and are kept."""
+
     def __init__(self, name: str, law: Any) -> None:
         self.name, self.law = name, law
         self._seen: tuple[Any, ...] = ()
@@ -89,9 +85,9 @@ class IntractableSite(ABC):
     def parameters(self, law: Any) -> torch.Tensor:
         """Parameters (*batch, size), expanded and not copied where they are shared."""
 
-    @abstractmethod
     def natural(self, parameters: torch.Tensor) -> torch.Tensor:
         """Multipliers of the statistics from parameters."""
+        return parameters
 
     @abstractmethod
     def summed(self, values: torch.Tensor, weights: torch.Tensor, total: torch.Tensor) -> SiteData:
@@ -110,16 +106,8 @@ class IntractableSite(ABC):
         """Exact log-probability where it is cheap, else the log pseudo-likelihood; None where there is neither."""
 
     @abstractmethod
-    def chains(self, natural: torch.Tensor, data: SiteData, copies: int, seed: int) -> Any:
-        """Gibbs chains of ``copies`` data sets for each of (chains, G, num_terms), which start at the data."""
-
-    @abstractmethod
     def backend_means(self, natural: torch.Tensor) -> torch.Tensor | None:
         """Means of the statistics (groups, num_terms) by the backend of the law; None where that is out of reach."""
-
-    @abstractmethod
-    def particles(self, natural: torch.Tensor, data: SiteData, num_particles: int, seed: int) -> Particles:
-        """Gibbs chains for each of (chains, G, num_terms) that start at rows of the data and are kept."""
 
     def is_lawful(self, natural: torch.Tensor) -> torch.Tensor:
         """Which vectors (groups, num_terms) are those of a law, (groups,)."""
@@ -135,6 +123,7 @@ class IntractableSite(ABC):
         law, masks, lacking = unwrapped(node["fn"])
         masks.append((node["mask"], 0))
         width = num_dims + lacking
+        # Dimensions of size one or without a stride share their parameters: their rows are summed up.
         parameters = self.parameters(law)
         while parameters.dim() < width + 2:
             parameters = parameters.unsqueeze(0)
@@ -144,9 +133,10 @@ class IntractableSite(ABC):
         shared = tuple(i for i in range(width) if sizes[i] == 1 or parameters.stride(i + 1) == 0)
         for i in shared:
             parameters = parameters.narrow(i + 1, 0, min(1, sizes[i]))
+        # One vector of natural parameters for every group, and chains side by side.
         natural = self.natural(parameters.double()).reshape(lead, -1, self.num_terms)
         natural = natural.expand(num_chains or 1, *natural.shape[1:])
-        return natural, self._data_of(law, node["value"], masks, _Layout(tuple(sizes), shared), lacking)
+        return natural, self._data_of(law, node["value"], masks, tuple(sizes), shared, lacking)
 
     @property
     @abstractmethod
@@ -154,31 +144,37 @@ class IntractableSite(ABC):
         """Length of a vector of statistics."""
 
     def _data_of(
-        self, law: Any, value: torch.Tensor, masks: list[tuple[Any, int]], layout: _Layout, lacking: int
+        self,
+        law: Any,
+        value: torch.Tensor,
+        masks: list[tuple[Any, int]],
+        sizes: tuple[int, ...],
+        shared: tuple[int, ...],
+        lacking: int,
     ) -> SiteData:
-        """The data, read anew only where the program gives other tensors."""
-        total = self.totals(law, layout.sizes)
-        masks_given = [mask for mask, _ in masks if mask is not None and mask is not True]
-        seen = (value, value._version, masks_given, layout.sizes, layout.shared, total)
+        """The data (*sizes, *event) of dimensions with shared parameters, read anew only where tensors are others."""
+        total = self.totals(law, sizes)
+        masks = [(mask, missing) for mask, missing in masks if mask is not None and mask is not True]
+        seen = (value, value._version, [mask for mask, _ in masks], sizes, shared, total)
         if self._data is not None and _is_same(seen, self._seen):
             return self._data
-        sizes, event_dim = layout.sizes, len(law.event_shape)
+        # A value counts where no mask hides it.
+        event_dim = len(law.event_shape)
         try:
             value = value.expand(*sizes, *value.shape[value.dim() - event_dim :])
             weights = torch.ones(sizes, dtype=torch.float64)
             for mask, missing in masks:
-                if mask is not None and mask is not True:
-                    flag = torch.as_tensor(mask)
-                    flag = flag.reshape(*flag.shape, *(1,) * (lacking - missing)) if flag.dim() else flag
-                    while flag.dim() > len(sizes) and (len(flag) == 1 or flag.stride(0) == 0):
-                        flag = flag[0]  # the law was expanded to chains, and its mask with it
-                    weights = weights * flag.double().expand(sizes)
+                flag = torch.as_tensor(mask)
+                flag = flag.reshape(*flag.shape, *(1,) * (lacking - missing)) if flag.dim() else flag
+                while flag.dim() > len(sizes) and (len(flag) == 1 or flag.stride(0) == 0):
+                    flag = flag[0]  # the law was expanded to chains, and its mask with it
+                weights = weights * flag.double().expand(sizes)
         except RuntimeError:
             expected = f"values and masks that depend on no latent site, of a shape that broadcasts to {sizes}"
             raise out_of_range(f"site {self.name!r}", expected, received=f"shape {tuple(value.shape)}") from None
         if not bool(law.support.check(value).all()):
             raise out_of_range(f"site {self.name!r}", f"observed values in the support of {type(law).__name__}")
-        grouped = [layout.grouped(part) for part in (value, weights, total)]
+        grouped = [_grouped(part, len(sizes), shared) for part in (value, weights, total)]
         self._seen, self._data = seen, self.summed(*grouped)
         return self._data
 
@@ -216,12 +212,92 @@ _CHUNK = 2**23
 _CHEAP_CELLS = 2**16
 
 
+class LogLinearAuxiliaryChains:
+    """Gibbs chains, one per row of every auxiliary data set, that are kept and told new tables."""
+
+    def __init__(self, site: LogLinearSite, natural: torch.Tensor, data: SiteData, copies: int, seed: int) -> None:
+        self._site = site
+        self._shape = natural.shape[:2]
+        rows, is_row = (
+            (_independent_rows(site.hypergraph, data), None) if data.rows is None else (data.rows, data.is_row)
+        )
+        if is_row is None:
+            is_row = torch.arange(rows.shape[1]) < data.total.unsqueeze(-1)
+        # Every row of every copy of the data set starts a chain of its own.
+        self._copies, self._num_rows = copies, rows.shape[1]
+        start = rows.unsqueeze(1).expand(-1, copies, -1, -1).reshape(len(rows), -1, rows.shape[-1])
+        self._start = start.expand(self._shape[0], *start.shape).reshape(-1, *start.shape[1:])
+        self._is_row = is_row.double()
+        self._chains = GibbsChains(self._model(natural), copies * self._num_rows, init=self._start, seed=seed)
+        self._generator = torch.Generator().manual_seed(seed % 2**63)
+
+    def _model(self, natural: torch.Tensor) -> LogLinearEnergy:
+        return self._site.model(natural.reshape(-1, natural.shape[-1]))
+
+    def log_weights(self, start: torch.Tensor, end: torch.Tensor, num_sweeps: int, num_bridges: int) -> torch.Tensor:
+        """Log weights (copies, chains) from laws at ``start`` to those at ``end``, both (chains, G, num_terms)."""
+        first, last, chains = self._model(start), self._model(end), self._chains
+        chains.set_model(first)
+        chains.set_states(self._start)
+        chains.sweep(num_sweeps)
+        if num_bridges:
+            chains.set_model(last)
+            # A sweep in one order is undone by one in the other; the coin makes the pair of moves reversible.
+            is_reversed = bool(torch.randint(2, (), generator=self._generator))
+            path = torch.linspace(0, 1, num_bridges + 2, dtype=torch.float64)
+            log_weights = chains.anneal(path, start=first, reverse_order=is_reversed)
+        else:
+            log_weights = chains.energy_of(first) - chains.energy_of(last)
+        # Rows that pad a group do not count.
+        log_weights = log_weights.reshape(*self._shape, self._copies, self._num_rows)
+        return (log_weights * self._is_row.unsqueeze(1)).sum((1, 3)).T
+
+
+class LogLinearParticles:
+    """Gibbs chains that follow theta from step to step."""
+
+    def __init__(self, site: LogLinearSite, natural: torch.Tensor, data: SiteData, number: int, seed: int) -> None:
+        self._site, self._shape = site, natural.shape
+        rows = _independent_rows(site.hypergraph, data) if data.rows is None else data.rows
+        init = _picked(rows, data, number).expand(len(natural), -1, -1, -1).flatten(0, 1) if rows.shape[1] else None
+        self._chains = GibbsChains(site.model(natural.flatten(0, 1)), number, init=init, seed=seed)
+
+    def means(self, natural: torch.Tensor, num_sweeps: int) -> torch.Tensor:
+        """Means (chains, G, num_terms) over all states of so many sweeps."""
+        self._chains.set_model(self._site.model(natural.flatten(0, 1)))
+        record = self._chains.sweep(num_sweeps, thin=1, counts=True)
+        assert record.counts is not None
+        return self._site._coded(record.counts / (record.num_records * self._chains.num_chains)).reshape(self._shape)
+
+
+def _picked(rows: torch.Tensor, data: SiteData, number: int) -> torch.Tensor:
+    """Rows (G, number, d) drawn with replacement from those that count."""
+    weights = torch.ones(rows.shape[:2], dtype=torch.float64) if data.is_row is None else data.is_row.double()
+    weights = weights + 1e-300 * (weights.sum(-1, keepdim=True) == 0)
+    index = torch.multinomial(weights, number, replacement=True)
+    return rows.gather(1, index.unsqueeze(-1).expand(-1, -1, rows.shape[-1]))
+
+
+def _independent_rows(hypergraph: InteractionHypergraph, data: SiteData) -> torch.Tensor:
+    """Rows (G, most rows, d) with the observed margins of single variables, independent of each other."""
+    most = int(data.total.max()) if len(data.total) else 0
+    columns: list[torch.Tensor] = []
+    for variable in hypergraph.domain:
+        position = hypergraph.term_slices.get((variable.name,))
+        weights = torch.ones(len(data.total), variable.cardinality, dtype=torch.float64)
+        if position is not None and data.counts is not None:
+            weights = data.counts[:, position].clamp(min=0) + 1e-3
+        columns.append(torch.multinomial(weights, max(most, 1), replacement=True)[:, :most])
+    return torch.stack(columns, -1)
+
+
 class LogLinearSite(IntractableSite):
     """A site of rows, or of their marginal counts: eta is theta in the coding of the law, t the counts in its terms."""
 
+    chains, particles = LogLinearAuxiliaryChains, LogLinearParticles
+
     def __init__(self, name: str, law: HierarchicalLogLinear | LogLinearStatistics) -> None:
         super().__init__(name, law)
-        self.rows_law = law.rows if isinstance(law, LogLinearStatistics) else law
         self.hypergraph: InteractionHypergraph = law.hypergraph
         self._codings = parametrization(law.hypergraph)
         self._cells: torch.Tensor | None = None
@@ -234,10 +310,6 @@ class LogLinearSite(IntractableSite):
     @override
     def parameters(self, law: Any) -> torch.Tensor:
         return law.theta
-
-    @override
-    def natural(self, parameters: torch.Tensor) -> torch.Tensor:
-        return parameters
 
     @override
     def totals(self, law: Any, sizes: tuple[int, ...]) -> torch.Tensor:
@@ -300,6 +372,7 @@ class LogLinearSite(IntractableSite):
         if self._cells is None:
             states = list_states(self.hypergraph.domain.cardinalities, torch.device("cpu"))
             self._cells = self._coded(self._codings.statistics(states))
+        # One word of randomness a table: draws do not depend on how tables are cut into pieces.
         words = torch.randint(-(2**63), 2**63 - 1, (len(natural),), dtype=torch.int64).numpy().view(np.uint64)
         step = max(1, _CHUNK // len(self._cells))
         drawn: list[torch.Tensor] = []
@@ -316,6 +389,7 @@ class LogLinearSite(IntractableSite):
     @override
     def surrogate(self, law: Any, value: torch.Tensor) -> torch.Tensor | None:
         has_rows = isinstance(law, HierarchicalLogLinear)
+        # The exact log Z where it is cheap, or where there are no rows to take conditionals of.
         backend = exact_backend(self.law.partition)
         cost = backend.plan(self.hypergraph)
         if cost.feasible and (cost.total_cells <= _CHEAP_CELLS or not has_rows):
@@ -326,102 +400,86 @@ class LogLinearSite(IntractableSite):
         return law.log_pseudo_prob(value) if has_rows else None
 
     @override
-    def chains(self, natural: torch.Tensor, data: SiteData, copies: int, seed: int) -> LogLinearAuxiliaryChains:
-        return LogLinearAuxiliaryChains(self, natural, data, copies, seed)
-
-    @override
     def backend_means(self, natural: torch.Tensor) -> torch.Tensor | None:
         backend = acting_backend(self.law.partition, self.hypergraph)
         if not backend.plan(self.hypergraph).feasible:
             return None
         return self._coded(backend.expectations(self.model(natural)))
 
-    @override
-    def particles(self, natural: torch.Tensor, data: SiteData, num_particles: int, seed: int) -> LogLinearParticles:
-        return LogLinearParticles(self, natural, data, num_particles, seed)
 
+class RootAuxiliaryChains:
+    """Gibbs chains of root models, as :class:`LogLinearAuxiliaryChains`; one set for every vector of parameters."""
 
-class LogLinearAuxiliaryChains:
-    """Gibbs chains, one per row of every auxiliary data set, that are kept and told new tables."""
-
-    def __init__(self, site: LogLinearSite, natural: torch.Tensor, data: SiteData, copies: int, seed: int) -> None:
-        self._site = site
-        self._shape = natural.shape[:2]
-        rows, is_row = (
-            (_independent_rows(site.hypergraph, data), None) if data.rows is None else (data.rows, data.is_row)
-        )
-        if is_row is None:
-            is_row = torch.arange(rows.shape[1]) < data.total.unsqueeze(-1)
-        self._copies, self._num_rows = copies, rows.shape[1]
-        start = rows.unsqueeze(1).expand(-1, copies, -1, -1).reshape(len(rows), -1, rows.shape[-1])
-        self._start = start.expand(self._shape[0], *start.shape).reshape(-1, *start.shape[1:])
-        self._is_row = is_row.double()
-        self._chains = GibbsChains(self._model(natural), copies * self._num_rows, init=self._start, seed=seed)
-        self._generator = torch.Generator().manual_seed(seed % 2**63)
-
-    def _model(self, natural: torch.Tensor) -> LogLinearEnergy:
-        return self._site.model(natural.reshape(-1, natural.shape[-1]))
+    def __init__(self, site: RootSite, natural: torch.Tensor, data: SiteData, copies: int, seed: int) -> None:
+        if data.rows is None or data.is_row is None:
+            raise refused(f"site {site.name!r}", "its rows are not known", code="missing-part")
+        self._site, self._copies, self._shape = site, copies, natural.shape[:2]
+        self._is_row = data.is_row.double().repeat(1, copies)
+        self._start = data.rows.repeat(1, copies, 1)
+        flat = natural.reshape(-1, natural.shape[-1])
+        seeds = np.random.SeedSequence(seed).generate_state(len(flat) + 1, np.uint64) >> np.uint64(1)
+        self._chains = [
+            RootChains(
+                site.energy(row),
+                self._start.shape[1],
+                init=self._start[i % self._shape[1]],
+                seed=int(chain_seed),
+                check=False,
+            )
+            for i, (row, chain_seed) in enumerate(zip(flat, seeds, strict=False))
+        ]
+        self._generator = torch.Generator().manual_seed(int(seeds[-1]))
 
     def log_weights(self, start: torch.Tensor, end: torch.Tensor, num_sweeps: int, num_bridges: int) -> torch.Tensor:
         """Log weights (copies, chains) from laws at ``start`` to those at ``end``, both (chains, G, num_terms)."""
-        first, last, chains = self._model(start), self._model(end), self._chains
-        chains.set_model(first)
-        chains.set_states(self._start)
-        chains.sweep(num_sweeps)
-        if num_bridges:
-            chains.set_model(last)
-            # A sweep in one order is undone by one in the other; the coin makes the pair of moves reversible.
-            is_reversed = bool(torch.randint(2, (), generator=self._generator))
-            path = torch.linspace(0, 1, num_bridges + 2, dtype=torch.float64)
-            log_weights = chains.anneal(path, start=first, reverse_order=is_reversed)
-        else:
-            log_weights = chains.energy_of(first) - chains.energy_of(last)
-        log_weights = log_weights.reshape(*self._shape, self._copies, self._num_rows)
-        return (log_weights * self._is_row.unsqueeze(1)).sum((1, 3)).T
+        first, last = (values.reshape(-1, values.shape[-1]) for values in (start, end))
+        is_reversed = bool(torch.randint(2, (), generator=self._generator))
+        by_group: list[torch.Tensor] = []
+        # Chains settle at the start of the path, then move at every bridge towards its end.
+        for i, chains in enumerate(self._chains):
+            group, way = i % self._shape[1], (last[i] - first[i]) / (num_bridges + 1)
+            chains.set_model(self._site.energy(first[i]))
+            chains.set_states(self._start[group])
+            chains.sweep(num_sweeps)
+            total = self._site.statistics(chains.states) @ way
+            for k in range(1, num_bridges + 1):
+                chains.set_model(self._site.energy(first[i] + k * way))
+                chains.sweep(1, reverse_order=is_reversed)
+                total = total + self._site.statistics(chains.states) @ way
+            by_group.append((total * self._is_row[group]).reshape(self._copies, -1).sum(-1))
+        return torch.stack(by_group).reshape(*self._shape, self._copies).sum(1).T
 
 
-class LogLinearParticles:
-    """Gibbs chains that follow theta from step to step."""
+class RootParticles:
+    """Gibbs chains of root models, as :class:`LogLinearParticles`; one set for every vector of parameters."""
 
-    def __init__(self, site: LogLinearSite, natural: torch.Tensor, data: SiteData, number: int, seed: int) -> None:
+    def __init__(self, site: RootSite, natural: torch.Tensor, data: SiteData, number: int, seed: int) -> None:
         self._site, self._shape = site, natural.shape
-        rows = _independent_rows(site.hypergraph, data) if data.rows is None else data.rows
-        init = _picked(rows, data, number).expand(len(natural), -1, -1, -1).flatten(0, 1) if rows.shape[1] else None
-        self._chains = GibbsChains(site.model(natural.flatten(0, 1)), number, init=init, seed=seed)
+        flat = natural.flatten(0, 1)
+        seeds = np.random.SeedSequence(seed).generate_state(len(flat), np.uint64) >> np.uint64(1)
+        rows = data.rows if data.rows is not None and data.rows.shape[1] else None
+        starts = [None] * len(flat) if rows is None else list(_picked(rows, data, number).repeat(len(natural), 1, 1))
+        self._chains = [
+            RootChains(site.energy(row), number, init=start, seed=int(own), check=False)
+            for row, start, own in zip(flat, starts, seeds, strict=True)
+        ]
 
     def means(self, natural: torch.Tensor, num_sweeps: int) -> torch.Tensor:
         """Means (chains, G, num_terms) over all states of so many sweeps."""
-        self._chains.set_model(self._site.model(natural.flatten(0, 1)))
-        record = self._chains.sweep(num_sweeps, thin=1, counts=True)
-        assert record.counts is not None
-        return self._site._coded(record.counts / (record.num_records * self._chains.num_chains)).reshape(self._shape)
-
-
-def _picked(rows: torch.Tensor, data: SiteData, number: int) -> torch.Tensor:
-    """Rows (G, number, d) drawn with replacement from those that count."""
-    weights = torch.ones(rows.shape[:2], dtype=torch.float64) if data.is_row is None else data.is_row.double()
-    weights = weights + 1e-300 * (weights.sum(-1, keepdim=True) == 0)
-    index = torch.multinomial(weights, number, replacement=True)
-    return rows.gather(1, index.unsqueeze(-1).expand(-1, -1, rows.shape[-1]))
-
-
-def _independent_rows(hypergraph: InteractionHypergraph, data: SiteData) -> torch.Tensor:
-    """Rows (G, most rows, d) with the observed margins of single variables, independent of each other."""
-    most = int(data.total.max()) if len(data.total) else 0
-    columns: list[torch.Tensor] = []
-    for variable in hypergraph.domain:
-        position = hypergraph.term_slices.get((variable.name,))
-        weights = torch.ones(len(data.total), variable.cardinality, dtype=torch.float64)
-        if position is not None and data.counts is not None:
-            weights = data.counts[:, position].clamp(min=0) + 1e-3
-        columns.append(torch.multinomial(weights, max(most, 1), replacement=True)[:, :most])
-    return torch.stack(columns, -1)
+        means = torch.zeros_like(natural).flatten(0, 1)
+        for row, chains, total in zip(natural.flatten(0, 1), self._chains, means, strict=True):
+            chains.set_model(self._site.energy(row))
+            for _ in range(num_sweeps):
+                chains.sweep(1)
+                total += self._site.statistics(chains.states).mean(0) / num_sweeps
+        return means.reshape(self._shape)
 
 
 class RootSite(IntractableSite):
     """A site of rows of a generalized root model: eta are coefficients, t the products of roots."""
 
     law: GeneralizedRoot
+    chains, particles = RootAuxiliaryChains, RootParticles
 
     @property
     @override
@@ -453,15 +511,16 @@ class RootSite(IntractableSite):
 
     @override
     def is_lawful(self, natural: torch.Tensor) -> torch.Tensor:
-        found = super().is_lawful(natural)
+        is_lawful = super().is_lawful(natural)
         if self.energy(natural).is_bounded:
-            return found
-        for g in found.nonzero().flatten().tolist():
+            return is_lawful
+        # Coefficients of reals may have no normalised law; what nobody can decide is refused.
+        for g in is_lawful.nonzero().flatten().tolist():
             verdict = check_normalizable(self.energy(natural[g]))
-            found[g] = verdict.verdict != "disproven"
+            is_lawful[g] = verdict.verdict != "disproven"
             if verdict.verdict == "undecided" and not getattr(self.law.partition, "allow_undecided", False):
                 verdict.check()
-        return found
+        return is_lawful
 
     @override
     def draws_perfectly(self, natural: torch.Tensor) -> bool:
@@ -484,81 +543,6 @@ class RootSite(IntractableSite):
         return law.log_pseudo_prob(value)
 
     @override
-    def chains(self, natural: torch.Tensor, data: SiteData, copies: int, seed: int) -> RootAuxiliaryChains:
-        return RootAuxiliaryChains(self, natural, data, copies, seed)
-
-    @override
     def backend_means(self, natural: torch.Tensor) -> torch.Tensor | None:
         energy = self.energy(natural)
         return self.law.partition.expectations(energy) if self.law.partition.plan_energy(energy).feasible else None
-
-    @override
-    def particles(self, natural: torch.Tensor, data: SiteData, num_particles: int, seed: int) -> RootParticles:
-        return RootParticles(self, natural, data, num_particles, seed)
-
-
-class RootAuxiliaryChains:
-    """Gibbs chains of root models, as :class:`LogLinearAuxiliaryChains`; one set for every vector of parameters."""
-
-    def __init__(self, site: RootSite, natural: torch.Tensor, data: SiteData, copies: int, seed: int) -> None:
-        if data.rows is None or data.is_row is None:
-            raise refused(f"site {site.name!r}", "its rows are not known", code="missing-part")
-        self._site, self._copies, self._shape = site, copies, natural.shape[:2]
-        self._is_row = data.is_row.double().repeat(1, copies)
-        self._start = data.rows.repeat(1, copies, 1)
-        flat = natural.reshape(-1, natural.shape[-1])
-        seeds = np.random.SeedSequence(seed).generate_state(len(flat) + 1, np.uint64) >> np.uint64(1)
-        self._chains = [
-            RootChains(
-                site.energy(row),
-                self._start.shape[1],
-                init=self._start[i % self._shape[1]],
-                seed=int(chain_seed),
-                check=False,
-            )
-            for i, (row, chain_seed) in enumerate(zip(flat, seeds, strict=False))
-        ]
-        self._generator = torch.Generator().manual_seed(int(seeds[-1]))
-
-    def log_weights(self, start: torch.Tensor, end: torch.Tensor, num_sweeps: int, num_bridges: int) -> torch.Tensor:
-        """Log weights (copies, chains) from laws at ``start`` to those at ``end``, both (chains, G, num_terms)."""
-        first, last = (values.reshape(-1, values.shape[-1]) for values in (start, end))
-        is_reversed = bool(torch.randint(2, (), generator=self._generator))
-        by_group: list[torch.Tensor] = []
-        for i, chains in enumerate(self._chains):
-            group, way = i % self._shape[1], (last[i] - first[i]) / (num_bridges + 1)
-            chains.set_model(self._site.energy(first[i]))
-            chains.set_states(self._start[group])
-            chains.sweep(num_sweeps)
-            total = self._site.statistics(chains.states) @ way
-            for k in range(1, num_bridges + 1):
-                chains.set_model(self._site.energy(first[i] + k * way))
-                chains.sweep(1, reverse_order=is_reversed)
-                total = total + self._site.statistics(chains.states) @ way
-            by_group.append((total * self._is_row[group]).reshape(self._copies, -1).sum(-1))
-        return torch.stack(by_group).reshape(*self._shape, self._copies).sum(1).T
-
-
-class RootParticles:
-    """Gibbs chains of root models, as :class:`LogLinearParticles`; one set for every vector of parameters."""
-
-    def __init__(self, site: RootSite, natural: torch.Tensor, data: SiteData, number: int, seed: int) -> None:
-        self._site, self._shape = site, natural.shape
-        flat = natural.flatten(0, 1)
-        seeds = np.random.SeedSequence(seed).generate_state(len(flat), np.uint64) >> np.uint64(1)
-        rows = data.rows if data.rows is not None and data.rows.shape[1] else None
-        starts = [None] * len(flat) if rows is None else list(_picked(rows, data, number).repeat(len(natural), 1, 1))
-        self._chains = [
-            RootChains(site.energy(row), number, init=start, seed=int(own), check=False)
-            for row, start, own in zip(flat, starts, seeds, strict=True)
-        ]
-
-    def means(self, natural: torch.Tensor, num_sweeps: int) -> torch.Tensor:
-        """Means (chains, G, num_terms) over all states of so many sweeps."""
-        found = torch.zeros_like(natural).flatten(0, 1)
-        for row, chains, total in zip(natural.flatten(0, 1), self._chains, found, strict=True):
-            chains.set_model(self._site.energy(row))
-            for _ in range(num_sweeps):
-                chains.sweep(1)
-                total += self._site.statistics(chains.states).mean(0) / num_sweeps
-        return found.reshape(self._shape)

@@ -11,19 +11,109 @@ import torch
 from typing_extensions import override
 
 from ...errors import check_choice, check_whole, out_of_range, refused
-from ._kernel import (
-    Autoregression,
-    Coordinates,
-    IntractableKernel,
-    ProposalName,
-    RandomWalk,
-    definite,
-    where,
-)
-from ._program import Evaluation, IntractableProgram, Values
+from ._kernel import Evaluation, IntractableKernel, IntractableProgram, Values, where
 from ._sites import IntractableSite, SiteData
 
 __all__ = ["Exchange", "NoisyExchange", "SweepCheck"]
+
+
+# Proposals of unconstrained parameters: their shape, and how warm-up scales it.
+
+ProposalName = Literal["pseudo-likelihood", "autoregressive", "adaptive"]
+
+_BEST = 2.38
+_TARGET = 0.234
+_DECAY = 0.6
+_GAIN = 2.0
+_HALVES = (4, 3, 2, 1)
+_LEAST_STEPS = 8
+_FIRST_SCALE = 0.1
+_WIDER = 1.1
+_MOST_LOG_SCALE = 5.0
+
+
+def definite(covariance: torch.Tensor) -> torch.Tensor:
+    """A covariance with its smallest variances raised so that it has a Cholesky factor."""
+    spread = covariance.diagonal().mean().clamp(min=1e-12)
+    return covariance + 1e-6 * spread * torch.eye(len(covariance), dtype=torch.float64)
+
+
+class RandomWalk:
+    r"""Steps :math:`s\,(2.38 / \sqrt P)\,L\,\epsilon` with a scale s that warm-up tunes to an acceptance of 0.234.
+
+    Args:
+        covariance: :math:`L L^\top`, (P, P).
+        warmup_steps: transitions of warm-up; where the covariance is learned from them (Haario, Saksman and Tamminen,
+            2001) it is found anew at 1/16, 1/8, ... 1/2 of them, from the draws since the last time. None keeps it.
+    """
+
+    def __init__(self, covariance: torch.Tensor, warmup_steps: int | None = None) -> None:
+        self._size = len(covariance)
+        self._factor = torch.linalg.cholesky(covariance)
+        self._learns = [] if warmup_steps is None else sorted({max(_LEAST_STEPS, warmup_steps >> k) for k in _HALVES})
+        self._log_scale = math.log(_FIRST_SCALE) if self._learns else 0.0
+        self._steps = self._since = 0
+        self._kept: list[torch.Tensor] = []
+
+    @property
+    def scale(self) -> float:
+        """The present scale s."""
+        return math.exp(self._log_scale)
+
+    @property
+    def _width(self) -> float:
+        """Standard deviation of a step in units of the shape."""
+        return self.scale * _BEST / math.sqrt(self._size)
+
+    def propose(self, vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Proposals from vectors (C, P), and what their density adds to the log ratio, (C,)."""
+        noise = torch.randn(vectors.shape, dtype=torch.float64) @ self._factor.mT
+        return vectors + self._width * noise, torch.zeros(len(vectors), dtype=torch.float64)
+
+    def adapt(self, acceptance: float, vectors: torch.Tensor) -> None:
+        """Learn from one transition of warm-up: its mean acceptance and where the chains are, (C, P)."""
+        self._steps, self._since = self._steps + 1, self._since + 1
+        change = (acceptance - _TARGET) * _GAIN / self._since**_DECAY
+        self._log_scale = min(self._log_scale + change, _MOST_LOG_SCALE)
+        if not self._learns:
+            return
+        # The covariance of the draws since the last time becomes the shape, and the scale starts anew.
+        self._kept.append(vectors)
+        if self._steps >= self._learns[0]:
+            draws = torch.cat(self._kept)
+            if len(draws) > self._size:
+                self._factor = torch.linalg.cholesky(definite(torch.cov(draws.mT).reshape(self._size, self._size)))
+                self._log_scale, self._since = 0.0, 0
+            self._kept.clear()
+            self._learns.pop(0)
+
+
+class Autoregression(RandomWalk):
+    r"""Steps :math:`m + \sqrt{1 - b^2} (\theta - m) + b L \epsilon` with a width b that warm-up tunes.
+
+    They leave a normal law about the mode m invariant, a little wider than the Laplace approximation, so that the ratio
+    is that of the posterior to this law: nearly constant where there are many rows.
+    """
+
+    def __init__(self, mode: torch.Tensor, covariance: torch.Tensor) -> None:
+        super().__init__(_WIDER**2 * covariance)
+        self._mode = mode
+
+    @property
+    @override
+    def _width(self) -> float:
+        return min(super()._width, 1.0)
+
+    @override
+    def propose(self, vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        away, width = vectors - self._mode, self._width
+        noise = torch.randn(vectors.shape, dtype=torch.float64) @ self._factor.mT
+        proposed = math.sqrt(1 - width**2) * away + width * noise
+        return self._mode + proposed, self._depth(proposed) - self._depth(away)
+
+    def _depth(self, away: torch.Tensor) -> torch.Tensor:
+        """Minus the log density of the law that is left invariant, up to a constant, (C,)."""
+        return torch.linalg.solve_triangular(self._factor, away.mT, upper=False).square().sum(0) / 2
 
 
 # Auxiliary data of the exchange algorithm: log weights of a path from a proposal back to the present parameters.
@@ -62,6 +152,7 @@ class AuxiliaryData:
             return torch.zeros(copies, len(start), dtype=torch.float64)
         if self.is_perfect:
             return self._perfect(start, end, data.total, copies)
+        # Chains are kept while data and shape stay, and told new parameters.
         key = (id(data), start.shape, copies)
         if self._chains is None or key != self._key:
             width = self._site.law.domain
@@ -70,11 +161,12 @@ class AuxiliaryData:
                 problem = f"Gibbs chains for every row of every auxiliary data set hold {cells:.3g} values"
                 raise refused("num_chains", problem, f"the limit is {_MOST_GIBBS_CELLS}; take fewer chains")
             seed = int(torch.randint(2**63 - 1, (), dtype=torch.int64))
-            self._chains, self._key = self._site.chains(start, data, copies, seed), key
+            self._chains, self._key = self._site.chains(self._site, start, data, copies, seed), key
             self._data = data  # keeps the identity in the key alive
         return self._chains.log_weights(start, end, num_sweeps, self._num_bridges)
 
     def _perfect(self, start: torch.Tensor, end: torch.Tensor, total: torch.Tensor, copies: int) -> torch.Tensor:
+        # All laws of the path draw at once, each for every copy.
         steps = self._num_bridges + 1
         share = torch.arange(steps, dtype=torch.float64).reshape(-1, 1, 1, 1) / steps
         path = start + share * (end - start)
@@ -86,7 +178,6 @@ class AuxiliaryData:
 
 # Whether the Gibbs chains of auxiliary data made enough sweeps: what twice as many would change.
 
-_BEST = 2.38
 _MANY_ERRORS = 4.0
 
 
@@ -139,7 +230,6 @@ class _Chain(NamedTuple):
     """What a run of the kernel is made of."""
 
     program: IntractableProgram
-    coordinates: Coordinates
     auxiliary: dict[str, AuxiliaryData]
     walk: RandomWalk
 
@@ -211,7 +301,7 @@ class Exchange(IntractableKernel):
     """
 
     _recorded: ClassVar[tuple[str, ...]] = ("acceptance_rate", "is_accepted")
-    num_auxiliary = 1
+    _copies = 1
 
     def __init__(
         self,
@@ -247,10 +337,10 @@ class Exchange(IntractableKernel):
     @override
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
         finds_mode = self._proposal != "adaptive"
-        program, coordinates, points, normal = self._begin(warmup_steps, args, kwargs, finds_mode=finds_mode)
+        program, points, normal = self._begin(warmup_steps, args, kwargs, finds_mode=finds_mode)
         # Steps with the curvature at the mode, or of equal size in every direction, from which warm-up learns.
         if normal is None:
-            walk = RandomWalk(torch.eye(coordinates.size, dtype=torch.float64), warmup_steps)
+            walk = RandomWalk(torch.eye(program.size, dtype=torch.float64), warmup_steps)
         else:
             walk = RandomWalk(normal[1]) if self._proposal == "pseudo-likelihood" else Autoregression(*normal)
         # Every intractable site has auxiliary data of its own.
@@ -259,31 +349,35 @@ class Exchange(IntractableKernel):
             name: AuxiliaryData(site, self._auxiliary, present.naturals[name], self.num_bridges)
             for name, site in program.sites.items()
         }
-        self._chain = _Chain(program, coordinates, auxiliary, walk)
+        self._chain = _Chain(program, auxiliary, walk)
         self._present = (points, present)
-        is_exact = self.num_auxiliary == 1 and all(one.is_perfect for one in auxiliary.values())
+        is_exact = self._copies == 1 and all(one.is_perfect for one in auxiliary.values())
         self._settle(program, points, is_exact=is_exact)
 
     @override
     def sample(self, params: Mapping[str, torch.Tensor]) -> Values:
         """One transition from the given values, which need not be those of the last one."""
         chain = self._set_up()
-        program, coordinates = chain.program, chain.coordinates
+        program = chain.program
+        # Values that were changed from outside, as by MixedGibbs, are evaluated anew.
         points = self._taken(params)
         if self._present is None or any(not torch.equal(points[n], v) for n, v in self._present[0].items()):
             self._present = (points, program.evaluate(points))
         points, present = self._present
         num_chains = len(present.log_density)
-        vectors, correction = chain.walk.propose(coordinates.flat(points))
-        proposed = coordinates.points(vectors, points)
+        # A proposal; where it has no density or no law the present parameters stand in its place.
+        vectors, correction = chain.walk.propose(program.flat(points))
+        proposed = program.unflat(vectors, points)
         evaluated = program.evaluate(proposed)
         is_valid = program.is_valid(evaluated)
         naturals = {name: where(is_valid, value, present.naturals[name]) for name, value in evaluated.naturals.items()}
+        # Metropolis and Hastings, with auxiliary data in the place of the constants.
         log_ratio = evaluated.log_density - present.log_density + correction
         log_ratio = log_ratio + self._log_exchange(chain, present, naturals)
         log_ratio = torch.where(is_valid, log_ratio, -math.inf)
         acceptance = log_ratio.clamp(max=0).exp()
         is_accepted = torch.rand(num_chains, dtype=torch.float64) < acceptance
+        # What was accepted is known already, and not evaluated again.
         points = {name: where(is_accepted, value, points[name]) for name, value in proposed.items()}
         accepted = {name: where(is_accepted, value, present.naturals[name]) for name, value in naturals.items()}
         log_density = torch.where(is_accepted, evaluated.log_density, present.log_density)
@@ -304,7 +398,7 @@ class Exchange(IntractableKernel):
         """Tune the proposal in warm-up, and keep the statistics of draws after it."""
         self._num_transitions += 1
         if self._num_transitions <= self._warmup_steps:
-            chain.walk.adapt(float(acceptance.mean()), chain.coordinates.flat(points))
+            chain.walk.adapt(float(acceptance.mean()), chain.program.flat(points))
             return
         self._record["acceptance_rate"].append(acceptance)
         self._record["is_accepted"].append(is_accepted.double())
@@ -336,8 +430,7 @@ class Exchange(IntractableKernel):
         if missing := [name for name in program.latent if name not in samples]:
             raise refused("samples", f"site {missing[0]!r} is missing", code="missing-part")
         points = {name: program.transforms[name](samples[name].to(program.dtypes[name])) for name in program.latent}
-        coordinates = Coordinates(program)
-        vectors, size = coordinates.flat(points), coordinates.size
+        vectors, size = program.flat(points), program.size
         if len(vectors) < 2 * size:
             raise out_of_range("samples", f"at least {2 * size} draws", received=len(vectors))
         # Proposals of the size that suits a random walk, from draws to places around them.
@@ -345,7 +438,7 @@ class Exchange(IntractableKernel):
         chosen = torch.randint(len(vectors), (num_proposals,))
         present = {name: value[chosen] for name, value in points.items()}
         noise = torch.randn(num_proposals, size, dtype=torch.float64) @ factor.mT
-        proposed = coordinates.points(vectors[chosen] + _BEST / math.sqrt(size) * noise, present)
+        proposed = program.unflat(vectors[chosen] + _BEST / math.sqrt(size) * noise, present)
         here, there = program.evaluate(present), program.evaluate(proposed)
         is_valid = program.is_valid(there)
         # The same proposals are weighted with the number of sweeps and with twice as many.
@@ -362,8 +455,8 @@ class Exchange(IntractableKernel):
     @override
     def logging(self) -> dict[str, str]:  # type: ignore[override]
         """Mean acceptance of the last transition after warm-up, for the progress bar."""
-        kept = self._record["acceptance_rate"]
-        return {"acc. prob": f"{float(kept[-1].mean()):.3f}"} if kept else {}
+        rates = self._record["acceptance_rate"]
+        return {"acc. prob": f"{float(rates[-1].mean()):.3f}"} if rates else {}
 
 
 # The exchange algorithm with ratios averaged over several auxiliary data sets: more acceptance, no exactness.
@@ -429,7 +522,7 @@ class NoisyExchange(Exchange):
             proposal=proposal,
             num_chains=num_chains,
         )
-        self.num_auxiliary = check_whole(num_auxiliary, "num_auxiliary")
+        self._copies = self.num_auxiliary = check_whole(num_auxiliary, "num_auxiliary")
 
     @override
     def _log_exchange(self, chain: Any, present: Evaluation, naturals: Values) -> torch.Tensor:

@@ -10,8 +10,7 @@ import torch
 from typing_extensions import override
 
 from ...errors import check_choice, check_positive, check_whole, is_real, out_of_range, refused
-from ._kernel import Coordinates, IntractableKernel, where
-from ._program import Evaluation, IntractableProgram, Values
+from ._kernel import Evaluation, IntractableKernel, IntractableProgram, Values, where
 from ._sites import IntractableSite, Particles, SiteData
 
 __all__ = ["Langevin"]
@@ -26,7 +25,6 @@ class _Chain(NamedTuple):
     """What a run of the kernel is made of."""
 
     program: IntractableProgram
-    coordinates: Coordinates
     means: dict[str, Particles | None]
     factor: torch.Tensor
 
@@ -135,15 +133,16 @@ class Langevin(IntractableKernel):
     @override
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
         finds_mode = self._preconditioner == "pseudo-likelihood"
-        program, coordinates, points, normal = self._begin(warmup_steps, args, kwargs, finds_mode=finds_mode)
-        identity = torch.eye(coordinates.size, dtype=torch.float64)
+        program, points, normal = self._begin(warmup_steps, args, kwargs, finds_mode=finds_mode)
+        identity = torch.eye(program.size, dtype=torch.float64)
         factor = identity if normal is None else torch.linalg.cholesky(normal[1])
+        # Sites whose log Z the backend differentiates need no chains.
         present = program.evaluate(points)
         means = {
             name: self._means_of(site, present.naturals[name], present.data[name])
             for name, site in program.sites.items()
         }
-        self._chain = _Chain(program, coordinates, means, factor)
+        self._chain = _Chain(program, means, factor)
         self._present = program.attached(points)
         self._settle(program, points, is_exact=False)
 
@@ -162,23 +161,26 @@ class Langevin(IntractableKernel):
             problem = f"Gibbs chains for every vector of parameters hold {cells:.3g} values"
             raise refused("num_particles", problem, f"the limit is {_MOST_GIBBS_CELLS}; take fewer chains")
         seed = int(torch.randint(2**63 - 1, (), dtype=torch.int64))
-        return site.particles(natural, data, self.num_particles, seed)
+        return site.particles(site, natural, data, self.num_particles, seed)
 
     @override
     def sample(self, params: Mapping[str, torch.Tensor]) -> Values:
         """One step from the given values, which need not be those of the last one."""
         chain: _Chain = self._set_up()
-        program, coordinates = chain.program, chain.coordinates
+        program = chain.program
+        # Values that were changed from outside are evaluated anew.
         points = self._taken(params)
         if self._present is None or any(not torch.equal(points[n], v) for n, v in self._present[0].items()):
             self._present = program.attached(points)
         leaves, present = self._present
         points = {name: value.detach() for name, value in leaves.items()}
-        step, vectors = self._step(), coordinates.flat(points)
-        slope = coordinates.flat(self._slopes(chain, leaves, present))
+        # Half a step along the gradient, and noise of its variance, both in the shape of the posterior.
+        step, vectors = self._step(), program.flat(points)
+        slope = program.flat(self._slopes(chain, leaves, present))
         noise = torch.randn(vectors.shape, dtype=torch.float64)
         move = (step / 2 * slope @ chain.factor + math.sqrt(step) * noise) @ chain.factor.mT
-        there, evaluated = program.attached(coordinates.points(vectors + move, points))
+        there, evaluated = program.attached(program.unflat(vectors + move, points))
+        # A chain that would leave the support stays where it is.
         is_valid = program.is_valid(evaluated)
         if not bool(is_valid.all()):
             there, evaluated = program.attached({n: where(is_valid, value, points[n]) for n, value in there.items()})
@@ -197,6 +199,7 @@ class Langevin(IntractableKernel):
     def _slopes(self, chain: _Chain, leaves: Values, present: Evaluation) -> Values:
         """Estimated gradients of the log posterior by site, at the points that are attached."""
         total = present.log_density.sum()
+        # The gradient of log Z is the mean of the statistics: that of the data less an estimate of it.
         for name, natural in present.naturals.items():
             data, at, particles = present.data[name], natural.detach(), chain.means[name]
             if particles is None:

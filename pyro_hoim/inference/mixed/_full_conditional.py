@@ -180,6 +180,7 @@ class DiscreteMoves:
                 logits = self._one_by_one(site, visit, values, row)[0]
             else:
                 logits = self._together(site, visit, values, row)
+            # Logits as weights, the largest one made 1.
             logits = without_nan(logits)
             top = logits.max(-1, keepdim=True).values
             if not bool(torch.isfinite(top).all()):
@@ -203,12 +204,14 @@ class DiscreteMoves:
     def _together(self, site: DiscreteSite, visit: Visit, values: Values, row: int | None) -> torch.Tensor:
         """Logits (rows, candidates) from one run with the candidates in a new leftmost dimension."""
         count = len(visit.candidates)
+        # Candidates in a dimension of their own, left of all batch dimensions of the program.
         entries = site.rows(values[site.name]).expand(count, -1, -1).clone()
         where = slice(None) if row is None else slice(row, row + 1)
         entries[:, where, list(visit.columns)] = visit.candidates[:, None]
         padding = (1,) * (self._num_dims - len(site.batch_shape))
         proposed = entries.reshape(count, *padding, *site.shape)
         nodes = self._run({**values, site.name: proposed})
+        # The law of the site itself by its conditional, all others by what they say of each candidate.
         total = torch.zeros(count, site.num_rows if row is None else 1, dtype=torch.float64, device=entries.device)
         for name in self._relevant[site.name]:
             node = nodes[name]
@@ -235,6 +238,7 @@ class DiscreteMoves:
 
     def _split(self, term: torch.Tensor, count: int, site: DiscreteSite, row: int | None, name: str) -> torch.Tensor:
         """Sum of a term over everything but candidates and rows, (candidates, rows)."""
+        # A term without a dimension of candidates does not depend on them.
         first = max(term.dim() - self._num_dims, 0)
         lead = math.prod(term.shape[:first])
         if lead == 1:
@@ -254,12 +258,14 @@ class DiscreteMoves:
 
     def _one_by_one(self, site: DiscreteSite, visit: Visit, values: Values, row: int) -> tuple[torch.Tensor, float]:
         """Logits (1, candidates) of one row from one run per candidate, and the rounding error they may have."""
+        # One run a candidate.
         traces: list[dict[str, Any]] = []
         for candidate in visit.candidates:
             entries = site.rows(values[site.name]).clone()
             entries[row, list(visit.columns)] = candidate
             nodes = self._run({**values, site.name: entries.reshape(site.shape)})
             traces.append({name: nodes[name] for name in self._relevant[site.name]})
+        # What no candidate moves cancels, and is left out before rounding can tell it apart.
         total = torch.zeros(len(traces), dtype=torch.float64, device=visit.candidates.device)
         error = 0.0
         for name, node in traces[0].items():
@@ -286,6 +292,7 @@ class DiscreteMoves:
             # A value decides what the program does, which may differ in other states: nothing seen now is certain.
             self._relevant[site.name] = frozenset(nodes)
             return self._slow(site, "one by one", self._dependence, _IN_TENSORS)
+        # Sites that depend on this one enter its full conditional.
         followers = self._dependence.followers[site.name]
         self._relevant[site.name] = followers | {site.name}
         node = nodes[site.name]
@@ -298,6 +305,7 @@ class DiscreteMoves:
         if (estimated := self._estimated(site, nodes)) is not None:
             why = f"the log Z of {estimated!r}, which depends on it, is an estimate with a seed"
             return self._slow(site, "one by one", why, _EXACT)
+        # The fastest mode that gives what one by one gives, at this state and at a random one.
         generator = torch.Generator().manual_seed(0)
         random_state = {**values, **{s.name: s.random_value(generator).to(values[s.name]) for s in self._sites}}
         why = self._undeclared(site, nodes)
@@ -348,12 +356,14 @@ class DiscreteMoves:
         if len(visits) > _MOST_CHECKED_VISITS:
             chosen = torch.randperm(len(visits), generator=generator)[:_MOST_CHECKED_VISITS]
             visits = [visits[int(i)] for i in chosen]
+        # So many rows that the comparison stays short, the first and the last among them.
         runs = sum(len(visit.candidates) for visit in visits)
         most = max(2, min(_MOST_CHECKED_ROWS, _CHECKED_RUNS // max(runs, 1)))
         rows = list(range(site.num_rows))
         if len(rows) > most:
             others = 1 + torch.randperm(len(rows) - 2, generator=generator)[: most - 2]
             rows = [0, len(rows) - 1, *others.tolist()]
+        # Every visit, both ways.
         for visit in visits:
             try:
                 together = self._together(site, visit, values, None) if mode == "rows together" else None

@@ -160,6 +160,7 @@ def check_initial(site: DiscreteSite, value: torch.Tensor) -> torch.Tensor:
     """A given first value in the dtype of the site."""
     check_exact_shape(value, tuple(site.shape), f"initial_params[{site.name!r}]")
     converted = (value.round() if value.is_floating_point() else value).to(site.dtype)
+    # Whole numbers inside the support, block by block where the law is listed.
     rows = site.rows(converted)
     is_inside = bool((converted == value).all())
     if site.law is not None:
@@ -193,6 +194,7 @@ def _describe(name: str, node: dict[str, Any], schedules: Schedules) -> Discrete
     fn, value = node["fn"], node["value"]
     law, _ = split_law(fn)
     plates = frozenset((frame.name, frame.dim) for frame in node["cond_indep_stack"] if frame.vectorized)
+    # A log-linear law is visited by the blocks of its schedule.
     if law is not None:
         schedule = schedules.get(name) if isinstance(schedules, Mapping) else schedules
         schedule = GibbsSchedule() if schedule is None else schedule
@@ -210,6 +212,7 @@ def _describe(name: str, node: dict[str, Any], schedules: Schedules) -> Discrete
         return DiscreteSite(
             name, value.dtype, fn.batch_shape, fn.event_shape, plates, visits, law=law, schedule=schedule
         )
+    # Any other law element by element, each from the list of its values.
     atoms = _atoms(name, fn)
     size, flat = max(1, math.prod(atoms.shape[1:])), atoms.reshape(len(atoms), -1).to(value)
     visits = tuple(Visit(tuple(range(first, first + size)), flat) for first in range(0, fn.event_shape.numel(), size))
@@ -231,10 +234,12 @@ def _atoms(name: str, fn: Any) -> torch.Tensor:
         raise unexpected(
             f"site {name!r}", "the log-linear law in a plate", received="it under to_event", code="no-method"
         )
+    # Collections are drawn whole where they are few, else one indicator after the other.
     if isinstance(base, StructurePrior) and not base.space.is_graphical:
         members = base.space.members
         if members is None or len(members) > _MAX_TOGETHER:
             return torch.tensor([0.0, 1.0])  # any two collections are joined by births and deaths
+    # Everything else lists its values, the same for all elements.
     advice = (
         "Gibbs draws from a list of all values. Observe the site, marginalise it in the program, or use a bounded law "
         "such as Categorical or Binomial"
@@ -350,6 +355,7 @@ class _Leaks(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
+        # Only the first place is told: what comes after follows from it.
         if self.found is None and (upstream := get_provenance((args, kwargs))):
             name = getattr(func, "__name__", "")
             is_in_place = name == "__setitem__" or "out" in kwargs or (name.endswith("_") and not name.endswith("__"))
@@ -359,8 +365,7 @@ class _Leaks(TorchFunctionMode):
             else:
                 is_lost = name not in _METADATA and not (name == "__bool__" and _is_own_check())
             if is_in_place or is_lost:
-                # One clause on a value that left the tensors, with the line of the program where it
-                # did
+                # One clause, with the line of the program where the value left the tensors.
                 what = {"__bool__": "a condition", "__setitem__": "assignment into a tensor"}.get(name, f"{name}()")
                 where, frame = "", sys._getframe(1)
                 while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in (
@@ -405,12 +410,14 @@ def find_dependence(
     followers: dict[str, set[str]] = {name: set() for name in values}
     log_z: dict[str, frozenset[str]] = {}
     loose: set[str] = set()
+    # Every value carries the name of its site through the tensors of one run.
     tracked = {name: ProvenanceTensor(detach_provenance(v), frozenset({name})) for name, v in values.items()}
     leaks = _Leaks()
     try:
         with torch.no_grad(), pyro.validation_enabled(False):
             with leaks:
                 nodes = sample_nodes(run(tracked))
+                # What reaches the law, the mask or the scale of a site, or its value, reaches its log-probability.
                 for name, node in nodes.items():
                     parts: list[Any] = [node["scale"], node["mask"], node["value"]]
                     if _is_own(node["fn"]):

@@ -202,6 +202,7 @@ class MixedGibbs(MCMCKernel):
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
         self._clear()
         self._warmup_steps = warmup_steps
+        # What there is to draw, from one run of the program.
         trace = start(self.model, args, kwargs)
         self._sites = find_sites(trace, self._requested, self._schedule)
         nodes = sample_nodes(trace)
@@ -250,6 +251,7 @@ class MixedGibbs(MCMCKernel):
         kwargs: dict[str, Any],
     ) -> dict[str, torch.Tensor]:
         """First discrete values, with the inner kernel set up at them; other ones are tried where they cannot be."""
+        # Values that were given are kept; the others come from the first run.
         fixed = {site.name: check_initial(site, given[site.name]) for site in self._sites if site.name in given}
         values = {site.name: latent[site.name] for site in self._sites} | fixed
         self.transforms = {}
@@ -259,6 +261,7 @@ class MixedGibbs(MCMCKernel):
         if position and (missing := [name for name in continuous if name not in position]):
             problem = f"expected all continuous sites or none, but {missing[0]!r} is missing"
             raise refused("initial_params", problem, code="missing-part")
+        # The inner kernel may find no start at these discrete values: then others are drawn.
         for attempt in range(1, _TRIES + 1):
             self._conditioned.values = values
             self.inner = _inner_kernel(self._make_inner, self._conditioned)
@@ -286,6 +289,7 @@ class MixedGibbs(MCMCKernel):
     def sample(self, params: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         if self._moves is None or not self._is_set_up:
             raise no_chain(self)
+        # Discrete sites given the continuous ones, then these given those.
         discrete = {site.name: params[site.name].round().to(site.dtype) for site in self._sites}
         position = {name: value for name, value in params.items() if name not in discrete}
         before = discrete
@@ -322,6 +326,7 @@ class MixedGibbs(MCMCKernel):
         if self._num_transitions == self._warmup_steps:
             self._moved = dict.fromkeys(self._moved, 0.0)
         self._num_transitions += 1
+        # Means over warm-up and over draws are kept apart.
         past = self._num_transitions - self._warmup_steps
         count = past if past > 0 else self._num_transitions
         for name, value in after.items():

@@ -4,6 +4,14 @@ r"""Unnormalised log-densities over theta: the kernel whose integral is the evid
 
 with free statistics t of n rows, real or fictive, and g the log-density of a prior that is neither normal nor
 conjugate. Without g the kernel is concave. All arrays are float64.
+
+Posterior means of the probabilities of cells are found by Laplace's expansion,
+
+.. math:: E\,p_x \propto p_x \exp\{(x - \mu) \cdot \delta + \tfrac12 h_x\}, \quad
+    h_x = (x - \mu)^\top H^{-1} (x - \mu), \quad \delta = -\tfrac12 H^{-1} n \sum_x p_x h_x (x - \mu)
+
+with statistics x of mean :math:`\mu` at the mode and minus the Hessian H there: the mean of theta is shifted from its
+mode by delta, and p is curved. What is left out is of the order of n to the power -2.
 """
 
 from __future__ import annotations
@@ -29,12 +37,14 @@ from ...log_linear.fitting.design import design_matrix
 from ...log_linear.laws.natural_parameters import fisher_information
 from ...structure.hypergraph import InteractionHypergraph
 
-__all__ = ["LogKernel", "Mode", "anneal", "bridge", "is_dense", "newton_batch"]
+__all__ = ["MAX_CELLS", "LogKernel", "Mode", "anneal", "bridge", "is_dense", "newton_batch"]
 
 
 Floats = NDArray[Any]
 
-_MAX_CELLS, _MAX_ENTRIES = 2**12, 2**22
+MAX_CELLS = 2**12
+"""Most cells of a table that are listed."""
+_MAX_ENTRIES = 2**22
 _MAX_STEPS, _DECREMENT = 200, 1e-12
 
 
@@ -66,7 +76,7 @@ class Mode:
 def is_dense(hypergraph: InteractionHypergraph) -> bool:
     """Whether a table is small enough for sums over its cells by one matrix of statistics."""
     cells = hypergraph.domain.num_states
-    return cells <= _MAX_CELLS and cells * hypergraph.num_parameters <= _MAX_ENTRIES
+    return cells <= MAX_CELLS and cells * hypergraph.num_parameters <= _MAX_ENTRIES
 
 
 class LogKernel:
@@ -153,6 +163,7 @@ class LogKernel:
 
     def evaluate(self, theta: Floats) -> tuple[Floats, Floats]:
         """Values (R,) and gradients (R, P) at theta (R, P)."""
+        # Rows and the normal part, then the prior by automatic differentiation.
         log_z, means = self.log_z(theta)
         off = theta - self.centre
         value = theta @ self.target - self.total * log_z - 0.5 * np.square(off) @ self.precision
@@ -170,11 +181,7 @@ class LogKernel:
         curvature = np.diag(self.precision)
         if self.total:
             if self.is_dense:
-                logits = self.design @ theta
-                probs = np.exp(logits - logits.max())
-                probs /= probs.sum()
-                centred = self.design - probs @ self.design
-                information = centred.T @ (probs[:, None] * centred)
+                information = self._moments(theta)[-1]
             else:
                 information = fisher_information(self.hypergraph, torch.from_numpy(theta), self.partition).numpy()
             curvature = curvature + self.total * information
@@ -183,9 +190,28 @@ class LogKernel:
             curvature = curvature - hessian.detach().numpy()
         return curvature
 
+    def _moments(self, theta: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Logits and probabilities of cells at theta (P,), centred statistics (cells, P), and their covariance."""
+        logits = self.design @ theta
+        probs = np.exp(logits - logits.max())
+        probs /= probs.sum()
+        centred = self.design - probs @ self.design
+        return logits, probs, centred, centred.T @ (probs[:, None] * centred)
+
+    def mean_cells(self, theta: Floats) -> Floats:
+        """Means of the probabilities of cells (cells,) under the law of the kernel, whose mode is theta (P,)."""
+        logits, probs, centred, information = self._moments(theta)
+        solved = np.linalg.solve(self.total * information + np.diag(self.precision), centred.T)
+        leverage = (centred * solved.T).sum(1)
+        shift = -0.5 * self.total * (solved @ (probs * leverage))
+        logits = logits + centred @ shift + 0.5 * leverage
+        means = np.exp(logits - logits.max())
+        return means / means.sum()
+
     @cached_property
     def mode(self) -> Mode:
         """The mode, found once by Newton's method; InputError where none is found."""
+        # Compiled Newton steps where the table is small and the prior normal.
         theta = self.centre.copy()
         if self.is_dense and self.log_prior is None:
             chosen = np.ones((1, self.size), dtype=bool)
@@ -194,6 +220,7 @@ class LogKernel:
             if not math.isnan(value):
                 return Mode(theta, value, np.linalg.cholesky(self.curvature(theta)))
             raise self._no_mode("a step found no larger value")
+        # Else damped ones: halved until the kernel rises, but near the mode, where rounding hides that.
         values, gradients = self.evaluate(theta[None])
         value, gradient = float(values[0]), gradients[0]
         for _ in range(_MAX_STEPS):
@@ -277,35 +304,29 @@ _LARGEST_ERROR, _REPEATS = 0.014, 7
 """Standard error above which paths are followed again, and how often at most; nats."""
 
 
-@dataclass(frozen=True)
-class LogIntegral:
-    """The log of an integral, its standard error, and draws from the normalised kernel, (runs, particles, P)."""
+def anneal(kernel: LogKernel, rng: np.random.Generator) -> tuple[float, float]:
+    """Log-integral of a kernel of rows alone (no prior) by the path above, again where its standard error is large.
 
-    value: float
-    std_error: float
-    draws: Floats
-
-
-def anneal(kernel: LogKernel, rng: np.random.Generator) -> LogIntegral:
-    """Log-integral of a kernel of rows alone (no prior) by the path above; again where its standard error is large.
+    Both are returned.
 
     References:
         Andrew Gelman and Xiao-Li Meng, Simulating normalizing constants: from importance sampling to bridge sampling to
         path sampling, Statistical Science 13, 1998, section 3.
     """
     if not kernel.size:
-        return LogIntegral(kernel.mode.value, 0.0, np.zeros((1, 1, 0)))
-    ends, draws = _followed(kernel, rng)
+        return kernel.mode.value, 0.0
+    ends = _followed(kernel, rng)
     for _ in range(_REPEATS):
         if _mean_of_runs(ends)[1] <= _LARGEST_ERROR:
             break
-        ends, draws = (np.concatenate(both) for both in zip((ends, draws), _followed(kernel, rng), strict=True))
-    return LogIntegral(*_mean_of_runs(ends), draws)
+        ends = np.concatenate([ends, _followed(kernel, rng)])
+    return _mean_of_runs(ends)
 
 
-def _followed(kernel: LogKernel, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Estimates of the log-integral by independent runs (runs,), and their last states."""
+def _followed(kernel: LogKernel, rng: np.random.Generator) -> Floats:
+    """Estimates of the log-integral by independent runs, (runs,)."""
     particles, constants = _normal_start(kernel, rng)
+    # Quadrature of the derivative in the logarithm of the number of rows, from nearly normal down to the kernel.
     largest = particles.kernel.total
     width = math.log(largest / kernel.total)
     places, weights = np.polynomial.legendre.leggauss(max(_FEWEST_NODES, math.ceil(_NODES * width)))
@@ -314,7 +335,7 @@ def _followed(kernel: LogKernel, rng: np.random.Generator) -> tuple[Floats, Floa
         total = kernel.total * math.exp(0.5 * width * (1 + position))
         particles.follow(kernel.scaled(total))
         ends = ends + 0.5 * width * weight * total * _mean_energy(particles)
-    return ends, particles.kept
+    return ends
 
 
 class _Particles:
@@ -346,11 +367,11 @@ class _Particles:
 
     def keep(self, num: int) -> None:
         """Move some times and keep these states, (runs, num x particles, P)."""
-        kept: list[Floats] = []
+        states: list[Floats] = []
         for _ in range(num):
             self.move()
-            kept.append(self.theta)
-        self.kept = np.concatenate(kept, 1)
+            states.append(self.theta)
+        self.kept = np.concatenate(states, 1)
 
     def move(self) -> None:
         """One Hamiltonian move of every particle, with the covariance of all particles as the inverse mass."""
@@ -358,6 +379,7 @@ class _Particles:
         scale = np.linalg.cholesky(_covariance(flat))
         momentum = self._rng.standard_normal(flat.shape)
         step = self._step * (0.6 + 0.8 * self._rng.random((len(flat), 1)))
+        # Leapfrog steps in coordinates in which the particles are spread alike.
         value, gradient = self.kernel.evaluate(flat)
         start = value - 0.5 * np.square(momentum).sum(1)
         moved, slope = flat, gradient @ scale
@@ -399,6 +421,7 @@ def _normal_start(kernel: LogKernel, rng: np.random.Generator) -> tuple[_Particl
     mode = kernel.mode
     noise = rng.standard_normal((_RUNS, _KEPT * _PARTICLES, kernel.size))
     factor = 1.0
+    # More rows until draws of the normal law at the mode weigh nearly the same.
     while True:
         level = kernel.scaled(kernel.total * factor)
         draws = mode.theta + _unwhitened(mode, noise) / math.sqrt(factor)
@@ -436,8 +459,8 @@ def _covariance(flat: Floats) -> Floats:
     return centred.T @ centred / (len(flat) - 1)
 
 
-def bridge(kernel: LogKernel, rng: np.random.Generator) -> LogIntegral:
-    r"""Log-integral of a kernel with a prior by the optimal bridge between its draws and those of a Student law.
+def bridge(kernel: LogKernel, rng: np.random.Generator) -> tuple[float, float]:
+    r"""Log-integral of a kernel with a prior, and its error, by the optimal bridge from its draws to a Student law.
 
     .. math:: r = \frac{N_2^{-1} \sum_j q(\tilde\theta_j) / (s_1 q + s_2 r g)}
         {N_1^{-1} \sum_i g(\theta_i) / (s_1 q + s_2 r g)}
@@ -450,17 +473,18 @@ def bridge(kernel: LogKernel, rng: np.random.Generator) -> LogIntegral:
         Sinica 6, 1996, section 3.
     """
     if not kernel.size:
-        return LogIntegral(kernel.mode.value, 0.0, np.zeros((1, 1, 0)))
+        return kernel.mode.value, 0.0
     start = kernel.mode.theta + _unwhitened(kernel.mode, _student((2 * _RUNS, _CHAINS, kernel.size), rng))
     particles = _Particles(kernel, start, rng)
     for _ in range(_BURN_IN):
         particles.move()
     particles.keep(_DRAWS)
+    # One half of the chains shapes the proposal, the other is bridged to it.
     fitted, draws = particles.kept[:_RUNS].reshape(-1, kernel.size), particles.kept[_RUNS:]
     mean, scale = fitted.mean(0), np.linalg.cholesky(_covariance(fitted))
     proposals = mean + _student(draws.shape, rng) @ scale.T
     gaps = [_values_of(kernel, points) - _log_student(points, mean, scale) for points in (draws, proposals)]
-    return LogIntegral(*_mean_of_runs(_solve_bridge(*gaps)), draws)
+    return _mean_of_runs(_solve_bridge(*gaps))
 
 
 def _student(shape: tuple[int, ...], rng: np.random.Generator) -> Floats:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -15,21 +16,32 @@ from pyro.ops.stats import split_gelman_rubin
 from ..._modes import plain_mode
 from ...core.partition import PartitionBackend
 from ...core.prediction import Prediction, extend_rows
+from ...core.rows import row_patterns
 from ...data.frames import DataLike
 from ...data.observations import Observations
-from ...errors import check_names, check_whole, out_of_range, out_of_reach
+from ...errors import check_names, check_type, check_whole, conflict, out_of_range, out_of_reach
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.given import predict
+from ...log_linear.named_priors import Prior
 from ...runs.arguments import checked_seed
+from ...runs.container import STRUCTURE_POSTERIOR, plain, read_model, stored, write_container
+from ...runs.rules import DOMAIN, FLAG, NAME, NUMBER, WHOLE, Either, Fields, Row, one_of, optional
+from ...schema import Domain
 from ...structure.hypergraph import Edge, InteractionHypergraph
-from .cells import MAX_CELLS, conditionals
-from .evidence import EvidenceMethod
+from .evidence import EvidenceMethod, StructureEvidence
+from .kernel import MAX_CELLS
 from .prior import StructurePrior, rows_and_prior
 from .program import ThetaPrior
-from .scorer import StructureEvidence
-from .space import MAX_LISTED, Flags
+from .space import MAX_LISTED, Flags, SpaceName
 
-__all__ = ["Inclusion", "Status", "StructurePosterior", "StructureProbability", "enumerate_structures"]
+__all__ = [
+    "Inclusion",
+    "StructurePosterior",
+    "StructureProbability",
+    "enumerate_structures",
+    "load_structure_posterior",
+    "save_structure_posterior",
+]
 
 
 Status: TypeAlias = Literal["exact", "approximate", "converged", "unconverged"]
@@ -164,6 +176,7 @@ class StructurePosterior:
         if self.index is None:
             variance = (mean * (1 - mean)).clamp(min=0) / (self.num_effective or math.inf)
             return Inclusion(edges, mean, variance.sqrt())
+        # A chain that is stuck tells nothing of its error; stuck at different values, chains contradict each other.
         draws = self.gamma[self.index].double()
         is_stuck = (draws == draws[:, :1]).all(1).all(0)
         is_torn = is_stuck & ~(draws == draws[0, 0]).all(1).all(0)
@@ -248,11 +261,13 @@ class StructurePosterior:
         evidence = StructureEvidence(
             old.data, old.space, prior, method=old.method, partition=old.partition, seed=old.seed
         )
+        # A list is weighed anew; draws are weighted by the ratio of their evidences.
         values = torch.from_numpy(evidence.many(self._masks))
         is_listed = self.index is None and self.num_effective is None
         base = self.structure_prior.probs.log() if is_listed else self.probabilities.log() - self.log_evidence
         weights = torch.softmax(base + values, 0)
         num = self.num_effective if self.index is None else float(self.index.numel())
+        # How many draws of equal weight these are worth.
         if num is not None:
             met = self.probabilities > 0
             num /= float((weights[met].square() / self.probabilities[met]).sum())
@@ -320,6 +335,7 @@ class StructurePosterior:
             index = self.index
             if num_chains not in (None, len(index)):
                 raise out_of_range("num_chains", f"None or {len(index)}, the chains that were run", num_chains)
+        # Theta is drawn where chains integrate it out, unless that is too much to hold.
         theta = self.theta
         if theta is None and index.numel() * self.structure_prior.largest.num_parameters <= _MAX_THETA:
             theta = self._theta_of(index.flatten(), generator).unflatten(0, index.shape)
@@ -375,6 +391,7 @@ class StructurePosterior:
             UnknownNameError: a variable that the data does not have.
             IntractableError: beyond 4,096 cells, as :func:`~pyro_hoim.log_linear.predict`.
         """
+        # Rows without their target, which is what is asked for.
         domain = self.structure_prior.space.domain
         rows, _ = extend_rows(rows, domain), check_names([target], domain.names, "target")
         column = domain.index(target)
@@ -384,8 +401,9 @@ class StructurePosterior:
         if domain.num_states > MAX_CELLS:
             probs, error = self._predict_by_draws(given, target, check_whole(num_draws, "num_draws", 2), seed)
         else:
-            probs = conditionals(self.cell_probabilities(), given, target)
+            probs = _conditionals(self.cell_probabilities(), given, target)
             error = self._error_of(probs, given, target)
+        # An exact list of small tables leaves no error; all else says how large it is.
         is_sure = self.method == "exact" and self.status == "exact" and self.num_effective is None
         is_exact = torch.full((len(hidden),), is_sure and domain.num_states <= MAX_CELLS)
         return Prediction.of(rows, target, probs.log(), error, is_exact)
@@ -398,7 +416,7 @@ class StructurePosterior:
         shares = [torch.bincount(row, minlength=num).double() / len(row) for row in self.index]
         thetas = [None] * len(shares) if self.theta is None else list(self.theta)
         tables = torch.stack([self._cells(*both) for both in zip(shares, thetas, strict=True)])
-        return conditionals(tables, given, target).std(0) / math.sqrt(len(tables))
+        return _conditionals(tables, given, target).std(0) / math.sqrt(len(tables))
 
     def _predict_by_draws(
         self, given: Observations, target: str, num_draws: int, seed: int
@@ -412,6 +430,28 @@ class StructurePosterior:
             draws.append(predict(model, given, target, seed=seed).probs)
         probs = torch.stack(draws)
         return probs.mean(0), probs.std(0) / math.sqrt(num_draws)
+
+
+def _conditionals(tables: torch.Tensor, rows: Observations, target: str) -> torch.Tensor:
+    """Probabilities of the levels of a variable, missing in all rows, given their known cells: (..., N, K).
+
+    From joint probabilities of positive sum, (..., *cards).
+    """
+    domain, num_batch = rows.domain, tables.dim() - len(rows.domain)
+    size = domain[target].cardinality
+    probs = tables.new_empty(*tables.shape[:num_batch], len(rows.codes), size)
+    last = tables.movedim(num_batch + domain.index(target), -1)
+    others = [name for name in domain.names if name != target]
+    # Rows that lack the same cells share one margin of the tables.
+    for missing, positions in row_patterns(rows):
+        gone = [num_batch + k for k, name in enumerate(others) if name in missing]
+        margin = (last.sum(gone) if gone else last).reshape(*tables.shape[:num_batch], -1, size)
+        cell = torch.zeros_like(positions)
+        for name in others:
+            if name not in missing:
+                cell = cell * domain[name].cardinality + rows.codes[positions, domain.index(name)]
+        probs[..., positions, :] = margin[..., cell, :]
+    return probs / probs.sum(-1, keepdim=True)
 
 
 # Posteriors over collections by listing every one.
@@ -476,6 +516,7 @@ def enumerate_structures(
             f"{space.size_text} collections, the limit of a list is {MAX_LISTED}"
         )
         raise out_of_reach("structure_prior", problem, "lower max_order, or draw collections by chains")
+    # All members weighed by prior and evidence.
     log_evidence = torch.from_numpy(evidence.many(space.masks_of(members)))
     probabilities = torch.softmax(log_evidence + structure_prior.probs.log(), 0)
     status = "exact" if evidence.is_exact else "approximate"
@@ -483,3 +524,132 @@ def enumerate_structures(
     return StructurePosterior(
         evidence, structure_prior, gamma, log_evidence, probabilities, is_exact=evidence.is_exact, status=status
     )
+
+
+# Files of posteriors over structure: safetensors with a JSON header, as model files.
+
+_ROUNDING = 1e-9
+_CONTENTS = {
+    "domain": DOMAIN,
+    "space": Fields({"space": one_of(*get_args(SpaceName)), "max_order": WHOLE, "heredity": NUMBER}),
+    "inclusion": Either(NUMBER, Row(one_of("beta"), NUMBER, NUMBER)),
+    "evidence": Fields({"prior": NAME, "method": one_of(*get_args(EvidenceMethod)), "seed": WHOLE}),
+    "result": Fields({"num_effective": optional(NUMBER), "is_exact": FLAG, "status": one_of(*get_args(Status))}),
+}
+
+
+def save_structure_posterior(
+    path: str | os.PathLike[str], posterior: StructurePosterior, info: Mapping[str, Any] | None = None
+) -> None:
+    """Write a posterior over structure, replacing an existing file in a single step.
+
+    The file holds the collections with their log evidence and probabilities, the draws of chains, the distinct rows and
+    the priors, so that everything that can be asked of the posterior can be asked again. Reading it executes nothing.
+
+    Args:
+        path: the file; its folder must exist.
+        posterior: what to write; its prior of theta has a name (:class:`~pyro_hoim.log_linear.Prior`).
+        info: further JSON values.
+
+    Raises:
+        InputError: a prior that is a function, which no file can hold.
+        InputTypeError: ``posterior`` is none.
+        ModelFileError: the folder does not exist, or the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from pyro_hoim import Domain, Observations
+        >>> from pyro_hoim.inference import enumerate_structures
+        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[9, 1], [1, 9]])
+        >>> posterior = enumerate_structures(rows)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_structure_posterior(f"{folder}/posterior.safetensors", posterior)
+        ...     kept = load_structure_posterior(f"{folder}/posterior.safetensors")
+        >>> kept.num_structures, kept.inclusion["a", "b"] == posterior.inclusion["a", "b"]
+        (2, True)
+    """
+    check_type(posterior, StructurePosterior, "posterior")
+    evidence, law = posterior.evidence, posterior.structure_prior
+    if not isinstance(evidence.prior, Prior):
+        raise conflict("posterior", "its prior is a function, which a file cannot hold", "name the prior by a text")
+    # What the posterior is about as JSON, and its numbers as tensors.
+    contents = {
+        "domain": law.space.domain.to_json(),
+        "space": {"space": law.space.name, "max_order": law.space.max_order, "heredity": law.space.heredity},
+        "inclusion": list(law.inclusion) if isinstance(law.inclusion, tuple) else law.inclusion,
+        "evidence": {"prior": str(evidence.prior), "method": evidence.method, "seed": evidence.seed},
+        "result": {name: getattr(posterior, name) for name in ("num_effective", "is_exact", "status")},
+        "info": plain(info or {}, "info"),
+    }
+    tensors = {
+        "gamma": posterior.gamma.to(torch.uint8),
+        "log_evidence": posterior.log_evidence,
+        "probabilities": posterior.probabilities,
+        "codes": posterior.data.codes,
+        "counts": posterior.data.counts,
+        **({} if posterior.data.has_whole_counts else {"squares": posterior.data.squared_weights}),
+        **{name: value for name in ("index", "theta") if (value := getattr(posterior, name)) is not None},
+    }
+    write_container(path, STRUCTURE_POSTERIOR, contents, {name: stored(value) for name, value in tensors.items()})
+
+
+def load_structure_posterior(path: str | os.PathLike[str]) -> StructurePosterior:
+    """Read a posterior over structure; numbers and draws come back exactly as they were written.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ModelFileError: no such file, not a readable safetensors file (damaged or truncated), written by another
+            program, of another format version, of another kind, or with contents that do not fit together.
+
+    Example:
+        >>> load_structure_posterior("missing.safetensors")
+        Traceback (most recent call last):
+            ...
+        pyro_hoim.errors.ModelFileError: missing.safetensors: no such file
+    """
+    return read_model(path, STRUCTURE_POSTERIOR, _CONTENTS, _built)
+
+
+def _built(header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> StructurePosterior:
+    """What header and tensors stand for."""
+    # Rows and priors, then the collections, which must be distinct members of the space.
+    domain = Domain.from_json(header["domain"])
+    inclusion = header["inclusion"]
+    law = StructurePrior(
+        domain, **header["space"], inclusion=tuple(inclusion) if isinstance(inclusion, list) else inclusion
+    )
+    rows = Observations(domain, tensors["codes"], tensors["counts"], "squares" in tensors, tensors.get("squares"))
+    evidence = StructureEvidence(rows, law.space, **header["evidence"])
+    _check_collections(law, tensors["gamma"], tensors["log_evidence"], tensors["probabilities"])
+    index, theta = tensors.get("index"), tensors.get("theta")
+    # Chains meet every collection as often as its share says, with finite theta.
+    shares = tensors["probabilities"]
+    if index is not None:
+        if index.dtype != torch.long or index.dim() != 2 or not bool(((index >= 0) & (index < len(shares))).all()):
+            raise conflict("index", "it does not point at collections")
+        counts = torch.bincount(index.flatten(), minlength=len(shares)).double()
+        if not torch.allclose(counts / index.numel(), shares, rtol=0, atol=_ROUNDING):
+            raise conflict("index", "the draws are not those of the probabilities")
+    if theta is not None:
+        shape = None if index is None else (*index.shape, law.largest.num_parameters)
+        if theta.shape != shape or theta.dtype != torch.float64 or not bool(theta.isfinite().all()):
+            raise conflict("theta", "there is not one finite value for every draw")
+    result = header["result"]
+    if result["num_effective"] is not None and result["num_effective"] <= 0:
+        raise conflict("result", "no posterior has these values")
+    listed = tensors["gamma"].bool(), tensors["log_evidence"], tensors["probabilities"]
+    return StructurePosterior(evidence, law, *listed, index, theta, **result)
+
+
+def _check_collections(law: StructurePrior, gamma: torch.Tensor, values: torch.Tensor, shares: torch.Tensor) -> None:
+    """Distinct members of the space, each with its log evidence, and probabilities that sum to one."""
+    if gamma.dtype != torch.uint8 or not bool((gamma <= 1).all()) or not bool(law.support.check(gamma.bool()).all()):
+        raise conflict("gamma", "a collection lies outside the space")
+    if not len(gamma) or len(gamma.unique(dim=0)) < len(gamma):
+        raise conflict("gamma", "collections are repeated, or there are none")
+    if any(value.dtype != torch.float64 or value.shape != gamma.shape[:1] for value in (values, shares)):
+        raise conflict("gamma", "there is not one number for every collection")
+    if bool(values.isnan().any()) or not (bool((shares >= 0).all()) and abs(float(shares.sum()) - 1) < _ROUNDING):
+        raise conflict("probabilities", "they are not those of a law")

@@ -29,14 +29,7 @@ _BURN_IN_SWEEPS, _SWEEPS = 50, 10
 
 
 class StructureSupport(constraints.Constraint):
-    """Indicator vectors of the members of a space.
-
-    Args:
-        space: the space.
-
-    Shape:
-        value (..., candidates) of any dtype; :meth:`check` returns (...).
-    """
+    """Indicator vectors (..., candidates), of any dtype, of the members of a space; :meth:`check` returns (...)."""
 
     is_discrete = True
     event_dim = 1
@@ -205,6 +198,7 @@ class StructurePrior(TorchDistribution):
     def _solve(self, expected_size: float) -> float:
         """The inclusion under which the expectation of k is a number."""
         check_positive(expected_size, "expected_size")
+        # Free indicators have the share itself for their inclusion.
         num = self.space.num_free
         largest = num if self.space.is_free else int(self._sizes.max(initial=0))
         if expected_size >= largest:
@@ -212,6 +206,7 @@ class StructurePrior(TorchDistribution):
             raise out_of_range("expected_size", problem, expected_size)
         if self.space.is_free:
             return expected_size / num
+        # The expectation rises with the log odds: halve the interval that holds it.
         counts = np.bincount(self._sizes, minlength=num + 1)
         sizes = np.arange(num + 1)
         low, high = -60.0, 60.0  # log odds; the expectation grows with them
@@ -269,6 +264,7 @@ class StructurePrior(TorchDistribution):
         check_shape(value, self.event_shape, "value")
         if self._validate_args and not bool(((value == 0) | (value == 1)).all()):
             raise unexpected("value", "zeros and ones", code="out-of-range")
+        # The number of present interactions fixes the probability of a member.
         sizes = (value[..., : self.space.num_free] == 1).sum(-1)
         dtype = value.dtype if value.is_floating_point() else torch.get_default_dtype()
         weights = self.log_weights.to(value.device)[sizes]
@@ -281,6 +277,7 @@ class StructurePrior(TorchDistribution):
         num = math.prod(shape)
         size = len(self.space.candidates)
         dtype = torch.get_default_dtype()
+        # Exact where indicators are free or members are listed, else from a chain.
         with torch.no_grad():
             if self.space.is_free:
                 rho = torch.full((num, 1), 0.5, dtype=torch.float64)
@@ -304,6 +301,7 @@ class StructurePrior(TorchDistribution):
             return np.zeros((0, len(space.candidates)), dtype=bool)
         flips = torch.randint(space.num_free, (steps,)).tolist()
         log_uniforms = torch.rand(steps, dtype=torch.float64).log().tolist()
+        # Single flips, accepted by the prior alone; a state every so many sweeps.
         for step, (j, log_uniform) in enumerate(zip(flips, log_uniforms, strict=True), start=1):
             other = mask ^ 1 << j
             if log_uniform < self.log_weight(other) - self.log_weight(mask) and space.may_flip(mask, j):

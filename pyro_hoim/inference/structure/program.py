@@ -165,6 +165,7 @@ def structure_model(
     largest = structure_prior.largest
     if data.domain != largest.domain:
         raise other_domain("data", "rows over the domain of the structure prior", received="another domain")
+    # The law of the statistics is multinomial: complete rows, and a whole number of them.
     check_complete(data.codes, data.domain, range(len(data.domain)), "the program")
     if not float(data.total_count).is_integer():
         raise out_of_range("data", "weights that sum to a whole number of rows", data.total_count)

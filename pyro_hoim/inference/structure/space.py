@@ -45,30 +45,11 @@ _HIERARCHICAL = {6: 7_785_062, 7: 2_414_627_396_434}
 
 
 class StructureSpace:
-    r"""The collections that a structure may be, over the interactions of 2 to ``max_order`` variables.
-
-    ================  ===========================================================================================
-    space             members
-    ================  ===========================================================================================
-    ``hierarchical``  an interaction of three and more variables needs a share ``heredity`` of its facets; with 1
-                      these are the hierarchical collections
-    ``graphical``     hierarchical, maximal interactions are the cliques of the graph of pairs
-    ``decomposable``  graphical with a chordal graph
-    ``pairwise``      any pairs, nothing above
-    ================  ===========================================================================================
+    r"""The collections that a structure may be (see :class:`~.prior.StructurePrior`), of 2 to ``max_order`` variables.
 
     A graphical or decomposable member is fixed by its pairs. *Free* candidates are those that may be chosen: the pairs
     in these two spaces, all candidates in the others. A birth or death changes one free candidate; a swap is a death
     and a birth. What else has to change with it, changes.
-
-    Args:
-        domain: finite variables.
-        max_order: largest interaction; by default 2 for ``pairwise`` and the number of variables otherwise.
-        heredity: share of facets from 0 to 1, for ``hierarchical``.
-        space: which space.
-
-    Attributes:
-        candidates: the interactions in the order of :class:`~pyro_hoim.structure.InteractionHypergraph`.
 
     Raises:
         InputError: numbers out of range, or options that exclude each other.
@@ -223,6 +204,7 @@ class StructureSpace:
         check_type(hypergraph, InteractionHypergraph, "hypergraph")
         if hypergraph.domain != self.domain:
             raise other_domain("hypergraph", "a collection over the same domain", received="one over another domain")
+        # Main effects are always there; what is larger has to be a member.
         larger = [e for e in hypergraph.edge_indices if len(e) > 1]
         if len(hypergraph) - len(larger) < len(self.domain):
             raise refused("hypergraph", "a main effect is missing", "add all single variables", "missing-part")
@@ -293,16 +275,15 @@ class StructureSpace:
             inside = self._allows(changed)
             possible = [j for j in range(self.num_free) if inside[j]]
         else:
-            possible = [j for j in range(self.num_free) if self._may_flip(mask, j)]
+            possible = [j for j in range(self.num_free) if self.may_flip(mask, j)]
         births = [mask | 1 << j for j in possible if not mask >> j & 1]
         return births, [mask ^ 1 << j for j in possible if mask >> j & 1]
 
     def may_flip(self, mask: int, j: int) -> bool:
         """Whether a member with the indicator of free candidate j turned round is a member."""
-        return self.contains(mask ^ 1 << j) if self.is_graphical else self._may_flip(mask, j)
-
-    def _may_flip(self, mask: int, j: int) -> bool:
-        """The same by the facets: a birth needs its own, a death must leave enough to those above."""
+        if self.is_graphical:
+            return self.contains(mask ^ 1 << j)
+        # A birth needs its own facets, a death must leave enough to those above.
         if not mask >> j & 1:
             return (mask & self.facets[j]).bit_count() >= self.needed[j]
         rest = mask ^ 1 << j
@@ -313,6 +294,7 @@ class StructureSpace:
     @cached_property
     def members(self) -> Flags | None:
         """Indicators of all members (M, candidates), ascending by mask; None beyond :data:`MAX_LISTED`."""
+        # Candidate by candidate: every member so far with it absent, and present where its facets allow that.
         rows = np.zeros((1, 0), dtype=bool)
         for j in range(self.num_free):
             grown = rows

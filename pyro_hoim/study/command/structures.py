@@ -13,9 +13,9 @@ from ...core.family import Asked, Option, Request
 from ...core.words import num_states_text, option
 from ...data.observations import Observations
 from ...errors import conflict, out_of_range, out_of_reach, unexpected
-from ...inference.structure.drawn.sampling import ChainSettings
-from ...inference.structure.file import save_structure_posterior
+from ...inference.structure.chains import ChainSettings
 from ...inference.structure.kernel import is_dense
+from ...inference.structure.posterior import save_structure_posterior
 from ...inference.structure.prior import StructurePrior
 from ...inference.structure.space import SpaceName
 from ...log_linear.auto import Auto

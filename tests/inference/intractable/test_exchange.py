@@ -19,7 +19,7 @@ from pyro_hoim.dependency_network import DependencyNetwork, learn_network
 from pyro_hoim.errors import HoimError, InputError, InputTypeError
 from pyro_hoim.generalized_root import GeneralizedRoot, RootStructure, TruncatedPoissonFamily
 from pyro_hoim.inference import Exchange, NoisyExchange, NUTSSettings, log_linear_model, sample_pseudo_posterior
-from pyro_hoim.inference.intractable._program import IntractableProgram
+from pyro_hoim.inference.intractable._kernel import IntractableProgram
 from pyro_hoim.inference.intractable._table_kernels import draw_tables
 from pyro_hoim.inference.intractable.exchange import AuxiliaryData
 from pyro_hoim.log_linear import AnnealedImportance, LogLinearStatistics, normal_prior, statistics_of

@@ -121,7 +121,7 @@ def test_estimated_gradients(partition, options, states):
 
 def test_mean_statistics_are_those_of_enumeration():
     """By the backend exactly, by 40 sets of kept chains within their noise; means of other parameters fail."""
-    from pyro_hoim.inference.intractable._program import IntractableProgram
+    from pyro_hoim.inference.intractable._kernel import IntractableProgram
 
     pairs = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
     rows = torch.tensor([[0, 0], [1, 2], [1, 1]])
@@ -150,7 +150,7 @@ def test_mean_statistics_are_those_of_enumeration():
             assert_close(exact, (weights.unsqueeze(-1) * site.statistics(states).unsqueeze(1)).sum(0), relative=1e-9)
         sets = []
         for seed in range(40):
-            kept = site.particles(natural, data, 20, seed)
+            kept = site.particles(site, natural, data, 20, seed)
             kept.means(natural, 200)  # forget the rows
             sets.append(kept.means(natural, 10).flatten(0, 1))
         means = torch.stack(sets)

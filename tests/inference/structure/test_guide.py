@@ -17,7 +17,7 @@ from scipy import stats
 from pyro_hoim import Domain, InteractionHypergraph, LogLinearStatistics, Observations, run_mcmc
 from pyro_hoim.inference import MixedGibbs, enumerate_structures, structure_model
 from pyro_hoim.inference.mixed import _sites as sites
-from pyro_hoim.inference.structure.guides.guide import (
+from pyro_hoim.inference.structure.guide import (
     AutoStructure,
     Heredity,
     SequentialStructure,

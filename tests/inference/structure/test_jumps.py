@@ -23,9 +23,9 @@ from pyro_hoim.inference import (
     log_evidence,
     sample_structures,
 )
-from pyro_hoim.inference.structure.drawn import sampling as jumps
-from pyro_hoim.inference.structure.drawn.chains import Neighbourhood, TemperedChain
-from pyro_hoim.inference.structure.drawn.sampling import JumpChain, ThetaProposal, ThetaProposals
+from pyro_hoim.inference.structure import chains as jumps
+from pyro_hoim.inference.structure.chains import Neighbourhood, TemperedChain
+from pyro_hoim.inference.structure.chains import JumpChain, ThetaProposal, ThetaProposals
 from pyro_hoim.log_linear import DiaconisYlvisaker, LogLinearStatistics, statistics_of
 from pyro_hoim.log_linear.fitting.design import design_matrix
 from pyro_hoim.runs.checkpoint import RunFile, RunOptions

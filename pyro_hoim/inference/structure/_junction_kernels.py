@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ....compute.jit import njit
+from ...compute.jit import njit
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -1,48 +1,253 @@
-"""Posteriors over collections by chains of births, deaths and swaps."""
+"""Chains over collections by births, deaths and swaps, with theta integrated out or drawn, and their posterior."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ....budgets import check_draws
-from ....data.frames import DataLike
-from ....errors import ConvergenceWarning, check_type, check_whole, conflict, unexpected, wrong_type
-from ....log_linear.laws.priors import DiaconisYlvisaker
-from ....log_linear.named_priors import Prior
-from ....runs.arguments import checked_seed
-from ....runs.checkpoint import RunOptions, checked_run, follow, packed, unpacked
-from ....runs.container import checksum
-from ....structure.hypergraph import InteractionHypergraph
-from ...kernels import r_hat_limit
-from ..evidence import EvidenceMethod
-from ..kernel import Floats
-from ..posterior import StructurePosterior
-from ..prior import StructurePrior, rows_and_prior
-from ..program import ThetaPrior, resolved_prior
-from ..scorer import StructureEvidence
-from .chains import Neighbourhood, TemperedChain, checked_temperatures
+from ...budgets import check_draws
+from ...data.frames import DataLike
+from ...errors import (
+    ConvergenceWarning,
+    check_positive,
+    check_type,
+    check_whole,
+    conflict,
+    out_of_range,
+    unexpected,
+    wrong_type,
+)
+from ...log_linear.laws.priors import DiaconisYlvisaker
+from ...log_linear.named_priors import Prior
+from ...runs.arguments import checked_seed
+from ...runs.checkpoint import RunOptions, checked_run, follow, packed, unpacked
+from ...runs.container import checksum
+from ...structure.hypergraph import InteractionHypergraph
+from ..kernels import r_hat_limit
+from .evidence import EvidenceMethod, StructureEvidence
+from .kernel import Floats
+from .posterior import StructurePosterior
+from .prior import StructurePrior, rows_and_prior
+from .program import ThetaPrior, resolved_prior
 
 __all__ = [
     "ChainSettings",
     "JumpChain",
+    "Neighbourhood",
     "Point",
+    "TemperedChain",
     "ThetaProposal",
     "ThetaProposals",
     "chain_of",
+    "checked_temperatures",
     "posterior_of",
     "sample_chain",
     "sample_structures",
     "theta_given",
 ]
+
+
+# Metropolis chains over collections: births, deaths and swaps inside heredity, at one temperature or at several.
+
+SWAP_SHARE = 0.25
+_MOST_MOVES = 2**18  # members whose moves are remembered
+
+
+class Neighbourhood:
+    r"""The moves between the members of a space, and how likely each is to be proposed.
+
+    Three quarters of the proposals are a birth or a death, one of those possible, each with the same probability. The
+    others are swaps: a death, then a birth of another candidate, each one of those possible. The member between the two
+    is the intersection of both ends, so that the way back passes it, too, and
+
+    .. math:: \frac{q(m' \to m)}{q(m \to m')} = \frac{|B(m)| + |D(m)|}{|B(m')| + |D(m')|}
+        \quad\text{or}\quad \frac{|D(m)|}{|D(m')|} \text{ for a swap.}
+    """
+
+    def __init__(self, prior: StructurePrior) -> None:
+        self.prior = prior
+        self._kept: dict[int, tuple[list[int], list[int]]] = {}
+
+    def moves(self, mask: int) -> tuple[list[int], list[int]]:
+        """Members one birth away and one death away; remembered."""
+        moves = self._kept.get(mask)
+        if moves is None:
+            if len(self._kept) >= _MOST_MOVES:
+                self._kept.clear()
+            moves = self._kept[mask] = self.prior.space.moves(mask)
+        return moves
+
+    def propose(self, mask: int, uniforms: Sequence[float]) -> tuple[int, float]:
+        """A member and the log ratio above, by three uniform numbers; the member itself where there is no move."""
+        # A swap: a death, then another birth, from the member between the two.
+        births, deaths = self.moves(mask)
+        if uniforms[0] < SWAP_SHARE:
+            if not deaths:
+                return mask, 0.0
+            between = deaths[int(uniforms[1] * len(deaths))]
+            ends = [end for end in self.moves(between)[0] if end != mask]
+            if not ends:
+                return mask, 0.0
+            end = ends[int(uniforms[2] * len(ends))]
+            return end, math.log(len(deaths) / len(self.moves(end)[1]))
+        # A birth or a death.
+        number = len(births) + len(deaths)
+        if not number:
+            return mask, 0.0
+        number_of_move = int(uniforms[1] * number)
+        end = births[number_of_move] if number_of_move < len(births) else deaths[number_of_move - len(births)]
+        back = self.moves(end)
+        return end, math.log(number / (len(back[0]) + len(back[1])))
+
+    def proposals(self, mask: int) -> dict[int, tuple[float, float]]:
+        """Every member that can be proposed with its probability and log ratio; for tests and small spaces."""
+        births, deaths = self.moves(mask)
+        moves_to: dict[int, tuple[float, float]] = {}
+        ends = births + deaths
+        for end in ends:
+            back = self.moves(end)
+            moves_to[end] = (1 - SWAP_SHARE) / len(ends), math.log(len(ends) / (len(back[0]) + len(back[1])))
+        for between in deaths:
+            others = [end for end in self.moves(between)[0] if end != mask]
+            for end in others:
+                ratio = math.log(len(deaths) / len(self.moves(end)[1]))
+                moves_to[end] = SWAP_SHARE / len(deaths) / len(others), ratio
+        return moves_to
+
+
+class TemperedChain:
+    r"""Copies of one chain at rising temperatures; the first has the posterior for its law.
+
+    .. math:: \pi_t(m) \propto p(m) \, p(x \mid m)^{1 / t}
+
+    A sweep makes as many moves of every copy as there are free candidates and then exchanges neighbouring copies, even
+    and odd pairs in turn. With one temperature this is plain birth, death and swap. The log evidence is that of a mask.
+    """
+
+    def __init__(
+        self,
+        moves: Neighbourhood,
+        log_evidence: Callable[[int], float],
+        temperatures: Sequence[float],
+        starts: Sequence[int],
+        seed: int | np.random.SeedSequence,
+    ) -> None:
+        self.neighbourhood, self.log_evidence = moves, log_evidence
+        self.temperatures = tuple(temperatures)
+        self.num_sweeps = self.num_accepted = self.num_moves = 0
+        self.exchanged = np.zeros(len(self.temperatures) - 1, dtype=np.int64)
+        self._generator = np.random.Generator(np.random.PCG64(seed))
+        self.masks = list(starts)
+
+    def value(self, copy: int) -> float:
+        """What is tempered of a copy: its log evidence."""
+        return self.log_evidence(self.masks[copy])
+
+    def swap(self, copy: int) -> None:
+        """Exchange a copy with the next hotter one."""
+        self.masks[copy], self.masks[copy + 1] = self.masks[copy + 1], self.masks[copy]
+
+    def walk(self, copy: int, temperature: float, num_moves: int) -> int:
+        """Moves of one copy; how many changed the collection."""
+        mask, num_changed = self.masks[copy], 0
+        for uniforms in self._generator.random((num_moves, 4)).tolist():
+            after = self.move(mask, temperature, uniforms)
+            num_changed += after != mask
+            mask = after
+        self.masks[copy] = mask
+        return num_changed
+
+    @property
+    def mask(self) -> int:
+        """Where the chain of the posterior is."""
+        return self.masks[0]
+
+    @property
+    def acceptance(self) -> float:
+        """Share of moves at temperature 1 that were accepted."""
+        return self.num_accepted / max(self.num_moves, 1)
+
+    @property
+    def exchange_rates(self) -> list[float]:
+        """Share of exchanges between neighbouring temperatures that were accepted."""
+        tried = [max((self.num_sweeps + 1 - k % 2) // 2, 1) for k in range(len(self.exchanged))]
+        return [int(n) / t for n, t in zip(self.exchanged, tried, strict=True)]
+
+    def move(self, mask: int, temperature: float, uniforms: Sequence[float]) -> int:
+        """One move by four uniform numbers."""
+        other, log_ratio = self.neighbourhood.propose(mask, uniforms)
+        if other == mask:
+            return mask
+        weight = self.neighbourhood.prior.log_weight
+        gain = (self.log_evidence(other) - self.log_evidence(mask)) / temperature + weight(other) - weight(mask)
+        return other if gain + log_ratio >= 0 or uniforms[3] < math.exp(gain + log_ratio) else mask
+
+    def transition(self, mask: int, temperature: float = 1.0) -> dict[int, float]:
+        """The law of :meth:`move` from a member; for tests and small spaces."""
+        weight = self.neighbourhood.prior.log_weight
+        law: dict[int, float] = {}
+        for end, (share, log_ratio) in self.neighbourhood.proposals(mask).items():
+            gain = (self.log_evidence(end) - self.log_evidence(mask)) / temperature + weight(end) - weight(mask)
+            law[end] = share * math.exp(min(0.0, gain + log_ratio))
+        law[mask] = 1 - math.fsum(law.values())
+        return law
+
+    def sweep(self) -> None:
+        """Moves of every copy, then exchanges."""
+        # Moves at every temperature, of which those at 1 are counted.
+        num_moves = max(self.neighbourhood.prior.space.num_free, 1)
+        num_changed = [self.walk(k, temperature, num_moves) for k, temperature in enumerate(self.temperatures)]
+        self.num_accepted += num_changed[0]
+        self.num_moves += num_moves
+        # Exchanges of neighbours, even and odd pairs in turn.
+        uniforms = self._generator.random(len(self.exchanged)).tolist()
+        for k in range(self.num_sweeps % 2, len(uniforms), 2):
+            cooling = 1 / self.temperatures[k] - 1 / self.temperatures[k + 1]
+            gain = cooling * (self.value(k + 1) - self.value(k))
+            if gain >= 0 or uniforms[k] < math.exp(gain):
+                self.swap(k)
+                self.exchanged[k] += 1
+        self.num_sweeps += 1
+
+    # Checkpoints
+
+    def state(self) -> dict[str, Any]:
+        """All that the chain's future depends on, as JSON."""
+        counts = [self.num_sweeps, self.num_accepted, self.num_moves, *self.exchanged.tolist()]
+        return {
+            "masks": [hex(m) for m in self.masks],
+            "counts": counts,
+            "generator": self._generator.bit_generator.state,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a :meth:`state`."""
+        self.masks = [int(m, 16) for m in state["masks"]]
+        self.num_sweeps, self.num_accepted, self.num_moves, *exchanged = state["counts"]
+        self.exchanged[:] = exchanged
+        self._generator.bit_generator.state = state["generator"]
+
+
+def checked_temperatures(temperatures: Sequence[float] | NDArray[Any]) -> tuple[float, ...]:
+    """Temperatures that start at 1 and rise, or one error."""
+    if isinstance(temperatures, np.ndarray) and temperatures.ndim == 1:
+        temperatures = temperatures.tolist()
+    if isinstance(temperatures, str) or not isinstance(temperatures, Sequence) or not len(temperatures):
+        raise unexpected("temperatures", "numbers from 1, rising", temperatures, code="wrong-type")
+    for value in temperatures:
+        check_positive(value, "temperatures")
+    if temperatures[0] != 1 or any(b <= a for a, b in pairwise(temperatures)):
+        raise out_of_range("temperatures", "numbers from 1, rising", received=str(list(temperatures))[:80])
+    return tuple(float(t) for t in temperatures)
 
 
 # Chains over collections and theta: reversible jumps with theta proposed at the mode of the collection jumped to.
@@ -83,15 +288,11 @@ class Point(NamedTuple):
 
 
 class ThetaProposal:
-    """The Student law of theta at the mode of one member, and the joint density of rows and theta.
-
-    Args:
-        evidence: rows and prior.
-        mask: the member.
-    """
+    """The Student law of theta at the mode of one member, and the joint density of rows and theta."""
 
     def __init__(self, evidence: StructureEvidence, mask: int) -> None:
         self.mask = mask
+        # The law at the mode, whitened by the factor of the curvature, and its constant.
         self.kernel, self._constant = evidence.joint(mask)
         mode = self.kernel.mode
         self.size, self.mode, self.factor = self.kernel.size, mode.theta, mode.factor
@@ -185,13 +386,6 @@ class JumpChain(TemperedChain):
 
     A sweep makes the moves of :class:`~.chains.TemperedChain` as jumps; after every fourth, theta is proposed anew
     within the collection and then moved by a random-walk step, both accepted by Metropolis and Hastings.
-
-    Args:
-        moves: the moves, and the prior over collections.
-        proposals: of theta.
-        temperatures: from 1, rising.
-        starts: a member for every temperature.
-        seed: of the numbers that decide.
     """
 
     def __init__(
@@ -230,6 +424,7 @@ class JumpChain(TemperedChain):
 
     def walk(self, copy: int, temperature: float, num_moves: int) -> int:
         """Moves of one copy; how many changed the collection."""
+        # Jumps between collections; now and then theta is renewed and moved inside one.
         rng, point, num_changed = self._generator, self.points[copy], 0
         for step, uniforms in enumerate(rng.random((num_moves, 6)).tolist()):
             mask, log_ratio = self.neighbourhood.propose(point.mask, uniforms)
@@ -295,6 +490,7 @@ def theta_given(evidence: StructureEvidence, mask: int, num_chains: int, num_dra
         generator = torch.Generator().manual_seed(seed)
         columns = torch.from_numpy(evidence.columns([mask])[0])
         return evidence.sample_theta(mask, num_chains * num_draws, generator)[:, columns].unflatten(0, (num_chains, -1))
+    # Independence Metropolis: proposals are all drawn and weighed before chains accept them.
     proposal, steps = ThetaProposal(evidence, mask), _STEPS_PER_DRAW * (1 + num_draws)
     drawn = np.empty((num_chains, num_draws, proposal.size))
     for rows, chain_seed in zip(drawn, np.random.SeedSequence(seed).spawn(num_chains), strict=True):
@@ -418,6 +614,7 @@ def sample_structures(
         >>> posterior.status, posterior.is_exact, abs(posterior.inclusion["phys", "protein"] - 0.743) < 0.1
         ('converged', True, True)
     """
+    # Rows and priors, then chains with the file that they continue from.
     data, structure_prior = rows_and_prior(data, structure_prior)
     check_type(settings, ChainSettings | None, "settings")
     check_type(collapsed, bool, "collapsed")
@@ -459,6 +656,7 @@ class _Walk:
         seed: int,
         number: int | None = None,
     ) -> None:
+        # Every chain has a seed for its moves and one for its start.
         self.done, self.burn_in = 0, settings.burn_in
         self.total = settings.burn_in + settings.num_draws
         moves = Neighbourhood(prior)
@@ -471,6 +669,7 @@ class _Walk:
             for k, (start, chain_seed) in enumerate(zip(starts, seeds, strict=False))
             if number in (None, k)
         ]
+        # What is drawn, and what a continued run must have in common with this one.
         self.drawn: list[list[int]] = [[] for _ in self.chains]
         shape = (len(self.chains), 0 if collapsed else settings.num_draws, prior.largest.num_parameters)
         self.theta = torch.zeros(shape, dtype=torch.float64)
@@ -523,6 +722,7 @@ def _starts(
     space = moves.prior.space
     if not isinstance(settings.starts, str):
         return [space.mask_of(graph) for graph in settings.starts]
+    # Words in turn, so that chains start far apart.
     words = ("empty", "full", "prior") if settings.starts in ("spread", "select") else (settings.starts,)
     starts: list[int] = []
     for k, generator in enumerate(generators):
@@ -540,6 +740,7 @@ def _starts(
 
 def _climbed(moves: Neighbourhood, evidence: StructureEvidence, mask: int) -> int:
     """The member that the best births and deaths lead to: more probable than all that are one of them away."""
+    # From member to the best of its neighbours, until none is better.
     best, weight = -np.inf, moves.prior.log_weight
     around = [mask]
     while True:
@@ -557,6 +758,7 @@ def posterior_of(
     evidence: StructureEvidence, prior: StructurePrior, drawn: Sequence[Sequence[int]], theta: torch.Tensor | None
 ) -> StructurePosterior:
     """The draws of chains, masks by chain with theta or without, as a posterior with its status."""
+    # Distinct members, and where the chains met them.
     masks = sorted({mask for row in drawn for mask in row})
     position = {mask: k for k, mask in enumerate(masks)}
     index = torch.tensor([[position[mask] for mask in row] for row in drawn])
@@ -564,6 +766,7 @@ def posterior_of(
     gamma = torch.from_numpy(prior.space.flags_of(masks).copy())
     values = torch.from_numpy(evidence.many(masks))
     is_exact = evidence.is_exact or theta is not None
+    # The worst indicator decides.
     result = StructurePosterior(
         evidence, prior, gamma, values, shares, index, theta, is_exact=is_exact, status="converged"
     )

@@ -16,10 +16,10 @@ from pyro.infer.autoguide import AutoGuide
 from pyro.nn import PyroParam
 from torch.distributions import biject_to, constraints
 
-from ....checks import checked_sample_shape
-from ....errors import check_choice, check_type, check_whole, conflict, out_of_reach, refused, wrong_type
-from ..prior import StructurePrior, StructureSupport
-from ..space import StructureSpace, bits_of
+from ...checks import checked_sample_shape
+from ...errors import check_choice, check_type, check_whole, conflict, out_of_reach, refused, wrong_type
+from .prior import StructurePrior, StructureSupport
+from .space import StructureSpace, bits_of
 
 __all__ = ["AutoStructure", "SequentialStructure", "StructureELBO", "present_normal"]
 
@@ -53,12 +53,8 @@ class SequentialStructure(TorchDistribution):
     where the facets of candidate j are present as heredity asks, and :math:`\gamma_j = 0` where not: every draw is a
     member of the space. Without W the indicators are independent but for heredity.
 
-    Args:
-        heredity: of the space, one that heredity alone defines.
-        bias: b, (num_free,), nats.
-        weights: W, (num_free, num_free), of which the part below the diagonal counts; None for zero.
-        batch_shape: of identical laws.
-        fixed: what :meth:`sample` answers, (*batch_shape, num_free); for sums over listed members.
+    With bias b (num_free,) and of W (num_free, num_free) the part below the diagonal, nats. ``fixed`` is what
+    :meth:`sample` answers, (*batch_shape, num_free), for sums over listed members.
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}  # type: ignore[override]
@@ -105,6 +101,7 @@ class SequentialStructure(TorchDistribution):
         value = value.to(self.bias.dtype)
         logits = self.bias if self.weights is None else self.bias + value @ self.weights.T
         terms = torch.nn.functional.logsigmoid(torch.where(value == 1, logits, -logits))
+        # A candidate whose facets are missing is absent with certainty.
         is_free = self.heredity.is_free(value)
         forbidden = ((value == 1) & ~is_free).any(-1)
         total = torch.where(is_free, terms, 0.0).sum(-1)
@@ -131,6 +128,7 @@ def present_normal(
         mean, absent_mean, absent_scale (P,); factor L (P, P), lower triangular; is_present (*batch, P), 0 or 1; event
         shape (P,), batch (*batch).
     """
+    # Absent coordinates are cut out of the precision, with a diagonal of their own in their place.
     precision = factor @ factor.mT
     outer = is_present.unsqueeze(-1) * is_present.unsqueeze(-2)
     precision_alone = torch.where(is_present == 1, torch.zeros_like(absent_scale), absent_scale.square().reciprocal())
@@ -239,6 +237,7 @@ class AutoStructure(AutoGuide):
             for name, node in prototype.nodes.items()
             if node["type"] == "sample" and not node["is_observed"] and name not in ("_INPUT", "_RETURN")
         }
+        # One structure, outside of plates, whose members heredity alone tells.
         sites = [name for name, node in nodes.items() if isinstance(node["fn"], StructurePrior)]
         if len(sites) != 1:
             problem = f"expected one site with a StructurePrior, found {len(sites)}"
@@ -252,6 +251,7 @@ class AutoStructure(AutoGuide):
         if self._structure.space.is_graphical:
             problem = f"the space {self._structure.space.name!r} is not told by heredity alone"
             raise refused("model", problem, "use space='hierarchical' or 'pairwise'", code="no-method")
+        # All other sites are continuous, the parameters of interactions among them.
         for name, node in nodes.items():
             if node["fn"].support.is_discrete:
                 raise refused("model", f"the site {name!r} is discrete", "sum it out", code="no-method")
@@ -259,6 +259,7 @@ class AutoStructure(AutoGuide):
         if self.theta_site not in nodes or tuple(nodes[self.theta_site]["value"].shape) != (size,):
             problem = f"it has no site {self.theta_site!r} of shape ({size},)"
             raise refused("model", problem, "name the site by theta_site=...", code="missing-part")
+        # The law of the guide, which begins at the mode of the program with all interactions.
         self._heredity = Heredity(self._structure.space)
         self._sites = {self.theta_site: nodes.pop(self.theta_site), **nodes}
         self._transforms = {name: biject_to(node["fn"].support) for name, node in self._sites.items()}
@@ -313,6 +314,7 @@ class AutoStructure(AutoGuide):
 
         Other sites begin at the medians of their priors, since joint modes of hierarchical programs need not exist.
         """
+        # Medians of some draws, in unconstrained space.
         pieces: list[torch.Tensor] = []
         for name, node in self._sites.items():
             if name != self.theta_site:
@@ -320,6 +322,7 @@ class AutoStructure(AutoGuide):
                     median = node["fn"].sample(torch.Size([_NUM_STARTS])).median(0).values
                 pieces.append(self._transforms[name].inv(median).double().flatten())
         rest = torch.cat([torch.zeros(0, dtype=torch.float64), *pieces])
+        # The mode of theta given them, with all interactions present, and its curvature.
         theta = torch.zeros(self._structure.largest.num_parameters, dtype=torch.float64, requires_grad=True)
         optimiser = torch.optim.LBFGS([theta], max_iter=_MODE_STEPS, line_search_fn="strong_wolfe")
 
@@ -354,11 +357,13 @@ class AutoStructure(AutoGuide):
         """Draw all sites of the program."""
         if self.prototype_trace is None:
             self._setup_prototype(*args, **kwargs)
+        # Indicators first: they say which parameters follow the normal law.
         weights = self.weights if self.dependence == "autoregressive" else None
         law = SequentialStructure(self._heredity, self.bias, weights, fixed=self._fixed)
         gamma = pyro.sample(self._site, law)
         is_present = self._structure.parameter_mask(gamma)
         mean, absent_mean, absent_scale = self.mean, self.absent_mean, self.absent_scale
+        # Sites besides theta are always present.
         others = len(mean) - is_present.shape[-1]
         if others:
             is_present = torch.cat([is_present, is_present.new_ones(*is_present.shape[:-1], others)], -1)
@@ -367,6 +372,7 @@ class AutoStructure(AutoGuide):
         normal = present_normal(mean, self.factor, absent_mean, absent_scale, is_present)
         law_of_rest = MultivariateNormal(normal.loc, scale_tril=normal.scale_tril, validate_args=False)
         latent = pyro.sample("_AutoStructure_latent", law_of_rest, infer={"is_auxiliary": True})
+        # Values of the sites, each in the plates in which the program has it.
         drawn = {self._site: gamma}
         plates = self._create_plates(*args, **kwargs)
         for name, (value, jacobian) in self._unpacked(latent).items():
@@ -453,6 +459,7 @@ class StructureELBO(Trace_ELBO):
         """Bounds of single draws (K,), log q of their indicators (K,), and whether these are all members."""
         if guide.prototype_trace is None:
             guide._setup_prototype(*args, **kwargs)
+        # All members, or draws; outside of all plates, whose depth is found at first use.
         members = self._members(guide)
         size = self.num_particles if members is None else len(members)
         if not math.isfinite(self.max_plate_nesting):
@@ -495,6 +502,7 @@ class StructureELBO(Trace_ELBO):
         """The loss, with its gradients added to those of the parameters."""
         check_type(guide, AutoStructure, "guide")
         bound, log_q, is_sum = self._bounds(model, guide, args, kwargs)
+        # A sum has the gradient of its terms; draws that of log q times what they gain over the others.
         if is_sum:
             mean = surrogate = (log_q.exp() * bound).sum()
         else:

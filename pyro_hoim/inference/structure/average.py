@@ -7,13 +7,13 @@ import math
 import numpy as np
 import torch
 
-from ....data.frames import DataLike
-from ....errors import check_whole, conflict, out_of_reach
-from ....runs.arguments import checked_seed
-from ..posterior import StructurePosterior
-from ..prior import StructurePrior, rows_and_prior
-from ..program import ThetaPrior
-from ..scorer import StructureEvidence
+from ...data.frames import DataLike
+from ...errors import check_whole, conflict, out_of_reach
+from ...runs.arguments import checked_seed
+from .evidence import StructureEvidence
+from .posterior import StructurePosterior
+from .prior import StructurePrior, rows_and_prior
+from .program import ThetaPrior
 
 __all__ = ["MAX_VARIABLES", "average_decomposable"]
 
@@ -75,6 +75,7 @@ def average_decomposable(
     if num > MAX_VARIABLES:
         problem = f"{num} variables, the limit is {MAX_VARIABLES}"
         raise out_of_reach("data", problem, "use sample_structures with temperatures")
+    # Graphs by their neighbours, with the number of rooted trees of each.
     check_whole(num_draws, "num_draws")
     generator = np.random.default_rng(checked_seed(seed))
     # Rooted junction trees are drawn by exact sums over their cliques and separators.
@@ -84,6 +85,7 @@ def average_decomposable(
     # A graph has many rooted trees, so that every draw counts one over their number.
     ends = space.candidate_indices[: space.num_pairs]
     pairs = np.array([neighbours[:, i] >> j & 1 for i, j in ends], dtype=np.int64).reshape(len(ends), num_draws).T
+    # Distinct graphs with the sums of the weights of their draws.
     distinct, inverse = np.unique(pairs.astype(bool), axis=0, return_inverse=True)
     flags = space.completed(distinct)
     masks = space.masks_of(flags)

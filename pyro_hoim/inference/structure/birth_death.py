@@ -10,16 +10,14 @@ from numpy.typing import NDArray
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from typing_extensions import override
 
-from ....checks import check_exact_shape, check_finite
-from ....data.frames import DataLike
-from ....errors import check_type, refused, unexpected, wrong_type
-from ...kernels import no_chain
-from ..evidence import EvidenceMethod
-from ..prior import StructurePrior, rows_and_prior
-from ..program import ThetaPrior
-from ..scorer import StructureEvidence
-from .chains import Neighbourhood, TemperedChain, checked_temperatures
-from .sampling import JumpChain, ThetaProposals, chain_of
+from ...checks import check_exact_shape, check_finite
+from ...data.frames import DataLike
+from ...errors import check_type, refused, unexpected, wrong_type
+from ..kernels import no_chain
+from .chains import JumpChain, Neighbourhood, TemperedChain, ThetaProposals, chain_of, checked_temperatures
+from .evidence import EvidenceMethod, StructureEvidence
+from .prior import StructurePrior, rows_and_prior
+from .program import ThetaPrior
 
 __all__ = ["BirthDeath"]
 
@@ -152,6 +150,7 @@ class BirthDeath(MCMCKernel):
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
         if args or kwargs:
             raise refused("BirthDeath", "it takes no arguments of a program", code="conflict")
+        # A new chain at the collection that was given, with theta where that was given, too.
         self._clear(warmup_steps)
         seed = int(torch.randint(2**63 - 1, (), dtype=torch.int64, device="cpu"))
         mask, theta = self._given

@@ -1,1 +1,0 @@
-"""Posteriors over structure by draws: tempered chains, and junction trees of decomposable collections."""

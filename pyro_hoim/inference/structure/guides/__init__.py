@@ -1,1 +1,0 @@
-"""Guides over structure, for stochastic variational inference."""
