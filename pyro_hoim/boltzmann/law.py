@@ -34,15 +34,10 @@ from .structure import MAX_LAYER_STATES, Layers, MachineStructure, MarginalEnerg
 __all__ = [
     "BoltzmannMachine",
     "RestrictedBoltzmannMachine",
-    "as_machine",
     "effective_interactions",
     "impute_machine",
-    "log_likelihoods",
     "predict_machine",
-    "row_log_pseudo_scores",
     "row_log_scores",
-    "strongest",
-    "sweep_layers",
 ]
 
 

@@ -39,19 +39,7 @@ from ..runs.container import BOLTZMANN, checksum
 from .law import BoltzmannMachine, as_machine, sweep_layers
 from .structure import MachineStructure, MarginalEnergy, softplus
 
-__all__ = [
-    "MAX_CELLS",
-    "LearningJob",
-    "LearningMethod",
-    "LearningOptions",
-    "MachineResult",
-    "Rows",
-    "check_method",
-    "contrastive_gradient",
-    "fit_machine",
-    "layer_statistics",
-    "model_statistics",
-]
+__all__ = ["LearningOptions", "MachineResult", "fit_machine"]
 
 
 # How a machine is learned.

@@ -36,7 +36,7 @@ from ..log_linear.energy import LogLinearEnergy
 from ..schema import Domain, Variable
 from ..structure.hypergraph import InteractionHypergraph, check_codes
 
-__all__ = ["MAX_LAYER_STATES", "Layers", "MachineStructure", "MarginalEnergy", "check_edges", "softplus", "times"]
+__all__ = ["MachineStructure", "MarginalEnergy"]
 
 
 # Sums over the states of binary pairwise models whose graph has two colours: one colour is listed, the other summed.

@@ -18,18 +18,6 @@ from ..errors import is_real, out_of_range, refused, wrong_type
 from .kernels import FixedMassMatrix, NUTSSettings, PotentialNUTS, check_prior_shape
 from .runner import MCMCRun, run_mcmc
 
-__all__ = [
-    "CalibratedDraws",
-    "Calibration",
-    "calibrated_covariance",
-    "draw_calibrated",
-    "find_mode",
-    "inverse_of",
-    "is_normal",
-    "normal_in_double",
-    "transport",
-]
-
 Floats = NDArray[np.float64]
 Calibration = Literal["curvature", "magnitude", "none"]
 

@@ -29,20 +29,7 @@ from ..errors import (
     wrong_type,
 )
 
-__all__ = [
-    "R_HAT_LIMIT",
-    "FixedMassMatrix",
-    "LaneKernel",
-    "NUTSSettings",
-    "PosteriorDraws",
-    "PotentialNUTS",
-    "RecordingNUTS",
-    "check_prior_shape",
-    "checked_params",
-    "checked_settings",
-    "no_chain",
-    "r_hat_limit",
-]
+__all__ = ["R_HAT_LIMIT", "NUTSSettings", "PosteriorDraws", "RecordingNUTS", "r_hat_limit"]
 
 R_HAT_LIMIT = 1.01
 """Largest R-hat of long chains that have converged, the one limit of the library; see :func:`r_hat_limit`."""

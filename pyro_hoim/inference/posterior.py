@@ -45,7 +45,6 @@ __all__ = [
     "PosteriorSamples",
     "PseudoPosterior",
     "log_linear_model",
-    "prior_in_double",
     "pseudo_model",
     "sample_posterior",
     "sample_pseudo_posterior",

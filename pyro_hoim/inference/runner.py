@@ -29,17 +29,7 @@ from .statistics import draw_statistics
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = [
-    "MCMCRun",
-    "VectorizedKernel",
-    "check_plates",
-    "is_discrete",
-    "log_joint",
-    "pointwise_log_likelihood",
-    "random_state",
-    "run_mcmc",
-    "sample_nodes",
-]
+__all__ = ["MCMCRun", "VectorizedKernel", "log_joint", "pointwise_log_likelihood", "run_mcmc"]
 
 
 # What a trace of a program holds.

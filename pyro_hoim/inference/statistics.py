@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["draw_statistics"]
-
 
 def draw_statistics(diagnostics: Sequence[Mapping[str, Any]], num_draws: int) -> dict[str, np.ndarray]:
     """Statistics of every draw that all chains tell of, (num_chains, num_draws), from the diagnostics of each."""

@@ -14,19 +14,6 @@ from ..errors import check_names, check_type, check_whole, is_whole, out_of_rang
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = [
-    "broadcast",
-    "check_levels",
-    "checked_clamps",
-    "checked_codes",
-    "checked_seed",
-    "checked_states",
-    "checked_tables",
-    "checked_thin",
-    "received",
-    "seed_from",
-]
-
 _PER_CHAIN = (list, tuple, np.ndarray, torch.Tensor)
 _LARGEST = 1e30  # sums of tables below it stay far from the end of float32
 

@@ -28,22 +28,7 @@ from ..atomic import draft_of, unwritable
 from ..errors import HoimError, InputError, check_type, check_whole, refused, unexpected
 from .container import bytes_of, read_sealed, sealed
 
-__all__ = [
-    "DeferredInterrupt",
-    "RunFile",
-    "RunOptions",
-    "TimeUp",
-    "check_alike",
-    "check_arrays",
-    "check_equal",
-    "check_time",
-    "checked_run",
-    "ending_at",
-    "follow",
-    "packed",
-    "part_of",
-    "unpacked",
-]
+__all__ = ["RunOptions"]
 
 
 # A time at which work that can be given up is given up; what was finished before it stays.

@@ -21,28 +21,7 @@ from ..atomic import write_file
 from ..errors import HoimError, IntractableError, ModelFileError, refused, size_text, unexpected, wrong_type
 from .rules import COMMON, MOST_DEPTH, TEXT, WHOLE, Fields, Rule, check_size, parsed, too_deep
 
-__all__ = [
-    "DEPENDENCY_NETWORK",
-    "FORMAT_VERSION",
-    "GENERALIZED_ROOT",
-    "LOG_LINEAR",
-    "STRUCTURE_POSTERIOR",
-    "ModelRecord",
-    "bytes_of",
-    "checksum",
-    "is_intact",
-    "keep_contents",
-    "plain",
-    "read_container",
-    "read_kind",
-    "read_model",
-    "read_sealed",
-    "sealed",
-    "stored",
-    "take_parameters",
-    "with_info",
-    "write_container",
-]
+__all__ = ["FORMAT_VERSION"]
 
 
 # The checksum of files of tensors with a JSON header: SHA-256 of all they hold, the last entry of the header.

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from ..errors import refused
 
-__all__ = ["one_process"]
-
 _HELD = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
 
 

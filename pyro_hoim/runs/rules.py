@@ -17,34 +17,6 @@ from typing_extensions import override
 from ..errors import InputError, out_of_reach, refused, unexpected
 from ..schema import Domain, Kind
 
-__all__ = [
-    "COMMON",
-    "DOMAIN",
-    "FLAG",
-    "MOST_DEPTH",
-    "MOST_VALUES",
-    "NAME",
-    "NAMES",
-    "NUMBER",
-    "SHARES",
-    "TEXT",
-    "WHOLE",
-    "Either",
-    "Fields",
-    "Items",
-    "Leaf",
-    "MapOf",
-    "Row",
-    "Rule",
-    "check_known",
-    "check_shares",
-    "check_size",
-    "one_of",
-    "optional",
-    "parsed",
-    "too_deep",
-]
-
 MOST_DEPTH = 64
 """Most lists and objects inside one another."""
 

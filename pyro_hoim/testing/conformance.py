@@ -19,7 +19,7 @@ import torch
 from pyro import poutine
 from pyro.infer import Predictive
 
-from ..errors import refused, unexpected
+from ..errors import check_names, unexpected
 from .assertions import assert_close, assert_equal, assert_exact_law, required_draws
 from .oracles import count_states, enumerate_codes
 
@@ -331,9 +331,7 @@ def run_cases(
 ) -> None:
     """Run each check on named cases and raise one :class:`AssertionError` that lists every failure."""
     skipped = set(skip)
-    if unknown := sorted(skipped - {check.__name__ for check in checks}):
-        problem = f"unknown check {unknown[0]!r}; known: {[c.__name__ for c in checks]}"
-        raise refused("skip", problem, code="unknown-name")
+    check_names(skipped, [check.__name__ for check in checks], "skip", "check")
     # Every check runs, whatever failed before it.
     failures: list[str] = []
     for name, case in cases:

@@ -19,14 +19,12 @@ if TYPE_CHECKING:
     from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = [
-    "as_array",
     "count_states",
     "enumerate_codes",
     "exact_covariance",
     "exact_log_partition",
     "exact_statistics",
     "exact_table",
-    "log_sum_exp",
     "random_tables",
     "split_tables",
 ]

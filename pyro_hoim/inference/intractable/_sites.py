@@ -411,8 +411,8 @@ class RootAuxiliaryChains:
     """Gibbs chains of root models, as :class:`LogLinearAuxiliaryChains`; one set for every vector of parameters."""
 
     def __init__(self, site: RootSite, natural: torch.Tensor, data: SiteData, copies: int, seed: int) -> None:
-        if data.rows is None or data.is_row is None:
-            raise refused(f"site {site.name!r}", "its rows are not known", code="missing-part")
+        assert data.rows is not None  # of such a site rows are always known
+        assert data.is_row is not None
         self._site, self._copies, self._shape = site, copies, natural.shape[:2]
         self._is_row = data.is_row.double().repeat(1, copies)
         self._start = data.rows.repeat(1, copies, 1)

@@ -14,7 +14,7 @@ from pyro.infer.mcmc.hmc import HMC
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from typing_extensions import override
 
-from ...errors import HoimError, check_whole, out_of_range, refused, unexpected, wrong_type
+from ...errors import HoimError, check_names, check_whole, out_of_range, refused, unexpected, wrong_type
 from ..intractable.exchange import Exchange
 from ..kernels import RecordingNUTS, checked_params, no_chain
 from ._full_conditional import DiscreteMoves, Mode, Program
@@ -215,13 +215,8 @@ class MixedGibbs(MCMCKernel):
         # Names that the user gave are checked against those of the program.
         continuous = [name for name in latent if name not in names]
         given = self._given or {}
-        unknown = sorted(set(given) - set(latent))
-        if unknown:
-            problem = f"unknown site {unknown[0]!r}; the latent sites are {sorted(latent)}"
-            raise refused("initial_params", problem, code="unknown-name")
-        if self._save_params is not None and (unknown := sorted(set(self._save_params) - set(latent))):
-            problem = f"unknown site {unknown[0]!r}; the latent sites are {sorted(latent)}"
-            raise refused("save_params", problem, code="unknown-name")
+        check_names(given, tuple(latent), "initial_params", "site")
+        check_names(self._save_params or (), tuple(latent), "save_params", "site")
         # The inner kernel starts first: discrete sites are drawn given its position.
         program = Program(self.model, args, kwargs)
         dependence = find_dependence(program.run, latent)

@@ -15,7 +15,7 @@ from .posterior import StructurePosterior
 from .prior import StructurePrior, rows_and_prior
 from .program import ThetaPrior
 
-__all__ = ["MAX_VARIABLES", "average_decomposable"]
+__all__ = ["average_decomposable"]
 
 MAX_VARIABLES = 12
 

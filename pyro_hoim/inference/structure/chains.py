@@ -39,21 +39,7 @@ from .posterior import StructurePosterior
 from .prior import StructurePrior, rows_and_prior
 from .program import ThetaPrior, resolved_prior
 
-__all__ = [
-    "ChainSettings",
-    "JumpChain",
-    "Neighbourhood",
-    "Point",
-    "TemperedChain",
-    "ThetaProposal",
-    "ThetaProposals",
-    "chain_of",
-    "checked_temperatures",
-    "posterior_of",
-    "sample_chain",
-    "sample_structures",
-    "theta_given",
-]
+__all__ = ["ChainSettings", "sample_structures"]
 
 
 # Metropolis chains over collections: births, deaths and swaps inside heredity, at one temperature or at several.
@@ -662,7 +648,7 @@ class _Walk:
         moves = Neighbourhood(prior)
         seeds = np.random.SeedSequence(seed).spawn(2 * settings.num_chains)
         starts = _starts(moves, evidence, settings, [np.random.default_rng(s) for s in seeds[settings.num_chains :]])
-        temperatures = checked_temperatures(settings.temperatures)
+        temperatures = tuple(settings.temperatures)
         proposals = None if collapsed else ThetaProposals(evidence)
         self.chains = [
             chain_of(moves, evidence, proposals, temperatures, start, chain_seed)

@@ -37,9 +37,6 @@ from ...log_linear.fitting.design import design_matrix
 from ...log_linear.laws.natural_parameters import fisher_information
 from ...structure.hypergraph import InteractionHypergraph
 
-__all__ = ["MAX_CELLS", "LogKernel", "Mode", "anneal", "bridge", "is_dense", "newton_batch"]
-
-
 Floats = NDArray[Any]
 
 MAX_CELLS = 2**12

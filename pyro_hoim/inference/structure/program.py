@@ -24,7 +24,7 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..posterior import prior_in_double
 from .prior import StructurePrior, rows_and_prior
 
-__all__ = ["StructureProgram", "ThetaPrior", "checked_prior", "normal_parts", "resolved_prior", "structure_model"]
+__all__ = ["StructureProgram", "structure_model"]
 
 
 # Priors of theta given the collection, however they are written, as distributions in double precision.

@@ -31,8 +31,6 @@ from ...errors import (
 from ...schema import Domain
 from ...structure.hypergraph import Edge, InteractionHypergraph
 
-__all__ = ["MAX_LISTED", "SpaceName", "StructureSpace"]
-
 SpaceName = Literal["hierarchical", "graphical", "decomposable", "pairwise"]
 Flags = NDArray[np.bool_]
 
