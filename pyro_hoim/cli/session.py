@@ -18,8 +18,8 @@ from ..atomic import write_file
 from ..data.counts import CountTable, digest
 from ..data.observations import Observations
 from ..errors import HoimError, InputError, refused
+from ..runs.checkpoint import one_process
 from ..runs.container import is_intact, sealed
-from ..runs.lock import one_process
 from .options import option_of
 from .output import LOCK, OPEN, RECORD, check_unfinished, kept_in, say
 

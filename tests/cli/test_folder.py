@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyro_hoim.runs.lock import one_process
+from pyro_hoim.runs.checkpoint import one_process
 from pyro_hoim.testing import raises
 
 TABLE = "a,b\n" + "x,0\ny,1\nx,1\ny,0\n" * 6
