@@ -481,5 +481,7 @@ def sample_pseudo_posterior(
         hint = "give whole counts, or write a program with pseudo_model, whose likelihood takes weights"
         raise conflict("data", "fractional counts do not tell how many rows there are", hint)
     options: dict[str, Any] = {"calibrate": calibrate, "seed": seed, "progress": progress}
-    *parts, run, fault = draw_calibrated(pseudo_model, "theta", law, likelihood, np.zeros(size), settings, **options)
-    return PseudoPosterior(hypergraph, law, *parts, calibrate, seed, run, "converged").judged(fault)
+    arguments = pseudo_model, "theta", law, likelihood, np.zeros(size), settings
+    theta, mode, covariance, plain, run, fault = draw_calibrated(*arguments, **options)
+    result = PseudoPosterior(hypergraph, law, theta, mode, covariance, plain, calibrate, seed, run, "converged")
+    return result.judged(fault)

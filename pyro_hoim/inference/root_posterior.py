@@ -208,7 +208,7 @@ def sample_root_posterior(
     if not np.isfinite(likelihood.log_prob(start)):
         likelihood.gradient(start)  # raises with the name of the column
     how: Calibration = "curvature" if calibrate else "none"
-    draws, *laws, run, fault = draw_calibrated(
+    draws, mode, covariance, plain, run, fault = draw_calibrated(
         root_pseudo_model, "psi", law, likelihood, start, settings, calibrate=how, seed=seed, progress=progress
     )
     # Draws that were moved may be where a conditional has no law; those that were not, cannot.
@@ -221,8 +221,8 @@ def sample_root_posterior(
             ConvergenceWarning,
             stacklevel=2,
         )
-    result = RootPosterior(structure, family, draws, *laws, calibrate, num_lawless, run, "converged")
-    return result.judged(fault)
+    parts = structure, family, draws, mode, covariance, plain, calibrate, num_lawless, run
+    return RootPosterior(*parts, "converged").judged(fault)
 
 
 def _independent(likelihood: RootPseudoLikelihood, rows: torch.Tensor) -> Floats:
