@@ -65,6 +65,7 @@ def _by_inversion(words, g, n, p):
 @njit(nogil=True, cache=True, error_model="numpy")
 def _by_rejection(words, g, n, p):
     """One binomial draw by transformed rejection, for p up to one half and n p of ten and more."""
+    # A hat around the mode, under which most proposals are accepted at once.
     spread = math.sqrt(n * p * (1.0 - p))
     b = 1.15 + 2.53 * spread
     a = -0.0873 + 0.0248 * b + 0.01 * p
@@ -79,6 +80,7 @@ def _by_rejection(words, g, n, p):
             return k
         if k < 0.0 or k > n:
             continue
+        # The others by the exact ratio to the mode.
         odds = p / (1.0 - p)
         mode = math.floor((n + 1.0) * p)
         v = math.log(v * (2.83 + 5.1 / b) * spread / (a / (room * room) + b))
@@ -110,6 +112,7 @@ def draw_tables(logits, totals, words, counts):
     num_tables, num_cells = logits.shape
     mass = np.empty(num_cells + 1)
     for g in range(num_tables):
+        # The mass of every cell with all after it.
         top = logits[g, 0]
         for i in range(1, num_cells):
             top = max(top, logits[g, i])
@@ -120,6 +123,7 @@ def draw_tables(logits, totals, words, counts):
         if 4.0 * left < num_cells:
             counts[g, :] = 0.0
             while left > 0.0:
+                # Few rows: each by a search for its cell.
                 threshold = _uniform(words, g) * mass[0]
                 low, high = 0, num_cells - 1
                 while low < high:  # the last cell whose mass with all after it is above the threshold
@@ -131,6 +135,7 @@ def draw_tables(logits, totals, words, counts):
                 counts[g, low] += 1.0
                 left -= 1.0
             continue
+        # Many rows: one binomial draw a cell.
         for i in range(num_cells - 1):
             count = 0.0
             if left > 0.0 and mass[i] > 0.0:

@@ -87,8 +87,10 @@ def sum_trees(index: Ints, cliques: Floats, separators: Floats) -> tuple[Floats,
     chosen = np.empty(num_sets, dtype=np.int64)
     for c in range(num_sets):
         rests[index[c]] = 0.0
+    # Sets of variables by rising masks, so that all subsets of a set come before it.
     for r in range(1, num_sets):
         outside = full ^ r
+        # Trees over R below every separator outside of it.
         s = outside
         while True:
             count = _terms_of_tree(index, cliques, rests, s, r, values, chosen)
@@ -96,6 +98,7 @@ def sum_trees(index: Ints, cliques: Floats, separators: Floats) -> tuple[Floats,
             if s == 0:
                 break
             s = (s - 1) & outside
+        # Branches and what is left of R below every clique outside of it.
         c = outside
         while c > 0:
             count = _terms_of_branch(index, separators, trees, c, r, values, chosen)
@@ -150,12 +153,14 @@ def _draw_tree(
     num_waiting, num_nodes, used = 1, 0, 0
     while num_waiting > 0:
         num_waiting -= 1
+        # The clique on top of a branch, in proportion to the sums over what may hang from it.
         parent, s, r = waiting[num_waiting]
         count = _terms_of_tree(index, cliques, rests, s, r, values, chosen)
         c = chosen[_pick(values, count, uniforms[used])]
         used += 1
         nodes[num_nodes], parents[num_nodes], links[num_nodes] = c, parent, s
         u = (s | r) ^ c
+        # What it leaves is cut into branches, each with a separator of its own.
         while u > 0:
             count = _terms_of_rest(index, branches, rests, c, u, values, chosen)
             part = chosen[_pick(values, count, uniforms[used])]
@@ -180,6 +185,7 @@ def log_num_trees(nodes: Ints, parents: Ints, links: Ints, size: int) -> float:
     piece = np.empty(size, dtype=np.int64)
     for e in range(1, size):
         s = links[e]
+        # Every separator once, whatever the number of its edges.
         is_seen = False
         for before in range(1, e):
             is_seen = is_seen or links[before] == s
@@ -227,6 +233,7 @@ def draw_graphs(
     links = np.empty(num_variables, dtype=np.int64)
     for k in range(len(uniforms)):
         size = _draw_tree(index, cliques, separators, sums, uniforms[k], nodes, parents, links)
+        # Cliques less separators are the weight; members of a clique are neighbours of each other.
         score = 0.0
         neighbours[k] = 0
         for i in range(size):

@@ -75,6 +75,7 @@ def newton_modes(
     values = np.empty(num)
     probs = np.empty(cells)
     for m in range(num):
+        # The coordinates of this model side by side, and the value where they start.
         index = np.flatnonzero(chosen[m])
         size = len(index)
         part = np.empty((size, cells))
@@ -91,6 +92,7 @@ def newton_modes(
             value += target[index[i]] * point[i] - 0.5 * precision[index[i]] * off * off
         is_done = False
         log_det[m] = 0.0
+        # Newton steps until one no longer promises anything.
         for _ in range(_MAX_STEPS):
             for i in range(size):
                 mean[i] = 0.0
@@ -101,6 +103,7 @@ def newton_modes(
                 off = point[i] - centre[index[i]]
                 trial[i] = target[index[i]] - total * mean[i] - precision[index[i]] * off
                 step[i] = trial[i]
+            # Minus the Hessian: the covariance of the statistics, and the precision of the prior.
             for i in range(size):
                 for j in range(i + 1):
                     entry = 0.0
@@ -111,6 +114,7 @@ def newton_modes(
             log_det[m] = cholesky_in_place(hessian)
             if math.isnan(log_det[m]):
                 break
+            # The step solves by the factor, forward and backward.
             for i in range(size):
                 for k in range(i):
                     step[i] -= hessian[i, k] * step[k]
@@ -126,6 +130,7 @@ def newton_modes(
             is_done = slope <= _DECREMENT
             is_safe = slope <= 1e-11 * (1.0 + abs(value))
             share, value_there = 1.0, value
+            # Halved until the value rises enough.
             for _halving in range(_MAX_HALVINGS):
                 for i in range(size):
                     trial[i] = point[i] + share * step[i]
@@ -165,6 +170,7 @@ def eliminate_graphs(
     around = np.zeros(num_variables, dtype=np.int64)
     one = np.int64(1)
     for k in range(num):
+        # Neighbours of every vertex as bits.
         around[:] = 0
         for j in range(len(ends)):
             if pairs[k, j]:
@@ -173,6 +179,7 @@ def eliminate_graphs(
         left = (one << num_variables) - one
         closed[k] = 0
         is_moving = True
+        # The first vertex whose remaining neighbours are a clique goes; without one the graph is not chordal.
         while left != 0 and is_moving:
             is_moving = False
             for v in range(num_variables):
