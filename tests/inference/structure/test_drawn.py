@@ -25,8 +25,7 @@ from pyro_hoim.inference import (
     log_evidence,
     sample_structures,
 )
-from pyro_hoim.inference.structure.chains import Neighbourhood, TemperedChain
-from pyro_hoim.inference.structure.chains import _starts
+from pyro_hoim.inference.structure.chains import Neighbourhood, TemperedChain, _starts
 from pyro_hoim.log_linear import unit_information_prior
 from pyro_hoim.runs.checkpoint import RunOptions
 from pyro_hoim.testing import FALSE_ALARM_RATE, assert_exact_law, assert_stationary, raises, total_variation_bound

@@ -24,8 +24,7 @@ from pyro_hoim.inference import (
     sample_structures,
 )
 from pyro_hoim.inference.structure import chains as jumps
-from pyro_hoim.inference.structure.chains import Neighbourhood, TemperedChain
-from pyro_hoim.inference.structure.chains import JumpChain, ThetaProposal, ThetaProposals
+from pyro_hoim.inference.structure.chains import JumpChain, Neighbourhood, TemperedChain, ThetaProposal, ThetaProposals
 from pyro_hoim.log_linear import DiaconisYlvisaker, LogLinearStatistics, statistics_of
 from pyro_hoim.log_linear.fitting.design import design_matrix
 from pyro_hoim.runs.checkpoint import RunFile, RunOptions
