@@ -8,7 +8,7 @@ import pytest
 from pyro_hoim import Domain, InteractionHypergraph
 
 # Models and problems that the tests of a folder share.
-sys.path += [str(Path(__file__).parent / folder) for folder in ("constrained", "goodness", "laws", "search")]
+sys.path += [str(Path(__file__).parent / folder) for folder in ("constrained", "goodness", "laws")]
 
 CASES = {
     "empty domain": ([], [], True),

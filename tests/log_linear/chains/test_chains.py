@@ -28,7 +28,6 @@ from pyro_hoim.testing import (
 
 from support.transitions import recompute_counts, recompute_energy, slice_states, sweep_matrix, tempered_law
 
-ENGINES = ("products", "tables", "torch")
 COMPILED = ("products", "tables")
 SCHEDULES = [
     GibbsSchedule(),
@@ -45,6 +44,16 @@ BINARY = InteractionHypergraph(
     [("a", "b", "d"), ("c",)],
     closure=True,
 )
+
+
+@pytest.fixture(params=["products", "tables", "torch"])
+def engine(request):
+    return request.param
+
+
+@pytest.fixture(params=SCHEDULES, ids=["sites", "random", "emphasised"])
+def schedule(request):
+    return request.param
 
 
 def _graph(engine):
@@ -77,8 +86,6 @@ def _assert_energy(chains, model, reference=None):
 # Energy cache
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=["sites", "random", "emphasised"])
-@pytest.mark.parametrize("engine", ENGINES)
 def test_energies_are_right_after_every_operation(engine, schedule):
     first, second = _model(engine, 2, 3), _model(engine, 2, 3, seed=1)
     reference = torch.randn(2, 3, sum(_graph(engine).domain.cardinalities), generator=torch.Generator().manual_seed(1))
@@ -107,7 +114,6 @@ def test_energies_are_right_after_every_operation(engine, schedule):
         _assert_energy(chains, first, reference)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_energies_under_other_tables(engine):
     model, other = _model(engine, 2, 3), _model(engine, 2, 3, seed=1)
     reference = torch.randn(sum(_graph(engine).domain.cardinalities), generator=torch.Generator().manual_seed(1))
@@ -127,8 +133,6 @@ def test_energies_under_other_tables(engine):
         chains.energy_of(_model(engine, 2))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=["sites", "random", "emphasised"])
 def test_annealing_between_two_models(engine, schedule):
     """Exact draws of the first model are weighted to the constant of the second; a product law would not be."""
     first, last = (_model(engine, seed=s, scale=2.0) for s in (0, 1))
@@ -158,7 +162,6 @@ def test_annealing_between_two_models(engine, schedule):
         chains.anneal([0.0, 1.0], start=_model(engine, 2))
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=["sites", "random", "emphasised"])
 def test_a_path_between_two_models_has_equal_bits_in_pieces_of_any_size(schedule, monkeypatch):
     """A batch of two, for the rows of weights; controls: another path, and a batch whose elements change places."""
     models = [_model("products", seed=s, scale=2.0) for s in range(4)]
@@ -177,7 +180,6 @@ def test_a_path_between_two_models_has_equal_bits_in_pieces_of_any_size(schedule
     assert not torch.equal(whole[0], moved(swapped)[0])
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_gather_takes_states_of_the_same_element(engine):
     chains = _chains(engine, 2)
     chains.sweep(3)
@@ -189,7 +191,6 @@ def test_gather_takes_states_of_the_same_element(engine):
     _assert_energy(chains, _model(engine, 2))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_new_weights_change_the_law(engine):
     """Chains that were made for other tables follow the new ones."""
     graph, states = _graph(engine), enumerate_codes(_graph(engine).domain.cardinalities)
@@ -210,7 +211,6 @@ def test_new_weights_change_the_law(engine):
 # Batches, seeds, threads
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_batch_has_the_laws_of_its_members(engine):
     """A total variation of 0.05 is found in four laws at once; blocks of all variables are independent draws."""
     graph, states = _graph(engine), enumerate_codes(_graph(engine).domain.cardinalities)
@@ -237,8 +237,6 @@ def test_first_chains_start_alike_whatever_the_number_of_chains(engine):
     assert torch.equal(few.states, more.states[:2])
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=["sites", "random", "emphasised"])
-@pytest.mark.parametrize("engine", ENGINES)
 def test_equal_seeds_give_equal_bits_on_any_number_of_threads(engine, schedule, monkeypatch):
     monkeypatch.setattr("pyro_hoim.log_linear.chains.tables_engine.SMALL", 0)  # so few visits would take one thread
 
@@ -259,7 +257,6 @@ def test_equal_seeds_give_equal_bits_on_any_number_of_threads(engine, schedule, 
     assert not torch.equal(one[0], other[0])
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_global_random_numbers_are_left_alone(engine):
     torch_state, numpy_state = torch.random.get_rng_state(), np.random.get_state()  # noqa: NPY002
     chains = _chains(engine, schedule=GibbsSchedule("sites", "random"))
@@ -284,8 +281,6 @@ def test_initial_states_follow_the_reference_law():
 # Records
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=["sites", "random", "emphasised"])
-@pytest.mark.parametrize("engine", ENGINES)
 def test_records_agree_with_recorded_states(engine, schedule):
     chains, silent = (_chains(engine, 2, num_chains=25, schedule=schedule) for _ in range(2))
     record = chains.sweep(11, 0.8, thin=4, counts=True, energies=True, states=True)
@@ -305,7 +300,6 @@ def test_records_agree_with_recorded_states(engine, schedule):
         assert_close(chains.statistics()[b], recompute_counts(chains.hypergraph, chains.states[b]), relative=0.0)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_weighted_statistics(engine):
     chains = _chains(engine, 2, num_chains=40)
     weights = torch.rand(2, 40, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -319,8 +313,6 @@ def test_weighted_statistics(engine):
 # Checkpoints
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=["sites", "random", "emphasised"])
-@pytest.mark.parametrize("engine", ENGINES)
 def test_reloaded_chains_continue_with_equal_bits(engine, schedule):
     whole, first, second = (_chains(engine, 2, num_chains=33, schedule=schedule) for _ in range(3))
     whole.sweep(12)
@@ -365,7 +357,6 @@ def test_checkpoint_of_other_chains_is_refused(other):
 
 
 @pytest.mark.parametrize("kind", ["sites", "interactions"])
-@pytest.mark.parametrize("engine", ENGINES)
 def test_clamped_values_never_change(engine, kind):
     """One by label, one per chain; the law of the rest is conditional (total variation 0.05)."""
     graph = _graph(engine)
@@ -386,7 +377,6 @@ def test_clamped_values_never_change(engine, kind):
         assert_exact_law(counts, np.stack(laws[::-1]) / 2)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_everything_clamped(engine):
     chains = _chains(engine, clamped={"a": 1, "b": 0, "c": "only", "d": 1})
     assert chains.blocks == ()
@@ -405,7 +395,6 @@ def test_everything_clamped(engine):
     [([2, 2], []), ([2], [("x0",)]), ([2], []), ([1, 1], [("x0", "x1")]), ([1, 2, 1], [("x0", "x1", "x2")]), ([], [])],
     ids=["no edges", "one variable", "one free variable", "one state", "one-state variables", "empty"],
 )
-@pytest.mark.parametrize("engine", ENGINES)
 def test_small_models(engine, cardinalities, edges, num_chains):
     graph = InteractionHypergraph(Domain.from_cardinalities(cardinalities), edges, closure=True)
     model = LogLinearEnergy(graph, torch.arange(graph.num_terms, dtype=torch.float64).expand(2, -1))
@@ -446,7 +435,6 @@ def test_tables_in_single_precision_and_with_a_gradient():
 # Annealing
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_reversed_order_visits_backwards(engine):
     """Blocks a, b, d backwards: the last visit of the reversed run is a's."""
     schedule = GibbsSchedule([("d",), ("a",), ("b",)])
@@ -573,7 +561,6 @@ def test_clamps_per_chain_may_be_sequences():
     assert (chains.states[:, 1].tolist(), chains.states[:, 0].tolist()) == ([0, 1, 2, 1, 0], [1, 0, 1, 0, 1])
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_tables_near_the_end_of_float32_need_float64(engine):
     graph = InteractionHypergraph(Domain.from_cardinalities([2, 2]), [("x0", "x1")], closure=True)
     model = LogLinearEnergy(graph, torch.full((graph.num_terms,), 1e39, dtype=torch.float64))
@@ -650,7 +637,6 @@ def test_single_sites_are_frozen_and_blocks_of_a_group_are_not():
     assert np.abs(law - LAW).sum() / 2 < 1e-4
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_single_sites_miss_the_law(engine):
     """Twenty sweeps of sites follow their matrix, and so fail the test of the exact law that blocks pass."""
     size = required_draws(32, 0.05)
@@ -668,7 +654,6 @@ def test_single_sites_miss_the_law(engine):
     ["interactions", PAIRS, [COLOURS, SHAPES], [NAMES]],
     ids=["whole interactions", "swaps", "groups", "everything"],
 )
-@pytest.mark.parametrize("engine", ENGINES)
 def test_blocks_reach_the_law(engine, blocks):
     """A total variation of 0.05 is found after as many sweeps as bring the matrix within 1e-4 of the law."""
     chains = _one_hot_chains(engine, blocks, required_draws(32, 0.05))
@@ -680,7 +665,6 @@ def test_blocks_reach_the_law(engine, blocks):
     assert_exact_law(count_states(chains.states, (2,) * 5), LAW)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_blocks_reach_the_law_of_a_clamped_group(engine):
     """With the shape observed the colours follow their conditional law."""
     fixed = {"round": 0, "square": 1}

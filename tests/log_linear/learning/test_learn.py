@@ -107,7 +107,7 @@ def learned(parts):
     return learn(parts[0], parts[1], per_round=3)
 
 
-def test_planted_interactions_are_strongest(learned):
+def test_structure_strengths_and_evidence_are_those_of_what_was_planted(learned, truth):
     found = analyse_learned(replace(learned, structure=None), {"train": None}).interactions
     strengths = {tuple(line["edge"]): line["strength"] for line in found}
     planted = [strengths.pop(edge) for edge in PLANTED]
@@ -116,15 +116,15 @@ def test_planted_interactions_are_strongest(learned):
     assert worth["a", "c"].value >= worth["a", "c", "e"].value - 1e-6  # the pair goes with the triple
     idle = [v.value for e, v in worth.items() if not any(set(e) <= set(p) or set(p) <= set(e) for p in PLANTED)]
     assert max(idle) < 0.1 * min(worth[e].value for e in PLANTED)
-
-
-def test_structure_is_what_was_planted(learned, truth):
     structure = learned.structure
     assert structure is not None
     assert structure_recovery(structure.hypergraph, truth.hypergraph) == (1.0, 1.0, 1.0)
     assert divergence(truth, structure.energy) < divergence(truth, learned.energy)
     # Control: without tests the surplus stays, although its tables are near zero.
     assert structure_recovery(learned.hypergraph, truth.hypergraph).precision < 0.2
+    planted = [learned.ridge.strength(e) for e in PLANTED]
+    idle = [learned.ridge.strength(e) for e in learned.hypergraph.edges if len(e) == 2 and e not in PLANTED]
+    assert max(planted) < 20 < np.median(idle)
 
 
 def test_learned_law_is_near_the_true_one(learned, truth):
@@ -146,12 +146,6 @@ def test_scores_against_enumeration(learned, parts):
     smoothed = [(np.bincount(parts[0].codes[:, i], minlength=3) + 0.5) / 3001.5 for i in range(6)]
     independent = -sum(np.log(q)[test.codes[:, i]].mean() for i, q in enumerate(smoothed))
     assert learned.gain(test) == pytest.approx(independent - nll, rel=1e-10)
-
-
-def test_evidence_holds_back_what_is_not_there(learned):
-    planted = [learned.ridge.strength(e) for e in PLANTED]
-    idle = [learned.ridge.strength(e) for e in learned.hypergraph.edges if len(e) == 2 and e not in PLANTED]
-    assert max(planted) < 20 < np.median(idle)
 
 
 def test_independent_rows_teach_no_interaction():

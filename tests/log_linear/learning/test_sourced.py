@@ -65,7 +65,7 @@ def test_margins_are_those_of_all_rows_and_are_counted_once(monkeypatch):
 
 
 @pytest.mark.usefixtures("too_many")
-def test_a_sample_stands_for_the_rows():
+def test_a_sample_stands_for_the_rows_and_parts_of_a_split_are_disjoint():
     rows = planted()
     found = rows_of(MemoryRows.of(rows))
     assert isinstance(found, SourcedRows) and held_rows(rows) is rows
@@ -77,11 +77,6 @@ def test_a_sample_stands_for_the_rows():
     assert held_rows(both).counts.tolist() == pytest.approx([1.5] * 500 + [0.5] * 500)  # as the rows are
     together = rows.marginal_counts(of_order(2)) + planted(2000, 1).marginal_counts(of_order(2))
     assert torch.equal(both.marginal_counts(of_order(2)), together)
-
-
-@pytest.mark.usefixtures("too_many")
-def test_parts_of_a_split_are_disjoint_and_complete():
-    rows = planted()
     parts = rows_of(MemoryRows.of(rows)).split([0.75, 0.25], 3)
     assert sum(part.total_count for part in parts) == 6000 and abs(parts[1].total_count - 1500) < 200
     total = sum(part.marginal_counts(of_order(3)) for part in parts)

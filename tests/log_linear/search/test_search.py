@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 import scipy.linalg
 import torch
-from search_models import DOMAIN, Dying, draw, same
 
 from pyro_hoim import Domain, InputError, InteractionHypergraph, IntractableError, LogLinearEnergy, Observations
 from pyro_hoim.core import Loss, TrainingReport
@@ -41,9 +40,36 @@ from pyro_hoim.log_linear.search.greedy import table_variance
 from pyro_hoim.runs import RunOptions
 from pyro_hoim.testing import raises
 
+DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2, "d": 2})
 SINGLES = InteractionHypergraph.from_order(DOMAIN, 1)
 
 HEREDITIES = (0.3, 0.5, 1.0, "semi-strong")
+
+
+def draw(law, size, rng, domain=DOMAIN):
+    return Observations.from_table(domain, rng.multinomial(size, law.ravel()).reshape(domain.cardinalities))
+
+
+class Dying(ExactTrainer):
+    """Counts its rounds, and stops in the middle of one of them."""
+
+    calls = 0
+    die_at = 10**9
+    error: type[BaseException] = KeyboardInterrupt
+
+    def train(self):
+        self.calls += 1
+        report = super().train()
+        if self.calls == self.die_at:
+            raise self.error
+        return report
+
+
+def same(first, second):
+    """Equal but for the time that was spent."""
+    assert [replace(r, seconds=0.0) for r in first.rounds] == [replace(r, seconds=0.0) for r in second.rounds]
+    assert (first.best_round, first.status, first.hypergraph) == (second.best_round, second.status, second.hypergraph)
+    assert torch.equal(first.tables, second.tables)
 
 
 def select(train, validation, trainer, *, init=None, min_score=0.0, **flat):

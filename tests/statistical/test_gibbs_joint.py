@@ -1,23 +1,7 @@
-"""Joint-distribution test of the mixed kernel, in Geweke's independent form.
+"""Joint-distribution tests of the block and the mixed Gibbs kernel, in Geweke's independent form (JASA 99, 2004)."""
 
-Parameters, a log-linear field and data are drawn exactly from their joint law, by enumeration and without the library's
-samplers. Then the kernel makes some transitions of parameters and field given the data: the joint law is still the same
-if and only if both moves leave the posterior invariant and each sees what the other did. Replications are rows of a
-plate, so that one transition moves a whole batch: from the exact law of all rows it leads to the exact law of all rows,
-in which they are independent. Every batch starts afresh.
-
-Compared are paired differences of moments and cross-moments (mean zero under the null, z tests), the law of the field
-against quadrature over the parameters, and the parameters against their prior (Kolmogorov and Smirnov). Step size and
-metric are fixed. With 4,000 replications the largest z score of the control with a stale theta is 8.5 and 8.9 on two
-seeds, where 5.3 is significant.
-
-The control of the inner kernel gives it the discrete values from before their move. A cached potential alone that is
-not refreshed is nearly harmless statistically (z of 4.7 after 6,400 replications in 1,600 batches), so that fault is
-shown by an identity instead: tests/inference/test_mixed_gibbs.py compares the potential at the start of every
-trajectory with a fresh one, and its control has the stale one.
-"""
-
-from functools import reduce
+import itertools
+from functools import cache, reduce
 
 import numpy as np
 import pyro
@@ -28,9 +12,111 @@ import torch
 from pyro.infer import HMC, NUTS
 from scipy import stats
 
-from pyro_hoim import Domain, InteractionHypergraph, MixedGibbs
-from pyro_hoim.log_linear import HierarchicalLogLinear, parametrization
-from pyro_hoim.testing import FALSE_ALARM_RATE, assert_exact_law, count_states, enumerate_codes, exact_table
+from pyro_hoim import BlockGibbs, Domain, HierarchicalLogLinear, InteractionHypergraph, MixedGibbs
+from pyro_hoim.log_linear import parametrization
+from pyro_hoim.runs import GibbsSchedule
+from pyro_hoim.testing import (
+    FALSE_ALARM_RATE,
+    assert_exact_law,
+    count_states,
+    enumerate_codes,
+    exact_table,
+    random_tables,
+    required_draws,
+)
+
+HYPERGRAPH = InteractionHypergraph(Domain.from_cardinalities([2, 3, 2]), [["x0", "x1"], ["x1", "x2"]], closure=True)
+STATES = enumerate_codes(HYPERGRAPH.domain.cardinalities)
+DIRECTION = random_tables(HYPERGRAPH, np.random.default_rng(11))
+LOW, HIGH, NUM_BINS = -0.5, 2.0, 5
+NUM_CELLS = NUM_BINS * len(STATES)
+SCHEDULES = {
+    "sites": GibbsSchedule(),
+    "colours": GibbsSchedule("colours"),
+    "interactions": GibbsSchedule("interactions"),
+    "random": GibbsSchedule("interactions", scan="random"),
+}
+
+
+def laws(scale):
+    """Probabilities (n, states) of the laws with tables s D, by enumeration."""
+    return np.exp(exact_table(HYPERGRAPH, scale[:, None] * DIRECTION)).reshape(len(scale), -1)
+
+
+@cache
+def joint_law():
+    """Probability of (bin of s, x), flat."""
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    edges = np.linspace(LOW, HIGH, NUM_BINS + 1)
+    rows = []
+    for low, high in itertools.pairwise(edges):
+        rows.append(weights @ laws(low + (high - low) * (nodes + 1) / 2) / 2 / NUM_BINS)
+    return np.concatenate(rows)
+
+
+@cache
+def replications(seed, size):
+    """Parameters s (R,) from the prior and states (R,) from their laws."""
+    rng = np.random.default_rng(seed)
+    scale = rng.uniform(LOW, HIGH, size)
+    total = laws(scale).cumsum(-1)
+    states = (total <= rng.random((size, 1)) * total[:, -1:]).sum(-1)
+    return scale, np.minimum(states, len(STATES) - 1)
+
+
+def transition(scale, states, schedule, seed):
+    """States after one transition of the kernel under the laws of the parameters given to it."""
+    law = HierarchicalLogLinear.from_tables(HYPERGRAPH, torch.from_numpy(scale[:, None] * DIRECTION))
+    kernel = BlockGibbs(law, schedule=SCHEDULES[schedule], engine="torch")
+    pyro.set_rng_seed(seed)
+    kernel.initial_params = {"x": torch.from_numpy(STATES[states])}
+    kernel.setup(0)
+    codes = kernel.decode(kernel.sample(kernel.initial_params))["x"].numpy()
+    return np.ravel_multi_index(tuple(codes.T), HYPERGRAPH.domain.cardinalities)
+
+
+def counts_of(scale, states):
+    bins = np.minimum(((scale - LOW) / (HIGH - LOW) * NUM_BINS).astype(int), NUM_BINS - 1)
+    return np.bincount(bins * len(STATES) + states, minlength=NUM_CELLS)
+
+
+SIZE = required_draws(NUM_CELLS, 0.02)
+
+
+def test_the_exact_draws_follow_the_joint_law():
+    assert_exact_law(counts_of(*replications(1, SIZE)), joint_law())
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_transition_keeps_the_joint_law_and_one_with_stale_parameters_does_not(schedule):
+    scale, states = replications(2, SIZE)
+    after = transition(scale, states, schedule, 3)
+    assert (after != states).mean() > 0.3
+    assert_exact_law(counts_of(scale, after), joint_law(), what=schedule)
+    stale = np.roll(scale, 1)  # each replication runs under the parameters of its neighbour
+    with pytest.raises(AssertionError):
+        assert_exact_law(counts_of(scale, transition(stale, states, schedule, 3)), joint_law())
+
+
+@pytest.mark.parametrize("factor", [0.85, 1.2])
+def test_a_kernel_at_another_temperature_fails(factor):
+    scale, states = replications(2, SIZE)
+    with pytest.raises(AssertionError):
+        assert_exact_law(counts_of(scale, transition(factor * scale, states, "interactions", 3)), joint_law())
+
+
+@pytest.mark.slow
+def test_a_kernel_five_percent_too_cold_fails():
+    size = required_draws(NUM_CELLS, 0.005)
+    scale, states = replications(4, size)
+    after = transition(scale, states, "interactions", 5)
+    assert_exact_law(counts_of(scale, after), joint_law())
+    with pytest.raises(AssertionError):
+        assert_exact_law(counts_of(scale, transition(1.05 * scale, states, "interactions", 5)), joint_law())
+
+
+# The mixed kernel
+
 
 FIELD = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2, "c": 3}), 3)
 HELMERT = [reduce(np.kron, (scipy.linalg.helmert(n).T for n in shape)) for shape in FIELD.edge_shapes]
