@@ -38,12 +38,7 @@ _LEAST_FITTED = (1e-6, 1e-3, 1e-2, 0.1)  # of the mean cell: what is fitted less
 
 @dataclass(frozen=True)
 class Combination:
-    """A combination of levels (labels) of one interaction.
-
-    Example:
-        >>> str(Combination(("sex", "smokes"), ("female", "yes")))
-        'sex=female, smokes=yes'
-    """
+    """A combination of levels (labels) of one interaction."""
 
     edge: Edge
     levels: tuple[str, ...]
@@ -65,15 +60,6 @@ class MLEExistence:
         num_cells_zero: possible cells that the extended estimate fits as zero; None when not computed.
         num_parameters_lost: free parameters that the facial set cannot identify; None when not computed.
         facial_set: mask over all cells (row-major) of those that stay positive; None when not computed.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> data = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[3, 0], [2, 4]])
-        >>> found = mle_existence(InteractionHypergraph.saturated(data.domain), data)
-        >>> found.exists, found.kind, found.num_cells_zero
-        (False, 'zero margin', 1)
-        >>> found.describe()
-        'no finite maximum-likelihood estimate: 1 combination of levels is never observed: (a=0, b=1)'
     """
 
     exists: bool | None

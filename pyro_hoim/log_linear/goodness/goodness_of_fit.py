@@ -79,13 +79,6 @@ class GoodnessOfFit(PValue):
         num_cells_zero: possible cells fitted as zero; None where not computed (large tables).
         num_parameters: free parameters of the family.
         num_parameters_fitted: those that the data identify.
-
-    Example:
-        >>> from pyro_hoim import Domain, InteractionHypergraph, Observations, fit
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
-        >>> found = goodness_of_fit(fit(InteractionHypergraph.from_order(rows.domain, 1), rows))
-        >>> round(found.deviance, 4), found.df, round(found.bic - found.aic, 4)  # 2 (log 100 - 2)
-        (17.2609, 1, 5.2103)
     """
 
     deviance: float
@@ -233,14 +226,6 @@ class LikelihoodRatioTest(PValue):
             1 / (num_tables + 1); 0 where none are drawn, NaN without a p-value.
         design_effect: mean of the eigenvalues of a robust covariance of what the larger model adds, in units of the
             model's; NaN for that of the model.
-
-    Example:
-        >>> from pyro_hoim import Domain, InteractionHypergraph, Observations, fit
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[26, 24], [24, 26]])
-        >>> one, two = (fit(InteractionHypergraph.from_order(rows.domain, k), rows) for k in (1, 2))
-        >>> found = likelihood_ratio_test(one, two)
-        >>> round(found.statistic, 4), found.df, round(found.p_value, 4)
-        (0.16, 1, 0.6891)
     """
 
     statistic: float

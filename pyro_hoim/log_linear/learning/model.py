@@ -52,14 +52,6 @@ class LearnResult(Fitted):
 
     Shape:
         tables (num_terms,).
-
-    Example:
-        >>> from pyro_hoim import Domain, Observations, learn
-        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
-        >>> rows = Observations.from_table(domain, [[[40, 41], [10, 9]], [[11, 10], [39, 40]]])
-        >>> learned = learn(rows, rows)
-        >>> learned.trainer, learned.log_partition.kind, learned.num_rows, learned.structure.hypergraph.edges[-1]
-        ('exact', 'exact', 200.0, ('a', 'b'))
     """
 
     model_kind: ClassVar[str] = LOG_LINEAR

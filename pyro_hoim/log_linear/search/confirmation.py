@@ -112,14 +112,6 @@ class Confirmation:
         hypergraph: those that are confirmed, with all single variables.
         tests: of the interactions of the collection given and of those kept; the kept ones first, then by p-value.
         false_discovery_rate: as asked.
-
-    Example:
-        >>> from pyro_hoim import Domain, Observations
-        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
-        >>> rows = Observations.from_table(domain, [[[40, 41], [10, 9]], [[11, 10], [39, 40]]])
-        >>> found = confirm(rows, rows, InteractionHypergraph.saturated(domain))
-        >>> found.hypergraph.edges[-1], [test.edge for test in found.rejected]
-        (('a', 'b'), [('a', 'c'), ('b', 'c'), ('a', 'b', 'c')])
     """
 
     hypergraph: InteractionHypergraph

@@ -177,14 +177,6 @@ class SelectionRound:
         training_status: how training of this collection ended.
         verdict: what the validation loss says against the best round before.
         seconds: time of scores, training and losses.
-
-    Example:
-        >>> from pyro_hoim import Domain, Observations
-        >>> from pyro_hoim.log_linear import ExactTrainer, select
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
-        >>> found = select(rows, rows, ExactTrainer(rows, InteractionHypergraph.from_order(rows.domain, 1)))
-        >>> [(step.changed, step.verdict, round(step.validation_loss, 4)) for step in found.rounds]
-        [((), 'start', 1.3662), ((('a', 'b'),), 'improved', 1.2799)]
     """
 
     number: int
@@ -244,15 +236,6 @@ class SelectionResult(Fitted):
         excluded: entries of the tables (num_terms,) that a masked trainer leaves out: combinations that no training
             row has, to which the selected model gives probability zero whatever the tables say; None where there is
             none. Losses and divergences of the rounds are those of the model with the mask.
-
-    Example:
-        >>> from pyro_hoim import Domain, Observations
-        >>> from pyro_hoim.log_linear import ExactTrainer, select
-        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
-        >>> rows = Observations.from_table(domain, [[[40, 41], [10, 9]], [[11, 10], [39, 40]]])
-        >>> found = select(rows, rows, ExactTrainer(rows, InteractionHypergraph.from_order(domain, 1)))
-        >>> found.capacity_curve()[["num_interactions", "num_parameters", "is_best"]].values.tolist()
-        [[0, 3, False], [1, 4, True]]
     """
 
     model_kind: ClassVar[str] = LOG_LINEAR

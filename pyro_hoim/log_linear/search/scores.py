@@ -96,16 +96,6 @@ class GainEstimate(NamedTuple):
     Attributes:
         gain: leave-one-out estimate, nats per row; no cost of the search subtracted.
         divergence: the same without leaving anything out, :math:`D(p_S \| q_S)`, or over a superset that S closes.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> from pyro_hoim.log_linear import ExactTrainer
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
-        >>> trainer = ExactTrainer(rows, InteractionHypergraph.from_order(rows.domain, 1))
-        >>> _ = trainer.train()
-        >>> found = Gain().estimate([("a", "b")], ScoreContext(rows, trainer))
-        >>> found.gain.round(4).tolist(), found.divergence.round(4).tolist()  # the latter is the mutual information
-        ([0.164], [0.1927])
     """
 
     gain: np.ndarray
