@@ -11,6 +11,7 @@ and the fit works in those coordinates; one without this attribute acts on free 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -72,8 +73,32 @@ def coding_of(penalty: Penalty) -> PenaltyCoding:
     return getattr(penalty, "coding", "free")
 
 
+class GaussianPenalty(ABC):
+    """Minus the log density of a normal prior of mean zero up to a constant; its precision says all the rest."""
+
+    @abstractmethod
+    def precision(self, hypergraph: InteractionHypergraph) -> np.ndarray:
+        """One over the variance of every coordinate (num_parameters,), which are independent."""
+
+    def value(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> float:
+        """The penalty in nats."""
+        return 0.5 * float(theta @ self.gradient(theta, hypergraph))
+
+    def gradient(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> np.ndarray:
+        """Gradient (num_parameters,)."""
+        return self.precision(hypergraph) * theta
+
+    def hessian_diagonal(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> np.ndarray:  # noqa: ARG002
+        """Diagonal of the Hessian (num_parameters,)."""
+        return self.precision(hypergraph)
+
+    def prox(self, theta: np.ndarray, step: float, hypergraph: InteractionHypergraph) -> np.ndarray:
+        """Minimiser of half the squared distance from theta plus ``step`` times the penalty."""
+        return theta / (1 + step * self.precision(hypergraph))
+
+
 @dataclass(frozen=True)
-class L2:
+class L2(GaussianPenalty):
     r"""Ridge penalty, :math:`\tfrac{\lambda}{2} \|\theta\|^2`, for a positive ``strength`` lambda.
 
     The free basis is orthonormal, so there this is the squared norm of the balanced tables and depends on no reference
@@ -94,21 +119,13 @@ class L2:
         check_positive(self.strength, "strength")
         check_choice(self.coding, ("free", "corner"), "coding")
 
+    def precision(self, hypergraph: InteractionHypergraph) -> np.ndarray:
+        """The strength of every coordinate (num_parameters,)."""
+        return np.full(hypergraph.num_parameters, self.strength)
+
     def value(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> float:  # noqa: ARG002
         """The penalty in nats."""
         return 0.5 * self.strength * float(theta @ theta)
-
-    def gradient(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> np.ndarray:  # noqa: ARG002
-        """Gradient (num_parameters,)."""
-        return self.strength * theta
-
-    def hessian_diagonal(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> np.ndarray:  # noqa: ARG002
-        """Diagonal of the Hessian (num_parameters,)."""
-        return np.full(theta.shape, self.strength)
-
-    def prox(self, theta: np.ndarray, step: float, hypergraph: InteractionHypergraph) -> np.ndarray:  # noqa: ARG002
-        """Shrinks every coordinate by the same factor."""
-        return theta / (1 + step * self.strength)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from ...errors import (
 from ...schema import Variable
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import parametrization
+from ..fitting.penalties import GaussianPenalty
 
 __all__ = ["EvidenceRounds", "InteractionRidge", "updated_ridge"]
 
@@ -49,7 +50,7 @@ _SHOWN = 3  # sets of variables in a repr
 
 
 @dataclass(frozen=True)
-class InteractionRidge:
+class InteractionRidge(GaussianPenalty):
     r"""Squared norms of balanced interaction tables, each with its own strength; added to the loss of *all* rows.
 
     .. math:: \mathrm{penalty}(\theta) = \tfrac12 \sum_{S \in \mathcal I} \lambda_S \,
@@ -191,10 +192,6 @@ class InteractionRidge:
         expected = f"balanced tables ({hypergraph.num_terms},) or free coordinates ({hypergraph.num_parameters},)"
         raise unexpected("theta", expected, received=f"shape {tuple(theta.shape)}", code="wrong-shape")
 
-    def value(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> float:
-        """The penalty in nats."""
-        return 0.5 * float(theta @ self.gradient(theta, hypergraph))
-
     def gradient(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> np.ndarray:
         r"""Gradient in the coordinates given; of tables :math:`\lambda_S K_S \theta^S`, not balanced where smooth."""
         are_tables = self._are_tables(theta, hypergraph)
@@ -212,17 +209,6 @@ class InteractionRidge:
         tables *= plan.terms
         return tables if are_tables else codings.free_statistics(torch.from_numpy(tables)).numpy()
 
-    def hessian_diagonal(self, theta: np.ndarray, hypergraph: InteractionHypergraph) -> np.ndarray:  # noqa: ARG002
-        """Diagonal of the Hessian in free coordinates, the strengths; refused where tables are smooth."""
-        needed = "the diagonal Hessian that Newton's method and covariances need does not exist"
-        return self._diagonal(hypergraph, f"{needed}; fit with method='lbfgs'").copy()
-
-    def prox(self, theta: np.ndarray, step: float, hypergraph: InteractionHypergraph) -> np.ndarray:
-        """Minimiser of half the squared distance from free coordinates plus ``step`` times the penalty."""
-        return theta / (
-            1 + step * self._diagonal(hypergraph, "its proximal map has no closed form; use method='lbfgs'")
-        )
-
     def majorant(self, hypergraph: InteractionHypergraph, *, are_tables: bool) -> np.ndarray:
         r"""A diagonal, of tables or of free coordinates, that is nowhere below the Hessian.
 
@@ -234,12 +220,14 @@ class InteractionRidge:
             strengths[where] *= largest ** sum(self.is_smooth(edge, hypergraph.domain[name]) for name in edge)
         return strengths
 
-    def _diagonal(self, hypergraph: InteractionHypergraph, reason: str) -> np.ndarray:
-        """Strengths of free coordinates, where they are all of the precision."""
+    def precision(self, hypergraph: InteractionHypergraph) -> np.ndarray:
+        """The strengths of free coordinates (num_parameters,), where tables are not smooth; else InputError."""
         if not self.is_diagonal(hypergraph):
-            problem = f"smoothness={self.smoothness:g} ties levels of ordinal variables, and {reason}"
+            ties = f"smoothness={self.smoothness:g} ties levels of ordinal variables"
+            lost = "the diagonal Hessian that Newton's method and covariances need does not exist"
+            problem = f"{ties}, and {lost}, nor does the closed form of a proximal map; fit with method='lbfgs'"
             raise refused("penalty", problem, code="no-method")
-        return _plan(self, hypergraph).parameters
+        return self.parameters(hypergraph)
 
     def updated(self, strengths: Mapping[Edge, float]) -> InteractionRidge:
         """The penalty with other strengths for some sets of variables."""
@@ -306,14 +294,6 @@ def ar1_precision(num_levels: int, correlation: float) -> Floats:
     return matrix
 
 
-@lru_cache(maxsize=256)
-def contrast_spectrum(num_levels: int, correlation: float) -> Floats:
-    """Eigenvalues (n - 1,) of the precision within tables that sum to zero along the axis."""
-    contrasts = scipy.linalg.helmert(num_levels)
-    matrix = contrasts @ ar1_precision(num_levels, correlation) @ contrasts.T
-    return np.linalg.eigvalsh(matrix).astype(np.float64)
-
-
 # Rough inverse Hessian of a penalised loss, from the ridge alone.
 
 
@@ -374,6 +354,7 @@ def ridge_preconditioner(
     return multiply
 
 
+@lru_cache(maxsize=256)
 def _axis_basis(num_levels: int, correlation: float) -> tuple[Floats, Floats]:
     """Eigenvalues (n,) and orthonormal rows (n, n) that diagonalise the precision within tables that sum to zero."""
     contrasts = scipy.linalg.helmert(num_levels)
@@ -525,7 +506,7 @@ def _spectrum(ridge: InteractionRidge, hypergraph: InteractionHypergraph, edge: 
     for name in edge:
         variable = hypergraph.domain[name]
         if ridge.is_smooth(edge, variable):
-            axis = contrast_spectrum(variable.cardinality, ridge.smoothness)
+            axis = _axis_basis(variable.cardinality, ridge.smoothness)[0][1:]  # the first is of constants
             eigenvalues = np.multiply.outer(eigenvalues, axis).reshape(-1)
         else:
             multiplicity *= variable.cardinality - 1
