@@ -85,10 +85,10 @@ def cell_codes(hypergraph: InteractionHypergraph) -> np.ndarray:
 
 def cell_numbers(codes: np.ndarray, columns: Sequence[int], cards: Sequence[int]) -> np.ndarray:
     """Row-major positions (N,) of rows (N, d) of complete codes in the table of some columns."""
-    found = np.zeros(len(codes), dtype=np.int64)
+    numbers = np.zeros(len(codes), dtype=np.int64)
     for i in columns:
-        found = found * cards[i] + codes[:, i]
-    return found
+        numbers = numbers * cards[i] + codes[:, i]
+    return numbers
 
 
 def cell_counts(data: Observations) -> np.ndarray:

@@ -115,11 +115,11 @@ def zero_margins(hypergraph: InteractionHypergraph, margins: torch.Tensor) -> li
     return combinations
 
 
-def _named(hypergraph: InteractionHypergraph, found: list[tuple[Edge, tuple[int, ...]]]) -> tuple[Combination, ...]:
+def _named(hypergraph: InteractionHypergraph, sets: list[tuple[Edge, tuple[int, ...]]]) -> tuple[Combination, ...]:
     domain = hypergraph.domain
     return tuple(
         Combination(edge, tuple(domain[name].labels[c] for name, c in zip(edge, codes, strict=True)))
-        for edge, codes in found[:_LISTED]
+        for edge, codes in sets[:_LISTED]
     )
 
 
@@ -320,11 +320,11 @@ def find_face(
     return MLEExistence(False, kind, offending, number, lost, design.shape[1] - rank, face), result
 
 
-def _from_margins(hypergraph: InteractionHypergraph, found: list[tuple[Edge, tuple[int, ...]]] | None) -> MLEExistence:
+def _from_margins(hypergraph: InteractionHypergraph, empty: list[tuple[Edge, tuple[int, ...]]] | None) -> MLEExistence:
     """What the empty margins alone say; None when nothing can be concluded from there being none."""
-    if found:
-        return MLEExistence(False, "zero margin", _named(hypergraph, found), len(found))
-    if found is not None and hypergraph.is_decomposable:
+    if empty:
+        return MLEExistence(False, "zero margin", _named(hypergraph, empty), len(empty))
+    if empty is not None and hypergraph.is_decomposable:
         return INTERIOR  # closed form: a product of clique margins over separator margins
     return MLEExistence(None, "unknown")
 

@@ -169,8 +169,8 @@ def rows_or_margins(hypergraph: InteractionHypergraph, source: RowsLike) -> Obse
 
     Which of both does not depend on where the rows lie, and neither do the bits.
     """
-    found = few_rows(source)
-    return source.marginal_counts(hypergraph.edges).double() if found is None else found
+    distinct = few_rows(source)
+    return source.marginal_counts(hypergraph.edges).double() if distinct is None else distinct
 
 
 def _check_domain(hypergraph: InteractionHypergraph, domain: Domain, argument: str) -> None:
@@ -384,8 +384,8 @@ def pseudo_problem(coordinates: Coordinates, rows: Observations, penalty: Penalt
     target = PseudoLikelihood(hypergraph, rows, coordinates)
     problem = Problem(coordinates, target, start, rows.total_count, np.empty(0), rows)
     if penalty is None:
-        found = mle_existence(hypergraph, rows.marginal_counts(hypergraph.edges))
-        problem.existence = found if found.kind == "zero margin" else None
+        existence = mle_existence(hypergraph, rows.marginal_counts(hypergraph.edges))
+        problem.existence = existence if existence.kind == "zero margin" else None
     return problem
 
 

@@ -92,11 +92,11 @@ class PseudoRows:
         from ...compute.lanes import pieces
         from ._pseudo_kernels import BLOCK, conditionals
 
-        own = tables[layout.source]
+        entries = tables[layout.source]
         loss = 0.0
         for first, end in pieces(len(self._codes), len(self._codes) * layout.reads, BLOCK):
             rows = self._codes[first:end], self._weights[first:end]
-            loss = float(conditionals(*rows, layout.arrays, own, gradient, with_gradient, loss))
+            loss = float(conditionals(*rows, layout.arrays, entries, gradient, with_gradient, loss))
         return loss
 
     def value(self, layout: ConditionalLayout, tables: np.ndarray) -> float:

@@ -103,13 +103,13 @@ class LogLinearPseudoLikelihood(PseudoLikelihood):
     @override
     def hessian(self, theta: NDArray[Any], /) -> Floats:
         self._check_memory(self.num_unknowns**2)
-        found = np.zeros((self.num_unknowns, self.num_unknowns))
+        hessian = np.zeros((self.num_unknowns, self.num_unknowns))
         for _, where, features, probs in self._conditionals(theta):
             centred = features - np.einsum("rl,rlp->rp", probs, features)[:, None]
             centred *= np.sqrt(self.weights[:, None] * probs)[..., None]
             flat = centred.reshape(-1, len(where))
-            found[np.ix_(where, where)] -= flat.T @ flat
-        return found
+            hessian[np.ix_(where, where)] -= flat.T @ flat
+        return hessian
 
     def _conditionals(self, theta: NDArray[Any]) -> Iterator[tuple[int, NDArray[np.int64], Floats, Floats]]:
         """Position, parameters (p,), features (m, levels, p) and conditional (m, levels) of every variable with levels.

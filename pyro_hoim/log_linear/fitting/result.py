@@ -130,9 +130,9 @@ class FitResult(Fitted):
             raise unexpected("result", "a fit to observations", received=received, code="missing-part")
         if self.data.has_missing:
             expected = "a fit to complete observations"
-            found = f"{self.data.num_missing_cells} missing cells"
+            received = f"{self.data.num_missing_cells} missing cells"
             hint = "refit to data.drop_missing() or data.missing_as_level(label)"
-            raise MissingDataError(argument="result", expected=expected, received=found, hint=hint)
+            raise MissingDataError(argument="result", expected=expected, received=received, hint=hint)
         return self.data
 
     @property
@@ -208,14 +208,16 @@ class FitResult(Fitted):
         """Free parameters that the data identify (all, unless the estimate is infinite or cells are impossible)."""
         if self._face is not None:
             return self._face.rank
-        found = self.existence.num_parameters_identified(self.hypergraph) if self.existence is not None else None
-        return self.num_parameters if found is None or self.status != "infinite" else found
+        identified = self.existence.num_parameters_identified(self.hypergraph) if self.existence is not None else None
+        return self.num_parameters if identified is None or self.status != "infinite" else identified
 
     @property
     def is_counted_by_family(self) -> bool:
         """Whether :attr:`num_parameters_fitted` is all of the family, as those that the data identify are unknown."""
-        found = self.existence
-        return found is not None and self._face is None and not found.exists and found.num_parameters_lost is None
+        existence = self.existence
+        if existence is None or self._face is not None:
+            return False
+        return not existence.exists and existence.num_parameters_lost is None
 
     @property
     def recession(self) -> torch.Tensor | None:

@@ -91,16 +91,16 @@ def _cells(base: Any, num_blocks: Any, length: Any, at: Array, ends: Array) -> A
 @njit(nogil=True, cache=True)
 def _row(state: Array, n: Array, cells: Array, part: Array, other: Array, key: Any, back: Any) -> Any:
     """Cell of a random row that is a key apart from two parts, or -1; how many rows are that, and how many another."""
-    found, total, total_back = np.int64(-1), np.int64(0), np.int64(0)
+    cell, total, total_back = np.int64(-1), np.int64(0), np.int64(0)
     for x in cells:
         rest = x - part[x] - other[x]
         if rest == key:
             total += n[x]
             if total == n[x] or _below(state, total) < n[x]:
-                found = x
+                cell = x
         if rest == back:
             total_back += n[x]
-    return found, total, total_back
+    return cell, total, total_back
 
 
 @njit(nogil=True, cache=True)

@@ -88,10 +88,10 @@ class SweepPlan:
 
     def cells(self, mask: int) -> int:
         """Number of cells of a node."""
-        found = self._cells.get(mask)
-        if found is None:
-            found = self._cells[mask] = math.prod(self._sizes[i] for i in axes_of_mask(mask))
-        return found
+        num_cells = self._cells.get(mask)
+        if num_cells is None:
+            num_cells = self._cells[mask] = math.prod(self._sizes[i] for i in axes_of_mask(mask))
+        return num_cells
 
     def shape(self, mask: int) -> tuple[int, ...]:
         """Axis lengths of a node."""
@@ -135,12 +135,12 @@ class SweepPlan:
 
 def axes_of_mask(mask: int) -> list[int]:
     """Numbers of the axes of a mask, increasing."""
-    found: list[int] = []
+    axes: list[int] = []
     while mask:
         low = mask & -mask
-        found.append(low.bit_length() - 1)
+        axes.append(low.bit_length() - 1)
         mask ^= low
-    return found
+    return axes
 
 
 def _join(leaves: Sequence[int], cells: Callable[[int], int], share: float) -> list[tuple[int, int]]:
@@ -186,13 +186,13 @@ def _join(leaves: Sequence[int], cells: Callable[[int], int], share: float) -> l
 
 def _transposition(hypergraph: InteractionHypergraph, rank: dict[int, int]) -> np.ndarray:
     """Place in the work space of every entry of the flat tables: the same tables with their axes in order of rank."""
-    place = np.empty(hypergraph.num_terms, dtype=np.int64)
+    positions = np.empty(hypergraph.num_terms, dtype=np.int64)
     pieces = zip(hypergraph.edge_indices, hypergraph.edge_shapes, hypergraph.term_slices.values(), strict=True)
     for edge, shape, where in pieces:
         axes = sorted(range(len(edge)), key=lambda i: rank[edge[i]])
         stored = np.arange(where.start, where.stop).reshape([shape[i] for i in axes])
-        place[where] = stored.transpose(np.argsort(axes)).reshape(-1)
-    return place
+        positions[where] = stored.transpose(np.argsort(axes)).reshape(-1)
+    return positions
 
 
 @lru_cache(maxsize=16)

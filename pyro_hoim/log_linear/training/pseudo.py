@@ -138,12 +138,12 @@ class PseudoTrainer(DescentTrainer, MaskedTrainer):
 
     @override
     def margins(self, edges: Sequence[tuple[str, ...]]) -> Margins:
-        found = margin_edges(self._hypergraph, edges)
+        positions = margin_edges(self._hypergraph, edges)
         engine = self._engine_or_reason()
         if isinstance(engine, str):
             problem = f"out of exact reach for a model trained by pseudo-likelihood ({engine})"
             raise out_of_reach("margins", problem, "draw samples from the model, or use the loss, which needs no log Z")
-        return join_margins(engine.margins(self._effective(self._tables), found))
+        return join_margins(engine.margins(self._effective(self._tables), positions))
 
     def log_partition(self) -> LogPartition | None:
         """Log Z of the tables, exact, over the states that are not left out; None where it is out of reach."""

@@ -163,8 +163,8 @@ class InteractionRidge(GaussianPenalty):
     def strength(self, edge: Iterable[str]) -> float:
         r"""The strength :math:`\lambda_S` of a set of variables."""
         names = frozenset((edge,) if isinstance(edge, str) else edge)
-        found = self._by_set.get(names)
-        return self.by_order.get(len(names), self.default) if found is None else found
+        strength_of_set = self._by_set.get(names)
+        return self.by_order.get(len(names), self.default) if strength_of_set is None else strength_of_set
 
     def is_smooth(self, edge: Edge, variable: Variable) -> bool:
         """Whether the precision of an interaction ties neighbouring levels of one of its variables."""
@@ -231,9 +231,9 @@ class InteractionRidge(GaussianPenalty):
 
     def updated(self, strengths: Mapping[Edge, float]) -> InteractionRidge:
         """The penalty with other strengths for some sets of variables."""
-        found = {frozenset(edge): (edge, strength) for edge, strength in self.by_edge.items()}
-        found.update((frozenset(edge), (edge, strength)) for edge, strength in strengths.items())
-        return replace(self, by_edge=dict(found.values()))
+        by_set = {frozenset(edge): (edge, strength) for edge, strength in self.by_edge.items()}
+        by_set.update((frozenset(edge), (edge, strength)) for edge, strength in strengths.items())
+        return replace(self, by_edge=dict(by_set.values()))
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready description, inverse of :meth:`from_json`."""

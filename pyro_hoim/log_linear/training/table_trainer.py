@@ -68,8 +68,8 @@ def initial_tables(rows: Observations, hypergraph: InteractionHypergraph) -> tor
     tables = torch.zeros(hypergraph.num_terms, dtype=torch.float64)
     single = {edge: where for edge, where in hypergraph.term_slices.items() if len(edge) == 1}
     logs = (rows.marginal_counts(single) + 0.5).log()
-    for where, own in zip(single.values(), logs.split([w.stop - w.start for w in single.values()]), strict=True):
-        tables[where] = own - own.mean()
+    for where, log_counts in zip(single.values(), logs.split([w.stop - w.start for w in single.values()]), strict=True):
+        tables[where] = log_counts - log_counts.mean()
     return tables
 
 
@@ -199,11 +199,11 @@ class TableTrainer(RidgeTrainer, ABC):
     @contextmanager
     def _whole(self) -> Generator[None]:
         """Work that is done as a whole or leaves the trainer as it was."""
-        kept = dict(vars(self))
+        before = dict(vars(self))
         try:
             yield
         except BaseException:
-            vars(self).update(kept)
+            vars(self).update(before)
             raise
 
     def _trained(self) -> TrainingReport:
@@ -375,24 +375,24 @@ class DescentTrainer(TableTrainer):
 
 def state_part(state: Mapping[str, torch.Tensor], name: str, shape: tuple[int, ...]) -> torch.Tensor:
     """A finite tensor of a state, refused unless it has this shape."""
-    found = state.get(name)
-    if not isinstance(found, torch.Tensor) or tuple(found.shape) != shape:
-        received = tuple(found.shape) if isinstance(found, torch.Tensor) else found
+    part = state.get(name)
+    if not isinstance(part, torch.Tensor) or tuple(part.shape) != shape:
+        received = tuple(part.shape) if isinstance(part, torch.Tensor) else part
         hint = "restructure to the collection of the state first"
         raise unexpected("state", f"{name} of shape {shape}", hint=hint, received=received, code="wrong-shape")
-    check_finite(found, "state")
-    return found.detach()
+    check_finite(part, "state")
+    return part.detach()
 
 
 def margin_edges(hypergraph: InteractionHypergraph, edges: Sequence[tuple[str, ...]]) -> list[tuple[int, ...]]:
     """Schema positions of sets of variables, increasing; names are checked."""
-    found: list[tuple[int, ...]] = []
+    positions: list[tuple[int, ...]] = []
     for edge in edges:
         if isinstance(edge, str):
             raise wrong_type("edges", "sets of names", hint=f"write ({edge!r},)", received=f"the string {edge!r}")
         check_unique(tuple(edge), f"edge {tuple(edge)!r}")
-        found.append(tuple(sorted(hypergraph.domain.indices(edge))))
-    return found
+        positions.append(tuple(sorted(hypergraph.domain.indices(edge))))
+    return positions
 
 
 def join_margins(tables: Sequence[np.ndarray], sample_size: float = float("inf")) -> Margins:

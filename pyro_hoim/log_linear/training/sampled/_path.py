@@ -319,9 +319,9 @@ class SampledPath:
         share = float(softmax(union.log_weights)[len(before.codes) :].sum())
         return _Comparison(union, loss, distance, share, is_off or share > _MISSED, annealed.is_even)
 
-    def _is_bad(self, found: _Comparison) -> bool:
+    def _is_bad(self, comparison: _Comparison) -> bool:
         """Whether a comparison speaks against the chains or the parameters."""
-        return found.is_off or found.loss > self._best_loss + _WORSE
+        return comparison.is_off or comparison.loss > self._best_loss + _WORSE
 
     def _check(self, where: str, *, is_last: bool = False) -> tuple[bool, bool]:
         """Join a fresh annealed population: whether the chains agreed with it, and whether training is sound.

@@ -82,14 +82,14 @@ class StartLaw(NamedTuple):
 
 def law_of_singles(hypergraph: InteractionHypergraph, tables: Floats) -> StartLaw:
     """The independent law with the single-variable tables of a model; uniform where a variable has none."""
-    where, kept, draws, log_z = hypergraph.term_slices, np.zeros(hypergraph.num_terms), list[_Draw](), 0.0
+    where, single_tables, draws, log_z = hypergraph.term_slices, np.zeros(hypergraph.num_terms), list[_Draw](), 0.0
     for i, (name, levels) in enumerate(zip(hypergraph.domain.names, hypergraph.domain.cardinalities, strict=True)):
         weights = tables[where[(name,)]] if (name,) in where else np.zeros(levels)
         if (name,) in where:
-            kept[where[(name,)]] = weights
+            single_tables[where[(name,)]] = weights
         draws.append(_Draw(i, (), weights[None].copy()))
         log_z += float(np.logaddexp.reduce(weights))
-    return StartLaw(hypergraph, kept, log_z, tuple(draws))
+    return StartLaw(hypergraph, single_tables, log_z, tuple(draws))
 
 
 def forest_law(
@@ -439,14 +439,15 @@ def annealed_population(
     """
     count = settings.num_chains if num_chains is None else num_chains
     wide = count // _WIDE * (len(starts) - 1)
-    found: list[Population] = []
+    populations: list[Population] = []
     for k, (start, size) in enumerate(zip(starts, (count - wide, wide), strict=False)):
-        own = seed_of(seed, k)
-        first, padded = drawn(start, size, seed_of(own, 2)), start.padded(hypergraph, tables)
-        chains = WeightedChains(start.hypergraph, padded, settings, own, first, size)
+        start_seed = seed_of(seed, k)
+        first, padded = drawn(start, size, seed_of(start_seed, 2)), start.padded(hypergraph, tables)
+        chains = WeightedChains(start.hypergraph, padded, settings, start_seed, first, size)
         is_even = chains.anneal(settings.refresh_temperatures, start.tables)
-        found.append(replace(chains.population, is_even=is_even))
-    return found[0] if len(found) == 1 else replace(found[0].joined(found[1]), is_even=found[0].is_even)
+        populations.append(replace(chains.population, is_even=is_even))
+    near, *wide_ones = populations
+    return replace(near.joined(*wide_ones), is_even=near.is_even) if wide_ones else near
 
 
 def weighted_margins(

@@ -487,8 +487,8 @@ class SampledTrainer(TableTrainer):
         if self._log_z is None:
             merged = self.rows.unique()
             rows = chosen_rows(merged.codes, merged.counts)
-            found = annealed_log_z(self._model, self.settings, self._starts(), self._seed(_LOSS), rows)
-            self._log_z, self._found = found
+            estimate = annealed_log_z(self._model, self.settings, self._starts(), self._seed(_LOSS), rows)
+            self._log_z, self._found = estimate
         return self._log_z
 
     @override
