@@ -238,8 +238,16 @@ class Grid(NamedTuple):
     log_weights: Floats
 
 
-def windows_of(terms: Terms, tolerance: float) -> tuple[list[Window], float]:
-    """Windows of all variables outside of which less than ``tolerance`` of Z lies, and a lower bound of log Z."""
+@lru_cache(maxsize=1024)
+def windows_of(
+    structure: RootStructure, family: NodeFamily, content: bytes, tolerance: float
+) -> tuple[list[Window], float]:
+    """Windows of all variables outside of which less than ``tolerance`` of Z lies, and a lower bound of log Z.
+
+    Psi is given as bytes, for planning and computing ask for the same windows.
+    """
+    psi = torch.frombuffer(bytearray(content), dtype=torch.float64) if content else torch.zeros(0).double()
+    terms = Terms.of(structure, family, psi)
     # Short ranges of counts are taken whole.
     is_bounded = math.isfinite(terms.family.largest_value)
     if is_bounded and not terms.family.is_discrete:
@@ -572,7 +580,7 @@ class RootEnumeration(ExactRoot):
 
     def _windows(self, energy: GeneralizedRootEnergy, psi: torch.Tensor) -> tuple[list[Window], float]:
         content = psi.detach().double().numpy().tobytes()
-        return _windows(energy.structure, energy.family, content, self.tolerance / 200)
+        return windows_of(energy.structure, energy.family, content, self.tolerance / 200)
 
     def _grids(self, energy: GeneralizedRootEnergy, psi: torch.Tensor) -> tuple[list[Grid], Contraction]:
         """Grids on which one element of the batch, psi (num_terms,), is summed, and the order."""
@@ -637,15 +645,6 @@ class RootEnumeration(ExactRoot):
             places = draw(steps, math.prod(shape), len(grids), random)
             parts.append(places + torch.tensor([int(grid.values[0]) for grid in grids], dtype=torch.long))
         return joined_states(energy, shape, parts)
-
-
-@lru_cache(maxsize=1024)
-def _windows(
-    structure: RootStructure, family: NodeFamily, content: bytes, tolerance: float
-) -> tuple[list[Window], float]:
-    """Windows for psi given as bytes: planning and computing ask for the same ones."""
-    psi = torch.frombuffer(bytearray(content), dtype=torch.float64) if content else torch.zeros(0).double()
-    return windows_of(Terms.of(structure, family, psi), tolerance)
 
 
 @lru_cache(maxsize=256)

@@ -173,12 +173,6 @@ class ConditionalLaw:
         """Whether the statistics vary in every direction at some parameters, so that Newton's steps may start there."""
         return bool(np.linalg.eigvalsh(self.moments(self.log_weights(parameters)[0]).covariance)[0] > _FLAT)
 
-    def squared_score(self, null: Moments) -> float:
-        """The score test of the last statistic: chi-square of one degree of freedom in the limit."""
-        before = null.covariance
-        along = before[-1, -1] - before[-1, :-1] @ _solved(before[:-1, :-1], before[:-1, -1])
-        return float((self.statistics[-1] - null.mean[-1]) ** 2 / max(along, 1e-300))
-
     def tilted(self, parameters: Floats, null: Moments, target: float, start: Floats | None = None) -> Tilted:
         """The last statistic's total moved to a target, from parameters without it; with parameters to start from."""
         # Directions of infinite estimates stay where they are.
@@ -328,7 +322,9 @@ class RootSetTester:
         law = self._law(node, (*nuisance, term))
         parameters = np.append(self._null(node, nuisance), 0.0)
         null = law.moments(law.log_weights(parameters)[0])
-        square = law.squared_score(null)
+        before = null.covariance
+        along = before[-1, -1] - before[-1, :-1] @ _solved(before[:-1, :-1], before[:-1, -1])
+        square = float((law.statistics[-1] - null.mean[-1]) ** 2 / max(along, 1e-300))
         log_p = math.log(2) + float(log_ndtr(-math.sqrt(square)))
         if is_rough or log_p > self._least:
             return log_p, square / 2
