@@ -47,7 +47,7 @@ try:
 except ImportError as error:
     raise ImportError("the estimators need scikit-learn 1.6 or later: pip install 'pyro-hoim[sklearn]'") from error
 
-__all__ = ["InteractionClassifier", "InteractionDensity", "InteractionImputer", "Unknown"]
+__all__ = ["InteractionClassifier", "InteractionDensity", "InteractionImputer"]
 
 
 # Columns of a table with levels: learned from the rows of a fit, read from other rows, and given back as values.

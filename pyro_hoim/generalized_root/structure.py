@@ -31,7 +31,7 @@ from ..errors import (
 from ..schema import Domain, Variable
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = ["RootStructure", "TermGroup"]
+__all__ = ["RootStructure"]
 
 
 Key = tuple[int, int]

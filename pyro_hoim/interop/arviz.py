@@ -27,7 +27,7 @@ from ..structure.hypergraph import InteractionHypergraph
 from .backend import Backend, BackendName, choose_backend, get_group, installed_version, set_group
 from .samples import Draws, constant_sites, read_draws, read_group, to_array
 
-__all__ = ["CELL_GROUP", "ArvizNames", "Structures", "original_name", "stored_name", "to_arviz"]
+__all__ = ["CELL_GROUP", "ArvizNames", "to_arviz"]
 
 
 # Posteriors over structure as draws with named interactions.

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ..errors import refused, unexpected
 
-__all__ = ["Backend", "BackendName", "choose_backend", "get_group", "installed_version", "set_group"]
+__all__ = ["choose_backend", "get_group"]
 
 BackendName = Literal["arviz", "arviz_base"]
 

@@ -16,8 +16,6 @@ from ..errors import check_whole, conflict, refused, unexpected, wrong_shape, wr
 from ..inference.statistics import draw_statistics
 from .backend import installed_version
 
-__all__ = ["Draws", "constant_sites", "read_draws", "read_group", "restore_integers", "to_array"]
-
 Arrays = dict[str, np.ndarray]
 
 

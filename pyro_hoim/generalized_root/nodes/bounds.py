@@ -27,7 +27,7 @@ from .families import GaussianFamily, NodeFamily
 from .log_partition import node_moments
 from .user_family import UserFamily
 
-__all__ = ["Line", "NodeBounds", "node_bounds"]
+__all__ = ["NodeBounds", "node_bounds"]
 
 
 # Half lines, linear bounds on them and the masses under the lines: the parts of certified node bounds.

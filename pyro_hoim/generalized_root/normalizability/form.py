@@ -21,9 +21,6 @@ from scipy.optimize import minimize
 
 from ..structure import TermGroup
 
-__all__ = ["Array", "Form", "Index", "ascend", "bounded_by_planes", "connected", "is_definite", "local_maximum"]
-
-
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 

@@ -24,7 +24,7 @@ from .refit import warn_refits
 from .result import RootFitResult
 from .rows import RootRows, prepare_rows
 
-__all__ = ["L1ChoiceResult", "choose_l1", "held_out_scores"]
+__all__ = ["L1ChoiceResult", "choose_l1"]
 
 Scores = tuple[float, ...]
 FitPath = Callable[..., tuple[RootFitResult, ...]]

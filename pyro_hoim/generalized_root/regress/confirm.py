@@ -37,7 +37,7 @@ from .refit import refit_rows, warn_refits
 from .result import RootConfirmation, RootFitResult
 from .rows import RootRows
 
-__all__ = ["confirm_roots", "confirm_rows", "with_confirmed"]
+__all__ = ["confirm_roots"]
 
 # Law of one column given all others with a free base measure: maximum likelihood, and with one statistic moved.
 #

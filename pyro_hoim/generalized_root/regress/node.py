@@ -14,8 +14,6 @@ from ._regression import Floats, Integers, Point, Status, WorkingSet, newton, pu
 from .options import RootSettings, SearchSpace
 from .rows import RootRows
 
-__all__ = ["NodeSolution", "Outcome", "advice", "solve_node"]
-
 
 def advice(status: str, penalties: str, is_full: bool) -> str:
     """What helps a search that stopped with a status and has not converged; names the arguments that penalise."""

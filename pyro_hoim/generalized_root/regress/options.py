@@ -31,7 +31,7 @@ from ...errors import (
 from ...schema import Domain
 from ..structure import Key
 
-__all__ = ["Candidates", "L1Rule", "Refit", "RootSettings", "Symmetrize", "checked_settings"]
+__all__ = ["L1Rule", "RootSettings"]
 
 Candidates = Iterable[Iterable[str]] | Mapping[int, Iterable[Iterable[str]]]
 Symmetrize = Literal["mean", "and", "or"]

@@ -34,7 +34,7 @@ from .options import Refit, RootSettings, checked_settings
 from .result import RootFitResult, RootRefitResult, structure_of
 from .rows import RootRows
 
-__all__ = ["refit_roots", "refit_rows", "warn_refits"]
+__all__ = ["refit_roots"]
 
 
 # What a refit solves: the terms of a joint model, their penalties, and the two convex problems over them.

@@ -25,8 +25,6 @@ from ...schema import Domain, NumberKind
 from ..nodes.families import NodeFamily
 from ..nodes.user_family import UserFamily
 
-__all__ = ["RootRows", "counted_numbers", "prepare_rows"]
-
 
 @dataclass(frozen=True, eq=False)
 class RootRows:

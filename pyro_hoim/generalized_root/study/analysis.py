@@ -48,8 +48,6 @@ from .baselines import BASELINES, IndependentLaw, fit_independent
 from .scores import RootModel, exact_log_partition, root_scores
 
 __all__ = [
-    "AUTO_L1",
-    "LAWS",
     "PathStep",
     "RootAnalysis",
     "analyse_roots",
@@ -57,7 +55,6 @@ __all__ = [
     "root_network_figure",
     "root_scores_figure",
     "standardise_term",
-    "tuple_json",
 ]
 
 AUTO_L1 = (0.1, 0.05, 0.02, 0.01, 0.005)

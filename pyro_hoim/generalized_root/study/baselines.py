@@ -19,7 +19,7 @@ from ...schema import Domain
 from ..file import RootFile
 from ..nodes.families import NodeFamily, TruncatedPoissonFamily
 
-__all__ = ["BASELINES", "IndependentLaw", "fit_independent", "kept_independent"]
+__all__ = ["IndependentLaw", "fit_independent"]
 
 BASELINES: Mapping[str, tuple[str, ...]] = {
     "poisson": ("poisson", "negative-binomial"),

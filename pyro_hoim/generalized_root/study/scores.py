@@ -22,15 +22,7 @@ from ..file import RootFile
 from ..nodes.log_partition import node_moments
 from ..regress.result import RootFitResult
 
-__all__ = [
-    "RootDraws",
-    "RootModel",
-    "RootPrediction",
-    "draw_roots",
-    "exact_log_partition",
-    "predict_roots",
-    "root_scores",
-]
+__all__ = ["RootDraws", "RootModel", "RootPrediction", "draw_roots", "predict_roots"]
 
 _PORTION = 2**22  # numbers in one piece of work
 _CHAINS = 1024
