@@ -161,7 +161,7 @@ def find_bins(
     elif method == "width" and text in _PERIODS and kind == "dates":
         cuts = _period_cuts(numbers, _PERIODS[text])
     elif method == "width":
-        # Multiples of the width above the smallest value, up to the largest
+        # Multiples of the width above the smallest value, up to the largest.
         width = _number(text, rule, name)
         with np.errstate(over="ignore"):
             low, high = np.floor([numbers.min() / width, numbers.max() / width])

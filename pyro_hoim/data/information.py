@@ -131,17 +131,16 @@ class InformationTable:
             step = len(places) if is_source(self.data) else _SETS_PER_CALL  # of a source, a pass serves all sets
             for start in range(0, len(places), step):
                 part = places[start : start + step]
-                # Schema positions (m, k) of sets of k names each, increasing; refused where a name
-                # is unknown or repeated
+                # Schema positions (m, k) of k names each, increasing; the domain says what is wrong with a name.
                 sets = [wanted[i] for i in part.tolist()]
                 try:
                     flat = [self._positions[name] for name in itertools.chain.from_iterable(sets)]
                 except (KeyError, TypeError):
-                    flat = [i for names in sets for i in self.data.domain.indices(names)]  # says what is wrong
+                    flat = [i for names in sets for i in self.data.domain.indices(names)]
                 positions = np.sort(np.array(flat, dtype=np.int64).reshape(-1, order), axis=1)
                 is_repeated = (np.diff(positions, axis=1) == 0).any(1)
                 if is_repeated.any():
-                    self.data.domain.indices(sets[int(is_repeated.argmax())])  # says what is wrong
+                    self.data.domain.indices(sets[int(is_repeated.argmax())])
                 values[part] = function(positions)
         return torch.from_numpy(values + 0.0)
 
@@ -179,25 +178,23 @@ class InformationTable:
             if is_source(self.data):
                 self._count(self.data, set(map(tuple, new.tolist())))
             else:
-                # Entropies of distinct sets (m, k) in lexicographic order
+                # Distinct sets in lexicographic order, a portion at a time.
                 from .kernels import cell_sums
 
-                total = self._total
                 out = np.zeros((len(new), 2))
                 step = max(1, _ENTRIES_PER_CALL // max(1, len(self._counts)))
                 for start in range(0, len(new), step):
                     part = slice(start, start + step)
                     cell_sums(self._columns, self._counts, self._cardinalities, new[part], out[part])
-                entropies = math.log(total) - out[:, 0] / total
-                entropies[out[:, 1] == 1] = 0.0  # a constant, free of rounding
-                if self.correction is not None:
-                    entropies += (out[:, 1] - 1) / (2 * total)
-                self._keep(new, entropies)
+                self._keep(new, self._total, *out.T)
             known, values = self._known[sets.shape[1]]
         return values[np.searchsorted(known, distinct)][inverse.reshape(-1)]
 
-    def _keep(self, sets: np.ndarray, fresh: np.ndarray) -> None:
-        """Add the entropies of sets of one size that were not known."""
+    def _keep(self, sets: np.ndarray, total: float, sums: np.ndarray, occupied: np.ndarray) -> None:
+        """Add the entropies of sets of one size that were not known, from sums of c log c and numbers of cells."""
+        fresh = np.where(occupied == 1, 0.0, math.log(total) - sums / total)  # a constant is free of rounding
+        if self.correction is not None:
+            fresh += (occupied - 1) / (2 * total)
         keys = self._keys(sets)
         known, values = self._known.get(sets.shape[1], (keys[:0], np.zeros(0)))
         known, values = np.concatenate([known, keys]), np.concatenate([values, fresh])
@@ -223,13 +220,9 @@ class InformationTable:
         total = float(counts[: ends[0]].sum())
         if not total > 0:
             raise unexpected("data", "a positive total count", received="no observations", code="empty")
-        weighted = np.add.reduceat(counts * np.log(np.maximum(counts, 1)), starts)
+        sums = np.add.reduceat(counts * np.log(np.maximum(counts, 1)), starts)
         occupied = np.add.reduceat(counts > 0, starts, dtype=np.float64)
-        entropies = np.where(occupied == 1, 0.0, math.log(total) - weighted / total)
-        if self.correction is not None:
-            entropies += (occupied - 1) / (2 * total)
-        for sets, values in zip(
-            groups, np.split(entropies, np.cumsum([len(sets) for sets in groups])[:-1]), strict=True
-        ):
+        bounds = np.cumsum([len(sets) for sets in groups])[:-1]
+        for sets, *figures in zip(groups, np.split(sums, bounds), np.split(occupied, bounds), strict=True):
             if len(sets):
-                self._keep(sets, values)
+                self._keep(sets, total, *figures)

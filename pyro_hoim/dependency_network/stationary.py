@@ -120,7 +120,7 @@ def _run(
         to_go = math.log(tolerance / error) / math.log(rate) if rate < 1 else math.inf
         if to_go > _SLOW and used < max_iterations:
             length = _KRYLOV[min(runs, len(_KRYLOV) - 1)]
-            # Improve a law by one run of GMRES; negative entries are cut off
+            # Improve a law by one run of GMRES; negative entries are cut off.
             n = len(law)
             make: Any = LinearOperator  # its factory takes other arguments than the class that SciPy annotates
             operator = make((n, n), matvec=lambda x: x - step(x) + x.sum() * uniform, dtype=np.float64)
@@ -396,8 +396,7 @@ class _Free:
         size = self.domain.num_states
         recurrent, is_recurrent = self._recurrent(tables)
         if method == "solve" or (method == "auto" and size <= _AUTO_SOLVE):
-            # The law by elimination of states; `recurrent` is one that every state leads to, so it
-            # stays to the end
+            # Elimination of states; one that every state leads to stays to the end.
             from ._stationary_kernels import stationary_by_elimination
 
             matrix = np.empty((size, size))

@@ -204,8 +204,7 @@ def _found_encoding(path: Any, opened: Callable[[], BinaryIO], encoding: str | N
                 problem = f"not {name} (byte 0x{error.object[error.end - 1]:02x})"
             raise refused(where, problem, _SAY_ENCODING, code="wrong-encoding") from None
         if stated is None and name != "utf-8":
-            # Refuse text that is not UTF-8, if letters beyond ASCII are too many for Western Europe or
-            # are of DOS
+            # Letters beyond ASCII that are too many for Western Europe, or of DOS, are of another encoding.
             letters = sum(map(bytes.isalpha, map(bytes, zip(head, strict=True))))
             beyond = sum(byte > 0x7F for byte in head)
             is_control = any(byte < 9 for byte in head)

@@ -219,7 +219,7 @@ def _text_piece(path: str, keys: Mapping[str, str | None], sep: str | None, enco
     """The rows of a file of text, which is judged as one that is read whole."""
     # The format, and the columns as a reading of the whole file has them.
     form = text_format(path, partial(open_unpacked, path), sep, encoding)
-    # Refuse quotation marks that do not end, or end inside a cell: other readers go on to the end of the file
+    # Quotation marks that do not end, or end inside a cell: other readers would go on to the end of the file.
     with open_unpacked(path) as raw:
         if any(b'"' in piece for piece in iter(partial(raw.read, _BLOCK), b"")):
             _check_rows(path, form)

@@ -161,7 +161,7 @@ class PseudoGibbsChains(Chains):
         others = [node.variable for node in nodes if not is_walkable(node)]
         common = self._hypergraph, nodes, self._selection, self._num_chains, self._seed
         if name == "torch" or (name == "auto" and others) or not nodes:
-            # Where the tables of conditionals are; the CPU if there are none
+            # Where the tables of conditionals are; the CPU if there are none.
             devices = {node.probs.device for node in nodes if isinstance(node, LeafConditional | TableConditional)}
             if len(devices) > 1:
                 raise unexpected(

@@ -181,7 +181,7 @@ class NetworkAnalysis(Study[NetworkPart]):
     def content(self) -> Content:
         """Which variables predict which, by what questions, and how it was estimated."""
         sections = [_structure(self), _nodes(self), _graphs(self), _trust(self)]
-        # A few sentences that answer the reader's question
+        # A few sentences that answer the reader's question.
         learned, domain = self.learned, self.domain
         leaves = sum(node.num_leaves for node in learned.nodes)
         parameters = sum(node.num_parameters for node in learned.nodes)

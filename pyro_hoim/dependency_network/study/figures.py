@@ -163,10 +163,10 @@ def decision_graph_figure(
 def _children(node: LeafConditional, at: int) -> list[tuple[int, list[int]]]:
     """Children of a question with the levels that lead to them, in the order of their first levels."""
     graph = node.graph.compiled
-    found: dict[int, list[int]] = {}
+    levels_of: dict[int, list[int]] = {}
     for level in range(node.domain.cardinalities[graph.variables[at]]):
-        found.setdefault(int(graph.children[graph.offsets[at] + level]), []).append(level)
-    return list(found.items())
+        levels_of.setdefault(int(graph.children[graph.offsets[at] + level]), []).append(level)
+    return list(levels_of.items())
 
 
 def _laid_out(node: LeafConditional, max_ends: int, max_questions: int, max_depth: int) -> _Layout:
@@ -203,12 +203,10 @@ def _visit(children: dict[int, list[tuple[int, list[int]]]], at: int, order: lis
     """All nodes, a question in the middle of what lies behind it; every node has a line of its own."""
     seen.add(at)
     below = [child for child, _ in children.get(at, ())]
-    for child in below[: len(below) // 2]:
-        if child not in seen:
-            _visit(children, child, order, seen)
-    order.append(at)
-    for child in below[len(below) // 2 :]:
-        if child not in seen:
+    for child in (*below[: len(below) // 2], at, *below[len(below) // 2 :]):
+        if child == at:
+            order.append(at)
+        elif child not in seen:
             _visit(children, child, order, seen)
 
 
