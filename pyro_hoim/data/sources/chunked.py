@@ -154,16 +154,13 @@ class LabelReader:
     def _texts(self, name: str, values: Iterable[Any]) -> list[str]:
         where = f"{self.source} column {name!r}"
         texts = labels_of_values(where, values, strip=self.is_text)
-        if name not in self.bins:
+        if (bins := self.bins.get(name)) is None:
             return texts
-        return _cut(["" if text in self.missing_values else text for text in texts], self.bins[name], where, name)
-
-
-def _cut(texts: list[str], bins: Bins, place: str, name: str) -> list[str]:
-    """Levels of numbers; texts that are levels already stay."""
-    levels = {*bins.labels}
-    levels_of_texts = bins.apply(["" if text in levels else text for text in texts], lambda _: place, name)
-    return [text if text in levels else level for text, level in zip(texts, levels_of_texts, strict=True)]
+        # Numbers become levels; texts that are levels already stay.
+        known = {*bins.labels}
+        texts = ["" if text in self.missing_values else text for text in texts]
+        levels = bins.apply(["" if text in known else text for text in texts], lambda _: where, name)
+        return [text if text in known else level for text, level in zip(texts, levels, strict=True)]
 
 
 # Pieces of rows, and the coded batches that become of them.

@@ -217,48 +217,44 @@ def _clamped_rows(domain: Domain, fixed: Mapping[int, torch.Tensor | int]) -> ND
     return np.unique(rows, axis=0) if len(domain) else rows
 
 
-def _states(domain: Domain, rows: NDArray[np.int64], places: Sequence[int]) -> NDArray[np.int64]:
-    """All states (rows x num_states, d) with the given variables free, the last of them moving fastest."""
-    cards = [domain.cardinalities[i] for i in places]
+def _graph_of(
+    conditionals: DependencyConditionals, rows: NDArray[np.int64], places: Sequence[int], order: Sequence[int] | None
+) -> tuple[NDArray[np.int64], Any]:
+    """All states (rows x num_states, d) with some variables free, the last of them moving fastest, and their moves."""
+    cards = [conditionals.domain.cardinalities[i] for i in places]
     size = math.prod(cards)
     states = np.repeat(rows, size, axis=0)
     states[states < 0] = 0
     if places:
         codes = np.stack(np.unravel_index(np.arange(size), cards), axis=-1)
         states[:, list(places)] = np.tile(codes, (len(rows), 1))
-    return states
-
-
-def _positive(conditionals: DependencyConditionals, states: NDArray[np.int64], places: Sequence[int]) -> Positive:
-    """Whether every level of a variable is possible at every state, (num_states, levels) by variable."""
-    result: list[NDArray[np.bool_]] = []
+    # Whether every level of a variable is possible at every state, (num_states, levels) by variable.
+    positive: list[NDArray[np.bool_]] = []
     with torch.no_grad():
-        for i in places:
-            node = conditionals.nodes[i]
-            codes = torch.as_tensor(states, device=device_of(node))
-            result.append((node.log_probs(codes) > -math.inf).cpu().numpy())
-    return result
+        for node in (conditionals.nodes[i] for i in places):
+            log_probs = node.log_probs(torch.as_tensor(states, device=device_of(node)))
+            positive.append((log_probs > -math.inf).cpu().numpy())
+    return states, move_graph(positive, cards, order)
 
 
 def _enumerated(
     conditionals: DependencyConditionals, rows: NDArray[np.int64], scan: Scan, zeros: tuple[str, ...], impossible: str
 ) -> Ergodicity:
     domain, places = conditionals.domain, conditionals.domain.indices(scan.order)
-    cards, is_random = [domain.cardinalities[i] for i in places], scan.selection is not None
+    size, is_random = math.prod(domain.cardinalities[i] for i in places), scan.selection is not None
     closed, transient = list[dict[str, str]](), list[dict[str, str]]()
     num_closed = num_transient = 0
     period = 1
     # The random scan needs no periods, so that one graph serves all combinations of clamped values.
     for part in [rows] if is_random else rows[:, None]:
-        states = _states(domain, part, places)
-        graph = move_graph(_positive(conditionals, states, places), cards, None if is_random else range(len(places)))
+        states, graph = _graph_of(conditionals, part, places, None if is_random else range(len(places)))
         # Closed classes, transient states and periods of these combinations of clamped values.
         class_of = closed_classes(graph, len(states))
         numbers, first = np.unique(class_of, return_index=True)
         first, left = first[numbers >= 0], np.flatnonzero(class_of < 0)
         sweeps = [1 if is_random else _period(graph, int(x)) // len(places) for x in first]
         # The combination with the most classes, or the longest period, is the one that is shown.
-        row_of = first // math.prod(cards)
+        row_of = first // size
         number = np.bincount(row_of)
         most, worst = int(number.max()), int(number.argmax())
         if most > num_closed or (most == num_closed == 1 and max(sweeps) > period):
@@ -338,9 +334,7 @@ def _impossible(
     size = domain.num_states
     if size <= max_states and size * sum(domain.cardinalities) <= _MAX_MOVES:
         every = domain.indices(drawn_variables(domain, {}))
-        cards = [domain.cardinalities[i] for i in every]
-        states = _states(domain, np.full((1, len(domain)), -1), every)
-        graph = move_graph(_positive(conditionals, states, every), cards, None)
+        states, graph = _graph_of(conditionals, np.full((1, len(domain)), -1), every, None)
         recurrent = states[closed_classes(graph, len(states)) >= 0]
         for row in rows:
             if not (recurrent[:, list(clamped)] == row[list(clamped)]).all(-1).any():

@@ -23,7 +23,6 @@ from ...errors import check_names, check_not_negative, check_type, check_whole, 
 from ...results.fitted import Fitted
 from ...runs.checkpoint import DeferredInterrupt, RunFile, RunOptions, check_arrays, check_equal, checked_run
 from ...runs.container import DEPENDENCY_NETWORK
-from ...schema import Domain
 from ..conditionals import DependencyConditionals
 from ..decision_graph import DecisionGraph
 from ..node_conditionals import LeafConditional
@@ -186,7 +185,10 @@ def learn_network(
     options = SearchOptions(function, bool(lossless), max_leaves)
     domain = given.domain
     names = domain.names
-    asked = _asked(domain, reads)
+    check_type(reads, Mapping | None, "reads", "a mapping from names to names")
+    allowed = dict(reads or {})
+    check_names(allowed, domain.names, "reads")
+    asked = [checked_reads(domain, variable, allowed.get(variable)) for variable in names]
     if jobs is not None and not is_whole(jobs):
         raise wrong_type("jobs", "a whole number", received=repr(jobs))
     if jobs == 0:
@@ -195,7 +197,9 @@ def learn_network(
     check_whole(max_work, "max_work")
     file = run.file()
     if isinstance(given, RowSource):
-        given = read_source(given, lossless=options.lossless, jobs=_num_jobs(jobs))
+        threads: Any = joblib.Parallel(n_jobs=jobs, prefer="threads")
+        num_jobs: Any = joblib.effective_n_jobs(threads.n_jobs)
+        given = read_source(given, lossless=options.lossless, jobs=int(num_jobs))
     prepared = given.prepared if isinstance(given, SourceRows) else PreparedRows.from_rows(given)
     _check_work(prepared, asked, max_work)
     # Nodes are searched by themselves; results are arrays, which a checkpoint or another process can hold.
@@ -300,14 +304,6 @@ def _check_work(prepared: PreparedRows, asked: Sequence[tuple[int, ...] | None],
     check_size(cells, most, "cells or groups of bits at every depth", "max_work", hint, what)
 
 
-def _asked(domain: Domain, reads: Mapping[str, Sequence[str]] | None) -> list[tuple[int, ...] | None]:
-    """Columns that every node may ask, None for all."""
-    check_type(reads, Mapping | None, "reads", "a mapping from names to names")
-    allowed = dict(reads or {})
-    check_names(allowed, domain.names, "reads")
-    return [checked_reads(domain, variable, allowed.get(variable)) for variable in domain.names]
-
-
 def _run(
     task: Callable[[int], NodeTask], missing: Sequence[int], options: SearchOptions, jobs: int | None
 ) -> Generator[tuple[int, Found]]:
@@ -317,13 +313,6 @@ def _run(
     parallel = joblib.Parallel(n_jobs=jobs, prefer="threads", return_as="generator_unordered")
     found = parallel(joblib.delayed(_numbered)(i, *task(i).arguments(options)) for i in missing)
     yield from cast("Generator[tuple[int, Found]]", found)
-
-
-def _num_jobs(jobs: int | None) -> int:
-    """Nodes at a time."""
-    found: Any = joblib.Parallel(n_jobs=jobs, prefer="threads")
-    count: Any = joblib.effective_n_jobs(found.n_jobs)
-    return int(count)
 
 
 def _numbered(index: int, *arguments: Any) -> tuple[int, Found]:
@@ -347,10 +336,8 @@ def _write(file: RunFile, done: Mapping[int, Found]) -> None:
 
 
 def _tensors(done: Mapping[int, Found]) -> dict[str, torch.Tensor]:
-    tensors: dict[str, torch.Tensor] = {}
-    for index, found in done.items():
-        tensors |= {f"{index}.{part}": torch.as_tensor(np.asarray(value)) for part, value in found._asdict().items()}
-    return tensors
+    arrays = ((f"{index}.{part}", value) for index, result in done.items() for part, value in result._asdict().items())
+    return {name: torch.as_tensor(np.asarray(value)) for name, value in arrays}
 
 
 def _restored(found: Mapping[str, torch.Tensor]) -> dict[int, Found]:
