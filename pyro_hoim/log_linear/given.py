@@ -74,7 +74,6 @@ def check_energy(model: object, argument: str = "model") -> None:
 
 def check_model(model: LogLinearEnergy, domain: Domain, method: str) -> None:
     """Raise :class:`InputError` unless the model is a single one whose domain is ``domain`` and the method exists."""
-    check_energy(model)
     if domain != model.domain:
         expected = "the variables and labels of the model's domain"
         raise other_domain("data", expected, hint="read the file with domain=...")

@@ -197,7 +197,15 @@ class GibbsChains(Chains):
         self._tables = tables
         self._groups = self._batch.numel()
         self._lead = (*self._batch, self._num_chains)
-        self._reference = self._checked_reference(reference)
+        if reference is None:
+            self._reference = torch.zeros(1, self._size, dtype=torch.float64, device=self._device)
+        else:
+            checked_floating(reference, "reference")
+            if reference.dim() == 0 or reference.shape[-1] != self._size:
+                raise wrong_shape("reference", f"(..., {self._size}), one entry per level of every variable", reference)
+            check_finite(reference, "reference")
+            wide = self._broadcast(reference.detach().double(), (*self._batch, self._size), "reference")
+            self._reference = wide.reshape(self._groups, self._size)
         # Clamped variables leave the blocks, and keep their codes whatever the first states are.
         fixed = checked_clamps(self.domain, clamped or {}, self._lead, self._device)
         self._clamped = tuple(self.domain.names[i] for i in fixed)
@@ -208,7 +216,7 @@ class GibbsChains(Chains):
         # Weights come before states, because energies are those of both.
         shape = self._groups, self._num_chains
         self._engine = make_engine(engine, self._hypergraph, self._blocks, shape, self._seed, precision, self._device)
-        self._set_weights()
+        self._engine.set_weights(self._rows(tables), self._reference)
         if states is None:
             states = self._reference_draws()
         for i, codes in fixed.items():
@@ -222,16 +230,6 @@ class GibbsChains(Chains):
     def _grouped(self, values: torch.Tensor, num_trailing: int) -> torch.Tensor:
         """(*batch, chains, *trailing) as (groups, chains, *trailing)."""
         return values.reshape(self._groups, self._num_chains, *values.shape[values.dim() - num_trailing :])
-
-    def _checked_reference(self, reference: torch.Tensor | None) -> torch.Tensor:
-        if reference is None:
-            return torch.zeros(1, self._size, dtype=torch.float64, device=self._device)
-        checked_floating(reference, "reference")
-        if reference.dim() == 0 or reference.shape[-1] != self._size:
-            raise wrong_shape("reference", f"(..., {self._size}), one entry per level of every variable", reference)
-        check_finite(reference, "reference")
-        wide = self._broadcast(reference.detach().double(), (*self._batch, self._size), "reference")
-        return wide.reshape(self._groups, self._size)
 
     def _broadcast(self, values: torch.Tensor, shape: Sequence[int], argument: str) -> torch.Tensor:
         return broadcast(values.to(self._device), shape, argument)
@@ -259,8 +257,9 @@ class GibbsChains(Chains):
                 codes[..., picked] += total[..., k] <= uniform
         return torch.from_numpy(codes).reshape(*self._batch, self._num_chains, -1).to(self._device)
 
-    def _set_weights(self) -> None:
-        self._engine.set_weights(self._tables.reshape(self._groups, -1).double(), self._reference)
+    def _rows(self, tables: torch.Tensor) -> torch.Tensor:
+        """Tables as float64 (groups, num_terms)."""
+        return tables.reshape(self._groups, -1).double()
 
     def _other_tables(self, model: LogLinearModel, validate: bool = True) -> torch.Tensor:
         tables = checked_tables(model, self._precision) if validate else model.tables.detach().clone()
@@ -268,10 +267,6 @@ class GibbsChains(Chains):
             raise other_domain("model", "the interactions of the chains", hint="make new chains for other interactions")
         check_exact_shape(tables, self._tables.shape, "model: tables")
         return tables
-
-    def _other_rows(self, model: LogLinearModel, validate: bool = True) -> torch.Tensor:
-        """Tables of another model, float64 (groups, num_terms)."""
-        return self._other_tables(model, validate).reshape(self._groups, -1).double()
 
     @property
     @override
@@ -320,11 +315,11 @@ class GibbsChains(Chains):
         ``validate`` looks at every entry; leave it out only for tables that are known to be finite.
         """
         self._tables = self._other_tables(model, validate)
-        self._set_weights()
+        self._engine.set_weights(self._rows(self._tables), self._reference)
 
     def energy_of(self, model: LogLinearModel, *, validate: bool = True) -> torch.Tensor:
         """Energy of the present states under other tables, as of :meth:`set_model`, float64 (*batch, num_chains)."""
-        return self._engine.energies_of(self._other_rows(model, validate)).reshape(self._lead)
+        return self._engine.energies_of(self._rows(self._other_tables(model, validate))).reshape(self._lead)
 
     def gather(self, index: torch.Tensor) -> None:
         """Resampling: chain c takes the state of chain ``index[..., c]`` (*batch, num_chains) of its batch element."""
@@ -372,11 +367,17 @@ class GibbsChains(Chains):
         values = values.to("cpu") if values.dim() == 0 else self._broadcast(values, self._batch, "beta").cpu()
         levels = np.ascontiguousarray(values.expand(self._batch).reshape(-1).numpy())
         wanted, parts = Wanted(thin, counts, energies, states), list[Record]()
-        for first, length in self._chunks(num_sweeps, thin):
-            order = self._schedule.order(self._hypergraph, self._blocks, first, length, self._seed)
+        limit = max(1, self._sweeps_per_call(num_sweeps, thin))
+        for first in range(0, max(1, num_sweeps), limit):
+            length = min(limit, num_sweeps - first)
+            order = self._schedule.order(self._hypergraph, self._blocks, self._num_sweeps, length, self._seed)
             parts.append(self._engine.sweep(order, length, levels, wanted))
             self._num_sweeps += length
-        return self._ungrouped(join_records(parts))
+        # Groups back to the batch.
+        number, *noted = join_records(parts)
+        lead = (number, *self._lead)
+        shapes = (*self._batch, self._hypergraph.num_terms), lead, (*lead, len(self.domain))
+        return Record(number, *(None if p is None else p.reshape(s) for p, s in zip(noted, shapes, strict=True)))
 
     def anneal(
         self,
@@ -417,7 +418,7 @@ class GibbsChains(Chains):
         if path.dim() != 1 or not len(path) or not bool(((path >= 0) & (path <= 1)).all()):
             raise out_of_range("betas", "a sequence of inverse temperatures within [0, 1]", received=path.tolist())
         sweeps_per_step = check_whole(sweeps_per_step, "sweeps_per_step")
-        first_tables = None if start is None else self._other_rows(start)
+        first_tables = None if start is None else self._rows(self._other_tables(start))
         steps = len(path) - 1
         weights = torch.zeros(self._groups, self._num_chains, dtype=torch.float64, device=self._device)
         # In calls whose orders take little memory; reversed runs go back through the same ones.
@@ -459,27 +460,11 @@ class GibbsChains(Chains):
             limit = _LOOKUPS_PER_CALL
         return max(1, min(2**20, limit // max(1, lookups)))
 
-    def _chunks(self, num_sweeps: int, thin: int) -> list[tuple[int, int]]:
-        """First sweep and length of calls to the engine: one, unless every sweep has an order of its own."""
-        limit, done = max(1, self._sweeps_per_call(num_sweeps, thin)), self._num_sweeps
-        return [(done + first, min(limit, num_sweeps - first)) for first in range(0, max(1, num_sweeps), limit)]
-
     def _sweeps_per_call(self, num_sweeps: int, thin: int = 1) -> int:
         """All of them where every sweep visits the blocks alike; else so many that the orders take little memory."""
         if self._schedule.scan == "sequential" and not self._schedule.emphasised:
             return num_sweeps
         return max(1, 4096 // max(1, thin)) * max(1, thin)
-
-    def _ungrouped(self, record: Record) -> Record:
-        """Groups back to the batch."""
-        counts, energies, states = record.counts, record.energies, record.states
-        lead = (record.num_records, *self._lead)
-        return Record(
-            record.num_records,
-            None if counts is None else counts.reshape(*self._batch, self._hypergraph.num_terms),
-            None if energies is None else energies.reshape(lead),
-            None if states is None else states.reshape(*lead, len(self.domain)),
-        )
 
     @property
     @override

@@ -16,7 +16,7 @@ from ...errors import check_choice, check_type, conflict
 from ..fitting.solvers import Stopping
 from .losses import Derivatives, Loss, Restriction
 from .norms import Ball, Face, L1Norm, NormPenalty, checked_terms
-from .result import ConstrainedResult
+from .result import ConstrainedResult, ConstrainedStatus
 
 __all__ = [
     "Method",
@@ -27,6 +27,7 @@ __all__ = [
     "frank_wolfe",
     "grid_step",
     "nested_step",
+    "run_until_done",
     "step_lengths",
 ]
 
@@ -528,6 +529,24 @@ def _on_vertices(loss: Loss, ball: Ball, theta: Floats, is_pairwise: bool) -> It
         weights /= weights.sum()
 
 
+def run_until_done(
+    points: Iterator[tuple[float, float]], stopping: Stopping | None, progress: bool
+) -> ConstrainedStatus:
+    """Run through objectives and gaps until a gap is small, they end, the iterations are spent or Ctrl-C."""
+    (tolerance, limit), number = limits(stopping), 0
+    with tqdm(total=limit, unit="iteration", leave=False, disable=not progress) as bar:
+        try:
+            for objective, gap in itertools.islice(points, limit):
+                number += 1
+                bar.set_postfix_str(f"gap {gap:.2g}", refresh=False)
+                bar.update()
+                if gap <= tolerance * abs(objective):
+                    return "converged"
+        except KeyboardInterrupt:
+            return "interrupted"
+    return "max_iterations" if number == limit else "stalled"
+
+
 def _followed(
     loss: Loss,
     terms: Mapping[str, Ball | NormPenalty],
@@ -535,27 +554,18 @@ def _followed(
     stopping: Stopping | None,
     progress: bool,
 ) -> ConstrainedResult:
-    """Run until the gap is small, nothing changes, the iterations are spent or Ctrl-C; the best point met."""
-    (tolerance, limit), trace = limits(stopping), list[tuple[float, float]]()
-    best: _Iterate | None = None
-    with tqdm(total=limit, unit="iteration", leave=False, disable=not progress) as bar:
-        try:
-            for iterate in itertools.islice(iterates, limit):
-                trace.append((iterate.objective, iterate.gap))
-                is_done = iterate.gap <= tolerance * abs(iterate.objective)
-                if best is None or is_done or iterate.objective < best.objective:
-                    best = iterate
-                bar.set_postfix_str(f"gap {iterate.gap:.2g}", refresh=False)
-                bar.update()
-                if is_done:
-                    status = "converged"
-                    break
-            else:
-                status = "max_iterations" if len(trace) == limit else "stalled"
-        except KeyboardInterrupt:
-            if best is None:
-                raise
-            status = "interrupted"
-    # Whatever ended the run, the best point met is the result.
-    assert best is not None
+    """The best point met, or the last one where the run converged."""
+    met: list[_Iterate] = []  # the best and the last
+    trace: list[tuple[float, float]] = []
+
+    def noted() -> Iterator[tuple[float, float]]:
+        for iterate in iterates:
+            trace.append((iterate.objective, iterate.gap))
+            met[:] = min([*met[:1], iterate], key=lambda point: point.objective), iterate
+            yield trace[-1]
+
+    status = run_until_done(noted(), stopping, progress)
+    if not met:
+        raise KeyboardInterrupt
+    best = met[1 if status == "converged" else 0]
     return ConstrainedResult.from_parts(loss, terms, best.parts, best.gradient, best.gap, status, np.array(trace))

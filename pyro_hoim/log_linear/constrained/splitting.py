@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from ...errors import check_type, conflict
 from ..fitting.solvers import Point, Stopping, lbfgs
-from .frank_wolfe import limits
+from .frank_wolfe import run_until_done
 from .losses import Loss
 from .norms import Ball, L1Norm, NormPenalty, OverlappedNorm, checked_terms, project_magnitudes
 from .result import ConstrainedResult, ConstrainedStatus
@@ -128,26 +127,9 @@ def douglas_rachford(
     given = terms.values() if isinstance(terms, Mapping) else [terms]
     kind = Ball if any(isinstance(term, Ball) for term in given) else NormPenalty
     checked = checked_terms(terms, kind, "terms", loss.hypergraph)
-    tolerance, limit = limits(stopping)
     run = _Run(loss, checked)
     run.begin(start)
-    # Until the gap is small or stands still; Ctrl-C ends at the best point.
-    status: ConstrainedStatus = "max_iterations"
-    with tqdm(total=None, desc="splitting", unit="iteration", leave=False, disable=not progress) as bar:
-        try:
-            for _ in range(limit):
-                run.step()
-                bar.update()
-                bar.set_postfix(gap=f"{run.gap:.2g}")
-                if run.gap <= tolerance * abs(run.objective):
-                    status = "converged"
-                    break
-                if run.is_stalled:
-                    status = "stalled"
-                    break
-        except KeyboardInterrupt:
-            status = "interrupted"
-    return run.result(status)
+    return run.result(run_until_done(run.points(), stopping, progress))
 
 
 class _Run:
@@ -200,10 +182,11 @@ class _Run:
         """How far the best objective may be above its minimum."""
         return max(self.objective - self.bound, 0.0)
 
-    @property
-    def is_stalled(self) -> bool:
-        """Whether the gap stood still for some iterations in which the point hardly moved."""
-        return self._num_still >= _PATIENCE
+    def points(self) -> Iterator[tuple[float, float]]:
+        """Best objective and gap of every iteration, until the gap stands still and the point hardly moves."""
+        while self._num_still < _PATIENCE:
+            self.step()
+            yield self.objective, self.gap
 
     def _evaluate(self, scaled: Floats) -> Point:
         """The loss and its gradient at theta / sqrt(tau)."""

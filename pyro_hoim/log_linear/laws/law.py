@@ -467,8 +467,8 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
             self._validate_sample(value)
         if not self._law.is_finite:
             return self._undefined(value)
-        log_z = self._law.log_partition
-        return self._normalised(self._law.diverging(-self._energy(value) - log_z.value), log_z, value)
+        log_z, energy = self._law.log_partition, self._law.model.energy(value, validate=not self._validate_args)
+        return self._normalised(self._law.diverging(-energy - log_z.value), log_z, value)
 
     def _energy(self, value: torch.Tensor) -> torch.Tensor:
         return self._law.model.energy(value, validate=not self._validate_args)  # the codes are checked once

@@ -25,6 +25,7 @@ from ..coding import parametrization
 from ..energy import LogLinearEnergy
 from ..fitting.fit import check_data
 from ..laws.law import HierarchicalLogLinear
+from ..tensors.layout import check_binary
 from .law import _members, m_projection
 from .poset import Poset
 
@@ -379,11 +380,7 @@ def _collection(
     rows: Observations, collection: InteractionHypergraph | Iterable[Iterable[str]] | int
 ) -> InteractionHypergraph:
     """The collection over binary variables, as the family of corner coding."""
-    wide = [variable.name for variable in rows.domain if variable.cardinality != 2]
-    if wide:
-        raise unexpected(
-            "data", "binary variables", received=f"{wide[0]!r} with {rows.domain[wide[0]].cardinality} levels"
-        )
+    check_binary(rows.domain, "data")
     if isinstance(collection, InteractionHypergraph):
         graph = collection
     elif isinstance(collection, Iterable):
