@@ -32,9 +32,6 @@ from .weights import (
     one_sided_limits,
 )
 
-__all__ = ["METHOD", "AnnealedBackend", "Checks", "Weights", "checked", "constant", "judged", "result_of", "rows"]
-
-
 # The verdict on annealed runs, whatever was annealed: from runs, forward and reverse, to an estimate of log Z.
 
 METHOD = "annealed importance sampling"

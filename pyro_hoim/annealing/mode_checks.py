@@ -20,24 +20,6 @@ from numpy.typing import NDArray
 
 from .weights import Flags, Floats, island_means, log_mean_weight
 
-__all__ = [
-    "THIN",
-    "Distance",
-    "Ends",
-    "Law",
-    "ModeRuns",
-    "Moved",
-    "Phases",
-    "Stray",
-    "Weighed",
-    "explored",
-    "first_to_weigh",
-    "hamming",
-    "pick_modes",
-    "root_distance",
-    "weighed",
-]
-
 Numbers = NDArray[np.generic]
 Distance = Callable[[Numbers, Numbers], Floats]
 

@@ -1,7 +1,5 @@
 """The engine behind annealed importance sampling: what can be annealed, options, paths, forward and reverse runs."""
 
-# ruff: noqa: D102 (the methods are described once, in the classes)
-
 from __future__ import annotations
 
 import itertools
@@ -29,20 +27,7 @@ from ..errors import (
 from .mode_checks import Distance, Law, ModeRuns
 from .weights import MIN_CHAINS, log_sum
 
-__all__ = [
-    "Annealable",
-    "AnnealedModel",
-    "AnnealingOptions",
-    "Reverse",
-    "Run",
-    "Traits",
-    "chosen_rows",
-    "derived",
-    "drawn_seed",
-    "forward",
-    "resampled",
-    "reverse",
-]
+__all__ = ["AnnealingOptions"]
 
 
 # Options of annealed importance sampling that every family has.
@@ -394,11 +379,7 @@ def _weighted_run(
 
 
 def reverse(run: Run) -> Reverse:
-    """A reverse run from states of the model, which takes over the chains; the mean of its weights estimates Z0 / Z.
-
-    Raises:
-        IntractableError: both runs are to be combined and there are no perfect samples.
-    """
+    """A reverse run from states of the model, which takes over the chains; the mean of its weights estimates Z0 / Z."""
     options = run.model.options
     states = run.model.perfect_states(derived(run.seed, 4))
     is_perfect = states is not None

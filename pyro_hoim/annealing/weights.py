@@ -15,15 +15,7 @@ from scipy import special
 
 from ..errors import check_fraction, unexpected, wrong_shape, wrong_type
 
-__all__ = [
-    "MIN_CHAINS",
-    "WeightEstimate",
-    "acceptance_ratio",
-    "island_means",
-    "log_mean_weight",
-    "log_sum",
-    "one_sided_limits",
-]
+__all__ = ["WeightEstimate", "acceptance_ratio", "log_mean_weight", "one_sided_limits"]
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -49,13 +41,7 @@ _TINY = 1e-200  # its power 1.5 does not underflow
 
 
 class WeightEstimate(NamedTuple):
-    """Log of a mean weight with an honest error; all arrays (B,).
-
-    Example:
-        >>> found = log_mean_weight(np.log([[1.0, 3.0] * 50, [1.0] * 99 + [1e6]]))
-        >>> found.ess.round(1).tolist(), found.is_reliable.tolist()  # one weight outweighs all others
-        ([79.8, 1.0], [True, False])
-    """
+    """Log of a mean weight with an honest error; all arrays (B,)."""
 
     value: Floats  # logarithm of the mean weight, in nats; low on average, by about half its squared error
     error: Floats  # its standard error

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["NOTHING", "Engine", "Floats", "Ints", "Record", "Wanted", "join_records"]
+__all__ = ["Engine", "Record"]
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
@@ -34,14 +34,6 @@ class Record(NamedTuple):
         counts: number of (chain, record) pairs in every cell of every edge, float64 (groups, num_terms).
         energies: of the model, float64 (records, groups, chains), nats.
         states: codes in uint8 or int32, or values in float64, (records, groups, chains, d).
-
-    Example:
-        >>> from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy
-        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
-        >>> chains = GibbsChains(LogLinearEnergy(graph, torch.zeros(8)), 5, engine="torch")
-        >>> record = chains.sweep(6, thin=2, states=True)
-        >>> record.num_records, record.states.shape, record.energies
-        (3, torch.Size([3, 5, 2]), None)
     """
 
     num_records: int

@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any, cast
 
-from numba import njit
+from numba import njit  # noqa: F401 (kernels take it from here, so that the notice is registered)
 from numba.core import event
-
-__all__ = ["NOTICE", "CompilationNotice", "kernel_of", "njit"]
 
 NOTICE = (
     "compiling numerical kernels, which takes some seconds each and happens once per machine "

@@ -33,26 +33,6 @@ from typing_extensions import override
 
 from .jit import njit
 
-__all__ = [
-    "LANES",
-    "PIECE",
-    "SMALL",
-    "EnergyChains",
-    "LaneChains",
-    "aligned",
-    "balanced_width",
-    "fill",
-    "fill_uniform",
-    "fill_uniform64",
-    "from_tiles",
-    "lane_seeds",
-    "later",
-    "pieces",
-    "run_threads",
-    "tile_width",
-    "to_tiles",
-]
-
 LANES = 16
 """The width of every tile is a multiple of this, so that inner loops of this length need no remainder."""
 
@@ -68,12 +48,7 @@ Array = NDArray[Any]
 
 
 def tile_width(num_chains: int) -> int:
-    """Lanes per tile: 64 for many chains, fewer when the chains of a group would not fill two tiles.
-
-    Example:
-        >>> [tile_width(n) for n in (1, 16, 32, 100, 500)]
-        [16, 16, 16, 32, 64]
-    """
+    """Lanes per tile: 64 for many chains, fewer when the chains of a group would not fill two tiles."""
     width = _MAX_WIDTH
     while width > LANES and num_chains < 2 * width:
         width //= 2
@@ -261,10 +236,6 @@ def pieces(num_steps: int, cost: float, multiple: int = 1) -> list[tuple[int, in
     """Bounds of parts of a run of some steps, each of at most about :data:`PIECE` where ``cost`` is that of all.
 
     All parts but the last have a multiple of some number of steps, at least one.
-
-    Example:
-        >>> pieces(10, 3.0 * PIECE, multiple=2), pieces(10, 1.0), pieces(0, 0.0)
-        ([(0, 2), (2, 4), (4, 6), (6, 8), (8, 10)], [(0, 10)], [(0, 0)])
     """
     least = max(1, math.floor(num_steps * PIECE / max(cost, 1.0)))
     length = num_steps if cost <= PIECE else max(multiple, least // multiple * multiple)

@@ -24,41 +24,6 @@ from numba.core import cgutils
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, overload, register_model
 
-__all__ = [
-    "FEW",
-    "LANES",
-    "add_rows1",
-    "add_rows4",
-    "add_rows8",
-    "as_bits",
-    "as_floats",
-    "bit_count",
-    "broadcast",
-    "convert",
-    "count_at_most",
-    "exp",
-    "exp_negative",
-    "first_half",
-    "fused",
-    "larger",
-    "less",
-    "load",
-    "load_as",
-    "load_codes",
-    "load_few",
-    "negative",
-    "peek",
-    "poke",
-    "second_half",
-    "select_negative",
-    "sign_bits",
-    "splat",
-    "store",
-    "to_double",
-    "widen",
-]
-
-
 LANES = 32
 """Lanes of a vector: several registers, so that weights are loaded once for many lanes and latencies overlap."""
 

@@ -20,7 +20,7 @@ from .energy import LogLinearEnergy
 from .exact.elimination import VariableElimination
 from .exact.enumeration import Enumeration, MatrixEnumeration
 
-__all__ = ["Auto", "in_coding", "log_partition"]
+__all__ = ["Auto", "log_partition"]
 
 
 Chosen = MatrixEnumeration | Enumeration | VariableElimination | AnnealedImportance

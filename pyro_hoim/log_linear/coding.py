@@ -37,25 +37,11 @@ from ..schema import Domain
 from ..structure.hypergraph import Edge, InteractionHypergraph, cell_index, check_codes, check_tables
 
 __all__ = [
-    "CODINGS",
-    "MARGIN_TOLERANCE",
-    "THETA_DIM",
     "Coding",
     "Parametrization",
-    "Reference",
-    "check_balanced_family",
-    "check_corner",
-    "check_margins",
-    "corner_embedding",
-    "entry_labels",
-    "family_of",
     "from_reference",
-    "level_contrasts",
-    "margin_fault",
     "parametrization",
-    "reference_codes",
     "reference_matrix",
-    "table_variables",
     "theta_coords",
     "to_reference",
 ]

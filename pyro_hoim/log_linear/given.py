@@ -45,7 +45,7 @@ from .chains.gibbs import GibbsChains
 from .energy import LogLinearEnergy
 from .impossible import ImpossibleStates, walled
 
-__all__ = ["condition_rows", "impossible_rows", "impute", "predict", "row_log_weights", "synthesise"]
+__all__ = ["impute", "predict", "row_log_weights", "synthesise"]
 
 
 # Rows of which some cells are known, under one model: those that miss the same variables are treated as one batch.
@@ -243,14 +243,6 @@ def impossible_rows(model: LogLinearEnergy, codes: torch.Tensor) -> torch.Tensor
 
     Exact, also where the missing cells have no possible completion; where that would take too many operations to find
     out, a row of which no excluded combination is known counts as possible.
-
-    Example:
-        >>> from pyro_hoim import Domain, InteractionHypergraph
-        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
-        >>> tables = torch.tensor([0, 0, 0, 0, -math.inf, 0, -math.inf, 0])  # no row has b = 0
-        >>> model = LogLinearEnergy(graph, tables, validate=False)
-        >>> impossible_rows(model, torch.tensor([[0, 0], [0, 1], [-1, 0], [0, -1]])).tolist()
-        [True, False, True, False]
     """
     states = ImpossibleStates.of_energy(model)
     if states is None or not len(codes):

@@ -18,8 +18,6 @@ from .fitting.design import edge_basis
 from .fitting.result import FitResult
 from .impossible import ImpossibleStates
 
-__all__ = ["has_cheap_covariance", "infinite_to_json", "mark_infinite", "with_infinite"]
-
 _MAX_CONTRASTS = 5000
 _LISTED = 20
 _MAX_DENSE_PARAMETERS = 1000

@@ -27,14 +27,6 @@ from .coding import parametrization
 from .energy import LogLinearEnergy
 from .fitting.design import cell_codes, row_statistics
 
-__all__ = [
-    "WeightKind",
-    "backend_hessian",
-    "covariance_of",
-    "missing_information",
-    "score_products",
-]
-
 WeightKind = Literal["auto", "frequency", "sampling"]
 """Whether weights are numbers of observations or say how many others a row stands for; ``auto``: whole ones are."""
 

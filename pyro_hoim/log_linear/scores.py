@@ -26,14 +26,10 @@ from .infinite import has_cheap_covariance, infinite_to_json, mark_infinite
 __all__ = [
     "CoefficientInterval",
     "coefficient_intervals",
-    "column_shares",
-    "directions_of",
     "gain_over_columns",
-    "infinite_interactions",
     "interaction_table",
     "num_impossible",
     "prediction_accuracy",
-    "row_log_pseudo_prob",
     "score_rows",
 ]
 
@@ -208,17 +204,7 @@ def interaction_table(energy: LogLinearEnergy) -> list[dict[str, Any]]:
 
 
 def infinite_interactions(result: FitResult) -> list[dict[str, Any]]:
-    """What a model file keeps of the interactions of a fit that are infinite, because its tables are finite.
-
-    Example:
-        >>> import warnings
-        >>> from pyro_hoim import Domain, InteractionHypergraph, fit
-        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
-        >>> with warnings.catch_warnings(action="ignore"):  # no finite estimate
-        ...     result = fit(InteractionHypergraph.saturated(domain), Observations.from_table(domain, [[3, 0], [2, 4]]))
-        >>> {":".join(row["edge"]): (row["levels"], row["sign"]) for row in infinite_interactions(result)}["a:b"]
-        (['0', '1'], -1)
-    """
+    """What a model file keeps of the interactions of a fit that are infinite, because its tables are finite."""
     if result.status != "infinite":
         return []
     rows = interaction_table(LogLinearEnergy(result.hypergraph, result.tables))
@@ -235,13 +221,6 @@ class CoefficientInterval:
         index: position of the entry in the flat tables.
         estimate: posterior mean, or the fitted value, in nats.
         lower, upper: ends of the interval, of which ``level`` is the coverage.
-
-    Example:
-        >>> from pyro_hoim import Domain, InteractionHypergraph, fit
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
-        >>> found = coefficient_intervals(fit(InteractionHypergraph.saturated(rows.domain), rows), top=1)[0]
-        >>> found.edge, found.levels, [round(value, 4) for value in (found.lower, found.estimate, found.upper)]
-        (('a', 'b'), ('0', '0'), [0.2602, 0.4479, 0.6356])
     """
 
     edge: tuple[str, ...]

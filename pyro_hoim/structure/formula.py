@@ -21,8 +21,6 @@ from typing import NamedTuple
 from ..budgets import MAX_FORMULA_SETS, MAX_UNIONS, check_size, num_sets
 from ..errors import InputError, check_names, out_of_reach, refused, unexpected
 
-__all__ = ["FunctionTerm", "parse_formula", "parse_terms", "split_formula"]
-
 _SMALLER = "use a smaller power, or products of fewer variables"
 _MAX_CHARACTERS = 2**20
 _SHOWN = 160  # characters of a formula in a message
@@ -47,12 +45,7 @@ _Terms = frozenset[frozenset[str | FunctionTerm]]
 
 
 def split_formula(text: str) -> tuple[str | None, str]:
-    """The name on the left of ``~``, None where there is none, and the right side.
-
-    Example:
-        >>> split_formula("Freq ~ Sex*Survived"), split_formula("~ a + b"), split_formula("a:b")
-        (('Freq', 'Sex*Survived'), (None, 'a + b'), (None, 'a:b'))
-    """
+    """The name on the left of ``~``, None where there is none, and the right side."""
     tokens = _tokens(text)
     if len(tokens) > 1 and tokens[0][0] == "name" and tokens[1] == ("symbol", "~"):
         return tokens[0][1], text.partition("~")[2].strip()
@@ -294,10 +287,5 @@ def parse_formula(text: str, names: Sequence[str], *, closure: bool = False) -> 
 
 
 def parse_terms(text: str, names: Sequence[str], functions: Mapping[str, int], *, closure: bool = False) -> _Terms:
-    """As :func:`parse_formula`, with functions of so many variables as factors of the terms.
-
-    Example:
-        >>> [sorted(map(str, term)) for term in parse_terms("linear(a):b", ["a", "b"], {"linear": 1})]
-        [['b', 'linear(a)']]
-    """
+    """As :func:`parse_formula`, with functions of so many variables as factors of the terms."""
     return _Parser(text, names, closure, functions).parse()

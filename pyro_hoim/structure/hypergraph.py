@@ -33,16 +33,7 @@ from ..errors import (
 from ..schema import Domain
 from .formula import parse_formula
 
-__all__ = [
-    "Edge",
-    "InteractionHypergraph",
-    "cell_index",
-    "check_codes",
-    "check_tables",
-    "evidence_codes",
-    "gather_slices",
-    "row_strides",
-]
+__all__ = ["InteractionHypergraph"]
 
 
 Edge = tuple[str, ...]
@@ -511,9 +502,6 @@ def row_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 def check_tables(hypergraph: InteractionHypergraph) -> None:
     """Refuse tables of more than 2^27 entries, or of a variable of more than 2^13 levels, before they are made.
-
-    Raises:
-        IntractableError: with the number and the budget.
 
     Example:
         >>> from pyro_hoim import Domain

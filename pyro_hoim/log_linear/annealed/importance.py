@@ -44,7 +44,7 @@ from ..exact.elimination import VariableElimination
 from ..exact.enumeration import Enumeration
 from .ascents import ascend
 
-__all__ = ["ADVICE", "AnnealedImportance", "ProductLaws", "fitted", "log_frequencies"]
+__all__ = ["AnnealedImportance", "log_frequencies"]
 
 
 # Product laws that annealed runs start from.

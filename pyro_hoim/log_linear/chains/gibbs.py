@@ -44,7 +44,7 @@ from ...runs.schedule import GibbsSchedule
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 
-__all__ = ["EngineName", "GibbsChains"]
+__all__ = ["GibbsChains"]
 
 
 # Which engine moves the chains.

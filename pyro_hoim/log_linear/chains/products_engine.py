@@ -19,9 +19,6 @@ from ...compute.vectors import LANES
 from ...structure.hypergraph import InteractionHypergraph
 from ._products_kernels import _REFRESH as REFRESH, move, weighted_sums
 
-__all__ = ["ProductsEngine"]
-
-
 # Tables of binary variables as sums of weighted products of spins, and the lists that the compiled moves read.
 #
 # The table of an edge S is :math:`\theta^S_{x_S} = \sum_{T \subseteq S} w^S_T \prod_{i \in T} s_i` with spins

@@ -18,9 +18,6 @@ from ...compute.lanes import SMALL, EnergyChains, balanced_width, later, pieces,
 from ...structure.hypergraph import InteractionHypergraph, row_strides
 from ._tables_kernels import add_statistics, run
 
-__all__ = ["TablesEngine"]
-
-
 # How the tables of a hypergraph are laid out for single-site and joint Gibbs updates.
 #
 # A conditional law needs the maximal edges only: the table of every other edge is added into that of one maximal edge

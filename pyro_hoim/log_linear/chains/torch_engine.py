@@ -17,9 +17,6 @@ from ..._modes import plain_mode
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
 from ...structure.hypergraph import InteractionHypergraph, row_strides
 
-__all__ = ["TorchEngine"]
-
-
 # What the PyTorch engine looks up: steps of a sweep, and the index arrays of blocks that are drawn at once.
 
 Blocks = tuple[tuple[int, ...], ...]

@@ -18,18 +18,7 @@ from .losses import Derivatives, Loss, Restriction
 from .norms import Ball, Face, L1Norm, NormPenalty, checked_terms
 from .result import ConstrainedResult, ConstrainedStatus
 
-__all__ = [
-    "Method",
-    "StepRule",
-    "best_steps",
-    "descend",
-    "fit_penalised",
-    "frank_wolfe",
-    "grid_step",
-    "nested_step",
-    "run_until_done",
-    "step_lengths",
-]
+__all__ = ["fit_penalised", "frank_wolfe"]
 
 
 # Step lengths between 0 and 1: by exact search in one or more of them, on a grid, on nested grids, and 2 / (i + 2).

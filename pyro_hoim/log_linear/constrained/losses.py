@@ -26,7 +26,7 @@ from ..fitting.fit import check_data
 from ..fitting.pseudo_likelihood import LogLinearPseudoLikelihood
 from ..tensors.layout import check_binary
 
-__all__ = ["CategoricalLoss", "Derivatives", "InteractionScreeningLoss", "Loss", "PseudoLikelihoodLoss", "Restriction"]
+__all__ = ["CategoricalLoss", "InteractionScreeningLoss", "PseudoLikelihoodLoss"]
 
 
 Floats = NDArray[np.float64]

@@ -35,23 +35,7 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..tensors.coefficients import multiplicity
 from ..tensors.layout import tensor_layout
 
-__all__ = [
-    "Ball",
-    "Face",
-    "GroupNorm",
-    "L1Norm",
-    "Norm",
-    "NormPenalty",
-    "NuclearNorm",
-    "OverlappedNorm",
-    "TieSet",
-    "Unfolding",
-    "checked_terms",
-    "interaction_matrix",
-    "leading_eigenvectors",
-    "project_magnitudes",
-    "spectrum",
-]
+__all__ = ["Ball", "GroupNorm", "L1Norm", "NormPenalty", "NuclearNorm", "OverlappedNorm"]
 
 
 Floats = NDArray[np.float64]
@@ -465,9 +449,6 @@ class Unfolding:
     Args:
         hypergraph: all interactions of up to K variables of n binary ones.
 
-    Raises:
-        IntractableError: more than 2^23 entries, or more dense ones than a layout of tensors may have.
-
     References:
         Paper 3, section 3.1.2 and lemma 3.1: all modes have this unfolding.
     """
@@ -645,9 +626,6 @@ def leading_eigenvectors(matrix: Floats, number: int = 1) -> tuple[Floats, Float
 
     Above 50 rows by Lanczos iterations, from a fixed start and to machine precision; that no eigenvalue of larger
     modulus was missed is proven by two Cholesky factorisations, up to a relative 1e-10.
-
-    Raises:
-        IntractableError: a larger eigenvalue was missed from three starts.
     """
     num = len(matrix)
     if num <= _DENSE:

@@ -38,16 +38,6 @@ class SolutionPath:
         results: the solutions in the order in which they were found.
         held_out: loss of the held-out rows at each, nats per row.
         status: "complete", or "interrupted" with the solutions up to then.
-
-    Example:
-        >>> from pyro_hoim import Domain, Observations
-        >>> from pyro_hoim.log_linear import L1Norm, PseudoLikelihoodLoss
-        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
-        >>> tables = [[30, 10], [20, 40]], [[10, 30], [20, 40]]
-        >>> loss, held_out = (PseudoLikelihoodLoss(Observations.from_table(domain, table), 2) for table in tables)
-        >>> path = solution_path(loss, held_out, {"sparse": [Ball(L1Norm(), radius) for radius in (0.1, 0.5, 1.0)]})
-        >>> path.status, path.best.terms["sparse"].radius, [round(value, 3) for value in path.held_out]
-        ('complete', 0.5, [1.373, 1.352, 1.389])
     """
 
     results: tuple[ConstrainedResult, ...]
@@ -244,9 +234,6 @@ def _figure(frame: pd.DataFrame) -> Figure:
     """Losses in nats per row against radius or strength on logarithmic axes; of two parts a map of the held-out loss.
 
     The frame is that of ``SolutionPath.to_frame``. Training is dark, held-out light; the best is ringed in orange.
-
-    Raises:
-        InputError: more than two parts.
     """
     # One axis a part: a curve of one, a map of two.
     names = [name for name in frame.columns if name.endswith(("_radius", "_strength"))]

@@ -26,7 +26,7 @@ from ..tensors.tensor import SymmetricInteractionTensor
 from .losses import Loss
 from .norms import Ball, NormPenalty
 
-__all__ = ["ConstrainedResult", "ConstrainedStatus"]
+__all__ = ["ConstrainedResult"]
 
 Floats = NDArray[np.float64]
 ConstrainedStatus = Literal["converged", "max_iterations", "stalled", "interrupted"]
@@ -47,14 +47,6 @@ class ConstrainedResult:
             rounding or because the steps of a grid are too long, or "interrupted".
         multipliers: dual norm of the gradient at theta by part: lambda and mu.
         trace: objective and gap of every iteration, (iterations, 2).
-
-    Example:
-        >>> from pyro_hoim import Domain, Observations
-        >>> from pyro_hoim.log_linear import L1Norm, PseudoLikelihoodLoss, frank_wolfe
-        >>> data = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
-        >>> found = frank_wolfe(PseudoLikelihoodLoss(data, 2), {"sparse": Ball(L1Norm(), 0.5)})
-        >>> round(found.norms["sparse"], 3), round(found.dual_form()["sparse"].strength, 4), found.gap < 1e-6
-        (0.5, 0.1153, True)
     """
 
     hypergraph: InteractionHypergraph

@@ -34,17 +34,6 @@ class SplittingResult(ConstrainedResult):
         rank: rank of the thresholded unfolding that the low-rank part agrees with up to the accuracy of the run. The
             part itself is strongly symmetric to the last bit and has this rank up to that accuracy.
         state: point of the iteration, and the step.
-
-    Example:
-        >>> from pyro_hoim import Domain, Observations
-        >>> from pyro_hoim.log_linear import PseudoLikelihoodLoss
-        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2})
-        >>> loss = PseudoLikelihoodLoss(Observations.from_table(domain, [[[20, 5], [6, 9]], [[4, 8], [7, 30]]]), 3)
-        >>> strong, weak = (NormPenalty(OverlappedNorm(loss.hypergraph), strength) for strength in (0.021, 0.02))
-        >>> cold = douglas_rachford(loss, weak)
-        >>> warm = douglas_rachford(loss, weak, start=douglas_rachford(loss, strong))
-        >>> len(warm.trace) < len(cold.trace), abs(warm.objective - cold.objective) < 1e-6
-        (True, True)
     """
 
     rank: int

@@ -19,8 +19,6 @@ import torch
 from ...errors import IntractableError
 from ...structure.hypergraph import Edge, InteractionHypergraph
 
-__all__ = ["clique_tables", "log_jacobian", "log_normaliser", "sample_tables"]
-
 
 @lru_cache(maxsize=256)
 def log_jacobian(hypergraph: InteractionHypergraph) -> float:

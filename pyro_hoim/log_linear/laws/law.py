@@ -26,14 +26,7 @@ from ..auto import Auto, in_coding
 from ..coding import Coding, Parametrization, family_of, parametrization
 from ..energy import LogLinearEnergy
 
-__all__ = [
-    "HierarchicalLogLinear",
-    "acting_backend",
-    "cell_log_likelihood",
-    "check_estimate",
-    "exact_backend",
-    "is_exact_for",
-]
+__all__ = ["HierarchicalLogLinear", "cell_log_likelihood"]
 
 
 # What a law may do with a backend that is not exact: where an estimate may stand in, and where it must not.

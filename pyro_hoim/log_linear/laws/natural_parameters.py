@@ -21,15 +21,6 @@ from ..energy import LogLinearEnergy
 from .hyper_dirichlet import clique_tables
 from .law import exact_backend
 
-__all__ = [
-    "MAX_DENSE_PARAMETERS",
-    "consistent_margins",
-    "fisher_information",
-    "interior_margin",
-    "solve_natural_parameters",
-]
-
-
 MAX_DENSE_PARAMETERS = 2000
 _MAX_STEPS = 200
 _TOLERANCE = 1e-10

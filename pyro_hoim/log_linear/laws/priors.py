@@ -33,7 +33,7 @@ from .natural_parameters import (
 )
 from .statistics import statistics_of
 
-__all__ = ["DiaconisYlvisaker", "NormalPotential", "known_potential"]
+__all__ = ["DiaconisYlvisaker"]
 
 
 class DiaconisYlvisaker(TorchDistribution):

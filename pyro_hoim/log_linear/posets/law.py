@@ -211,13 +211,6 @@ class PosetProjection:
         is_converged: whether the criterion was met.
         num_iterations: Newton steps.
         error: largest difference between eta on B and what it should be.
-
-    Example:
-        >>> from pyro_hoim.log_linear import PosetLaw
-        >>> poset = Poset.boolean_lattice(["a", "b"])
-        >>> found = m_projection(poset, torch.tensor([0.4, 0.1, 0.1, 0.4], dtype=torch.float64), [("a",), ("b",)])
-        >>> found.is_attained, round(found.divergence, 6)
-        (True, 0.192745)
     """
 
     poset: Poset = field(repr=False)

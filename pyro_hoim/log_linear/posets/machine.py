@@ -96,14 +96,6 @@ class MachineResult:
             counted.
         partition: backend of log Z; None is exact.
         seconds: time spent, earlier parts of a resumed run included.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> from pyro_hoim.log_linear import train_machine
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [20, 30]])
-        >>> machine = train_machine(rows, [("a",), ("b",), ("a", "b")], method="newton")
-        >>> machine.theta.exp().round(decimals=4).tolist(), round(float(machine.log_partition.value), 4)  # -log 0.4
-        ([0.5, 0.25, 6.0], 0.9163)
     """
 
     hypergraph: InteractionHypergraph

@@ -24,7 +24,7 @@ from ...errors import (
 )
 from .layout import MAX_TENSOR_ENTRIES
 
-__all__ = ["LatentNorm", "fold", "latent_dual_norm", "latent_norm", "overlapped_norm", "schatten_norm", "unfold"]
+__all__ = ["LatentNorm", "latent_dual_norm", "latent_norm", "overlapped_norm", "schatten_norm", "unfold"]
 
 
 def unfold(dense: torch.Tensor, mode: int, order: int | None = None) -> torch.Tensor:
@@ -134,11 +134,6 @@ class LatentNorm:
         dual: a tensor all of whose unfoldings have spectral norms of at most one, of the tensor's shape.
         num_iterations: steps taken.
         status: "converged" where ``upper - lower`` is within the tolerance, else "max_iterations".
-
-    Example:
-        >>> norm = latent_norm(torch.diag(torch.tensor([3.0, 4.0], dtype=torch.float64)))
-        >>> norm.status, round(norm.upper, 6), norm.gap < 1e-3, norm.parts.sum(0).round(decimals=6).tolist()  # 3 + 4
-        ('converged', 7.0, True, [[3.0, 0.0], [0.0, 4.0]])
     """
 
     upper: float
