@@ -53,7 +53,7 @@ def root_distance(first: Numbers, second: Numbers) -> Floats:
     return np.minimum(np.abs(np.sqrt(first) - np.sqrt(second)), 1).mean(-1)
 
 
-class Law(Protocol):
+class PhaseLaws(Protocol):
     """Product laws fitted to the states of J phases of B models."""
 
     def log_prob(self, states: Numbers, /) -> Floats:
@@ -72,18 +72,18 @@ class Moved(Protocol):
         ...
 
 
-Fitted = Callable[[Numbers], Law]
+Fitted = Callable[[Numbers], PhaseLaws]
 """The product laws of states (J, B, n, d)."""
 
 
-class _Found(NamedTuple):
+class _Round(NamedTuple):
     """What a round found at J states for each of B models."""
 
     states: Numbers  # of the chains there, (J, B, m, d)
     log_q: Floats  # of these, (J, B, m), nats
     is_there: Flags  # whether there is such a state, (J, B)
     ceiling: Floats  # most that the phase can add to log Z, nats, (J, B)
-    law: Law
+    law: PhaseLaws
     least: Floats  # log probability from which a state belongs to the phase, (J, B)
     low: Floats  # range of log q of its states, (J, B), nats
     high: Floats
@@ -107,7 +107,7 @@ class Phases(NamedTuple):
 
     states: Numbers  # states of chains there, (J, B, m, d)
     ceiling: Floats  # most that the phase can add to log Z, nats, (J, B); minus infinity where there is no such phase
-    rounds: tuple[_Found, ...]  # in which they were found
+    rounds: tuple[_Round, ...]  # in which they were found
     place: NDArray[np.intp]  # of a phase in all rounds together, (J, B)
     strays: tuple[Stray, ...]  # of each of the B models
 
@@ -176,7 +176,7 @@ def explored(
     looks, looks_log_q = moved(modes, sweeps=_RELAXED, looks=2, stream=0)
     relaxed, log_q = looks[-1], looks_log_q[-1]
     is_open = np.ones(log_q.shape, dtype=bool)
-    rounds = list[_Found]()
+    rounds = list[_Round]()
     # Rounds from states that are in no phase yet.
     for number, size in enumerate(_ROUNDS, start=1):
         places, is_there = _begun(relaxed, np.where(is_open, log_q, -np.inf), size // 2, distance, random)
@@ -191,7 +191,7 @@ def explored(
         if not is_open.any():
             break
     # The heaviest first, each once.
-    ceiling = _told_apart(rounds)
+    ceiling = _distinct_ceilings(rounds)
     order = (-ceiling).argsort(0, kind="stable")[: max(1, int(np.isfinite(ceiling).sum(0).max()))]
     states = np.concatenate([part.states for part in rounds])
     states = np.take_along_axis(states, order[..., None, None], 0)
@@ -217,7 +217,7 @@ def _settled(
     fitted: Fitted,
     distance: Distance,
     count: int,
-) -> _Found:
+) -> _Round:
     """What ``count`` chains from each of the states (J, B, d) say about the phases that they are in, G of each.
 
     Half of the chains make the product law r of a phase, the other half say how probable its states are under r. The
@@ -247,7 +247,7 @@ def _settled(
     stayed = (chance >= least[..., None]) & (theirs >= low[..., None]) & (theirs <= high[..., None])
     gain = np.ma.masked_array(theirs - chance, ~stayed)
     ceiling = np.ma.filled(gain.mean(-1) + 2 * gain.std(-1) / np.sqrt(count - half), np.inf)
-    return _Found(states[..., -1, :], log_q[..., -1], flags, ceiling, law, least, low, high)
+    return _Round(states[..., -1, :], log_q[..., -1], flags, ceiling, law, least, low, high)
 
 
 def _groups(states: Numbers, fitted: Fitted, distance: Distance) -> list[NDArray[np.intp]]:
@@ -299,7 +299,7 @@ def _reach(values: Floats, most: float = np.inf) -> tuple[Floats, Floats]:
     return low - slack, high + slack
 
 
-def _told_apart(rounds: Sequence[_Found]) -> Floats:
+def _distinct_ceilings(rounds: Sequence[_Round]) -> Floats:
     """The ceiling (J, B) of all that was found, minus infinity for what is the same phase as one with a lower one.
 
     Most states of each must be in the other: a mixture of phases does not stand for its parts.

@@ -24,7 +24,7 @@ from ..errors import (
     wrong_shape,
     wrong_type,
 )
-from .mode_checks import Distance, Law, ModeRuns
+from .mode_checks import Distance, ModeRuns, PhaseLaws
 from .weights import MIN_CHAINS, log_sum
 
 __all__ = ["AnnealingOptions"]
@@ -280,7 +280,7 @@ class AnnealedModel(Protocol):
 
     def chains_at(self, run: Run, starts: NDArray[np.generic], stream: int) -> Annealable: ...
 
-    def fitted(self, states: NDArray[np.generic]) -> Law: ...
+    def fitted(self, states: NDArray[np.generic]) -> PhaseLaws: ...
 
     def mode_runs(self, run: Run, starts: NDArray[np.generic]) -> ModeRuns: ...
 
