@@ -25,7 +25,6 @@ from ..coding import parametrization
 from ..energy import LogLinearEnergy
 from ..fitting.fit import check_data
 from ..laws.law import HierarchicalLogLinear
-from ..tensors.layout import check_binary
 from .law import _members, m_projection
 from .poset import Poset
 
@@ -372,7 +371,10 @@ def _collection(
     rows: Observations, collection: InteractionHypergraph | Iterable[Iterable[str]] | int
 ) -> InteractionHypergraph:
     """The collection over binary variables, as the family of corner coding."""
-    check_binary(rows.domain, "data")
+    wide = [variable for variable in rows.domain if variable.cardinality != 2]
+    if wide:
+        received = f"{wide[0].name!r} with {wide[0].cardinality} levels"
+        raise unexpected("data", "binary variables", received=received)
     if isinstance(collection, InteractionHypergraph):
         graph = collection
     elif isinstance(collection, Iterable):

@@ -29,7 +29,6 @@ from ...errors import (
     wrong_type,
 )
 from ...schema import Domain
-from ..tensors.layout import check_binary
 
 __all__ = ["Poset"]
 
@@ -191,7 +190,9 @@ class Poset:
         if isinstance(variables, str):
             raise wrong_type("variables", "a collection of names", received=f"the string {variables!r}")
         if isinstance(variables, Domain):
-            check_binary(variables, "variables")
+            wide = [variable.name for variable in variables if variable.cardinality != 2]
+            if wide:
+                raise unexpected("variables", "binary variables", received=f"{wide[0]!r} with other levels")
             names: tuple[Any, ...] = variables.names
         elif isinstance(variables, Iterable):
             names = _checked_elements(variables, "variables", least=0)
