@@ -519,11 +519,11 @@ def _on_vertices(loss: Loss, ball: Ball, theta: Floats, is_pairwise: bool) -> It
 
 
 def run_until_done(
-    points: Iterator[tuple[float, float]], stopping: Stopping | None, progress: bool
+    points: Iterator[tuple[float, float]], stopping: Stopping | None, progress: bool, label: str | None = None
 ) -> ConstrainedStatus:
     """Run through objectives and gaps until a gap is small, they end, the iterations are spent or Ctrl-C."""
     (tolerance, limit), number = limits(stopping), 0
-    with tqdm(total=limit, unit="iteration", leave=False, disable=not progress) as bar:
+    with tqdm(total=limit, desc=label, unit="iteration", leave=False, disable=not progress) as bar:
         try:
             for objective, gap in itertools.islice(points, limit):
                 number += 1

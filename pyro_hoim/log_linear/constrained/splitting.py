@@ -118,7 +118,7 @@ def douglas_rachford(
     checked = checked_terms(terms, kind, "terms", loss.hypergraph)
     run = _Run(loss, checked)
     run.begin(start)
-    return run.result(run_until_done(run.points(), stopping, progress))
+    return run.result(run_until_done(run.points(), stopping, progress, "splitting"))
 
 
 class _Run:
