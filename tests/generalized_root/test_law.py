@@ -1,7 +1,9 @@
 """Generalized root laws as Pyro distributions."""
 
+import copy
 import itertools
 import math
+import pickle
 import warnings
 
 import numpy as np
@@ -260,6 +262,12 @@ def test_support(family, good, bad):
     ):
         with raises(code, "value"):
             law.log_prob(wrong)
+
+
+def test_an_annealed_law_is_copied_with_its_seed():
+    law = counts(partition=RootAnnealed(seed=1, num_chains=64, num_temperatures=20)).expand([2])
+    for clone in (pickle.loads(pickle.dumps(law)), copy.deepcopy(law)):
+        assert torch.equal(clone.log_prob(torch.ones(2)), law.log_prob(torch.ones(2)))
 
 
 def test_wrong_arguments():
