@@ -132,7 +132,7 @@ class _Shared(TorchEngine):
 
     def _draw(self, batch, uniform, is_tempered):
         super()._draw(batch, uniform, is_tempered)
-        self._states[:, 1:] = self._states[:, :1]  # with equal weights and states, what shared numbers come to
+        self._codes[:, 1:] = self._codes[:, :1]  # with equal weights and states, what shared numbers come to
 
 
 class _Twins(TorchEngine):
@@ -140,8 +140,8 @@ class _Twins(TorchEngine):
 
     def _draw(self, batch, uniform, is_tempered):
         super()._draw(batch, uniform, is_tempered)
-        n = self._states.shape[2] // 32 * 32
-        folded = self._states[..., :n].unflatten(2, (-1, 2, 16))
+        n = self._codes.shape[2] // 32 * 32
+        folded = self._codes[..., :n].unflatten(2, (-1, 2, 16))
         folded[..., 1, :] = folded[..., 0, :]
 
 
