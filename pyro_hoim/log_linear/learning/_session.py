@@ -8,6 +8,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
@@ -17,13 +18,13 @@ from ...core.partition import LogPartition
 from ...core.trainer import Loss, RidgeTrainer, TrainingReport
 from ...data.observations import Observations
 from ...errors import check_choice
-from ...runs.checkpoint import RunOptions, TimeUp, check_equal, check_time, ending_at, packed, unpacked
+from ...runs.checkpoint import RunFile, RunOptions, TimeUp, check_equal, check_time, ending_at, packed, unpacked
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..energy import LogLinearEnergy
 from ..fitting.solvers import Stopping
 from ..search.confirmation import Confirmation, InteractionTest, confirm
-from ..search.rounds import SelectionOptions, SelectionResult, SelectionRound, rows_digest, run_file, trained
+from ..search.rounds import SelectionOptions, SelectionResult, SelectionRound, rows_digest, trained
 from ..training.exact import ExactTrainer
 from ..training.pseudo import PseudoTrainer
 from ..training.ridge import EvidenceRounds, InteractionRidge
@@ -212,6 +213,11 @@ class FinalFit:
         other = SampledTrainer(self.trainer.rows, self.trainer.hypergraph, settings=recipe.final_settings())
         other.load_state_dict({**other.state_dict(), "tables": self.trainer.tables})
         return other.log_partition()
+
+
+def run_file(run: RunOptions, name: str) -> RunFile | None:
+    """The checkpoint of this name in the folder of a run; None without one."""
+    return None if run.checkpoint is None else RunFile(Path(run.checkpoint) / name, run.resume)
 
 
 class Session:

@@ -51,7 +51,6 @@ from ..search.rounds import (
     StopRule,
     Verdict,
     checked_rows,
-    run_file,
     singles,
 )
 from ..search.scores import Gain, ScoreContext, Screened, checked_score
@@ -65,6 +64,7 @@ from ._session import (
     frequency_model,
     interactions,
     one_body_model,
+    run_file,
     told,
 )
 from .model import LearnResult

@@ -25,7 +25,6 @@ from .rounds import (
     SelectionStatus,
     StopRule,
     checked_rows,
-    run_file,
     singles,
 )
 from .scores import Score, ScoreContext, checked_score, checked_values
@@ -117,7 +116,7 @@ def select(
     rule = StopRule(search.patience, search.max_rounds, least_gain=least_gain)
     label = "selection" if run.progress else None
     until = math.inf if search.time_limit is None else time.monotonic() + search.time_limit
-    runner = RoundRunner(trainer, train, validation, rule, settings, run_file(run), label, until)
+    runner = RoundRunner(trainer, train, validation, rule, settings, run.file(), label, until)
     context = ScoreContext(train, trainer)
 
     def propose(hypergraph: InteractionHypergraph) -> Proposal | SelectionStatus:
@@ -203,7 +202,7 @@ def prune(
         "start": [list(edge) for edge in trainer.hypergraph.edge_indices],
     }
     # Rounds that take the least important sets away, as far as no larger set loses its heredity.
-    runner = RoundRunner(trainer, train, validation, rule, settings, run_file(run), "pruning" if run.progress else None)
+    runner = RoundRunner(trainer, train, validation, rule, settings, run.file(), "pruning" if run.progress else None)
     context = ScoreContext(train, trainer)
 
     def propose(hypergraph: InteractionHypergraph) -> Proposal | SelectionStatus:

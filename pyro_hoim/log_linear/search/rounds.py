@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, is_dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -37,7 +36,6 @@ from ...results.fitted import Fitted
 from ...runs.checkpoint import (
     DeferredInterrupt,
     RunFile,
-    RunOptions,
     TimeUp,
     check_alike,
     check_equal,
@@ -663,10 +661,3 @@ def checked_pair(
 def singles(domain: Domain) -> InteractionHypergraph:
     """All single variables of two levels or more."""
     return InteractionHypergraph(domain, [(v.name,) for v in domain if v.cardinality > 1])
-
-
-def run_file(run: RunOptions, name: str | None = None) -> RunFile | None:
-    """The checkpoint of a run, of this name where it is a folder; None without one."""
-    if run.checkpoint is None:
-        return None
-    return RunFile(run.checkpoint if name is None else Path(run.checkpoint) / name, run.resume)
