@@ -78,6 +78,7 @@ def weighted_sums(first, step, x, lane_weights, cells, out):
         xt, weights = x[tile], lane_weights[tile]
         base = tile * num
         m = 0
+        # Single spins, then products of two, then all longer ones: short loops need no list of members.
         for k in range(orders[0]):
             a = peek(member, m) * width
             total = broadcast(lanes, 0.0)
@@ -170,6 +171,7 @@ def _field(x, start, f, structure, weights, row):
     _, _, _, pair_first, pair_other, triple_first, triple_others, high_first, high_start, high_others = structure
     bias, pair_weight, triple_weight, high_weight, _ = weights
     total = broadcast(bias, peek(bias, row * bias.shape[1] + f))
+    # One other spin, two others, and any number of others.
     base = row * pair_weight.shape[1]
     for k in range(peek(pair_first, f), peek(pair_first, f + 1)):
         weight = broadcast(bias, peek(pair_weight, base + k))
@@ -198,6 +200,7 @@ def _visit_block(x, rng, width, block, structure, weights, rows, two_beta, two_g
     num_states = 1 << size
     base = rows[1] * reference.shape[1]
     for start in range(0, width, LANES):
+        # Fields of all products of the block's spins.
         store(scratch, 0, broadcast(scratch, 0.0))
         for k in range(1, num_states):
             f = peek(field_first, block) + k - 1
@@ -205,6 +208,7 @@ def _visit_block(x, rng, width, block, structure, weights, rows, two_beta, two_g
             by_model = _field(x, start, f, structure, weights, rows[0])
             store(scratch, k * LANES, fused(by_model, broadcast(scratch, 0.5 * two_beta), by_reference))
         highest = load(scratch, 0)
+        # Sums and differences of these (a Walsh-Hadamard transform) are the log weights of its states.
         for bit in range(size):
             step = 1 << bit
             for k in range(num_states):
@@ -220,6 +224,7 @@ def _visit_block(x, rng, width, block, structure, weights, rows, two_beta, two_g
         for k in range(num_states):
             total = total + exp_negative(load(scratch, k * LANES) - highest)
             store(scratch, k * LANES, total)
+        # The state is drawn by inversion of the cumulative weights.
         u, unit = _uniform(total, rng, start, width)
         u = (u * unit) * total
         state = as_bits(broadcast(scratch, 0.0))
@@ -246,6 +251,7 @@ def _energies(x, width, products, row, out):
                 product = product * load(x, start + peek(member, m))
             total = fused(broadcast(out, peek(weight, row * num + k)), widen(product), total)
         store(out, start, total)
+        # The reference law has single spins alone.
         total = broadcast(out, peek(middle, row))
         for v in range(size):
             total = fused(broadcast(out, peek(half, row * size + v)), widen(load(x, v * width + start)), total)
@@ -276,6 +282,7 @@ def _record_energies(x, width, lists, row, out, offset):
             m, length = peek(chunks, 4 * chunk + 2), peek(chunks, 4 * chunk + 3)
             zero = as_bits(broadcast(x, 0.0))
             sums = (zero, zero)
+            # Products of equal length come together, the short ones in loops of their own.
             if length == 1:
                 for k in range(begin, end):
                     bits = as_bits(load(x, start + peek(member, m)))
@@ -298,6 +305,7 @@ def _record_energies(x, width, lists, row, out, offset):
                     for i in range(peek(first, k), peek(first, k + 1)):
                         bits = bits ^ as_bits(load(x, start + peek(member, i)))
                     sums = _add_whole(sums, bits, whole, 2 * (row * num + k))
+            # Coarse and fine multiples back to nats.
             unit = 2 * (row * chunks.shape[0] + chunk)
             total = fused(broadcast(out, peek(units, unit)), to_double(sums[0]), total)
             total = fused(broadcast(out, peek(units, unit + 1)), to_double(sums[1]), total)
@@ -318,6 +326,7 @@ def _count(x, width, used, masks, cells, tile, out):
     """
     first, member, orders = cells
     valid = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - used)
+    # The signs of every variable as one number, lanes that do not count left out.
     for v in range(masks.shape[0]):
         mask = np.uint64(0)
         for start in range(0, width, LANES):
@@ -325,6 +334,7 @@ def _count(x, width, used, masks, cells, tile, out):
         poke(masks, v, mask & valid)
     base = tile * out.shape[1]
     m = 0
+    # Products of one, two, three and more spins.
     for k in range(orders[0]):
         _count_product(out, base + k, used, peek(masks, peek(member, m)))
         m += 1
@@ -361,6 +371,7 @@ def move(first, step, x, rng, structure, weights, products, whole, cells, layout
     reference = weights[4]
     num_fields = reference.shape[1]
     visits = order.shape[1]
+    # Memory for one tile at a time.
     largest = 1
     for block in range(member_first.shape[0] - 1):
         largest = max(largest, member_first[block + 1] - member_first[block])
@@ -383,6 +394,7 @@ def move(first, step, x, rng, structure, weights, products, whole, cells, layout
         record = 0
         for k in range(betas.shape[1]):
             beta = betas[beta_row, k]
+            # Log weights grow by the change of beta before the sweeps at the new one.
             if is_annealing:
                 if k == 0:
                     continue
@@ -397,6 +409,7 @@ def move(first, step, x, rng, structure, weights, products, whole, cells, layout
             two_beta, two_gamma = scale[0], scale[1]
             for _ in range(sweeps_per_step):
                 base = (sweep % order.shape[0]) * visits
+                # One sweep: blocks jointly, single sites straight from their field.
                 for visit in range(visits):
                     block = peek(order, base + visit)
                     if peek(member_first, block + 1) - peek(member_first, block) > 1:
@@ -423,6 +436,7 @@ def move(first, step, x, rng, structure, weights, products, whole, cells, layout
                         store(xt, offset + start, low)
                         store(xt, offset + middle, high)
                 sweep += 1
+                # Energies follow by differences, which are made anew now and then, or are looked up.
                 is_record = thin > 0 and sweep % thin == 0
                 if is_tracking:
                     if sweep % _REFRESH == 0:
@@ -435,6 +449,7 @@ def move(first, step, x, rng, structure, weights, products, whole, cells, layout
                             change[b] = 0
                 elif is_annealing:
                     _energies(xt, width, products, row, exact)
+                # What was asked for at a record.
                 if is_record:
                     if counts.shape[0] > 0:
                         _count(xt, width, used, masks, cells, tile, counts)

@@ -72,6 +72,7 @@ def _choose(rows, states, uniform, chosen, tops, begin, span):
 
     The passes are apart so that the processor always finds independent work.
     """
+    # Rows less their maximum, exponentials, cumulative sums, and the state by inversion.
     for lane in range(0, span, LANES):
         top = load(rows, lane)
         for k in range(1, states):
@@ -126,12 +127,14 @@ def _draw_site(x, visit, sites, weights, reference, start, beta, scratch):
     width = x.shape[1]
     target = variables[visit] * width
     r = start[variables[visit]]
+    # Where the rows of the tables that meet the variable begin.
     for f in range(num):
         e = begin + f
         _place(x, first[e], member[e], member[e + 1], outer, strides, index, f * width)
     if states == 2:
         _draw_binary(x, target, weights, num, reference[r + 1] - reference[r], beta, scratch)
         return
+    # More levels: log weights, mixed with the reference away from beta 1.
     span = _span(width, states)
     for lane in range(0, width, span):
         _log_weights(weights, index, lane, width, num, states, rows, span)
@@ -155,11 +158,13 @@ def _draw_block(x, visit, sites, joint, weights, reference, start, beta, scratch
     states = states_of[visit]
     width = x.shape[1]
     scale, rest = splat(beta[0]), beta.dtype.type(1) - beta[0]
+    # Where the rows of the tables that meet the block begin.
     begin = factor[part_of[visit]]
     for e in range(begin, factor[part_of[visit + 1]]):
         _place(x, first[e], member[e], member[e + 1], outer, strides, index, (e - begin) * width)
     span = _span(width, states)
     for lane in range(0, width, span):
+        # The reference of every joint state, to which the parts of the block are added.
         for s in range(states):
             added = rest - rest
             for j in range(block[visit], block[visit + 1]):
@@ -176,6 +181,7 @@ def _draw_block(x, visit, sites, joint, weights, reference, start, beta, scratch
                     entry = s * span + b
                     store(sums, entry, fused(scale, load(rows, source + b), load(sums, entry)))
         _choose(sums, states, uniform, chosen, tops, lane, span)
+    # The joint state as levels of the members.
     for j in range(block[visit], block[visit + 1]):
         codes, first_level = (x[members[j]], level_start[visit] + (j - block[visit]) * states)
         for b in range(width):
@@ -200,6 +206,7 @@ def _look(x, edges, cells, index, total, partial, counts, num_counted):
         for lane in range(0, width, LANES):
             add_rows1(cells, 0, index, lane, width, num, partial, lane, 0)
             store(total, lane, load(total, lane) + load(partial, lane))
+        # Counts, two edges in turn.
         if num_counted == 0:
             continue
         for f in range(0, num - 1, 2):
@@ -234,6 +241,7 @@ def run(tiles, random, shape, work, sites, joint, edges, sizes, start, law, look
     model_cells, reference_cells, gap_cells = lookups
     order, betas, growth, num_sweeps, thin = path
     log_weights, energies, codes, energy, reference_energy = out
+    # Memory for one tile at a time.
     num_groups, num_chains = shape
     width = tiles.shape[2]
     per_group = tiles.shape[0] // num_groups
@@ -246,6 +254,7 @@ def run(tiles, random, shape, work, sites, joint, edges, sizes, start, law, look
     sums, partial = np.empty(width, dtype=np.float64), np.empty(width, dtype=np.float64)
     is_mixed = start_weights.shape[1] > 0
     mixed, level = np.empty(start_weights.shape[1], dtype=weights.dtype), np.ones(1, dtype=weights.dtype)
+    # The law of a tile's group.
     for tile in range(work[0], work[1], work[2]):
         group = tile // per_group
         chain = (tile % per_group) * width
@@ -260,6 +269,7 @@ def run(tiles, random, shape, work, sites, joint, edges, sizes, start, law, look
         done, record = 0, 0
         for step in range(betas.shape[0] + 1):
             is_last = step == betas.shape[0]
+            # Log weights grow before every step; after the last one the energies are left.
             num_looks = (min(base.shape[0], 1) + 1) * int(parts[3]) if is_last else min(growth.shape[0], 1)
             for look in range(num_looks):
                 looked = (base if look else cells) if is_last else gap
@@ -274,6 +284,7 @@ def run(tiles, random, shape, work, sites, joint, edges, sizes, start, law, look
                         energy[group, chain + b] = -sums[b]
             if is_last:
                 break
+            # Weights between the two ends, or the inverse temperature.
             if is_mixed:
                 _mix(
                     start_weights[group % start_weights.shape[0]],
@@ -283,6 +294,7 @@ def run(tiles, random, shape, work, sites, joint, edges, sizes, start, law, look
                 )
             else:
                 level[0] = betas[step, group]
+            # Sweeps, with what was asked for at a record.
             for _ in range(num_sweeps):
                 row = order[done % order.shape[0]]
                 for v in range(row.shape[0]):

@@ -27,6 +27,7 @@ def contract_rows(X, x, Y, y, Z, z, loops, first, last, low, high, num_reduced):
     q = last - 1
     n, ix, iy, iz = loops[0, q], loops[1, q], loops[2, q], loops[3, q]
     count = np.zeros(last - first, dtype=np.int64)
+    # Where iteration ``low`` of the outer loops is.
     rest = low
     for k in range(q - 1, first - 1, -1):
         c = rest % loops[0, k]
@@ -35,6 +36,7 @@ def contract_rows(X, x, Y, y, Z, z, loops, first, last, low, high, num_reduced):
         x += c * loops[1, k]
         y += c * loops[2, k]
         z += c * loops[3, k]
+    # Inner loops that the compiler turns into vector instructions.
     form = 0
     if iz == 1 and ix == 1 and iy == 0:
         form = 1
@@ -87,6 +89,7 @@ def contract_rows(X, x, Y, y, Z, z, loops, first, last, low, high, num_reduced):
                 Z[z] = total
             else:
                 Z[z] += total
+        # The next iteration of the outer loops.
         turn += 1
         if turn == num_reduced:
             turn = 0
@@ -111,6 +114,7 @@ def accumulate(X, x, Y, y, sums, loops, first, last, low, high):
     q = last - 1
     n, ix, iy, iz = loops[0, q], loops[1, q], loops[2, q], loops[3, q]
     count = np.zeros(last - first, dtype=np.int64)
+    # Where iteration ``low`` of the outer loops is.
     z = 0
     rest = low
     for k in range(q - 1, first - 1, -1):
@@ -138,6 +142,7 @@ def accumulate(X, x, Y, y, sums, loops, first, last, low, high):
         else:
             for j in range(n):
                 sums[z + j * iz] += X[x + j * ix] * Y[y + j * iy]
+        # The next iteration of the outer loops.
         k = q - 1
         while k >= first:
             count[k - first] += 1
@@ -183,6 +188,7 @@ def load(tables, start, V, bounds, exponential):
                 top = value
             if value < bottom:
                 bottom = value
+        # Every table is divided by its largest entry.
         if exponential:
             for i in range(start[t], start[t + 1]):
                 V[i + 1] = np.exp(tables[i] - top)
@@ -287,6 +293,7 @@ def run_batch(tables, log_z, eta, want_eta, constant, program, offset, num_value
     sums = np.empty(256, dtype=np.float64)
     bounds = np.empty((len(program.size), 2), dtype=np.float64)
     factor = np.empty(len(program.size), dtype=np.float64)
+    # Up to the roots, whose product is Z; down from them for the marginals.
     for b in range(len(tables)):
         factor[:] = 1.0
         scale = constant + load(tables[b], start, V, bounds, True)
@@ -321,6 +328,7 @@ def trace_back(V, visits, outer, uniforms, states, begin, end):
     for k in range(len(visits)):
         variable, levels = visits[k, 0], visits[k, 1]
         x_step, y_step = visits[k, 3], visits[k, 5]
+        # Where the rows of both nodes begin, given what is drawn.
         x[:] = visits[k, 2]
         y[:] = visits[k, 4]
         for j in range(visits[k, 6], visits[k, 7]):
@@ -331,6 +339,7 @@ def trace_back(V, visits, outer, uniforms, states, begin, end):
             v, step = outer[j, 0], outer[j, 1]
             for i in range(count):
                 y[i] += states[v, begin + i] * step
+        # The level, by inversion.
         for i in range(count):
             total = 0.0
             for level in range(levels):
