@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any, cast
 
-from numba import njit  # noqa: F401 (kernels take it from here, so that the notice is registered)
+from numba import njit
 from numba.core import event
+
+__all__ = ["njit"]  # kernels take it from here, so that the notice is registered
 
 NOTICE = (
     "compiling numerical kernels, which takes some seconds each and happens once per machine "

@@ -424,7 +424,7 @@ class _BooleanLattice(Poset):
 
     @cached_property
     @override
-    def elements(self) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def elements(self) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         subsets: list[tuple[Any, ...]] = [()]
         for name in reversed(self._names):
             subsets += [(name, *subset) for subset in subsets]
