@@ -27,14 +27,6 @@ def plain_mode(*inputs: torch.Tensor, gradients: bool = False) -> Generator[None
         inputs: tensors that the result is made of. Where one of them belongs to a transformation or is a tensor of
             another class, the result does too, and nothing changes.
         gradients: whether autograd records where a mode is left; otherwise that stays as it is.
-
-    Example:
-        >>> @plain_mode()
-        ... def table():
-        ...     return torch.arange(3.0)
-        >>> with torch.inference_mode():
-        ...     table().is_inference(), torch.arange(3.0).is_inference()
-        (False, True)
     """
     if not _is_in_mode() or not all(map(_is_plain, inputs)):
         yield

@@ -20,31 +20,14 @@ _FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 
 def write_file(path: str | os.PathLike[str], content: str | bytes, kind: type[InputError] = InputError) -> None:
-    r"""Write a file whole, text as UTF-8 with its own line ends; errors as :func:`draft_of`.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_file(folder + "/cells.csv", "a,count\nyes,3\n")
-        ...     print(Path(folder, "cells.csv").read_text().split())
-        ['a,count', 'yes,3']
-    """
+    r"""Write a file whole, text as UTF-8 with its own line ends; errors as :func:`draft_of`."""
     with new_file(path, kind) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
 def new_file(path: str | os.PathLike[str], kind: type[InputError] = InputError) -> Generator[BinaryIO]:
-    """An open binary file that takes the place of ``path`` when the block ends well; errors as :func:`draft_of`.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with new_file(folder + "/letters") as file:
-        ...         shown = [file.write(b"abc"), Path(folder, "letters").exists()]
-        ...     print(shown, Path(folder, "letters").read_bytes())
-        [3, False] b'abc'
-    """
+    """An open binary file that takes the place of ``path`` when the block ends well; errors as :func:`draft_of`."""
     with draft_of(path, kind) as place, place.open("wb") as file:
         yield file
 
@@ -64,13 +47,6 @@ def draft_of(path: str | os.PathLike[str], kind: type[InputError] = InputError) 
     Raises:
         InputError: the system refuses to write: no such folder, no permission, a full disk; of ``kind``. A pipe whose
             reader has gone is a BrokenPipeError.
-
-    Example:
-        >>> with draft_of("missing-folder/cells.csv") as place:
-        ...     place.touch()
-        Traceback (most recent call last):
-        ...
-        pyro_hoim.errors.InputError: missing-folder/cells.csv: the folder missing-folder does not exist; create it first
     """
     target = Path(path)
     draft: Path | None = None
@@ -133,12 +109,7 @@ def made_folder(path: str | os.PathLike[str]) -> Generator[Path]:
 
 
 def unwritable(path: str | os.PathLike[str], error: OSError, kind: type[InputError] = InputError) -> InputError:
-    """The library's error for a file or folder that the system refuses to write.
-
-    Example:
-        >>> print(unwritable("rows.csv", OSError(errno.ENOSPC, "No space left on device")))
-        rows.csv: cannot be written (No space left on device); free space there, or choose another folder
-    """
+    """The library's error for a file or folder that the system refuses to write."""
     hint = "free space there, or choose another folder" if error.errno in _FULL else "choose another folder"
     reason = os.strerror(error.errno) if error.errno else str(error)  # libraries write whole reports into theirs
     return kind(f"cannot be written ({reason})", argument=Path(path), hint=hint, code="no-file")

@@ -60,12 +60,7 @@ _MAX_BITS = 1024  # of a count, from which on it is a lower bound: what is refus
 
 
 def num_sets(num: int, largest: int, least: int = 1) -> int:
-    """Number of sets of ``least`` to ``largest`` of ``num`` things; from 2^1024 on a lower bound.
-
-    Example:
-        >>> num_sets(4, 2), num_sets(60, 60) == 2**60 - 1, num_sets(3000, 2)
-        (10, True, 4501500)
-    """
+    """Number of sets of ``least`` to ``largest`` of ``num`` things; from 2^1024 on a lower bound."""
     total, sets = 0, 1
     for size in range(min(num, largest) + 1):
         total += sets if size >= least else 0
@@ -82,10 +77,6 @@ def num_entries(sizes: Iterable[int], largest: int, least: int = 1) -> int:
 
     With the numbers of levels these are the entries of the interaction tables of all sets up to an order, with one less
     each their free parameters: elementary symmetric polynomials.
-
-    Example:
-        >>> num_entries([2, 3, 2], 2), num_entries([1, 2, 1], 2)
-        (23, 9)
     """
     sums = [1]
     for size in sizes:

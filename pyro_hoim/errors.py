@@ -152,12 +152,7 @@ _UNSEEN = re.compile(
 
 
 def visible(text: str) -> str:
-    r"""Text in one line that shows what it holds: controls of terminals and of the direction of writing as Python does.
-
-    Example:
-        >>> print(visible("red \x1b[31m, two\nlines, \u202eback"))
-        red \x1b[31m, two\nlines, \u202eback
-    """
+    r"""Text in one line that shows what it holds: controls of terminals and of writing directions as Python does."""
     return _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
@@ -272,10 +267,6 @@ def unexpected(
     """An :class:`InputError` about a value that is not what was expected; it is shown as Python writes it.
 
     ``received`` are words in the place of ``value``, ``hint`` is the next step, ``code`` the kind of problem.
-
-    Example:
-        >>> str(unexpected("rule", "'and' or 'or'", "xor"))
-        "rule: expected 'and' or 'or', received 'xor'"
     """
     shown = _shown(value, received)
     return InputError(argument=argument, expected=expected, received=shown, hint=hint, code=code)
@@ -385,22 +376,12 @@ def is_real(value: object) -> TypeGuard[float]:
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Whether a value is an integer, of Python or of NumPy, and no boolean.
-
-    Example:
-        >>> is_whole(3), is_whole(3.0), is_whole(True)
-        (True, False, False)
-    """
+    """Whether a value is an integer, of Python or of NumPy, and no boolean."""
     return isinstance(value, (int, numbers.Integral)) and not isinstance(value, bool)  # the abstract class is slow
 
 
 def size_text(number: int, unit: str = "") -> str:
-    """A whole number from 0 in words for a message, of any size; from 10^18 on with three digits.
-
-    Example:
-        >>> size_text(1024), size_text(2**31, "cells"), size_text(2**1100, "cells")
-        ('1024', '2147483648 cells (about 2.15e+09)', 'about 1.36e+331 cells')
-    """
+    """A whole number from 0 in words for a message, of any size; from 10^18 on with three digits."""
     suffix = f" {unit}" if unit else ""
     if number < 10**6:
         return f"{number}{suffix}"

@@ -69,16 +69,6 @@ def add_info(path: str | os.PathLike[str], info: Mapping[str, Any]) -> None:
     Raises:
         InputError: information that is not JSON, or an entry of other values than the family writes under its name.
         ModelFileError: a file that cannot be read or written.
-
-    Example:
-        >>> import tempfile
-        >>> from pyro_hoim import fit, load_table
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = folder + "/model.safetensors"
-        ...     fit("Admit * Gender", load_table("ucb_admissions")).save(path)
-        ...     add_info(path, {"study": "admissions"})
-        ...     print(load(path).info["study"])
-        admissions
     """
     kind, content = with_info(path, info)
     family = family_of(kind, path)

@@ -353,13 +353,6 @@ class MachineResult(Fitted):
         iterations: steps that were made.
         num_rows: total count of the training rows.
         seconds: of learning, earlier sessions included.
-
-    Example:
-        >>> from pyro_hoim import Domain, Observations
-        >>> rows = Observations.from_table(Domain.from_cardinalities([2, 2]), torch.tensor([[40, 10], [10, 40]]))
-        >>> found = fit_machine(rows, 1, LearningOptions("exact", iterations=200))
-        >>> found.score_name, round(found.curve[-1][1], 4)  # 0.8 log 0.4 + 0.2 log 0.1
-        ('log-likelihood', -1.1935)
     """
 
     model_kind: ClassVar[str] = BOLTZMANN

@@ -45,16 +45,7 @@ def model_domain(stored: Stored) -> Domain:
 
 
 def opened(family: Family, stored: Stored) -> tuple[Family, Stored]:
-    """A family and a model as they answer about columns; as they are where the model has joined none.
-
-    Example:
-        >>> import pyro_hoim as hoim
-        >>> from pyro_hoim.core.operations import stored_model
-        >>> rows = hoim.load_table("ucb_admissions")
-        >>> family, stored = stored_model(hoim.fit(hoim.InteractionHypergraph.from_order(rows.domain, 2), rows))
-        >>> opened(family, stored) == (family, stored)
-        True
-    """
+    """A family and a model as they answer about columns; as they are where the model has joined none."""
     joined = joined_of(stored)
     if joined is None:
         return family, stored

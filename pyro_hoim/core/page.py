@@ -38,12 +38,7 @@ def cell(
     write_error: Callable[[float], str] = "{:.1g}".format,
     before: str = "",
 ) -> Cell:
-    """A number as ``write`` has it, after some words and before its standard error; a dash for nothing.
-
-    Example:
-        >>> cell(0.123456, error=0.02).shown, cell(None).shown
-        ('0.1235 ± 0.02', '–')
-    """
+    """A number as ``write`` has it, after some words and before its standard error; a dash for nothing."""
     if value is None:
         return Cell(number(None), None)
     has_error = error is not None and isfinite(error)
@@ -187,11 +182,6 @@ class Page:
         sections: in reading order.
         seed: of everything random.
         has_weights: whether the numbers of rows are sums of weights.
-
-    Example:
-        >>> page = Page("Admissions", {"train": 4526.0}, ["Admit", "Dept"], [], [], [], [Section("Fit")], seed=0)
-        >>> page.rows, [section.title for section in page.sections]
-        ({'train': 4526.0}, ['Fit'])
     """
 
     title: str

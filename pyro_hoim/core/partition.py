@@ -75,13 +75,6 @@ class Cost:
         method: name of the method.
         order: elimination order, empty where none is used.
         slices: variables that are conditioned on and looped over.
-
-    Example:
-        >>> from pyro_hoim import Domain, InteractionHypergraph
-        >>> from pyro_hoim.log_linear import Enumeration
-        >>> cost = Enumeration().plan(InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 10), 2))
-        >>> cost.cells, cost.feasible
-        (1024, True)
     """
 
     cells: int
@@ -120,12 +113,6 @@ class Sandwich:
         reverse_error: its standard error, likewise.
         start: whether the reverse runs began with perfect samples of the model (``exact``) or with states of longer
             annealed runs (``tempered``), which may all have missed a mode.
-
-    Example:
-        >>> forward, reverse = torch.tensor(2.0, dtype=torch.float64), torch.tensor(2.5, dtype=torch.float64)
-        >>> error = torch.tensor(0.1, dtype=torch.float64)
-        >>> float(Sandwich(forward, error, reverse, error, "exact").gap)
-        0.5
     """
 
     forward: torch.Tensor
@@ -160,14 +147,6 @@ class LogPartition:
         lower_bound: log of the sum of q over the distinct states met, (*batch), never above log Z; None where none
             were looked at.
         sandwich: estimates from both sides, where a reverse run was made.
-
-    Example:
-        >>> from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy
-        >>> from pyro_hoim.log_linear import log_partition
-        >>> graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 3), 2)
-        >>> found = log_partition(LogLinearEnergy.from_theta(graph, torch.zeros(6, dtype=torch.float64)))
-        >>> round(float(found.value), 4), found.kind, found.verdict  # log 8
-        (2.0794, 'exact', 'verified')
     """
 
     value: torch.Tensor

@@ -69,16 +69,6 @@ class Prediction:
         truth: code of the target in the rows, -1 where unknown, (N,).
         counts: count of every row, (N,).
         squares: of weights, the sum of the squared weights of every row, (N,); None of counts.
-
-    Example:
-        >>> from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy
-        >>> from pyro_hoim.log_linear import predict
-        >>> graph = InteractionHypergraph.saturated(Domain.from_labels({"rain": ["no", "yes"], "wet": ["no", "yes"]}))
-        >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([0.0, 0.0, 2.0], dtype=torch.float64))
-        >>> rows = Observations.from_tensor(torch.tensor([[0, 0], [1, 1], [0, 1]]), graph.domain)
-        >>> found = predict(model, rows, "wet")
-        >>> found.labels_predicted, round(found.accuracy, 4), round(found.log_loss, 4)
-        (('no', 'yes', 'no'), 0.6667, 0.7936)
     """
 
     target: str
@@ -227,15 +217,6 @@ class Imputation:
             what they missed, -1.
         is_exact: rows without an approximation: complete ones, perfect draws, proven modes; (N,).
         how: ``draws`` or ``most probable``.
-
-    Example:
-        >>> from pyro_hoim import InteractionHypergraph, LogLinearEnergy
-        >>> from pyro_hoim.log_linear import impute
-        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
-        >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([0.0, 0.0, 9.0], dtype=torch.float64))
-        >>> found = impute(model, Observations.from_tensor(torch.tensor([[0, -1], [1, -1]]), graph.domain), 3)
-        >>> found.codes.shape, found.observations(2).codes.tolist()
-        (torch.Size([3, 2, 2]), [[0, 0], [1, 1]])
     """
 
     data: Observations

@@ -88,11 +88,6 @@ def mean_over_rows(values: torch.Tensor, counts: torch.Tensor, squares: torch.Te
 
     References:
         Leslie Kish, Survey sampling, 1965.
-
-    Example:
-        >>> values, weights = torch.tensor([1.0, 3.0]), torch.tensor([5.0, 5.0])
-        >>> mean_over_rows(values, weights, weights), mean_over_rows(values, weights, weights**2)  # 10 rows, and two
-        ((2.0, 0.31622776601683794), (2.0, 0.7071067811865476))
     """
     total = float(counts.sum())
     mean = float((counts * values).sum()) / total
@@ -155,15 +150,6 @@ class Figures:
         is_maximum: whether the estimate maximises the likelihood, so that AIC, BIC and tests apply.
         status: how the fit ended.
         method: what else than the likelihood was maximised, in words.
-
-    Example:
-        >>> import pyro_hoim as hoim
-        >>> from pyro_hoim.core import family_named
-        >>> rows = hoim.load_table("ucb_admissions")
-        >>> result = hoim.fit(hoim.InteractionHypergraph.from_order(rows.domain, 2), rows)
-        >>> figures = family_named("log-linear").figures(result)
-        >>> figures.num_parameters, figures.df, figures.is_maximum
-        (18, 5, True)
     """
 
     num_variables: int

@@ -49,11 +49,6 @@ class Part:
             is none.
         accuracy: target, accuracy, majority_accuracy, majority_p_value and rows of predicting a target; None without.
         measure: the score that the gain is a difference of.
-
-    Example:
-        >>> alone, model = (Scores(rows=80, pseudo_nll=value, nll=value) for value in (1.5, 1.25))
-        >>> Part(model, {"independent columns": alone}).gain
-        0.25
     """
 
     scores: Scores

@@ -57,12 +57,7 @@ _LEVEL = 0.05  # of the test against always guessing one level
 
 
 def shorten(words: str, width: int = LABEL_WIDTH) -> str:
-    """Text of at most ``width`` visible characters; of longer text the ends, joined by an ellipsis.
-
-    Example:
-        >>> shorten("how satisfied are you with the food", 20)
-        'how satisfie…he food'
-    """
+    """Text of at most ``width`` visible characters; of longer text the ends, joined by an ellipsis."""
     words = visible(words)
     if len(words) <= width:
         return words
@@ -71,12 +66,7 @@ def shorten(words: str, width: int = LABEL_WIDTH) -> str:
 
 
 def short_labels(names: Sequence[str], width: int = LABEL_WIDTH) -> dict[str, str]:
-    """A label for every name, no two alike: shortened, and numbered where shortening makes two the same.
-
-    Example:
-        >>> short_labels(["abcdef", "abXdef", "z"], 4)
-        {'abcdef': 'ab…f', 'abXdef': 'a…~2', 'z': 'z'}
-    """
+    """A label for every name, no two alike: shortened, and numbered where shortening makes two the same."""
     labels = {name: name for name in names if len(name) <= width and visible(name) == name}
     used = set(labels.values())
     for name in names:
@@ -107,12 +97,7 @@ _WRITTEN: ContextVar[Callable[[str, object], str]] = ContextVar(
 
 
 def option(name: str, value: object = None) -> str:
-    """An option in a sentence, with a value where one is meant: an argument of Python, or as a command writes it.
-
-    Example:
-        >>> option("burn_in"), option("method", "gibbs")
-        ('burn_in', "method='gibbs'")
-    """
+    """An option in a sentence, with a value where one is meant: an argument of Python, or as a command writes it."""
     return _WRITTEN.get()(name, value)
 
 
@@ -192,33 +177,18 @@ def fixed(value: float, digits: int = 4, sign: bool = False) -> str:
 
 
 def coefficient(value: float) -> str:
-    """A coefficient with its sign: four decimals, or two significant digits where these would show nothing.
-
-    Example:
-        >>> coefficient(0.25), coefficient(-3.2e-9), coefficient(0.0)
-        ('+0.2500', '-3.2e-09', '+0.0000')
-    """
+    """A coefficient with its sign: four decimals, or two significant digits where these would show nothing."""
     return fixed(value, sign=True) if value == 0 or abs(value) >= _SMALL else f"{value:+.1e}"
 
 
 def listed(names: Sequence[str], most: int = _SHOWN, width: int = LABEL_WIDTH) -> str:
-    """Names in a sentence: shortened, and beyond ``most`` of them counted.
-
-    Example:
-        >>> listed(["a", "b", "c"], most=2)
-        'a, b and 1 more'
-    """
+    """Names in a sentence: shortened, and beyond ``most`` of them counted."""
     shown = ", ".join(shorten(name, width) for name in names[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def against_majority(accuracy: Mapping[str, Any]) -> str:
-    """What an accuracy is worth beside always guessing the most frequent level; empty where it is clearly better.
-
-    Example:
-        >>> against_majority({"accuracy": 0.5, "majority_accuracy": 0.6, "majority_p_value": 0.99})
-        'no better than always guessing the most frequent level'
-    """
+    """What an accuracy is worth beside always guessing the most frequent level; empty where it is clearly better."""
     if not accuracy["accuracy"] > accuracy["majority_accuracy"]:
         return f"no better{BASELINE}"
     p = accuracy["majority_p_value"]
@@ -253,10 +223,6 @@ def gain_sentence(part: str, model: str, gain: float | None, std_error: float | 
     """What a model gains over independent columns on the rows of one part, in nats per row.
 
     The gain is None where rows are impossible under both; ``measure`` says what it is of, if not the log-likelihood.
-
-    Example:
-        >>> gain_sentence("test", "model", 0.25, 0.03125)
-        'On the test rows the model gains 0.250 nats per row over independent columns (standard error 0.031).'
     """
     if gain is None or not math.isfinite(gain):
         whom = f"the {model} and independent columns" if gain is None else f"the {model}"
@@ -315,12 +281,7 @@ _PLAIN = str.maketrans({"−": "-", "–": "-", "±": "+-", "∞": "inf", "→":
 
 
 def plain(words: str) -> str:
-    """Words of a page for a terminal, whose output a script may read: minus signs and arrows of ASCII.
-
-    Example:
-        >>> plain("−1.5 ± 0.1, a → b")
-        '-1.5 +- 0.1, a -> b'
-    """
+    """Words of a page for a terminal, whose output a script may read: minus signs and arrows of ASCII."""
     return visible(words).translate(_PLAIN)
 
 

@@ -35,11 +35,6 @@ class Bins:
         cuts: increasing numbers; of dates, days since 1970-01-01.
         kind: what the column holds.
         rule: how the cut points were asked for, such as ``quantile:4``.
-
-    Example:
-        >>> bins = Bins((20.0, 65.0))
-        >>> bins.labels, [bins.label(value) for value in (19, 20, 80)]
-        (('<20', '[20, 65)', '>=65'), ['<20', '[20, 65)', '>=65'])
     """
 
     cuts: tuple[float, ...]
@@ -135,10 +130,6 @@ def find_bins(
 
     Raises:
         InputError: another rule, a value that is no number or date, or a rule that leaves one level, or too many.
-
-    Example:
-        >>> find_bins([1, 2, 3, 4, 5, 6], "quantile:3").labels
-        ('<3', '[3, 5)', '>=5')
     """
     # Numbers, or days of dates, of the rows that have one.
     kind: Literal["numbers", "dates"] = "dates" if is_dates(values) else "numbers"
@@ -267,12 +258,6 @@ def bin_columns(frame: pd.DataFrame, bins: Mapping[str, str | Bins]) -> pd.DataF
 
     Raises:
         UnknownNameError: no such column; InputError: as :func:`find_bins`.
-
-    Example:
-        >>> frame = pd.DataFrame({"age": [18, 25, 40, 70], "smoker": ["no", "yes", "no", "no"]})
-        >>> cut = bin_columns(frame, {"age": "edges:30,60"})
-        >>> list(cut["age"]), list(bin_columns(frame.head(1), cut.attrs["bins"])["age"])
-        (['<30', '<30', '[30, 60)', '>=60'], ['<30'])
     """
     check_type(frame, pd.DataFrame, "frame")
     names = [str(name) for name in frame.columns]

@@ -149,13 +149,7 @@ def _meaning(value: Any) -> float | str | None:
 
 
 def code_reader(variable: Variable) -> Callable[[Any], int | None]:
-    """What turns values into codes of a variable: by label, else by the one label of the same meaning; None for none.
-
-    Example:
-        >>> read = code_reader(Variable("wet", ("False", "True")))
-        >>> read("True"), read(1), read(0.0), read("false"), read("yes")
-        (1, 1, 0, 0, None)
-    """
+    """What turns values into codes of a variable: by label, else by the one label of its meaning; None for none."""
     by_label = {label: code for code, label in enumerate(variable.labels)}
     meanings = [_meaning(label) for label in variable.labels]
     times = Counter(meanings)
@@ -258,10 +252,6 @@ def levels_of(labels: Iterable[str]) -> list[str]:
     A column all of whose texts are numbers or times as a program writes them (``3.0``, ``1e-7``,
     ``2020-01-03T00:00:00.000``) has the labels of these numbers and times, as it has where they are no text: a CSV file
     says no types.
-
-    Example:
-        >>> levels_of(["10.0", "2.5"]), levels_of(["10.0", "2.50"])
-        (['2.5', '10'], ['2.50', '10.0'])
     """
     levels = set(labels)
     typed = {_typed_label(label) for label in levels}

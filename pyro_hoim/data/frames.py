@@ -237,12 +237,6 @@ def as_observations(
         InputError: as :meth:`Observations.from_pandas`; or, without a domain, columns that are almost unique per
             row, or that seem to hold counts or weights and were not named.
         IntractableError: too many distinct rows for memory.
-
-    Example:
-        >>> frame = pd.DataFrame({"x": [1.0, None], "note": ["a", "b"], "wet": [True, False]})
-        >>> domain = Domain.from_labels({"wet": ["0", "1"], "x": ["1", "2"]})
-        >>> as_observations(frame, domain=domain).codes.tolist()
-        [[1, 0], [0, -1]]
     """
     if isinstance(data, Observations):
         return data

@@ -442,15 +442,6 @@ def find_exclusive_groups(
 
     Raises:
         InputError: an error that is not between 0 and 1.
-
-    Example:
-        >>> import torch
-        >>> from pyro_hoim import Domain
-        >>> codes = torch.eye(3, dtype=torch.long).repeat(20, 1)
-        >>> codes = torch.cat([codes, (torch.arange(60) % 7 == 0).long()[:, None]], 1)
-        >>> rows = Observations.from_tensor(codes, Domain.from_cardinalities([2] * 4))
-        >>> [group.columns for group in find_exclusive_groups(rows)]
-        [('x0', 'x1', 'x2')]
     """
     check_fraction(error, "error")
     marks = _marks(rows)
@@ -595,16 +586,6 @@ def find_determined_groups(rows: Observations, *, error: float = _ERROR) -> tupl
 
     Raises:
         InputError: an error that is not between 0 and 1.
-
-    Example:
-        >>> import torch
-        >>> from pyro_hoim import Domain
-        >>> codes = torch.arange(60) % 6
-        >>> table = torch.stack([codes, codes // 2, torch.arange(60) // 30], 1)
-        >>> rows = Observations.from_tensor(table, Domain.from_cardinalities({"town": 6, "county": 3, "half": 2}))
-        >>> found = find_determined_groups(rows)
-        >>> [(group.columns, group.levels[:3]) for group in found]
-        [(('town', 'county'), ((0, 0), (1, 0), (2, 1)))]
     """
     check_fraction(error, "error")
     codes, counts = _rows(rows)
@@ -682,14 +663,6 @@ def join_columns(rows: Observations, how: Join = "exact", *, error: float = _ERR
 
     Raises:
         InputError: another word, or an error that is not between 0 and 1.
-
-    Example:
-        >>> import torch
-        >>> from pyro_hoim import Domain
-        >>> codes = torch.eye(3, dtype=torch.long).repeat(20, 1)
-        >>> rows = Observations.from_tensor(codes, Domain.from_cardinalities({"a:1": 2, "a:2": 2, "a:3": 2}))
-        >>> join_columns(rows).joined_domain["a"].labels
-        ('a:1', 'a:2', 'a:3')
     """
     check_choice(how, get_args(Join), "join")
     groups: list[ColumnGroup] = []

@@ -207,14 +207,7 @@ class Place(NamedTuple):
 
 
 def place_of(label: str) -> Place | None:
-    """Where a label stands on the number line; None for words.
-
-    Example:
-        >>> place_of("5-9"), place_of("≥65"), place_of("(-inf, 3]")
-        (Place(low=5.0, high=9.0, unit=''), Place(low=65.0, high=inf, unit=''), Place(low=-inf, high=3.0, unit=''))
-        >>> place_of("$10,000 to 19,999").low, place_of("under 5 months").unit, place_of("low")
-        (10000.0, 'month', None)
-    """
+    """Where a label stands on the number line; None for words."""
     if len(label) > _LONGEST:
         return None
     # One spelling of signs, blanks and currencies.
@@ -289,14 +282,6 @@ def known_order(variable: Variable) -> Order | None:
     An ordinal variable declares it. Else numbers and ranges of numbers (``5-9``, ``<18``, ``65+``, ``(0, 3]``) that do
     not lie in one another say it, dates as ISO writes them, and words of one common scale (``low``, ``medium``,
     ``high``; ``never`` to ``always``; months). Two levels have the order in which they stand, if no other is known.
-
-    Example:
-        >>> str(known_order(Variable("age", ("10-14", "15+", "5-9"))))
-        '5-9 < 10-14 < 15+ (ranges of numbers)'
-        >>> str(known_order(Variable("dose", ("high", "low", "medium"))))
-        'low < medium < high (a common scale)'
-        >>> known_order(Variable("town", ("Bonn", "Rome", "Oslo"))) is None
-        True
     """
     labels = variable.labels
     by_place = _by_place(labels)

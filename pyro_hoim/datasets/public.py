@@ -220,12 +220,6 @@ def adult_domain(*, unused_levels: bool = False) -> Domain:
 
     References:
         Paper 1 (refined information, MaHGenTa), table of data sets.
-
-    Example:
-        >>> adult_domain().num_states, adult_domain(unused_levels=True).num_states
-        (548674560000, 650280960000)
-        >>> adult_domain()["age"].labels[:2]
-        ('15-19', '20-24')
     """
     variables: list[Variable] = []
     for name in _ADULT_NAMES:

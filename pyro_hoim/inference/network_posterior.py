@@ -35,15 +35,6 @@ class NetworkPosterior:
         draws: draws by variable, (num_chains, num_draws, num_leaves, cardinality), float64.
         alpha: total of the prior of a leaf.
         seed: of the draws.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> from pyro_hoim.dependency_network import learn_network
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
-        >>> found = sample_network_posterior(learn_network(rows), rows, seed=1)
-        >>> concentrations = found.concentrations["a"]
-        >>> [round(share, 3) for share in (concentrations[0] / concentrations[0].sum()).tolist()]
-        [0.794, 0.206]
     """
 
     conditionals: DependencyConditionals

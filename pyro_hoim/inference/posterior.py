@@ -120,15 +120,6 @@ class PosteriorSamples(ThetaDraws):
         run: Pyro's MCMC object after its run, with ``theta`` as its site.
         status: "converged", or "unconverged" when some split R-hat exceeds
             :func:`~pyro_hoim.inference.r_hat_limit` or a transition diverged.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> pair = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
-        >>> counts = torch.tensor([30.0, 10.0, 20.0, 20.0], dtype=torch.float64)
-        >>> settings = NUTSSettings(num_chains=1, num_draws=8, burn_in=8)
-        >>> found = sample_posterior(pair, counts, 1.0, settings, total_count=40, seed=1, progress=False)
-        >>> found.num_chains, found.num_draws, len(found.r_hat)
-        (1, 8, 2)
     """
 
     hypergraph: InteractionHypergraph
@@ -366,15 +357,6 @@ class PseudoPosterior(ThetaDraws):
         status: "converged", or "unconverged" when some split R-hat exceeds
             :func:`~pyro_hoim.inference.r_hat_limit` or a transition diverged.
         is_exact: False: even in the limit of infinitely many draws this is not the posterior.
-
-    Example:
-        >>> from pyro_hoim import load_table
-        >>> rows = load_table("ucb_admissions")
-        >>> pairs = InteractionHypergraph.from_order(rows.domain, 2)
-        >>> settings = NUTSSettings(num_chains=1, num_draws=20, burn_in=20)
-        >>> found = sample_pseudo_posterior(pairs, rows, calibrate="none", settings=settings, seed=1, progress=False)
-        >>> found.theta.shape, found.is_exact, bool((found.covariance == found.plain_covariance).all())
-        (torch.Size([1, 20, 18]), False, True)
     """
 
     hypergraph: InteractionHypergraph

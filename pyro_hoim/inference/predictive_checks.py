@@ -51,13 +51,6 @@ class Replicates:
         counts: one data set per draw, (num_draws, size): joint cells in row-major order, or the flat layout of the
             hyperedges' tables.
         expected: their expectation given the draw, same shape.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> pair = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
-        >>> found = posterior_predictive(pair, torch.zeros(3, 2), 100)
-        >>> found.counts.sum(1).tolist(), found.expected[0].tolist()
-        ([100.0, 100.0, 100.0], [25.0, 25.0, 25.0, 25.0])
     """
 
     hypergraph: InteractionHypergraph
@@ -78,14 +71,6 @@ class PredictiveCheck:
         p_value: share of draws whose replicate is at least as discrepant, a tie counting one half. Near 0: the data
             are more discrepant than the model's; near 1: less.
         std_error: Monte Carlo standard error of ``p_value`` if draws were independent.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> pair = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2]), 1)
-        >>> found = posterior_predictive(pair, torch.zeros(3, 2), 100)
-        >>> check = predictive_check(found, torch.tensor([50, 0, 0, 50]), "pearson")
-        >>> check.observed.tolist(), check.p_value
-        ([100.0, 100.0, 100.0], 0.0)
     """
 
     observed: torch.Tensor

@@ -69,16 +69,6 @@ class RootPosterior(PosteriorDraws):
         status: "converged", or "unconverged" when some split R-hat exceeds
             :func:`~pyro_hoim.inference.r_hat_limit` or a transition diverged.
         is_exact: False: even in the limit of infinitely many draws this is not the posterior.
-
-    Example:
-        >>> from pyro_hoim import Domain, Variable
-        >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> structure = RootStructure.simplified(Domain([Variable(name, kind="count") for name in "ab"]), [("a", "b")])
-        >>> rows = torch.tensor([[3.0, 1.0], [5.0, 2.0], [4.0, 4.0], [4.0, 0.0], [1.0, 3.0], [7.0, 2.0]])
-        >>> settings = NUTSSettings(num_chains=1, num_draws=20, burn_in=30)
-        >>> found = sample_root_posterior(structure, rows, PoissonFamily(), 1.0, settings, seed=1, progress=False)
-        >>> found.term_names, found.coefficients.shape, found.energy.batch_shape
-        (['a', 'b', 'a:b'], torch.Size([1, 20, 3]), torch.Size([1, 20]))
     """
 
     structure: RootStructure

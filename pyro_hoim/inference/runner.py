@@ -226,14 +226,6 @@ class MCMCRun:
         burn_in: transitions before the first draw.
         num_draws: draws per chain.
         seed: seed of the run, None if it took the global generators.
-
-    Example:
-        >>> from pyro_hoim import BlockGibbs, Domain, HierarchicalLogLinear, InteractionHypergraph
-        >>> pair = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 3]), 2)
-        >>> kernel = BlockGibbs(HierarchicalLogLinear(pair, torch.zeros(5)), engine="torch")
-        >>> run = run_mcmc(kernel, 20, burn_in=5, num_chains=4, seed=1, progress=False)
-        >>> run.get_samples()["x"].shape, run.get_samples(group_by_chain=True)["x"].shape
-        (torch.Size([80, 2]), torch.Size([4, 20, 2]))
     """
 
     samples: Samples

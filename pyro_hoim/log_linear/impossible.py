@@ -35,15 +35,6 @@ class ImpossibleStates:
     Raises:
         InputError: another shape of ``excluded``.
         InputTypeError: ``excluded`` is no tensor of booleans.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
-        >>> diagonal = ImpossibleStates.of_cells(graph, np.eye(2, dtype=bool))
-        >>> diagonal.structure.edges, diagonal.excluded.tolist()
-        ((('a', 'b'),), [True, False, False, True])
-        >>> diagonal.applied(LogLinearEnergy(graph, torch.zeros(8))).energy(torch.tensor([[0, 0], [0, 1]])).tolist()
-        [inf, -0.0]
     """
 
     structure: InteractionHypergraph

@@ -53,11 +53,6 @@ class Prior:
         Petros Dellaportas and Jonathan Forster, Markov chain Monte Carlo model determination for hierarchical and
         graphical log-linear models, 1999, for unit information; Persi Diaconis and Donald Ylvisaker, Conjugate priors
         for exponential families, 1979.
-
-    Example:
-        >>> prior = Prior.parse("ridge:4")
-        >>> str(prior), prior.scale, prior.describe()
-        ('ridge:4', 0.5, 'independent normal priors with standard deviation 0.5')
     """
 
     kind: PriorKind

@@ -192,12 +192,7 @@ def _letters(texts: Sequence[str]) -> int:
 
 
 def spread(places: Sequence[float] | np.ndarray, apart: float, low: float = 0.0, high: float = 1.0) -> np.ndarray:
-    """Places in rising order moved so that neighbours are this far apart, inside the bounds where there is room.
-
-    Example:
-        >>> spread([0.5, 0.5], 0.2).round(3).tolist()
-        [0.4, 0.6]
-    """
+    """Places in rising order moved so that neighbours are this far apart, inside the bounds where there is room."""
     found = np.asarray(places, dtype=float)
     if not len(found):
         return found

@@ -38,14 +38,6 @@ class EdgeTest:
         log_p_value: logarithm of the two-sided p-value.
         gain: log-likelihood of one variable given the others that it brings, in nats over all rows.
         method: ``saddle point`` or ``chi-square``, whichever gave the smaller p-value.
-
-    Example:
-        >>> from pyro_hoim import Domain, Observations
-        >>> from pyro_hoim.log_linear import EdgeTester
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
-        >>> found = EdgeTester(rows).test(("a", "b"), [])
-        >>> round(found.p_value, 6), found.method
-        (8.3e-05, 'saddle point')
     """
 
     edge: Edge
@@ -74,14 +66,6 @@ class InteractionTest:
         is_confirmed: whether its test beside its subsets alone confirms it; so one that is not kept is replaced.
         rise: nats over all rows, train and held-out, that it raises the log-likelihood by in that test.
         replaced_by: of one that is confirmed alone but not kept, interactions of the structure beside which it is not.
-
-    Example:
-        >>> from pyro_hoim import Domain, Observations
-        >>> from pyro_hoim.log_linear import confirm
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
-        >>> test = confirm(rows, rows).tests[0]
-        >>> test.edge, test.is_kept, round(test.gain, 2), test.p_value < 0.001
-        (('a', 'b'), True, 0.09, True)
     """
 
     edge: Edge

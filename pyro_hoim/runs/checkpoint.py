@@ -44,15 +44,7 @@ class TimeUp(Exception):  # noqa: N818 (not an error: the caller goes on with wh
 
 @contextmanager
 def ending_at(until: float) -> Generator[None]:
-    """Inside, :func:`check_time` raises once the monotonic clock is beyond ``until``; the earlier end counts.
-
-    Example:
-        >>> with ending_at(time.monotonic() - 1):
-        ...     check_time()
-        Traceback (most recent call last):
-            ...
-        pyro_hoim.runs.checkpoint.TimeUp
-    """
+    """Inside, :func:`check_time` raises once the monotonic clock is beyond ``until``; the earlier end counts."""
     token = _until.set(min(until, _until.get()))
     try:
         yield
@@ -420,13 +412,6 @@ def one_process(path: Path, argument: str, hint: str) -> Generator[None]:
 
     Raises:
         InputError: another process holds it.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with one_process(Path(folder, "lock"), "folder", "wait for it"):
-        ...         print(Path(folder, "lock").exists())
-        True
     """
     while True:
         # The file may vanish between two steps of ours when its owner ends: then begin again.

@@ -37,35 +37,20 @@ def sealed(header: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> st
     """The JSON text (ASCII) of a non-empty header, with the checksum of text and tensors as its last entry.
 
     ValueError for what has no JSON form, NaN and infinities included.
-
-    Example:
-        >>> text = sealed({"rows": 12}, {"theta": torch.zeros(2)})
-        >>> text[:24], is_intact(text, {"theta": torch.zeros(2)}), is_intact(text, {"theta": torch.ones(2)})
-        ('{"rows": 12, "sha256": "', True, False)
     """
     text = json.dumps(header, allow_nan=False)
     return text[:-1] + _LAST_ENTRY.format(checksum(tensors, text))
 
 
 def is_intact(text: str, tensors: Mapping[str, torch.Tensor]) -> bool:
-    """Whether the text of a header ends with the checksum of itself and of the tensors.
-
-    Example:
-        >>> is_intact('{"rows": 12}', {})
-        False
-    """
+    """Whether the text of a header ends with the checksum of itself and of the tensors."""
     digits = text[-66:-2]
     ending = _LAST_ENTRY.format(digits)
     return text.endswith(ending) and checksum(tensors, f"{text.removesuffix(ending)}}}") == digits
 
 
 def checksum(tensors: Mapping[str, torch.Tensor], text: str = "") -> str:
-    """SHA-256 of a text and of tensors, in 64 hexadecimal digits.
-
-    Example:
-        >>> checksum({"a": torch.zeros(2)}) == checksum({"a": torch.tensor([0.0, -0.0])})
-        False
-    """
+    """SHA-256 of a text and of tensors, in 64 hexadecimal digits."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
     for name in sorted(tensors):
         tensor = tensors[name]

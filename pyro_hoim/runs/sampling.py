@@ -295,16 +295,6 @@ class ChainRun(Generic[C]):
         burn_in: sweeps before the first record.
         thin: sweeps between two records.
         seconds: time spent, earlier parts of a resumed run included.
-
-    Example:
-        >>> from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy
-        >>> graph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2}), 2)
-        >>> chains = GibbsChains(LogLinearEnergy(graph, torch.zeros(8)), 100, engine="torch")
-        >>> run = sample_chains(chains, 50, record=["statistics", "draws"])
-        >>> run.values("a").shape, run.eta.shape
-        (torch.Size([50, 100]), torch.Size([8]))
-        >>> bool(((run.eta[:4] - 0.5).abs() < 5 * run.std_error[:4]).all())  # margins of a and of b
-        True
     """
 
     eta: torch.Tensor | None

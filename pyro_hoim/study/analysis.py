@@ -98,14 +98,6 @@ class Analysis(Study[TablePart]):
         prior: of the fits; None for maximum likelihood.
         structures: the posterior over structure of which the model kept is the most probable collection, if any.
         constrained: the fit within norm balls that the model kept is, if any.
-
-    Example:
-        >>> from pyro_hoim import load_table
-        >>> rows = load_table("ucb_admissions")
-        >>> graphs = {name: InteractionHypergraph.from_order(rows.domain, k) for name, k in (("one", 1), ("two", 2))}
-        >>> found = analyse({"train": rows}, graphs)
-        >>> found.chosen_index, found.comparison is None
-        (1, True)
     """
 
     heading: ClassVar[str] = "Log-linear analysis of"

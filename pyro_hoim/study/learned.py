@@ -69,13 +69,6 @@ class LearnedAnalysis(Study[TablePart]):
             :attr:`~pyro_hoim.log_linear.FitResult.num_parameters_fitted`; None where these were not counted.
         num_parameters_predictive: the same of ``learned``.
         prior: that was asked for, in words.
-
-    Example:
-        >>> from pyro_hoim import Domain, learn
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
-        >>> found = analyse_learned(learn(rows, rows), {"train": rows})
-        >>> found.num_parameters_fitted, found.target
-        (3, None)
     """
 
     heading: ClassVar[str] = "What was learned from"

@@ -189,14 +189,6 @@ class ModelAnalysis:
         intervals: :func:`coefficient_intervals`, from the posterior where there is one.
         posterior: posterior draws with diagnostics, if asked for.
         uncertainty: standard errors, intervals and tests, if asked for.
-
-    Example:
-        >>> from pyro_hoim import load_table
-        >>> from pyro_hoim.study import analyse
-        >>> rows = load_table("ucb_admissions")
-        >>> model = analyse({"train": rows}, {"pairs": InteractionHypergraph.from_order(rows.domain, 2)}).chosen
-        >>> model.goodness.df, model.log_partition.kind
-        (5, 'exact')
     """
 
     name: str

@@ -54,14 +54,6 @@ class TablePart(Part):
         predictive: scores of the richer model that predicts; None where there is no other.
         split: of rows held out, the divergence of the model from them in its two parts; None where the table is
             too large, cells are missing or interactions are restricted.
-
-    Example:
-        >>> from pyro_hoim import InteractionHypergraph, load_table
-        >>> from pyro_hoim.study import analyse
-        >>> rows = load_table("ucb_admissions")
-        >>> found = analyse({"train": rows}, {"pairs": InteractionHypergraph.from_order(rows.domain, 2)})
-        >>> round(found.chosen.parts["train"].gain, 4)
-        0.2295
     """
 
     predictive: PredictivePart | None = None

@@ -199,15 +199,6 @@ class Posterior:
         num_divergences: divergent transitions after warm-up.
         description: one paragraph on prior and sampler.
         prior: of the draws.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
-        >>> rows = Observations.from_table(domain, [[9, 1], [1, 9]])
-        >>> settings = PosteriorSettings(num_chains=2, num_draws=20, burn_in=20, jobs=1)
-        >>> found = run_posterior(InteractionHypergraph.from_order(domain, 2), rows, settings, seed=1)
-        >>> found.theta.shape, list(found.summary.index), found.num_divergences
-        ((2, 20, 3), ['theta[a[1]]', 'theta[b[1]]', 'theta[a:b[1,1]]'], 0)
     """
 
     data: Any

@@ -114,15 +114,6 @@ class StructureRecord:
         others: posteriors under a quarter, once and four times the information of the prior, by the prior.
         cells: mean probabilities of cells, (*cardinalities); None where the table has more than 4,096.
         reason: why leave-one-out is missing; empty where it is there.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[6, 4], [3, 7]])
-        >>> law, prior = StructurePrior(rows.domain, space="decomposable"), Prior("conjugate", 1.0)
-        >>> posterior, route = find_structures(rows, prior, law, None, seed=1, run=RunOptions())
-        >>> record = record_structures(posterior, route, 2, 20, seed=1)
-        >>> [rival.name for rival in record.rivals], list(record.others)
-        (['[a][b]', '[a b]'], ['conjugate:0.25', 'conjugate:1', 'conjugate:4'])
     """
 
     posterior: StructurePosterior

@@ -157,7 +157,7 @@ def test_damaged_checkpoints_are_refused(kind, tmp_path):
     make(RunOptions(place))
     paths = sorted(place.iterdir()) if kind in FOLDERS else [place]
     assert paths
-    random, share = np.random.default_rng(0), -(-4 // len(paths))  # every byte of one file is tried below
+    random, share = np.random.default_rng(0), -(-12 // len(paths))
     for path in paths:
         data = path.read_bytes()
         end = 8 + struct.unpack("<Q", data[:8])[0]

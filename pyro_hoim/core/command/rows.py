@@ -566,13 +566,6 @@ class LabelledPlan:
     Attributes:
         asked: what the command was asked.
         shares: fractions of training, validation and test rows; None holds out a fifth.
-
-    Example:
-        >>> from pyro_hoim.core.family import family_named
-        >>> values = {option.name: option.unset for option in family_named("rbm").options("fit")} | {"target": None}
-        >>> plan = family_named("rbm").fit(Asked(values, frozenset(), "ucb_admissions", None, None, seed=0))
-        >>> isinstance(plan, LabelledPlan)
-        True
     """
 
     asked: Asked

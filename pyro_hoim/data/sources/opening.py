@@ -71,12 +71,6 @@ def open_rows(
             pyarrow or Dask is not installed (extra ``large``).
         UnknownNameError: an unknown column; a label that the domain lacks is refused when it is read.
         IntractableError: a column of more than 65,536 levels.
-
-    Example:
-        >>> import pandas as pd
-        >>> rows = open_rows(pd.DataFrame({"wet": list("yyn"), "cold": list("nyn")}))
-        >>> rows.domain.names, rows.marginal_counts([("wet", "cold")]).tolist()
-        (('wet', 'cold'), [1, 0, 1, 1])
     """
     asked = HowRead(domain, columns, count, missing_values, chunk_rows, cluster, delimiter, encoding, bins or {})
     return opened_rows(data, asked)

@@ -61,13 +61,6 @@ class LearnedNetwork(Fitted):
         num_observations: total weight of the rows.
         conditions: what theorem 5 asks for, of the network as a whole: the lossless source counts as a candidate where
             it was one of every node and no ``reads`` kept variables from being asked.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
-        >>> learned = learn_network(rows, alpha=0.0)
-        >>> round(learned.cost, 4), learned.fc_limit, learned.with_alpha(10.0).conditionals.node("a").probs.tolist()
-        (0.5465, 0.0, [[0.75, 0.25], [0.25, 0.75]])
     """
 
     model_kind: ClassVar[str] = DEPENDENCY_NETWORK

@@ -53,13 +53,6 @@ class NodeFamily(ABC):
         code: number of the family in compiled kernels.
         kind: kind of the schema's variables; it fixes the domain.
         is_discrete: whether the base measure counts whole numbers (True) or is Lebesgue's (False).
-
-    Example:
-        >>> family = node_family("poisson")
-        >>> family.roots(torch.tensor([0, 1, 64]), 3), family.log_base(torch.tensor([3])).exp()  # one over 3!
-        (tensor([[ 0.,  0.,  0.],
-                [ 1.,  1.,  1.],
-                [64.,  8.,  4.]]), tensor([0.1667]))
     """
 
     name: ClassVar[str]

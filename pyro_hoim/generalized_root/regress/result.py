@@ -173,13 +173,6 @@ class RootFitResult(Fitted):
         confirmed: the model of the sets that all rows confirm, estimated alike; None where none was asked for, and
             where this is it.
         confirmation: of a confirmed model, the tests of all sets that were found.
-
-    Example:
-        >>> from pyro_hoim import fit_roots
-        >>> x = [[2, 1], [0, 0], [1, 3], [3, 2], [9, 8], [0, 1]]
-        >>> fitted = fit_roots(x, order=2, names=["a", "b"])
-        >>> fitted.num_terms, fitted.terms((2, 2))[0].names, fitted.is_converged
-        ({(1, 1): 2, (2, 2): 1}, ('a', 'b'), True)
     """
 
     model_kind: ClassVar[str] = GENERALIZED_ROOT

@@ -193,11 +193,6 @@ class SweepCheck:
         num_sweeps: sweeps.
         log_ratios: what auxiliary data add to the log ratios of proposals, (proposals,), nats.
         doubled: the same, from other data after twice the sweeps.
-
-    Example:
-        >>> check = SweepCheck(10, torch.tensor([1.0, 1.5, 0.5, 1.0]), torch.tensor([0.0, 0.5, -0.5, 0.0]))
-        >>> check.change, check.is_changed
-        (1.0, True)
     """
 
     num_sweeps: int

@@ -46,14 +46,6 @@ class LogEvidence:
         std_error: of the value: 0 where exact, that of the draws for ``bridge`` and ``path``, and None for ``laplace``,
             whose error is not random and not known.
         method: "exact", "laplace", "bridge" or "path".
-
-    Example:
-        >>> from pyro_hoim import Domain, Observations
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2}), [3, 1])
-        >>> single = InteractionHypergraph.from_order(rows.domain, 1)
-        >>> found = log_evidence(single, rows, "conjugate:2")  # a uniform prior: the integral of p^3 (1 - p) is 1 / 20
-        >>> round(found.value, 4), round(math.log(1 / 20), 4), found.is_exact
-        (-2.9957, -2.9957, True)
     """
 
     value: float

@@ -122,14 +122,6 @@ class StructurePosterior:
             are listed or drawn by chains with this posterior as their law.
         status: "exact" or "approximate" for a list, by the evidence; "exact" (but for the Monte Carlo error) for
             independent draws with weights; "converged" or "unconverged" for chains.
-
-    Example:
-        >>> from pyro_hoim import Domain, Observations
-        >>> from pyro_hoim.inference import enumerate_structures
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[90, 10], [10, 90]])
-        >>> posterior = enumerate_structures(rows)
-        >>> posterior.status, posterior.num_structures, round(posterior.inclusion["a", "b"], 3)
-        ('approximate', 2, 1.0)
     """
 
     evidence: StructureEvidence = field(repr=False)

@@ -83,13 +83,6 @@ class StructureProgram:
         counts: observed at the site ``counts``, marginal counts of the largest collection, (largest.num_terms,).
         total_count: number of rows N.
         partition: exact backend; ``Auto()`` when None.
-
-    Example:
-        >>> from pyro_hoim import load_table
-        >>> table = load_table("ucb_admissions")
-        >>> program = structure_model(table, StructurePrior(table.domain, space="pairwise"))
-        >>> program.total_count, tuple(program.counts.shape)
-        (4526.0, (38,))
     """
 
     structure_prior: StructurePrior

@@ -73,15 +73,6 @@ class FitResult(Fitted):
         validation_kl: mean negative log-likelihood of the validation rows minus the entropy of their law, in nats; for
             the pseudo-likelihood their mean negative log pseudo-likelihood; None without such rows.
         restriction: the subspace that :attr:`theta` was restricted to, if it was.
-
-    Example:
-        >>> from pyro_hoim import Domain, InteractionHypergraph, Observations, fit
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
-        >>> result = fit(InteractionHypergraph.saturated(rows.domain), rows)
-        >>> result.status, result.existence.kind, result.num_parameters
-        ('converged', 'interior', 3)
-        >>> round(float(result.standard_errors("corner")[-1]), 6)  # sqrt(1/30 + 1/10 + 1/20 + 1/40)
-        0.456435
     """
 
     model_kind: ClassVar[str] = LOG_LINEAR

@@ -533,14 +533,6 @@ def mean_shift(small: Floats, large: Floats, expected: Floats) -> float:
         Derrick Lawley, A general method for approximating to the distribution of likelihood ratio criteria, 1956;
         Peter McCullagh and John Nelder, Generalized Linear Models, 1989, section 15.2; David Williams, Improved
         likelihood ratio tests for complete contingency tables, 1976, for two-way tables.
-
-    Example:
-        >>> rows, columns = np.array([20.0, 30.0]), np.array([10.0, 40.0])
-        >>> small = np.array([[1, 1, 1, 1], [0, 0, 1, 1], [0, 1, 0, 1.0]]).T
-        >>> round(mean_shift(small, np.eye(4), np.outer(rows, columns).ravel() / 50), 6)
-        0.055417
-        >>> round(float(((50 / rows).sum() - 1) * ((50 / columns).sum() - 1)) / 300, 6)  # as Williams has it
-        0.055417
     """
     root = np.sqrt(expected)[:, None]
     basis = _basis(small * root)

@@ -43,14 +43,6 @@ class HorseshoePrior:
         per: what has a lambda of its own.
         has_heredity: whether scales of interactions are bounded by those of their parts.
         prefix: in front of the names of the sites.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> graph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
-        >>> prior = horseshoe_prior(graph, prefix="h.")
-        >>> sites = pyro.poutine.trace(prior).get_trace().nodes
-        >>> [name for name in sites if name.startswith("h.")], prior.num_own
-        (['h.overall', 'h.own', 'h.slab', 'h.direction', 'h.theta'], 1)
     """
 
     hypergraph: InteractionHypergraph

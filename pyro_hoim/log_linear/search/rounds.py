@@ -351,15 +351,6 @@ class StopRule:
         InputError: a patience below 1, fewer than no rounds, or a tolerance or least gain that is not finite and
             non-negative.
         InputTypeError: a patience or rounds that are no whole number.
-
-    Example:
-        >>> from pyro_hoim import Domain, InteractionHypergraph
-        >>> from pyro_hoim.log_linear import ExactTrainer, prune
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[30, 10], [20, 40]])
-        >>> trainers = [ExactTrainer(rows, InteractionHypergraph.saturated(rows.domain)) for _ in range(2)]
-        >>> results = [prune(rows, rows, trainers[k], stop=StopRule(tolerance=k)) for k in (0, 1)]
-        >>> [len(result.hypergraph.edges) for result in results]
-        [3, 2]
     """
 
     patience: int = 1
