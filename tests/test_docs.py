@@ -115,7 +115,7 @@ def _without_example():
         for name in package.__all__:
             value = getattr(package, name)
             is_ours = callable(value) and (getattr(value, "__module__", None) or "").startswith("pyro_hoim.")
-            is_ours &= not dataclasses.is_dataclass(value)
+            is_ours &= not dataclasses.is_dataclass(value) and not hasattr(value, "_fields")
             if is_ours and "Example:" not in (value.__doc__ or ""):
                 found.add(f"{value.__module__}.{value.__qualname__}")
     return found
