@@ -1,6 +1,6 @@
 """Figures that are made, and neither laid out nor drawn: half of the time of a page whose words are tested."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +19,7 @@ def _save(_: Figure, file: Any, **__: Any) -> None:
 
 
 @contextmanager
-def figures_of_one_pixel() -> Iterator[None]:
+def figures_of_one_pixel() -> Generator[None]:
     """Leave figures undrawn; tests of plots and of pictures in reports draw them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", _save)

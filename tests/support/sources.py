@@ -2,7 +2,7 @@
 
 import ast
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "pyro_hoim"
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def uncollected() -> Generator[None]:
     """Look for no garbage among many new objects, which takes three quarters of the time of parsing."""
     gc.disable()
     try:
