@@ -1,7 +1,7 @@
 """Higher-order interaction models of discrete data as ordinary Pyro distributions.
 
 The public names of the packages are re-exported here, at this one level, and imported on first use, so that
-``import pyro_hoim`` costs little and has no side effects. Packages for special purposes (``testing``, ``analysis``,
+``import pyro_hoim`` costs little and has no side effects. Packages for special purposes (``testing``, ``plots``,
 ``report``) are imported by their own names.
 """
 

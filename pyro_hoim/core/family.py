@@ -72,6 +72,7 @@ class Option:
         default: value where the option is not given; the help shows it.
         multiple: whether it may be given several times; the value is a tuple.
         metavar: how the help writes the value.
+        of_files: whether it says how a file is read, so that calls with rows in memory do not take it.
 
     Example:
         >>> option = Option("jobs", "Processes at a time.", "whole", low=1, default=1)
@@ -91,6 +92,7 @@ class Option:
     default: Any = None
     multiple: bool = False
     metavar: str | None = None
+    of_files: bool = False
 
     @property
     def unset(self) -> Any:

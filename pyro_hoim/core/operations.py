@@ -415,7 +415,8 @@ def _question(command: str, model: object, options: Mapping[str, Any], **values:
     if command == "sample":
         values["seed"] = options.get("seed", 0)
         options = {name: value for name, value in options.items() if name != "seed"}
-    check_names(options, list(known), "options", noun=f"option of {command}")
+    taken = [name for name, option in known.items() if not option.of_files]
+    check_names(options, taken, "options", noun=f"option of {command}")
     for name, value in options.items():
         known[name].check(value)
     given = {name: int(value) if is_whole(value) else value for name, value in options.items()}

@@ -54,6 +54,7 @@ VOCAB = Option(
     "Column names of a .npz file for a grm, one a line.  [default: the same name with _vocab.txt]",
     kind="path",
     metavar="FILE",
+    of_files=True,
 )
 ROOT_OPTIONS = (
     Option(

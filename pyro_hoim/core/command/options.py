@@ -70,7 +70,9 @@ LABELLED = (
 )
 """Options of ``fit`` of families whose columns have levels."""
 
-LABEL = Option("missing", "Cells with this label are missing, as empty cells are.", multiple=True, metavar="LABEL")
+LABEL = Option(
+    "missing", "Cells with this label are missing, as empty cells are.", multiple=True, metavar="LABEL", of_files=True
+)
 PREDICT_METHOD = Option(
     "method",
     "How to sum over other cells that are missing. exact: exactly or not at all; gibbs: averages over Markov chains; "
@@ -119,6 +121,7 @@ COMPLETE = (
         "Fill the missing cells of the rows of this CSV file instead, each row N times, given its known cells.",
         kind="path",
         metavar="FILE",
+        of_files=True,
     ),
     LABEL,
 )
