@@ -524,7 +524,7 @@ def test_cells_are_the_chance_of_one_more_row(prior, space):
     # Closed forms are equal; two expansions to second order differ by the third: (number of cells / N)^2 or so.
     assert table.ravel().tolist() == pytest.approx(expected, rel=1e-7 if prior != "unit" else 4e-3)
     best = posterior.models(1)[0].hypergraph
-    mode = posterior.evidence.posterior(structures.space.mask_of(best))[2].mode
+    mode = posterior.evidence.posterior(structures.space.mask_of(best))[1].mode
     plugged = HierarchicalLogLinear(best, torch.from_numpy(mode.theta)).probs.ravel()
     assert plugged.tolist() != pytest.approx(expected, rel=1e-2)  # control: the best model alone, at its mode
 
@@ -555,12 +555,12 @@ def test_draws_are_of_the_collections_and_of_theta(prior):
     theta = draws.theta[torch.tensor([m == mask for m in masks])]
     theta = theta[:, structures.parameter_mask(structures.gamma_of(best)) != 0]
     if prior == "unit":
-        expected = torch.from_numpy(posterior.evidence.posterior(mask)[2].mode.theta)
+        expected = torch.from_numpy(posterior.evidence.posterior(mask)[1].mode.theta)
     else:
         expected = DiaconisYlvisaker.uniform(best, 2.0, dtype=torch.float64).posterior(data).mean
     error = (theta.mean(0) - expected) / (theta.std(0) / math.sqrt(len(theta)))
     assert error.abs().max() < 4.9
-    shifted = posterior.evidence.posterior(mask)[2].mode.theta + 0.2  # control
+    shifted = posterior.evidence.posterior(mask)[1].mode.theta + 0.2  # control
     assert ((theta.mean(0) - torch.from_numpy(shifted)) / (theta.std(0) / math.sqrt(len(theta)))).abs().max() > 4.9
 
 

@@ -56,7 +56,7 @@ def test_the_joint_density_is_that_of_the_prior_and_the_rows(prior):
     evidence = StructureEvidence(THREE, StructurePrior(THREE.domain, space=space).space, prior)
     for mask in (0, 1, 5, 7):
         proposal = ThetaProposal(evidence, mask)
-        hypergraph, law, _ = evidence.posterior(mask)
+        hypergraph, law = evidence.space.hypergraph_of(mask), evidence.posterior(mask)[0]
         theta = proposal.draw(np.random.default_rng(1)).theta
         rows = LogLinearStatistics(hypergraph, torch.from_numpy(theta), THREE.total_count)
         wanted = law.log_prob(torch.from_numpy(theta)) + rows.log_prob(statistics_of(THREE, hypergraph))
@@ -245,7 +245,7 @@ def test_a_table_beyond_sums_over_cells():
     assert not proposal.kernel.is_dense
     point = proposal.draw(rng)
     rows = LogLinearStatistics(pairs.space.hypergraph_of(1 << 5), torch.from_numpy(point.theta), 60)
-    hypergraph, law, _ = kernel.evidence.posterior(1 << 5)
+    hypergraph, law = pairs.space.hypergraph_of(1 << 5), kernel.evidence.posterior(1 << 5)[0]
     wanted = law.log_prob(torch.from_numpy(point.theta)) + rows.log_prob(
         statistics_of(kernel.evidence.data, hypergraph)
     )
