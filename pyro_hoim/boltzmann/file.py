@@ -50,6 +50,7 @@ class MachineFile(ModelRecord):
     """
 
     model_kind: ClassVar[str] = BOLTZMANN
+    parameters: ClassVar[str] = "theta"
     contents: ClassVar[Mapping[str, Rule]] = {
         "domain": DOMAIN,
         "hidden": NAMES,
@@ -75,11 +76,6 @@ class MachineFile(ModelRecord):
     def domain(self) -> Domain:
         """The visible columns."""
         return self.structure.domain
-
-    @property
-    @override
-    def batch_shape(self) -> tuple[int, ...]:
-        return tuple(self.theta.shape[:-1])
 
     @override
     def packed(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:

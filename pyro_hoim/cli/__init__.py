@@ -57,18 +57,10 @@ class _LazyGroup(click.Group):
         except HoimError as error:
             from .wording import error_message
 
-            name = ctx.invoked_subcommand
-            raise click.ClickException(
-                error_message(
-                    error,
-                    (
-                        ctx.command.get_command(ctx, name)
-                        if name is not None and isinstance(ctx.command, click.Group)
-                        else None
-                    ),
-                    words,
-                )
-            ) from error
+            name, command = ctx.invoked_subcommand, None
+            if name is not None and isinstance(ctx.command, click.Group):
+                command = ctx.command.get_command(ctx, name)
+            raise click.ClickException(error_message(error, command, words)) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         return list(_COMMANDS)

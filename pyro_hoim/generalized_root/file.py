@@ -55,6 +55,7 @@ class RootFile(ModelRecord):
     """
 
     model_kind: ClassVar[str] = GENERALIZED_ROOT
+    parameters: ClassVar[str] = "psi"
     contents: ClassVar[Mapping[str, Rule]] = {
         "family": Fields({"name": NAME, "maximum": optional(WHOLE)}),
         "domain": DOMAIN,
@@ -98,11 +99,6 @@ class RootFile(ModelRecord):
         """All columns, those of one value among them."""
         names = self.info.get("columns", [*self.structure.domain.names, *self.fixed])
         return Domain(Variable(name, kind=self.family.kind) for name in names)
-
-    @property
-    @override
-    def batch_shape(self) -> tuple[int, ...]:
-        return tuple(self.psi.shape[:-1])
 
     @override
     def packed(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:

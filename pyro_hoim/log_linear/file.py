@@ -104,6 +104,7 @@ class ModelFile(ModelRecord):
     """
 
     model_kind: ClassVar[str] = LOG_LINEAR
+    parameters: ClassVar[str] = "theta"
     contents: ClassVar[Mapping[str, Rule]] = {"domain": DOMAIN, "edges": Items(Items(NAME, 1)), "coding": NAME}
 
     hypergraph: InteractionHypergraph
@@ -144,11 +145,6 @@ class ModelFile(ModelRecord):
     def domain(self) -> Domain:
         """The columns."""
         return self.hypergraph.domain
-
-    @property
-    @override
-    def batch_shape(self) -> tuple[int, ...]:
-        return tuple(self.theta.shape[:-1])
 
     @override
     def packed(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:

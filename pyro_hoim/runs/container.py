@@ -303,18 +303,15 @@ class ModelRecord(ABC):
     Attributes:
         model_kind: of the family.
         contents: rules of the entries that the kind adds to the header.
+        parameters: name of the parameters, whose axes before the last are a batch of models; empty for one model alone.
         domain: all columns, a field or a property.
         info: free-form JSON object.
     """
 
     model_kind: ClassVar[str]
     contents: ClassVar[Mapping[str, Rule]] = MappingProxyType({})
+    parameters: ClassVar[str] = ""
     info: dict[str, Any]
-
-    @property
-    def batch_shape(self) -> tuple[int, ...]:
-        """Shape of the batch of models in the file; empty for one model."""
-        return ()
 
     @abstractmethod
     def packed(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
@@ -339,7 +336,8 @@ class ModelRecord(ABC):
     def load_single(cls, path: str | os.PathLike[str]) -> Self:
         """The same for one model; ModelFileError for a batch."""
         record = cls.load(path)
-        if shape := record.batch_shape:
+        shape = tuple(getattr(record, cls.parameters).shape[:-1]) if cls.parameters else ()
+        if shape:
             problem = f"holds a batch of models of shape {shape}, expected one model"
             hint = f"read it with {_READERS[cls.model_kind]}"
             raise ModelFileError(problem, argument=path, hint=hint, code="wrong-shape")
