@@ -468,7 +468,7 @@ class MachineFamily(Family):
         "prior": "its weights are held back by {decay}",
         "most_probable": "its missing cells are drawn",
         "information": "its interactions are sorted by value",
-        "samples": "its interactions are sorted by value",
+        "num_samples": "its interactions are sorted by value",
     }
 
     @override

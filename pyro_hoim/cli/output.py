@@ -47,8 +47,6 @@ __all__ = [
 
 # How options are written on a command line; nothing here imports torch.
 
-_ARGUMENTS = {"refit": "refit_terms"}  # arguments of functions whose option has another name
-
 
 def flag(name: str) -> str:
     """How an option is written."""
@@ -57,7 +55,7 @@ def flag(name: str) -> str:
 
 def written(name: str, value: object) -> str:
     """An option in a sentence, with a value that is not None; True is that of a switch; quoted as a shell needs it."""
-    own = flag(_ARGUMENTS.get(name, name))
+    own = flag(name)
     return own if value is None or value is True else f"{own} {shlex.quote(str(value))}"
 
 

@@ -19,13 +19,13 @@ _BROKEN_PIPE = 141  # 128 and the number of SIGPIPE, as shells say it of program
 _SOON = 0.01  # seconds
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "CUDA out of memory", "bad_alloc", "bad allocation")
 _LESS = {
-    "fit": "use fewer --columns, a lower --order or fewer --chains",
+    "fit": "use fewer --columns, a lower --order or fewer --num-chains",
     "sample": "draw fewer rows at once with -n",
-    "score": "score fewer rows at once, or use fewer --chains",
+    "score": "score fewer rows at once, or use fewer --num-chains",
     "predict": "predict fewer rows at once",
-    "log-z": "use fewer --chains",
+    "log-z": "use fewer --num-chains",
     "interactions": "leave the loss out with --no-information",
-    "margins": "name fewer columns, or use fewer --draws",
+    "margins": "name fewer columns, or use fewer --num-draws",
     "compare": "compare fewer models, or on fewer rows",
 }
 

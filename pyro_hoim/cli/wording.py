@@ -12,12 +12,7 @@ from .options import option_of
 __all__ = ["error_message", "usage_message", "warning_message"]
 
 _ARGUMENTS = {
-    "max_order": "--order",
     "number": "-n",
-    "num_chains": "--chains",
-    "num_temperatures": "--temperatures",
-    "num_samples": "--samples",
-    "num_draws": "--draws",
     "clamped": "--given",
 }
 _HINTS: dict[tuple[str, str | None], str | None] = {
@@ -25,11 +20,12 @@ _HINTS: dict[tuple[str, str | None], str | None] = {
     ("existing-file", "checkpoint"): "pass --resume to continue that run, or choose another name",
     ("over-budget", "trainer"): "use --trainer sampled",
     ("over-budget", "order"): "use a lower --order or fewer --columns",
+    ("over-budget", "max_order"): "use a lower --max-order or fewer --columns",
     ("over-budget", "edges"): "name smaller interactions in --edges",
     ("over-budget", "variable"): "leave it out by --columns, or merge its levels (--bins for numbers)",
     ("over-budget", "formula"): "use a smaller power, or products of fewer columns, in --edges",
-    ("over-budget", "num_chains"): "use fewer --chains",
-    ("over-budget", "num_draws"): "use fewer --draws",
+    ("over-budget", "num_chains"): "use fewer --num-chains",
+    ("over-budget", "num_draws"): "use fewer --num-draws",
     ("over-budget", "num_imputations"): "use a smaller -n, or fewer rows at a time",
     ("over-budget", "--complete"): "give --complete fewer rows or smaller counts, or use a smaller -n",
     ("over-budget", "number"): "use a smaller -n: parts with a --seed of their own may be drawn one by one",
@@ -39,14 +35,15 @@ _HINTS: dict[tuple[str, str | None], str | None] = {
 }
 """By code and argument, or any argument: what to do here in the place of a hint about calls in Python."""
 _SMALLER = {
-    **dict.fromkeys(("fit", "learn", "structures"), "use fewer --columns or a lower --order"),
+    "fit": "use fewer --columns or a lower --order",
+    **dict.fromkeys(("learn", "structures"), "use fewer --columns or a lower --max-order"),
     "sample": "use --method gibbs, or fix columns with --given",
     "predict": "use --method gibbs",
     "score": "use --method ais",
     "log-z": "use --method ais",
     "interactions": "leave it out with --no-information",
     "margins": "name fewer columns",
-    "compare": "compare without --on",
+    "compare": "compare without --data",
 }
 """What to do by command where a computation is beyond its budget and nothing more exact is known."""
 _METHODS = {"AnnealedImportance", "RootAnnealed"}
@@ -76,7 +73,7 @@ def error_message(error: HoimError, command: click.Command | None = None, words:
 def warning_message(warning: Warning | str) -> str:
     """A warning as one line; what to do about an estimate of log Z is said in options."""
     if isinstance(warning, ConvergenceWarning) and warning.argument in _METHODS:
-        return f"--method ais: {_one_line(warning.problem)}; use more --temperatures or --chains"
+        return f"--method ais: {_one_line(warning.problem)}; use more --num-temperatures or --num-chains"
     return _one_line(str(warning))
 
 

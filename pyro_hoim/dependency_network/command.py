@@ -136,11 +136,12 @@ class NetworkFamily(Family):
     instead: ClassVar[Mapping[str, str]] = {
         "prior": "its leaves have the Dirichlet prior of {alpha}",
         "most_probable": "it does not hold the joint law",
-        "chains": "it has no log Z to estimate",
+        "num_chains": "it has no log Z to estimate",
+        "num_temperatures": "it has no log Z to estimate",
         "temperatures": "it has no log Z to estimate",
         "device": "it has no log Z to estimate",
         "information": "its file holds the information that each edge gained",
-        "samples": "its file holds the information that each edge gained",
+        "num_samples": "its file holds the information that each edge gained",
         "log-z": "its conditionals need not belong to one joint law; its score is the pseudo-likelihood, and the "
         "likelihood where the law can be enumerated",
     }

@@ -87,7 +87,7 @@ ROOT_OPTIONS = (
         default="mean",
     ),
     Option(
-        "refit_terms",
+        "refit",
         "Which coefficients are fitted again, together, once the columns' regressions are joined; none: the "
         "published way, which can predict worse than independent columns.",
         choices=("none", "singles", "all"),
@@ -218,7 +218,7 @@ class _RootPlan:
                 *learned,
                 order=order,
                 full=self.family.name == "gaussian" if full is None else full,
-                refit=asked["refit_terms"],
+                refit=asked["refit"],
                 settings=settings,
                 run=RunOptions(request.checkpoint / f"roots-{order}.safetensors", request.resume, request.progress),
             )
@@ -326,7 +326,7 @@ class RootFamily(Family):
         "missing": "fill empty cells or leave out their rows first, for it needs every number",
         "complete": "its rows are complete",
         "information": "its tuples are sorted by coefficient",
-        "samples": "its tuples are sorted by coefficient",
+        "num_samples": "its tuples are sorted by coefficient",
     }
 
     @override
@@ -342,7 +342,7 @@ class RootFamily(Family):
         maximum: int | None = None,
         order: int | None = None,
         l1: float = 0.01,
-        refit_terms: Refit = "all",
+        refit: Refit = "all",
         false_discovery_rate: float | None = 0.1,
         seed: int = 0,
     ) -> RootFitResult:
@@ -353,7 +353,7 @@ class RootFamily(Family):
         full = found.name == "gaussian"
         settings = RootSettings(false_discovery_rate=false_discovery_rate)
         degree = 2 if order is None else order
-        return fit_roots(table, found, order=degree, l1=l1, full=full, refit=refit_terms, settings=settings)
+        return fit_roots(table, found, order=degree, l1=l1, full=full, refit=refit, settings=settings)
 
     @override
     def record_of(self, model: RootFitResult | GeneralizedRoot | GeneralizedRootEnergy) -> RootFile:

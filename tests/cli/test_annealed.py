@@ -20,7 +20,7 @@ from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import assert_exact_law, exact_table, required_draws
 
-CHEAP = ["--method", "ais", "--chains", "64", "--temperatures", "100"]
+CHEAP = ["--method", "ais", "--num-chains", "64", "--num-temperatures", "100"]
 
 
 @pytest.fixture(scope="module")
@@ -94,10 +94,10 @@ def test_chains_of_another_device(shell):
 
 def test_an_estimate_without_error_bar_says_so(shell):
     save_random("cold.safetensors", InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2), 2.0)
-    cold = ["log-z", "cold.safetensors", "--method", "ais", "--chains", "32", "--temperatures", "3"]
+    cold = ["log-z", "cold.safetensors", "--method", "ais", "--num-chains", "32", "--num-temperatures", "3"]
     result = shell.json(*cold)
     assert result["verdict"] == "unreliable" and result["std_error"] is None
-    assert result["value"] is not None and "--temperatures" in result["notes"][0]
+    assert result["value"] is not None and "--num-temperatures" in result["notes"][0]
     assert "num_temperatures" not in " ".join(result["notes"])
     text, errors = shell(*cold)
     assert "+- unknown" in text and "verdict                unreliable" in text and "note: " in text
@@ -107,12 +107,13 @@ def test_an_estimate_without_error_bar_says_so(shell):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--chains", "100"], ["--chains", "--method ais"]),
-        (["--temperatures", "5"], ["--temperatures", "--method ais"]),
+        (["--num-chains", "100"], ["--num-chains", "--method ais"]),
+        (["--num-temperatures", "5"], ["--num-temperatures", "--method ais"]),
         (["--seed", "5", "--method", "exact"], ["--seed", "--method ais"]),
-        ([*CHEAP[:3], "0"], ["--chains"]),
-        ([*CHEAP[:5], "0"], ["--temperatures", "1 to"]),
-        ([*CHEAP[:5], "hot"], ["--temperatures", "'hot'", "adaptive"]),
+        ([*CHEAP[:3], "0"], ["--num-chains"]),
+        ([*CHEAP[:5], "0"], ["--num-temperatures", "1 to"]),
+        ([*CHEAP[:5], "hot"], ["--num-temperatures", "'hot'"]),
+        ([*CHEAP, "--temperatures", "adaptive"], ["--num-temperatures: cannot be combined with --temperatures"]),
         ([*CHEAP, "--seed", "-1"], ["--seed"]),
         (["--method", "mcmc"], ["mcmc", "ais"]),
         (["--device", "cpu"], ["--device", "--method ais"]),

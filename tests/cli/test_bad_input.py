@@ -45,27 +45,27 @@ OF_FIT = [
     (SIXTY, "--columns 0", "--columns: expected a number from 1 to 3 for t.csv, received 0"),
     (SIXTY, "--columns a,a", "--columns: names must be unique, but 'a' is repeated"),
     (GOOD, "--columns=", ["--columns"]),
-    (SIXTY, "--posterior --chains 0", "--chains: expected a whole number from 1 to 64, received 0"),
+    (SIXTY, "--posterior --num-chains 0", "--num-chains: expected a whole number from 1 to 64, received 0"),
     (
         SIXTY,
         "learn --trainer gibbs",
         "--trainer: 'gibbs' is not one of 'auto', 'exact', 'sampled', 'pseudo-likelihood'",
     ),
-    (SIXTY, "--refit", "--refit: belongs to pyro-hoim learn"),
+    (SIXTY, "--refit all", "--refit: belongs to --model grm"),
     (GOOD, "--out no/such/folder", ["does not exist"]),
     (GOOD, "--resume", ["--resume"]),
     (SIXTY, "learn --resume", ["--resume"]),
     # the search
-    (SIXTY, "learn --order 1", ["--order", "2 to 3", "received 1"]),
-    (SIXTY, "learn --order 4", ["--order: expected 2 to 3 (the number of variables)", "received 4"]),
-    (SIXTY, "learn --order 9", "--order: expected 2 to 3 (the number of variables)"),
+    (SIXTY, "learn --max-order 1", ["--max-order", "2 to 3", "received 1"]),
+    (SIXTY, "learn --max-order 4", ["--max-order: expected 2 to 3 (the number of variables)", "received 4"]),
+    (SIXTY, "learn --max-order 9", "--max-order: expected 2 to 3 (the number of variables)"),
     (SIXTY, "learn --edges a*b", ["--edges"]),
     (SIXTY, "learn --posterior", ["--posterior"]),
     (SIXTY, "learn --model grm", ["--model"]),
     (SIXTY, "--select", "--select: is a command of its own; write pyro-hoim learn"),
     (SIXTY, "--structure-posterior", "--structure-posterior: is a command of its own; write pyro-hoim structures"),
-    (SIXTY, "--count-column=n", "--count-column: has another name; write --count"),
-    (SIXTY, "--weight-column w", "--weight-column: has another name; write --weights"),
+    (SIXTY, "--count-column n", ["--count-column", "Did you mean", "--count"]),
+    (SIXTY, "--num-draw 5", ["--num-draw", "Did you mean", "--num-draws"]),
     (SIXTY, "learn --heredity nan", "--heredity: expected a number above 0, up to 1, received 'nan'"),
     (SIXTY, "learn --heredity 0", "--heredity: expected a number above 0, up to 1, received 0"),
     (SIXTY, "learn --heredity 1.5", ["--heredity"]),
@@ -178,7 +178,7 @@ def test_wrong_use_of_a_good_model(shell):
     shell.refused("sample", model, "-n", "-3", says=["-n"])
     shell.refused("sample", model, says=["-n"])
     shell.refused("sample", model, "-n", "1", "--out", "out/model.safetensors", says=["exists"])
-    shell.refused("log-z", model, "--chains", "8", says=["--method ais"])
+    shell.refused("log-z", model, "--num-chains", "8", says=["--method ais"])
     shell.refused("frobnicate", says=["frobnicate"])
 
 
@@ -187,6 +187,6 @@ def test_numbers_of_other_commands(shell):
         (["sample", "m", "-n", "0"], "-n: expected a whole number of at least 1, received 0"),
         (["sample", "m", "-n", "x"], "-n: expected a whole number of at least 1, received 'x'"),
         (["interactions", "m", "--top", "0"], "--top: expected a whole number of at least 1, received 0"),
-        (["log-z", "m", "--chains", "0"], "--chains: expected a whole number of at least 1, received 0"),
+        (["log-z", "m", "--num-chains", "0"], "--num-chains: expected a whole number of at least 1, received 0"),
     ]:
         assert shell.refused(*arguments) == shown

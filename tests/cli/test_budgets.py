@@ -61,7 +61,11 @@ def model(name="m.safetensors", num=4):
                 "use learn",
             ),
         ),
-        (6, ("--posterior", "--draws", "10000000"), ("--draws: 40,000,000", "cells", "134,217,728", "fewer --draws")),
+        (
+            6,
+            ("--posterior", "--num-draws", "10000000"),
+            ("--num-draws: 40,000,000", "cells", "134,217,728", "fewer --num-draws"),
+        ),
         (6, ("--posterior", "--burn-in", "1000000000000"), ("--burn-in: expected", "10000000")),
         (6, ("--posterior", "--jobs", "1000000000"), ("--jobs: expected", "256")),
         (6, ("--model", "rbm", "--hidden", "1000000000"), ("--hidden: they have 6,000,000,000 edges", "4,194,304")),
@@ -120,12 +124,12 @@ def test_all_sets_are_counted_and_not_made(shell, monkeypatch):
         (("sample", "-n", "20000000", "--complete", "t.csv"), ("--complete: 800,000,000", "134,217,728", "smaller -n")),
         (("sample", "-n", "3", "--method", "gibbs", "--burn-in", "10000000000"), ("--burn-in", "10000000")),
         (
-            ("log-z", "--method", "ais", "--chains", "100000000"),
-            ("--chains: 100,000,000", "400,000,000 cells", "fewer"),
+            ("log-z", "--method", "ais", "--num-chains", "100000000"),
+            ("--num-chains: 100,000,000", "400,000,000 cells", "fewer"),
         ),
-        (("log-z", "--method", "ais", "--temperatures", "100000000000"), ("--temperatures", "10,000,000")),
-        (("interactions", "--samples", "10000000000"), ("--samples", "10000000")),
-        (("margins", "x0", "--draws", "10000000000"), ("--draws", "10000000")),
+        (("log-z", "--method", "ais", "--num-temperatures", "100000000000"), ("--num-temperatures", "10000000")),
+        (("interactions", "--num-samples", "10000000000"), ("--num-samples", "10000000")),
+        (("margins", "x0", "--num-draws", "10000000000"), ("--num-draws", "10000000")),
     ],
 )
 def test_draws_and_chains_are_refused_before_they_are_made(words, says, shell):
@@ -140,8 +144,10 @@ def test_just_below_the_budget_rows_are_drawn(shell, monkeypatch):
     shell.refused(
         "sample", model(), "-n", "101", says=("-n: 101 rows of 4 cells are 404 cells, more than the budget of 400",)
     )
-    shell("log-z", model(), "--method", "ais", "--chains", "100", "--temperatures", "4")
-    shell.refused("log-z", model(), "--method", "ais", "--chains", "101", says=("--chains: 101 chains of 4 cells",))
+    shell("log-z", model(), "--method", "ais", "--num-chains", "100", "--num-temperatures", "4")
+    shell.refused(
+        "log-z", model(), "--method", "ais", "--num-chains", "101", says=("--num-chains: 101 chains of 4 cells",)
+    )
 
 
 def test_a_small_file_of_a_large_table_is_refused_by_every_command(shell, monkeypatch):

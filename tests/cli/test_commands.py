@@ -272,7 +272,7 @@ def test_model_with_a_variable_named_count(shell):
 def test_any_formula_is_a_file_name(shell):
     Path("odd.csv").write_text("a/b,c\nx,1\ny,0\nx,0\ny,1\nx,1\n", encoding="utf-8")
     formula = " + ".join(["`a/b`*c"] * 40)
-    options = ["--posterior", "--chains", "1", "--draws", "20", "--burn-in", "10"]
+    options = ["--posterior", "--num-chains", "1", "--num-draws", "20", "--burn-in", "10"]
     shell("fit", "odd.csv", "--edges", formula, *options, "--out", "out")
     assert Path("out/posterior.nc").exists()
 
@@ -283,7 +283,7 @@ def test_every_key_is_documented(shell):
     documented, others = (
         set(re.findall(r"`([a-z_0-9]+)`", part)) for part in (text, text.partition("### The other commands")[2])
     )
-    options = ["--posterior", "--chains", "2", "--draws", "60", "--burn-in", "20", "--target", "Admit"]
+    options = ["--posterior", "--num-chains", "2", "--num-draws", "60", "--burn-in", "20", "--target", "Admit"]
     fitted = shell.json("fit", "ucb_admissions", *options, "--out", "out")
     load_table("ucb_admissions").to_pandas().to_csv("cells.csv", index=False)
     results = [
@@ -305,7 +305,7 @@ def test_every_key_is_documented(shell):
 
 
 def test_the_main_job_keeps_to_the_columns_asked_for(shell):
-    options = ["--columns", "2", "--chains", "2", "--draws", "60", "--burn-in", "20", "--out", "out"]
+    options = ["--columns", "2", "--num-chains", "2", "--num-draws", "60", "--burn-in", "20", "--out", "out"]
     result = shell.json("fit", *options)
     assert [record["name"] for record in result["models"]] == ["order 1", "order 2"]
 

@@ -82,8 +82,8 @@ def test_with_missing_cells_criteria_are_of_the_known_cells_and_their_number_is_
         (["--order", "1", "--edges", "Hair + Eye + Sex"], "Hair + Eye + Sex has the same interactions as order 1"),
         (["--order", "1", "--order", "9"], "--order: expected 1 to 3 (the number of variables), received 9"),
         (["--order", "2", "--edges", "Hair*Height"], "unknown variable 'Height'"),
-        (["learn", "--order", "2", "--order", "3"], "--order: several are compared for given interactions"),
-        (["structures", "--order", "2", "--order", "3"], "--order: several are compared"),
+        (["learn", "--max-order", "2", "--max-order", "3"], "--max-order: several are compared for given interactions"),
+        (["structures", "--max-order", "2", "--max-order", "3"], "--max-order: several are compared"),
         (["learn", "--edges", "Hair*Eye"], "--edges: belongs to pyro-hoim fit"),
     ],
 )
@@ -100,7 +100,7 @@ def test_other_families_take_one_order(shell):
 def test_models_of_files_are_compared_as_fits_are(shell):
     shell("fit", "hair_eye_color", "--order", "1", "--order", "2", "--out", "o")
     files = [f"o/model-order-{k}.safetensors" for k in (1, 2)]
-    found = shell.json("compare", *files, "--on", "hair_eye_color")
+    found = shell.json("compare", *files, "--data", "hair_eye_color")
     data = load_table("hair_eye_color")
     fits = [fit(InteractionHypergraph.from_order(data.domain, k), data) for k in (1, 2)]
     for record, own in zip(found["models"], fits, strict=True):
@@ -144,8 +144,8 @@ def test_wrong_files_are_refused(shell):
         ("compare o o", "MODEL: o is given twice; name every model once"),
         ("compare o nowhere", "nowhere: no such file"),
         ("compare o other", "models of the same columns"),
-        ("compare o --on nowhere.csv", "nowhere.csv"),
-        ("compare o --on titanic", "titanic: the table lacks column 'Hair'"),
+        ("compare o --data nowhere.csv", "nowhere.csv"),
+        ("compare o --data titanic", "titanic: the table lacks column 'Hair'"),
         ("compare", "MODEL"),
         ("report nowhere", "nowhere: no such file"),
         ("report o --out o", "--out: folder o exists and is not empty; choose another"),

@@ -10,7 +10,7 @@ from pyro_hoim import Observations, fit, learn, load
 
 from support.verbs import verb_first
 
-SHORT = ("--chains", "2", "--draws", "20", "--burn-in", "10")
+SHORT = ("--num-chains", "2", "--num-draws", "20", "--burn-in", "10")
 RUNS = {
     "order": ("labels.csv", "--order", "2"),
     "penalty": ("labels.csv", "--order", "2", "--penalty", "l1:1"),

@@ -121,7 +121,7 @@ def test_exact_models_have_a_likelihood(small, shell):
     for method in ("auto", "exact"):
         again = shell.json("log-z", str(small / "out"), "--method", method)
         assert again["value"] == pytest.approx(log_z, rel=1e-9)
-    annealing = ["--method", "ais", "--chains", "64", "--temperatures", "30"]
+    annealing = ["--method", "ais", "--num-chains", "64", "--num-temperatures", "30"]
     estimate = shell.json("log-z", str(small / "out"), *annealing)
     assert estimate["kind"] == "biased"
     limit = scipy.stats.t.isf(FALSE_ALARM_RATE / 2, 63)
@@ -209,7 +209,7 @@ def test_refits(fitted, shell):
     assert found["refit"]["method"] == "all"
     assert found["refit"]["pseudo_nll"] <= found["refit"]["independent_pseudo_nll"]
     rows = CountTable.from_csv(fitted / "rows.csv")
-    for words, refit in (([], "all"), (["--refit-terms", "singles"], "singles"), (["--refit-terms", "none"], "none")):
+    for words, refit in (([], "all"), (["--refit", "singles"], "singles"), (["--refit", "none"], "none")):
         found = shell.json("fit", str(fitted / "rows.csv"), *ALL, *words)
         expected = fit_roots(rows, refit=refit)
         assert found["pseudo_nll"]["train"] == pytest.approx(-float(expected.log_pseudo_prob(rows).mean()), rel=1e-9)
@@ -353,7 +353,7 @@ def test_words_of_penalties():
         (["--l1", "0.1,0.2"], "--l1: several penalties are compared on validation rows; pass --split"),
         (["--l1", "auto"], "--l1: several penalties"),
         (["--l1", "much"], "--l1: expected a number, or auto, received 'much'"),
-        (["--refit-terms", "some"], "--refit-terms: "),
+        (["--refit", "some"], "--refit: "),
         (["--false-discovery-rate", "2"], "--false-discovery-rate: expected a number between 0 and 1, or none"),
         (["--order", "5"], "--order: expected 1 to 4 (the number of columns), received 5"),
         (["--order", "0"], "--order: expected a whole number of at least 1"),
@@ -437,12 +437,12 @@ def test_bad_matrices(fitted, shell):
         (["sample", "MODEL", "-n", "1", "--complete", "ROWS"], "--complete: not for a generalized root model"),
         (["score", "MODEL", "ROWS", "--missing", "9"], "--missing: not for a generalized root model"),
         (["score", "MODEL", "ROWS", "--vocab", "v"], "--vocab: belongs to a .npz file"),
-        (["score", "MODEL", "ROWS", "--chains", "20"], "--chains: belongs to --method ais"),
+        (["score", "MODEL", "ROWS", "--num-chains", "20"], "--num-chains: belongs to --method ais"),
         (["score", "MODEL", "SHORT"], "the table lacks column 'wing'"),
         (["predict", "MODEL", "SHORT", "--target", "flow"], "the table lacks column 'wing'"),
         (["predict", "MODEL", "ROWS", "--target", "hat"], "--target: unknown variable 'hat'"),
         (["predict", "MODEL", "ROWS", "--target", "flow", "--method", "gibbs"], "--method: not for"),
-        (["interactions", "MODEL", "--samples", "200"], "--samples: not for a generalized root model"),
+        (["interactions", "MODEL", "--num-samples", "200"], "--num-samples: not for a generalized root model"),
         (["log-z", "MODEL", "--seed", "1"], "--seed: belongs to --method ais"),
     ],
 )

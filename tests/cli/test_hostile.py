@@ -32,7 +32,7 @@ def test_missing_cells_say_what_to_do(shell):
     )
 
 
-@pytest.mark.parametrize("options", [["learn", "--order", "2"], ["--order", "1"]])
+@pytest.mark.parametrize("options", [["learn", "--max-order", "2"], ["--order", "1"]])
 def test_dropped_rows_are_told(options, shell):
     source = table("a,b,c,d", [f"{line},same" for line in HOLES])
     told = "12 rows with missing cells were left out (--missing drop); 48 rows stayed."
@@ -68,7 +68,7 @@ def test_many_columns_are_counted(shell):
 def test_names_that_pictures_and_pages_could_misread(shell):
     header = 'first name,"a:b",_hidden,c$d$,"<b>&"'
     lines = [f"l {i % 2},{i % 2},$x$ {i % 3 % 2},{'[u]' if i % 5 else '_v'},{i % 2}" for i in range(120)]
-    assert "first name:a:b" in shell("learn", table(header, lines), "--order", "2", "--out", "out").out
+    assert "first name:a:b" in shell("learn", table(header, lines), "--max-order", "2", "--out", "out").out
     page = Path("out/report.html").read_text(encoding="utf-8")
     assert page.count("data:image/svg+xml") == 3 and "<b>" not in page and "&lt;b&gt;&amp;" in page
 

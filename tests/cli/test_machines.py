@@ -74,7 +74,7 @@ def test_every_answer_agrees_with_enumeration(shell):
             conditionals -= math.log(weights[tuple(row)] / sum(both))
     assert found["pseudo_nll"] == pytest.approx(conditionals / 400, abs=1e-10)
     assert shell.json("log-z", "o")["value"] == pytest.approx(math.log(total), abs=1e-10)
-    annealed = shell.json("log-z", "o", "--method", "ais", "--chains", "64", "--temperatures", "100")
+    annealed = shell.json("log-z", "o", "--method", "ais", "--num-chains", "64", "--num-temperatures", "100")
     assert annealed["kind"] == "biased" and abs(annealed["value"] - math.log(total)) < 5 * annealed["std_error"]
     log_q = {tuple(i for i in range(4) if row[i] == "yes"): math.log(w) for row, w in weights.items()}
     strongest = shell.json("interactions", "o", "--top", "4")

@@ -72,9 +72,9 @@ def test_margins_of_counts_are_shares_of_draws_with_errors(shell):
     frame.to_csv("c.csv", index=False)
     fit = ["fit", "c.csv", "--model", "grm", "--family", "truncated-poisson", "--maximum", "3"]
     shell(*fit, "--split", "1,0,0", "--order", "1", "--l1", "0", "--out", "o")
-    shown = shell("margins", "o", "u", "--draws", "4000", "--json")
+    shown = shell("margins", "o", "u", "--num-draws", "4000", "--json")
     assert "shares of 4,000 draws" in shown.err and shown.err.count("\n") == 1
-    found = shell.json("margins", "o", "u", "--draws", "4000")
+    found = shell.json("margins", "o", "u", "--num-draws", "4000")
     shares = {int(cell["levels"][0]): cell["probability"] for cell in found["cells"]}
     assert found["kind"] == "estimate" and sum(shares.values()) == pytest.approx(1)
     probs = []
@@ -100,7 +100,7 @@ def test_margins_of_counts_are_shares_of_draws_with_errors(shell):
         (["smoke", "--given", "smoke=y"], "--given: fixes 'smoke', whose distribution is asked for"),
         (["smoke", "--given", "phys"], "--given: expected COL=VALUE, received 'phys'"),
         (["smoke", "--given", "phys=maybe"], "'maybe'"),
-        (["smoke", "--draws", "5"], "--draws: expected a whole number from 100 to 10000000, received 5"),
+        (["smoke", "--num-draws", "5"], "--num-draws: expected a whole number from 100 to 10000000, received 5"),
         ([], "NAMES"),
     ],
 )

@@ -234,7 +234,7 @@ def test_a_network_that_settles_nowhere_is_learned_but_not_sampled(shell):
         (["--penalty", "l1:1"], "--penalty: belongs to --model log-linear, received --model dependency-network"),
         (["--posterior"], "--posterior: belongs to --model log-linear, received --model dependency-network"),
         (["--heredity", "0.5"], "--heredity: belongs to pyro-hoim learn"),
-        (["--draws", "100"], "--draws: belongs to --model log-linear, received --model dependency-network"),
+        (["--num-draws", "100"], "--num-draws: belongs to --model log-linear, received --model dependency-network"),
         (["--target", "smok"], "--target: unknown variable 'smok'; did you mean 'smoke'"),
         (["--alpha", "-1"], "--alpha: expected a number from 0, up to 1e+06, received -1"),
         (["--alpha", "nan"], "--alpha: expected a number from 0, up to 1e+06, received 'nan'"),
@@ -266,7 +266,7 @@ def test_columns_that_name_rows_are_refused(shell):
     [
         (["log-z", "OUT"], "which has no normalising constant: its conditionals need not belong to one joint law"),
         (["score", "OUT", "ROWS", "--method", "ais"], "--method ais: estimates log Z, which a dependency network"),
-        (["score", "OUT", "ROWS", "--chains", "5"], "--chains: not for a dependency network; it has no log Z"),
+        (["score", "OUT", "ROWS", "--num-chains", "5"], "--num-chains: not for a dependency network; it has no log Z"),
         (["predict", "OUT", "ROWS", "--target", "x"], "--target: unknown variable 'x'"),
         (["sample", "OUT", "-n", "1", "--given", "smoke"], "--given: expected COL=VALUE, received 'smoke'"),
         (["sample", "OUT", "-n", "1", "--given", "smoke=z"], "unknown label 'z'"),
@@ -274,7 +274,7 @@ def test_columns_that_name_rows_are_refused(shell):
             ["sample", "OUT", "-n", "1", "--complete", "ROWS", "--most-probable"],
             "--most-probable: not for a dependency network; it does not hold the joint law",
         ),
-        (["interactions", "OUT", "--samples", "500"], "--samples: not for a dependency network"),
+        (["interactions", "OUT", "--num-samples", "500"], "--num-samples: not for a dependency network"),
     ],
 )
 def test_wrong_use_of_a_network_is_named(words, message, fitted, shell):

@@ -1,5 +1,6 @@
 """Options and messages in the words of the command line: given twice, grouped in the help, named in errors."""
 
+import inspect
 import re
 from pathlib import Path
 
@@ -7,10 +8,18 @@ import click
 import pandas as pd
 import pytest
 
+import pyro_hoim as hoim
+from pyro_hoim.boltzmann import LearningOptions, fit_machine
 from pyro_hoim.cli import cli
 from pyro_hoim.cli.wording import error_message, warning_message
 from pyro_hoim.errors import ConvergenceWarning, IntractableError, UnknownNameError, out_of_range, refused
 from pyro_hoim.families import families
+from pyro_hoim.generalized_root import RootSettings
+from pyro_hoim.inference import ChainSettings, NUTSSettings, StructurePrior
+from pyro_hoim.information import removal_values
+from pyro_hoim.log_linear import SelectionOptions
+from pyro_hoim.log_linear.learning.learn import learn_variables
+from pyro_hoim.results import Fitted
 
 
 @pytest.mark.parametrize(
@@ -84,7 +93,7 @@ NO_LAWS = refused("trainer", "has no marginal laws", "use the trainer 'sampled' 
 @pytest.mark.parametrize(
     ("command", "error", "shown"),
     [
-        ("fit", out_of_range("max_order", "at least 1", 0), "--order: expected at least 1, received 0"),
+        ("learn", out_of_range("max_order", "at least 1", 0), "--max-order: expected at least 1, received 0"),
         ("learn", out_of_range("per_round", "1 or\n more", 0), "--per-round: expected 1 or more, received 0"),
         (
             "fit",
@@ -148,6 +157,33 @@ def test_a_file_may_have_the_name_of_an_option():
 def test_warnings_of_estimates_name_the_options():
     for method in ("AnnealedImportance", "RootAnnealed"):
         warning = ConvergenceWarning("the estimate is unreliable", argument=method, hint="use block moves")
-        shown = "--method ais: the estimate is unreliable; use more --temperatures or --chains"
+        shown = "--method ais: the estimate is unreliable; use more --num-temperatures or --num-chains"
         assert warning_message(warning) == shown
     assert warning_message(ConvergenceWarning("not\nsettled", hint="wait")) == "not settled; wait"
+
+
+CALLS = [
+    *(hoim.fit, learn_variables, SelectionOptions, hoim.learn, hoim.learn_network, hoim.fit_roots, RootSettings),
+    *(fit_machine, LearningOptions, NUTSSettings, ChainSettings, StructurePrior, hoim.AnnealedImportance),
+    *(hoim.sample, hoim.predict, hoim.score, hoim.compare, removal_values, Fitted.summary, Fitted.interactions),
+    *(Fitted.report, hoim.data.open_rows, hoim.Observations.from_csv),
+]
+OF_THE_COMMAND_LINE = {
+    # files and folders, and what is printed
+    *("as_json", "out", "resume", "complete", "levels", "levels_from", "vocab"),
+    # what is a call, a class, or an argument of another kind in Python
+    *("posterior", "tests", "maximum", "ordinal", "information", "most_probable", "device"),
+    # what calls do to rows before the fit
+    *("split", "allow"),
+}
+
+
+def test_options_are_spelled_as_the_arguments_of_the_python_calls():
+    words = {name for call in CALLS for name in {*inspect.signature(call).parameters, *inspect.get_annotations(call)}}
+    options = {
+        str(param.name)
+        for name in cli.list_commands(click.Context(cli))
+        for param in cli.get_command(click.Context(cli), name).get_params(click.Context(cli))
+        if isinstance(param, click.Option) and param.name != "_click_default_help"
+    }
+    assert options - words == OF_THE_COMMAND_LINE

@@ -60,7 +60,7 @@ def test_one_clear_error_of_a_prior(options, message, shell):
 
 
 def test_a_search_keeps_the_strengths_of_the_prior(shell):
-    options = ["titanic", "learn", "--order", "2", "--trainer", "exact", "--split", "0.6,0.4,0"]
+    options = ["titanic", "learn", "--max-order", "2", "--trainer", "exact", "--split", "0.6,0.4,0"]
     result = shell.json(*verb_first(*options, "--prior", "ridge:3", "--out", "out"))
     assert result["prior"] == "ridge:3"
     assert {row["ridge"] for row in result["interactions"]} == {3.0}
@@ -213,7 +213,7 @@ def test_malformed_and_empty_balls(text, shell, table):
         (["--edges", "a*b"], "received --edges, which gives single interactions"),
         (["--posterior"], "received --posterior, which draws a posterior"),
         (["--prior", "unit"], "received --prior, which makes estimates finite in another way"),
-        (["--draws", "20"], "--draws: has no use with --penalty l1:1"),
+        (["--num-draws", "20"], "--num-draws: has no use with --penalty l1:1"),
         (["--jobs", "2"], "--jobs: has no use with --penalty l1:1"),
         (["--split", "0.5,0.2,0.3"], "--split: --penalty l1:1 has no use for validation rows"),
         (["--model", "grm"], "--penalty"),

@@ -13,7 +13,18 @@ from pyro_hoim.cli import run
 
 from support.verbs import verb_first
 
-OPTIONS = ["czech_autoworkers", "--order", "1", "--posterior", "--chains", "2", "--draws", "20", "--burn-in", "15"]
+OPTIONS = [
+    "czech_autoworkers",
+    "--order",
+    "1",
+    "--posterior",
+    "--num-chains",
+    "2",
+    "--num-draws",
+    "20",
+    "--burn-in",
+    "15",
+]
 OPTIONS += ["--seed", "5", "--out"]
 
 

@@ -121,11 +121,11 @@ def test_other_commands_take_the_model(shell):
 
 def test_maximum_order_and_seed(shell):
     source = write("coins.csv", rows_of(800))
-    pairs = shell.json("learn", source, "--order", "2", "--out", "a")
+    pairs = shell.json("learn", source, "--max-order", "2", "--out", "a")
     assert max(map(len, pairs["edges"])) == 2
-    again = shell.json("learn", source, "--order", "2", "--out", "b")
+    again = shell.json("learn", source, "--max-order", "2", "--out", "b")
     assert again["nll"] == pairs["nll"]
-    other = shell.json("learn", source, "--order", "2", "--seed", "1", "--out", "c")
+    other = shell.json("learn", source, "--max-order", "2", "--seed", "1", "--out", "c")
     assert other["nll"] != pairs["nll"]
 
 
@@ -174,7 +174,7 @@ def test_too_large_for_exact_inference_is_sampled(settings, shell, request):
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_killed_run_is_resumed(how, shell):
     source = write("coins.csv", rows_of(500))
-    options = ["learn", source, "--trainer", "sampled", "--order", "2", "--out"]
+    options = ["learn", source, "--trainer", "sampled", "--max-order", "2", "--out"]
     kill([*options, "broken"], Path("broken/checkpoint/search.safetensors"), how, FEW)
     assert not Path("broken/fit.json").exists()
 

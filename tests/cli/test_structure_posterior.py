@@ -18,7 +18,7 @@ from pyro_hoim.log_linear import Auto, Enumeration, MatrixEnumeration, VariableE
 from pyro_hoim.study.structures import record_structures
 
 TABLE = "a,b,c,count\nx,0,u,14\nx,1,u,3\ny,0,u,4\ny,1,u,9\nx,0,v,12\nx,1,v,5\ny,0,v,3\ny,1,v,11\n"
-SHORT = ("--chains", "2", "--draws", "40", "--burn-in", "10")
+SHORT = ("--num-chains", "2", "--num-draws", "40", "--burn-in", "10")
 SECTIONS = ("Which interactions exist", "Most probable models", "Other priors", "Averaged cells")
 
 
@@ -87,14 +87,14 @@ def test_a_list_and_other_priors_are_those_of_enumeration(shell, table):
 
 
 def test_orders_and_spaces(shell, table):
-    for options, number in ((["--order", "2"], 8), (["--space", "pairwise"], 8), (["--space", "hierarchical"], 9)):
+    for options, number in ((["--max-order", "2"], 8), (["--space", "pairwise"], 8), (["--space", "hierarchical"], 9)):
         found = shell.json("structures", table, *options, "--out", f"o{options[0][2]}{options[1]}")
         assert found["structure_posterior"]["num_collections"] == number
 
 
 @pytest.mark.filterwarnings("ignore::pyro_hoim.errors.ConvergenceWarning")
 def test_chains_where_they_are_asked_for_and_where_no_list_is_possible(shell, table):
-    found = shell.json("structures", table, "--draws", "2000", "--out", "chains")
+    found = shell.json("structures", table, "--num-draws", "2000", "--out", "chains")
     told = found["structure_posterior"]
     assert told["method"] == "chains" and told["status"] in ("converged", "unconverged") and told["max_r_hat"] >= 1
     expected = enumerate_structures(*[law_of(table)[0], "unit"]).inclusion
@@ -114,7 +114,7 @@ def test_junction_trees_where_graphs_are_too_many_to_list(shell):
     columns = [first, np.where(rng.random(60) < 0.9, first, 1 - first), *rng.integers(0, 2, (5, 60))]
     lines = [",".join("abcdefg"), *(",".join(map(str, row)) for row in np.stack(columns, 1))]
     Path("seven.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    options = ["--space", "decomposable", "--prior", "conjugate:1", "--order", "2"]
+    options = ["--space", "decomposable", "--prior", "conjugate:1", "--max-order", "2"]
     found = shell.json("structures", "seven.csv", *options, "--out", "out")
     told = found["structure_posterior"]
     assert (told["method"], told["is_exact"], told["status"]) == ("junction-trees", True, "exact")
@@ -132,7 +132,7 @@ def test_processes_change_no_draw(shell, table):
 
 # Interrupted runs
 
-LONG = ["--prior", "unit", "--chains", "2", "--draws", "2500", "--burn-in", "10"]
+LONG = ["--prior", "unit", "--num-chains", "2", "--num-draws", "2500", "--burn-in", "10"]
 WHOLE = []  # what a run that nobody disturbed says
 OFTEN = "from pyro_hoim.runs.checkpoint import RunFile; RunFile.SECONDS = 0.0; "
 
@@ -246,10 +246,10 @@ INCLUSION = "--inclusion: expected a probability between 0 and 1, or beta:A,B"
         (["--prior", "conjugate:0"], "--prior: expected none, unit, normal:S"),
         (["--prior", "conjugate:1"], "add --space decomposable, or use unit or normal:S"),
         (["--space", "cyclic"], "--space: 'cyclic' is not one of"),
-        (["--space", "pairwise", "--order", "3"], "space='pairwise' has pairs alone, received 3"),
-        (["--order", "4"], "--order: expected"),
-        (["--order", "1"], "--order: expected"),
-        (["--chains", "1"], "--chains: expected at least 2"),
+        (["--space", "pairwise", "--max-order", "3"], "space='pairwise' has pairs alone, received 3"),
+        (["--max-order", "4"], "--max-order: expected"),
+        (["--max-order", "1"], "--max-order: expected"),
+        (["--num-chains", "1"], "--num-chains: expected at least 2"),
         (["--jobs", "0"], "--jobs: expected a whole number from 1 to 256"),
         (["--split", "0.5,0.5,0"], "--split: structures has no use for validation rows"),
         (["--model", "grm"], "No such option '--model'"),
@@ -274,7 +274,7 @@ def test_a_collection_too_large_for_a_fit_is_refused_before_it_is_compared(shell
     monkeypatch.setattr("pyro_hoim.study.command.structures.Auto", lambda: tiny)
     told = shell("structures", table, "--out", "out", status=2).err
     assert told.count("\n") == 1 and told.startswith("pyro-hoim: error: ")
-    assert "the fit of the most probable collection" in told and "use fewer --columns, or a lower --order" in told
+    assert "the fit of the most probable collection" in told and "use fewer --columns, or a lower --max-order" in told
     path = Path("out/structures.safetensors")  # what was found is kept
     assert f"{path} holds the posterior" in told and not Path("out/fit.json").exists()
     assert load_structure_posterior(path).models(2) == enumerate_structures(*law_of(table)[:1]).models(2)

@@ -104,7 +104,7 @@ def test_score_of_a_large_model_reports_the_error_of_log_z(shell):
     write_rows("rows.csv", 50, missing=["x0"])
     shell.refused("score", LARGE, "rows.csv", says=["--method ais"])
     write_rows("wide.csv", 10, missing=["x1", "x3", "x5", "x9", "x14"])  # 58,320 completions of every row
-    cheap = ["--method", "ais", "--chains", "64", "--temperatures", "100"]
+    cheap = ["--method", "ais", "--num-chains", "64", "--num-temperatures", "100"]
     result = shell.json("score", LARGE, "rows.csv", *cheap)
     assert result["log_z_kind"] == "biased" and 0 < result["log_z_std_error"] < 0.2
     assert 20 < result["nll"] < 50
@@ -178,7 +178,7 @@ def test_interactions_carry_their_refined_information(shell):
 
 
 def test_interactions_of_a_large_model_are_bounded(shell):
-    arguments = ["interactions", LARGE, "--top", "12", "--samples", "400"]
+    arguments = ["interactions", LARGE, "--top", "12", "--num-samples", "400"]
     rows = shell.json(*arguments)["interactions"]
     assert len(rows) == 12
     for row in rows:

@@ -22,7 +22,7 @@ from support.verbs import verb_first
 
 ROWS = "a,b,c\n" + "x,0,u\ny,1,v\nx,1,u\ny,0,u\nx,0,v\nx,1,v\n" * 12
 COUNTS = "a,b,c\n" + "0,1,2\n3,2,0\n1,0,1\n2,2,4\n0,0,1\n" * 8
-CHAINS = ["--chains", "2", "--draws", "20", "--burn-in", "10"]
+CHAINS = ["--num-chains", "2", "--num-draws", "20", "--burn-in", "10"]
 COMMANDS = {
     "fit": ["rows.csv", "--order", "2"],
     "posterior": ["rows.csv", "--order", "1", "--posterior", *CHAINS, "--jobs", "1"],

@@ -21,7 +21,7 @@ from page_browser import colours, find_chromium, hidden_width, opened, printed, 
 from support.verbs import verb_first
 
 LONG = "how satisfied are you, all things considered, with the service that you received from our staff"
-CHAINS = ("--draws", "60", "--burn-in", "40", "--chains", "2")
+CHAINS = ("--num-draws", "60", "--burn-in", "40", "--num-chains", "2")
 PAGES = {
     "log-linear": ("rows.csv", "--target", LONG, "--split", "0.7,0,0.3"),
     "orders": ("rows.csv", "--order", "1", "--order", "3"),

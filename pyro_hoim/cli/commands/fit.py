@@ -45,7 +45,6 @@ __all__ = ["fit", "learn", "structures"]
 
 
 _ONCE = {"--select": "learn", "--structure-posterior": "structures"}
-_RENAMED = {"--count-column": "--count", "--weight-column": "--weights"}
 
 
 class _Verb(FamilyCommand):
@@ -57,8 +56,6 @@ class _Verb(FamilyCommand):
             if word in _ONCE:
                 problem, hint = "is a command of its own", f"write pyro-hoim {_ONCE[word]}"
                 raise refused(word, problem, hint, code="unknown-name")
-            if (name := word.partition("=")[0]) in _RENAMED:
-                raise refused(name, "has another name", f"write {_RENAMED[name]}", code="unknown-name")
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:

@@ -27,15 +27,15 @@ __all__ = ["compare", "interactions", "log_z", "margins", "report"]
 
 @click.command(cls=FamilyCommand)
 @click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="MODEL...")
-@click.option("--on", type=click.Path(path_type=Path), metavar="FILE", help="Rows to compare the models on.")
+@click.option("--data", type=click.Path(path_type=Path), metavar="FILE", help="Rows to compare the models on.")
 @file_options
 @JSON
 @click.pass_context
-def compare(ctx: click.Context, models: tuple[Path, ...], on: Path | None, as_json: bool, **_: Any) -> None:
+def compare(ctx: click.Context, models: tuple[Path, ...], data: Path | None, as_json: bool, **_: Any) -> None:
     """Compare models of the same columns, of one family or of several.
 
     Each has its number of parameters and its log-likelihood on the rows that it was estimated from, and AIC, BIC and
-    likelihood-ratio tests where the files tell that these are maximum-likelihood estimates. With --on FILE also the
+    likelihood-ratio tests where the files tell that these are maximum-likelihood estimates. With --data FILE also the
     mean log-likelihood of the rows of FILE, best such as no model has seen, and the gain over the first model.
     """
     for model in models:
@@ -44,9 +44,9 @@ def compare(ctx: click.Context, models: tuple[Path, ...], on: Path | None, as_js
     loaded = dict(zip(_names(models), map(load, models), strict=True))
     # Rows to compare on are read once, in the way of the first model.
     rows = None
-    if on is not None:
+    if data is not None:
         family, question = ask(ctx, models[0])
-        question = with_rows(family, question, on)
+        question = with_rows(family, question, data)
         say_notes(question.left_out("they are not compared"))
         rows = question.rows
     table = compare_models(loaded, rows)
@@ -133,7 +133,7 @@ def interactions(ctx: click.Context, model: Path, as_json: bool, **_: Any) -> No
 @click.argument("names", nargs=-1, required=True)
 @click.option("--given", multiple=True, metavar="COL=VALUE", help="Fix a column; may be given several times.")
 @click.option(
-    "--draws",
+    "--num-draws",
     type=WholeNumber(100, MAX_SWEEPS),
     default=20_000,
     show_default=True,

@@ -143,7 +143,7 @@ def _write(parts: Iterator[pd.DataFrame], out: Path | None, safe: bool) -> int:
 
 @click.command(cls=FamilyCommand)
 @MODEL
-@click.option("-n", "number", type=WholeNumber(1), metavar="N", help="How many rows; with --complete how often each.")
+@click.option("-n", "--number", type=WholeNumber(1), metavar="N", help="How many rows; with --complete how often each.")
 @click.option("--given", multiple=True, metavar="COL=VALUE", help="Fix a column; may be given several times.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the draws.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE.csv", help="Write here instead of printing.")

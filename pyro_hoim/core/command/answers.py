@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from ...checks import checked_device
 from ...data.observations import Observations
-from ...errors import IntractableError, check_names, check_unique, conflict, out_of_range, out_of_reach
+from ...errors import IntractableError, check_names, check_unique, conflict, out_of_reach
 from ..family import Answer, Family, Question
 from ..partition import LogPartition
 from ..prediction import Imputation, Prediction, beside_figures
@@ -43,6 +43,7 @@ __all__ = [
 
 # Probabilities of the values of a few columns under a model of any family, given others.
 
+_ANNEALED = ("num_chains", "num_temperatures", "temperatures", "seed", "device")
 _MAX_CELLS = 2**16
 _SHOWN = 50
 
@@ -70,7 +71,7 @@ def margins(family: Family, question: Question, names: Sequence[str], given: Map
     if cells is None:
         # Shares of draws, the largest first
         unset = {known.name: known.unset for known in family.options("sample")}
-        values = {**unset, "number": question["draws"], "seed": question["seed"], "given": given}
+        values = {**unset, "number": question["num_draws"], "seed": question["seed"], "given": given}
         frame = family.draw(replace(question, values=values)).frame
         assert frame is not None
         if any(frame[name].dtype.kind == "f" for name in names):
@@ -79,7 +80,7 @@ def margins(family: Family, question: Question, names: Sequence[str], given: Map
         keys: list[Any] = shares.index.tolist()
         cells, error = (
             {tuple(map(str, key)): float(share) for key, share in zip(keys, shares, strict=True)},
-            question["draws"],
+            question["num_draws"],
         )
     # The error of a share of independent draws is binomial.
     rows: list[dict[str, Any]] = []
@@ -161,8 +162,7 @@ def annealed_rows_note(burn_in: int) -> str:
 
 def is_default_log_z(question: Question) -> bool:
     """Whether nothing was said of how log Z is found."""
-    others = ("chains", "temperatures", "seed", "device")
-    return question["method"] == "auto" and all(question[name] is None for name in others)
+    return question["method"] == "auto" and all(question[name] is None for name in _ANNEALED)
 
 
 def log_z_of(question: Question, energy: Any, annealed: Any, auto: Any, starts: Any = None) -> LogPartition:
@@ -175,7 +175,7 @@ def log_z_of(question: Question, energy: Any, annealed: Any, auto: Any, starts: 
         if question["device"] is None:
             return backend.log_partition(energy)
         return backend.log_partition(energy.to(device=checked_device(question["device"], "device"))).to("cpu")
-    for name in ("chains", "temperatures", "seed", "device"):
+    for name in _ANNEALED:
         if question[name] is not None:
             method = option("method", question["method"])
             raise conflict(name, f"belongs to {option('method', 'ais')}, received {method}")
@@ -188,15 +188,15 @@ def log_z_of(question: Question, energy: Any, annealed: Any, auto: Any, starts: 
 
 def _annealed(question: Question, kind: Any, starts: Any) -> Any:
     """The backend that the options describe."""
-    chains, temperatures, seed = (question[name] for name in ("chains", "temperatures", "seed"))
-    common: dict[str, Any] = {"num_chains": chains or kind.num_chains, "seed": seed or 0}
-    common |= {"progress": question.progress, "starts": starts if starts is not None and len(starts) else None}
-    if temperatures == "adaptive":
-        return kind(temperatures="adaptive", **common)
-    text = str(kind.num_temperatures if temperatures is None else temperatures).strip()
-    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= 10**7):
-        raise out_of_range("temperatures", "a whole number from 1 to 10,000,000 or adaptive", text)
-    return kind(num_temperatures=int(text), **common)
+    if question["temperatures"] and question["num_temperatures"] is not None:
+        raise conflict("num_temperatures", f"cannot be combined with {option('temperatures', 'adaptive')}")
+    given = {name: question[name] for name in ("num_chains", "num_temperatures", "temperatures")}
+    return kind(
+        **{name: value for name, value in given.items() if value is not None},
+        seed=question["seed"] or 0,
+        progress=question.progress,
+        starts=starts if starts is not None and len(starts) else None,
+    )
 
 
 def log_z_json(log_z: LogPartition | None) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class Pieces:
 
     def files(self, source: Path | str) -> RowFiles:
         """The files, judged but not read."""
-        return files_of(Path(source), HowRead(cluster=self.cluster, delimiter=self.sep, encoding=self.encoding))
+        return files_of(Path(source), HowRead(cluster=self.cluster, sep=self.sep, encoding=self.encoding))
 
     def opened(self, files: RowFiles, **options: Any) -> RowSource:
         """Their rows, with options of :func:`~pyro_hoim.data.open_rows`; columns are not checked."""

@@ -34,7 +34,7 @@ def open_rows(
     missing_values: Collection[str] = ("",),
     chunk_rows: int = 2**18,
     cluster: Any = None,
-    delimiter: str | None = None,
+    sep: str | None = None,
     encoding: str | None = None,
     bins: Mapping[str, str | Bins] | None = None,
 ) -> RowSource:
@@ -56,7 +56,7 @@ def open_rows(
             ``chunk_rows * columns * 10`` bytes, once for each of at most eight threads.
         cluster: where the pieces are read: the address of a scheduler of ``dask.distributed``, a ``Client``, or
             ``"local"`` for threads of this machine; None for files reads them here, for Dask as ``"local"``.
-        delimiter: of text, the character between cells; None finds it.
+        sep: of text, the character between cells; None finds it.
         encoding: of text; None finds it.
         bins: columns of numbers that are cut into ordered levels, those that some row has: the edges (``edges:0,10``),
             or the cut points of :func:`~pyro_hoim.data.find_bins`; of a data frame in memory any of its rules.
@@ -72,7 +72,7 @@ def open_rows(
         UnknownNameError: an unknown column; a label that the domain lacks is refused when it is read.
         IntractableError: a column of more than 65,536 levels.
     """
-    asked = HowRead(domain, columns, count, missing_values, chunk_rows, cluster, delimiter, encoding, bins or {})
+    asked = HowRead(domain, columns, count, missing_values, chunk_rows, cluster, sep, encoding, bins or {})
     return opened_rows(data, asked)
 
 
@@ -86,7 +86,7 @@ class HowRead:
     missing_values: Collection[str] = ("",)
     chunk_rows: int = 2**18
     cluster: Any = None
-    delimiter: str | None = None
+    sep: str | None = None
     encoding: str | None = None
     bins: Mapping[str, str | Bins] = field(default_factory=dict[str, str | Bins])
     is_checked: bool = True  # whether columns are refused that name rows, or that seem to hold counts or weights
@@ -146,7 +146,7 @@ def files_of(data: Any, how: HowRead) -> RowFiles:
     """The files that a path stands for, judged but not read; they may be opened in place of their path."""
     check_type(data, str | os.PathLike | list | tuple, "data", "observations, a data frame, or a path")
     client = None if how.cluster is None else connected(how.cluster)
-    return open_files(data, how.delimiter, how.encoding, partial(_run, client), client)
+    return open_files(data, how.sep, how.encoding, partial(_run, client), client)
 
 
 def _run(client: Any, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:

@@ -105,7 +105,7 @@ INTERACTIONS_OPTIONS = (
         default=True,
     ),
     Option(
-        "samples",
+        "num_samples",
         "Rows drawn from a large model to estimate that loss.",
         kind="whole",
         low=100,
@@ -309,7 +309,7 @@ class LogLinearFamily(Family):
         information = question["information"] and not has_zeros and energy.hypergraph.coding != "corner"
         if information and rows:
             wanted = [row["edge"] for row in rows]
-            values = removal_values(energy, wanted, num_samples=question["samples"], seed=question["seed"])
+            values = removal_values(energy, wanted, num_samples=question["num_samples"], seed=question["seed"])
             rows = [
                 {**row, "refined_information": {"value": v.value, "std_error": v.std_error, "kind": v.kind}}
                 for row, v in zip(rows, values, strict=True)
@@ -362,7 +362,8 @@ class LogLinearFamily(Family):
             energy = walled(stored.energy) if question["method"] == "ais" else stored.energy
             estimate = log_z_of(question, energy, AnnealedImportance, Auto(), starts)
         more = (
-            f"try more {option('temperatures')} or {option('chains')}; in Python there are block moves and resampling"
+            f"try more {option('num_temperatures')} or {option('num_chains')}; in Python there are block moves and "
+            "resampling"
         )
         return replace(estimate, notes=tuple(note.replace(ADVICE, f"{more} as well") for note in estimate.notes))
 

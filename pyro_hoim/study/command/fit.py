@@ -128,7 +128,7 @@ def plan_penalty(asked: Asked) -> PenaltyPlan | None:
     for name, does in _OTHERS.items():
         if asked[name]:
             raise conflict("penalty", f"fits all interactions within norm balls, received {option(name)}, which {does}")
-    for name in ("chains", "draws", "burn_in", "jobs"):
+    for name in ("num_chains", "num_draws", "burn_in", "jobs"):
         if name in asked.given:
             raise conflict(name, f"has no use with {option('penalty', constraint.text)}")
     if asked.split is not None and asked.split[1]:
@@ -163,14 +163,14 @@ LOG_LINEAR_OPTIONS = (
     ),
     Option("posterior", "Sample the posterior with NUTS and compare models by leave-one-out.", kind="flag"),
     Option(
-        "chains",
+        "num_chains",
         "Chains of {posterior}.",
         kind="whole",
         low=1,
         high=64,
         default=4,
     ),
-    Option("draws", "Draws a chain.", kind="whole", low=10, high=MAX_SWEEPS, default=1000),
+    Option("num_draws", "Draws a chain.", kind="whole", low=10, high=MAX_SWEEPS, default=1000),
     Option(
         "burn_in",
         "Steps before the draws.",
@@ -249,7 +249,7 @@ class _LogLinearPlan(LabelledPlan):
             warn_of_size(rows, max(structure.num_parameters for structure in structures.values()))
         settings = None
         if self.has_posterior:
-            chains = [self.asked[name] for name in ("chains", "draws", "burn_in")]
+            chains = [self.asked[name] for name in ("num_chains", "num_draws", "burn_in")]
             check_cells(chains[0] * chains[1], max(s.num_parameters for s in structures.values()), "num_draws")
             settings = PosteriorSettings(*chains, jobs=self.asked["jobs"])
             settings = settings if self.prior is None else replace(settings, prior=self.prior)

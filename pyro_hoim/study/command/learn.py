@@ -32,7 +32,7 @@ _SPLIT: Fractions = (0.35, 0.15, 0.5)
 
 LEARN_OPTIONS = (
     Option(
-        "order",
+        "max_order",
         "Variables of the largest interaction that may be learned.  [default: 3]",
         kind="whole",
         multiple=True,
@@ -161,12 +161,12 @@ class LearnPlan(LabelledPlan):
 
     def _max_order(self, domain: Domain) -> int:
         """Variables of the largest interaction."""
-        order = only(self.asked, "order")
+        order = only(self.asked, "max_order")
         if order is None:
             return max(2, min(3, len(domain)))
         if not 2 <= order <= len(domain):
             raise refused(
-                "order",
+                "max_order",
                 f"expected 2 to {len(domain)} (the number of variables), the size of the largest interaction; received "
                 f"{order}",
                 code="out-of-range",

@@ -27,10 +27,10 @@ from ..structures import STRUCTURE_FILE, find_structures, record_structures
 __all__ = ["STRUCTURE_OPTIONS", "StructurePlan", "plan_structures"]
 
 _NAME = "the most probable collection"
-_CHAINS = ("chains", "draws", "burn_in")
+_CHAINS = ("num_chains", "num_draws", "burn_in")
 
 STRUCTURE_OPTIONS = (
-    Option("order", "Variables of the largest interaction that may be.", kind="whole", multiple=True, metavar="K"),
+    Option("max_order", "Variables of the largest interaction that may be.", kind="whole", multiple=True, metavar="K"),
     Option("space", "Which collections may be.  [default: hierarchical]", choices=get_args(SpaceName)),
     Option(
         "inclusion",
@@ -45,14 +45,14 @@ STRUCTURE_OPTIONS = (
         metavar="unit[:M]|normal:S|ridge:S|conjugate:N",
     ),
     Option(
-        "chains",
+        "num_chains",
         "Chains. Each of these three asks for chains where the collections could be listed.",
         kind="whole",
         low=1,
         high=64,
         default=4,
     ),
-    Option("draws", "Draws a chain.", kind="whole", low=10, high=MAX_SWEEPS, default=1000),
+    Option("num_draws", "Draws a chain.", kind="whole", low=10, high=MAX_SWEEPS, default=1000),
     Option("burn_in", "Sweeps over collections before the draws.", kind="whole", low=10, high=MAX_SWEEPS, default=500),
     Option("jobs", "Chains drawn at a time, each in a process.", kind="whole", low=1, high=256, default=1, metavar="N"),
     *LABELLED,
@@ -91,11 +91,11 @@ class StructurePlan(LabelledPlan):
             path = request.folder / STRUCTURE_FILE
             about = {"data": request.source.name, "seed": request.seed, "method": route}
             save_structure_posterior(path, posterior, about)
-            hint = f"use fewer {option('columns')}, or a lower {option('order')}; {path} holds the posterior"
+            hint = f"use fewer {option('columns')}, or a lower {option('max_order')}; {path} holds the posterior"
             raise out_of_reach(f"the fit of {_NAME}", cost.reason, hint)
         # Rivals, other priors and averaged cells, and the fit that the page is about.
         request.announce("comparing the most probable collections")
-        shape = (int(self.asked["chains"]), int(self.asked["draws"]))
+        shape = (int(self.asked["num_chains"]), int(self.asked["num_draws"]))
         record = record_structures(posterior, route, *shape, seed=request.seed)
         shares = zip(request.parts.items(), request.fractions, strict=True)
         analysis = analyse(
@@ -112,7 +112,7 @@ class StructurePlan(LabelledPlan):
 
     def _law(self, data: Observations) -> StructurePrior:
         """The prior over collections of the columns."""
-        order = only(self.asked, "order")
+        order = only(self.asked, "max_order")
         law = StructurePrior(data.domain, max_order=order, inclusion=self.inclusion, space=self.space)
         if self.prior.kind != "conjugate" and not is_dense(law.space.largest):
             cells, largest = num_states_text(data.domain.num_states), law.space.largest.num_parameters
@@ -120,8 +120,8 @@ class StructurePlan(LabelledPlan):
                 "columns",
                 f"the evidence of a collection is a sum over a table of up to 4,096 cells, and 2^22 cells times "
                 f"parameters; received {cells} cells and up to {largest:,} parameters",
-                f"use fewer {option('columns')}, a lower {option('order')}, or {option('space', 'decomposable')} with "
-                f"{option('prior', 'conjugate:1')}",
+                f"use fewer {option('columns')}, a lower {option('max_order')}, or "
+                f"{option('space', 'decomposable')} with {option('prior', 'conjugate:1')}",
             )
         return law
 
@@ -139,9 +139,9 @@ def plan_structures(asked: Asked) -> StructurePlan:
         raise conflict("prior", problem, f"add {option('space', 'decomposable')}, or use unit or normal:S")
     settings = None
     if any(name in asked.given for name in _CHAINS):
-        if asked["chains"] < 2:
-            raise out_of_range("chains", "at least 2, since one has none to disagree with", asked["chains"])
-        settings = ChainSettings(asked["chains"], asked["draws"], asked["burn_in"])
+        if asked["num_chains"] < 2:
+            raise out_of_range("num_chains", "at least 2, since one has none to disagree with", asked["num_chains"])
+        settings = ChainSettings(asked["num_chains"], asked["num_draws"], asked["burn_in"])
     return StructurePlan(asked, prior, space, _parse_inclusion(asked["inclusion"]), settings)
 
 
