@@ -16,6 +16,7 @@ import torch
 from tqdm import tqdm
 from typing_extensions import override
 
+from ...core.family import family_of_model
 from ...core.rows import check_count
 from ...core.trainer import DoubtingTrainer, Loss, MaskedTrainer, Trainer, TrainingReport
 from ...data.frames import DataLike, as_observations
@@ -53,6 +54,8 @@ from .scores import Score, ScoreContext, ScoreName, checked_score, checked_value
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from ..file import ModelFile
 from ...runs.container import LOG_LINEAR
 
 __all__ = ["SelectionOptions", "SelectionResult", "SelectionRound", "StopRule"]
@@ -285,6 +288,11 @@ class SelectionResult(Fitted):
             )
             raise refused("log_linear", problem, code="impossible")
         return LogLinearEnergy(self.hypergraph, self.tables).on_closure()
+
+    def file(self) -> ModelFile:
+        """What a model file holds: that of :meth:`log_linear`."""
+        energy = self.log_linear()
+        return family_of_model(energy).record_of(energy)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready description without collection, tables and times, so that equal searches have equal ones."""

@@ -51,7 +51,6 @@ from ...errors import (
     refused,
     size_text,
 )
-from ...information.removal import removal_values
 from ...log_linear.annealed.importance import ADVICE, AnnealedImportance
 from ...log_linear.auto import Auto
 from ...log_linear.coding import Coding, Reference, parametrization
@@ -79,12 +78,12 @@ from ...log_linear.scores import (
     row_log_pseudo_prob,
     score_rows,
 )
-from ...log_linear.search.rounds import SelectionResult
 from ...runs.container import LOG_LINEAR
 from ...structure.hypergraph import InteractionHypergraph
 
 if TYPE_CHECKING:
     from ...log_linear.learning.model import LearnResult
+    from ...log_linear.search.rounds import SelectionResult
 
 __all__ = ["FAMILY", "LogLinearFamily"]
 
@@ -213,8 +212,6 @@ class LogLinearFamily(Family):
 
     @override
     def record_of(self, model: Any) -> ModelFile:
-        if isinstance(model, SelectionResult):
-            model = model.log_linear()
         if isinstance(model, HierarchicalLogLinear):
             return ModelFile(model.hypergraph, model.theta, model.coding)
         # A fit keeps what its summary needs without the rows.
@@ -230,8 +227,8 @@ class LogLinearFamily(Family):
             info["has_structural_zeros"] = model.possible is not None
             return ModelFile(model.hypergraph, model.theta, model.coding, info, directions_of(model), model.impossible)
         if not isinstance(model, LogLinearEnergy):
-            learned: LearnResult = model  # the one class left, which is not imported to be asked for
-            return learned.file()
+            search: LearnResult | SelectionResult = model  # the classes left, which are not imported to be asked for
+            return search.file()
         # An energy has tables alone: theta in the coding that its family has.
         codings, impossible, tables = parametrization(model.hypergraph), ImpossibleStates.of_energy(model), model.tables
         if impossible is not None:
@@ -308,6 +305,8 @@ class LogLinearFamily(Family):
             raise out_of_reach("information", "it is not defined for models with structural zeros", code="no-method")
         information = question["information"] and not has_zeros and energy.hypergraph.coding != "corner"
         if information and rows:
+            from ...information.removal import removal_values  # a summary should not wait for it
+
             wanted = [row["edge"] for row in rows]
             values = removal_values(energy, wanted, num_samples=question["num_samples"], seed=question["seed"])
             rows = [
