@@ -48,9 +48,9 @@ __all__ = ["LOG_LINEAR_OPTIONS", "plan_log_linear"]
 PENALTY_OPTIONS = (
     Option(
         "penalty",
-        "Of a table with two levels a column: fit all interactions of up to {order} variables by pseudo-likelihood "
-        "within norm balls. A bounds the l1 norm of a sparse part, B the overlapped Schatten 1 norm of a low-rank one; "
-        "they are radii, in nats of corner coding, not strengths of a penalty.",
+        "For a table with two levels a column: fit all interactions of up to {order} variables by pseudo-likelihood "
+        "within norm balls. A bounds the l1 norm of a sparse part, and B the overlapped Schatten 1 norm of a low-rank "
+        "one. They are radii, in nats of corner coding, not strengths of a penalty.",
         metavar="l1:A|low-rank:B|sparse-low-rank:A,B",
     ),
 )
@@ -141,23 +141,23 @@ LOG_LINEAR_OPTIONS = (
     Option(
         "edges",
         'Interactions as a formula, e.g. "smoke*mental + phys*systol", or with scores and symmetry, e.g. '
-        '"linear(a):linear(b)", "symmetric(a, b)"; given several times, the models are compared.',
+        '"linear(a):linear(b)", "symmetric(a, b)". Several formulas are compared.',
         multiple=True,
         metavar="SPEC",
     ),
     *PENALTY_OPTIONS,
     Option(
         "prior",
-        "Prior of the estimates, which makes them finite: normal with standard deviation S, the same by its strength "
-        "S, with the information of one row (unit) or of M, or N fictive rows spread evenly. Every fit of given "
-        "interactions takes it, by exact or sampled gradients, and the same for each of several models; not formulas "
-        "with functions.  [default: none; normal:1 for {posterior}]",
+        "Prior of the estimates, which makes them finite. normal has the standard deviation S, ridge the strength S, "
+        "unit the information of one row or of M, and conjugate has N fictive rows spread evenly. It is taken by every"
+        " fit of given interactions, by exact or sampled gradients, but not by formulas with functions.  [default: "
+        "none; normal:1 for {posterior}]",
         metavar="none|unit[:M]|normal:S|ridge:S|conjugate:N",
     ),
     Option("level", "Coverage of the intervals of coefficients.", kind="number", high=1, default=0.95),
     Option(
         "tests",
-        "How every interaction is tested: wald needs no further fits; likelihood-ratio fits the model without it.",
+        "How every interaction is tested. wald needs no further fits. likelihood-ratio fits the model without it.",
         choices=("wald", "likelihood-ratio"),
         default="wald",
     ),
