@@ -393,6 +393,10 @@ class Family(ABC):
         """What a file holds of a model that names the kind and is no record, such as what a fit returned."""
         raise wrong_type("model", f"a {self.record.__name__}", model)
 
+    def complete_record(self, model: Any, record: Any) -> Any:  # noqa: ARG002
+        """The record of a model with what takes some time and is worth keeping in a file."""
+        return record
+
     def file_of(self, model: Any) -> Any:
         """What a file holds of a model or a result, as a file is read."""
         if isinstance(model, Stored):
@@ -443,6 +447,11 @@ class Family(ABC):
         Where a family has none, its interactions are shown.
         """
         raise self.lack("summary", "has no table of coefficients")
+
+    def odds_ratios(self, model: Any, *, level: float) -> pd.DataFrame:  # noqa: ARG002
+        """Odds ratios of the interactions, strongest first: ``term``, ``levels``, ``odds_ratio``; options as above."""
+        problem, hint = "has no odds ratios", "interactions() lists what ties its columns, the strongest first"
+        raise self.lack("odds_ratios", problem, hint)
 
     def figures(self, model: Any) -> Figures:  # noqa: ARG002
         """Size of a model and how well it fits; where a family has none, variables and interactions are counted."""

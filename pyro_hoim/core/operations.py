@@ -85,8 +85,8 @@ def save(model: object, path: str | os.PathLike[str]) -> None:
         >>> kept.domain.names
         ('Admit', 'Gender', 'Dept')
     """
-    _, stored = stored_model(model)
-    stored.model.save(path)
+    family, stored = stored_model(model)
+    family.complete_record(model, stored.model).save(path)
 
 
 def score(

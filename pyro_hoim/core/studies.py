@@ -10,6 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+import pandas as pd
+
 from ..errors import unexpected
 from ..schema import Domain
 from .page import Page, Section, cell
@@ -147,6 +149,10 @@ class Study(ABC, Generic[P]):
     seconds: Mapping[str, float] = field(default_factory=dict[str, float], repr=False)
     has_weights: bool = False
     is_open: bool = False
+
+    def odds_ratios(self, level: float = 0.95) -> pd.DataFrame | None:  # noqa: ARG002
+        """What ``odds_ratios`` of the model says, with intervals of this coverage; None where its family has none."""
+        return None
 
     @property
     def domain(self) -> Domain:

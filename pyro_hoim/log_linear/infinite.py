@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.optimize import nnls
 
 from ..errors import IntractableError
 from .coding import parametrization
@@ -19,6 +20,7 @@ from .fitting.result import FitResult
 from .impossible import ImpossibleStates
 
 _MAX_CONTRASTS = 5000
+_MAX_GENERATORS = 2**21  # cells fitted as zero, times parameters, of which the signs of infinite estimates are found
 _LISTED = 20
 _MAX_DENSE_PARAMETERS = 1000
 _TOLERANCE = 1e-7
@@ -178,3 +180,32 @@ def has_cheap_covariance(result: FitResult) -> bool:
     size = result.hypergraph.num_parameters
     small = size <= 600 and result.hypergraph.domain.num_states * max(size, 1) <= 2**23
     return small and result.is_converged and result.objective == "likelihood"
+
+
+def contrast_signs(result: FitResult, contrasts: np.ndarray) -> np.ndarray:
+    r"""Which way functions (k, num_parameters) of theta run that the rows do not identify: 1, -1, or 0 for no saying.
+
+    Outside the face F of cells with positive fitted probability, a direction d raises the likelihood without end where
+    :math:`(x_f - x_c) \cdot d > 0` for the cells c fitted as zero and 0 on F. A coefficient :math:`k \cdot \theta` is
+    :math:`+\infty` along all of them if and only if k lies in the cone of these differences, modulo those of F
+    (Farkas' lemma).
+    """
+    signs = np.zeros(len(contrasts))
+    face, design = result._face, result._design
+    if face is None or design is None or (~face.cells).sum() * design.shape[1] > _MAX_GENERATORS:
+        return signs
+    # Directions to the cells fitted as zero, and the functions whose sign is asked for.
+    basis = np.asarray(face.basis)
+    outside = design[face.cells][:1] - design[~face.cells]
+    if result.restriction is not None:
+        space = result.restriction.basis
+        outside = (outside @ space) @ space.T
+    # A sign is certain where the cone holds the function.
+    cone = (outside - (outside @ basis) @ basis.T).T
+    contrasts = contrasts - (contrasts @ basis) @ basis.T
+    for row, contrast in enumerate(contrasts):
+        for sign in (1.0, -1.0):
+            _, residual = nnls(cone, sign * contrast)
+            if residual <= 1e-8 * np.linalg.norm(contrast):
+                signs[row] = sign
+    return signs

@@ -113,7 +113,8 @@ def _cells(frame: pd.DataFrame, width: float = _LINE) -> tuple[list[str], list[l
     """Header and cells of a frame as text, those of words shortened where lines are too long."""
     frame = _with_index(frame)
     names = list(frame.columns)
-    columns = [[visible(cell_text(name, value)) for value in frame[name]] for name in names]
+    main = "estimate" if "estimate" in names else "odds_ratio"  # of which one says what is not identified
+    columns = [[visible(cell_text("estimate" if name == main else name, v)) for v in frame[name]] for name in names]
     words = [k for k, is_word in enumerate(_are_words(frame)) if is_word]
     # Columns of words share the room that numbers leave.
     sizes = [max([len(str(name)), *map(len, column)]) for name, column in zip(names, columns, strict=True)]

@@ -40,6 +40,7 @@ from ..log_linear.fitting.result import FitResult
 from ..log_linear.fitting.solvers import Stopping
 from ..log_linear.fitting.tables import cell_table, odds_ratio_table
 from ..log_linear.goodness.goodness_of_fit import goodness_of_fit, likelihood_ratio_test
+from ..log_linear.goodness.odds_ratios import stored_contrasts
 from ..log_linear.goodness.summary import is_maximum
 from ..log_linear.infinite import infinite_to_json, mark_infinite
 from ..log_linear.named_priors import Prior
@@ -157,6 +158,10 @@ class Analysis(Study[TablePart]):
             return "the fit was stopped early on validation rows"
         return f"a table of more than {MAX_TABLE_CELLS:,} cells is too sparse for it"
 
+    @override
+    def odds_ratios(self, level: float = 0.95) -> pd.DataFrame | None:
+        return self.chosen.fit.odds_ratios(level)
+
     @property
     @override
     def domain(self) -> Domain:
@@ -216,6 +221,7 @@ class Analysis(Study[TablePart]):
                 directions_of(model.fit),
                 impossible=model.fit.impossible,
             )
+            stored.info.update(stored_contrasts(model.fit))
             if model.uncertainty is not None:
                 stored.info["uncertainty"] = list(model.uncertainty.kept)
             if self.constrained is not None:

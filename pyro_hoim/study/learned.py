@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pandas as pd
 from typing_extensions import override
 
 from ..core.command.answers import by_part, log_partition_json
@@ -79,6 +80,10 @@ class LearnedAnalysis(Study[TablePart]):
     num_parameters_fitted: int | None = None
     num_parameters_predictive: int | None = None
     prior: str | None = None
+
+    @override
+    def odds_ratios(self, level: float = 0.95) -> pd.DataFrame | None:
+        return self.model.odds_ratios(level)
 
     @property
     @override

@@ -8,7 +8,6 @@ import math
 import numpy as np
 import pandas as pd
 import torch
-from scipy.optimize import nnls
 
 from ...core.scores import Figures
 from ...core.words import plural
@@ -19,7 +18,7 @@ from ..coding import Coding, Reference, check_corner, entry_labels, parametrizat
 from ..file import ModelFile
 from ..fitting.result import CovarianceKind, FitResult
 from ..fitting.tables import coefficient_table
-from ..infinite import has_cheap_covariance
+from ..infinite import contrast_signs, has_cheap_covariance
 from ..restricted.interactions import RestrictedInteractions
 from .goodness_of_fit import goodness_of_fit, rough_terms
 
@@ -28,7 +27,6 @@ _TERMS = (
     "linear ones for a step of 1 of the scores"
 )
 _SHOWN = 12  # terms by name in a note
-_MAX_GENERATORS = 2**21  # cells fitted as zero, times parameters, of which the signs of infinite estimates are found
 
 
 def fit_summary(
@@ -153,39 +151,20 @@ def _estimates(
 
 
 def _mark_infinite(result: FitResult, coding: Coding, frame: pd.DataFrame, reference: Reference | None = None) -> None:
-    r"""Put infinity, or NaN, for what the rows do not identify.
-
-    Outside the face F of cells with positive fitted probability, a direction d raises the likelihood without end where
-    :math:`(x_f - x_c) \cdot d > 0` for the cells c fitted as zero and 0 on F. A coefficient :math:`k \cdot \theta` is
-    :math:`+\infty` along all of them if and only if k lies in the cone of these differences, modulo those of F
-    (Farkas' lemma).
-    """
+    """Put infinity, or NaN, for what the rows do not identify."""
     # Estimates without an error have no tests either.
     gone = ~np.isfinite(frame["std_error"].to_numpy())
     if not gone.any():
         return
     frame.loc[gone, ["estimate", "lower", "upper", "z", "p_value"]] = math.nan
-    face, design = result._face, result._design
-    if face is None or design is None or (~face.cells).sum() * design.shape[1] > _MAX_GENERATORS:
-        return
-    # Directions to the cells fitted as zero, and the functions whose sign is asked for.
-    basis = np.asarray(face.basis)
-    outside = design[face.cells][:1] - design[~face.cells]
-    if result.restriction is None and reference is not None:
+    if result.restriction is not None:
+        contrasts = result.restriction.readings
+    elif reference is not None:
         contrasts = reference_matrix(result.hypergraph, result.coding, reference).numpy()
-    elif result.restriction is None:
-        contrasts = parametrization(result.hypergraph).matrix(result.coding, coding).numpy()
     else:
-        space, contrasts = result.restriction.basis, result.restriction.readings
-        outside = (outside @ space) @ space.T
-    # A sign is certain where the cone holds the function.
-    cone = (outside - (outside @ basis) @ basis.T).T
-    for row in np.flatnonzero(gone):
-        contrast = contrasts[row] - (contrasts[row] @ basis) @ basis.T
-        for sign in (1.0, -1.0):
-            _, residual = nnls(cone, sign * contrast)
-            if residual <= 1e-8 * np.linalg.norm(contrast):
-                frame.loc[row, "estimate"] = sign * math.inf
+        contrasts = parametrization(result.hypergraph).matrix(result.coding, coding).numpy()
+    signs = contrast_signs(result, contrasts[gone])
+    frame.loc[gone, "estimate"] = np.where(signs == 0, math.nan, np.copysign(math.inf, signs))
 
 
 def _finished(

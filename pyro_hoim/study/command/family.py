@@ -50,6 +50,7 @@ from ...errors import (
     out_of_reach,
     refused,
     size_text,
+    unexpected,
 )
 from ...log_linear.annealed.importance import ADVICE, AnnealedImportance
 from ...log_linear.auto import Auto
@@ -62,6 +63,12 @@ from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
 from ...log_linear.fitting.result import CovarianceKind, FitResult
 from ...log_linear.given import impossible_rows, impute, possible_draws, predict as predict_rows
 from ...log_linear.goodness.goodness_of_fit import likelihood_ratio_test, ratio_test_of_files, term_tests
+from ...log_linear.goodness.odds_ratios import (
+    contrasts_of_file,
+    contrasts_of_fit,
+    odds_ratios_table,
+    stored_contrasts,
+)
 from ...log_linear.goodness.summary import fit_figures, fit_summary, model_figures, model_summary
 from ...log_linear.impossible import ImpossibleStates, walled
 from ...log_linear.infinite import with_infinite
@@ -238,6 +245,13 @@ class LogLinearFamily(Family):
         return ModelFile(model.hypergraph, theta, "corner" if is_corner else "balanced", impossible=impossible)
 
     @override
+    def complete_record(self, model: Any, record: ModelFile) -> ModelFile:
+        """With the odds ratios of a fit and their standard errors."""
+        if not isinstance(model, FitResult):
+            return record
+        return replace(record, info={**record.info, **stored_contrasts(model)})
+
+    @override
     def draw(self, question: Question) -> Answer:
         """Rows given some columns, exact or by Gibbs."""
         energy, number, evidence = question.stored.model.energy, question["number"], question["given"]
@@ -387,6 +401,24 @@ class LogLinearFamily(Family):
         if isinstance(model, FitResult):
             return fit_summary(model, level=level, coding=coding, covariance=covariance, reference=reference)
         return model_summary(self.file_of(model), coding, reference)
+
+    @override
+    def odds_ratios(
+        self,
+        model: Any,
+        *,
+        level: float = 0.95,
+        covariance: CovarianceKind | None = None,
+        reference: Reference | None = None,
+    ) -> pd.DataFrame:
+        if isinstance(model, FitResult):
+            found = contrasts_of_fit(model, level=level, covariance=covariance, reference=reference)
+        elif covariance is not None:
+            received = f"a {type(model).__name__}, which keeps no rows"
+            raise unexpected("covariance", "the result of a fit", received=received, code="no-method")
+        else:
+            found = contrasts_of_file(self.file_of(model), reference)
+        return odds_ratios_table(found, level)
 
     @override
     def term_tests(self, model: Any, **options: Any) -> pd.DataFrame:
