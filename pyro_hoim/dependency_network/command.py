@@ -20,6 +20,7 @@ from ..core.command.options import (
     LABEL,
     LABELLED,
     LOG_Z_OPTIONS,
+    PENALTY,
     PREDICT_METHOD,
     PREDICT_SEED,
 )
@@ -38,7 +39,7 @@ from ..core.words import (
 )
 from ..data.frames import check_columns
 from ..data.observations import Observations
-from ..errors import InputError, IntractableError, conflict, out_of_reach
+from ..errors import InputError, IntractableError, check_choice, conflict, out_of_reach
 from ..runs.checkpoint import RunOptions
 from ..runs.container import DEPENDENCY_NETWORK
 from .conditionals import DependencyConditionals
@@ -68,6 +69,7 @@ _OPTIONS = (
         "Also try asking all other columns at once, where they have few states.",
         kind="flag",
     ),
+    PENALTY,
     JOBS,
     *LABELLED,
 )
@@ -76,6 +78,10 @@ _OPTIONS = (
 @dataclass(frozen=True)
 class _NetworkPlan(LabelledPlan):
     """Learning a dependency network; see :func:`~pyro_hoim.dependency_network.analyse_network`."""
+
+    def __post_init__(self) -> None:
+        if self.asked["penalty"] is not None:
+            check_choice(self.asked["penalty"], ("mdl", "aic", "ebic"), "penalty")
 
     def complete(self, source: Table) -> Table:
         """The table with missing cells dealt with, refused where no column can be learned."""
@@ -97,6 +103,7 @@ class _NetworkPlan(LabelledPlan):
             )
         learn = partial(
             learn_network,
+            penalty=asked["penalty"] or "mdl",
             alpha=asked["alpha"],
             max_leaves=asked["max_leaves"],
             lossless=asked["lossless"],
@@ -256,6 +263,7 @@ class NetworkFamily(Family):
         self,
         rows: Observations,
         *,
+        penalty: str = "mdl",
         alpha: float = 1.0,
         max_leaves: int | None = None,
         lossless: bool = False,
@@ -263,7 +271,7 @@ class NetworkFamily(Family):
     ) -> LearnedNetwork:
         """A network learned from rows."""
         _ = seed  # nothing is random
-        return learn_network(rows, alpha=alpha, max_leaves=max_leaves, lossless=lossless)
+        return learn_network(rows, penalty=penalty, alpha=alpha, max_leaves=max_leaves, lossless=lossless)
 
 
 def _burn_in(question: Question) -> int:

@@ -60,8 +60,8 @@ def test_help_is_grouped_by_family_and_says_bounds_in_words(shell):
     for family, own, other in [
         ("grm", "--stagewise", "--hidden"),
         ("rbm", "--hidden", "--stagewise"),
-        ("dependency-network", "--max-leaves", "--penalty"),
-        ("log-linear", "--penalty", "--max-leaves"),
+        ("dependency-network", "--max-leaves", "--posterior"),
+        ("log-linear", "--posterior", "--max-leaves"),
     ]:
         (heading,) = [name for name in named if name.endswith(f"(--model {family})")]
         assert own in named[heading] and other not in named[heading]

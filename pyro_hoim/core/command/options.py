@@ -16,6 +16,7 @@ __all__ = [
     "LARGEST_SEED",
     "LOG_Z_OPTIONS",
     "ORDER",
+    "PENALTY",
     "PREDICT_METHOD",
     "PREDICT_SEED",
     "only",
@@ -30,6 +31,14 @@ ORDER = Option(
     kind="whole",
     multiple=True,
     metavar="K",
+)
+PENALTY = Option(
+    "penalty",
+    "Log-linear, of a table with two levels a column: fit all interactions of up to {order} variables by "
+    "pseudo-likelihood within norm balls. A bounds the l1 norm of a sparse part, B the overlapped Schatten 1 norm of a "
+    "low-rank one; they are radii, in nats of corner coding, not strengths of a penalty. Of a dependency network the "
+    "price of a leaf: mdl, aic, or ebic, which adds to mdl that of the choice among the columns.  [default: mdl]",
+    metavar="l1:A|low-rank:B|sparse-low-rank:A,B|mdl|aic|ebic",
 )
 JOBS = Option(
     "jobs",

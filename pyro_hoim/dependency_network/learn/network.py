@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from ...budgets import check_size
+from ...budgets import MAX_NETWORK_WORK, NETWORK_BITS_AT_ONCE, check_size
 from ...data.frames import DataLike
 from ...data.observations import Observations
 from ...data.sources import RowSource
@@ -35,9 +35,6 @@ from .penalties import SourcePenalty, TheoremConditions, check_theorem_condition
 __all__ = ["LearnedNetwork", "learn_network"]
 
 _LARGEST_PARAMETERS = 10**12
-_BITS_AT_ONCE = 16  # cells that are counted in the time of one where rows are held as bits
-MAX_WORK = 2**37
-"""Cells that all nodes look at for one step of depth: about an hour on two cores for a few such steps."""
 _FLOAT = torch.float64
 _ARRAYS = {
     "steps": (torch.int64, None, 3),
@@ -108,7 +105,7 @@ def learn_network(
     lossless: bool = False,
     reads: Mapping[str, Sequence[str]] | None = None,
     max_leaves: int | None = None,
-    max_work: int = MAX_WORK,
+    max_work: int = MAX_NETWORK_WORK,
     jobs: int | None = None,
     run: RunOptions | None = None,
 ) -> LearnedNetwork:
@@ -140,8 +137,9 @@ def learn_network(
             one for each level but the first of every column, in at most 2^33 bytes with what the searches need; with
             missing cells, with counts, few distinct rows, or where it does not fit, as its distinct rows, of at most
             2^27 cells. The result has equal bits.
-        penalty: ``"mdl"`` (the paper's), ``"aic"``, or a function R(k, N) in nats per observation that does not fall
-            in k; see :func:`~pyro_hoim.dependency_network.check_theorem_conditions`.
+        penalty: ``"mdl"`` (the paper's), ``"aic"``, ``"ebic"`` (mdl and the price of choosing among the other columns:
+            of hundreds of columns few arrows are then due to chance), or a function R(k, N) in nats per observation
+            that does not fall in k; see :func:`~pyro_hoim.dependency_network.check_theorem_conditions`.
         alpha: total of a symmetric Dirichlet prior per leaf, whose posterior mean is the table; 0 gives the empirical
             frequencies (theorem 4), and the uniform law at a leaf without rows.
         lossless: add the lossless source, one leaf for every state of the other variables, to the candidates of
@@ -174,7 +172,7 @@ def learn_network(
     # The door: rows, penalty, what may be read, and the work that this makes.
     given = rows if isinstance(rows, RowSource) else checked_rows(rows).in_effective_rows()
     check_not_negative(alpha, "alpha")
-    name, function = checked_penalty(penalty)
+    name, function = checked_penalty(penalty, len(given.domain) - 1)
     options = SearchOptions(function, bool(lossless), max_leaves)
     domain = given.domain
     names = domain.names
@@ -291,7 +289,7 @@ def _check_work(prepared: PreparedRows, asked: Sequence[tuple[int, ...] | None],
     looks = sum(width - 1 if columns is None else len(columns) for columns in asked)
     cells = prepared.num_rows * looks
     if len(prepared.bits):
-        cells //= _BITS_AT_ONCE
+        cells //= NETWORK_BITS_AT_ONCE
     hint = "restrict reads, take a sample of the rows, or raise max_work"
     what = f"{len(asked):,} nodes of {prepared.num_rows:,} rows look at"
     check_size(cells, most, "cells or groups of bits at every depth", "max_work", hint, what)
