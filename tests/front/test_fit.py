@@ -141,7 +141,6 @@ def test_scores_of_ordered_columns(frame):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda f: hoim.fit(f), "structure: expected a formula such as .*; pyro_hoim.learn searches for interactions"),
         (lambda f: hoim.fit("smoke", f, order=2), "one of them says the interactions, not several"),
         (lambda f: hoim.fit("smke*mental", f), "unknown variable 'smke'; did you mean 'smoke'"),
         (lambda f: hoim.fit([("smoke", "hat")], f), "edges: unknown column 'hat'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,17 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pandas as pd
+from click.core import ParameterSource
 
 from ...atomic import write_file
-from ...core.command.rows import Fractions
-from ...core.family import Asked, Question, Request, families, family_named, family_of
+from ...core.command.options import LABELLED
+from ...core.command.reading import Pieces, read_cells
+from ...core.command.rows import Fractions, Missing, parse_columns
+from ...core.family import Asked, Plan, Question, Request, families, family_named, family_of
 from ...core.joined import opened
 from ...core.page import Page, Section
 from ...core.studies import Study
 from ...data.counts import CountTable
+from ...data.encoding import select_columns
 from ...data.observations import Observations
 from ...errors import check_names, check_unique, conflict, refused, unexpected
 from ...families import DEFAULT
+from ...planning import Route, advise, routes_of, size_of, size_of_counts
 from ...report import plain_text, provenance, write_page
 from ...runs.container import read_kind
 from ..asking import JSON, SAFE_CSV, FamilyCommand, options_of, own_options
@@ -37,6 +44,7 @@ from ..output import (
     say,
     to_json_text,
     without_folder,
+    written,
 )
 from ..reading import fit_file_options, keep_split, say_notes
 from ..session import Session, command_line, session
@@ -164,10 +172,11 @@ def _run(ctx: click.Context, verb: str, model: str) -> None:
     targets: tuple[str, ...] = ctx.params["target"]
     values = {**ctx.params, "target": targets[0] if len(targets) == 1 else None}
     asked = Asked(values, given, source, columns, None if split is None else _parse_split(split), seed, verb)
+    is_open = verb == "fit" and ctx.get_parameter_source("model") is not ParameterSource.COMMANDLINE
     plan = family.fit(asked)
     folder = None if out is None else new_folder(out, "", resume)  # before rows are read, which may take minutes
-    # The rows as they are, as they are fitted, and in their parts.
-    read = plan.read()
+    # The rows as they are, by the route that the plan of the table advises, as they are fitted, and in their parts.
+    plan, read = routed(plan, asked) if is_open else (plan, plan.read())
     table = plan.complete(read)
     if targets:
         check_names(targets, table.rows.domain.names, "target", noun="column")
@@ -221,6 +230,56 @@ def _run(ctx: click.Context, verb: str, model: str) -> None:
         echo_json(summary)
         return
     _show(table.told(), page, files, run.folder)
+
+
+def routed(plan: Plan, asked: Asked) -> tuple[Plan, Any]:
+    """The plan of the route that the table advises, and its rows, where nothing typed asks for given interactions.
+
+    All pairs stay with the plan that came, also where they are trained by sampling because something typed needs them.
+    """
+    labelled = {option.name for option in LABELLED}
+    if asked.source is None or not asked.given <= labelled or Pieces.of(asked.values).wanted(asked.source):
+        return plan, plan.read()
+    # Counts are told from labels before they are read as such; options on levels say that they are labels.
+    is_plain = not asked.given and not any(asked[name] for name in ("bins", "allow", "weights"))
+    if is_plain and Path(asked.source).is_file():
+        cells = read_cells(asked.source, asked["sep"], asked["encoding"])
+        chosen = select_columns(cells.header, parse_columns(asked.columns), exclude=(), source=cells.path)
+        frame = pd.DataFrame({name: cells.column(name) for name in chosen})
+        size = size_of_counts(frame, count=asked["count"] or "count")
+        route, why = (None, "") if size is None else advise(routes_of(size))
+        if route is not None and route.name == "roots":
+            values = {**asked.values, "order": (2,)}
+            return _taken(family_named("grm").fit(replace(asked, values=values)), route, why, asked)
+    # Labels.
+    read = plan.read()
+    missing = Missing.parse(asked["missing"])
+    rows = read.rows.drop_missing() if missing.policy == "drop" else read.rows
+    route, why = advise(routes_of(size_of(rows)))
+    if route is None or (route.name not in ("learn", "network")):
+        return plan, read
+    if route.name == "network":
+        priced = replace(asked, values={**asked.values, "penalty": "ebic"})
+        return _taken(family_named("dependency-network").fit(priced), route, why, asked, read)
+    family = family_named(DEFAULT)
+    values = {**{option.name: option.unset for option in family.options("learn")}, **asked.values, "max_order": (2,)}
+    return _taken(family.fit(replace(asked, values=values, verb="learn")), route, why, asked, read)
+
+
+def _taken(plan: Plan, route: Route, why: str, asked: Asked, read: Any = None) -> tuple[Plan, Any]:
+    """A plan and its rows, with one line on the route and how to ask for another."""
+    source = shlex.quote(str(asked.source))
+    others = f"--order 2 asks for all pairs all the same, and pyro-hoim plan {source} shows all routes"
+    words = f"{why}, so this is {command_of(route, source)}; {others}"
+    say_notes([words])
+    read = plan.read() if read is None else read
+    return plan, replace(read, about=(*read.about, f"{words[0].upper()}{words[1:]}."))
+
+
+def command_of(route: Route, source: str) -> str:
+    """The command line of a route; empty where there is none."""
+    words = [written(name, value) for name, value in route.options.items()]
+    return " ".join(["pyro-hoim", route.verb, source, *words]) if route.verb else ""
 
 
 def _show(told: Sequence[str], page: Page, files: Mapping[str, str], folder: Path) -> None:

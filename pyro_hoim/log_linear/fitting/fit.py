@@ -150,6 +150,11 @@ _NEWTON_ENTRIES = 2**23
 _NEWTON_PARAMETERS = 600
 
 
+def is_newton(hypergraph: InteractionHypergraph) -> bool:
+    """Whether a Hessian is formed and solved in a moment, so that fits without further wishes take Newton's steps."""
+    return design_entries(hypergraph) <= _NEWTON_ENTRIES and hypergraph.num_parameters <= _NEWTON_PARAMETERS
+
+
 def read_data(
     hypergraph: InteractionHypergraph, data: DataLike | torch.Tensor, validation: DataLike | None, objective: str
 ) -> tuple[Observations | torch.Tensor, Observations | None]:
@@ -242,14 +247,13 @@ def choose_method(
     if partition is not None:  # a protocol is dear to ask
         check_type(partition, PartitionBackend, "partition", "a partition backend")
     check_choice(method, METHODS, "method")
-    entries = design_entries(hypergraph)
     is_smooth = penalty is None or isinstance(penalty, SmoothPenalty | Conjugate)
     is_coupled = penalty is not None and isinstance(penalty, CoupledPenalty) and not penalty.is_diagonal(hypergraph)
     likelihood = objective == "likelihood"
     if not likelihood and not isinstance(data, Observations):
         raise conflict("objective", "the pseudo-likelihood needs observations, received marginal counts")
     # Newton's method wants a Hessian that is formed and solved in a moment, and no steps to look at in between.
-    small = entries <= _NEWTON_ENTRIES and hypergraph.num_parameters <= _NEWTON_PARAMETERS
+    small = is_newton(hypergraph)
     if method == "auto":
         if not is_smooth:
             method = "proximal-gradient"
@@ -259,7 +263,7 @@ def choose_method(
             method = "lbfgs"
     # What was chosen or asked for must go with objective and penalty.
     needs_hessian, needs_prox = method == "newton", method == "proximal-gradient"
-    is_dense = likelihood and partition is None and (needs_hessian or entries <= _NEWTON_ENTRIES)
+    is_dense = likelihood and partition is None and (needs_hessian or design_entries(hypergraph) <= _NEWTON_ENTRIES)
     if needs_hessian and not is_dense:
         title = "the likelihood through a partition backend" if likelihood else "the pseudo-likelihood"
         raise conflict("method", f"'newton' needs a Hessian, which {title} does not offer", "use 'lbfgs'")
