@@ -32,7 +32,7 @@ from ..core.command.answers import (
 )
 from ..core.command.options import BURN_IN, COMPLETE, DRAW_METHOD, LABEL, LABELLED, LOG_Z_OPTIONS
 from ..core.command.rows import LabelledPlan, Missing, Table, warn_of_size
-from ..core.family import Answer, Family, Option, Question, Request, Stored
+from ..core.family import Answer, Family, Option, Question, Request, Stored, more_interactions, top_interactions
 from ..core.page import Section, cell
 from ..core.partition import LogPartition
 from ..core.prediction import Prediction
@@ -595,14 +595,16 @@ class MachineFamily(Family):
     def interactions(self, question: Question) -> Answer:
         """Corner interactions of the columns that the hidden units bring, by the size of their values."""
         order, values = strongest(_law(question))
-        values = values[: question["top"]]
+        positions, left_out = top_interactions([edge for edge, _ in values], question["top"])
+        values = [values[position] for position in positions]
         json = {
             "interactions": [{"edge": list(edge), "value": value} for edge, value in values],
+            "left_out": left_out,
             "largest_order": order,
         }
         cells = [[short_edge(edge, _EDGE), coefficient(value)] for edge, value in values]
         note = f"(interactions of up to {order} columns in corner coding, the hidden units summed out; nats)"
-        return Answer(json, [*columns_of(["interaction", "value"], cells), note])
+        return Answer(json, [*columns_of(["interaction", "value"], cells), *more_interactions(left_out), note])
 
 
 def _law(question: Question) -> BoltzmannMachine:

@@ -493,6 +493,33 @@ class Family(ABC):
         return out_of_reach(argument or what, f"a {self.name} {problem}", self.hint(what) or hint, code="no-method")
 
 
+def top_interactions(edges: Sequence[Sequence[str]], top: int | None) -> tuple[list[int], int]:
+    """Which entries of a model are shown: those of interactions before those of single columns, each in their order.
+
+    Args:
+        edges: the columns of every entry, the strongest first; several entries may belong to one interaction.
+        top: show the entries of so many interactions, and no single columns; all when None.
+
+    Returns:
+        Positions of the entries, and the number of interactions that are left out.
+
+    Example:
+        >>> top_interactions([("a",), ("a", "b"), ("a", "c"), ("b", "a")], 1)
+        ([1, 3], 1)
+    """
+    names = [frozenset(edge) for edge in edges]
+    several = [number for number, edge in enumerate(names) if len(edge) > 1]
+    if top is None:
+        return [*several, *(number for number, edge in enumerate(names) if len(edge) < 2)], 0
+    ranks = {edge: rank for rank, edge in enumerate(dict.fromkeys(names[number] for number in several))}
+    return [number for number in several if ranks[names[number]] < top], max(0, len(ranks) - top)
+
+
+def more_interactions(left_out: int) -> list[str]:
+    """The line below a list that is cut."""
+    return [f"... {plural(left_out, 'more interaction')}"] if left_out else []
+
+
 # The registry: a family is imported when its kind is met in a model or a file, or its name in a command.
 
 _FAMILIES: dict[str, Family] = {}

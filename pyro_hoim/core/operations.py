@@ -40,7 +40,7 @@ from ..errors import (
     refused,
 )
 from ..schema import Domain, Variable
-from .family import Answer, Family, Question, Stored, family_of_model
+from .family import Answer, Family, Question, Stored, family_of_model, more_interactions
 from .joined import model_domain, opened
 from .prediction import extend_rows
 from .scores import RowLogLikelihood
@@ -276,44 +276,46 @@ def sample(model: object, number: int, given: Mapping[str, Any] | None = None, *
 
 
 def interactions(model: object, top: int | None = None, **options: Any) -> pd.DataFrame:
-    """What ties the columns of a model, strongest first.
+    """What ties the columns of a model, strongest first; single columns, where the family has them, come last.
 
     Args:
         model: of any family.
-        top: at most this many; all when None.
+        top: the strongest so many interactions, without single columns; an interaction may have several rows, such as
+            both directions of a network or the roots of a tuple. Everything when None.
         options: of the command ``interactions`` of its family; what it finds besides is left out unless asked for, as
             by ``information=True``.
 
     Returns:
-        ``term``, the names joined by colons; ``order``, how many; ``value``, the strength; and what else the command
-        says of every interaction.
+        A table whose notes say how many are left out: ``term``, the names joined by colons; ``order``, how many;
+        ``value``, the strength; and what else the command says of every interaction.
 
     Raises:
         InputError: a number below 1, or an option that the family lacks.
     """
+    found = _ties(model, top, options)
     rows = [
         {"term": ":".join(row["edge"]), "order": len(row["edge"]), "value": row["value"]}
         | {name: value for name, value in row.items() if name not in ("edge", "order", "value")}
-        for row in _ties(model, top, options)
+        for row in found["interactions"]
     ]
     frame = pd.DataFrame(rows, columns=None if rows else ["term", "order", "value"])
     frame["value"] = frame["value"].astype(float)
+    frame.attrs["notes"] = more_interactions(found.get("left_out", 0))
     return frame
 
 
-def _ties(model: object, top: int | None, options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What the family says of every interaction, switches off."""
+def _ties(model: object, top: int | None, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the family says of its interactions, switches off."""
     if top is not None:
         check_whole(top, "top")
     family, question = _question("interactions", model, options, top=top)
     off = {option.name: False for option in family.options("interactions") if option.kind == "switch"}
-    found = family.interactions(replace(question, values={**question.values, **off, **options}))
-    return found.json["interactions"]
+    return family.interactions(replace(question, values={**question.values, **off, **options})).json
 
 
 def strengths(model: object) -> tuple[dict[tuple[str, ...], float], tuple[str, str] | None]:
     """Strengths of the interactions of a model as :func:`signed_strengths` gives them."""
-    return signed_strengths(model_domain(stored_model(model)[1]), _ties(model, None, {}))
+    return signed_strengths(model_domain(stored_model(model)[1]), _ties(model, None, {})["interactions"])
 
 
 def signed_strengths(

@@ -25,7 +25,7 @@ from ..core.command.options import (
     PREDICT_SEED,
 )
 from ..core.command.rows import LabelledPlan, Missing, Table
-from ..core.family import Answer, Family, Option, Question, Request, Stored
+from ..core.family import Answer, Family, Option, Question, Request, Stored, more_interactions, top_interactions
 from ..core.prediction import Prediction
 from ..core.rows import ClampedGibbs
 from ..core.scores import Figures, RowLogLikelihood
@@ -249,14 +249,17 @@ class NetworkFamily(Family):
         """Which column is predicted from which, with the information gained."""
         network: DependencyConditionals = question.stored.model.conditionals
         values = {(parent, child): value for parent, child, value in question.stored.info.get("edges", [])}
-        edges = [*values, *(edge for edge in network.edges if edge not in values)][: question["top"]]
+        edges = [*values, *(edge for edge in network.edges if edge not in values)]
+        positions, left_out = top_interactions(edges, question["top"])
+        edges = [edges[position] for position in positions]
         labels = short_labels(network.domain.names, _NAME)
         cells = [
             [f"{labels[a]} -> {labels[b]}", fixed(values[a, b]) if (a, b) in values else "not in the file"]
             for a, b in edges
         ]
-        json = {"interactions": [{"edge": list(edge), "value": values.get(edge)} for edge in edges]}
-        return Answer(json, columns_of(["from -> to", "information"], cells))
+        rows = [{"edge": list(edge), "value": values.get(edge)} for edge in edges]
+        lines = [*columns_of(["from -> to", "information"], cells), *more_interactions(left_out)]
+        return Answer({"interactions": rows, "left_out": left_out}, lines)
 
     @override
     def estimate(  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -72,6 +72,7 @@ _INFO: dict[str, Rule] = {
         {"level": NUMBER, "notes": Items(TEXT), "has_errors": FLAG, "has_tests": FLAG, "rows": Items(Fields(_RATIO))}
     ),
     "learned_edges": Items(NAMES),
+    "effective_rows": optional(NUMBER),
     "num_parameters": optional(WHOLE),
     "log_likelihood": optional(NUMBER),
     "status": TEXT,

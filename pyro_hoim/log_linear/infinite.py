@@ -14,6 +14,7 @@ import torch
 from scipy.optimize import nnls
 
 from ..errors import IntractableError
+from ..structure.hypergraph import InteractionHypergraph
 from .coding import parametrization
 from .fitting.design import edge_basis
 from .fitting.result import FitResult
@@ -160,7 +161,8 @@ def _contrasts(result: FitResult, edge: tuple[str, ...], block: torch.Tensor) ->
     errors = torch.full_like(estimates, math.nan)
     if has_cheap_covariance(result):
         with suppress(IntractableError):  # singular information: the data do not tell the coefficients apart
-            errors = ((free[known] @ result.covariance[where, where]) * free[known]).sum(1).clamp(min=0).sqrt()
+            matrix = result.covariance_of_kind(None)[where, where]
+            errors = ((free[known] @ matrix) * free[known]).sum(1).clamp(min=0).sqrt()
     # Written so that every estimate is positive.
     levels = list(itertools.product(*pairs))
     contrasts: list[dict[str, Any]] = []
@@ -177,9 +179,18 @@ def _contrasts(result: FitResult, edge: tuple[str, ...], block: torch.Tensor) ->
 
 def has_cheap_covariance(result: FitResult) -> bool:
     """Whether large-sample intervals exist and are a matter of seconds."""
-    size = result.hypergraph.num_parameters
-    small = size <= 600 and result.hypergraph.domain.num_states * max(size, 1) <= 2**23
-    return small and result.is_converged and result.objective == "likelihood"
+    if result.objective != "likelihood":
+        graph, rows = result.hypergraph, 0 if result.data is None else result.data.num_rows
+        features = rows * sum(graph.domain.cardinalities) * max(graph.num_parameters, 1)
+        is_small = graph.num_parameters <= 600 and features <= 2**30
+        return result.is_converged and result.data is not None and is_small
+    return is_cheap(result.hypergraph) and result.is_converged
+
+
+def is_cheap(graph: InteractionHypergraph) -> bool:
+    """Whether a covariance of all parameters is a matter of seconds."""
+    size = graph.num_parameters
+    return size <= 600 and graph.domain.num_states * max(size, 1) <= 2**23
 
 
 def contrast_signs(result: FitResult, contrasts: np.ndarray) -> np.ndarray:

@@ -136,9 +136,9 @@ class Fitted:
         """
         return _table(family_of_model(self).term_tests(self, **options))
 
-    def interactions(self, top: int | None = None, **options: Any) -> pd.DataFrame:
+    def interactions(self, top: int | None = None, **options: Any) -> SummaryTable:
         """What ties the columns, strongest first; see :func:`pyro_hoim.core.operations.interactions`."""
-        return operations.interactions(self, top, **options)
+        return _table(operations.interactions(self, top, **options))
 
     def predict(self, data: Any, target: str, **options: Any) -> pd.DataFrame:
         """One column of rows from the others; see :func:`pyro_hoim.predict`."""

@@ -24,7 +24,7 @@ _COMPARED = ("log_likelihood", "log_pseudo_likelihood", "AIC", "BIC", "deviance"
 
 
 class SummaryTable(pd.DataFrame):
-    """A data frame of results; ``attrs["notes"]`` are shown below it.
+    """A data frame of results; ``attrs["notes"]`` are shown below it, ``attrs["hidden"]`` only where a line has room.
 
     Printed, it has at most 110 characters in a line and 60 rows, numbers have four decimals, infinite estimates read
     "inf", and estimates of no certain sign "not identified".
@@ -46,9 +46,11 @@ class SummaryTable(pd.DataFrame):
     @override
     def __repr__(self) -> str:
         shown, notes = _without_notes(self)
-        lines = _blocks(*_cells(shown.head(_PRINTED)))
+        shown, hidden = _narrowed(shown.head(_PRINTED), shown.attrs.get("hidden", ()))
+        lines = _blocks(*_cells(shown))
         if len(self) > _PRINTED:
             lines.append(f"... {len(self) - _PRINTED} more")
+        notes += [f"columns that are not printed: {', '.join(hidden)}"] if hidden else []
         return "\n".join([*lines, *(f"({visible(note)})" for note in notes)])
 
     __str__ = __repr__
@@ -97,6 +99,18 @@ def _without_notes(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     grouped = of_rows.groupby("note", sort=False)["term"]
     told = [f"{'all' if len(terms) == len(frame) > 1 else listed(list(terms))}: {note}" for note, terms in grouped]
     return frame.drop(columns="note"), [*notes, *told]
+
+
+def _narrowed(frame: pd.DataFrame, hidden: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
+    """A frame without some columns where its lines would be too long; and these columns."""
+    names = [name for name in hidden if name in frame.columns]
+    if not names or "levels" not in frame.columns:
+        return frame, []
+    columns = {str(name): [cell_text(name, value) for value in frame[name]] for name in frame.columns}
+    sizes = [max([len(name), *map(len, cells)]) for name, cells in columns.items()]
+    if sum(sizes) + 2 * (len(sizes) - 1) <= _LINE:
+        return frame, []
+    return frame.drop(columns=names), names
 
 
 def _are_words(frame: pd.DataFrame) -> list[bool]:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,11 @@ from ...errors import HoimError, conflict
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import Reference, parametrization, reference_codes
 from ..file import ModelFile
+from ..fitting.design import design_matrix
 from ..fitting.result import CovarianceKind, FitResult
-from ..infinite import contrast_signs, has_cheap_covariance, mark_infinite
+from ..infinite import contrast_signs, has_cheap_covariance, is_cheap, mark_infinite
 from ..scores import interaction_table
+from ..training.ridge import InteractionRidge
 from .goodness_of_fit import adjust_p_values, rough_terms
 from .profile import profile_limits
 
@@ -40,10 +42,18 @@ _SHOWN = 12  # terms by name in a note
 _NONE = "The model has no interactions, so there is no odds ratio."
 _MEANING = "each odds ratio compares a level with {}, given all other columns"
 _HIGHER = (
-    "a pair in a larger interaction has the odds ratio at the {} levels of the columns that modify it; for three "
-    "columns it is the ratio of two odds ratios, for four the ratio of two such ratios"
+    "a pair in a larger interaction has the odds ratio at the {} levels of the columns that modify it",
+    "of three columns it is the ratio of two odds ratios, of four the ratio of two such ratios",
 )
-_STEPS = "odds ratios of the terms of the formula: whole tables against the first level, linear ones for a step of 1"
+_CHOSEN = (
+    "the estimates are drawn towards zero by a penalty that the rows chose",
+    "that the rows chose the interactions, too, makes these intervals too short",
+)
+_WEIGHTED = (
+    "weights count as {:.0f} effective rows (Kish)",
+    "robust intervals are those of a fit of these interactions to the rows",
+)
+_STEPS = "odds ratios of the terms of the formula: against the first level of its column, linear ones for one step"
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,42 +116,58 @@ def odds_ratios_table(contrasts: Contrasts, level: float) -> pd.DataFrame:
         contrasts.rows,
         [f"{level:.0%} {note}" if note.startswith(_INTERVALS) else note for note in contrasts.notes],
     )
-    estimate, error = (rows[name].to_numpy(dtype=float) for name in ("estimate", "std_error"))
+    estimate = rows["estimate"].to_numpy(dtype=float)
     table = _frame(rows["term"].tolist(), rows["levels"].tolist())
     if not len(rows):
         table.attrs = {"notes": [_NONE], "level": level}
         return table.assign(odds_ratio=pd.Series(dtype=float))
-    nearest = np.abs(estimate)
-    with np.errstate(over="ignore"):
+    low, high = limits_of(contrasts, level)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         table["odds_ratio"] = np.exp(estimate)
         if contrasts.has_errors:
-            width = float(ndtri((1 + level) / 2)) * error
-            is_infinite = np.isinf(estimate)
-            limit = rows["limit"].to_numpy(dtype=float) if math.isclose(level, contrasts.level) else math.nan
-            with np.errstate(invalid="ignore"):
-                low = np.where(is_infinite, np.where(estimate > 0, limit, estimate), estimate - width)
-                high = np.where(is_infinite, np.where(estimate > 0, estimate, limit), estimate + width)
             table["lower"], table["upper"] = np.exp(low), np.exp(high)
-            nearest = np.where((low > 0) | (high < 0), np.minimum(np.abs(low), np.abs(high)), 0.0)
-    if contrasts.has_errors and contrasts.has_tests:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            wald = 2 * ndtr(-np.abs(estimate / error))
-        table["p_value"] = np.where(np.isfinite(estimate), wald, rows["p_value"])
-        table["p_value_adjusted"] = adjust_p_values(table["p_value"].to_numpy())
-    # What is infinite or not identified is said, and stands first and last.
-    size = np.where(np.isnan(estimate), -1.0, np.abs(estimate))
-    order = np.lexsort((-size, -np.where(np.isnan(nearest), -1.0, nearest)))
-    table = table.iloc[order].reset_index(drop=True)
+        if contrasts.has_errors and contrasts.has_tests:
+            wald = 2 * ndtr(-np.abs(estimate / rows["std_error"].to_numpy(dtype=float)))
+            table["p_value"] = np.where(np.isfinite(estimate), wald, rows["p_value"])
+            notes.append("adjusted p-values by Benjamini and Hochberg, over all rows")
+            table["p_value_adjusted"] = adjust_p_values(table["p_value"].to_numpy())
+    # What is infinite or not identified is said.
+    is_infinite = np.isinf(estimate)
     if lost := int(np.isnan(estimate).sum()):
         notes.append(f"{plural(lost, 'odds ratio is', 'odds ratios are')} not identified: the rows do not tell them")
-    if num := int(np.isinf(estimate).sum()):
+    if num := int(is_infinite.sum()):
         words = f"{plural(num, 'odds ratio is', 'odds ratios are')} 0 or infinite, for the rows lack combinations"
         notes.append(f"{words}; a prior makes them finite")
-        if contrasts.has_errors and table.loc[~np.isfinite(estimate[order]), ["lower", "upper"]].isna().any(axis=None):
+        if contrasts.has_errors and bool(np.isnan(np.concatenate([low[is_infinite], high[is_infinite]])).any()):
             other = f"; a model file keeps those of {contrasts.level:.0%}" if level != contrasts.level else ""
             notes.append(f"their finite limits were not computed{other}")
-    table.attrs = {"notes": notes, "level": level}
+    table = table.iloc[strongest_first(estimate, low, high)].reset_index(drop=True)
+    table.attrs = {"notes": notes, "level": level, "hidden": ["term"]}
     return table
+
+
+def with_level(notes: Iterable[str], level: float) -> list[str]:
+    """Notes with the level of the intervals that one of them begins with."""
+    return [f"{level:.0%} {note}" if note.startswith(_INTERVALS) else note for note in notes]
+
+
+def limits_of(contrasts: Contrasts, level: float) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the intervals of the log odds ratios; NaN without an error."""
+    estimate, error = (contrasts.rows[name].to_numpy(dtype=float) for name in ("estimate", "std_error"))
+    width = float(ndtri((1 + level) / 2)) * error
+    limit = contrasts.rows["limit"].to_numpy(dtype=float) if math.isclose(level, contrasts.level) else math.nan
+    rises, falls = np.isposinf(estimate), np.isneginf(estimate)
+    low = np.where(rises, limit, np.where(falls, estimate, estimate - width))
+    high = np.where(falls, limit, np.where(rises, estimate, estimate + width))
+    return (low, high) if contrasts.has_errors else (np.full_like(low, math.nan), np.full_like(low, math.nan))
+
+
+def strongest_first(estimate: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Order of log odds ratios: by the end of the interval that is nearest to 0, then by size; absent ones last."""
+    is_clear = (low > 0) | (high < 0)
+    nearest = np.where(is_clear, np.fmin(np.abs(low), np.abs(high)), 0.0)
+    size = np.where(np.isnan(estimate), -1.0, np.abs(estimate))
+    return np.lexsort((-size, -nearest))
 
 
 def comparisons(graph: InteractionHypergraph, codes: Mapping[str, int]) -> tuple[list[str], list[str]]:
@@ -244,7 +270,7 @@ def contrasts_of_fit(
         rows.loc[gone, "estimate"] = np.where(signs == 0, math.nan, np.copysign(math.inf, signs))
         limits = profile_limits(result, matrix[gone].numpy(), signs, level)
         rows.loc[gone, ["limit", "p_value"]] = limits
-    notes += _notes_on_errors(result, covariance)
+    notes += notes_on_errors(result, covariance)
     return Contrasts(rows, level, tuple(notes), True, result.penalty is None)
 
 
@@ -253,7 +279,7 @@ def _meaning(graph: InteractionHypergraph, reference: Reference | None) -> list[
     named = ", ".join(f"{name} {label}" for name, label in (reference or {}).items())
     first = "the first level of its column"
     against = f"the reference level ({named}; of other columns the first)" if named else first
-    higher = [_HIGHER.format("reference" if named else "first")] if graph.order > 2 else []
+    higher = [note.format("reference" if named else "first") for note in _HIGHER] if graph.order > 2 else []
     return [_MEANING.format(against), *higher]
 
 
@@ -273,22 +299,27 @@ def _belongs(graph: InteractionHypergraph, codes: Mapping[str, int], edges: set[
     return np.array([term in terms for term in comparisons(graph, codes)[0]], dtype=bool)
 
 
-def _notes_on_errors(result: FitResult, covariance: CovarianceKind | None) -> list[str]:
-    """What intervals and tests rest on."""
+def notes_on_errors(result: FitResult, covariance: CovarianceKind | None) -> list[str]:
+    """What intervals and tests rest on; the first note begins with the word before which their level belongs."""
     kind = result.usual_covariance if covariance is None else covariance
-    robust = "" if isinstance(kind, str) and kind == "model" else ", from robust (sandwich) standard errors"
+    is_robust = not (isinstance(kind, str) and kind == "model")
+    robust = " from robust (sandwich) standard errors" if is_robust else ""
+    has_weights = result.data is not None and not result.data.has_whole_counts
+    if covariance is None and is_robust:
+        robust += ", because the rows have weights" if has_weights else ", as a pseudo-likelihood needs"
     notes = list[str]()
     if result.penalty is None:
-        notes.append(f"{_INTERVALS} and Wald tests{robust}; adjusted p-values by Benjamini and Hochberg")
-        if rough := rough_terms(result):
+        notes.append(f"{_INTERVALS} and Wald tests{robust}")
+        rough = rough_terms(result) if result.objective == "likelihood" else []
+        if rough:
             shown = ", ".join(rough[:_SHOWN]) + (f" and {len(rough) - _SHOWN} more" if len(rough) > _SHOWN else "")
             notes.append(f"p-values are rough, because the expected counts are small: {shown}")
-    else:
+    else:  # a test of zero would ask of a prior that says otherwise
         notes.append(f"{_INTERVALS} by a normal approximation of the posterior at its mode{robust}")
         notes.append(f"the estimates are drawn towards zero by {result.penalty!r}")
-    if result.effective_num_rows != result.num_rows:
+    if has_weights:
         size = f"weights that add up to {result.num_rows:g}; effective rows (Kish): {result.effective_num_rows:.0f}"
-        notes.append(size if robust else f"{size}; covariance='robust' takes them for survey weights")
+        notes.append(size if is_robust else f"{size}; covariance='robust' takes them for survey weights")
     return notes
 
 
@@ -297,6 +328,12 @@ def contrasts_of_file(file: ModelFile, reference: Reference | None = None) -> Co
     stored = file.info.get("odds_ratios")
     if stored is not None and reference is None:
         return Contrasts.from_json(stored)
+    learned = _learned_fit(file)
+    if isinstance(learned, FitResult):
+        contrasts = contrasts_of_fit(learned, level=_STORED_LEVEL, reference=reference)
+        rows = file.info.get("effective_rows")
+        weighted = [] if rows is None else [note.format(rows) for note in _WEIGHTED]
+        return replace(contrasts, notes=(*contrasts.notes[:-1], *_CHOSEN, *weighted))
     graph = file.hypergraph
     codes = reference_codes(graph.domain, reference)
     terms, levels = comparisons(graph, codes)
@@ -304,9 +341,28 @@ def contrasts_of_file(file: ModelFile, reference: Reference | None = None) -> Co
     rows = _frame(terms, levels).assign(estimate=estimate, std_error=math.nan, limit=math.nan, p_value=math.nan)
     lost = {tuple(row["edge"]) for row in file.info.get("infinite_interactions", [])}
     rows.loc[_belongs(graph, codes, lost), "estimate"] = math.nan
-    why = "the model file keeps those against the first levels alone" if stored else "the model file holds none"
+    why = "the model file keeps those against the first levels alone" if stored else learned
     notes = [*_meaning(graph, reference), f"no standard errors: {why}"]
     return Contrasts(rows, _STORED_LEVEL, tuple(notes), False, False)
+
+
+def _learned_fit(file: ModelFile) -> FitResult | str:
+    """A learned model as the penalised fit of its interactions; or why it has no covariance at hand."""
+    info, ridge = file.info, file.info.get("ridge")
+    if ridge is None or "learned_edges" not in info:
+        return "the model does not keep them"
+    if info.get("trainer") == "pseudo-likelihood":
+        return "a model learned by pseudo-likelihood has none"
+    graph = InteractionHypergraph(file.domain, info["learned_edges"], hierarchical=False)
+    if not is_cheap(graph):
+        return "they would take minutes"
+    tables = parametrization(file.hypergraph).split(file.finite.tables.detach())
+    codings = parametrization(graph)
+    theta = codings.from_tables(codings.join({edge: tables[edge] for edge in graph.edges}))
+    return FitResult(
+        graph, theta, None, None, info.get("effective_rows") or info["rows"], "converged", 0, math.nan, None,
+        "likelihood", "learn", penalty=InteractionRidge.from_json(ridge), _design=design_matrix(graph),
+    )  # fmt: skip
 
 
 def stored_contrasts(result: FitResult) -> dict[str, Any]:

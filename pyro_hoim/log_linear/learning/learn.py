@@ -563,6 +563,7 @@ def _learned(
         independent=frequency_model(rows),
         one_body=one_body_model(rows, ridge),
         num_rows=num_rows,
+        effective_num_rows=None if math.isclose(rows.total_count, num_rows, rel_tol=1e-9) else rows.total_count,
         refit=refit,
         notes=tuple(dict.fromkeys((*session.notes, *final.report.notes, *log_z.notes))),
     )

@@ -34,7 +34,17 @@ from ...core.command.options import (
     PREDICT_SEED,
 )
 from ...core.command.rows import warn_of_ranks
-from ...core.family import Answer, Asked, Family, Option, Plan, Question, Stored
+from ...core.family import (
+    Answer,
+    Asked,
+    Family,
+    Option,
+    Plan,
+    Question,
+    Stored,
+    more_interactions,
+    top_interactions,
+)
 from ...core.partition import LogPartition
 from ...core.prediction import Prediction
 from ...core.rows import ClampedGibbs
@@ -310,9 +320,9 @@ class LogLinearFamily(Family):
         """Interactions by strength, with what the model loses without them."""
         # Infinite interactions are those of the file: finite tables do not show them.
         energy: LogLinearEnergy = question.stored.model.finite
-        rows: list[dict[str, Any]] = with_infinite(
-            interaction_table(energy), question.stored.info.get("infinite_interactions", [])
-        )[: question["top"]]
+        rows = with_infinite(interaction_table(energy), question.stored.info.get("infinite_interactions", []))
+        positions, left_out = top_interactions([row["edge"] for row in rows], question["top"])
+        rows = [rows[position] for position in positions]
         # Information is not defined for corner families, nor where structural zeros outlast every interaction.
         has_zeros = question.stored.info.get("has_structural_zeros", False)
         if has_zeros and question["information"] and "information" in question.given:
@@ -343,12 +353,12 @@ class LogLinearFamily(Family):
             ]
             for row in rows
         ]
-        lines = columns_of(head, cells)
+        lines = [*columns_of(head, cells), *more_interactions(left_out)]
         if any(row["is_infinite"] for row in rows):
             from ..model import finite_contrast_lines
 
             lines = [*lines, *finite_contrast_lines(rows)]
-        return Answer({"interactions": rows}, lines)
+        return Answer({"interactions": rows, "left_out": left_out}, lines)
 
     @override
     def complete(self, question: Question) -> Answer:
@@ -400,7 +410,7 @@ class LogLinearFamily(Family):
     ) -> pd.DataFrame:
         if isinstance(model, FitResult):
             return fit_summary(model, level=level, coding=coding, covariance=covariance, reference=reference)
-        return model_summary(self.file_of(model), coding, reference)
+        return model_summary(self.file_of(model), coding, reference, level)
 
     @override
     def odds_ratios(
