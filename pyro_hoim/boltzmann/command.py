@@ -263,18 +263,26 @@ def score_machine(
 
 _PATIENCE = 10  # evaluations, of 100
 MACHINE_OPTIONS = (
-    Option("hidden", "Hidden units; 0 makes the columns independent.", kind="whole", low=0, default=8),
+    Option("hidden", "Number of hidden units. 0 makes the columns independent.", kind="whole", low=0, default=8),
     Option(
         "method",
-        "pcd: gradients from chains that are kept; cd: contrastive divergence, from chains that start at the "
-        "rows; exact: exact gradients, where the smaller layer has few states.",
+        "pcd takes gradients from chains that are kept. cd is contrastive divergence, from chains that start at the "
+        "rows. exact takes exact gradients, if the smaller layer has few states.",
         choices=("pcd", "cd", "exact"),
         default="pcd",
     ),
     Option("steps", "Sweeps of the chains for a step of cd or pcd.", kind="whole", low=1, high=MAX_SWEEPS, default=1),
     Option("rate", "Rate of cd and pcd.", kind="number", high=100, is_open=True, default=0.1),
-    Option("iterations", "Steps of the gradient, at most.", kind="whole", low=1, high=MAX_SWEEPS, default=10_000),
-    Option("decay", "Weight of half the squared weights.", kind="number", high=1e6, default=0.0),
+    Option(
+        "iterations", "Largest number of steps of the gradient.", kind="whole", low=1, high=MAX_SWEEPS, default=10_000
+    ),
+    Option(
+        "decay",
+        "Weight of the penalty, which is half the sum of the squared weights.",
+        kind="number",
+        high=1e6,
+        default=0.0,
+    ),
     *LABELLED,
 )
 

@@ -29,7 +29,7 @@ __all__ = ["cli", "main"]
 _COMMANDS = {
     "fit": ("commands.fit", "Fit a model to a table and write a report."),
     "learn": ("commands.fit", "Learn which interactions a table has."),
-    "structures": ("commands.fit", "How probable every interaction of a table is."),
+    "structures": ("commands.fit", "Find how probable every interaction of a table is."),
     "sample": ("commands.use", "Draw rows from a model."),
     "score": ("commands.use", "Log-likelihood of the rows of a file."),
     "predict": ("commands.use", "Predict one column from the others."),

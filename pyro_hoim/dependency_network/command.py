@@ -58,12 +58,12 @@ _NAME = 28  # characters
 _OPTIONS = (
     Option(
         "alpha",
-        "Total of the Dirichlet prior of every leaf; 0 is no smoothing.",
+        "Total of the Dirichlet prior of every leaf. 0 means no smoothing.",
         kind="number",
         high=1e6,
         default=1.0,
     ),
-    Option("max_leaves", "Most leaves of a graph.", kind="whole", low=1, metavar="N"),
+    Option("max_leaves", "Largest number of leaves of a graph.", kind="whole", low=1, metavar="N"),
     Option(
         "lossless",
         "Also try asking all other columns at once, where they have few states.",

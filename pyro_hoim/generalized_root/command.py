@@ -71,7 +71,7 @@ VOCAB = Option(
 ROOT_OPTIONS = (
     Option(
         "family",
-        "Law of a column given all others.",
+        "Distribution of a column given all others.",
         choices=("poisson", "truncated-poisson", "exponential", "gaussian"),
         default="poisson",
     ),
@@ -93,29 +93,29 @@ ROOT_OPTIONS = (
     ),
     Option(
         "symmetrize",
-        "How the coefficients of a tuple at its columns become one: their mean, absent ones as zero; and: "
-        "zero where one is absent; or: the mean of those present.",
+        "How the coefficients of a tuple at its columns become one. 'mean' takes their mean and counts absent ones as "
+        "zero, 'and' takes zero if one is absent, and 'or' takes the mean of those present.",
         choices=("mean", "and", "or"),
         default="mean",
     ),
     Option(
         "refit",
-        "Which coefficients are fitted again, together, once the columns' regressions are joined; none: the "
+        "Which coefficients are fitted again, together, once the columns' regressions are joined. none is the "
         "published way, which can predict worse than independent columns.",
         choices=("none", "singles", "all"),
         default="all",
     ),
     Option(
         "false_discovery_rate",
-        "Share of absent sets among those that all training rows are said to confirm, on average at most; or none.",
+        "Largest share, on average, of absent sets among those that all training rows are said to confirm, or none.",
         default="0.1",
         metavar="RATE|none",
     ),
     Option("stagewise", "Learn pairs first, then only triples of mutually tied columns.", kind="flag"),
     Option(
         "full",
-        "Also lower roots: square and cube roots of single columns (which let counts spread more than "
-        "Poisson ones do), cube roots of pairs. Of gaussian columns these hold the mean.  [default: gaussian only]",
+        "Also use lower roots: square and cube roots of single columns (which let counts spread more than Poisson ones"
+        " do), and cube roots of pairs. In gaussian models they hold the mean.  [default: gaussian only]",
         kind="switch",
     ),
     ORDER,

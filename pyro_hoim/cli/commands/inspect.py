@@ -34,9 +34,10 @@ __all__ = ["compare", "interactions", "log_z", "margins", "report"]
 def compare(ctx: click.Context, models: tuple[Path, ...], data: Path | None, as_json: bool, **_: Any) -> None:
     """Compare models of the same columns, of one family or of several.
 
-    Each has its number of parameters and its log-likelihood on the rows that it was estimated from, and AIC, BIC and
-    likelihood-ratio tests where the files tell that these are maximum-likelihood estimates. With --data FILE also the
-    mean log-likelihood of the rows of FILE, best such as no model has seen, and the gain over the first model.
+    Each model has its number of parameters and its log-likelihood on the rows that it was estimated from. If the files
+    show that these are maximum-likelihood estimates, there are also AIC, BIC and likelihood-ratio tests. With --data
+    FILE there are also the mean log-likelihood of the rows of FILE and the gain over the first model. Take rows that no
+    model has seen.
     """
     for model in models:
         if models.count(model) > 1:
@@ -86,9 +87,8 @@ def report(model: Path, out: Path | None, safe_csv: bool) -> None:
 def log_z(ctx: click.Context, model: Path, as_json: bool, **_: Any) -> None:
     """Logarithm of the normalising constant of MODEL (balanced coding, or the roots of a grm; in nats).
 
-    Of a model of corner tables that lacks subsets it is that of the corner coding, and the JSON says so.
-
-    Of an estimate also its standard error, one-sided limits, the effective sample size, and the verdict on them.
+    For a model of corner tables without all subsets this is log Z in the corner coding, and the JSON says so. An
+    estimate comes with its standard error, one-sided limits, the effective sample size, and the verdict on them.
     """
     family, question = ask(ctx, model)
     if not family.has("log_z"):
@@ -114,11 +114,12 @@ def interactions(ctx: click.Context, model: Path, as_json: bool, **_: Any) -> No
     maximum-likelihood estimate that are infinite come first; below are the contrasts of levels that are finite.
 
     The refined information is what the model loses, in nats a row, without the interaction and those that contain it,
-    all others fitted again: exact for small models. For large ones it is an upper bound (only the interactions inside
-    it are fitted again), estimated from rows drawn from the model, with its standard error; such numbers are marked <=.
+    all others fitted again. It is exact for small models. For large ones it is an upper bound (only the interactions
+    inside it are fitted again), estimated from rows drawn from the model, with its standard error. Such numbers are
+    marked <=.
 
-    Of a dependency network: which column is predicted from which, with the information gained in nats a row.
-    Of a generalized root model: its tuples by coefficient, with the entry of the tensor.
+    For a dependency network this shows which column is predicted from which, with the information gained in nats a row.
+    For a generalized root model it shows the tuples by coefficient, with the entry of the tensor.
     """
     family, question = ask(ctx, model)
     answer = family.interactions(question)
@@ -147,7 +148,7 @@ def margins(
 ) -> None:
     """Probabilities of all combinations of the columns NAMES under MODEL, also given others.
 
-    They are exact where the other columns can be summed over; else they are shares of draws, with standard errors.
+    They are exact if the other columns can be summed over. Otherwise they are shares of draws, with standard errors.
     """
     family, question = ask(ctx, model)
     fixed = parse_given(given, question.stored.domain, family.data_type)

@@ -153,12 +153,13 @@ def _write(parts: Iterator[pd.DataFrame], out: Path | None, safe: bool) -> int:
 def sample(ctx: click.Context, model: Path, given: tuple[str, ...], out: Path | None, safe_csv: bool, **_: Any) -> None:
     """Draw independent rows from MODEL as CSV, also given some columns, or fill the gaps of the rows of a file.
 
-    The draws are exact (no Markov chain) where the model allows. Otherwise every row is the state of a Gibbs chain of
-    its own, led to the model through a path of temperatures and then burnt in; one line on standard error says so.
+    The draws are exact (no Markov chain) if the model allows it. Otherwise every row is the state of a Gibbs chain of
+    its own, which goes to the model through a path of temperatures and is then burnt in. One line on standard error
+    says so.
 
-    With --complete FILE every row of FILE comes back N times with its missing cells drawn given the others (multiple
-    imputation; a first column "imputation" numbers the completed tables where N is above 1). Rows with a label that
-    MODEL does not know are counted and left out; --missing LABEL makes the label missing.
+    With --complete FILE every row of FILE comes back N times, with its missing cells drawn given the others (multiple
+    imputation). If N is above 1, a first column "imputation" numbers the completed tables. Rows with a label that MODEL
+    does not know are counted and left out. --missing LABEL makes the label missing.
     """
     family, question = ask(ctx, model)
     if question.values.get("burn_in") is not None and question["method"] == "exact":
@@ -201,12 +202,12 @@ def score(ctx: click.Context, model: Path, file: Path, as_json: bool, **_: Any) 
     """Gain of MODEL over independent columns on the rows of FILE, and mean negative log-likelihood, in nats a row.
 
     Independent columns have the frequencies of the rows that MODEL was fitted to. Missing cells are summed over. Rows
-    with a label that MODEL does not know are counted and left out. Where log Z is estimated, by the fit that wrote
-    MODEL or by --method ais, both carry its error, which is the same for every row. --json has the KL divergence from
-    the rows' empirical law too, of complete rows.
+    with a label that MODEL does not know are counted and left out. If log Z is estimated, by the fit that wrote MODEL
+    or by --method ais, both numbers carry its error, which is the same for every row. --json also has the KL divergence
+    from the empirical distribution of the complete rows.
 
-    Of a dependency network: the pseudo-likelihood, and the rest where its law can be enumerated (65,536 states). Of a
-    generalized root model: the pseudo-likelihood, and the rest where log Z is exact, or estimated by --method ais.
+    A dependency network has the pseudo-likelihood, and the rest if its joint states can be listed (65,536). A
+    generalized root model has the pseudo-likelihood, and the rest if log Z is exact or estimated by --method ais.
     """
     family, question = ask(ctx, model)
     question = with_rows(family, question, file)
@@ -220,7 +221,7 @@ def score(ctx: click.Context, model: Path, file: Path, as_json: bool, **_: Any) 
 @MODEL
 @DATA
 @click.option(
-    "--target", required=True, multiple=True, metavar="COL", help="The column to predict; several one by one."
+    "--target", required=True, multiple=True, metavar="COL", help="The column to predict. May be given several times."
 )
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE.csv", help="Write the rows with their predictions here."
@@ -240,12 +241,12 @@ def predict(
 ) -> None:
     """Predict column COL of FILE from its other columns and compare with what the file says.
 
-    FILE may leave COL out, or some of its cells empty: those rows are predicted but not scored. --out writes the
-    columns of FILE with predictions and probabilities beside them, with several COL under the name of each. A row with
-    a label that the model does not know has no prediction and is counted; --missing LABEL makes the label missing.
-    With all other cells known a prediction is exact for models of any size.
+    FILE may leave COL out, or some of its cells empty. Such rows are predicted but not scored. --out writes the columns
+    of FILE with predictions and probabilities beside them. With several COL they stand under the name of each. A row
+    with a label that the model does not know has no prediction and is counted. --missing LABEL makes the label missing.
+    If all other cells are known, a prediction is exact for models of any size.
 
-    Of a generalized root model: the mean of the column given all others, exact, and its errors.
+    For a generalized root model the prediction is the exact mean of the column given all others, with its errors.
     """
     check_new_file(out)
     family, question = ask(ctx, model)

@@ -26,24 +26,25 @@ LARGEST_SEED = 2**31 - 1
 
 ORDER = Option(
     "order",
-    "All interactions of up to K variables [default: 2]; given several times, the models are compared. With {model} "
-    "grm the largest that may be learned [default: 3].",
+    "Fit all interactions of up to K variables [default: 2]. Several values of K are compared. With {model} grm, K is "
+    "the largest set that may be learned [default: 3].",
     kind="whole",
     multiple=True,
     metavar="K",
 )
 PENALTY = Option(
     "penalty",
-    "Log-linear, of a table with two levels a column: fit all interactions of up to {order} variables by "
-    "pseudo-likelihood within norm balls. A bounds the l1 norm of a sparse part, B the overlapped Schatten 1 norm of a "
-    "low-rank one; they are radii, in nats of corner coding, not strengths of a penalty. Of a dependency network the "
-    "price of a leaf: mdl, aic, or ebic, which adds to mdl that of the choice among the columns.  [default: mdl]",
+    "Of a log-linear model, for a table with two levels a column: fit all interactions of up to {order} variables by "
+    "pseudo-likelihood within norm balls. A bounds the l1 norm of a sparse part, and B the overlapped Schatten 1 norm "
+    "of a low-rank one. They are radii, in nats of corner coding, not strengths of a penalty. Of a dependency network: "
+    "the price of a leaf, which is mdl, aic, or ebic. The last adds the price of choosing among the columns.  "
+    "[default: mdl]",
     metavar="l1:A|low-rank:B|sparse-low-rank:A,B|mdl|aic|ebic",
 )
 JOBS = Option(
     "jobs",
-    "With {posterior}: chains drawn at a time, each in a process; with a dependency network or grm: columns learned at "
-    "a time.  [default: one per core]",
+    "How many chains are drawn at a time with {posterior}, each in a process, or how many columns a dependency network"
+    " or grm learns at a time.  [default: one per core]",
     kind="whole",
     low=1,
     high=256,
@@ -52,21 +53,22 @@ JOBS = Option(
 LABELLED = (
     Option(
         "target",
-        "Also report how well this column is predicted from the others; several one by one.",
+        "Also report how well this column is predicted from the others. May be given several times.",
         multiple=True,
         metavar="COL",
     ),
     Option(
         "missing",
-        "drop: leave out rows with missing cells; marginalise: sum over them (a dependency network sends such a row to "
-        "all answers of a question, in proportion); LABEL: cells with this label are missing too. May be given several "
-        "times. Empty cells are always missing.",
+        "drop leaves out rows with missing cells. marginalise sums over them (a dependency network sends such a row to"
+        " all answers of a question, in proportion). LABEL means that cells with this label are missing, too. May be "
+        "given several times. Empty cells are always missing.",
         multiple=True,
         metavar="drop|marginalise|LABEL",
     ),
     Option(
         "levels",
-        'Levels of columns, with those that no row has: JSON {{"column": ["level", ...]}}, or a CSV file column,level.',
+        'Levels of columns, including those that no row has: JSON {{"column": ["level", ...]}}, or a CSV file '
+        "column,level.",
         kind="path",
         metavar="FILE",
     ),
@@ -84,8 +86,8 @@ LABEL = Option(
 )
 PREDICT_METHOD = Option(
     "method",
-    "How to sum over other cells that are missing. exact: exactly or not at all; gibbs: averages over Markov chains; "
-    "auto: exact where a row takes about a tenth of a second at most, else gibbs, and says so.",
+    "How to sum over other cells that are missing. exact sums exactly or refuses. gibbs averages over Markov chains. "
+    "auto is exact if a row takes about a tenth of a second at most, and otherwise takes gibbs and says so.",
     choices=("auto", "exact", "gibbs"),
     default="auto",
 )
@@ -94,8 +96,8 @@ PREDICT_SEED = Option("seed", "Seed of gibbs.", kind="whole", low=0, high=LARGES
 LOG_Z_OPTIONS = (
     Option(
         "method",
-        "How to find log Z. auto: exactly where possible, else the estimate that the model file holds, if any; "
-        "exact: exactly, or not at all; ais: a new estimate with an error bar, at any size, by annealed importance "
+        "How to find log Z. auto is exact if possible, and otherwise takes the estimate in the model file, if any. "
+        "exact is exact or refuses. ais makes a new estimate with an error bar, at any size, by annealed importance "
         "sampling.",
         choices=("auto", "exact", "ais"),
         default="auto",
@@ -109,14 +111,14 @@ LOG_Z_OPTIONS = (
         high=10**7,
         metavar="K",
     ),
-    Option("temperatures", "adaptive: temperatures of ais in steps of equal difficulty.", choices=("adaptive",)),
+    Option("temperatures", "adaptive chooses temperatures of ais in steps of equal difficulty.", choices=("adaptive",)),
     Option("seed", "Seed of ais.  [default: 0]", kind="whole", low=0, high=LARGEST_SEED),
     Option("device", "Where the chains of ais run, as PyTorch names it: cuda, cuda:1.  [default: cpu]", metavar="NAME"),
 )
 DRAW_METHOD = Option(
     "method",
-    "exact: perfect draws or none; gibbs: Markov chains, approximate; auto: exact where possible, else gibbs, and says "
-    "so.",
+    "exact makes perfect draws or refuses. gibbs uses Markov chains, which are approximate. auto is exact if possible,"
+    " and otherwise takes gibbs and says so.",
     choices=("auto", "exact", "gibbs"),
     default="auto",
 )

@@ -112,7 +112,7 @@ _QUICK = Auto(elimination=VariableElimination(max_operations=2**28))
 _PORTION = 1024  # rows drawn between two steps of the progress bar
 _EDGE, _LEVELS = 48, 32  # characters
 
-MOST_PROBABLE = Option("most_probable", "With {complete}: the most probable cells instead of draws.", kind="flag")
+MOST_PROBABLE = Option("most_probable", "With {complete}: take the most probable cells instead of draws.", kind="flag")
 INTERACTIONS_OPTIONS = (
     Option(
         "information",

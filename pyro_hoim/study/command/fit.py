@@ -131,23 +131,23 @@ LOG_LINEAR_OPTIONS = (
     Option(
         "edges",
         'Interactions as a formula, e.g. "smoke*mental + phys*systol", or with scores and symmetry, e.g. '
-        '"linear(a):linear(b)", "symmetric(a, b)"; given several times, the models are compared.',
+        '"linear(a):linear(b)", "symmetric(a, b)". Several formulas are compared.',
         multiple=True,
         metavar="SPEC",
     ),
     PENALTY,
     Option(
         "prior",
-        "Prior of the estimates, which makes them finite: normal with standard deviation S, the same by its strength "
-        "S, with the information of one row (unit) or of M, or N fictive rows spread evenly. Every fit of given "
-        "interactions takes it, by exact or sampled gradients, and the same for each of several models; not formulas "
-        "with functions.  [default: none; normal:1 for {posterior}]",
+        "Prior of the estimates, which makes them finite. normal has the standard deviation S, ridge the strength S, "
+        "unit the information of one row or of M, and conjugate has N fictive rows spread evenly. It is taken by every"
+        " fit of given interactions, by exact or sampled gradients, but not by formulas with functions.  [default: "
+        "none; normal:1 for {posterior}]",
         metavar="none|unit[:M]|normal:S|ridge:S|conjugate:N",
     ),
     Option("level", "Coverage of the intervals of coefficients.", kind="number", high=1, default=0.95),
     Option(
         "tests",
-        "How every interaction is tested: wald needs no further fits; likelihood-ratio fits the model without it.",
+        "How every interaction is tested. wald needs no further fits. likelihood-ratio fits the model without it.",
         choices=("wald", "likelihood-ratio"),
         default="wald",
     ),

@@ -38,7 +38,7 @@ LEARN_OPTIONS = (
         multiple=True,
         metavar="K",
     ),
-    Option("refit", "At the end fit training and validation rows together.", kind="flag"),
+    Option("refit", "Fit training and validation rows together at the end.", kind="flag"),
     Option(
         "heredity",
         "Share of the subsets one variable smaller that a set must have in the model.",
@@ -49,42 +49,42 @@ LEARN_OPTIONS = (
     ),
     Option(
         "per_round",
-        "Interactions added in the first round beyond pairs; twice as many in every further one.  "
-        "[default: 60, or a quarter of the columns]",
+        "Interactions added in the first round after the pairs. Every further round adds twice as many.  [default: 60,"
+        " or a quarter of the columns]",
         kind="whole",
         low=1,
         metavar="N",
     ),
     Option(
         "trainer",
-        "How models are fitted; auto is exact up to about two million states.",
+        "How models are fitted. auto is exact up to about two million states.",
         choices=("auto", "exact", "sampled", "pseudo-likelihood"),
         default="auto",
     ),
     Option(
         "time_limit",
-        "Time, such as 90s, 5m or 2h, after which the search ends with its best model so far; the "
-        "stages that follow are cut as well. {resume} goes on from there.",
+        "Time, such as 90s, 5m or 2h, after which the search ends with its best model so far. The stages that follow "
+        "are cut, too. {resume} goes on from there.",
         metavar="TIME",
     ),
     Option(
         "ordinal",
-        "Columns whose neighbouring levels are alike; auto takes those whose order is declared or known "
-        "(numbers, ranges, dates, common scales); none takes none, also none that a file declares.",
+        "Columns whose neighbouring levels are alike. auto takes those whose order is declared or known (numbers, "
+        "ranges, dates, common scales). none takes none, not even those that a file declares.",
         default="auto",
         metavar="auto|none|NAMES",
     ),
     Option(
         "join",
-        "Columns to join to one variable; exact: those of which exactly one is set, exclusive: at most "
-        "one, determined: also those that say nearly all of another.",
+        "Which columns become one variable. exact joins those of which exactly one is set. exclusive also joins those "
+        "of which at most one is set. determined also joins those that say nearly all of another.",
         choices=get_args(Join),
         default="exact",
     ),
     Option(
         "prior",
-        "Prior of the strengths: with the information of one row (unit) or of M, or normal with standard deviation S "
-        "or strength S.  [default: the rows choose]",
+        "Prior of the strengths. unit has the information of one row or of M, normal the standard deviation S, and "
+        "ridge the strength S.  [default: the rows choose]",
         metavar="unit[:M]|normal:S|ridge:S",
     ),
     *LABELLED,

@@ -30,23 +30,30 @@ _NAME = "the most probable collection"
 _CHAINS = ("num_chains", "num_draws", "burn_in")
 
 STRUCTURE_OPTIONS = (
-    Option("max_order", "Variables of the largest interaction that may be.", kind="whole", multiple=True, metavar="K"),
-    Option("space", "Which collections may be.  [default: hierarchical]", choices=get_args(SpaceName)),
+    Option(
+        "max_order",
+        "Number of variables of the largest interaction that is allowed.",
+        kind="whole",
+        multiple=True,
+        metavar="K",
+    ),
+    Option("space", "Which collections are allowed.  [default: hierarchical]", choices=get_args(SpaceName)),
     Option(
         "inclusion",
-        "Prior probability of an interaction, or a beta law of an unknown one.  [default: 0.5, all collections alike]",
+        "Prior probability of an interaction, or a beta distribution if it is unknown.  [default: 0.5, which makes all"
+        " collections equally probable]",
         metavar="P|beta:A,B",
     ),
     Option(
         "prior",
-        "Prior of the coefficients of a collection: with the information of one row (unit) or of M, normal with "
-        "standard deviation S or strength S, or N fictive rows spread evenly.",
+        "Prior of the coefficients of a collection. unit has the information of one row or of M, normal the standard "
+        "deviation S, ridge the strength S, and conjugate N fictive rows spread evenly.",
         default="unit",
         metavar="unit[:M]|normal:S|ridge:S|conjugate:N",
     ),
     Option(
         "num_chains",
-        "Chains. Each of these three asks for chains where the collections could be listed.",
+        "Number of chains. This option and the next two ask for chains even if the collections could be listed.",
         kind="whole",
         low=1,
         high=64,
