@@ -11,10 +11,10 @@
 # %% [markdown]
 # # A posterior from gradients that are estimates
 #
-# Beyond the reach of exact methods log Z is an estimate, new at every call, and its gradient is one too: annealed
-# chains, weighted, give $\hat E_\theta\,t = \nabla \log Z + $ noise. Metropolis and NUTS compare log-probabilities, and
-# noise in those changes what they draw, so they refuse it. Methods that only follow gradients may use it.
-# **What do variational inference and Langevin dynamics make of annealed gradients, against a posterior that is known?**
+# If exact methods cannot reach log Z, it is an estimate, new at every call, and so is its gradient. Weighted annealed
+# chains give $\hat E_\theta\,t = \nabla \log Z + $ noise. Metropolis and NUTS compare log-probabilities, and noise in
+# those changes what they draw, so they refuse it. Methods that only follow gradients may use it. **What do
+# variational inference and Langevin dynamics make of annealed gradients, against a posterior that is known?**
 
 # %%
 import math
@@ -121,9 +121,9 @@ for (step, kind), (found, expected) in table.items():
     print(f"step {step}, {kind:8} variances too large by {found:.2f}, expected {expected:.2f}")
 
 # %% [markdown]
-# Both come down with the step, which is paid for in steps: draws remember each other for about $2 / \epsilon$ of them.
-# `decay` makes steps fall by themselves (weigh draws by `sample_stats["step_size"]` then). Beyond the reach of annealed
-# runs, or to have many cheap states, `gradient="persistent"` keeps Gibbs chains that follow theta.
+# Both come down with the step, which is paid for in steps: draws remember each other for about $2 / \epsilon$ of
+# them. `decay` makes steps fall by themselves (weigh draws by `sample_stats["step_size"]` then). If annealed runs
+# cannot reach it either, or to have many cheap states, `gradient="persistent"` keeps Gibbs chains that follow theta.
 #
 # ## What to remember
 #

@@ -179,9 +179,9 @@ summary.join(published).round(5)
 # ratios are near 0.66.
 #
 # Theorem 3 is about ergodic networks. Frequencies without smoothing may be zero, and with few rows of a strong
-# distribution they often are: then a chain may leave some state of the rows for ever, and FC is infinite (column
-# "ergodic": repeats without that; FC and the ratios are means over those alone). The default `alpha=1` leaves no
-# zeros.
+# distribution they often are. Then a chain may leave some state of the rows for ever, and FC is infinite. The column
+# "ergodic" counts the repeats without that, and FC and the ratios are means over those alone. The default `alpha=1`
+# leaves no zeros.
 #
 # **How to read the FC-limit.** It compares with the *rows*, noise included. With few rows it is large because the
 # frequencies of rows seen once cannot be matched, not because the network is bad. On new rows it is larger for the same
@@ -285,9 +285,9 @@ plt.show()
 # %% [markdown]
 # Between 10,000 and 1,000,000 rows the slopes of ten repeats are -0.91 (*Ising*) and -0.95 (*Bayes*) with lossless
 # sources: the divergence falls as 1 / N, as that of an ordinary estimate does, once most states have rows. Learned
-# graphs are nearer by a factor of 9 to 240, for they have some dozens of probabilities instead of 24,576, and
-# their divergence falls as fast (-1.07 and -0.88) although nothing promises it: MDL's steps stop where a split does
-# not pay, and an interaction that no single split shows is never found.
+# graphs are nearer by a factor of 9 to 240, because they have some dozens of probabilities instead of 24,576. Their
+# divergence falls as fast (-1.07 and -0.88), although nothing promises it. MDL's steps stop where a split does not
+# pay, and an interaction that no single split shows is never found.
 #
 # ![Convergence to the true distribution](../_static/dependency_limits_convergence.png)
 #

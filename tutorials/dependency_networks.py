@@ -187,8 +187,8 @@ comparison.round(4)
 # %% [markdown]
 # ## Sampling
 #
-# As a Pyro distribution the network draws from the stationary distribution itself while the states can be enumerated,
-# and by pseudo-Gibbs chains beyond. `log_prob` exists in the first case only; `log_pseudo_prob` always.
+# As a Pyro distribution the network draws from the stationary distribution itself if the states can be enumerated,
+# and otherwise by pseudo-Gibbs chains. `log_prob` exists in the first case only; `log_pseudo_prob` always.
 
 # %%
 pyro.set_rng_seed(seed)

@@ -172,9 +172,9 @@ if long:
 plt.show()
 
 # %% [markdown]
-# The node conditional has no closed form beyond the square root. Its normalising constant is enclosed between two sums
-# that do have one, by replacing the roots by straight lines piece by piece; more pieces, closer bounds (figure 2 of the
-# paper, its parameters):
+# The node conditional has a closed form up to the square root only. Its normalising constant is enclosed between two
+# sums that do have one, by replacing the roots by straight lines piece by piece; more pieces, closer bounds (figure 2
+# of the paper, its parameters):
 
 # %%
 natural = (3.0232, -4.4966)

@@ -59,8 +59,8 @@ print("offending:", *estimate.existence.offending, sep="\n  ")
 
 # %% [markdown]
 # The probabilities of the limit are well defined although $\theta$ is not: the fitted cells, and with them the
-# deviance, are those of the limit. What changes is the count of degrees of freedom. Of the 32 cells, some are fitted
-# as zero and cannot disagree with the data; and one parameter is lost with them. Both counts are reported.
+# deviance, are those of the limit. What changes is the count of degrees of freedom. Some of the 32 cells are fitted
+# as zero and cannot disagree with the data. One parameter is lost with them. Both counts are reported.
 
 # %%
 test = goodness_of_fit(estimate)

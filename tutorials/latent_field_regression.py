@@ -229,8 +229,8 @@ plt.show()
 #
 # ## The claim, checked
 #
-# Limits are those of independent draws (Bernstein; Dvoretzky, Kiefer and Wolfowitz; binomial) at a false-alarm rate of
-# $10^{-6}$, with effective sample sizes for numbers of draws.
+# The limits are those of independent draws (of Bernstein, of Dvoretzky, Kiefer and Wolfowitz, and binomial ones).
+# Their false-alarm rate is $10^{-6}$, and effective sample sizes stand for numbers of draws.
 
 # %%
 sizes = az.ess(result)

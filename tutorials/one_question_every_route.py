@@ -79,9 +79,9 @@ model = InteractionHypergraph(table.domain, [("Hair", "Eye"), ("Hair", "Sex")], 
 # ## A fitted distribution, by sums and by chains
 #
 # The fit gives one $\theta$. The distribution is a Pyro distribution: conditioned on blond hair it is another
-# distribution of the same kind, whose marginal is a sum over 8 states. The same number by three samplers: block Gibbs
-# on the joint distribution, in Pyro's own `MCMC`; pseudo-Gibbs on the network of the distribution's conditionals; and
-# that network's stationary distribution, by linear algebra.
+# distribution of the same kind, whose marginal is a sum over 8 states. Three more routes lead to the same number:
+# block Gibbs on the joint distribution, in Pyro's own `MCMC`, pseudo-Gibbs on the network of the distribution's
+# conditionals, and that network's stationary distribution, by linear algebra.
 
 # %%
 law = HierarchicalLogLinear(model, fit(model, table).theta)
@@ -211,9 +211,9 @@ print(f"P(blue | blond) among completed rows: {filled:.3f}")
 # %% [markdown]
 # ## Where sums end
 #
-# Forty binary variables in one large clique of pairs are beyond every exact backend. The refusal comes before any
-# work, as an exception of the library, and holds the numbers. A chain needs no $Z$; an estimate of $\log Z$ is there
-# for the asking, with an error bar.
+# No exact backend can treat forty binary variables in one large clique of pairs. The refusal comes before any work,
+# as an exception of the library, and holds the numbers. A chain needs no $Z$; an estimate of $\log Z$ is there for
+# the asking, with an error bar.
 
 # %%
 large = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 40), 2)

@@ -237,8 +237,8 @@ shrunk = pd.DataFrame(
 shrunk.round(1)
 
 # %% [markdown]
-# Of 15 pairs and 20 triples. In a program the prior stands where theta is needed: `LogLinearStatistics(orders, prior(),
-# total)` inside the model, under `NUTS` with `target_accept_prob` near 0.95.
+# There are 15 pairs and 20 triples. In a program the prior stands where theta is needed:
+# `LogLinearStatistics(orders, prior(), total)` inside the model, under `NUTS` with `target_accept_prob` near 0.95.
 
 # %%
 parents = {

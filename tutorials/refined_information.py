@@ -246,8 +246,8 @@ plt.show()
 # with standard normal tables, as in figure 3 and the paper's appendix B.2, do not give them: their highest order
 # holds so little that $J$ is about the lower ones. Two generators without a preferred order do. The softmax of
 # independent standard normals, one for every cell, is what "a random distribution" is in most programs, so it may be
-# the authors': from twenty repeats (ten of d = 5) the mean correlations are 0.920, 0.767 and 0.659 with standard
-# deviations of 0.041, 0.049 and 0.048, so that the printed values are 1.1, 0.2 and 0.4 deviations away. Dirichlet
+# the authors'. From twenty repeats (ten of d = 5) the mean correlations are 0.920, 0.767 and 0.659, with standard
+# deviations of 0.041, 0.049 and 0.048. The printed values are 1.1, 0.2 and 0.4 deviations away. Dirichlet
 # distributions of concentration 0.3, found by a search over some thirty generators, have 0.919, 0.806 and 0.667 with
 # 0.018, 0.033 and 0.068 (three repeats of d = 5): 2.5, 1.5 and 0.4 deviations.
 

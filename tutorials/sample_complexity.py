@@ -11,11 +11,11 @@
 # %% [markdown]
 # # How many rows does structure cost?
 #
-# A model that leaves out interactions of the true distribution is wrong however many rows there are. One that has
-# interactions which the distribution lacks must learn from the rows that they are zero. **How many rows does it take
-# until the right structure pays, and until it can be found?** Here the distribution is known, so every model is
-# judged exactly: by sums over all cells of the distribution and not by test rows. The page follows figures 2, 7 and 8
-# of Enouen and Sugiyama, *A Complete Decomposition of KL Error using Refined Information and Mode Interaction
+# A model that leaves out interactions of the true distribution is wrong however many rows there are. A model with
+# interactions that the distribution does not have must learn from the rows that they are zero. **How many rows does
+# it take until the right structure pays, and until it can be found?** Here the distribution is known, so every model
+# is judged exactly: by sums over all cells of the distribution and not by test rows. The page follows figures 2, 7
+# and 8 of Enouen and Sugiyama, *A Complete Decomposition of KL Error using Refined Information and Mode Interaction
 # Selection* (2024).
 
 # %%

@@ -55,8 +55,8 @@ pd.DataFrame(
 
 # %% [markdown]
 # `linear(premarital):linear(teenage)` restricts the interaction to $\beta u_i v_j$ with the scores 1, 2, 3, 4. One
-# parameter takes 116 of the 128 units of $G^2$. Residuals against independence go well beyond 2 in the corners; against
-# the model with scores none does.
+# parameter takes 116 of the 128 units of $G^2$. Residuals against independence are well above 2 in the corners.
+# Against the model with scores none is.
 
 # %%
 plot_association(opinions)

@@ -42,7 +42,7 @@ summary = pd.DataFrame(
 summary.round(3)
 
 # %% [markdown]
-# Independence is out of the question; pairs fit ($p = 0.36$). Do triples add anything beyond them?
+# Independence is out of the question; pairs fit ($p = 0.36$). Do triples add anything to them?
 
 # %%
 triples = likelihood_ratio_test(fits[2], fits[3])

@@ -12,7 +12,7 @@
 # # Which words go together?
 #
 # Classic3 holds 3,893 abstracts on library science, aeronautics and medicine, as counts of words. Some words go
-# together: who writes *boundary* mostly writes *layer*, too. Some sets of three do so beyond what their pairs say.
+# together: who writes *boundary* mostly writes *layer*, too. Some sets of three do so more than their pairs explain.
 # Inouye, Ravikumar and Dhillon (2016) look for them with a Poisson generalized root model: 124,750 pairs and
 # 20,708,500 triples of 500 words, of which a penalty keeps a few. **This page repeats their table 1 and appendix E.**
 #
@@ -293,8 +293,8 @@ if rebuilt is not None:
 # %% [markdown]
 # ## The claim, checked
 #
-# The largest tuples are those of table 1, in its order, with its values to 1 % or 0.003; the boundary conditions are
-# negative; pairs are worth more than chance on unseen abstracts; and both matrices lead to the same model.
+# The largest tuples are those of table 1, in its order, with its values to 1 % or 0.003. The boundary conditions are
+# negative. Pairs gain more than chance on unseen abstracts. Both matrices lead to the same model.
 
 # %%
 for kind, rows in table_1.items():
