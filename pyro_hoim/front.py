@@ -7,7 +7,7 @@ import itertools
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ import torch
 
 from .core.command.rows import warn_of_columns, warn_of_ranks, warn_of_size
 from .core.words import plural
+from .data.columns import ColumnRules, python_words
 from .data.encoding import plain_numbers
-from .data.frames import DataLike, FrameLike, as_frame, as_observations, column_named, is_frame
+from .data.frames import DataLike, FrameLike, as_frame, as_observations, column_named, drop_missing, is_frame
 from .data.observations import Observations
 from .data.readers import Source, check_counting, is_count_name, mostly_differ
 from .data.sources import RowSource
@@ -35,7 +36,6 @@ from .errors import (
     none_received,
     out_of_reach,
     refused,
-    unexpected,
     wrong_type,
 )
 from .log_linear.fitting.fit import check_duration, fit as fit_log_linear, rows_or_margins
@@ -62,7 +62,7 @@ _SAY = "a formula such as 'a*b + c', order=2, edges=[('a', 'b')] or an Interacti
 _MISSING = ("drop", "marginalise")
 _FEW, _DENSE = 12, 4  # different values of a response; combinations of levels per cell that is listed
 _ALL_PAIRS = ".^2"
-_OWN = ("order", "edges", "prior", "weights", "count", "missing", "missing_values")
+_OWN = ("order", "edges", "prior", "weights", "count", "missing", "missing_values", *ColumnRules.__annotations__)
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ class _Columns:
     weights: str | None = None
     count: str | None = "count"
     missing_values: Collection[str] = ("",)
+    rules: ColumnRules = field(default_factory=ColumnRules)
 
 
 def fit(
@@ -119,7 +120,9 @@ def fit(
             their missing cells, assumed missing at random (:func:`pyro_hoim.log_linear.fit_incomplete`). Without it
             missing cells are an error.
         missing_values: labels of a data frame that mean "missing", besides None and NaN.
-        options: of :func:`pyro_hoim.log_linear.fit`, such as ``objective="pseudo-likelihood"``.
+        options: of :func:`pyro_hoim.log_linear.fit`, such as ``objective="pseudo-likelihood"``; and of a data frame
+            ``bins``, ``exclude`` and ``allow``, which say how columns are cut, left out and taken as they are
+            (:func:`~pyro_hoim.data.read_columns`): ``bins="auto"`` cuts numbers of many values at quantiles.
 
     Returns:
         :class:`~pyro_hoim.log_linear.FitResult`. Where the plan chose another route, a
@@ -129,8 +132,10 @@ def fit(
     Raises:
         UnknownNameError: a column, label or option that does not exist; the closest are listed.
         MissingDataError: missing cells, and ``missing`` does not say what to do with them.
-        InputError: interactions that are said twice; scores of levels whose order is not known; columns that are
-            almost unique per row, or of which none varies; a column such as ``Freq`` or ``weight`` of which neither
+        InputError: interactions that are said twice; scores of levels whose order is not known; columns that
+            a formula spells out and that name rows, or hold dates or free text; numbers of many values of which
+            ``bins``, ``exclude`` and ``allow`` say nothing; columns of which none varies; a column such as ``Freq`` or
+            ``weight`` of which neither
             formula, ``count`` nor ``weights`` tells; no rows; or as :func:`pyro_hoim.log_linear.fit`.
         InputTypeError: data or a prior of another type.
         IntractableError: log Z is out of reach, or a fit that would take more than five minutes, unless ``partition``
@@ -139,7 +144,7 @@ def fit(
     Warns:
         CostWarning: a fit that takes more than ten seconds, or the plan chose another route than all pairs.
         DataWarning: ``linear`` takes the ranks of levels that are numbers not equally far apart; of a data frame,
-            constant columns, or more parameters than rows without a prior.
+            columns that were left out or cut, constant columns, or more parameters than rows without a prior.
         ConvergenceWarning, NonexistentEstimateWarning: as :func:`pyro_hoim.log_linear.fit`.
 
     Example:
@@ -168,8 +173,9 @@ def fit(
     if missing == "marginalise":
         accepted += ["tolerance", "max_iterations", "progress"]
     check_names(options, [*_OWN, *accepted], "fit", noun="option")
+    rules: Any = {name: options.pop(name) for name in ColumnRules.__annotations__ if name in options}
     # Without a structure the plan chooses the model: all pairs, where exact sums are in reach or options ask for them.
-    columns, from_frame = _Columns(weights, count, missing_values), is_frame(data)
+    columns, from_frame = _Columns(weights, count, missing_values, rules), is_frame(data)
     if structure is order is edges is None:
         structure = _ALL_PAIRS
         is_read = isinstance(data, Observations) and columns == _Columns()
@@ -185,7 +191,8 @@ def fit(
         interactions, rows = _read_frame(asked, data, columns)
     else:
         if columns != _Columns():
-            problem = "weights, count and missing_values describe a data frame"
+            names = ", ".join(["weights, count, missing_values", *ColumnRules.__annotations__])
+            problem = f"{names} describe a data frame"
             raise conflict("fit", problem, "observations hold their own counts and missing cells")
         interactions, rows = _read_rows(asked, data)
         if isinstance(rows, RowSource):
@@ -211,8 +218,8 @@ def _advised(data: Any, columns: _Columns, missing: str | None) -> tuple[Route, 
     """The route that the plan advises, why, and what it takes: a frame of counts, or rows of labels of all columns."""
     # Counts are told from labels before they are read as such.
     if is_frame(data):
-        frame = as_frame(data)
-        size = size_of_counts(frame, columns.weights, columns.count)
+        frame, rules = _without_excluded(as_frame(data), 1, columns.rules)
+        size = None if rules else size_of_counts(frame, columns.weights, columns.count)
         if size is not None:
             route, why = advise(routes_of(size))
             if route is not None and route.name == "roots":
@@ -264,16 +271,19 @@ def _said(structure: Any, order: int | None, edges: Any) -> Any:
 def _read_frame(asked: Any, data: FrameLike, columns: _Columns) -> tuple[Interactions, Observations]:
     """The interactions over the columns of a data frame that they use, and its rows."""
     frame = as_frame(data)
+    how: dict[str, Any] = {name: getattr(columns, name) for name in ("weights", "count", "missing_values")}
     if isinstance(asked, Interactions):
+        if columns.rules:
+            raise conflict(", ".join(columns.rules), "the levels of the columns are those of the hypergraph")
         domain = graph_of(asked).domain
         _check_counting(frame, columns, domain.names)
-        return asked, as_observations(frame, domain=domain, **asdict(columns))
+        return asked, as_observations(frame, domain=domain, **how)
     # Levels of the index are columns where the formula names them.
     left = None
     if isinstance(asked, str):
         left, asked = split_formula(asked)
-    how = long_table if (left, columns.weights, columns.count) == (None, None, "count") else with_index
-    frame = how(frame, lambda name: name in _named(asked, [name]))
+    made_long = long_table if (left, columns.weights, columns.count) == (None, None, "count") else with_index
+    frame = made_long(frame, lambda name: name in _named(asked, [name]))
     # The left side of a formula is the column of counts.
     if left is not None:
         check_names([left], [str(name) for name in frame.columns], "left side of the formula", noun="column")
@@ -283,7 +293,10 @@ def _read_frame(asked: Any, data: FrameLike, columns: _Columns) -> tuple[Interac
         if columns.count != left:
             _check_counts(frame, left, _interactions(asked, others)[0])
         columns = replace(columns, count=left)
-    # Interactions over the columns that are left, and the rows of those that they use.
+        how["count"] = left
+    # Columns that are left out are as if they were not there.
+    frame, rules = _without_excluded(frame, asked, columns.rules)
+    # The rows of the columns that the interactions use, then the interactions over those that were not left out.
     names = [str(name) for name in frame.columns if str(name) not in (columns.weights, columns.count)]
     _check_counting(frame, columns, _named(asked, names))
     try:
@@ -294,8 +307,23 @@ def _read_frame(asked: Any, data: FrameLike, columns: _Columns) -> tuple[Interac
         raise error.replace(
             problem=f"column {columns.count!r} holds counts", hint="say count=None if it does not"
         ) from None
-    rows = as_observations(frame, columns=[name for name in names if name in used] or None, **asdict(columns))
+    read = [name for name in names if name in used] or None
+    rows = as_observations(frame, columns=read, named=_named(asked, names), write=python_words, **how, **rules)
+    if read is not None and len(rows.domain) < len(read):
+        _, over = _interactions(asked, rows.domain.names)
     return over(rows.domain), rows
+
+
+def _without_excluded(frame: pd.DataFrame, asked: Any, rules: ColumnRules) -> tuple[pd.DataFrame, ColumnRules]:
+    """A data frame without the columns to exclude, which the interactions must not spell out, and the other rules."""
+    exclude = rules.get("exclude", ())
+    if isinstance(exclude, str):
+        raise wrong_type("exclude", "a collection of names of columns", received=repr(exclude))
+    check_names(exclude, [str(name) for name in frame.columns], "exclude", noun="column")
+    if both := sorted(_named(asked, list(exclude)) & {*exclude}):
+        raise conflict("exclude", f"column {both[0]!r} is asked for and left out")
+    others: Any = {name: value for name, value in rules.items() if name != "exclude"}
+    return frame.loc[:, [str(name) not in exclude for name in frame.columns]], others
 
 
 def _check_counting(frame: pd.DataFrame, columns: _Columns, chosen: Collection[str]) -> None:
@@ -408,10 +436,7 @@ def _dealt_with(rows: Observations, missing: str | None) -> Observations:
         where = ", ".join(f"{name!r} ({n})" for name, n in zip(rows.domain.names, gaps, strict=True) if n)
         hint = "pass missing='drop' to leave these rows out, or missing='marginalise' to sum over the missing cells"
         raise MissingDataError(f"missing cells in {where}", argument="data", hint=hint)
-    rows = rows.drop_missing()
-    if not rows.total_count > 0:
-        raise unexpected("data", "at least one row without missing cells", received="none", code="empty")
-    return rows
+    return drop_missing(rows, "data")
 
 
 def _fitted(

@@ -16,7 +16,6 @@ from typing import Any
 
 import pandas as pd
 
-from ..data.bins import Bins, bin_columns
 from ..data.counts import CountTable
 from ..data.frames import (
     DataLike,
@@ -444,7 +443,6 @@ def _checked_rows(
     if family.data_type == "labels":
         if each and is_source(rows):
             rows = rows.observations()
-        rows = _cut(rows, stored.info.get("reading") or {}, domain)
         read = as_observations(rows, domain=domain, count=count, weights=weights, absent=absent, argument="rows")
         read = extend_rows(read, domain)
     else:
@@ -456,19 +454,6 @@ def _checked_rows(
     if not read.total_count > 0:
         raise none_received("rows", "at least one observation")
     return read
-
-
-def _cut(rows: Any, reading: Mapping[str, Any], domain: Domain) -> Any:
-    """A data frame with its columns cut as those were that a model was fitted to, unless they hold the levels."""
-    cuts = {name: Bins.from_json(held) for name, held in (reading.get("bins") or {}).items() if name in domain}
-    if not cuts or not is_frame(rows):
-        return rows
-    frame = as_frame(rows, "rows")
-    for name in list(cuts):
-        column = column_named(frame, name)
-        if column is None or set(column.dropna().astype(str)) <= {*cuts[name].labels}:
-            del cuts[name]
-    return bin_columns(frame, cuts) if cuts else frame
 
 
 def _frame(answer: Answer) -> pd.DataFrame:

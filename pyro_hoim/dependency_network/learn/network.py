@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, Unpack, cast
 
 import joblib
 import numpy as np
@@ -16,7 +16,8 @@ import torch
 from tqdm import tqdm
 
 from ...budgets import MAX_NETWORK_WORK, NETWORK_BITS_AT_ONCE, check_size
-from ...data.frames import DataLike
+from ...data.columns import FrameOptions
+from ...data.frames import DataLike, rows_of_frame
 from ...data.observations import Observations
 from ...data.sources import RowSource
 from ...errors import check_names, check_not_negative, check_type, check_whole, is_whole, out_of_range, wrong_type
@@ -108,6 +109,7 @@ def learn_network(
     max_work: int = MAX_NETWORK_WORK,
     jobs: int | None = None,
     run: RunOptions | None = None,
+    **options: Unpack[FrameOptions],
 ) -> LearnedNetwork:
     r"""Learn a dependency network: for every variable a decision graph and the tables of its leaves.
 
@@ -152,6 +154,9 @@ def learn_network(
             :func:`joblib.parallel_config` says, which also chooses processes or a Dask cluster in place of threads.
         run: the file with the nodes that are done, rewritten about every 30 seconds and when the run is interrupted;
             whether to continue from it (rows and arguments must be the same); and progress.
+        options: of a data frame ``weights``, ``count``, ``missing`` (``"drop"``; else missing cells are kept) and
+            ``missing_values`` as :func:`pyro_hoim.fit` has them, and ``bins``, ``exclude`` and ``allow``, which say how
+            columns are cut, left out and taken as they are (:func:`~pyro_hoim.data.read_columns`).
 
     Raises:
         InputError: no observation, a variable that is always missing, arguments out of range, or a checkpoint of
@@ -170,10 +175,14 @@ def learn_network(
         ([[0.8, 0.2], [0.2, 0.8]], (('b', 'a'), ('a', 'b')))
     """
     # The door: rows, penalty, what may be read, and the work that this makes.
-    given = rows if isinstance(rows, RowSource) else checked_rows(rows).in_effective_rows()
+    if isinstance(rows, RowSource):
+        given = rows_of_frame(rows, options, argument="rows")
+    else:
+        rows = checked_rows(rows, options)
+        given = rows.in_effective_rows()
     check_not_negative(alpha, "alpha")
     name, function = checked_penalty(penalty, len(given.domain) - 1)
-    options = SearchOptions(function, bool(lossless), max_leaves)
+    steps_allowed = SearchOptions(function, bool(lossless), max_leaves)
     domain = given.domain
     names = domain.names
     check_type(reads, Mapping | None, "reads", "a mapping from names to names")
@@ -190,7 +199,7 @@ def learn_network(
     if isinstance(given, RowSource):
         threads: Any = joblib.Parallel(n_jobs=jobs, prefer="threads")
         num_jobs: Any = joblib.effective_n_jobs(threads.n_jobs)
-        given = read_source(given, lossless=options.lossless, jobs=int(num_jobs))
+        given = read_source(given, lossless=steps_allowed.lossless, jobs=int(num_jobs))
     prepared = given.prepared if isinstance(given, SourceRows) else PreparedRows.from_rows(given)
     _check_work(prepared, asked, max_work)
     # Nodes are searched by themselves; results are arrays, which a checkpoint or another process can hold.
@@ -202,15 +211,15 @@ def learn_network(
 
     def finish(index: int, found: Found) -> _Finished:
         its = task(index)
-        graph, counts, report = its.finish(found, options)
+        graph, counts, report = its.finish(found, steps_allowed)
         return _Finished(graph, counts, report, its.information(graph, found))
 
     if file is not None:
         settings = {
             "penalty": name,
-            "lossless": options.lossless,
+            "lossless": steps_allowed.lossless,
             "reads": [None if a is None else list(a) for a in asked],
-            "max_leaves": options.max_leaves,
+            "max_leaves": steps_allowed.max_leaves,
             "penalty digest": [float(function(k, given.total_count)) for k in (1, 2, 5, 10, 100)],
             "data digest": given.digest if isinstance(given, SourceRows) else _digest(given),
         }
@@ -223,7 +232,7 @@ def learn_network(
     missing = [i for i in range(len(names)) if i not in done]
     bar = tqdm(total=len(names), initial=len(done), unit="node", leave=False, disable=not run.progress)
     try:
-        with closing(_run(task, missing, options, jobs)) as results, bar:
+        with closing(_run(task, missing, steps_allowed, jobs)) as results, bar:
             for index, steps in results:
                 done[index] = steps
                 bar.update()
