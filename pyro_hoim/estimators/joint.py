@@ -5,24 +5,21 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
-import torch
 
 from ..core.family import Family, family_named
 from ..core.operations import READING
 from ..core.scores import RowLogLikelihood
 from ..core.words import plural
-from ..data.bins import find_bins
 from ..data.counts import CountTable
-from ..data.encoding import encode_column, label_of
-from ..data.frames import as_frame, as_observations, is_frame
-from ..data.observations import Observations
-from ..data.readers import row_position, seeming_counting, warn_of_missing_words
+from ..data.encoding import label_of
+from ..data.frames import as_frame, is_frame
 from ..errors import (
+    ConvergenceWarning,
     DataWarning,
     InputError,
     caller_level,
@@ -32,12 +29,18 @@ from ..errors import (
     check_whole,
     conflict,
     none_received,
-    out_of_range,
     refused,
     unexpected,
 )
-from ..families import impute, predict, sample
+from ..families import DEFAULT, impute, predict, sample
+from ..log_linear.conditional import ClassInteractions, fit_conditional
+from ..log_linear.fitting.penalties import L2, Conjugate
+from ..log_linear.named_priors import Prior
+from ..log_linear.training.ridge import InteractionRidge
+from ..results.fitted import LoadedModel
 from ..schema import Domain, Variable
+from ..structure.hypergraph import InteractionHypergraph
+from .columns import Columns, Unknown
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, DensityMixin, OneToOneFeatureMixin, TransformerMixin
@@ -50,172 +53,11 @@ except ImportError as error:
 __all__ = ["InteractionClassifier", "InteractionDensity", "InteractionImputer"]
 
 
-# Columns of a table with levels: learned from the rows of a fit, read from other rows, and given back as values.
-
-Unknown = Literal["error", "missing"]
-_MOST_LEVELS = 10
-"""Distinct whole numbers that are levels as they are."""
-
-
-@dataclass(frozen=True, eq=False)
-class Column:
-    """How a column of values is read.
-
-    Attributes:
-        variable: its levels.
-        values: a value of the column for every level: the level itself, or the median of the numbers in a bin.
-        dtype: of the column that it was learned from.
-        cuts: points between the bins of numbers, each the smallest number of the upper one; None for labels.
-    """
-
-    variable: Variable
-    values: np.ndarray
-    dtype: Any
-    cuts: np.ndarray | None = None
-
-    @classmethod
-    def learn(cls, name: str, column: pd.Series, weights: np.ndarray, bins: int | None) -> Column:
-        """Levels, or bins, of a column of values with weights (N,)."""
-        # Numbers that are many, or have fractions, are cut.
-        column = _hashable(column)
-        numbers = _numbers(column)
-        if numbers is not None:
-            known = ~np.isnan(numbers)
-            if np.isinf(numbers).any():
-                raise out_of_range(f"column {name!r}", "finite numbers", received="an infinity")
-            has_fractions = bool((numbers[known] != np.floor(numbers[known])).any())
-            if has_fractions and bins is None:
-                hint = "give bins=5 to cut it at quantiles, or cut it into levels yourself"
-                raise refused(f"column {name!r}", "numbers with fractions are no levels", hint, code="wrong-shape")
-            if bins is not None and (has_fractions or len(np.unique(numbers[known])) > _MOST_LEVELS):
-                return cls._of_bins(name, column.dtype, numbers[known], weights[known], bins)
-        # Else every value is a level.
-        variable, _ = encode_column(name, column, where=row_position)
-        distinct = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column.unique()
-        value_of = {label_of(value): value for value in distinct if not pd.isna(value)}
-        return cls(variable, _objects(value_of[label] for label in variable.labels), column.dtype)
-
-    @classmethod
-    def _of_bins(cls, name: str, dtype: Any, numbers: np.ndarray, weights: np.ndarray, bins: int) -> Column:
-        if len(np.unique(numbers)) == 1:
-            return cls(Variable(name, (label_of(numbers[0]),), "ordinal"), _objects(numbers[:1]), dtype, np.zeros(0))
-        cut = find_bins(numbers, f"quantile:{bins}", weights, name=name)
-        codes = np.searchsorted(cut.cuts, numbers, side="right")
-        middle = [_median(numbers[codes == k], weights[codes == k]) for k in range(len(cut.labels))]
-        return cls(Variable(name, cut.labels, "ordinal"), _objects(middle), dtype, np.asarray(cut.cuts))
-
-    def read(self, column: pd.Series, unknown: Unknown) -> np.ndarray:
-        """Codes (N,) of the values of a column, -1 where missing or, where told so, unknown."""
-        name, column = self.variable.name, _hashable(column)
-        # By the cuts of the fit, or by its levels.
-        if self.cuts is not None:
-            numbers = _numbers(column)
-            if numbers is None:
-                raise out_of_range(f"column {name!r}", "numbers, as in the fit", received=f"type {column.dtype}")
-            return np.where(np.isnan(numbers), -1, np.searchsorted(self.cuts, numbers, side="right"))
-        if unknown == "missing":
-            levels = set(self.variable.labels)
-            lost = [value for value in column.unique() if not pd.isna(value) and label_of(value) not in levels]
-            column = column.astype(object).mask(column.isin(lost)) if lost else column
-        return encode_column(name, column, variable=self.variable, where=row_position)[1]
-
-    def fill(self, column: pd.Series, codes: np.ndarray) -> pd.Series:
-        """A column with values in the place of its missing cells, its type and index kept where they can be."""
-        gaps = column.isna().to_numpy() & (codes >= 0)
-        if not gaps.any():
-            return column.copy()
-        values = self.values[codes[gaps]]
-        if column.dtype != object and not isinstance(column.dtype, pd.CategoricalDtype):
-            values = pd.Series(list(values)).astype(column.dtype).array
-        filled = column.copy()
-        filled.iloc[np.flatnonzero(gaps)] = values
-        return filled
-
-    def give(self, codes: np.ndarray) -> pd.Series:
-        """Values (N,) of codes, of the type that the column had where it can hold them."""
-        values = pd.Series(list(self.values[codes]), dtype=object)
-        if isinstance(self.dtype, pd.CategoricalDtype):
-            return pd.Series(pd.Categorical(values, dtype=self.dtype))
-        return values if self.dtype == object else values.astype(self.dtype)
-
-
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """The columns of a table, in order."""
-
-    columns: tuple[Column, ...]
-
-    @classmethod
-    def learn(cls, frame: pd.DataFrame, weights: np.ndarray, bins: int | None) -> Columns:
-        """Of a data frame with weights (N,) of its rows."""
-        names = [str(name) for name in frame.columns]
-        columns = tuple(Column.learn(n, frame.iloc[:, i], weights, bins) for i, n in enumerate(names))
-        for i, name in enumerate(names):
-            if counting := seeming_counting(name, frame.iloc[:, i], where=row_position):
-                problem = f"{counting.problem}, and is read as a variable; pass it as sample_weight if it does"
-                warnings.warn(DataWarning(problem), stacklevel=caller_level())
-        warn_of_missing_words([c.variable for c in columns], lambda words: f"put None in place of {', '.join(words)}")
-        return cls(columns)
-
-    def reading(self) -> dict[str, Any]:
-        """How the columns are read, as model files keep it: those that were cut."""
-        cuts = {c.variable.name: c.cuts.tolist() for c in self.columns if c.cuts is not None and len(c.cuts)}
-        rule = {"kind": "numbers", "rule": "quantiles"}
-        return {"bins": {name: {"cuts": points, **rule} for name, points in cuts.items()}} if cuts else {}
-
-    def read(self, frame: pd.DataFrame, unknown: Unknown) -> np.ndarray:
-        """Codes (N, d) of the rows of a data frame with these columns in this order."""
-        codes = [column.read(frame.iloc[:, i], unknown) for i, column in enumerate(self.columns)]
-        return np.column_stack(codes).astype(np.int64)
-
-    def observations(self, codes: np.ndarray, weights: np.ndarray | None = None, more: Variable | None = None) -> Any:
-        """Rows of codes (N, d), or (N, d + 1) with a further variable."""
-        variables = [column.variable for column in self.columns]
-        domain = Domain(variables if more is None else [*variables, more])
-        counts = torch.ones(len(codes), dtype=torch.float64) if weights is None else torch.from_numpy(weights)
-        return Observations(domain, torch.from_numpy(codes), counts)
-
-    def codes_of(self, frame: pd.DataFrame) -> np.ndarray:
-        """Codes (N, d) of a data frame of labels."""
-        domain = Domain(column.variable for column in self.columns)
-        return as_observations(frame, domain=domain, count=None, missing_values=()).codes.numpy()
-
-
-def _objects(values: Any) -> np.ndarray:
-    """A one-dimensional array of objects."""
-    cells = list(values)
-    objects = np.empty(len(cells), dtype=object)
-    for position, value in enumerate(cells):
-        objects[position] = value
-    return objects
-
-
-def _hashable(column: pd.Series) -> pd.Series:
-    """The column, objects that are neither text nor number and cannot be compared as text."""
-    if column.dtype != object:
-        return column
-    try:
-        pd.factorize(column)
-    except TypeError:
-        return column.map(lambda value: value if np.ndim(value) == 0 and pd.isna(value) else label_of(value))
-    return column
-
-
-def _numbers(column: pd.Series) -> np.ndarray | None:
-    """The numbers of a column (N,), NaN where missing; None for one that holds anything else, or truth values."""
-    if column.dtype == object:
-        if pd.api.types.infer_dtype(column, skipna=True) not in ("integer", "floating", "mixed-integer-float"):
-            return None
-    elif not pd.api.types.is_numeric_dtype(column.dtype) or pd.api.types.is_bool_dtype(column.dtype):
-        return None
-    return column.to_numpy(dtype=float, na_value=np.nan)
-
-
-def _median(numbers: np.ndarray, weights: np.ndarray) -> float:
-    """The smallest number at or below which there is half of the weight."""
-    order = np.argsort(numbers, kind="stable")
-    shares = np.cumsum(weights[order]) / weights.sum()
-    return float(numbers[order][np.searchsorted(shares, 0.5 - 1e-12)])
+_JOINT_BINS = 5
+"""Levels of numbers in a joint distribution, with bins="auto"."""
+_CONDITIONAL_BINS = (4, 32)
+"""Least and most levels of numbers given which a class is fitted: about the cube root of the rows."""
+_CONDITIONAL_PRIOR = "normal:1"
 
 
 # What the estimators share: parameters, rows of scikit-learn's kinds, and a model of any family by the registry.
@@ -232,7 +74,7 @@ class InteractionEstimator(BaseEstimator):
         edges: Any = None,
         prior: str | None = None,
         options: Mapping[str, Any] | None = None,
-        bins: int | None = 5,
+        bins: int | Literal["auto"] | None = "auto",
         handle_unknown: Unknown = "error",
         random_state: Any = None,
     ) -> None:
@@ -259,8 +101,10 @@ class InteractionEstimator(BaseEstimator):
         if not family.has("estimate"):
             raise family.lack("estimate", "is fitted from files alone", argument="family")
         check_choice(self.handle_unknown, ("error", "missing"), "handle_unknown")
-        if self.bins is not None:
+        if self.bins is not None and not isinstance(self.bins, str):
             check_whole(self.bins, "bins", 2)
+        elif isinstance(self.bins, str):
+            check_choice(self.bins, ("auto",), "bins")
         if self.options is not None:
             check_type(self.options, Mapping, "options", "a mapping of options to values")
         return family
@@ -318,18 +162,30 @@ class InteractionEstimator(BaseEstimator):
             raise refused("family", problem, "InteractionDensity takes it", code="conflict")
         is_counted = weights > 0
         frame, weights = frame.loc[is_counted], weights[is_counted]
+        is_conditional = more is not None and self._is_conditional(family)
+        bins: Any = _JOINT_BINS if self.bins == "auto" else self.bins
+        if self.bins == "auto" and is_conditional:
+            bins = int(np.clip(round(len(frame) ** (1 / 3)), *_CONDITIONAL_BINS))
         # Their levels, and the model of these.
-        self._columns = Columns.learn(frame, weights, self.bins)
-        codes, variable = self._columns.read(frame, "error"), None
+        self._columns = Columns.learn(frame, weights, bins, by_spread=is_conditional and self.bins == "auto")
+        codes, variable, reading = self._columns.read(frame, "error"), None, self._columns.reading()
         if more is not None:
             variable, target = more
             if variable.name in [str(name) for name in frame.columns]:
                 raise refused("target", f"X has a column {variable.name!r}", "give another name", code="repeated-name")
             codes = np.column_stack([codes, target[is_counted]])
         rows = self._columns.observations(codes, weights, variable)
+        self.domain_, self._interactions = rows.domain, None
+        if is_conditional:
+            self._interactions = _conditional(rows.domain, codes, weights, self.prior)
+            self.result_ = _loaded(self._interactions, rows.domain, float(weights.sum()), family, reading)
+            return
         self.result_ = self._estimate(family, rows)
-        object.__setattr__(self.result_, READING, self._columns.reading())  # so that its file reads numbers, too
-        self.domain_ = rows.domain
+        object.__setattr__(self.result_, READING, reading)  # so that its file reads numbers, too
+
+    def _is_conditional(self, family: Family) -> bool:
+        """Whether nothing is asked of the joint distribution, so that a class is fitted given the columns."""
+        return family.short == DEFAULT and self.order is None and self.edges is None and not self.options
 
     def _rows(self, X: Any, more: Variable | None = None) -> tuple[pd.DataFrame, Any]:
         """Rows of another table with the columns of the fit, and the same as observations; ``more`` is missing."""
@@ -354,26 +210,65 @@ def _as_array(table: pd.DataFrame) -> np.ndarray:
     return table.to_numpy() if len(set(table.dtypes)) == 1 else table.astype(object).to_numpy()
 
 
-# Classes from the joint distribution of class and columns.
+# Classes given the columns, by their conditional likelihood or from a joint distribution.
+
+
+def _conditional(domain: Domain, codes: np.ndarray, weights: np.ndarray, prior: str | None) -> ClassInteractions:
+    """The interactions of the class, the last variable, with every column of codes (N, d + 1)."""
+    # The strengths that a prior has for pairs with the class.
+    *names, target = domain.names
+    graph = InteractionHypergraph(domain, [(target,), *((name, target) for name in names)], closure=True)
+    penalty = Prior.parse(_CONDITIONAL_PRIOR if prior is None else prior).penalty(graph)
+    if isinstance(penalty, Conjugate):
+        raise conflict("prior", "a conditional likelihood has no conjugate prior", 'give "normal:1", or an order')
+    strengths: Any = np.zeros(len(names))
+    if isinstance(penalty, InteractionRidge):
+        strengths = [penalty.strength((name, target)) for name in names]
+    elif isinstance(penalty, L2):
+        strengths = np.full(len(names), penalty.strength)
+    fitted = fit_conditional(codes[:, :-1], codes[:, -1], domain.cardinalities, weights, strengths)
+    if not fitted.is_converged:
+        problem = f"the fit did not converge within {fitted.num_iterations} iterations"
+        warnings.warn(ConvergenceWarning(f'{problem}; give a prior such as "normal:1"'), stacklevel=caller_level())
+    return fitted
+
+
+def _loaded(
+    fitted: ClassInteractions, domain: Domain, num_rows: float, family: Family, reading: dict[str, Any]
+) -> LoadedModel:
+    """The joint distribution of a conditional fit, as a model of the library that keeps how columns are read."""
+    stored = family.stored(fitted.energy(domain))
+    assert stored is not None
+    info = {**stored.info, "rows": num_rows, "status": "converged" if fitted.is_converged else "max_iterations"}
+    info |= {"reading": reading} if reading else {}
+    return LoadedModel(stored.kind, replace(stored.model, info=info), domain, info)
 
 
 class InteractionClassifier(ClassifierMixin, InteractionEstimator):
-    r"""A classifier by the joint distribution of the class and all columns of a table.
+    r"""A classifier by the interactions of the class with the columns of a table.
 
     .. math:: p(y \mid x) = q(x, y) / \sum_{y'} q(x, y')
 
-    Log Z is not needed to predict. With ``edges="y*(a + b + c)"`` a log-linear model is naive Bayes; with all
-    interactions of the columns and the pairs of each with a binary class, ``edges="a*b*c + y*(a + b + c)"``, it is
-    logistic regression. Missing cells are summed over. Columns are read as by :class:`InteractionDensity`.
+    Without advice, which is neither order, edges, options nor another family, the pairs of the class with every column
+    are fitted by the likelihood of the class given the columns: a logistic regression on indicators of the levels with
+    a ridge penalty, which needs no log Z and takes a second for tens of thousands of rows. Given the class the columns
+    are taken for independent where cells are missing, and a missing cell is summed over with the shares of its column,
+    in the fit as in a prediction (:class:`~pyro_hoim.log_linear.conditional.ClassInteractions`).
+
+    With an order, edges or options the joint distribution of class and columns is fitted. With
+    ``edges="y*(a + b + c)"`` a log-linear model is then naive Bayes, and with all interactions of the columns and the
+    pairs of each with a binary class, ``edges="a*b*c + y*(a + b + c)"``, it is logistic regression without a penalty.
+    Missing cells are summed over. Columns are read as by :class:`InteractionDensity`.
 
     Args:
         family: as of :class:`InteractionDensity`, of those with levels.
-        order: likewise; the class is one of the columns.
+        order: likewise; the class is one of the columns. None, without edges and options, fits the class alone.
         edges: likewise; the class has the name ``target``.
-        prior: likewise.
+        prior: likewise; of a class that is fitted alone ``normal:1`` is the default, and the intercept has none.
         options: likewise.
-        bins: likewise.
-        handle_unknown: likewise.
+        bins: levels of numbers. ``auto`` are the cube root of the number of rows, from 4 to 32, where the class is
+            fitted alone, and a value that is frequent is a level of its own; else as of :class:`InteractionDensity`.
+        handle_unknown: likewise, but a level that the fit did not meet is a ``missing`` cell by default.
         random_state: of families that learn by chance, and of averages over chains for missing cells.
         target: name of the class in the model.
 
@@ -404,8 +299,8 @@ class InteractionClassifier(ClassifierMixin, InteractionEstimator):
         edges: Any = None,
         prior: str | None = None,
         options: Mapping[str, Any] | None = None,
-        bins: int | None = 5,
-        handle_unknown: Unknown = "error",
+        bins: int | Literal["auto"] | None = "auto",
+        handle_unknown: Unknown = "missing",
         random_state: Any = None,
         target: str = "y",
     ) -> None:
@@ -447,6 +342,9 @@ class InteractionClassifier(ClassifierMixin, InteractionEstimator):
             InputError: rows whose cells have probability zero together, under a maximum-likelihood estimate.
         """
         check_is_fitted(self, "result_")
+        if self._interactions is not None:
+            unknown: Any = self.handle_unknown
+            return np.exp(self._interactions.log_probs(self._columns.read(self._frame(X, reset=False), unknown)))
         # The class is the one missing cell of each row.
         variable = self.domain_.variables[-1]
         _, rows = self._rows(X, variable)
@@ -488,7 +386,7 @@ class InteractionDensity(DensityMixin, InteractionEstimator):
         options: further options of the family by name: ``alpha``, ``max_leaves`` and ``lossless`` of a dependency
             network; ``hidden``, ``method``, ``iterations``, ... of an rbm; ``family``, ``l1``, ... of a grm;
             ``objective`` of a log-linear model.
-        bins: levels of numbers; None refuses fractions.
+        bins: levels of numbers, 5 where it is ``auto``; None refuses fractions.
         handle_unknown: what a level is that the fit did not meet: an ``error``, or a ``missing`` cell.
         random_state: of draws, and of families that learn by chance.
 
@@ -610,7 +508,7 @@ class InteractionImputer(OneToOneFeatureMixin, TransformerMixin, InteractionEsti
         edges: Any = None,
         prior: str | None = None,
         options: Mapping[str, Any] | None = None,
-        bins: int | None = 5,
+        bins: int | Literal["auto"] | None = "auto",
         handle_unknown: Unknown = "error",
         random_state: Any = None,
         strategy: Literal["draw", "most_probable"] = "draw",
