@@ -132,11 +132,10 @@ def fit(
     Raises:
         UnknownNameError: a column, label or option that does not exist; the closest are listed.
         MissingDataError: missing cells, and ``missing`` does not say what to do with them.
-        InputError: interactions that are said twice; scores of levels whose order is not known; columns that
-            a formula spells out and that name rows, or hold dates or free text; numbers of many values of which
-            ``bins``, ``exclude`` and ``allow`` say nothing; columns of which none varies; a column such as ``Freq`` or
-            ``weight`` of which neither
-            formula, ``count`` nor ``weights`` tells; no rows; or as :func:`pyro_hoim.log_linear.fit`.
+        InputError: interactions that are said twice; scores of levels whose order is not known; columns that a formula
+            spells out and that name rows, or hold dates or free text; no column that varies; numbers of many values of
+            which ``bins``, ``exclude`` and ``allow`` say nothing; a column such as ``Freq`` or ``weight`` of which
+            neither formula, ``count`` nor ``weights`` tells; no rows; or as :func:`pyro_hoim.log_linear.fit`.
         InputTypeError: data or a prior of another type.
         IntractableError: log Z is out of reach, or a fit that would take more than five minutes, unless ``partition``
             names the backend that is to take them.

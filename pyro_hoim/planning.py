@@ -9,24 +9,43 @@ posteriors of structures and root models. They leave out starting Python, compil
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from .budgets import MAX_NETWORK_WORK, MAX_SAMPLED_ENTRIES, NETWORK_BITS_AT_ONCE, num_entries
-from .core.words import plural, possible_rows
+from .core.words import listed, option, plural, possible_rows
 from .data.encoding import to_numbers
+from .data.frames import DataLike, as_frame, identifier_columns, is_frame
 from .data.observations import Observations
+from .data.order import ordered_columns
+from .data.wide import long_table
+from .errors import check_choice, check_names, conflict, visible, wrong_type
 from .inference.structure.kernel import MAX_CELLS, is_dense
 from .log_linear.auto import Auto
 from .log_linear.fitting.fit import duration_words, is_newton
+from .results.table import html_of
 from .schema import Domain
 from .structure.hypergraph import InteractionHypergraph
 
-__all__ = ["PATIENCE", "Route", "RouteName", "TableSize", "advise", "routes_of", "size_of", "size_of_counts"]
+__all__ = [
+    "PATIENCE",
+    "PlannedColumn",
+    "Route",
+    "RouteName",
+    "TablePlan",
+    "TableSize",
+    "advise",
+    "plan",
+    "plan_of",
+    "plan_of_counts",
+    "routes_of",
+    "size_of",
+    "size_of_counts",
+]
 
 
 RouteName = Literal["pairs", "pseudo-likelihood", "sampled", "learn", "structures", "network", "roots"]
@@ -388,3 +407,229 @@ def size_of_counts(frame: pd.DataFrame, weights: str | None = None, count: str |
     work = float(((matrix > 0).sum(1).astype(float) ** 2).sum())
     levels = {name: len(np.unique(values)) for name, values in zip(columns, matrix.T, strict=True)}
     return TableSize(levels, len(frame), is_weighted=weights is not None, counts=work)
+
+
+# The plan of a table, for a person and for a program.
+
+_SHOWN, _LEVELS_SHOWN = 40, 6  # lines on columns, and levels of a column, that are printed
+
+
+@dataclass(frozen=True)
+class PlannedColumn:
+    """How one column is read.
+
+    Attributes:
+        name: of the column.
+        kind: ``labels``, ``counts``, ``constant``, or ``identifier`` of a column that a fit refuses.
+        levels: of labels, in their order.
+        is_ordered: whether the order of the levels is declared or known, as that of numbers and common scales.
+        num_missing: cells that hold nothing.
+        reason: why the column is no variable of a model; empty for one that is.
+    """
+
+    name: str
+    kind: Literal["labels", "counts", "constant", "identifier"]
+    levels: tuple[str, ...] = ()
+    is_ordered: bool = False
+    num_missing: int = 0
+    reason: str = ""
+
+    @property
+    def words(self) -> str:
+        """The levels in their order, or why the column is left out."""
+        if self.reason or self.kind == "counts":
+            return self.reason or "whole numbers from 0"
+        shown = (" < " if self.is_ordered else ", ").join(self.levels[:_LEVELS_SHOWN])
+        return shown + (f" and {len(self.levels) - _LEVELS_SHOWN} more" if len(self.levels) > _LEVELS_SHOWN else "")
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """How a table is read, the routes to a model of it, and which one is advised.
+
+    Printed it is a text, and in a notebook two tables.
+
+    Attributes:
+        num_rows: rows, not counts.
+        columns: how each is read.
+        routes: all of them, open or closed.
+        advised: the route that ``fit`` takes without a structure; None where all are closed.
+        why: in one sentence, without a full stop.
+        notes: what has to be said before a fit, in sentences.
+
+    Example:
+        >>> from pyro_hoim import load_table
+        >>> table = plan(load_table("ucb_admissions"))
+        >>> table.advised.name, table["network"].is_open, table["roots"].reason
+        ('pairs', True, 'the columns hold labels, and not counts')
+    """
+
+    num_rows: int
+    columns: tuple[PlannedColumn, ...]
+    routes: tuple[Route, ...]
+    advised: Route | None
+    why: str
+    notes: tuple[str, ...] = ()
+
+    def __getitem__(self, name: str) -> Route:
+        """The route of a name; UnknownNameError for another."""
+        check_names([name], [route.name for route in self.routes], "name", noun="route")
+        return next(route for route in self.routes if route.name == name)
+
+    def text(self, call_of: Callable[[Route], str]) -> str:
+        """The plan for a reader, with what ``call_of`` says of a route as what to call."""
+        advised = "No route is advised" if self.advised is None else f"Advised: {call_of(self.advised)}"
+        columns = self._column_table()
+        lines = [
+            f"{plural(self.num_rows, 'row')}, {plural(len(self.columns), 'column')}",
+            "",
+            *_aligned(columns[:_SHOWN]),
+            *([f"... {len(columns) - _SHOWN} more"] if len(columns) > _SHOWN else []),
+            "",
+            *_aligned(self._route_table()),
+            "",
+            f"{advised}, because {self.why}.",
+            *self.notes,
+        ]
+        return "\n".join(map(visible, lines))
+
+    def _column_table(self) -> pd.DataFrame:
+        """Columns that are read alike in one line."""
+        alike: dict[tuple[Any, ...], list[str]] = {}
+        for c in self.columns:
+            alike.setdefault((c.kind, len(c.levels) or "", c.words, c.num_missing or ""), []).append(c.name)
+        lines = [(listed(names, 3), *words) for words, names in alike.items()]
+        return pd.DataFrame(lines, columns=["column", "read as", "levels", "which", "missing"])
+
+    def _route_table(self) -> pd.DataFrame:
+        rows = [
+            (r.title, r.words, "" if r.memory_mb is None else f"{math.ceil(r.memory_mb):,} MB", r.reason)
+            for r in self.routes
+        ]
+        return pd.DataFrame(rows, columns=["route", "time", "memory", "what it does, or why it is closed"])
+
+    def __str__(self) -> str:
+        return self.text(lambda route: route.call)
+
+    def _repr_html_(self) -> str:
+        advised = "no route" if self.advised is None else self.advised.call
+        heading = f"Advised: {advised}, because {self.why}."
+        return html_of(self._route_table(), heading) + html_of(self._column_table())
+
+    def to_json(self) -> dict[str, Any]:
+        """Numbers and words that JSON can hold."""
+        routes = [{**vars(route), "options": dict(route.options), "is_open": route.is_open} for route in self.routes]
+        return {
+            "rows": self.num_rows,
+            "columns": [{**vars(column), "levels": list(column.levels)} for column in self.columns],
+            "routes": routes,
+            "advised": None if self.advised is None else self.advised.name,
+            "why": self.why,
+            "notes": list(self.notes),
+        }
+
+
+def _aligned(table: pd.DataFrame) -> list[str]:
+    """Lines of a table of words, its columns side by side."""
+    rows = [list(table.columns), *table.astype(str).to_numpy().tolist()]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def plan(
+    data: DataLike,
+    *,
+    weights: str | None = None,
+    count: str | None = "count",
+    missing: str | None = None,
+    missing_values: Collection[str] = ("",),
+) -> TablePlan:
+    """How a table will be read, which routes to a model are open at what cost, and which is advised; nothing is fitted.
+
+    :func:`pyro_hoim.fit` takes the advised route where no structure is given. Costs are predictions from the size of
+    the table (:mod:`pyro_hoim.planning` says how good they are).
+
+    Args:
+        data: a data frame of pandas or polars, one row per observation or per cell with its count, or
+            :class:`~pyro_hoim.Observations`.
+        weights: column of weights of a data frame.
+        count: column of whole counts of a data frame; the default may be absent.
+        missing: ``"drop"`` plans without the rows that have missing cells, ``"marginalise"`` with them.
+        missing_values: labels of a data frame that mean "missing", besides None and NaN.
+
+    Raises:
+        InputTypeError: neither observations nor a data frame.
+        UnknownNameError: a column that does not exist.
+        InputError: no rows, or a column that seems to hold counts or weights and was not named.
+
+    Example:
+        >>> frame = pd.DataFrame({"wet": list("ynyn") * 25, "sky": ["blue", "grey"] * 50, "month": [1, 2, 3, 4] * 25})
+        >>> print(plan(frame))  # doctest: +ELLIPSIS
+        100 rows, 3 columns
+        <BLANKLINE>
+        column  read as  levels  which          missing
+        wet     labels   2       n, y
+        sky     labels   2       blue, grey
+        month   labels   4       1 < 2 < 3 < 4
+        <BLANKLINE>
+        route                         time            memory  what it does, or why it is closed
+        all pairs, exact              under a second  1 MB    12 parameters, with tests and odds ratios
+        ...
+        Advised: hoim.fit(data, order=2), because all pairs can be fitted exactly, with tests and odds ratios.
+    """
+    if missing is not None:
+        check_choice(missing, ("drop", "marginalise"), "missing")
+    data = long_table(data) if isinstance(data, pd.Series) else data
+    if isinstance(data, Observations):
+        if (weights, count, missing_values) != (None, "count", ("",)):
+            problem = "weights, count and missing_values describe a data frame"
+            raise conflict("plan", problem, "observations hold their own counts and missing cells")
+        return plan_of(data, missing)
+    if not is_frame(data):
+        raise wrong_type("data", "a data frame or Observations", data)
+    # Counts are told from labels before they are read as such.
+    frame = as_frame(data)
+    counts = size_of_counts(frame, weights, count)
+    if counts is not None:
+        return plan_of_counts(counts)
+    if (weights, count) == (None, "count"):
+        frame = long_table(frame)
+    rows = Observations.from_pandas(frame, count=count, weights=weights, missing_values=missing_values)
+    return plan_of(rows, missing, is_weighted=weights is not None)
+
+
+def plan_of_counts(size: TableSize) -> TablePlan:
+    """The plan of a table of counts."""
+    routes = routes_of(size)
+    columns = tuple(PlannedColumn(name, "counts" if levels > 1 else "constant") for name, levels in size.levels.items())
+    return TablePlan(size.num_rows, columns, routes, *advise(routes))
+
+
+def plan_of(rows: Observations, missing: str | None = None, *, is_weighted: bool = False) -> TablePlan:
+    """The plan of rows of labels."""
+    # Columns that name rows are refused by every fit, so that the costs are those of the others.
+    identifiers = dict(identifier_columns(rows, weighted=is_weighted))
+    ordered, gaps = {*ordered_columns(rows)}, (rows.codes < 0).sum(0).tolist()
+    columns: list[PlannedColumn] = []
+    for variable, num_missing in zip(rows.domain, gaps, strict=True):
+        is_ordered = variable.kind == "ordinal" or variable.name in ordered
+        kind = "labels" if variable.cardinality > 1 else "constant"
+        column = PlannedColumn(variable.name, kind, variable.labels, is_ordered, num_missing)
+        if variable.name in identifiers:
+            reason = f"has {identifiers[variable.name]:,} values in {plural(rows.num_rows, 'row')}, like an identifier"
+            column = replace(column, kind="identifier", levels=(), is_ordered=False, reason=reason)
+        columns.append(column)
+    names = [column.name for column in columns if not column.reason]
+    notes: list[str] = []
+    if identifiers:
+        notes.append(f"A fit refuses {listed(list(identifiers))}: leave such columns out, or group their values.")
+    # What becomes of missing cells.
+    used = rows.project(names)
+    if used.has_missing and missing == "drop":
+        used = used.drop_missing()
+        notes.append(f"The {plural(used.num_rows, 'row')} without missing cells are planned for.")
+    elif used.has_missing and missing is None:
+        ways = f"{option('missing', 'drop')} leaves their rows out, {option('missing', 'marginalise')} sums over them"
+        notes.append(f"A fit asks what to do with {plural(used.num_missing_cells, 'missing cell')}: {ways}.")
+    routes = routes_of(size_of(used))
+    return TablePlan(rows.num_rows, tuple(columns), routes, *advise(routes), tuple(notes))

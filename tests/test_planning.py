@@ -1,6 +1,9 @@
 """Which route a table is advised, which are closed and why, and that fits without a structure take it."""
 
 import importlib
+import json
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -204,3 +207,76 @@ def test_what_cannot_be_fitted_ends_in_one_clear_error(call, error, words):
     with pytest.raises(error) as caught:
         call()
     assert words in str(caught.value)
+
+
+def test_the_plan_of_a_frame_says_columns_routes_and_advice():
+    frame = labels(3, 3).assign(rank=pd.Categorical(["lo", "hi"] * 200, ["lo", "hi"], ordered=True), same="x")
+    frame["who"] = [f"p{i}" for i in range(400)]
+    frame.loc[:9, "v0"] = None
+    table = hoim.plan(frame)
+    kinds = {column.name: column.kind for column in table.columns}
+    assert kinds == {**dict.fromkeys(["v0", "v1", "v2", "rank"], "labels"), "same": "constant", "who": "identifier"}
+    words = {column.name: column.words for column in table.columns}
+    assert words["rank"] == "lo < hi" and words["v1"] == "0 < 1 < 2" and "400 values in 400 rows" in words["who"]
+    assert table.num_rows == 400 and table.columns[0].num_missing == 10 and table.advised.name == "pairs"
+    text = str(table)
+    assert text.splitlines()[0] == "400 rows, 6 columns"
+    order = [
+        text.index(part) for part in ("read as", "why it is closed", "\nAdvised: hoim.fit(data, order=2), because ")
+    ]
+    assert order == sorted(order)
+    assert "A fit refuses who: " in text and "10 missing cells: missing='drop' leaves" in text
+    assert hoim.plan(frame, missing="drop").notes[-1] == "The 390 rows without missing cells are planned for."
+    assert "Advised: hoim.fit(data, order=2)" in table._repr_html_() and "<table>" in table._repr_html_()
+
+
+def test_equal_columns_of_a_wide_plan_are_one_line_and_json_holds_all():
+    frame, _ = baskets()
+    table = hoim.plan(frame)
+    assert len(str(table).splitlines()) < 20 and "and 117 more" in str(table)
+    found = json.loads(json.dumps(table.to_json(), allow_nan=False))
+    assert len(found["columns"]) == 120 and found["advised"] == "network" and not found["routes"][0]["is_open"]
+    assert {route["name"] for route in found["routes"]} == {route.name for route in table.routes}
+    assert table["network"] is table.advised
+    with pytest.raises(InputError, match="unknown route 'pear'"):
+        table["pear"]
+
+
+def test_the_plan_of_counts_advises_a_root_model_and_observations_and_counted_cells_are_planned():
+    assert hoim.plan(counts()).advised.name == "roots"
+    titanic = hoim.load_table("titanic")
+    assert hoim.plan(titanic).advised.name == "pairs"
+    cells = titanic.to_pandas(count="Freq")
+    assert [column.name for column in hoim.plan(cells, count="Freq").columns] == list(titanic.domain.names)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: hoim.plan(labels(2, 2).iloc[:0]), InputError, "expected at least one row"),
+        (lambda: hoim.plan(3), TypeError, "data: expected a data frame or Observations"),
+        (lambda: hoim.plan(labels(2, 2), missing="ignore"), InputError, "missing: expected 'drop' or 'marginalise'"),
+        (lambda: hoim.plan(labels(2, 2), weights="w"), InputError, "unknown column 'w'"),
+        (lambda: hoim.plan(labels(2, 2).assign(Freq=range(400))), InputError, "count='Freq'"),
+        (lambda: hoim.plan(hoim.load_table("titanic"), count="n"), InputError, "describe a data frame"),
+    ],
+)
+def test_what_cannot_be_planned_ends_in_one_clear_error(call, error, words):
+    with pytest.raises(error) as caught:
+        call()
+    assert words in str(caught.value)
+
+
+PLANNED = """
+import sys
+import pandas as pd
+import pyro_hoim as hoim
+hoim.plan(pd.DataFrame({"a": [0, 1] * 50, "b": [0, 0, 1, 1] * 25, "c": list("xyxz") * 25}))
+families = ("pyro_hoim.dependency_network", "pyro_hoim.generalized_root", "pyro_hoim.boltzmann")
+print([name for name in sys.modules if name.startswith((*families, "matplotlib.pyplot"))])
+"""
+
+
+def test_a_plan_imports_no_other_family():
+    done = subprocess.run([sys.executable, "-c", PLANNED], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -231,7 +231,7 @@ def test_a_network_that_settles_nowhere_is_learned_but_not_sampled(shell):
     [
         (["--order", "2"], "--order: belongs to --model log-linear or grm, received --model dependency-network"),
         (["--edges", "smoke*phys"], "--edges: belongs to --model log-linear, received --model dependency-network"),
-        (["--penalty", "l1:1"], "--penalty: belongs to --model log-linear, received --model dependency-network"),
+        (["--penalty", "l1:1"], "--penalty: expected 'mdl', 'aic' or 'ebic', received 'l1:1'"),
         (["--posterior"], "--posterior: belongs to --model log-linear, received --model dependency-network"),
         (["--heredity", "0.5"], "--heredity: belongs to pyro-hoim learn"),
         (["--num-draws", "100"], "--num-draws: belongs to --model log-linear, received --model dependency-network"),

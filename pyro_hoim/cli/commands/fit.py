@@ -11,23 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import click
-import pandas as pd
 from click.core import ParameterSource
 
 from ...atomic import write_file
 from ...core.command.options import LABELLED
-from ...core.command.reading import Pieces, read_cells
-from ...core.command.rows import Fractions, Missing, parse_columns
+from ...core.command.reading import Pieces
+from ...core.command.rows import Fractions, Missing
 from ...core.family import Asked, Plan, Question, Request, families, family_named, family_of
 from ...core.joined import opened
 from ...core.page import Page, Section
 from ...core.studies import Study
 from ...data.counts import CountTable
-from ...data.encoding import select_columns
 from ...data.observations import Observations
 from ...errors import check_names, check_unique, conflict, refused, unexpected
 from ...families import DEFAULT
-from ...planning import Route, advise, routes_of, size_of, size_of_counts
+from ...planning import Route, advise, routes_of, size_of
 from ...report import plain_text, provenance, write_page
 from ...runs.container import read_kind
 from ..asking import JSON, SAFE_CSV, FamilyCommand, options_of, own_options
@@ -44,10 +42,10 @@ from ..output import (
     say,
     to_json_text,
     without_folder,
-    written,
 )
 from ..reading import fit_file_options, keep_split, say_notes
 from ..session import Session, command_line, session
+from .plan import command_of, counts_in
 
 __all__ = ["fit", "learn", "structures"]
 
@@ -240,17 +238,12 @@ def routed(plan: Plan, asked: Asked) -> tuple[Plan, Any]:
     labelled = {option.name for option in LABELLED}
     if asked.source is None or not asked.given <= labelled or Pieces.of(asked.values).wanted(asked.source):
         return plan, plan.read()
-    # Counts are told from labels before they are read as such; options on levels say that they are labels.
-    is_plain = not asked.given and not any(asked[name] for name in ("bins", "allow", "weights"))
-    if is_plain and Path(asked.source).is_file():
-        cells = read_cells(asked.source, asked["sep"], asked["encoding"])
-        chosen = select_columns(cells.header, parse_columns(asked.columns), exclude=(), source=cells.path)
-        frame = pd.DataFrame({name: cells.column(name) for name in chosen})
-        size = size_of_counts(frame, count=asked["count"] or "count")
-        route, why = (None, "") if size is None else advise(routes_of(size))
-        if route is not None and route.name == "roots":
-            values = {**asked.values, "order": (2,)}
-            return _taken(family_named("grm").fit(replace(asked, values=values)), route, why, asked)
+    # Counts are told from labels before they are read as such.
+    size = counts_in(asked.source, asked.columns, asked.values, asked.given)
+    route, why = (None, "") if size is None else advise(routes_of(size))
+    if route is not None and route.name == "roots":
+        values = {**asked.values, "order": (2,)}
+        return _taken(family_named("grm").fit(replace(asked, values=values)), route, why, asked)
     # Labels.
     read = plan.read()
     missing = Missing.parse(asked["missing"])
@@ -274,12 +267,6 @@ def _taken(plan: Plan, route: Route, why: str, asked: Asked, read: Any = None) -
     say_notes([words])
     read = plan.read() if read is None else read
     return plan, replace(read, about=(*read.about, f"{words[0].upper()}{words[1:]}."))
-
-
-def command_of(route: Route, source: str) -> str:
-    """The command line of a route; empty where there is none."""
-    words = [written(name, value) for name, value in route.options.items()]
-    return " ".join(["pyro-hoim", route.verb, source, *words]) if route.verb else ""
 
 
 def _show(told: Sequence[str], page: Page, files: Mapping[str, str], folder: Path) -> None:

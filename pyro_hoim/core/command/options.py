@@ -26,8 +26,8 @@ LARGEST_SEED = 2**31 - 1
 
 ORDER = Option(
     "order",
-    "Fit all interactions of up to K variables [default: 2]. Several values of K are compared. With {model} grm, K is "
-    "the largest set that may be learned [default: 3].",
+    "Fit all interactions of up to K variables [default: 2 where that takes a minute at most, else what plan advises]. "
+    "Several values of K are compared. With {model} grm, K is the largest set that may be learned [default: 3].",
     kind="whole",
     multiple=True,
     metavar="K",
