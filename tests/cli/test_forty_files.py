@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import tempfile
 import zipfile
 from collections.abc import Callable
 from functools import partial
@@ -10,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyreadstat
 import pytest
 from command_line import messages
 
@@ -52,6 +54,35 @@ def zipped():
     return stream.getvalue()
 
 
+def spss():
+    """The rows with codes in the place of texts, which value labels name."""
+    labels = {name: dict(enumerate(sorted(set(frame()[name])), start=1)) for name in NAMES}
+    codes = frame().apply(lambda column: column.map({text: code for code, text in labels[column.name].items()}))
+    return through(pyreadstat.write_sav, codes, variable_value_labels=labels)
+
+
+def sas():
+    return through(pyreadstat.write_xport, frame())
+
+
+def through(write, table, **options):
+    """Bytes of what a function writes to a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "t"
+        write(table, path, **options)
+        return path.read_bytes()
+
+
+def arff():
+    levels = [f"@attribute {name} {{{','.join(sorted(set(frame()[name])))}}}" for name in NAMES]
+    return "\n".join(["@relation t", *levels, "@data", *text().splitlines()[1:], ""])
+
+
+def of_others(name):
+    """Bytes that R wrote."""
+    return (Path(__file__).parents[1] / "data" / "files_of_others" / name).read_bytes()
+
+
 DATES = [f"20{10 + i % 14}-0{1 + i % 9}-1{i % 7}" for i in range(200)]
 NOTES = [f"we came {i} times and liked it" for i in range(60)]
 RUSSIAN = text([("чай" if i % 2 else "кофе", "да" if i % 3 else "нет") for i in range(60)], ("напиток", "ответ"))
@@ -60,6 +91,7 @@ SAME = {
     *("blanks and row names, as R writes them", "Excel's line `sep=;`", "lines end in CR LF, blank lines"),
     *("a delimiter at the end of every row", "comment lines above the header", "gzip", "zip", "Excel", "Parquet"),
     *("an index without a name, as pandas writes it", "Feather", "Stata", "the same, without the column"),
+    *("SPSS", "SAS transport", "ARFF of Weka"),
 }
 """Files that hold the same rows, which the model says by their digest."""
 
@@ -138,7 +170,12 @@ FILES = [
     stops("nothing", "", "received an empty file"),
     stops("bytes that are no text", bytes(range(256)) * 4, "save it as CSV, .xlsx or .parquet"),
     stops("JSON", '[{"a": 1}]', "received JSON; save it as CSV", name="t.json"),
-    stops("SPSS", b"$FL2@(#)", "received an SPSS file; save it as CSV", name="t.sav"),
+    File("SPSS", spss, "read as levels", name="t.sav"),
+    stops("SPSS, cut off", b"$FL2@(#)", "damaged .sav file", name="t.sav"),
+    File("SAS transport", sas, name="t.xpt"),
+    File("a table of R (`xtabs`, `saveRDS`)", of_others("admissions.rds"), "the 24 cells of a table", name="t.rds"),
+    stops("an `ftable` of R as text", of_others("ftable.txt"), "an ftable of R; write.csv(", name="t.txt"),
+    File("ARFF of Weka", arff, name="t.arff"),
     stops("a folder", None, "expected at least one file of rows (.parquet or .csv), received none", name="t"),
 ]
 

@@ -135,7 +135,7 @@ def test_habits_of_other_programs(content, header, first, note, tmp_path):
         ('[{"a": 1}]', "t.csv", "damaged-file", "JSON"),
         ("<html></html>", "t.csv", "damaged-file", "HTML"),
         (b"\x00\x01\x02\x03" * 9, "t.csv", "damaged-file", "zero byte"),
-        (b"$FL2@(#) SPSS", "t.sav", "damaged-file", "an SPSS file"),
+        (b"$FL2@(#) SPSS", "t.sav", "damaged-file", "damaged .sav file"),
         (b"PAR1 nothing", "t.csv", "damaged-file", "damaged .parquet file"),
         (zipped(b""), "t.csv", "empty", "empty file"),
     ],

@@ -1,4 +1,4 @@
-"""Files that are packed or typed: gz, bz2, xz, zip, Excel, Parquet, Arrow, Stata, npz and vocabulary, and bombs."""
+"""Files that are packed or typed: gz, bz2, xz, zip, Excel, Parquet, Arrow, Stata and others, npz, and bombs."""
 
 import bz2
 import functools
@@ -6,6 +6,7 @@ import gzip
 import io
 import lzma
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,17 @@ from pyro_hoim.data import CountTable, Observations, read_table_file
 PLAIN = b"a,b,c\n1,x,yes\n2,y,no\n1,x,no\n"
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 FRAME = pd.DataFrame({"a": [1, 2, 1], "b": pd.Categorical(["x", "y", "x"]), "c": ["u", None, "w"], "count": [1, 2, 3]})
+FOLDER = Path(__file__).parents[1] / "data" / "files_of_others"
+OTHERS = {
+    ".sav": "survey.sav",
+    ".zsav": "survey.zsav",
+    ".por": "survey.por",
+    ".sas7bdat": "survey.sas7bdat.gz",
+    ".xpt": "survey.xpt",
+    ".rds": "haven.rds",
+    ".rda": "short.rds",
+    ".arff": "survey.arff",
+}
 MATRIX = sparse.csr_matrix(np.array([[1, 0, 2], [0, 3, 0], [4, 0, 0], [0, 0, 1]]))
 MATRICES = [MATRIX, MATRIX.tocsc(), MATRIX.tocoo(), MATRIX.astype(float)]
 
@@ -43,6 +55,9 @@ def made(kind):
         pl.from_pandas(FRAME).write_ipc_stream(out, compression="zstd")
     elif kind == ".dta":
         FRAME.fillna("").to_stata(out, write_index=False)
+    elif kind in OTHERS:
+        raw = (FOLDER / OTHERS[kind]).read_bytes()
+        out.write(gzip.decompress(raw) if OTHERS[kind].endswith((".gz", ".rds", ".RData")) else raw)
     else:
         sparse.save_npz(out, MATRICES[int(kind)])
     return out.getvalue()
@@ -148,6 +163,14 @@ READERS = [
             ("Feather", ".feather", 0.6),
             ("Arrow streams", ".arrows", 0.3),
             ("Stata", ".dta", 0.3),
+            ("SPSS", ".sav", 0.3),
+            ("packed SPSS", ".zsav", 0.3),
+            ("portable SPSS", ".por", 0.3),
+            ("SAS", ".sas7bdat", 0.3),
+            ("SAS transport", ".xpt", 0.3),
+            ("data frames of R", ".rds", 0.3),
+            ("what R stores in short", ".rda", 0.3),
+            ("ARFF", ".arff", 0.3),
         )
     ),
     Reader("npz and vocabulary", read_npz, draw_npz),

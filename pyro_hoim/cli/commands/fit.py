@@ -126,8 +126,8 @@ def fit(ctx: click.Context, **_: Any) -> None:
     """Fit a model to an embedded table or a file and write a folder with report, model and posterior.
 
     FILE has one row per observation, or one row per cell with a column of counts. It is text (CSV of any delimiter and
-    encoding, also packed), .xlsx, .parquet, .feather or .dta. Without any argument the Czech
-    autoworkers table is fitted with interactions of order 1, 2 and 3, each with its posterior, and compared.
+    encoding, also packed), or a file of Excel, Parquet, Feather, SPSS, SAS, Stata, R or ARFF. Without any argument the
+    Czech autoworkers table is fitted with interactions of order 1, 2 and 3, each with its posterior, and compared.
 
     A dependency network (--model dependency-network) predicts every column from others by a decision graph.
 

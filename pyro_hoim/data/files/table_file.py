@@ -1,26 +1,26 @@
-"""Tables as people have them: text of any delimiter and encoding, packed or not, Excel, Parquet, Feather and Stata."""
+"""Tables as people have them: text, packed or not, and what spreadsheets, data frames and programs write."""
 
 from __future__ import annotations
 
 import io
 import os
 import zipfile
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ... import budgets
 from ...budgets import check_size
 from ...errors import HoimError, check_unique, refused, unexpected
 from ..arrow_tables import arrow_library, coded_texts, fields_of, not_plain
-from ..encoding import factorise, label_of, labels_of_values
+from ..encoding import factorise, labels_of_values
+from .arff_files import arff_file, is_arff
+from .r_files import r_file
 from .safe_cells import restored
 from .source_file import (
     FEWER,
@@ -33,7 +33,8 @@ from .source_file import (
     read_file,
     unpacked,
 )
-from .text_format import check_header, comma_numbers, named_columns, text_format
+from .survey_files import SURVEYS, Typed
+from .text_format import check_header, comma_numbers, found_encoding, named_columns, text_format
 
 __all__ = ["read_table_file"]
 
@@ -77,28 +78,24 @@ def comma_note(names: Sequence[str]) -> list[str]:
     return [f"decimal commas in {', '.join(map(repr, names[:6]))} read as points"] if names else []
 
 
-# Parquet, Arrow (Feather), Stata and Excel, judged by what their libraries report, or decoded up to a limit.
+# Parquet, Arrow (Feather) and Excel, judged by what their libraries report, or decoded up to a limit.
 
-_Typed = tuple[Mapping[str, Any], Collection[str], Sequence[str]]
-"""Columns of pandas or Arrow, names of those whose levels the file says, and notes."""
-_STATA_ROWS = 2**16  # rows of Stata that are decoded at a time
-_MISSING = 2147483621  # of Stata: this and the 26 codes above it are missing cells
 _MOST_SHEET, _MOST_WHOLE = 2**29, 2**25  # bytes of parts of Excel that are read row by row, and whole
 _CONTENT = "[Content_Types].xml"
 _MOST_CELLS, _MOST_ROWS = 2**25, 2**20  # of Excel
 _FEWER = "remove empty rows and columns, or save it as CSV"
 
 
-def read_typed(path: Any, raw: bytes, kind: str) -> CsvColumns:
+def read_typed(path: Any, raw: bytes, kind: str, encoding: str | None = None) -> CsvColumns:
     """The columns in the bytes of a file of ``.xlsx`` or a kind of ``TYPED``; categorical ones keep their levels."""
     try:
-        return _excel(path, raw) if kind == ".xlsx" else _cells(path, *TYPED[kind](path, raw))
+        return _excel(path, raw) if kind == ".xlsx" else _cells(path, *TYPED[kind](path, raw, encoding))
     except HoimError:
         raise
     except ImportError:
         # What is missing is an extra of this package.
-        package, extra = ("openpyxl", "excel") if kind == ".xlsx" else ("pyarrow", "parquet")
-        hint = f"pip install 'pyro-hoim[{extra}]'"
+        package = _PACKAGES.get(kind, "pyarrow")
+        hint = f"pip install 'pyro-hoim[{_EXTRAS.get(package, 'files')}]'"
         raise refused(path, f"a {kind} file needs {package}", hint, code="no-method") from None
     except NotImplementedError as error:  # also of Arrow
         problem = f"holds what its reader does not know ({' '.join(str(error).split())[:80]})"
@@ -107,6 +104,9 @@ def read_typed(path: Any, raw: bytes, kind: str) -> CsvColumns:
         if isinstance(error, TypeError) and b"pandas.interval" in raw:
             problem = "holds categories that are intervals, which pandas writes to Feather and nothing reads there"
             raise refused(path, problem, "save them as text, such as frame[name].astype(str)", "wrong-type") from None
+        if "encoding" in str(error):  # of pyreadstat
+            hint = "give its encoding, such as encoding='cp1252'"
+            raise refused(path, "holds texts that are not in the encoding it says", hint, "wrong-encoding") from None
         problem = f"damaged {kind} file ({' '.join(str(error).split())[:80]})"
         raise refused(path, problem, "save it again, or as CSV", code="damaged-file") from None
 
@@ -131,20 +131,21 @@ def _cells(
     return CsvColumns(str(path), (*columns_read,), tuple(columns), range(1, num_rows + 1), tuple(notes), levels, "row")
 
 
-def _parquet(path: Any, raw: bytes) -> _Typed:
+def _parquet(path: Any, raw: bytes, _: str | None) -> Typed:
     from pyarrow import parquet
 
     pa = arrow_library()
     file = parquet.ParquetFile(pa.BufferReader(raw))
     size = file.metadata
-    *_, texts = fields = _flat_fields(path, file.schema_arrow)  # mostly codes in the file, and kept so
+    fields = _flat_fields(path, file.schema_arrow)
+    texts = fields[-1]  # mostly codes in the file, and kept so
     groups = [size.row_group(i) for i in range(size.num_row_groups)]
     check_cells(path, max(size.num_rows, sum(group.num_rows for group in groups)), size.num_columns)
     check_bytes(path, sum(max(0, group.total_byte_size) for group in groups))
     return _rows(parquet.ParquetFile(pa.BufferReader(raw), read_dictionary=coded_texts(texts, size)).read(), *fields)
 
 
-def _arrow(path: Any, raw: bytes) -> _Typed:
+def _arrow(path: Any, raw: bytes, _: str | None) -> Typed:
     """A file or a stream of Arrow, decoded batch by batch up to the limits; Feather of version 2 is such a file."""
     pa = arrow_library()
     if raw.startswith(b"FEA1"):
@@ -170,7 +171,7 @@ def _arrow(path: Any, raw: bytes) -> _Typed:
     return _rows(pa.Table.from_batches(parts, reader.schema), *fields)
 
 
-def _rows(table: Any, fields: Mapping[str, str], categorical: frozenset[str], _: Any) -> _Typed:
+def _rows(table: Any, fields: Mapping[str, str], categorical: frozenset[str], _: Any) -> Typed:
     return {name: table.column(field) for name, field in fields.items()}, categorical, ()
 
 
@@ -185,50 +186,6 @@ def _flat_fields(path: Any, schema: Any) -> tuple[Mapping[str, str], frozenset[s
         if pa.types.is_nested(kind) or pa.types.is_run_end_encoded(kind):
             raise not_plain(f"{path} column {column.name!r}")
     return fields_of(path, schema)
-
-
-def _stata(path: Any, raw: bytes) -> _Typed:
-    """A Stata file; columns with value labels get them as levels, in the order of their codes, which asserts none."""
-    # Rows are decoded in portions, up to the limit; labels stand behind them.
-    parts, rows = list[pd.DataFrame](), 0
-    with cast(Any, pd.read_stata(io.BytesIO(raw), chunksize=_STATA_ROWS, convert_categoricals=False)) as reader:
-        for part in reader:
-            rows += len(part)
-            check_cells(path, rows, part.shape[1])
-            parts.append(part)
-        labels, names = reader.value_labels(), vars(reader)["_lbllist"]
-    frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-    header = [str(name).strip() for name in frame.columns]
-    check_unique(header, f"{path} columns")
-    frame.columns = header
-    # Columns with value labels get them as levels.
-    categorical, notes = list[str](), list[str]()
-    for name, key in zip(header, names[: len(header)], strict=True):
-        known = {code: text for code, text in labels.get(key, {}).items() if code < _MISSING}
-        if known and frame[name].dtype.kind in "iuf":
-            frame[name], apart = _labelled(cast(pd.Series, frame[name]), known)
-            categorical.append(name)
-            if apart:
-                notes.append(f"codes of {name!r} that share a label are kept apart, such as {apart!r}")
-    return {name: frame[name] for name in header}, categorical, notes
-
-
-def _labelled(codes: pd.Series, known: Mapping[int, str]) -> tuple[pd.Series, str]:
-    """Codes as levels, also those without a row or without a label, and the first that bears its code behind its text.
-
-    So do all of several codes with one text.
-    """
-    values = sorted({*codes.dropna().unique().tolist(), *known})
-    code_texts = [label_of(value) for value in values]
-    texts = [known.get(value, "") or code for value, code in zip(values, code_texts, strict=True)]
-    apart = ""
-    while repeated := {text for text, times in Counter(texts).items() if times > 1}:
-        apart = apart or next(
-            f"{text} ({code})" for text, code in zip(texts, code_texts, strict=True) if text in repeated
-        )
-        texts = [f"{text} ({code})" if text in repeated else text for text, code in zip(texts, code_texts, strict=True)]
-    places = np.where(codes.isna(), -1, np.searchsorted(values, codes.to_numpy(dtype=float, na_value=0)))
-    return pd.Series(pd.Categorical.from_codes(places, texts)), apart
 
 
 def _excel(path: Any, raw: bytes) -> CsvColumns:
@@ -289,20 +246,36 @@ def _excel(path: Any, raw: bytes) -> CsvColumns:
     return CsvColumns(str(path), header, columns, tuple(lines[1:]), notes, unit="row")
 
 
-TYPED: dict[str, Callable[[Any, bytes], _Typed]] = {
+def _r(path: Any, raw: bytes, encoding: str | None) -> Typed:
+    return r_file(path, unpacked(path, raw), encoding)
+
+
+def _arff(path: Any, raw: bytes, encoding: str | None) -> Typed:
+    name, _ = found_encoding(path, lambda: io.BytesIO(raw), encoding)
+    return arff_file(path, raw.decode(name))
+
+
+TYPED: dict[str, Callable[[Any, bytes, str | None], Typed]] = {
     **dict.fromkeys((".parquet", ".pq"), _parquet),
     **dict.fromkeys((".feather", ".arrow", ".arrows", ".ipc"), _arrow),
-    ".dta": _stata,
+    **dict.fromkeys((".rds", ".rda", ".rdata"), _r),
+    ".arff": _arff,
+    **SURVEYS,
 }
 """Readers by the ends of names of files."""
+_PACKAGES = {
+    ".xlsx": "openpyxl",
+    ".arff": "liac-arff",
+    **dict.fromkeys((".rds", ".rda", ".rdata"), "rdata"),
+    **dict.fromkeys(SURVEYS, "pyreadstat"),
+}
+_EXTRAS = {"openpyxl": "excel", "pyarrow": "parquet"}
 
 
 _OTHERS = {
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "JSON"),
-    **dict.fromkeys((".sav", ".zsav", ".por"), "an SPSS file"),
-    **dict.fromkeys((".rds", ".rda", ".rdata"), "an R file"),
     **dict.fromkeys((".npz", ".npy"), "a NumPy file"),
-    ".sas7bdat": "a SAS file",
+    ".sas7bcat": "a catalogue of SAS formats, which holds no rows",
     ".xls": "an Excel file of the years before 2007",
     ".ods": "an OpenDocument file",
     ".pdf": "a PDF file",
@@ -314,10 +287,15 @@ _SIGNATURES = {
     b"ARROW1": ".feather",
     b"\xff\xff\xff\xff": ".arrows",
     b"%PDF": ".pdf",
+    b"$FL2": ".sav",
+    b"$FL3": ".zsav",
+    b"<stata_dta>": ".dta",
+    b"HEADER RECORD*******LIB": ".xpt",
     _OLD_EXCEL: ".xls",
 }
 
 
+_HEAD = 2**16  # bytes that tell ARFF from other text
 _CHUNK = 2**13  # cells that are moved at a time: twice as fast as 2^16, which leave the cache of a processor
 _MOST_KNOWN = 2**16  # different cells that are remembered
 _POINTER, _TEXT = 8, 64  # bytes of a place for a cell, and of a short text
@@ -339,9 +317,9 @@ def read_table_file(path: str | os.PathLike[str], *, sep: str | None = None, enc
 
     Args:
         path: the file. By its name Parquet or Arrow, such as Feather (extra ``parquet``), Excel (extra ``excel``, its
-            first sheet that holds anything) or Stata; else text.
+            first sheet that holds anything), SPSS, SAS, R or ARFF (extra ``files``), or Stata; else text.
         sep: the character between cells, or ``tab``; None finds it.
-        encoding: of the text, a name that Python knows; None finds it.
+        encoding: of the text, a name that Python knows; None finds it, or takes what the file says.
 
     Raises:
         InputError: no table, or one with a fault: the line and what to do are named.
@@ -353,11 +331,13 @@ def read_table_file(path: str | os.PathLike[str], *, sep: str | None = None, enc
         hint = "save it as CSV (UTF-8), .xlsx or .parquet"
         raise unexpected(path, "a table", received=_OTHERS[kind], hint=hint, code="damaged-file")
     if kind in TYPED:
-        return read_typed(path, raw, kind)
+        return read_typed(path, raw, kind, encoding)
     if is_excel(raw):
         return _of_rows(read_typed(path, raw, ".xlsx"), False)
     # Text: its format first, then all cells.
     raw = unpacked(path, raw)
+    if is_arff(raw[:_HEAD].decode("latin-1").removeprefix("\xef\xbb\xbf")):
+        return read_typed(path, raw, ".arff", encoding)
     form = text_format(path, lambda: io.BytesIO(raw), sep, encoding)
     columns, lines = _columns(path, form.rows(path, io.BytesIO(raw)), len(form.header))
     if form.is_safe:

@@ -41,6 +41,10 @@ _NO_TABLES = {
     "a network in BIF format": re.compile(r"\s*network\s+\S+\s*\{"),
     "an object of R, as dput writes it": re.compile(r"\s*structure\("),
 }
+_FTABLE = "an ftable of R"
+_FTABLE_CSV = (
+    "write.csv(as.data.frame(as.table(x)), 'table.csv', row.names = FALSE) saves its counts as the column Freq"
+)
 _DOS = re.compile(rb"[A-Za-z][\x82\x84\x94][a-z]|[\x81\x8d\x8f\x90\x9d]")
 """Quotes within words, and bytes that Windows does not know: letters of a code page of DOS."""
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
@@ -81,13 +85,13 @@ def text_format(path: Any, opened: Callable[[], BinaryIO], sep: str | None, enco
     sep = {"tab": "\t", "\\t": "\t"}.get(str(sep), sep)
     if sep is not None and len(sep) != 1:
         raise unexpected("sep", "one character or tab", sep)
-    name, notes = _found_encoding(path, opened, encoding)
+    name, notes = found_encoding(path, opened, encoding)
     with as_text(opened(), name) as stream:
         text = stream.read(_SAMPLE_CHARACTERS)
         cut = max(text.rfind("\n"), text.rfind("\r")) + 1 if stream.read(1) else 0
         head = text[:cut] if cut else text
     if sep is None and head.strip() and (received := _other_text(head)) is not None:
-        hint = "save it as a table with a header line, such as CSV"
+        hint = _FTABLE_CSV if received == _FTABLE else "save it as a table with a header line, such as CSV"
         raise unexpected(path, "a table", received=received, hint=hint, code="damaged-file")
     # Comments and ``sep=`` above the header, and the character between cells.
     end, comments, is_safe, told_sep = _lines_above(head)
@@ -152,8 +156,15 @@ def _other_text(head: str) -> str | None:
     gaps = [_GAP.search(line) is not None for line in below[:_SAMPLE_ROWS]]
     is_aligned = _GAP.search(first) is not None and len(gaps) > 1 and sum(gaps) > 0.6 * len(gaps)
     if is_aligned and _found_delimiter(head) == "," and "," not in first:
-        return "columns of a fixed width, as R prints tables"
+        return _FTABLE if _is_ftable([first, *below]) else "columns of a fixed width, as R prints tables"
     return None
+
+
+def _is_ftable(lines: Sequence[str]) -> bool:
+    """Whether lines begin as R prints a flat table: column variables, indented, then names of row variables alone."""
+    start = len(lines[0]) - len(lines[0].lstrip())
+    names = next((line for line in lines[1:_SAMPLE_ROWS] if not line.startswith(" ")), "")
+    return start > 0 and 0 < len(names.rstrip()) <= start
 
 
 def as_text(stream: BinaryIO, encoding: str) -> io.TextIOWrapper:
@@ -165,13 +176,13 @@ def read_text(path: str | os.PathLike[str], expected: str) -> str:
     """Text of a UTF-8 file, with or without a byte-order mark; ``expected`` says in messages what it should be."""
     raw = not_empty(path, read_file(path, expected, _MOST_TEXT), expected)
     try:
-        _found_encoding(path, lambda: io.BytesIO(raw), "UTF-8")
+        found_encoding(path, lambda: io.BytesIO(raw), "UTF-8")
     except InputError as error:
         raise error.replace(hint=f"save {expected} as UTF-8") from None
     return raw.decode("utf-8-sig")
 
 
-def _found_encoding(path: Any, opened: Callable[[], BinaryIO], encoding: str | None) -> tuple[str, list[str]]:
+def found_encoding(path: Any, opened: Callable[[], BinaryIO], encoding: str | None) -> tuple[str, list[str]]:
     """Encoding in which all bytes are text, and a note on it where it was found and is not UTF-8."""
     # An encoding that was named has to be one of text.
     if encoding is not None:
