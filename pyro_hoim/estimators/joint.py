@@ -103,8 +103,8 @@ class InteractionEstimator(BaseEstimator):
         check_choice(self.handle_unknown, ("error", "missing"), "handle_unknown")
         if self.bins is not None and not isinstance(self.bins, str):
             check_whole(self.bins, "bins", 2)
-        elif isinstance(self.bins, str):
-            check_choice(self.bins, ("auto",), "bins")
+        elif self.bins not in (None, "auto"):
+            raise unexpected("bins", "'auto', a whole number from 2 or None", self.bins, code="unknown-choice")
         if self.options is not None:
             check_type(self.options, Mapping, "options", "a mapping of options to values")
         return family

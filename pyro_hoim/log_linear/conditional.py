@@ -33,7 +33,7 @@ class ClassInteractions:
 
     Attributes:
         intercept: :math:`\theta_y` (C,).
-        tables: :math:`\theta^i`, (K_i, C) for every column.
+        tables: :math:`\theta^i`, (K_i, C) for every column; like the intercept they sum to zero over the classes.
         log_shares: :math:`\log s_i`, (K_i,) for every column.
         is_converged: whether the solver met its criterion.
         num_iterations: of the solver.

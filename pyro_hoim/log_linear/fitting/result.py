@@ -105,6 +105,17 @@ class FitResult(Fitted):
     _design: np.ndarray | None = field(default=None, repr=False)
     _penalised: torch.Tensor | None = field(default=None, repr=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle or a copy holds: neither what is computed when it is asked for nor the design."""
+        computed = {name for name in vars(self) if isinstance(getattr(type(self), name, None), cached_property)}
+        state = {name: value for name, value in vars(self).items() if name not in computed}
+        return state | {"_design": self._design is not None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """The design is made again of the interactions."""
+        design = design_matrix(state["hypergraph"]) if state["_design"] else None
+        vars(self).update(state | {"_design": design})
+
     @property
     def coding(self) -> Coding:
         """The coding of :attr:`theta`: free, or corner where the collection has corner tables alone."""

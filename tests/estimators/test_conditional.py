@@ -1,0 +1,248 @@
+"""A class that is fitted alone: against logistic regression, enumeration of its joint distribution, and pandas."""
+
+import itertools
+import math
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import pyro_hoim as hoim
+from pyro_hoim.errors import InputError, UnknownNameError
+from pyro_hoim.estimators import InteractionClassifier, InteractionDensity
+from pyro_hoim.estimators.columns import spread_cuts
+from pyro_hoim.log_linear.conditional import fit_conditional
+
+
+def _table(num_classes, number=300):
+    rng = np.random.default_rng(num_classes)
+    X = np.column_stack([rng.choice(list(levels), number) for levels in ("abc", "de", "fghi")])
+    y = np.where(rng.random(number) < 0.5, (X[:, 0] == "a") + (X[:, 1] == "d"), rng.integers(3, size=number))
+    return X, y % num_classes
+
+
+def _with_gaps(X):
+    return np.where(np.random.default_rng(5).random(X.shape) < 0.3, None, X.astype(object))
+
+
+# Against logistic regression
+
+
+@pytest.mark.parametrize(("num_classes", "strength"), [(2, 1.0), (2, 0.1), (3, 1.0), (3, 5.0)])
+def test_a_class_alone_is_logistic_regression_on_indicators(num_classes, strength):
+    X, y = _table(num_classes)
+    model = InteractionClassifier(prior=f"ridge:{strength}").fit(X, y)
+    # One column of coefficients stands for the difference of two classes, whose squares are half as large together.
+    inverse = {2: 2.0, 3: 1.0}[num_classes] / strength
+    logistic, other = (
+        make_pipeline(OneHotEncoder(), LogisticRegression(C=c, tol=1e-10, max_iter=10_000)).fit(X, y)
+        for c in (inverse, inverse / 4)
+    )
+    assert model.predict_proba(X) == pytest.approx(logistic.predict_proba(X), abs=1e-5)
+    assert abs(model.predict_proba(X) - other.predict_proba(X)).max() > 1e-3  # control: another strength
+
+
+def test_the_default_prior_is_normal_of_standard_deviation_one():
+    X, y = _table(3)
+    default, normal, wide = (
+        InteractionClassifier(prior=p).fit(X, y).predict_proba(X) for p in (None, "normal:1", "unit")
+    )
+    assert default.tolist() == normal.tolist() and abs(default - wide).max() > 1e-3
+
+
+def test_weights_are_rows_that_are_repeated():
+    X, y = _table(3)
+    number = np.random.default_rng(3).integers(3, size=len(X))
+    weighted = InteractionClassifier().fit(X, y, sample_weight=number).predict_proba(X)
+    repeated = InteractionClassifier().fit(np.repeat(X, number, axis=0), np.repeat(y, number)).predict_proba(X)
+    assert weighted == pytest.approx(repeated, abs=1e-5)
+    assert abs(weighted - InteractionClassifier().fit(X, y).predict_proba(X)).max() > 0.01  # control: no weights
+
+
+TABLES = {"breast cancer": load_breast_cancer, "iris": load_iris, "wine": load_wine}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_default_competes_with_logistic_regression(name):
+    X, y = TABLES[name](return_X_y=True, as_frame=True)
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
+    models = InteractionClassifier(), make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    ours, theirs = (cross_val_predict(model, X, y, cv=folds, method="predict_proba") for model in models)
+    areas = [roc_auc_score(y, p[:, 1] if p.shape[1] == 2 else p, multi_class="ovr") for p in (ours, theirs)]
+    assert areas[0] > areas[1] - 0.01
+    shuffled = np.random.default_rng(0).permutation(len(y))
+    assert log_loss(y, ours) < 0.5 * log_loss(y, ours[shuffled])  # control: probabilities of other rows
+
+
+def test_a_class_that_depends_on_nothing_is_not_predicted():
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(4, size=(4000, 6)), rng.integers(2, size=4000)
+    probs = InteractionClassifier().fit(X[:2000], y[:2000]).predict_proba(X[2000:])[:, 1]
+    error = math.sqrt((4000 // 2 + 1) / (12 * 1000**2))  # of the area under the curve, 1,000 rows each
+    assert abs(roc_auc_score(y[2000:], probs) - 0.5) < 5 * error
+
+
+# Against enumeration of the joint distribution
+
+
+def _joint(model):
+    """Probabilities of all states of the model behind a fit, by enumeration."""
+    states = torch.cartesian_prod(*(torch.arange(size) for size in model.domain_.cardinalities))
+    return (-model.result_.model.energy.energy(states)).softmax(0).reshape(model.domain_.cardinalities).numpy()
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+@pytest.mark.parametrize("has_gaps", [False, True])
+def test_probabilities_are_the_conditional_of_the_joint_distribution(num_classes, has_gaps):
+    X, y = _table(num_classes)
+    model = InteractionClassifier().fit(_with_gaps(X) if has_gaps else X, y)
+    joint, levels = _joint(model), [[*word, None] for word in ("abc", "de", "fghi")]
+    for row in itertools.product(*levels):
+        cells = tuple(slice(None) if cell is None else word.index(cell) for cell, word in zip(row, levels, strict=True))
+        counts = joint[cells].reshape(-1, num_classes).sum(0)
+        probs = model.predict_proba(np.array([row], dtype=object))[0]
+        assert probs == pytest.approx(counts / counts.sum(), abs=1e-10)
+
+
+def test_a_fit_with_missing_cells_is_a_maximum_of_what_sums_over_them():
+    rng = np.random.default_rng(0)
+    codes, classes = rng.integers(-1, 3, size=(200, 2)), rng.integers(3, size=200)
+    classes = np.where(rng.random(200) < 0.5, np.maximum(codes[:, 0], 0), classes)
+    fitted = fit_conditional(codes, classes, (3, 3, 3), np.ones(200), [0.5, 2.0])
+    shares = [np.exp(part) for part in fitted.log_shares]
+    assert shares[0] == pytest.approx(
+        [((codes[:, 0] == k).sum() + 1 / 3) / ((codes[:, 0] >= 0).sum() + 1) for k in range(3)]
+    )
+
+    def loss(vector):
+        intercept, first, second = vector[:3], vector[3:12].reshape(3, 3), vector[12:].reshape(3, 3)
+        joint = np.exp(intercept + first[:, None] + second[None]) * (shares[0][:, None] * shares[1])[..., None]
+        cells = [tuple(slice(None) if code < 0 else code for code in row) for row in codes]
+        laws = np.array([joint[cell].reshape(-1, 3).sum(0) for cell in cells])
+        chosen = laws[np.arange(200), classes] / laws.sum(1)
+        return -np.log(chosen).sum() + 0.25 * (first**2).sum() + (second**2).sum()
+
+    # Tables sum to zero over the classes, so that slopes count along such directions alone.
+    best = np.concatenate([fitted.intercept, *(table.ravel() for table in fitted.tables)])
+    assert best.reshape(-1, 3).sum(1) == pytest.approx(np.zeros(7), abs=1e-12)
+
+    def slopes(point):
+        sides = [(loss(point + 1e-4 * unit), loss(point - 1e-4 * unit)) for unit in np.eye(len(point))]
+        by_class = np.array([above - below for above, below in sides]).reshape(-1, 3) / 2e-4
+        return np.abs(by_class - by_class.mean(1, keepdims=True)).max()
+
+    assert fitted.is_converged and slopes(best) < 1e-3
+    assert slopes(best + 0.1 * np.eye(len(best))[5]) > 0.1  # control: another point
+
+
+# Columns: levels that the fit did not meet, numbers, and rows that are read cell by cell
+
+
+def test_a_level_that_the_fit_did_not_meet_is_a_missing_cell():
+    X, y = _table(2)
+    model = InteractionClassifier().fit(X, y)
+    new, gap = (np.array([["a", cell, "f"]], dtype=object) for cell in ("z", None))
+    assert model.predict_proba(new).tolist() == model.predict_proba(gap).tolist()
+    with pytest.raises(UnknownNameError, match="unknown label 'z'"):
+        InteractionClassifier(handle_unknown="error").fit(X, y).predict_proba(new)
+
+
+MIXED = pd.DataFrame(
+    {
+        "text": ["a", "b", "a", None, "b", "a"] * 5,
+        "truth": [True, False, False, True, True, False] * 5,
+        "whole": [1, 2, 3, 1, 2, 3] * 5,
+        "number": np.linspace(0, 1, 30).round(3),
+        "kind": pd.Categorical(["u", "v", "u", "v", "u", "w"] * 5),
+        "object": np.array([1, "x", 2.5, None, "x", 1] * 5, dtype=object),
+        "gaps": [1.0, math.nan, 2.0, 3.0, 1.0, 2.0] * 5,
+        "nullable": pd.array([1, 2, None, 1, 2, 2] * 5, dtype="Int64"),
+        "date": pd.to_datetime(["2020-01-01", "2020-01-02", "2020-01-03"] * 10),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"whole": float}, {"truth": int}, {"text": object}, {"whole": str}, {"gaps": object}]
+)
+def test_few_rows_are_read_as_many_are(change):
+    y = [0, 1, 1] * 10
+    model = InteractionClassifier().fit(MIXED, y)
+    rows = MIXED.astype(change)
+    try:
+        every = model.predict_proba(rows)
+    except InputError as error:
+        with pytest.raises(type(error)):
+            model.predict_proba(rows[:1])
+        return
+    for i in range(len(rows)):
+        assert model.predict_proba(rows[i : i + 1]).tolist() == [pytest.approx(every[i].tolist(), abs=1e-12)]
+
+
+def test_numbers_are_cut_where_their_weight_is():
+    numbers = np.concatenate([np.zeros(900), np.arange(1, 101)])
+    assert spread_cuts(numbers, np.ones(1000), 5) == (1.0, 26.0, 51.0, 76.0)
+    even = spread_cuts(np.arange(100.0), np.ones(100), 4)
+    assert even == (25.0, 50.0, 75.0)  # control: no value is frequent
+    rng = np.random.default_rng(1)
+    for bins in (2, 5, 30):
+        values, weights = rng.integers(40, size=500) ** 2, rng.integers(1, 4, size=500)
+        cuts = spread_cuts(values, weights, bins)
+        assert cuts == spread_cuts(np.repeat(values, weights), np.ones(weights.sum()), bins)
+        assert list(cuts) == sorted({*cuts}) and {*cuts} <= {*values.tolist()} and len(cuts) < 2 * bins
+
+
+def test_saved_models_keep_their_cuts(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.integers(18, 90, 400), "sex": rng.choice(["f", "m"], 400)})
+    y = np.where(rng.random(400) < frame["age"] / 100, "ill", "well")
+    model = InteractionClassifier(target="state").fit(frame, y)
+    model.result_.save(tmp_path / "m.safetensors")
+    loaded = hoim.load(tmp_path / "m.safetensors")
+    predicted = loaded.predict(frame, "state")
+    assert predicted["p(ill)"].to_numpy() == pytest.approx(model.predict_proba(frame)[:, 0], abs=1e-10)
+    assert len(loaded.domain["age"].labels) == 7  # the cube root of 400 rows
+    assert {*model.predict(frame)} == {"ill", "well"}
+
+
+def test_what_does_not_go_together_is_refused():
+    X, y = _table(2)
+    for parameters, message in (
+        ({"prior": "conjugate:1"}, "prior: a conditional likelihood has no conjugate prior"),
+        ({"prior": "flat"}, "prior: expected none, unit"),
+        ({"bins": "many"}, "bins: expected 'auto', a whole number from 2 or None, received 'many'"),
+        ({"bins": 1}, "bins: expected a whole number from 2"),
+        ({"target": "x1"}, "target: X has a column 'x1'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            InteractionClassifier(**parameters).fit(X, y)
+
+
+# Pickles
+
+
+@pytest.mark.parametrize("parameters", [{}, {"order": 2}])
+def test_pickles_are_small(parameters):
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(3, size=(500, 9)), rng.integers(2, size=500)
+    model = InteractionClassifier(**parameters).fit(X, y)
+    content = pickle.dumps(model)
+    again = pickle.loads(content)
+    assert len(content) < 1_000_000
+    assert again.predict_proba(X).tolist() == model.predict_proba(X).tolist()
+
+
+def test_a_pickled_fit_makes_its_design_again():
+    X = np.random.default_rng(0).integers(2, size=(100, 3))
+    result = InteractionDensity(order=2).fit(X).result_
+    again = pickle.loads(pickle.dumps(result))
+    assert again.is_listed and again._design.tolist() == result._design.tolist()
+    assert again.covariance.tolist() == result.covariance.tolist()
