@@ -183,7 +183,7 @@ def has_cheap_covariance(result: FitResult) -> bool:
         graph, rows = result.hypergraph, 0 if result.data is None else result.data.num_rows
         features = rows * sum(graph.domain.cardinalities) * max(graph.num_parameters, 1)
         is_small = graph.num_parameters <= 600 and features <= 2**30
-        return result.is_converged and result.data is not None and is_small
+        return result.is_converged and result.data is not None and is_small and not result.is_bounded
     return is_cheap(result.hypergraph) and result.is_converged
 
 

@@ -284,3 +284,18 @@ def test_the_table_is_one_of_results():
     assert isinstance(table, SummaryTable) and table.attrs["level"] == 0.95
     assert [*table.columns] == ["term", "levels", "odds_ratio", "lower", "upper", "p_value", "p_value_adjusted"]
     assert torch.get_default_dtype() == torch.float32
+
+
+def test_a_fit_within_norm_balls_has_odds_ratios_and_no_intervals():
+    from pyro_hoim.runs import RunOptions
+    from pyro_hoim.study.constrained import Constraint, as_fit, fit_constrained
+
+    data = load_table("czech_autoworkers")
+    result = as_fit(fit_constrained(data, 2, Constraint.parse("l1:1", "penalty"), RunOptions()), data, 0.0)
+    table = result.odds_ratios()
+    assert len(table) == 15 and "lower" not in table and "no standard errors" in str(table)
+    with pytest.raises(InputError, match="bounded by norms"):
+        result.robust_covariance()
+    # Control: the same objective without bounds has both.
+    free = fit(InteractionHypergraph.from_order(data.domain, 2), data, objective="pseudo-likelihood")
+    assert "lower" in free.odds_ratios()

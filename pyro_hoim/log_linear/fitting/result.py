@@ -231,6 +231,11 @@ class FitResult(Fitted):
         return None if self._face is None else torch.from_numpy(self._face.recession)
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether norms bound the parameters, as :mod:`pyro_hoim.log_linear.constrained` does."""
+        return self.method in ("frank-wolfe", "douglas-rachford")
+
+    @property
     def is_listed(self) -> bool:
         """Whether the fit listed every cell (a dense design), as fitted cells and their standard errors need."""
         return self._design is not None
@@ -263,14 +268,17 @@ class FitResult(Fitted):
             result (num_parameters, num_parameters).
 
         Raises:
-            InputError: the penalty is not smooth.
+            InputError: the penalty is not smooth, or norms bound the fit.
             MissingDataError: missing cells and no dense design.
             IntractableError: more than 3,000 parameters.
 
         References:
             Thomas Louis, Finding the observed information matrix when using the EM algorithm, 1982, equation (3.2).
         """
-        # Only a smooth objective of so many parameters has an information.
+        # Only a smooth objective without bounds, of so many parameters, has an information.
+        if self.is_bounded:
+            problem = "the fit is bounded by norms, so its scores do not vanish"
+            raise refused("covariance", problem, "fit the interactions that it keeps without bounds", code="no-method")
         if self.penalty is not None and not isinstance(self.penalty, SmoothPenalty | Conjugate):
             problem = f"{self.penalty!r} is not smooth"
             raise refused("covariance", problem, "refit without a penalty or with L2", code="no-method")

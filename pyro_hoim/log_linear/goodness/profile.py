@@ -13,14 +13,14 @@ import math
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import chi2
+from scipy.special import ndtr, ndtri
 
 from ..fitting.result import FitResult
 
 __all__ = ["profile_limits"]
 
-_MAX_WORK = 2**23  # cells times squared parameters, one Newton step
-_MAX_CONTRASTS = 40
+_MAX_WORK = 2**21  # cells times squared parameters, one Newton step
+_MAX_CONTRASTS = 20
 _MAX_STEPS = 60
 _FAR = 40.0  # nats
 
@@ -48,7 +48,7 @@ def profile_limits(result: FitResult, contrasts: np.ndarray, signs: np.ndarray, 
     best = float((probs[probs > 0] * np.log(probs[probs > 0])).sum())
     for row in np.flatnonzero(signs)[:_MAX_CONTRASTS]:
         profile = _Profile(design, statistics, signs[row] * (contrasts[row] @ space))
-        scale, threshold = 2 * result.effective_num_rows, float(chi2.ppf(level, 1))
+        scale, threshold = 2 * result.effective_num_rows, float(ndtri((1 + level) / 2)) ** 2
 
         def excess(value: float, profile: _Profile = profile, scale: float = scale, less: float = threshold) -> float:
             return scale * (best - profile.loglikelihood(value)) - less
@@ -61,7 +61,7 @@ def profile_limits(result: FitResult, contrasts: np.ndarray, signs: np.ndarray, 
             high += 2.0
         if excess(low) > 0 > excess(high):
             limits[row, 0] = signs[row] * brentq(excess, low, high, xtol=1e-9)
-            limits[row, 1] = float(chi2.sf(max(0.0, excess(0.0) + threshold), 1))
+            limits[row, 1] = 2 * float(ndtr(-math.sqrt(max(0.0, excess(0.0) + threshold))))
     return limits
 
 
@@ -93,7 +93,7 @@ class _Profile:
             ridge = 1e-12 * max(float(np.trace(hessian)), 1e-12)
             step = np.linalg.solve(hessian + ridge * np.eye(len(free)), gradient)
             rise = float(gradient @ step)
-            if rise < 1e-14:
+            if rise < 1e-11:
                 break
             length = 1.0
             while length > 1e-6:
