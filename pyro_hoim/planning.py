@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from typing_extensions import Unpack
 
 from .budgets import MAX_NETWORK_WORK, MAX_SAMPLED_ENTRIES, NETWORK_BITS_AT_ONCE, num_entries
 from .core.words import listed, option, plural, possible_rows
+from .data.columns import ColumnReading, ColumnRules, read_columns
 from .data.encoding import to_numbers
-from .data.frames import DataLike, as_frame, identifier_columns, is_frame
+from .data.frames import DataLike, as_frame, is_frame
 from .data.observations import Observations
-from .data.order import ordered_columns
 from .data.wide import long_table
 from .errors import check_choice, check_names, conflict, visible, wrong_type
 from .inference.structure.kernel import MAX_CELLS, is_dense
@@ -42,6 +43,7 @@ __all__ = [
     "plan",
     "plan_of",
     "plan_of_counts",
+    "plan_of_readings",
     "routes_of",
     "size_of",
     "size_of_counts",
@@ -420,15 +422,15 @@ class PlannedColumn:
 
     Attributes:
         name: of the column.
-        kind: ``labels``, ``counts``, ``constant``, or ``identifier`` of a column that a fit refuses.
+        kind: as of :class:`~pyro_hoim.data.ColumnReading`; ``counts`` in a table of counts.
         levels: of labels, in their order.
-        is_ordered: whether the order of the levels is declared or known, as that of numbers and common scales.
+        is_ordered: whether the levels are ordered, by a type that says so or by cut points.
         num_missing: cells that hold nothing.
         reason: why the column is no variable of a model; empty for one that is.
     """
 
     name: str
-    kind: Literal["labels", "counts", "constant", "identifier"]
+    kind: str
     levels: tuple[str, ...] = ()
     is_ordered: bool = False
     num_missing: int = 0
@@ -483,7 +485,7 @@ class TablePlan:
         lines = [
             f"{plural(self.num_rows, 'row')}, {plural(len(self.columns), 'column')}",
             "",
-            *_aligned(columns[:_SHOWN]),
+            *_aligned(columns.head(_SHOWN)),
             *([f"... {len(columns) - _SHOWN} more"] if len(columns) > _SHOWN else []),
             "",
             *_aligned(self._route_table()),
@@ -543,6 +545,7 @@ def plan(
     count: str | None = "count",
     missing: str | None = None,
     missing_values: Collection[str] = ("",),
+    **rules: Unpack[ColumnRules],
 ) -> TablePlan:
     """How a table will be read, which routes to a model are open at what cost, and which is advised; nothing is fitted.
 
@@ -556,11 +559,12 @@ def plan(
         count: column of whole counts of a data frame; the default may be absent.
         missing: ``"drop"`` plans without the rows that have missing cells, ``"marginalise"`` with them.
         missing_values: labels of a data frame that mean "missing", besides None and NaN.
+        rules: ``bins``, ``exclude`` and ``allow`` of a data frame, as of :func:`~pyro_hoim.data.read_columns`.
 
     Raises:
         InputTypeError: neither observations nor a data frame.
         UnknownNameError: a column that does not exist.
-        InputError: no rows, or a column that seems to hold counts or weights and was not named.
+        InputError: no rows, or bad counts.
 
     Example:
         >>> frame = pd.DataFrame({"wet": list("ynyn") * 25, "sky": ["blue", "grey"] * 50, "month": [1, 2, 3, 4] * 25})
@@ -570,7 +574,7 @@ def plan(
         column  read as  levels  which          missing
         wet     labels   2       n, y
         sky     labels   2       blue, grey
-        month   labels   4       1 < 2 < 3 < 4
+        month   labels   4       1, 2, 3, 4
         <BLANKLINE>
         route                         time            memory  what it does, or why it is closed
         all pairs, exact              under a second  1 MB    12 parameters, with tests and odds ratios
@@ -581,21 +585,56 @@ def plan(
         check_choice(missing, ("drop", "marginalise"), "missing")
     data = long_table(data) if isinstance(data, pd.Series) else data
     if isinstance(data, Observations):
-        if (weights, count, missing_values) != (None, "count", ("",)):
-            problem = "weights, count and missing_values describe a data frame"
+        if rules or (weights, count, missing_values) != (None, "count", ("",)):
+            problem = "weights, count, missing_values and rules describe a data frame"
             raise conflict("plan", problem, "observations hold their own counts and missing cells")
         return plan_of(data, missing)
     if not is_frame(data):
         raise wrong_type("data", "a data frame or Observations", data)
-    # Counts are told from labels before they are read as such.
+    # Counts are told from labels before they are read as such; what is said of labels says that there are some.
     frame = as_frame(data)
-    counts = size_of_counts(frame, weights, count)
+    counts = None if rules else size_of_counts(frame, weights, count)
     if counts is not None:
         return plan_of_counts(counts)
     if (weights, count) == (None, "count"):
         frame = long_table(frame)
-    rows = Observations.from_pandas(frame, count=count, weights=weights, missing_values=missing_values)
-    return plan_of(rows, missing, is_weighted=weights is not None)
+    readings = read_columns(frame, weights=weights, count=count, missing_values=missing_values, **rules)
+    return plan_of_readings(readings, len(frame), missing, is_weighted=weights is not None)
+
+
+def plan_of_readings(
+    readings: Sequence[ColumnReading], num_rows: int, missing: str | None = None, *, is_weighted: bool = False
+) -> TablePlan:
+    """The plan of columns that are read so; numbers at which a fit stops count as they would be cut."""
+    columns: list[PlannedColumn] = []
+    levels, gaps = dict[str, int](), 0
+    for reading in readings:
+        labels = reading.levels
+        if reading.is_refused and reading.cuts is not None:
+            labels = reading.cuts.labels
+        if reading.is_used or labels:
+            levels[reading.name] = max(1, len(labels))
+            gaps += reading.num_missing
+        how = (reading.name, str(reading.kind), labels, reading.is_ordered, reading.num_missing, reading.reason)
+        columns.append(PlannedColumn(*how))
+    # What stops a fit, and what becomes of missing cells.
+    notes = [f"A fit stops at {r.name!r}, which {r.reason}{_remedy(r)}." for r in readings if r.is_refused]
+    if gaps and missing is None:
+        ways = f"{option('missing', 'drop')} leaves their rows out, {option('missing', 'marginalise')} sums over them"
+        notes.append(f"A fit asks what to do with {plural(gaps, 'missing cell')}: {ways}.")
+    elif gaps and missing == "drop":
+        notes.append(f"Rows with one of the {plural(gaps, 'missing cell')} are left out.")
+    size = TableSize(levels, num_rows, bool(gaps) and missing != "drop", is_weighted)
+    routes = routes_of(size)
+    return TablePlan(num_rows, tuple(columns), routes, *advise(routes), tuple(notes))
+
+
+def _remedy(reading: ColumnReading) -> str:
+    """What to say of a column at which a fit stops."""
+    if reading.kind in ("count", "weights"):
+        return ""
+    cut = "" if reading.cuts is None else f"; {option('bins', 'auto')} cuts it at {reading.cut_text}"
+    return f"{cut}; {option('exclude', reading.name)} leaves it out"
 
 
 def plan_of_counts(size: TableSize) -> TablePlan:
@@ -607,29 +646,15 @@ def plan_of_counts(size: TableSize) -> TablePlan:
 
 def plan_of(rows: Observations, missing: str | None = None, *, is_weighted: bool = False) -> TablePlan:
     """The plan of rows of labels."""
-    # Columns that name rows are refused by every fit, so that the costs are those of the others.
-    identifiers = dict(identifier_columns(rows, weighted=is_weighted))
-    ordered, gaps = {*ordered_columns(rows)}, (rows.codes < 0).sum(0).tolist()
-    columns: list[PlannedColumn] = []
-    for variable, num_missing in zip(rows.domain, gaps, strict=True):
-        is_ordered = variable.kind == "ordinal" or variable.name in ordered
-        kind = "labels" if variable.cardinality > 1 else "constant"
-        column = PlannedColumn(variable.name, kind, variable.labels, is_ordered, num_missing)
-        if variable.name in identifiers:
-            reason = f"has {identifiers[variable.name]:,} values in {plural(rows.num_rows, 'row')}, like an identifier"
-            column = replace(column, kind="identifier", levels=(), is_ordered=False, reason=reason)
-        columns.append(column)
-    names = [column.name for column in columns if not column.reason]
-    notes: list[str] = []
-    if identifiers:
-        notes.append(f"A fit refuses {listed(list(identifiers))}: leave such columns out, or group their values.")
-    # What becomes of missing cells.
-    used = rows.project(names)
-    if used.has_missing and missing == "drop":
-        used = used.drop_missing()
-        notes.append(f"The {plural(used.num_rows, 'row')} without missing cells are planned for.")
-    elif used.has_missing and missing is None:
-        ways = f"{option('missing', 'drop')} leaves their rows out, {option('missing', 'marginalise')} sums over them"
-        notes.append(f"A fit asks what to do with {plural(used.num_missing_cells, 'missing cell')}: {ways}.")
-    routes = routes_of(size_of(used))
-    return TablePlan(rows.num_rows, tuple(columns), routes, *advise(routes), tuple(notes))
+    readings = [
+        ColumnReading(
+            variable.name,
+            "labels" if variable.cardinality > 1 else "constant",
+            variable.cardinality,
+            int((rows.codes[:, i] < 0).sum()),
+            levels=variable.labels,
+            order="declared" if variable.kind == "ordinal" else "none",
+        )
+        for i, variable in enumerate(rows.domain)
+    ]
+    return plan_of_readings(readings, rows.num_rows, missing, is_weighted=is_weighted)

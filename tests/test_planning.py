@@ -215,9 +215,9 @@ def test_the_plan_of_a_frame_says_columns_routes_and_advice():
     frame.loc[:9, "v0"] = None
     table = hoim.plan(frame)
     kinds = {column.name: column.kind for column in table.columns}
-    assert kinds == {**dict.fromkeys(["v0", "v1", "v2", "rank"], "labels"), "same": "constant", "who": "identifier"}
+    assert kinds == {**dict.fromkeys(["v0", "v1", "v2", "rank"], "labels"), "same": "constant", "who": "id"}
     words = {column.name: column.words for column in table.columns}
-    assert words["rank"] == "lo < hi" and words["v1"] == "0 < 1 < 2" and "400 values in 400 rows" in words["who"]
+    assert words["rank"] == "lo < hi" and words["v1"] == "0, 1, 2" and "unique per row" in words["who"]
     assert table.num_rows == 400 and table.columns[0].num_missing == 10 and table.advised.name == "pairs"
     text = str(table)
     assert text.splitlines()[0] == "400 rows, 6 columns"
@@ -225,8 +225,11 @@ def test_the_plan_of_a_frame_says_columns_routes_and_advice():
         text.index(part) for part in ("read as", "why it is closed", "\nAdvised: hoim.fit(data, order=2), because ")
     ]
     assert order == sorted(order)
-    assert "A fit refuses who: " in text and "10 missing cells: missing='drop' leaves" in text
-    assert hoim.plan(frame, missing="drop").notes[-1] == "The 390 rows without missing cells are planned for."
+    assert "10 missing cells: missing='drop' leaves" in text
+    assert hoim.plan(frame, missing="drop").notes == ("Rows with one of the 10 missing cells are left out.",)
+    aged = hoim.plan(frame.assign(age=np.arange(400) / 7))
+    assert "A fit stops at 'age'" in aged.notes[0] and "bins='auto' cuts it at" in aged.notes[0]
+    assert not [note for note in hoim.plan(frame.assign(age=np.arange(400) / 7), bins="auto").notes if "age" in note]
     assert "Advised: hoim.fit(data, order=2)" in table._repr_html_() and "<table>" in table._repr_html_()
 
 
@@ -247,7 +250,9 @@ def test_the_plan_of_counts_advises_a_root_model_and_observations_and_counted_ce
     titanic = hoim.load_table("titanic")
     assert hoim.plan(titanic).advised.name == "pairs"
     cells = titanic.to_pandas(count="Freq")
-    assert [column.name for column in hoim.plan(cells, count="Freq").columns] == list(titanic.domain.names)
+    *variables, times = hoim.plan(cells, count="Freq").columns
+    assert [column.name for column in variables] == list(titanic.domain.names)
+    assert (times.name, times.reason) == ("Freq", "holds the count of the rows")
 
 
 @pytest.mark.parametrize(
@@ -257,7 +262,6 @@ def test_the_plan_of_counts_advises_a_root_model_and_observations_and_counted_ce
         (lambda: hoim.plan(3), TypeError, "data: expected a data frame or Observations"),
         (lambda: hoim.plan(labels(2, 2), missing="ignore"), InputError, "missing: expected 'drop' or 'marginalise'"),
         (lambda: hoim.plan(labels(2, 2), weights="w"), InputError, "unknown column 'w'"),
-        (lambda: hoim.plan(labels(2, 2).assign(Freq=range(400))), InputError, "count='Freq'"),
         (lambda: hoim.plan(hoim.load_table("titanic"), count="n"), InputError, "describe a data frame"),
     ],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,11 @@ import click
 import pandas as pd
 
 from ...core.command.reading import Pieces, Reading, read_cells
-from ...core.command.rows import Missing, Table, check_rows, parse_columns
+from ...core.command.rows import Missing, Table, parse_columns
+from ...data.columns import read_columns
 from ...data.encoding import select_columns
-from ...errors import InputError
-from ...planning import Route, TableSize, plan_of, plan_of_counts, size_of_counts
+from ...datasets.tables import tables
+from ...planning import Route, TablePlan, TableSize, plan_of, plan_of_counts, plan_of_readings, size_of_counts
 from ..asking import JSON
 from ..options import Command
 from ..output import echo_json, say, written
@@ -39,18 +39,7 @@ def plan(source: str, columns: str | None, missing: tuple[str, ...], as_json: bo
     """
     words, reading = Missing.parse(missing), Reading.of(values)
     counts = counts_in(source, columns, values)
-    if counts is not None:
-        table = plan_of_counts(counts)
-    else:
-        read = Table.read(source, columns, words.labels, reading)
-        say_notes(read.notes)
-        table = plan_of(read.rows, words.policy, is_weighted=read.is_weighted)
-        # What a fit would stop at is said, and stops no plan.
-        try:
-            check_rows(read.rows, reading.allow, seen=read.num_read, weighted=read.is_weighted)
-        except InputError as error:
-            notes = [note for note in table.notes if not note.startswith("A fit refuses")]
-            table = replace(table, notes=(*notes, f"A fit stops here: {error}."))
+    table = _of_labels(source, columns, words, reading) if counts is None else plan_of_counts(counts)
     quoted = shlex.quote(source)
     if not as_json:
         say(*table.text(lambda route: command_of(route, quoted)).split("\n"))
@@ -59,6 +48,29 @@ def plan(source: str, columns: str | None, missing: tuple[str, ...], as_json: bo
     commands = [command_of(route, quoted) or None for route in table.routes]
     routes = [{**line, "command": command} for line, command in zip(content["routes"], commands, strict=True)]
     echo_json({**content, "routes": routes})
+
+
+def _of_labels(source: str, columns: str | None, words: Missing, reading: Reading) -> TablePlan:
+    """The plan of a table of labels: of the cells of a file, at which nothing stops, or of rows that are read whole."""
+    is_embedded = source in [info.name for info in tables()]
+    if reading.pieces.wanted(source) or not (Path(source).is_file() or is_embedded):
+        rows = Table.read(source, columns, words.labels, reading)
+        say_notes(rows.notes)
+        return plan_of(rows.rows, words.policy, is_weighted=rows.is_weighted)
+    cells = read_cells(source, reading.sep, reading.encoding)
+    say_notes(cells.note)
+    count, weights = (None if n == "none" else n for n in (reading.count_column or "count", reading.weight_column))
+    readings = read_columns(
+        cells,
+        bins=reading.bins or "refuse",
+        exclude=reading.exclude,
+        allow=reading.allow,
+        count=None if weights is not None and reading.count_column is None else count,
+        weights=weights,
+        columns=parse_columns(columns),
+        missing_values=("", *words.labels),
+    )
+    return plan_of_readings(readings, len(cells.lines), words.policy, is_weighted=weights is not None)
 
 
 def command_of(route: Route, source: str) -> str:
@@ -71,7 +83,7 @@ def counts_in(
     source: str, columns: str | None, values: Mapping[str, Any], given: Collection[str] = ()
 ) -> TableSize | None:
     """The size of a file that is a table of counts; None for another, and where options say that it holds labels."""
-    is_labelled = bool(given) or any(values.get(name) for name in ("bins", "allow", "weights"))
+    is_labelled = bool(given) or any(values.get(name) for name in ("bins", "allow", "exclude", "weights"))
     if is_labelled or not Path(source).is_file() or Pieces.of(values).wanted(source):
         return None
     cells = read_cells(source, values.get("sep"), values.get("encoding"))
