@@ -57,7 +57,8 @@ _JOINT_BINS = 5
 """Levels of numbers in a joint distribution, with bins="auto"."""
 _CONDITIONAL_BINS = (4, 32)
 """Least and most levels of numbers given which a class is fitted: about the cube root of the rows."""
-_CONDITIONAL_PRIOR = "normal:1"
+_CONDITIONAL_PRIORS = "ridge:2", "ridge:1"
+"""Of a class of two levels, and of more: the penalty of scikit-learn's logistic regression with C = 1."""
 
 
 # What the estimators share: parameters, rows of scikit-learn's kinds, and a model of any family by the registry.
@@ -218,7 +219,8 @@ def _conditional(domain: Domain, codes: np.ndarray, weights: np.ndarray, prior: 
     # The strengths that a prior has for pairs with the class.
     *names, target = domain.names
     graph = InteractionHypergraph(domain, [(target,), *((name, target) for name in names)], closure=True)
-    penalty = Prior.parse(_CONDITIONAL_PRIOR if prior is None else prior).penalty(graph)
+    default = _CONDITIONAL_PRIORS[domain[target].cardinality > 2]
+    penalty = Prior.parse(default if prior is None else prior).penalty(graph)
     if isinstance(penalty, Conjugate):
         raise conflict("prior", "a conditional likelihood has no conjugate prior", 'give "normal:1", or an order')
     strengths: Any = np.zeros(len(names))
@@ -264,7 +266,8 @@ class InteractionClassifier(ClassifierMixin, InteractionEstimator):
         family: as of :class:`InteractionDensity`, of those with levels.
         order: likewise; the class is one of the columns. None, without edges and options, fits the class alone.
         edges: likewise; the class has the name ``target``.
-        prior: likewise; of a class that is fitted alone ``normal:1`` is the default, and the intercept has none.
+        prior: likewise; of a class that is fitted alone the default is ``ridge:2`` with two classes and ``ridge:1``
+            with more, which is scikit-learn's logistic regression with C = 1, and the intercept has none.
         options: likewise.
         bins: levels of numbers. ``auto`` are the cube root of the number of rows, from 4 to 32, where the class is
             fitted alone, and a value that is frequent is a level of its own; else as of :class:`InteractionDensity`.

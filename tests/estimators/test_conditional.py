@@ -50,12 +50,13 @@ def test_a_class_alone_is_logistic_regression_on_indicators(num_classes, strengt
     assert abs(model.predict_proba(X) - other.predict_proba(X)).max() > 1e-3  # control: another strength
 
 
-def test_the_default_prior_is_normal_of_standard_deviation_one():
-    X, y = _table(3)
-    default, normal, wide = (
-        InteractionClassifier(prior=p).fit(X, y).predict_proba(X) for p in (None, "normal:1", "unit")
-    )
-    assert default.tolist() == normal.tolist() and abs(default - wide).max() > 1e-3
+@pytest.mark.parametrize(("num_classes", "prior"), [(2, "ridge:2"), (3, "ridge:1")])
+def test_the_default_prior_is_that_of_logistic_regression(num_classes, prior):
+    X, y = _table(num_classes)
+    default, ridge, wide = (InteractionClassifier(prior=p).fit(X, y).predict_proba(X) for p in (None, prior, "unit"))
+    assert default.tolist() == ridge.tolist() and abs(default - wide).max() > 1e-3
+    logistic = make_pipeline(OneHotEncoder(), LogisticRegression(tol=1e-10, max_iter=10_000)).fit(X, y)
+    assert default == pytest.approx(logistic.predict_proba(X), abs=1e-5)
 
 
 def test_weights_are_rows_that_are_repeated():
