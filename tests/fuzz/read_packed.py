@@ -22,8 +22,6 @@ OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 FRAME = pd.DataFrame({"a": [1, 2, 1], "b": pd.Categorical(["x", "y", "x"]), "c": ["u", None, "w"], "count": [1, 2, 3]})
 FOLDER = Path(__file__).parents[1] / "data" / "files_of_others"
 OTHERS = {
-    ".sav": "survey.sav",
-    ".zsav": "survey.zsav",
     ".por": "survey.por",
     ".sas7bdat": "survey.sas7bdat.gz",
     ".xpt": "survey.xpt",
@@ -163,8 +161,6 @@ READERS = [
             ("Feather", ".feather", 0.6),
             ("Arrow streams", ".arrows", 0.3),
             ("Stata", ".dta", 0.3),
-            ("SPSS", ".sav", 0.3),
-            ("packed SPSS", ".zsav", 0.3),
             ("portable SPSS", ".por", 0.3),
             ("SAS", ".sas7bdat", 0.3),
             ("SAS transport", ".xpt", 0.3),

@@ -26,6 +26,7 @@ _MOST_APART = 12  # codes without a label, beside fewer with one; more of them a
 _MOST_ORDERED = 30  # numbers of an ordinal column without labels that are levels
 
 _MOST_DICTIONARY = 2**24  # bytes of SPSS in which names and labels stand
+_PATIENCE = 60.0  # seconds for a dictionary
 _TRIAL = "import io, sys, pyreadstat; pyreadstat.read_sav(io.BytesIO(sys.stdin.buffer.read()), metadataonly=True)"
 
 _Labels = Mapping[Any, str]
@@ -176,8 +177,11 @@ def _check_dictionary(path: Any, raw: bytes) -> None:
     """Refuse a file of SPSS whose damaged dictionary ends the process that reads it by pyreadstat 1.3.7."""
     if not sys.executable or getattr(sys, "frozen", False):
         return
-    trial = [sys.executable, "-c", _TRIAL]
-    status = subprocess.run(trial, input=raw[:_MOST_DICTIONARY], capture_output=True, check=False).returncode  # noqa: S603
+    trial, head = [sys.executable, "-c", _TRIAL], raw[:_MOST_DICTIONARY]
+    try:
+        status = subprocess.run(trial, input=head, capture_output=True, check=False, timeout=_PATIENCE).returncode  # noqa: S603
+    except subprocess.TimeoutExpired:
+        status = None
     if status not in (0, 1):  # with 1 its reader says what is wrong, also in this process
         raise refused(path, "damaged .sav file (its dictionary)", "save it again, or as CSV", "damaged-file")
 
