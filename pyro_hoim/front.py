@@ -16,7 +16,7 @@ import torch
 
 from .core.command.rows import warn_of_columns, warn_of_ranks, warn_of_size
 from .core.words import plural
-from .data.columns import ColumnRules, python_words
+from .data.columns import ColumnOptions, ColumnRules, python_words
 from .data.encoding import plain_numbers
 from .data.frames import DataLike, FrameLike, as_frame, as_observations, column_named, drop_missing, is_frame
 from .data.observations import Observations
@@ -329,7 +329,8 @@ def _check_counting(frame: pd.DataFrame, columns: _Columns, chosen: Collection[s
     """Refuse what seems to be a column of counts or weights, where nothing was said of either."""
     if columns.weights is None and columns.count == "count" and "count" not in map(str, frame.columns):
         say = "say {0.role}={0.name!r} if it does, count=None if it does not"
-        check_counting(Source.of_frame(frame), chosen, say.format)
+        rules = ColumnOptions(**columns.rules)
+        check_counting(Source.of_frame(frame), {*chosen, *rules.spoken_of}, say.format)
 
 
 def _named(text: Any, names: Sequence[str]) -> set[str]:

@@ -94,6 +94,7 @@ def score(
     *,
     count: str | None = "count",
     weights: str | None = None,
+    missing_values: Collection[str] = ("",),
     **options: Any,
 ) -> dict[str, Any]:
     """How well a model predicts rows, in nats a row.
@@ -103,6 +104,7 @@ def score(
         rows: a data frame, :class:`~pyro_hoim.Observations`, or a :class:`~pyro_hoim.CountTable` of numbers.
         count: column of whole counts of a data frame, which may be absent.
         weights: column of weights of a data frame, in place of counts; not of numbers.
+        missing_values: labels of a data frame that mean "missing", besides None and NaN; not of numbers.
         options: of the command ``score`` of its family, such as ``method="ais"``.
 
     Returns:
@@ -122,18 +124,26 @@ def score(
         (2.8875, 0.2295, 'exact')
     """
     family, question = _question("score", model, options)
-    rows = _checked_rows(family, question.stored, rows, count=count, weights=weights, each=False)
+    rows = _checked_rows(family, question.stored, rows, count=count, weights=weights, each=False, words=missing_values)
     answer = family.score(replace(question, rows=rows))
     return {**answer.json, "notes": list(answer.notes)}
 
 
-def predict(model: object, rows: DataLike | CountTable, target: str, **options: Any) -> pd.DataFrame:
+def predict(
+    model: object,
+    rows: DataLike | CountTable,
+    target: str,
+    *,
+    missing_values: Collection[str] = ("",),
+    **options: Any,
+) -> pd.DataFrame:
     """One column of rows from the others.
 
     Args:
         model: of any family.
         rows: as of :func:`score`; what they say of the target is not used, and its column may be absent.
         target: the column.
+        missing_values: as of :func:`score`.
         options: of the command ``predict`` of its family.
 
     Returns:
@@ -165,7 +175,7 @@ def predict(model: object, rows: DataLike | CountTable, target: str, **options: 
         column = column_named(rows, target)
         has_target = column is not None and (family.data_type == "labels" or not bool(column.isna().any()))
         read = rows if has_target or column is None else rows.drop(columns=column.name)
-    read = _checked_rows(family, question.stored, read, count=None, absent=(target,))
+    read = _checked_rows(family, question.stored, read, count=None, absent=(target,), words=missing_values)
     values = {**question.values, "target": target}
     answer = family.predict(replace(question, rows=read, values=values, has_target=has_target))
     frame, lost = _frame(answer), answer.json.get("impossible_rows")
@@ -434,16 +444,19 @@ def _checked_rows(
     weights: str | None = None,
     absent: Collection[str] = (),
     each: bool = True,
+    words: Collection[str] = ("",),
 ) -> Observations | CountTable:
     """Rows over the variables of a model, one at least; columns of a data frame that are ``absent`` may be.
 
-    Of rows that need not be in memory, ``each`` in its place or else the distinct ones with their counts.
+    Of rows that need not be in memory, ``each`` in its place or else the distinct ones with their counts. ``words``
+    are labels that mean missing.
     """
     domain = stored.domain
     if family.data_type == "labels":
         if each and is_source(rows):
             rows = rows.observations()
-        read = as_observations(rows, domain=domain, count=count, weights=weights, absent=absent, argument="rows")
+        how: dict[str, Any] = {"count": count, "weights": weights, "missing_values": words}
+        read = as_observations(rows, domain=domain, absent=absent, argument="rows", **how)
         read = extend_rows(read, domain)
     else:
         if weights is not None:

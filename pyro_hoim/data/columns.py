@@ -180,6 +180,11 @@ class ColumnOptions:
         return self.bins == "auto" or (isinstance(self.bins, Mapping) and self.bins.get(_EVERY) == "auto")
 
     @property
+    def spoken_of(self) -> Collection[str]:
+        """Columns of which it was said how they are read, so that they hold no counts or weights of the rows."""
+        return {*self.exclude, *self.allow, *self.rules}
+
+    @property
     def spelled(self) -> Collection[str]:
         """Columns that were asked for by their names."""
         if self.named is not None:
@@ -270,7 +275,7 @@ def read_columns(
     names, _, counting, is_told = asked_columns(table.header, table.name, None, columns, count, weights, exclude)
     if not table.num_rows:
         raise none_received(table.name, "at least one row")
-    seeming = [] if is_told else list(seeming_columns(table, ()))
+    seeming = [] if is_told else list(seeming_columns(table, how.spoken_of))
     counted = {column.name: column for column in seeming if column.name in names}
     shares = _shares(table, counting, counting == weights)
     looks = _looks(table, [name for name in names if name not in counted], how, shares)
@@ -298,7 +303,7 @@ def encode_columns(table: Source, domain: Domain | None, how: ColumnOptions) -> 
     if table.num_rows == 0:
         raise none_received(table.name, "at least one row")
     if not is_told:
-        check_counting(table, how.exclude)
+        check_counting(table, how.spoken_of)
     check_alike(names, f"names of {table.name}")
     counts = _shares(table, counting, counting == how.weights)
     if domain is not None:
@@ -390,7 +395,7 @@ def _look(name: str, table: Source, how: ColumnOptions, counts: np.ndarray, tota
     variable, positions = encode_column(name, values, **options)
     present = np.unique(positions[(positions >= 0) & (counts > 0)])
     labels = [variable.labels[code] for code in present]
-    numbers = np.array([float(label) for label in variable.labels]) if all(map(is_number, labels)) else None
+    numbers = np.array([float(label) for label in variable.labels]) if all(map(is_number, variable.labels)) else None
     missing = int((positions < 0).sum())
     if name in how.allow:
         kind, reason, is_refused = "labels", "", False

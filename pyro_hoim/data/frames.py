@@ -266,7 +266,7 @@ def as_observations(
     if count == "count" and weights is None and "count" not in domain:
         frame = long_table(frame, lambda name: name in domain, argument)
     present, count = _known_columns(frame, domain, count, absent, argument)
-    frame = cut_alike(frame, present)
+    frame = cut_alike(frame, present, missing_values)
     read = Observations.from_pandas(frame, domain=present, count=count, weights=weights, **how)
     if present == domain or columns is not None:
         return read
@@ -275,13 +275,17 @@ def as_observations(
     return read.replaced(domain=domain, codes=codes)
 
 
-def cut_alike(frame: pd.DataFrame, domain: Domain) -> pd.DataFrame:
+def cut_alike(frame: pd.DataFrame, domain: Domain, missing_values: Collection[str] = ()) -> pd.DataFrame:
     """A data frame with its columns cut as those of a domain were, unless they hold these levels."""
     cuts = {variable.name: cut for variable in domain if (cut := cuts_of(variable.labels)) is not None}
+    frame = frame.set_axis([str(name) for name in frame.columns], axis=1) if cuts else frame
     for name in list(cuts):
         column = column_named(frame, name)
-        if column is None or set(column.dropna().astype(str)) <= {*domain[name].labels, ""}:
+        words = {"", *missing_values}
+        if column is None or set(column.dropna().astype(str)) <= {*domain[name].labels, *words}:
             del cuts[name]
+        elif not pd.api.types.is_numeric_dtype(column.dtype):
+            frame = frame.assign(**{name: column.mask(column.isin(words))})
     return bin_columns(frame, cuts) if cuts else frame
 
 

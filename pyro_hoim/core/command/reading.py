@@ -248,7 +248,7 @@ class Reading:
             return count, weight
         if self.count_column is None and "count" in table.header:
             return "count", None
-        check_counting(Source.of_csv(table), (*chosen, *self.exclude), self._say)
+        check_counting(Source.of_csv(table), {*chosen, *self.columns().spoken_of}, self._say)
         return None, None
 
 

@@ -377,6 +377,8 @@ def _read_source(
     A file of that name wins.
     """
     embedded = [info.name for info in tables()]
+    if both := [name for name in chosen if name in reading.exclude] if isinstance(chosen, list) else []:
+        raise conflict("exclude", f"column {both[0]!r} is asked for by {option('columns')} and left out")
     # A folder, or a file that is read piece by piece.
     if Path(source).exists() and reading.pieces.wanted(source):
         rows, note, cuts, num_read = reading.in_pieces(source, chosen, missing)
