@@ -292,6 +292,8 @@ def constrained_warnings(record: ConstrainedRecord) -> list[str]:
 def constrained_section(record: ConstrainedRecord) -> Section:
     """Parts, pictures and the certificate."""
     section = Section("Sparse and low-rank parts")
+    for sentence in constrained_sentences(record)[1:]:
+        section.text(sentence, brief=True)
     figures = record.to_json()
     section.table(
         ["part", "norm", "radius", "gain per unit of radius"],
