@@ -292,8 +292,8 @@ def test_what_cannot_be_asked_is_refused():
         (lambda: score(found, rows, method="guess"), "unknown-choice", "method"),
         (lambda: score(found, rows, missing=("?",)), "unknown-name", "options"),  # it says how a file is read
         (lambda: sample(found, 3, complete="rows.csv"), "unknown-name", "options"),
-        (lambda: score(found, rows, chains=0), "out-of-range", "chains"),
-        (lambda: score(found, rows, chains=64), "conflict", "chains"),
+        (lambda: score(found, rows, num_chains=0), "out-of-range", "num_chains"),
+        (lambda: score(found, rows, num_chains=64), "conflict", "num_chains"),
         (lambda: predict(found, rows, "z"), "unknown-name", "target"),
         (lambda: sample(found, 0), "out-of-range", "number"),
         (lambda: sample(found, 1, {"z": "1"}), "unknown-name", "given"),
@@ -306,5 +306,5 @@ def test_what_cannot_be_asked_is_refused():
 def test_options_are_named_as_arguments_in_python():
     found, rows = _fitted("log-linear")
     with pytest.raises(InputError, match="belongs to method='ais', received method='auto'"):
-        score(found, rows, chains=64)
+        score(found, rows, num_chains=64)
     assert sample(found, 2, method="gibbs").attrs["notes"][0].endswith("compare with a longer burn_in")
