@@ -153,13 +153,8 @@ def odds_answer(table: pd.DataFrame, where: str, most: int = 5) -> OddsAnswer:
     total = plural(len(best), "interaction")
     if has_intervals:
         verb = "is" if len(clear) == 1 else "are"
-        share = (
-            f"{len(clear)} of the {total}"
-            if len(clear) < len(best)
-            else f"all {total}"
-            if clear[1:]
-            else f"the {total}"
-        )
+        share = {1: "the only interaction", 2: "both interactions"}.get(len(best), f"all {total}")
+        share = share if len(clear) == len(best) else f"{len(clear)} of the {total}"
         first = f"In {where}, {share} in the model {verb} beyond chance (95 % CI without 1)."
     else:
         clear, unclear = best, []

@@ -108,7 +108,8 @@ class LearnedAnalysis(Study[TablePart]):
         """Structure, interactions, their tests, the search and how it went."""
         model = self.model
         table, rows = self.odds_ratios(), amount_text(model.num_rows, self.has_weights)
-        if "lower" not in table and len(self.pairs):  # of two columns at a time there are intervals
+        only_pairs = all(len(line["edge"]) == 2 for line in self.interactions)
+        if "lower" not in table and only_pairs and len(self.pairs):  # of two columns at a time there are intervals
             count = self.held[self.judged_on].scores.rows
             table, rows = self.pairs, f"{amount_text(count, self.has_weights)} ({self.judged_on})"
         answer = odds_answer(table, rows)

@@ -68,7 +68,7 @@ def test_fit_prints_what_the_library_finds(shell):
     inside = json.loads(json.dumps(found).replace('"pyro-hoim-czech_autoworkers/', '"'))
     assert json.loads(Path("pyro-hoim-czech_autoworkers/fit.json").read_text()) == inside
     assert load_network(found["model"]).conditionals.edges == network.edges
-    assert Path(found["report"]).read_text().count("data:image/svg+xml") == 5
+    assert Path(found["report"]).read_text().count("data:image/svg+xml") == 9
     assert not Path("pyro-hoim-czech_autoworkers/checkpoint").exists()
 
 
