@@ -23,6 +23,7 @@ CAUTION = "These are associations given the other columns, not causes."
 """What limits every answer."""
 _ALONE = "These are associations of two columns at a time, which other columns may explain, not causes."
 
+_NONE = "A model without interactions does not show that the columns are independent."
 _STRONGEST = 3  # interactions with a sentence
 _WIDE, _NARROW = 6, 3  # odds ratios in the picture
 _FIGURES = ("odds_ratio", "lower", "upper")
@@ -142,7 +143,7 @@ def odds_answer(table: pd.DataFrame, where: str, most: int = 5) -> OddsAnswer:
     """
     ratios = [Ratio(tuple(row["term"].split(":")), row["levels"], *_numbers(row)) for row in table.to_dict("records")]
     if not ratios:
-        return OddsAnswer((f"In {where}, the model has no interaction.",), None, None, ())
+        return OddsAnswer((f"In {where}, the model has no interaction.",), None, None, (_NONE,))
     # The first odds ratio of an interaction is its most certain one.
     by_names: dict[tuple[str, ...], Ratio] = {}
     for ratio in ratios:

@@ -102,6 +102,7 @@ def test_at_most_five_sentences_and_where_a_pair_is_modified():
 def test_without_interactions_or_intervals():
     none = odds_answer(pd.DataFrame({"term": [], "levels": [], "odds_ratio": []}), "7 rows")
     assert none.sentences == ("In 7 rows, the model has no interaction.",) and none.picture is None
+    assert none.limits == ("A model without interactions does not show that the columns are independent.",)
     bare = pd.DataFrame([row("a:b", "a=1 vs 0, b=1 vs 0", 3.0)]).drop(columns=["lower", "upper"])
     answer = odds_answer(bare, "7 rows")
     assert "CI" not in " ".join(answer.sentences) and answer.limits[0] == "The odds ratios have no intervals."
