@@ -246,23 +246,24 @@ def contrasts_of_fit(
     rows = _frame(terms, levels).assign(estimate=estimate, std_error=math.nan, limit=math.nan, p_value=math.nan)
     if not len(rows):
         return Contrasts(rows, level, (), False, False)
-    problem = "" if has_cheap_covariance(result) else "this fit has none, or they would take minutes"
-    if not problem:
+    # Errors, where the fit has any.
+    problem = "this fit has none, or they would take minutes"
+    matrix, error = torch.empty(0), np.empty(0)
+    if has_cheap_covariance(result):
+        if restriction is None:
+            units = torch.eye(graph.num_parameters, dtype=torch.float64)
+            matrix = contrast_values(graph, parametrization(graph).to_tables(units), codes).T.contiguous()
+        else:
+            matrix = torch.from_numpy(readings)
         try:
-            result.covariance_of_kind(covariance)
-        except HoimError as error:  # a penalty that is not smooth, singular information
-            problem = error.problem or str(error)
+            error, problem = result.contrast_errors(matrix, covariance).numpy(), ""
+        except HoimError as refusal:  # a penalty that is not smooth, or nobody can tell what is identified
+            problem = refusal.problem or str(refusal)
     if problem:
         lost = {tuple(row["edge"]) for row in _infinite_rows(result)}
         rows.loc[_belongs(graph, codes, lost), "estimate"] = math.nan
         return Contrasts(rows, level, (*notes, f"no standard errors: {problem}"), False, False)
-    # Errors, and of what the rows send to infinity its sign and the finite limit.
-    if restriction is None:
-        units = torch.eye(graph.num_parameters, dtype=torch.float64)
-        matrix = contrast_values(graph, parametrization(graph).to_tables(units), codes).T.contiguous()
-    else:
-        matrix = torch.from_numpy(readings)
-    error = result.contrast_errors(matrix, covariance).numpy()
+    # Of what the rows send to infinity the sign and the finite limit.
     gone = ~np.isfinite(error)
     rows["std_error"] = np.where(gone, math.nan, error)
     if gone.any():
