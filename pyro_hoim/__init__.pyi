@@ -53,6 +53,7 @@ from .log_linear import (
     learn as learn,
     normal_prior as normal_prior,
 )
+from .planning import plan as plan
 from .results import compare as compare
 from .runs import sample_chains as sample_chains
 from .schema import Domain as Domain, Variable as Variable

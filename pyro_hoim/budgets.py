@@ -19,10 +19,12 @@ __all__ = [
     "MAX_FORMULA_SETS",
     "MAX_LABELS",
     "MAX_LEVELS",
+    "MAX_NETWORK_WORK",
     "MAX_SAMPLED_ENTRIES",
     "MAX_SETS",
     "MAX_SWEEPS",
     "MAX_UNIONS",
+    "NETWORK_BITS_AT_ONCE",
     "check_cells",
     "check_draws",
     "check_size",
@@ -49,6 +51,10 @@ MAX_SAMPLED_ENTRIES = 2**23
 MAX_CELLS = 2**27
 """Cells of rows that are drawn or completed at once, of the states of chains and of draws that are kept: 1 GiB, of
 which commands make up to four copies."""
+MAX_NETWORK_WORK = 2**37
+"""Cells that all nodes of a dependency network look at for one step of depth: about an hour on two cores for a few."""
+NETWORK_BITS_AT_ONCE = 16
+"""Cells that they count in the time of one where rows are held as bits."""
 HELD_CELLS = 2**25
 """Cells of the different rows of a source that estimates work on; with more they take margins and a sample."""
 MAX_BYTES = 2**32

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import itertools
 import re
+import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,32 +16,38 @@ import torch
 
 from .core.command.rows import warn_of_columns, warn_of_ranks, warn_of_size
 from .core.words import plural
+from .data.columns import ColumnOptions, ColumnRules, python_words
 from .data.encoding import plain_numbers
-from .data.frames import DataLike, FrameLike, as_frame, as_observations, column_named, is_frame
+from .data.frames import DataLike, FrameLike, as_frame, as_observations, column_named, drop_missing, is_frame
 from .data.observations import Observations
 from .data.readers import Source, check_counting, is_count_name, mostly_differ
 from .data.sources import RowSource
 from .data.wide import long_table, with_index
 from .errors import (
+    CostWarning,
     MissingDataError,
     UnknownNameError,
+    caller_level,
     check_choice,
     check_names,
     check_type,
     conflict,
     is_whole,
     none_received,
+    out_of_reach,
     refused,
-    unexpected,
     wrong_type,
 )
 from .log_linear.fitting.fit import check_duration, fit as fit_log_linear, rows_or_margins
 from .log_linear.fitting.incomplete import fit_incomplete
 from .log_linear.fitting.penalties import Conjugate, Penalty, ProximalPenalty, SmoothPenalty
 from .log_linear.fitting.result import FitResult
+from .log_linear.learning.learn import learn
 from .log_linear.named_priors import Prior
 from .log_linear.restricted.interactions import Interactions, RestrictedInteractions, graph_of
 from .log_linear.restricted.terms import FUNCTIONS, restricted_interactions
+from .log_linear.search.rounds import SelectionOptions
+from .planning import Route, advise, routes_of, size_of, size_of_counts
 from .schema import Domain
 from .structure.formula import FunctionTerm, parse_terms, split_formula
 from .structure.hypergraph import InteractionHypergraph
@@ -54,16 +61,18 @@ Structure = str | InteractionHypergraph | int | Edges
 _SAY = "a formula such as 'a*b + c', order=2, edges=[('a', 'b')] or an InteractionHypergraph"
 _MISSING = ("drop", "marginalise")
 _FEW, _DENSE = 12, 4  # different values of a response; combinations of levels per cell that is listed
-_OWN = ("order", "edges", "prior", "weights", "count", "missing", "missing_values")
+_ALL_PAIRS = ".^2"
+_OWN = ("order", "edges", "prior", "weights", "count", "missing", "missing_values", *ColumnRules.__annotations__)
 
 
 @dataclass(frozen=True)
 class _Columns:
     """How a data frame is read; what :func:`fit` was told of its columns."""
 
-    weights: str | None
-    count: str | None
-    missing_values: Collection[str]
+    weights: str | None = None
+    count: str | None = "count"
+    missing_values: Collection[str] = ("",)
+    rules: ColumnRules = field(default_factory=ColumnRules)
 
 
 def fit(
@@ -78,7 +87,7 @@ def fit(
     missing: str | None = None,
     missing_values: Collection[str] = ("",),
     **options: Any,
-) -> FitResult:
+) -> FitResult | Any:
     r"""Fit a hierarchical log-linear model to a data frame, to observations or to marginal counts.
 
     .. math:: \max_\theta \; N \big(\theta \cdot \eta_{\mathrm{data}} - \log Z(\theta)\big) + \log \pi(\theta)
@@ -92,7 +101,9 @@ def fit(
             (``"Freq ~ .^2"``), and which may hold scores and symmetry, such as ``linear(a):linear(b)``
             (:func:`~pyro_hoim.log_linear.restricted_interactions`); an :class:`~pyro_hoim.InteractionHypergraph`;
             the largest size of a set; or sets of names. Subsets of a set belong to the model. With ``order`` or
-            ``edges`` it is left out: ``fit(frame, order=2)``.
+            ``edges`` it is left out: ``fit(frame, order=2)``. Without all three the plan of the table decides
+            (:func:`pyro_hoim.plan`): all pairs are fitted where exact sums over them take a minute at most, or where a
+            prior or an option of such fits is given; wider tables are learned, and counts get a root model.
         data: a data frame of pandas or polars, one row per observation or per cell with its count; a cross-tabulation
             or counts by combination (``pd.crosstab``, ``groupby().size()``); :class:`~pyro_hoim.Observations`; rows
             that need not be in memory (:func:`~pyro_hoim.data.open_rows`), of which the distinct ones, or margins, are
@@ -109,25 +120,30 @@ def fit(
             their missing cells, assumed missing at random (:func:`pyro_hoim.log_linear.fit_incomplete`). Without it
             missing cells are an error.
         missing_values: labels of a data frame that mean "missing", besides None and NaN.
-        options: of :func:`pyro_hoim.log_linear.fit`, such as ``objective="pseudo-likelihood"``.
+        options: of :func:`pyro_hoim.log_linear.fit`, such as ``objective="pseudo-likelihood"``; and of a data frame
+            ``bins``, ``exclude`` and ``allow``, which say how columns are cut, left out and taken as they are
+            (:func:`~pyro_hoim.data.read_columns`): ``bins="auto"`` cuts numbers of many values at quantiles.
 
     Returns:
-        :class:`~pyro_hoim.log_linear.FitResult`.
+        :class:`~pyro_hoim.log_linear.FitResult`. Where the plan chose another route, a
+        :class:`~pyro_hoim.dependency_network.LearnedNetwork`, a :class:`~pyro_hoim.log_linear.LearnResult` or a
+        :class:`~pyro_hoim.generalized_root.RootFitResult`, which all have the methods of results.
 
     Raises:
         UnknownNameError: a column, label or option that does not exist; the closest are listed.
         MissingDataError: missing cells, and ``missing`` does not say what to do with them.
-        InputError: interactions that are not said, or twice; scores of levels whose order is not known; columns that
-            are almost unique per row; a column such as ``Freq`` or ``weight`` of which neither formula, ``count`` nor
-            ``weights`` tells; no rows; or as :func:`pyro_hoim.log_linear.fit`.
+        InputError: interactions that are said twice; scores of levels whose order is not known; columns that a formula
+            spells out and that name rows, or hold dates or free text; no column that varies; numbers of many values of
+            which ``bins``, ``exclude`` and ``allow`` say nothing; a column such as ``Freq`` or ``weight`` of which
+            neither formula, ``count`` nor ``weights`` tells; no rows; or as :func:`pyro_hoim.log_linear.fit`.
         InputTypeError: data or a prior of another type.
         IntractableError: log Z is out of reach, or a fit that would take more than five minutes, unless ``partition``
             names the backend that is to take them.
 
     Warns:
-        CostWarning: a fit that takes more than ten seconds.
+        CostWarning: a fit that takes more than ten seconds, or the plan chose another route than all pairs.
         DataWarning: ``linear`` takes the ranks of levels that are numbers not equally far apart; of a data frame,
-            constant columns, or more parameters than rows without a prior.
+            columns that were left out or cut, constant columns, or more parameters than rows without a prior.
         ConvergenceWarning, NonexistentEstimateWarning: as :func:`pyro_hoim.log_linear.fit`.
 
     Example:
@@ -156,14 +172,26 @@ def fit(
     if missing == "marginalise":
         accepted += ["tolerance", "max_iterations", "progress"]
     check_names(options, [*_OWN, *accepted], "fit", noun="option")
+    rules: Any = {name: options.pop(name) for name in ColumnRules.__annotations__ if name in options}
+    # Without a structure the plan chooses the model: all pairs, where exact sums are in reach or options ask for them.
+    columns, from_frame = _Columns(weights, count, missing_values, rules), is_frame(data)
+    if structure is order is edges is None:
+        structure = _ALL_PAIRS
+        is_read = isinstance(data, Observations) and columns == _Columns()
+        if prior is None and not options and (from_frame or is_read):
+            route, why, read = _advised(data, columns, missing)
+            if route.name != "pairs":
+                return _along(route, why, read)
+            data, columns = read, _Columns()
     # Interactions and rows, over the columns that both have.
     asked = _said(structure, order, edges)
     rows: Observations | torch.Tensor
     if is_frame(data):
-        interactions, rows = _read_frame(asked, data, _Columns(weights, count, missing_values))
+        interactions, rows = _read_frame(asked, data, columns)
     else:
-        if (weights, count, missing_values) != (None, "count", ("",)):
-            problem = "weights, count and missing_values describe a data frame"
+        if columns != _Columns():
+            names = ", ".join(["weights, count, missing_values", *ColumnRules.__annotations__])
+            problem = f"{names} describe a data frame"
             raise conflict("fit", problem, "observations hold their own counts and missing cells")
         interactions, rows = _read_rows(asked, data)
         if isinstance(rows, RowSource):
@@ -176,7 +204,7 @@ def fit(
         penalty = _penalty(prior, interactions)
     if isinstance(interactions, RestrictedInteractions):
         warn_of_ranks(interactions.orders)
-    if is_frame(data) and isinstance(rows, Observations):
+    if from_frame and isinstance(rows, Observations):
         warn_of_columns(rows)
         if penalty is None and weights is None:
             warn_of_size(rows, interactions.num_parameters)
@@ -185,11 +213,47 @@ def fit(
     return _fitted(interactions, rows, missing, {**options, "penalty": penalty})
 
 
+def _advised(data: Any, columns: _Columns, missing: str | None) -> tuple[Route, str, Any]:
+    """The route that the plan advises, why, and what it takes: a frame of counts, or rows of labels of all columns."""
+    # Counts are told from labels before they are read as such.
+    if is_frame(data):
+        frame, rules = _without_excluded(as_frame(data), 1, columns.rules)
+        size = None if rules else size_of_counts(frame, columns.weights, columns.count)
+        if size is not None:
+            route, why = advise(routes_of(size))
+            if route is not None and route.name == "roots":
+                return route, why, frame
+        rows = _read_frame(1, data, columns)[1]
+    else:
+        rows = data
+    # Costs are those of the rows that will be fitted.
+    rows = _dealt_with(rows, missing)
+    route, why = advise(routes_of(size_of(rows)))
+    if route is None:
+        raise refused("data", why)
+    return route, why, rows
+
+
+def _along(route: Route, why: str, data: Any) -> Any:
+    """What a route other than all pairs ends in, with one line that says so and how to ask for another."""
+    others = "order=2 asks for all pairs all the same, and hoim.plan(data) shows all routes"
+    warnings.warn(CostWarning(f"{why}, so this is {route.call}; {others}"), stacklevel=caller_level())
+    if route.name == "roots":
+        from .generalized_root.regress.fit import fit_roots
+
+        return fit_roots(data, order=2, refit="all")
+    if route.name == "learn":
+        return learn(data, search=SelectionOptions(max_order=2))
+    if route.name == "network":
+        from .dependency_network.learn.network import learn_network
+
+        return learn_network(data, penalty="ebic")
+    raise out_of_reach("data", f"{why}, and it is not taken by itself", f"call {route.call}")
+
+
 def _said(structure: Any, order: int | None, edges: Any) -> Any:
     """The one thing that says the interactions: a formula, hypergraph, order or list of sets."""
     given = [value for value in (structure, order, edges) if value is not None]
-    if not given:
-        raise none_received("structure", _SAY, "pyro_hoim.learn searches for interactions")
     if len(given) > 1:
         raise conflict("structure, order, edges", "one of them says the interactions, not several")
     only = given[0]
@@ -206,16 +270,19 @@ def _said(structure: Any, order: int | None, edges: Any) -> Any:
 def _read_frame(asked: Any, data: FrameLike, columns: _Columns) -> tuple[Interactions, Observations]:
     """The interactions over the columns of a data frame that they use, and its rows."""
     frame = as_frame(data)
+    how: dict[str, Any] = {name: getattr(columns, name) for name in ("weights", "count", "missing_values")}
     if isinstance(asked, Interactions):
+        if columns.rules:
+            raise conflict(", ".join(columns.rules), "the levels of the columns are those of the hypergraph")
         domain = graph_of(asked).domain
         _check_counting(frame, columns, domain.names)
-        return asked, as_observations(frame, domain=domain, **asdict(columns))
+        return asked, as_observations(frame, domain=domain, **how)
     # Levels of the index are columns where the formula names them.
     left = None
     if isinstance(asked, str):
         left, asked = split_formula(asked)
-    how = long_table if (left, columns.weights, columns.count) == (None, None, "count") else with_index
-    frame = how(frame, lambda name: name in _named(asked, [name]))
+    made_long = long_table if (left, columns.weights, columns.count) == (None, None, "count") else with_index
+    frame = made_long(frame, lambda name: name in _named(asked, [name]))
     # The left side of a formula is the column of counts.
     if left is not None:
         check_names([left], [str(name) for name in frame.columns], "left side of the formula", noun="column")
@@ -225,7 +292,10 @@ def _read_frame(asked: Any, data: FrameLike, columns: _Columns) -> tuple[Interac
         if columns.count != left:
             _check_counts(frame, left, _interactions(asked, others)[0])
         columns = replace(columns, count=left)
-    # Interactions over the columns that are left, and the rows of those that they use.
+        how["count"] = left
+    # Columns that are left out are as if they were not there.
+    frame, rules = _without_excluded(frame, asked, columns.rules)
+    # The rows of the columns that the interactions use, then the interactions over those that were not left out.
     names = [str(name) for name in frame.columns if str(name) not in (columns.weights, columns.count)]
     _check_counting(frame, columns, _named(asked, names))
     try:
@@ -236,15 +306,31 @@ def _read_frame(asked: Any, data: FrameLike, columns: _Columns) -> tuple[Interac
         raise error.replace(
             problem=f"column {columns.count!r} holds counts", hint="say count=None if it does not"
         ) from None
-    rows = as_observations(frame, columns=[name for name in names if name in used] or None, **asdict(columns))
+    read = [name for name in names if name in used] or None
+    rows = as_observations(frame, columns=read, named=_named(asked, names), write=python_words, **how, **rules)
+    if read is not None and len(rows.domain) < len(read):
+        _, over = _interactions(asked, rows.domain.names)
     return over(rows.domain), rows
+
+
+def _without_excluded(frame: pd.DataFrame, asked: Any, rules: ColumnRules) -> tuple[pd.DataFrame, ColumnRules]:
+    """A data frame without the columns to exclude, which the interactions must not spell out, and the other rules."""
+    exclude = rules.get("exclude", ())
+    if isinstance(exclude, str):
+        raise wrong_type("exclude", "a collection of names of columns", received=repr(exclude))
+    check_names(exclude, [str(name) for name in frame.columns], "exclude", noun="column")
+    if both := sorted(_named(asked, list(exclude)) & {*exclude}):
+        raise conflict("exclude", f"column {both[0]!r} is asked for and left out")
+    others: Any = {name: value for name, value in rules.items() if name != "exclude"}
+    return frame.loc[:, [str(name) not in exclude for name in frame.columns]], others
 
 
 def _check_counting(frame: pd.DataFrame, columns: _Columns, chosen: Collection[str]) -> None:
     """Refuse what seems to be a column of counts or weights, where nothing was said of either."""
     if columns.weights is None and columns.count == "count" and "count" not in map(str, frame.columns):
         say = "say {0.role}={0.name!r} if it does, count=None if it does not"
-        check_counting(Source.of_frame(frame), chosen, say.format)
+        rules = ColumnOptions(**columns.rules)
+        check_counting(Source.of_frame(frame), {*chosen, *rules.spoken_of}, say.format)
 
 
 def _named(text: Any, names: Sequence[str]) -> set[str]:
@@ -341,23 +427,26 @@ def _penalty(prior: Any, interactions: Interactions) -> Penalty | None:
     return prior
 
 
+def _dealt_with(rows: Observations, missing: str | None) -> Observations:
+    """The rows after what was asked for was done about missing cells, which stay where they are summed over."""
+    if not rows.has_missing or missing == "marginalise":
+        return rows
+    if missing is None:
+        gaps = (rows.codes < 0).sum(0).tolist()
+        where = ", ".join(f"{name!r} ({n})" for name, n in zip(rows.domain.names, gaps, strict=True) if n)
+        hint = "pass missing='drop' to leave these rows out, or missing='marginalise' to sum over the missing cells"
+        raise MissingDataError(f"missing cells in {where}", argument="data", hint=hint)
+    return drop_missing(rows, "data")
+
+
 def _fitted(
     interactions: Interactions, rows: Observations | torch.Tensor, missing: str | None, options: dict[str, Any]
 ) -> FitResult:
     """The fit, after what was asked for was done about missing cells."""
     run: Callable[..., FitResult] = fit_log_linear
     if isinstance(rows, Observations) and rows.has_missing:
-        if missing is None:
-            gaps = (rows.codes < 0).sum(0).tolist()
-            where = ", ".join(f"{name!r} ({n})" for name, n in zip(rows.domain.names, gaps, strict=True) if n)
-            hint = "pass missing='drop' to leave these rows out, or missing='marginalise' to sum over the missing cells"
-            raise MissingDataError(f"missing cells in {where}", argument="data", hint=hint)
-        if missing == "drop":
-            rows = rows.drop_missing()
-            if not rows.total_count > 0:
-                raise unexpected("data", "at least one row without missing cells", received="none", code="empty")
-        else:
-            run = fit_incomplete
+        rows = _dealt_with(rows, missing)
+        run = fit_incomplete if rows.has_missing else fit_log_linear
     if run is fit_log_linear:
         options = {k: v for k, v in options.items() if k not in ("tolerance", "max_iterations", "progress")}
     return run(interactions, rows, **options)

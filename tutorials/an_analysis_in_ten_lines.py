@@ -25,10 +25,17 @@ import tempfile
 from pathlib import Path
 
 import pyro_hoim as hoim
+from pyro_hoim import plan
 
 cells = hoim.load_table("ucb_admissions").to_pandas()
 applicants = cells.loc[cells.index.repeat(cells["count"])].drop(columns="count").reset_index(drop=True)
 applicants.sample(5, random_state=1)
+
+# %% [markdown]
+# Before any work, a plan says how the columns are read, what each kind of model would cost, and which is advised.
+
+# %%
+print(plan(applicants))
 
 # %% [markdown]
 # ## 1. Fit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -32,7 +33,7 @@ from ..core.command.answers import (
 )
 from ..core.command.options import BURN_IN, COMPLETE, DRAW_METHOD, LABEL, LABELLED, LOG_Z_OPTIONS
 from ..core.command.rows import LabelledPlan, Missing, Table, warn_of_size
-from ..core.family import Answer, Family, Option, Question, Request, Stored
+from ..core.family import Answer, Family, Option, Question, Request, Stored, more_interactions, top_interactions
 from ..core.page import Section, cell
 from ..core.partition import LogPartition
 from ..core.prediction import Prediction
@@ -54,7 +55,21 @@ from ..data.observations import Observations
 from ..errors import IntractableError, check_names, conflict
 from ..log_linear.annealed.importance import AnnealedImportance
 from ..log_linear.auto import in_coding
-from ..plots.drawing import BLUE, FONT, INK, ORANGE, SIGNED, axes_for, ends, label_lines, legend_below, plain_axes
+from ..plots.drawing import (
+    BLUE,
+    FONT,
+    INK,
+    KINDS,
+    ORANGE,
+    SIGNED,
+    WIDTH,
+    axes_for,
+    ends,
+    label_lines,
+    legend_below,
+    plain_axes,
+)
+from ..results.answer import odds_answer, pair_odds_ratios
 from ..runs.checkpoint import RunOptions
 from ..runs.container import BOLTZMANN
 from ..runs.schedule import GibbsSchedule
@@ -77,24 +92,24 @@ __all__ = ["COLOURS", "FAMILY", "annealed", "estimate"]
 
 # Pictures of a machine: its weights, and how it was learned.
 
-_MOST = 60  # columns with their names
+_MOST, _UNITS = 60, 12  # columns and hidden units that are drawn
 
 
 def weights_figure(weights: np.ndarray, visible: Sequence[str], hidden: Sequence[str]) -> Figure:
-    """Weights (n, m) as a heat map, hidden units by the size of their weights: blue ties, orange repels."""
+    """Weights (n, m) as a heat map, a row for a column of the data, hidden units by the size of their weights.
+
+    Blue ties, orange repels; columns beyond the first sixty and units beyond the first twelve are left out.
+    """
     order: list[int] = np.argsort(-np.square(weights).sum(0), kind="stable").tolist()
-    shown = weights[:, order].T
+    shown = weights[:_MOST, order[:_UNITS]]
     limit = ends(weights)
-    is_small = len(visible) <= _MOST
-    names, key = label_lines(visible if is_small else (), 24, 1)
+    names, key = label_lines(visible[:_MOST], 20, 1)
     figure, scale = Figure(), Normalize(-limit, limit)
-    width, height = max(2.2 + min(11.0, 0.2 * len(visible)), 4.0), 1.6 + min(8.0, 0.2 * max(len(hidden), 2))
-    axes = axes_for(figure, width, height + 0.08 * max(map(len, names), default=0))
+    width = min(1.3 + 0.2 * shown.shape[1] + 0.08 * max(map(len, names), default=0), WIDTH)
+    axes = axes_for(figure, max(width, 3.4), 0.8 + 0.2 * max(len(names), 3))
     axes.imshow(shown, cmap=SIGNED, norm=scale, aspect="auto", interpolation="nearest")
-    axes.set_yticks(
-        range(len(hidden)), [literal(hidden[i]) for i in order] if len(hidden) <= _MOST else [""] * len(hidden)
-    )
-    axes.set_xticks(range(len(names)), names, rotation=90)
+    axes.set_xticks(range(shown.shape[1]), [literal(hidden[i]) for i in order[:_UNITS]], rotation=90)
+    axes.set_yticks(range(len(names)), names)
     axes.tick_params(length=0, colors=INK, labelsize=FONT)
     for spine in axes.spines.values():
         spine.set_visible(False)
@@ -109,13 +124,13 @@ def weights_figure(weights: np.ndarray, visible: Sequence[str], hidden: Sequence
 
 def curve_figure(curve: Sequence[tuple[int, float, float | None]], name: str) -> Figure:
     """Scores along the run, of training rows and of validation rows where there are any."""
-    figure = Figure(figsize=(6.6, 3.0), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
     axes = figure.add_subplot()
     at = [entry[0] for entry in curve]
-    axes.plot(at, [entry[1] for entry in curve], color=BLUE, label="training rows")
+    axes.plot(at, [entry[1] for entry in curve], color=KINDS[0], label="training rows")
     if curve[0][2] is not None:
         axes.plot(
-            at, [np.nan if entry[2] is None else entry[2] for entry in curve], color=ORANGE, label="validation rows"
+            at, [np.nan if entry[2] is None else entry[2] for entry in curve], color=KINDS[1], label="validation rows"
         )
         axes.legend(frameon=False, fontsize=9)
     axes.set_xlabel("iteration", color=INK, fontsize=9)
@@ -138,6 +153,7 @@ class MachineAnalysis(Study[Part]):
         result: the machine and how it was learned.
         log_z: exact, or an estimate with its verdict.
         shares: of level 1 of every column among the training rows, half a row added to each level.
+        ratios: odds ratios of pairs of columns among the training rows, of the strongest interactions first.
     """
 
     heading: ClassVar[str] = "Boltzmann machine of"
@@ -146,6 +162,7 @@ class MachineAnalysis(Study[Part]):
     result: MachineResult
     log_z: LogPartition
     shares: Sequence[float]
+    ratios: pd.DataFrame
 
     @property
     def law(self) -> BoltzmannMachine:
@@ -167,25 +184,22 @@ class MachineAnalysis(Study[Part]):
     @override
     def content(self) -> Content:
         """Interactions, weights and the course of learning."""
-        sections = [_interactions(self), _weights(self), _learning(self)]
-        # A few sentences that answer the reader's question
         structure, result = self.law.structure, self.result
         how = _METHODS[result.options.method].format(steps=plural(result.options.steps, "sweep"))
         amount = amount_text(result.num_rows, self.has_weights)
-        fitted = (
-            f"{self.title}: {amount} of {plural(len(self.law.domain), 'column')} "
-            f"({possible_rows(self.law.domain.num_states)}). A restricted Boltzmann machine with "
-            f"{plural(structure.num_hidden, 'hidden unit')} and {plural(structure.num_parameters, 'parameter')} was "
-            "estimated from them, by "
-            f"{how}."
+        learning = _learning(self)
+        learning.text(
+            f"A restricted Boltzmann machine with {plural(structure.num_hidden, 'hidden unit')} and "
+            f"{plural(structure.num_parameters, 'parameter')} was estimated from {amount} of "
+            f"{plural(len(self.law.domain), 'column')} ({possible_rows(self.law.domain.num_states)}), by {how}. Its "
+            f"log-likelihoods are {_kind(self)}."
         )
+        answer = odds_answer(self.ratios, amount)
         return Content(
-            [
-                fitted,
-                f"Its log-likelihoods are {_kind(self)}.",
-            ],
-            _warnings(self),
-            sections,
+            answer.sentences,
+            [*_warnings(self), *answer.limits],
+            [answer.section, _interactions(self), _weights(self), learning],
+            answer.picture,
         )
 
     @override
@@ -351,6 +365,7 @@ class MachinePlan(LabelledPlan):
             result=result,
             log_z=log_z,
             shares=shares,
+            ratios=pair_odds_ratios(rows, _pairs(result.law)),
         )
 
 
@@ -359,6 +374,12 @@ def estimate(rows: Observations, *, hidden: int = 8, seed: int = 0, **options: A
     names = [field.name for field in fields(LearningOptions)]
     check_names(options, names, "options", noun="option of a Boltzmann machine")
     return fit_machine(rows, _structure(rows.domain, hidden), LearningOptions(**options), seed=seed)
+
+
+def _pairs(law: BoltzmannMachine) -> list[tuple[str, str]]:
+    """Pairs of columns of the strongest interactions first."""
+    _, values = strongest(law)
+    return [pair for edge, _ in values for pair in itertools.combinations(edge, 2)]
 
 
 def _structure(domain: Domain, number: int) -> MachineStructure:
@@ -379,7 +400,7 @@ def _accuracy(law: BoltzmannMachine, part: Observations, target: str) -> dict[st
 
 # The page. Nothing is computed here but formats.
 
-_FIRST, _BRIEF = 20, 8
+_FIRST, _BRIEF = 8, 8
 _METHODS = {
     "exact": "exact gradients",
     "cd": "contrastive divergence with {steps}",
@@ -397,12 +418,12 @@ def _warnings(analysis: MachineAnalysis) -> list[str]:
     if analysis.log_z.verdict == "unreliable":
         found.append("The estimate of log Z is unreliable, and with it every likelihood here; see its notes.")
     if analysis.result.converged is False:
-        found.append("Learning stopped before it had converged: more iterations would change the machine.")
+        found.append("Learning stopped early: more iterations would change the machine.")
     return found
 
 
 def _interactions(analysis: MachineAnalysis) -> Section:
-    section = Section("Interactions of the columns")
+    section = Section("All interactions of the machine")
     order, values = strongest(analysis.law)
     if not values:
         section.text("There are no interactions to show.")
@@ -423,7 +444,7 @@ def _signed(value: float) -> str:
 
 
 def _weights(analysis: MachineAnalysis) -> Section:
-    section = Section("Weights")
+    section = Section("Weights", is_folded=True)
     law = analysis.law
     if not law.structure.num_hidden or not len(law.domain):
         section.text("There are no hidden units.")
@@ -440,7 +461,7 @@ def _weights(analysis: MachineAnalysis) -> Section:
 
 def _learning(analysis: MachineAnalysis) -> Section:
     result = analysis.result
-    section = Section("Learning")
+    section = Section("How it was learned", is_folded=True)
     section.figure(curve_figure(result.curve, result.score_name), f"The {result.score_name} during learning")
     section.note(
         f"On up to 1,000 of the most frequent rows. {plural(result.iterations, 'iteration')} in {result.seconds:.1f} s."
@@ -603,14 +624,16 @@ class MachineFamily(Family):
     def interactions(self, question: Question) -> Answer:
         """Corner interactions of the columns that the hidden units bring, by the size of their values."""
         order, values = strongest(_law(question))
-        values = values[: question["top"]]
+        positions, left_out = top_interactions([edge for edge, _ in values], question["top"])
+        values = [values[position] for position in positions]
         json = {
             "interactions": [{"edge": list(edge), "value": value} for edge, value in values],
+            "left_out": left_out,
             "largest_order": order,
         }
         cells = [[short_edge(edge, _EDGE), coefficient(value)] for edge, value in values]
         note = f"(interactions of up to {order} columns in corner coding, the hidden units summed out; nats)"
-        return Answer(json, [*columns_of(["interaction", "value"], cells), note])
+        return Answer(json, [*columns_of(["interaction", "value"], cells), *more_interactions(left_out), note])
 
 
 def _law(question: Question) -> BoltzmannMachine:

@@ -1,4 +1,4 @@
-"""The command ``pyro-hoim``: fit, learn, inspect and use a model of a table from the shell.
+"""The command ``pyro-hoim``: plan, fit, learn, inspect and use a model of a table from the shell.
 
 Everything a person reads goes to standard output as text, or with ``--json`` as exactly one JSON object; progress and
 warnings go to standard error. The exit status is 0, or 2 with one line on standard error for anything wrong with the
@@ -27,6 +27,7 @@ __all__ = ["cli", "main"]
 
 # Module and first sentence of each command: the list of commands is shown without importing torch.
 _COMMANDS = {
+    "plan": ("commands.plan", "Which models a table allows, at what cost, and which is advised."),
     "fit": ("commands.fit", "Fit a model to a table and write a report."),
     "learn": ("commands.fit", "Learn which interactions a table has."),
     "structures": ("commands.fit", "Find how probable every interaction of a table is."),

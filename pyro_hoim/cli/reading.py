@@ -19,12 +19,13 @@ from ..core.command.rows import Fractions
 from ..core.family import Source, families
 from ..core.prediction import extend_rows
 from ..core.words import listed, whole
-from ..data.bins import Bins
+from ..data.bins import cuts_of
+from ..data.columns import ColumnOptions, encode_columns
 from ..data.counts import CountTable, digest, read_matrix, read_names
 from ..data.encoding import level_order
 from ..data.files.table_file import CsvColumns
 from ..data.observations import Observations
-from ..data.readers import Source as CellSource, encode_columns
+from ..data.readers import Source as CellSource
 from ..data.sources import RowSource
 from ..errors import check_names, conflict
 from ..families import add_info
@@ -185,7 +186,7 @@ class KnownRows:
         weight = reading.get("weight_column")
         weight = weight if weight in header and weight not in domain else None
         used = count if count in header and count not in domain and weight is None else None
-        bins = {name: Bins.from_json(cut) for name, cut in reading.get("bins", {}).items() if name in names}
+        bins = {name: cut for name in names if (cut := cuts_of(domain[name].labels)) is not None}
         cuts = {name: cut for name, cut in bins.items() if cut.kind == "numbers"}
         columns = names if weight is None else [*names, weight]
         rows = pieces.opened(files, columns=columns, count=used, missing_values=missing, bins=cuts)
@@ -251,7 +252,8 @@ class KnownRows:
 
 _BINS = (
     "Cut a column of numbers or dates into ordered levels: quantile:4 (as many rows in each), width:5 (units; of dates "
-    "days, or week, month, quarter, year) or edges:0,10,20. The cut points are kept in the model."
+    "days, or week, month, quarter, year) or edges:0,10,20; auto cuts all numbers of many values at quantiles. The cut "
+    "points are kept in the model."
 )
 _CLUSTER = (
     "Read FILE, or the files of a folder, on a cluster of Dask: the address of its scheduler, such as "
@@ -279,11 +281,8 @@ def fit_file_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     several = (
         ("--allow", "NAME", "Take this column as it is, although it looks like an identifier, free text or numbers."),
-        (
-            "--bins",
-            "COL=RULE",
-            _BINS,
-        ),
+        ("--exclude", "NAME", "Leave this column out; several with commas."),
+        ("--bins", "auto|COL=RULE", _BINS),
     )
     # Decorators apply from the last to the first: the help is in reading order.
     for name, metavar, what in several:
@@ -332,7 +331,7 @@ def read_known(
         return KnownRows.opened(domain, file, pieces, missing, optional, reading).distinct()
     # Columns of numbers are cut as those of the fit were.
     table = _cells(file, values)
-    bins = {name: Bins.from_json(cut) for name, cut in reading.get("bins", {}).items() if name in table.header}
+    bins = {v.name: cut for v in domain if v.name in table.header and (cut := cuts_of(v.labels)) is not None}
     raw = {name: cut for name, cut in bins.items() if not {*table.column(name)} <= {*domain[name].labels, "", *missing}}
     table = replace(cut_columns(table, raw, missing)[0], categories={})
     absent = {name for name in optional if name not in table.header}
@@ -356,8 +355,9 @@ def read_known(
     count, weights = (name if name in table.header and name not in domain else None for name in names)
     if count is None and weights is None and "count" in table.header and "count" not in domain:
         count = "count"
-    read = encode_columns(source, present, count, weights, None, ("", *missing))
-    rows = Observations(*read, is_weighted=weights is not None)
+    how = ColumnOptions(count, weights, missing_values=("", *missing))
+    _, codes, counts, *_ = encode_columns(source, present, how)
+    rows = Observations(present, codes, counts, is_weighted=weights is not None)
     if is_unseen.all():  # name the first label
         Observations.from_csv(table, domain=present, count=count, weights=weights, missing_values=("", *missing))
     is_kept = torch.from_numpy(~is_unseen)

@@ -393,6 +393,10 @@ class Family(ABC):
         """What a file holds of a model that names the kind and is no record, such as what a fit returned."""
         raise wrong_type("model", f"a {self.record.__name__}", model)
 
+    def complete_record(self, model: Any, record: Any) -> Any:  # noqa: ARG002
+        """The record of a model with what takes some time and is worth keeping in a file."""
+        return record
+
     def file_of(self, model: Any) -> Any:
         """What a file holds of a model or a result, as a file is read."""
         if isinstance(model, Stored):
@@ -444,6 +448,11 @@ class Family(ABC):
         """
         raise self.lack("summary", "has no table of coefficients")
 
+    def odds_ratios(self, model: Any, *, level: float) -> pd.DataFrame:  # noqa: ARG002
+        """Odds ratios of the interactions, strongest first: ``term``, ``levels``, ``odds_ratio``; options as above."""
+        problem, hint = "has no odds ratios", "interactions() lists what ties its columns, the strongest first"
+        raise self.lack("odds_ratios", problem, hint)
+
     def figures(self, model: Any) -> Figures:  # noqa: ARG002
         """Size of a model and how well it fits; where a family has none, variables and interactions are counted."""
         raise self.lack("figures", "has no figures")
@@ -482,6 +491,33 @@ class Family(ABC):
     def lack(self, what: str, problem: str, hint: str | None = None, argument: str | None = None) -> IntractableError:
         """The error that says what the family cannot do, and what to do instead."""
         return out_of_reach(argument or what, f"a {self.name} {problem}", self.hint(what) or hint, code="no-method")
+
+
+def top_interactions(edges: Sequence[Sequence[str]], top: int | None) -> tuple[list[int], int]:
+    """Which entries of a model are shown: those of interactions before those of single columns, each in their order.
+
+    Args:
+        edges: the columns of every entry, the strongest first; several entries may belong to one interaction.
+        top: show the entries of so many interactions, and no single columns; all when None.
+
+    Returns:
+        Positions of the entries, and the number of interactions that are left out.
+
+    Example:
+        >>> top_interactions([("a",), ("a", "b"), ("a", "c"), ("b", "a")], 1)
+        ([1, 3], 1)
+    """
+    names = [frozenset(edge) for edge in edges]
+    several = [number for number, edge in enumerate(names) if len(edge) > 1]
+    if top is None:
+        return [*several, *(number for number, edge in enumerate(names) if len(edge) < 2)], 0
+    ranks = {edge: rank for rank, edge in enumerate(dict.fromkeys(names[number] for number in several))}
+    return [number for number in several if ranks[names[number]] < top], max(0, len(ranks) - top)
+
+
+def more_interactions(left_out: int) -> list[str]:
+    """The line below a list that is cut."""
+    return [f"... {plural(left_out, 'more interaction')}"] if left_out else []
 
 
 # The registry: a family is imported when its kind is met in a model or a file, or its name in a command.

@@ -16,7 +16,6 @@ from typing import Any
 
 import pandas as pd
 
-from ..data.bins import Bins, bin_columns
 from ..data.counts import CountTable
 from ..data.frames import (
     DataLike,
@@ -40,7 +39,7 @@ from ..errors import (
     refused,
 )
 from ..schema import Domain, Variable
-from .family import Answer, Family, Question, Stored, family_of_model
+from .family import Answer, Family, Question, Stored, family_of_model, more_interactions
 from .joined import model_domain, opened
 from .prediction import extend_rows
 from .scores import RowLogLikelihood
@@ -85,8 +84,8 @@ def save(model: object, path: str | os.PathLike[str]) -> None:
         >>> kept.domain.names
         ('Admit', 'Gender', 'Dept')
     """
-    _, stored = stored_model(model)
-    stored.model.save(path)
+    family, stored = stored_model(model)
+    family.complete_record(model, stored.model).save(path)
 
 
 def score(
@@ -95,6 +94,7 @@ def score(
     *,
     count: str | None = "count",
     weights: str | None = None,
+    missing_values: Collection[str] = ("",),
     **options: Any,
 ) -> dict[str, Any]:
     """How well a model predicts rows, in nats a row.
@@ -104,6 +104,7 @@ def score(
         rows: a data frame, :class:`~pyro_hoim.Observations`, or a :class:`~pyro_hoim.CountTable` of numbers.
         count: column of whole counts of a data frame, which may be absent.
         weights: column of weights of a data frame, in place of counts; not of numbers.
+        missing_values: labels of a data frame that mean "missing", besides None and NaN; not of numbers.
         options: of the command ``score`` of its family, such as ``method="ais"``.
 
     Returns:
@@ -123,18 +124,26 @@ def score(
         (2.8875, 0.2295, 'exact')
     """
     family, question = _question("score", model, options)
-    rows = _checked_rows(family, question.stored, rows, count=count, weights=weights, each=False)
+    rows = _checked_rows(family, question.stored, rows, count=count, weights=weights, each=False, words=missing_values)
     answer = family.score(replace(question, rows=rows))
     return {**answer.json, "notes": list(answer.notes)}
 
 
-def predict(model: object, rows: DataLike | CountTable, target: str, **options: Any) -> pd.DataFrame:
+def predict(
+    model: object,
+    rows: DataLike | CountTable,
+    target: str,
+    *,
+    missing_values: Collection[str] = ("",),
+    **options: Any,
+) -> pd.DataFrame:
     """One column of rows from the others.
 
     Args:
         model: of any family.
         rows: as of :func:`score`; what they say of the target is not used, and its column may be absent.
         target: the column.
+        missing_values: as of :func:`score`.
         options: of the command ``predict`` of its family.
 
     Returns:
@@ -166,7 +175,7 @@ def predict(model: object, rows: DataLike | CountTable, target: str, **options: 
         column = column_named(rows, target)
         has_target = column is not None and (family.data_type == "labels" or not bool(column.isna().any()))
         read = rows if has_target or column is None else rows.drop(columns=column.name)
-    read = _checked_rows(family, question.stored, read, count=None, absent=(target,))
+    read = _checked_rows(family, question.stored, read, count=None, absent=(target,), words=missing_values)
     values = {**question.values, "target": target}
     answer = family.predict(replace(question, rows=read, values=values, has_target=has_target))
     frame, lost = _frame(answer), answer.json.get("impossible_rows")
@@ -276,44 +285,46 @@ def sample(model: object, number: int, given: Mapping[str, Any] | None = None, *
 
 
 def interactions(model: object, top: int | None = None, **options: Any) -> pd.DataFrame:
-    """What ties the columns of a model, strongest first.
+    """What ties the columns of a model, strongest first; single columns, where the family has them, come last.
 
     Args:
         model: of any family.
-        top: at most this many; all when None.
+        top: the strongest so many interactions, without single columns; an interaction may have several rows, such as
+            both directions of a network or the roots of a tuple. Everything when None.
         options: of the command ``interactions`` of its family; what it finds besides is left out unless asked for, as
             by ``information=True``.
 
     Returns:
-        ``term``, the names joined by colons; ``order``, how many; ``value``, the strength; and what else the command
-        says of every interaction.
+        A table whose notes say how many are left out: ``term``, the names joined by colons; ``order``, how many;
+        ``value``, the strength; and what else the command says of every interaction.
 
     Raises:
         InputError: a number below 1, or an option that the family lacks.
     """
+    found = _ties(model, top, options)
     rows = [
         {"term": ":".join(row["edge"]), "order": len(row["edge"]), "value": row["value"]}
         | {name: value for name, value in row.items() if name not in ("edge", "order", "value")}
-        for row in _ties(model, top, options)
+        for row in found["interactions"]
     ]
     frame = pd.DataFrame(rows, columns=None if rows else ["term", "order", "value"])
     frame["value"] = frame["value"].astype(float)
+    frame.attrs["notes"] = more_interactions(found.get("left_out", 0))
     return frame
 
 
-def _ties(model: object, top: int | None, options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What the family says of every interaction, switches off."""
+def _ties(model: object, top: int | None, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the family says of its interactions, switches off."""
     if top is not None:
         check_whole(top, "top")
     family, question = _question("interactions", model, options, top=top)
     off = {option.name: False for option in family.options("interactions") if option.kind == "switch"}
-    found = family.interactions(replace(question, values={**question.values, **off, **options}))
-    return found.json["interactions"]
+    return family.interactions(replace(question, values={**question.values, **off, **options})).json
 
 
 def strengths(model: object) -> tuple[dict[tuple[str, ...], float], tuple[str, str] | None]:
     """Strengths of the interactions of a model as :func:`signed_strengths` gives them."""
-    return signed_strengths(model_domain(stored_model(model)[1]), _ties(model, None, {}))
+    return signed_strengths(model_domain(stored_model(model)[1]), _ties(model, None, {})["interactions"])
 
 
 def signed_strengths(
@@ -433,17 +444,19 @@ def _checked_rows(
     weights: str | None = None,
     absent: Collection[str] = (),
     each: bool = True,
+    words: Collection[str] = ("",),
 ) -> Observations | CountTable:
     """Rows over the variables of a model, one at least; columns of a data frame that are ``absent`` may be.
 
-    Of rows that need not be in memory, ``each`` in its place or else the distinct ones with their counts.
+    Of rows that need not be in memory, ``each`` in its place or else the distinct ones with their counts. ``words``
+    are labels that mean missing.
     """
     domain = stored.domain
     if family.data_type == "labels":
         if each and is_source(rows):
             rows = rows.observations()
-        rows = _cut(rows, stored.info.get("reading") or {}, domain)
-        read = as_observations(rows, domain=domain, count=count, weights=weights, absent=absent, argument="rows")
+        how: dict[str, Any] = {"count": count, "weights": weights, "missing_values": words}
+        read = as_observations(rows, domain=domain, absent=absent, argument="rows", **how)
         read = extend_rows(read, domain)
     else:
         if weights is not None:
@@ -454,19 +467,6 @@ def _checked_rows(
     if not read.total_count > 0:
         raise none_received("rows", "at least one observation")
     return read
-
-
-def _cut(rows: Any, reading: Mapping[str, Any], domain: Domain) -> Any:
-    """A data frame with its columns cut as those were that a model was fitted to, unless they hold the levels."""
-    cuts = {name: Bins.from_json(held) for name, held in (reading.get("bins") or {}).items() if name in domain}
-    if not cuts or not is_frame(rows):
-        return rows
-    frame = as_frame(rows, "rows")
-    for name in list(cuts):
-        column = column_named(frame, name)
-        if column is None or set(column.dropna().astype(str)) <= {*cuts[name].labels}:
-            del cuts[name]
-    return bin_columns(frame, cuts) if cuts else frame
 
 
 def _frame(answer: Answer) -> pd.DataFrame:

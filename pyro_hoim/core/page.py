@@ -54,6 +54,7 @@ class Block:
         kind: what it is.
         text: of a paragraph or heading, description of a figure.
         drawing: a :class:`matplotlib.figure.Figure`.
+        narrow: the same for a small screen, where the drawing is wider than that; None for the drawing itself.
         columns: of a table.
         rows: of a table, all of them.
         chosen: row that is marked as the one kept, -1 for none.
@@ -66,6 +67,7 @@ class Block:
     kind: Literal["text", "note", "heading", "figure", "table"]
     text: str = ""
     drawing: Any = None
+    narrow: Any = None
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[Cell, ...], ...] = ()
     chosen: int = -1
@@ -89,7 +91,7 @@ class Block:
         alike = {self.columns[i]: self.rows[0][i].shown for i in range(len(self.columns)) if i not in self.varying}
         same = ", ".join(f"{name} {shown}" for name, shown in alike.items() if shown not in (nothing, ""))
         absent = ", ".join(name for name, shown in alike.items() if shown == nothing)
-        told = [f"The same in every row: {same}." if same else "", f"Not available: {absent}." if absent else ""]
+        told = [f"In every row: {same}." if same else "", f"Not known: {absent}." if absent else ""]
         return " ".join(filter(None, told))
 
     def parts(self) -> list[tuple[str, int, int]]:
@@ -106,6 +108,11 @@ class Block:
 class Section:
     """A titled section of a page; its methods append elements.
 
+    Attributes:
+        title: its heading.
+        blocks: its elements.
+        is_folded: whether it opens by a click: what an expert asks, behind what everybody does.
+
     Example:
         >>> section = Section("Fit")
         >>> section.text("The pairs describe the table.")
@@ -116,10 +123,11 @@ class Section:
 
     title: str
     blocks: list[Block] = field(default_factory=list[Block])
+    is_folded: bool = False
 
-    def text(self, words: str) -> None:
+    def text(self, words: str, brief: bool = False) -> None:
         """A paragraph."""
-        self.blocks.append(Block("text", words))
+        self.blocks.append(Block("text", words, brief=int(brief)))
 
     def note(self, words: str, brief: bool = False) -> None:
         """A paragraph in small grey type."""
@@ -129,9 +137,9 @@ class Section:
         """A heading inside a section."""
         self.blocks.append(Block("heading", words, brief=int(brief)))
 
-    def figure(self, drawing: Any, description: str, folded: str = "") -> None:
+    def figure(self, drawing: Any, description: str, folded: str = "", narrow: Any = None) -> None:
         """A picture with its description, which is shown below it and read to those who cannot see it."""
-        self.blocks.append(Block("figure", description, drawing=drawing, folded=folded))
+        self.blocks.append(Block("figure", description, drawing=drawing, narrow=narrow, folded=folded))
 
     def table(
         self,
@@ -146,26 +154,23 @@ class Section:
     ) -> None:
         """A table of cells, or of anything :func:`~pyro_hoim.core.words.number` can write; fields of :class:`Block`."""
         cells = tuple(tuple(c if isinstance(c, Cell) else Cell(number(c), c) for c in row) for row in rows)
-        table = Block("table", "", None, tuple(columns), cells, chosen, folded, first, further, brief)
+        table = Block("table", "", None, None, tuple(columns), cells, chosen, folded, first, further, brief)
         self.blocks.append(table)
 
     def accuracy_table(self, accuracies: Mapping[str, Mapping[str, Any] | None], has_weights: bool) -> None:
         """How well a column is predicted on each part, beside always guessing its most frequent level."""
-        rows = [
-            [
-                part,
-                accuracy["target"],
-                cell(accuracy["accuracy"]),
-                cell(accuracy["majority_accuracy"]),
-                against_majority(accuracy).replace(BASELINE, "") or f"better (p = {accuracy['majority_p_value']:.1g})",
-                accuracy["rows"],
-            ]
-            for part, accuracy in accuracies.items()
-            if accuracy is not None
-        ]
-        if rows:
-            columns = ["part", "target", "accuracy", "always the most frequent", "compared"]
-            self.table([*columns, amount_column(has_weights)], rows, brief=len(rows))
+        known = {part: accuracy for part, accuracy in accuracies.items() if accuracy is not None}
+        if not known:
+            return
+        judged = list(known.values())[-1]
+        against = against_majority(judged)
+        hint = " Look at the probabilities of its levels instead (AUC, log loss)." if against else ""
+        against = against or f"better{BASELINE} (p = {judged['majority_p_value']:.1g})"
+        self.text(f"The prediction of {judged['target']} is {against}.{hint}", brief=True)
+        columns = ["part", "accuracy", "always the most frequent", amount_column(has_weights)]
+        figures = ("accuracy", "majority_accuracy")
+        rows = [[part, *(cell(of[name]) for name in figures), of["rows"]] for part, of in known.items()]
+        self.table(columns, rows, brief=len(rows))
 
 
 @dataclass(frozen=True)
@@ -176,12 +181,13 @@ class Page:
         title: heading.
         rows: number of them by part.
         names: of the variables.
-        summary: sentences that answer the reader's question.
-        warnings: what to know before trusting the page.
+        summary: at most five sentences that answer the reader's question.
+        warnings: what limits the answer, to be known before trusting it.
         about: sentences on the data.
         sections: in reading order.
         seed: of everything random.
         has_weights: whether the numbers of rows are sums of weights.
+        picture: of the answer, a block of a figure; None for none.
     """
 
     title: str
@@ -193,3 +199,4 @@ class Page:
     sections: Sequence[Section]
     seed: int
     has_weights: bool = False
+    picture: Block | None = None

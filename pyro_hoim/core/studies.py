@@ -10,9 +10,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+import pandas as pd
+
 from ..errors import unexpected
 from ..schema import Domain
-from .page import Page, Section, cell
+from .page import Block, Page, Section, cell
 from .scores import Scores, rows_are_distinct
 from .words import PSEUDO, amount_column, distinct_sentence, gain_sentence, num_states_text, whole
 
@@ -106,14 +108,16 @@ class Content:
     """What a family says of a study on its page.
 
     Attributes:
-        sentences: that answer the reader's question, after the one on the gain.
-        warnings: what to know before trusting the page.
-        sections: in reading order, after the scores; None for one that has nothing to say.
+        sentences: that answer the reader's question, at most five.
+        warnings: what limits the answer.
+        sections: in reading order, before the scores; None for one that has nothing to say.
+        picture: of the answer, a block of a figure.
     """
 
     sentences: Sequence[str]
     warnings: Sequence[str]
     sections: Sequence[Section | None]
+    picture: Block | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -147,6 +151,10 @@ class Study(ABC, Generic[P]):
     seconds: Mapping[str, float] = field(default_factory=dict[str, float], repr=False)
     has_weights: bool = False
     is_open: bool = False
+
+    def odds_ratios(self, level: float = 0.95) -> pd.DataFrame | None:  # noqa: ARG002
+        """What ``odds_ratios`` of the model says, with intervals of this coverage; None where its family has none."""
+        return None
 
     @property
     def domain(self) -> Domain:
@@ -230,29 +238,29 @@ class Study(ABC, Generic[P]):
 
     def page(self) -> Page:
         """What a reader is told."""
-        content, sentences = self.content(), list[str]()
-        if self.shows_scores:
-            judged = self.held[self.judged_on]
-            what = [PSEUDO] if judged.measure == "pseudo_nll" else []
-            if judged.has_gain:
-                gain = gain_sentence(self.judged_on, self.noun, judged.gain, judged.gain_std_error, *what)
-                sentences.append(gain)
-        sections = [self._scores() if self.shows_scores else None, *content.sections]
+        content = self.content()
+        sections = [*content.sections, self._scores() if self.shows_scores else None]
         return Page(
             title=f"{self.heading} {self.title.replace('_', ' ')}",
             rows={name: 0.0 if part is None else float(part.scores.rows) for name, part in self.parts.items()},
             names=self.domain.names,
-            summary=[*sentences, *content.sentences],
+            summary=content.sentences,
             warnings=content.warnings,
             about=self.about,
             sections=[section for section in sections if section is not None],
             seed=self.seed,
             has_weights=self.has_weights,
+            picture=content.picture,
         )
 
     def _scores(self) -> Section:
         """A line for every part and law; columns without a figure are left out."""
         section = Section("How well it predicts rows")
+        judged = self.held[self.judged_on]
+        if judged.has_gain:
+            what = [PSEUDO] if judged.measure == "pseudo_nll" else []
+            gain = gain_sentence(self.judged_on, self.noun, judged.gain, judged.gain_std_error, *what)
+            section.text(gain, brief=True)
         columns = ["part", "model", amount_column(self.has_weights), "gain", "NLL", "pseudo-NLL", "KL"]
         columns += self.score_columns
         table: list[list[Any]] = []

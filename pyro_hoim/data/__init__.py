@@ -1,6 +1,7 @@
 """Observations and their readers: encoded rows of finite variables, and rows of counts or real numbers."""
 
 from .bins import Bins, bin_columns, find_bins
+from .columns import ColumnReading, read_columns
 from .counts import LARGEST_COUNT, CountTable
 from .files.table_file import read_table_file
 from .information import InformationTable
@@ -13,6 +14,7 @@ __all__ = [
     "Bins",
     "ChunkedRows",
     "ColumnGroup",
+    "ColumnReading",
     "CountTable",
     "DaskRows",
     "Fold",
@@ -30,5 +32,6 @@ __all__ = [
     "find_exclusive_groups",
     "join_columns",
     "open_rows",
+    "read_columns",
     "read_table_file",
 ]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from ..errors import check_names, check_type, check_unique, none_received, out_of_range, refused, unexpected
+from ..errors import InputError, check_names, check_type, check_unique, none_received, out_of_range, refused, unexpected
 from .encoding import is_empty, to_numbers
 from .readers import row_position
 
@@ -78,7 +78,12 @@ class Bins:
 
     def sentence(self, name: str) -> str:
         """What a reader has to know."""
-        return f"{name} was cut at {', '.join(self._text(cut) for cut in self.cuts)} ({self.rule})"
+        return f"{name} was cut at {self.cut_text} ({self.rule})"
+
+    @property
+    def cut_text(self) -> str:
+        """The cut points, separated by commas."""
+        return ", ".join(self._text(cut) for cut in self.cuts)
 
     def _text(self, cut: float) -> str:
         if self.kind == "dates":
@@ -86,13 +91,38 @@ class Bins:
         return str(int(cut)) if cut.is_integer() and abs(cut) < 1e15 else repr(cut)
 
 
+_BETWEEN = re.compile(r"<(?P<first>[^<>,]+)|>=(?P<last>[^<>,]+)|\[(?P<low>[^,]+), (?P<high>[^,)]+)\)")
+
+
+def cuts_of(labels: Sequence[str]) -> Bins | None:
+    """The cut points between which levels lie, which the labels say; None where one of them is no such level.
+
+    Example:
+        >>> cuts_of(("<20", "[20, 30)", ">=40")).cuts, cuts_of(("low", ">=40"))
+        ((20.0, 30.0, 40.0), None)
+    """
+    matches = [_BETWEEN.fullmatch(label) for label in labels]
+    words = {word for match in matches if match is not None for word in match.groups() if word is not None}
+    if not words or None in matches:
+        return None
+    kind: Literal["numbers", "dates"] = "dates" if is_dates(words) else "numbers"
+    try:
+        cuts = Bins(tuple(sorted(set(_numbers([*words], kind, row_position, "").tolist()))), kind)
+    except InputError:
+        return None
+    return cuts if {*labels} <= {*cuts.labels} else None
+
+
 def parse_bins(words: Sequence[str]) -> dict[str, str]:
-    """Rules by column from ``COLUMN=RULE``."""
+    """Rules by column from ``COLUMN=RULE``, and from ``auto`` the rule of all others, under ``*``."""
     rules: dict[str, str] = {}
     for text in words:
+        if text == "auto":
+            rules["*"] = text
+            continue
         name, equals, rule = text.rpartition("=")
         if not equals or not name.strip():
-            raise unexpected("bins", f"COLUMN=RULE, the rule being {_RULES}", text)
+            raise unexpected("bins", f"auto, or COLUMN=RULE, the rule being {_RULES}", text)
         if name.strip() in rules:
             raise refused("bins", f"column {name.strip()!r} is cut twice", code="repeated-name")
         rules[name.strip()] = rule.strip()

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Protocol, TypeGuard, Unpack, runtime_checkable
 
 import numpy as np
 import pandas as pd
 import torch
 
-from ..errors import InputError, check_names, other_domain, refused, unexpected, wrong_type
+from ..errors import InputError, check_choice, check_names, conflict, other_domain, refused, unexpected, wrong_type
 from ..schema import Domain, NumberKind, Variable
 from .arrow_tables import frame_of, plain_dictionary
+from .bins import bin_columns, cuts_of
+from .columns import (
+    ColumnOptions,
+    ColumnRules,
+    FrameOptions,
+    Write,
+    encode_columns,
+    is_identifier,
+    num_seen,
+    python_words,
+)
 from .counts import CountTable
 from .encoding import code_reader, has_levels, label_of, meaning_of
 from .observations import Observations
+from .readers import Source
 from .wide import long_table
 
 __all__ = [
@@ -25,40 +37,32 @@ __all__ = [
     "as_counts",
     "as_frame",
     "as_observations",
-    "cells_seen",
     "check_columns",
     "codes_of",
     "column_named",
+    "cut_alike",
+    "drop_missing",
     "identifier_columns",
     "is_frame",
     "is_source",
     "labels_like",
-    "names_rows",
-    "refuse_identifiers",
+    "rows_of_frame",
     "rows_seen",
 ]
 
 
 # Columns before anything is learned: which name rows instead of describing them.
 
-_FEW_ROWS = 20
-_MANY_LEVELS = 1000
 _SHOWN = 6
-_FEW_EACH = 5  # times that one person may be counted
 
 
 def check_columns(data: Observations, *, weighted: bool = False) -> None:
     """Refuse columns that name rows instead of describing them; ``weighted`` as :func:`rows_seen` has it."""
     if columns := identifier_columns(data, weighted=weighted):
-        refuse_identifiers(columns, rows_seen(data, weighted=weighted))
+        _refuse_identifiers(columns, rows_seen(data, weighted=weighted))
 
 
-def names_rows(levels: Sequence[tuple[str, int]], total: float) -> list[tuple[str, int]]:
-    """Columns that name rows, of the names of columns and their numbers of levels that were seen."""
-    return [(name, number) for name, number in levels if _names_rows(number, number, total)]
-
-
-def refuse_identifiers(columns: Sequence[tuple[str, int]], total: float) -> None:
+def _refuse_identifiers(columns: Sequence[tuple[str, int]], total: float) -> None:
     """Refuse columns that name rows, where there are some, by their names and their numbers of levels."""
     if columns:
         shown = ", ".join(f"{name!r} ({levels} levels in {total:g} rows)" for name, levels in columns[:_SHOWN])
@@ -70,22 +74,13 @@ def refuse_identifiers(columns: Sequence[tuple[str, int]], total: float) -> None
         raise refused("columns", problem, "leave such columns out, or group their values")
 
 
-def _names_rows(levels: int, cardinality: int, total: float) -> bool:
-    return levels >= total > _FEW_ROWS or (cardinality > _MANY_LEVELS and total < 2 * levels)
-
-
 def rows_seen(data: Observations, *, weighted: bool = False) -> int:
     """How many rows tell of the levels of a column: those of positive weight, whatever their weights add up to.
 
     ``weighted`` says that what they bear are known to be weights of rows, not whole counts.
     """
-    rows = int((data.counts > 0).sum())
-    return rows if weighted or not data.has_whole_counts else cells_seen(rows, data.total_count, len(data.domain))
-
-
-def cells_seen(rows: float, total: float, columns: int) -> int:
-    """How many rows cells with counts stand for, at least: persons with a count of their own are few each."""
-    return int(max(rows, total / (_FEW_EACH if columns > 1 else 2)))
+    counts = data.counts.numpy()
+    return num_seen(counts, len(data.domain), is_weighted=weighted or not data.has_whole_counts)
 
 
 def identifier_columns(data: Observations, *, weighted: bool = False, seen: int | None = None) -> list[tuple[str, int]]:
@@ -100,7 +95,7 @@ def identifier_columns(data: Observations, *, weighted: bool = False, seen: int 
     identifiers = list[tuple[str, int]]()
     for variable, codes in zip(data.domain, data.codes.T, strict=True):
         levels = len(codes[(codes >= 0) & (data.counts > 0)].unique())
-        if _names_rows(levels, variable.cardinality, total):
+        if is_identifier(levels, variable.cardinality, total):
             identifiers.append((variable.name, levels))
     return identifiers
 
@@ -202,6 +197,11 @@ def column_named(frame: pd.DataFrame, name: str) -> pd.Series | None:
     return frame.iloc[:, positions[0]] if positions else None
 
 
+def _of_reader(name: str, value: Any) -> str:
+    """An option of the reader of data frames, where a function has none of its own."""
+    return f"Observations.from_pandas(frame, {python_words(name, value)})"
+
+
 def as_observations(
     data: DataLike,
     *,
@@ -212,6 +212,9 @@ def as_observations(
     missing_values: Collection[str] = ("",),
     absent: Collection[str] = (),
     argument: str = "data",
+    named: Collection[str] | None = None,
+    write: Write = _of_reader,
+    **rules: Unpack[ColumnRules],
 ) -> Observations:
     """Rows of finite variables: observations as they are, data frames by :meth:`Observations.from_pandas`.
 
@@ -219,7 +222,8 @@ def as_observations(
     counts, where they fit.
 
     With a domain, columns may stand in any order and others are ignored; a number, a boolean and their text are read
-    as the label of the same meaning: 1, 1.0 and True as ``"1"``, or as ``"True"``.
+    as the label of the same meaning: 1, 1.0 and True as ``"1"``, or as ``"True"``. Where the levels of a variable lie
+    between cut points, numbers and dates are cut at these.
 
     Args:
         data: observations, a data frame, rows that need not be in memory, or counts under a named index of pandas.
@@ -230,12 +234,14 @@ def as_observations(
         missing_values: labels that mean "missing", besides None, NaN, NaT and NA.
         absent: variables of the domain whose columns may be absent; their cells are missing.
         argument: name of the data in messages.
+        named: columns that are spelled out, and are not left out for what they hold; those of ``columns`` by default.
+        write: how options are written in messages.
+        rules: as of :meth:`Observations.from_pandas`, without a domain.
 
     Raises:
         InputTypeError: neither observations nor a data frame.
         UnknownNameError: a column or, with ``domain``, a label that is not known; the closest are listed.
-        InputError: as :meth:`Observations.from_pandas`; or, without a domain, columns that are almost unique per
-            row, or that seem to hold counts or weights and were not named.
+        InputError: as :meth:`Observations.from_pandas`.
         IntractableError: too many distinct rows for memory.
     """
     if isinstance(data, Observations):
@@ -252,19 +258,69 @@ def as_observations(
     frame = as_frame(data, argument)
     how: dict[str, Any] = {"columns": columns, "missing_values": missing_values}
     if domain is None:
-        read = Observations.from_pandas(frame, count=count, weights=weights, **how)
-        check_columns(read, weighted=weights is not None)
-        return read
+        if count == "count" and weights is None and columns is None:
+            frame = long_table(frame)
+        options = ColumnOptions(count, weights, **how, **rules, named=named, write=write)
+        return Observations.of_encoded(encode_columns(Source.of_frame(frame), None, options), weights is not None)
     # Of a known domain other columns are ignored, and absent ones are missing in every row.
     if count == "count" and weights is None and "count" not in domain:
         frame = long_table(frame, lambda name: name in domain, argument)
     present, count = _known_columns(frame, domain, count, absent, argument)
+    frame = cut_alike(frame, present, missing_values)
     read = Observations.from_pandas(frame, domain=present, count=count, weights=weights, **how)
     if present == domain or columns is not None:
         return read
     codes = torch.full((read.num_rows, len(domain)), -1, dtype=torch.long)
     codes[:, list(domain.indices(present.names))] = read.codes
     return read.replaced(domain=domain, codes=codes)
+
+
+def cut_alike(frame: pd.DataFrame, domain: Domain, missing_values: Collection[str] = ()) -> pd.DataFrame:
+    """A data frame with its columns cut as those of a domain were, unless they hold these levels."""
+    cuts = {variable.name: cut for variable in domain if (cut := cuts_of(variable.labels)) is not None}
+    frame = frame.set_axis([str(name) for name in frame.columns], axis=1) if cuts else frame
+    for name in list(cuts):
+        column = column_named(frame, name)
+        words = {"", *missing_values}
+        if column is None or set(column.dropna().astype(str)) <= {*domain[name].labels, *words}:
+            del cuts[name]
+        elif not pd.api.types.is_numeric_dtype(column.dtype):
+            frame = frame.assign(**{name: column.mask(column.isin(words))})
+    return bin_columns(frame, cuts) if cuts else frame
+
+
+def rows_of_frame(
+    data: DataLike, options: FrameOptions, *, argument: str = "data", domain: Domain | None = None
+) -> Any:
+    """Rows of a data frame as options say, and rows that are no data frame as they are.
+
+    Raises:
+        InputError: as :func:`as_observations`; options that belong to a data frame, of other rows; no complete row.
+    """
+    check_names(options, list(FrameOptions.__annotations__), argument, noun="option")
+    data = long_table(data, argument=argument) if isinstance(data, pd.Series) else data
+    if not is_frame(data):
+        if options:
+            problem = f"{', '.join(options)} describe a data frame"
+            raise conflict(argument, problem, "observations hold their own counts, levels and missing cells")
+        return data
+    how: dict[str, Any] = {name: value for name, value in options.items() if name != "missing"}
+    policy = options.get("missing")
+    check_choice(policy, (None, "drop", "marginalise"), "missing")
+    if domain is None:
+        rows = as_observations(data, argument=argument, write=python_words, **how)
+    else:
+        known = {name: value for name, value in how.items() if name not in ColumnRules.__annotations__}
+        rows = as_observations(data, domain=domain, argument=argument, **known)
+    return drop_missing(rows, argument) if policy == "drop" and rows.has_missing else rows
+
+
+def drop_missing(rows: Observations, argument: str) -> Observations:
+    """The complete rows, of which there must be one."""
+    complete = rows.drop_missing()
+    if not complete.total_count > 0:
+        raise unexpected(argument, "at least one row without missing cells", received="none", code="empty")
+    return complete
 
 
 def as_counts(

@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ import torch
 from .._modes import plain_mode
 from ..checks import array_of, check_exact_shape
 from ..errors import (
+    check_names,
     check_type,
     check_unique,
     out_of_range,
@@ -27,13 +28,13 @@ from ..errors import (
     wrong_type,
 )
 from ..schema import Domain
+from .columns import ColumnOptions, ColumnRules, Encoded, encode_columns, warn_of_note
 from .counting import check_split, marginal_tables, merge_rows, split_rows
 from .files.table_file import CsvColumns, read_table_file
 from .readers import (
     Source,
     check_complete,
     checked_codes,
-    encode_columns,
     labels_of,
     missing_as_level,
     row_counts,
@@ -104,6 +105,7 @@ class Observations:
         weights: str | None = None,
         columns: Sequence[str] | int | None = None,
         missing_values: Collection[str] = ("",),
+        **rules: Unpack[ColumnRules],
     ) -> Observations:
         """Observations from a data frame, one row per observation or per cell; arguments as those of :meth:`from_csv`.
 
@@ -113,12 +115,12 @@ class Observations:
 
         Raises:
             UnknownNameError: a column or, with ``domain``, a label that is not known; the closest are listed.
-            InputError: repeated column names, no rows, bad counts, a column of missing cells only, or one that seems to
-                hold counts or weights where nothing was said of either.
+            InputError: repeated column names, no rows, bad counts; numbers with many values, or more than 100 levels,
+                of which nothing was said; or a column that seems to hold counts or weights, likewise.
 
         Warns:
-            DataWarning: levels such as ``?`` and ``NA`` that mostly mean missing; tables read as :func:`long_table`
-                does.
+            DataWarning: columns that were left out, and cut points that were chosen; levels such as ``?`` and ``NA``
+                that mostly mean missing; tables read as :func:`long_table` does.
 
         Example:
             >>> import pandas as pd
@@ -130,7 +132,7 @@ class Observations:
         if domain is None and columns is None and count == "count" and weights is None:
             check_type(frame, pd.DataFrame, "from_pandas frame")
             frame = long_table(frame)
-        return cls._read(Source.of_frame(frame), domain, count, weights, columns, missing_values)
+        return cls._read(Source.of_frame(frame), domain, count, weights, columns, missing_values, **rules)
 
     @classmethod
     def from_csv(
@@ -144,6 +146,7 @@ class Observations:
         missing_values: Collection[str] = ("",),
         sep: str | None = None,
         encoding: str | None = None,
+        **rules: Unpack[ColumnRules],
     ) -> Observations:
         r"""Observations from a file with a header, one row per observation or per cell.
 
@@ -160,16 +163,19 @@ class Observations:
             missing_values: labels that mean "missing".
             sep: the character between cells; None finds it.
             encoding: of the text; None finds it.
+            rules: ``bins``, ``exclude`` and ``allow``, by which columns are cut, left out and taken as they are
+                (:func:`~pyro_hoim.data.read_columns`); without a domain.
 
         Raises:
-            InputError: the file is missing, a folder, empty, without rows, no table, ragged (line number given) or has
-                repeated column names; a count is not a whole number or is negative, NaN or infinite.
+            InputError: columns as :meth:`from_pandas` refuses them; the file is missing, a folder, empty, without rows,
+                no table, ragged (line number given) or has repeated column names; a count is not a whole number or is
+                negative, NaN or infinite.
             UnknownNameError: a column or, with ``domain``, a label that is not known; line and closest names are given.
         """
         read = path if isinstance(path, CsvColumns) else read_table_file(path, sep=sep, encoding=encoding)
         if domain is None and columns is None and count == "count" and weights is None:
             read = long_cells(read)
-        return cls._read(Source.of_csv(read), domain, count, weights, columns, missing_values)
+        return cls._read(Source.of_csv(read), domain, count, weights, columns, missing_values, **rules)
 
     @classmethod
     def from_numpy(
@@ -210,21 +216,39 @@ class Observations:
         if len(header) != array.shape[1]:
             raise unexpected("from_numpy names", f"{array.shape[1]} names", received=len(header), code="wrong-shape")
         check_unique(header, "from_numpy names")
+        as_they_are = {} if domain is not None else {"allow": header, "named": header}
         source = Source(header, lambda name: array[:, header.index(name)], "the array", row_position, len(array))
-        read = cls._read(source, domain, None, None, None, missing_values)
+        read = cls._read(source, domain, None, None, None, missing_values, **as_they_are)
         return cls(read.domain, read.codes, row_counts(counts, weights, len(array)), weights is not None)
 
     @classmethod
     def _read(
-        cls, table: Source, domain: Domain | None, count: str | None, weights: str | None, *how: Any
+        cls,
+        table: Source,
+        domain: Domain | None,
+        count: str | None,
+        weights: str | None,
+        columns: Sequence[str] | int | None,
+        missing_values: Collection[str],
+        **rules: Any,
     ) -> Observations:
-        """The rows of a table; a warning of words for missing that became levels."""
-        parts = encode_columns(table, domain, count, weights, *how)
-        if domain is not None:
-            return cls(*parts, is_weighted=weights is not None)
-        read = cls._unchecked(*parts, weights is not None)
-        warn_of_missing_words(read.domain.variables)
-        return read
+        """The rows of a table; warnings of what was left out, and of words for missing that became levels."""
+        check_names(rules, [*ColumnRules.__annotations__, "named", "write"], table.reader, noun="option")
+        if domain is not None and any(rules.get(name) for name in ("bins", "allow")):
+            raise refused("bins, allow", "are of columns whose levels a domain does not say", code="conflict")
+        how = ColumnOptions(count, weights, columns, missing_values, **rules)
+        encoded = encode_columns(table, domain, how)
+        return cls.of_encoded(encoded, weights is not None, is_new=domain is None)
+
+    @classmethod
+    def of_encoded(cls, encoded: Encoded, is_weighted: bool, *, is_new: bool = True) -> Observations:
+        """The rows of columns that were read; without a domain that was known, with warnings of what was found."""
+        domain, codes, counts, _, note = encoded
+        if not is_new:
+            return cls(domain, codes, counts, is_weighted=is_weighted)
+        warn_of_note(note)
+        warn_of_missing_words(domain.variables)
+        return cls._unchecked(domain, codes, counts, is_weighted)
 
     @classmethod
     def _unchecked(

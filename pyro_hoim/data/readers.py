@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from ..errors import (
     wrong_type,
 )
 from ..schema import Domain, Variable
-from .encoding import check_alike, encode_column, is_empty, odd_count, parse_counts, plain_numbers, select_columns
+from .encoding import is_empty, odd_count, parse_counts, plain_numbers, select_columns
 from .files.table_file import CsvColumns
 
 # What a column is by its name and its cells: counts, weights, and words that mostly mean missing.
@@ -277,6 +277,12 @@ def check_counting(
 
     ``say`` tells how to go on, by default by the reader of the table; None for a role that was spoken of.
     """
+    for counting in seeming_columns(table, chosen):
+        _refuse_counting(table, counting, say)
+
+
+def seeming_columns(table: Source, chosen: Collection[str] = ()) -> Iterator[Counting]:
+    """Columns that seem to hold counts or weights and were not ``chosen`` as variables."""
     # Columns whose names say counts or weights, then the one whose numbers do.
     for name in table.header:
         if name in chosen or not (is_counting_name(name) or name == "0"):  # "0" is what pandas calls sizes of groups
@@ -289,11 +295,11 @@ def check_counting(
         if name == "0" and any(map(str.isdigit, others)):
             continue
         if counting := seeming_counting(name, table.column(name), others_differ, table.where):
-            _refuse_counting(table, counting, say)
+            yield counting
     if 2 < len(table.header) <= 1 + MOST_WAYS and table.num_rows <= MOST_CELLS:
         counting = counted_cells({name: table.column(name) for name in table.header})
         if counting is not None and counting.name not in chosen:
-            _refuse_counting(table, counting, say)
+            yield counting
 
 
 def _refuse_counting(table: Source, found: Counting, say: Callable[[Counting], str | None] | None) -> None:
@@ -310,11 +316,18 @@ def asked_columns(
     columns: Sequence[str] | int | None,
     count: str | None,
     weights: str | None = None,
+    exclude: Collection[str] = (),
 ) -> tuple[list[str], Domain | None, str | None, bool]:
     """Names of the variables to read of a table with a header, their domain if it is known, and the column of counts.
 
     Arguments as those of :meth:`Observations.from_csv`. Last comes whether it was said which columns hold what.
     """
+    # Columns that are left out are as if they were not there.
+    check_names(exclude, header, f"exclude of {source}", noun="column")
+    asked = [*(columns if isinstance(columns, Iterable) else ()), *(n for n in (weights, count) if n != "count")]
+    if both := [name for name in asked if name in exclude]:
+        raise conflict("exclude", f"column {both[0]!r} is asked for and left out")
+    header = [name for name in header if name not in exclude]
     # A default count column is one only where it is there and nothing else is said of it.
     is_told = (domain, weights, columns) != (None, None, None) or count != "count" or "count" in header
     is_variable = "count" not in header or weights == "count" or (domain is not None and "count" in domain)
@@ -339,40 +352,6 @@ def asked_columns(
         raise none_received(source, "at least one variable besides the counts")
     check_size(len(names), MAX_COLUMNS, "columns", source, "name those to read, as columns")
     return names, domain, counting, is_told
-
-
-def encode_columns(
-    table: Source,
-    domain: Domain | None,
-    count: str | None,
-    weights: str | None,
-    columns: Sequence[str] | int | None,
-    missing_values: Collection[str],
-) -> tuple[Domain, torch.Tensor, torch.Tensor]:
-    """Domain, codes (N, d) and counts (N,) of a table; arguments as those of :meth:`Observations.from_csv`."""
-    header, column, source, where, num_rows = table
-    if isinstance(missing_values, str):
-        raise wrong_type("missing_values", "a collection of labels", received=repr(missing_values))
-    names, domain, counting, is_told = asked_columns(header, source, domain, columns, count, weights)
-    if num_rows == 0:
-        raise none_received(source, "at least one row")
-    if not is_told:
-        check_counting(table)
-    check_alike(names, f"names of {source}")
-    # How often every row was seen, or how much it weighs.
-    counts = np.ones(num_rows)
-    if counting is not None:
-        where_counted, is_weight = f"column {counting!r}", counting == weights
-        counts = parse_counts(column(counting), name=where_counted, where=where, fractional=is_weight)
-    variables: list[Variable] = []
-    # Each column by itself, over the levels of the domain where it is known.
-    codes = np.empty((len(names), num_rows), dtype=np.int64)
-    for i, name in enumerate(names):
-        known = None if domain is None else domain[name]
-        options: dict[str, Any] = {"variable": known, "missing_values": missing_values, "where": where}
-        variable, codes[i] = encode_column(name, column(name), **options)
-        variables.append(variable)
-    return Domain(variables) if domain is None else domain, torch.from_numpy(codes.T.copy()), torch.from_numpy(counts)
 
 
 def tensor_of_codes(codes: Any) -> torch.Tensor:

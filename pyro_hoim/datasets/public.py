@@ -15,12 +15,13 @@ from typing import Literal
 import numpy as np
 import torch
 
+from ..data.columns import ColumnOptions, encode_columns
 from ..data.counts import CountTable
 from ..data.encoding import encode_column
 from ..data.files.table_file import CsvColumns, read_table_file
 from ..data.observations import Observations
 from ..data.order import relabelled
-from ..data.readers import Source, encode_columns
+from ..data.readers import Source
 from ..errors import check_names, out_of_range, refused, unexpected
 from ..schema import Domain, Variable
 from .files import LOCAL_FOLDER, FileInfo, data_file, download
@@ -291,7 +292,8 @@ def load_mushroom() -> Observations:
 def _levels_of(name: str) -> Observations:
     """The rows of a file, among whose levels ``?`` is known to be."""
     table = Source.of_csv(read_table_file(data_file(name)))
-    return Observations(*encode_columns(table, None, None, None, None, ("",)))
+    domain, codes, counts, *_ = encode_columns(table, None, ColumnOptions(count=None))
+    return Observations(domain, codes, counts)
 
 
 def load_breast_cancer() -> Observations:

@@ -27,6 +27,7 @@ from .learn.network import LearnedNetwork as LearnedNetwork, learn_network as le
 from .learn.node import NodeReport as NodeReport, leaf_probs as leaf_probs, learn_node as learn_node
 from .learn.penalties import (
     AIC as AIC,
+    EBIC as EBIC,
     MDL as MDL,
     SourcePenalty as SourcePenalty,
     TheoremConditions as TheoremConditions,

@@ -20,11 +20,12 @@ from ..core.command.options import (
     LABEL,
     LABELLED,
     LOG_Z_OPTIONS,
+    PENALTY,
     PREDICT_METHOD,
     PREDICT_SEED,
 )
 from ..core.command.rows import LabelledPlan, Missing, Table
-from ..core.family import Answer, Family, Option, Question, Request, Stored
+from ..core.family import Answer, Family, Option, Question, Request, Stored, more_interactions, top_interactions
 from ..core.prediction import Prediction
 from ..core.rows import ClampedGibbs
 from ..core.scores import Figures, RowLogLikelihood
@@ -38,7 +39,7 @@ from ..core.words import (
 )
 from ..data.frames import check_columns
 from ..data.observations import Observations
-from ..errors import InputError, IntractableError, conflict, out_of_reach
+from ..errors import InputError, IntractableError, check_choice, conflict, out_of_reach
 from ..runs.checkpoint import RunOptions
 from ..runs.container import DEPENDENCY_NETWORK
 from .conditionals import DependencyConditionals
@@ -68,6 +69,7 @@ _OPTIONS = (
         "Also try asking all other columns at once, where they have few states.",
         kind="flag",
     ),
+    PENALTY,
     JOBS,
     *LABELLED,
 )
@@ -76,6 +78,10 @@ _OPTIONS = (
 @dataclass(frozen=True)
 class _NetworkPlan(LabelledPlan):
     """Learning a dependency network; see :func:`~pyro_hoim.dependency_network.analyse_network`."""
+
+    def __post_init__(self) -> None:
+        if self.asked["penalty"] is not None:
+            check_choice(self.asked["penalty"], ("mdl", "aic", "ebic"), "penalty")
 
     def complete(self, source: Table) -> Table:
         """The table with missing cells dealt with, refused where no column can be learned."""
@@ -97,6 +103,7 @@ class _NetworkPlan(LabelledPlan):
             )
         learn = partial(
             learn_network,
+            penalty=asked["penalty"] or "mdl",
             alpha=asked["alpha"],
             max_leaves=asked["max_leaves"],
             lossless=asked["lossless"],
@@ -242,20 +249,24 @@ class NetworkFamily(Family):
         """Which column is predicted from which, with the information gained."""
         network: DependencyConditionals = question.stored.model.conditionals
         values = {(parent, child): value for parent, child, value in question.stored.info.get("edges", [])}
-        edges = [*values, *(edge for edge in network.edges if edge not in values)][: question["top"]]
+        edges = [*values, *(edge for edge in network.edges if edge not in values)]
+        positions, left_out = top_interactions(edges, question["top"])
+        edges = [edges[position] for position in positions]
         labels = short_labels(network.domain.names, _NAME)
         cells = [
             [f"{labels[a]} -> {labels[b]}", fixed(values[a, b]) if (a, b) in values else "not in the file"]
             for a, b in edges
         ]
-        json = {"interactions": [{"edge": list(edge), "value": values.get(edge)} for edge in edges]}
-        return Answer(json, columns_of(["from -> to", "information"], cells))
+        rows = [{"edge": list(edge), "value": values.get(edge)} for edge in edges]
+        lines = [*columns_of(["from -> to", "information"], cells), *more_interactions(left_out)]
+        return Answer({"interactions": rows, "left_out": left_out}, lines)
 
     @override
     def estimate(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         rows: Observations,
         *,
+        penalty: str = "mdl",
         alpha: float = 1.0,
         max_leaves: int | None = None,
         lossless: bool = False,
@@ -263,7 +274,7 @@ class NetworkFamily(Family):
     ) -> LearnedNetwork:
         """A network learned from rows."""
         _ = seed  # nothing is random
-        return learn_network(rows, alpha=alpha, max_leaves=max_leaves, lossless=lossless)
+        return learn_network(rows, penalty=penalty, alpha=alpha, max_leaves=max_leaves, lossless=lossless)
 
 
 def _burn_in(question: Question) -> int:

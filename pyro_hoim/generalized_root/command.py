@@ -17,7 +17,19 @@ from ..core.command.answers import drawn_rows, is_default_log_z, log_z_of, numbe
 from ..core.command.options import BURN_IN, DRAW_METHOD, JOBS, LOG_Z_OPTIONS, ORDER, only
 from ..core.command.reading import Reading
 from ..core.command.rows import Fractions, held_out_split, parse_columns
-from ..core.family import Answer, Asked, Family, Option, Plan, Question, Request, Source, Stored
+from ..core.family import (
+    Answer,
+    Asked,
+    Family,
+    Option,
+    Plan,
+    Question,
+    Request,
+    Source,
+    Stored,
+    more_interactions,
+    top_interactions,
+)
 from ..core.partition import LogPartition
 from ..core.prediction import beside_figures
 from ..core.scores import Figures, RowLogLikelihood, Scores, mean_gain
@@ -528,7 +540,9 @@ class RootFamily(Family):
         ]
         # Terms of several columns, by their size in comparable units.
         pairs = [(term, standardise_term(term, scales)) for term in terms if term.key[1] > 1]
-        pairs = sorted(pairs, key=lambda pair: -abs(pair[1].coefficient))[: question["top"]]
+        pairs = sorted(pairs, key=lambda pair: -abs(pair[1].coefficient))
+        positions, left_out = top_interactions([term.names for term, _ in pairs], question["top"])
+        pairs = [pairs[position] for position in positions]
         rows: list[dict[str, Any]] = [tuple_json(term) for term, _ in pairs]
         if scales:
             rows = [{**row, "standardised": scaled.coefficient} for row, (_, scaled) in zip(rows, pairs, strict=True)]
@@ -543,7 +557,7 @@ class RootFamily(Family):
             ]
             for row in rows
         ]
-        lines = columns_of(head, cells)
+        lines = [*columns_of(head, cells), *more_interactions(left_out)]
         if scales:
             lines.append(
                 "(per SD: of columns divided by their standard deviations among the training rows; coefficient and "
@@ -551,7 +565,7 @@ class RootFamily(Family):
             )
         elif energy.family.name == "gaussian":
             lines.append("(in units of the columns: the model file does not hold their standard deviations)")
-        return Answer({"interactions": rows}, lines)
+        return Answer({"interactions": rows, "left_out": left_out}, lines)
 
 
 def model_of(question: Question) -> RootModel:

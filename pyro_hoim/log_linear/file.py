@@ -54,6 +54,12 @@ _CONTRAST = {"before": Items(TEXT), "after": Items(TEXT), "estimate": NUMBER, "s
 _SIZES = {"position": WHOLE, "num_parameters": WHOLE, "num_identified": optional(WHOLE)}
 _SIGN = Leaf("-1 or 1", (int,), lambda value: abs(value) == 1)
 _TESTED = ("std_error", "df", "statistic", "p_value", "p_value_adjusted")
+_RATIO = {
+    "term": TEXT,
+    "levels": TEXT,
+    "sign": Leaf("-1, 0 or 1", (int,), lambda value: abs(value) <= 1),
+    **dict.fromkeys(("estimate", "std_error", "limit", "p_value"), optional(NUMBER)),
+}
 _INFO: dict[str, Rule] = {
     "independent": optional(SHARES),
     "infinite_combinations": Items(Fields(_CELLS)),
@@ -62,7 +68,11 @@ _INFO: dict[str, Rule] = {
         Fields({**_CELLS, **_SIZES, "sign": _SIGN, "finite_contrasts": Items(Fields(_CONTRAST))})
     ),
     "uncertainty": Items(Fields({"edge": NAMES}, dict.fromkeys(_TESTED, optional(NUMBER)))),
+    "odds_ratios": Fields(
+        {"level": NUMBER, "notes": Items(TEXT), "has_errors": FLAG, "has_tests": FLAG, "rows": Items(Fields(_RATIO))}
+    ),
     "learned_edges": Items(NAMES),
+    "effective_rows": optional(NUMBER),
     "num_parameters": optional(WHOLE),
     "log_likelihood": optional(NUMBER),
     "status": TEXT,

@@ -10,7 +10,7 @@ strata (David Binder, On the variances of asymptotically normal estimators from 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ from ..errors import check_choice, conflict, out_of_reach, refused, size_text, w
 from ..structure.hypergraph import InteractionHypergraph
 from .coding import parametrization
 from .energy import LogLinearEnergy
-from .fitting.design import cell_codes, row_statistics
+from .fitting.design import cell_codes
 
 WeightKind = Literal["auto", "frequency", "sampling"]
 """Whether weights are numbers of observations or say how many others a row stands for; ``auto``: whole ones are."""
@@ -50,6 +50,18 @@ def missing_information(
         if (codes < 0).any():
             agree = ((cells == codes) | (codes < 0)).all(1)
             result += count * covariance_of(design[agree], probs[agree] / probs[agree].sum())
+    return result
+
+
+def known_statistics(
+    hypergraph: InteractionHypergraph, rows: np.ndarray, design: np.ndarray, probs: np.ndarray
+) -> np.ndarray:
+    """Expected statistics (U, num_parameters) of rows (U, d) given their known cells; -1 is a missing one."""
+    cells = cell_codes(hypergraph)
+    result = np.empty((len(rows), design.shape[1]))
+    for number, codes in enumerate(rows):
+        agree = ((cells == codes) | (codes < 0)).all(1)
+        result[number] = (probs[agree] @ design[agree]) / probs[agree].sum()
     return result
 
 
@@ -79,26 +91,25 @@ class _Units:
 
 
 def score_products(
-    hypergraph: InteractionHypergraph,
-    mean: np.ndarray,
+    scores_of: Callable[[np.ndarray], np.ndarray],
+    size: int,
     data: Observations,
     *,
     clusters: Sequence[Any] | None = None,
     strata: Sequence[Any] | None = None,
     weights: WeightKind = "auto",
 ) -> np.ndarray:
-    """Products of weighted scores (num_parameters, num_parameters) of complete rows, see the module.
+    """Products of weighted scores (num_parameters, num_parameters), see the module.
 
     Args:
-        hypergraph: the interactions.
-        mean: expected statistics of the fitted model (num_parameters,).
+        scores_of: scores (U, num_parameters) of distinct rows (U, d), in lexicographic order.
+        size: number of parameters.
         data: the rows as they were sampled, (N,).
         clusters: what every row belongs to, (N,), or None where rows are the units.
         strata: likewise; a cluster lies in one stratum.
         weights: see :data:`WeightKind`; it makes no difference with clusters.
     """
     units = _units(data, clusters, strata, weights)
-    size = hypergraph.num_parameters
     if units.totals.shape[0] * size > _MAX_ENTRIES:
         problem = (
             f"{size_text(units.totals.shape[0], 'units')} by {size} parameters, the limit is {_MAX_ENTRIES} numbers"
@@ -109,7 +120,7 @@ def score_products(
     step = max(1, _CHUNK // max(size, 1))
     for start in range(0, len(units.rows), step):
         part = slice(start, start + step)
-        scores_of_rows = row_statistics(hypergraph, units.rows[part]) - mean
+        scores_of_rows = scores_of(units.rows[part])
         scores += units.totals[:, part] @ scores_of_rows
         if units.squares is not None:
             middle += (scores_of_rows * units.squares[part, None]).T @ scores_of_rows

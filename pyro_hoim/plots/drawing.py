@@ -17,15 +17,16 @@ from ..core.words import literal
 from ..errors import visible, wrong_type
 
 __all__ = [
+    "AMOUNTS",
     "BLUE",
-    "BLUES",
-    "CHAINS",
     "FAINT",
     "FONT",
     "INK",
+    "KINDS",
     "ORANGE",
-    "SETS",
     "SIGNED",
+    "SLATE",
+    "WIDTH",
     "Target",
     "axes_for",
     "ends",
@@ -36,17 +37,22 @@ __all__ = [
     "wrapped",
 ]
 
+# One meaning for a colour in all pictures: blue is more (together, than expected), orange is less, pale grey is not
+# shown by the rows or only a line to look along, and slate and ink are amounts that have no sign.
 INK = "#22303c"
+SLATE = "#5c6f80"
 FAINT = "#9aa5b1"
 BLUE = "#2a6f97"
 ORANGE = "#d1662f"
-CHAINS = ("#2a6f97", "#d1662f", "#5b8c5a", "#8f5ea2", "#b08d2f", "#5c677d", "#a23e48", "#3d9a9b")
-SETS = ("#d1662f", "#5b8c5a", "#8f5ea2", "#b08d2f", "#3d9a9b", "#a23e48", "#5c677d", "#7a9e2f")
-BLUES = LinearSegmentedColormap.from_list("strength", ["#ffffff", "#bcd4e2", BLUE, "#0f2c40"])
+KINDS = ("#5b8c5a", "#8f5ea2", "#b08d2f", "#3d9a9b", "#a23e48", "#7a9e2f", "#b56a9c", "#7d6b5d")
+"""Colours of things that differ in kind, such as chains and levels; neither of them is more or less."""
+AMOUNTS = LinearSegmentedColormap.from_list("strength", ["#ffffff", "#cdd5dc", SLATE, INK])
 SIGNED = LinearSegmentedColormap.from_list("signed", [ORANGE, "#ffffff", BLUE])
 FONT = 9.0
 """Smallest type of a picture, in points."""
-_NARROW, _WIDE = 5.0, 6.4
+WIDTH = 4.4
+"""Widest picture whose type stays at ten pixels on a screen that is 400 pixels wide, in inches."""
+_NARROW, _WIDE = 4.2, 4.3
 """Width that a legend may have in narrower figures, without and with a key, in inches."""
 _GAP = 7.0  # points above a legend
 _LONG = 6  # lines of a key in one column
@@ -148,7 +154,7 @@ def legend_below(ax: Target, axes: Axes, handles: Sequence[Any], key: Sequence[s
     # Two columns where there is room for them, else one.
     width = height = 0.0
     for columns in (2, 1) if len(key) > _LONG or (handles and not key) else (1,):
-        named = [Line2D([], [], linestyle="", label=wrapped(line, int(room * 14) // columns)) for line in key]
+        named = [Line2D([], [], linestyle="", label=wrapped(line, int(room * 12) // columns)) for line in key]
         every = [*handles, *named]
         legend = axes.legend(handles=every, ncols=min(columns, len(every)), **style)
         box = legend.get_window_extent()

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ..errors import out_of_range, wrong_shape
-from .drawing import BLUE, FAINT, FONT, INK, ORANGE, Target, axes_for, legend_below, plain_axes
+from .drawing import BLUE, FAINT, FONT, INK, ORANGE, SLATE, Target, axes_for, legend_below, plain_axes
 
 __all__ = ["pearson_residuals", "plot_fitted", "plot_residuals"]
 
@@ -61,22 +61,22 @@ def plot_fitted(observed: Any, expected: Any, *, residuals: Any = None, ax: Targ
         >>> from matplotlib.figure import Figure
         >>> axes = plot_fitted([30, 10], [20, 20], ax=Figure())
         >>> axes.get_legend().get_texts()[0].get_text()
-        'residual beyond ±2'
+        'more than expected, beyond 2'
     """
     standard = pearson_residuals(observed, expected)
     n, m, r = _flat(observed, expected, standard if residuals is None else residuals)
-    axes = axes_for(ax, 4.6, 4.2)
+    axes = axes_for(ax, 4.4, 4.2)
     top = float(max(n.max(initial=0), m.max(initial=0), 1.0)) * 1.3
     axes.plot([0, top], [0, top], color=FAINT, linewidth=1)
-    large = np.abs(np.nan_to_num(r)) > LARGE
-    _points(axes, m, n, large)
+    signs = _signs(r)
+    _points(axes, m, n, signs)
     _root_scale(axes, top)
     axes.set_yscale("function", functions=_ROOT)
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.set_ylim(0, top)
     axes.set_ylabel("observed count", color=INK, fontsize=FONT)
     plain_axes(axes)
-    legend_below(ax, axes, [*_meanings(large), Line2D([], [], color=FAINT, linewidth=1, label="perfect fit")])
+    legend_below(ax, axes, [*_meanings(signs), Line2D([], [], color=FAINT, linewidth=1, label="perfect fit")])
     return axes
 
 
@@ -102,17 +102,17 @@ def plot_residuals(expected: Any, residuals: Any, *, label: str = "Pearson resid
         'Pearson residual'
     """
     m, r = _flat(expected, residuals)
-    axes = axes_for(ax, 4.6, 4.2)
-    large = np.abs(np.nan_to_num(r)) > LARGE
+    axes = axes_for(ax, 4.4, 4.2)
+    signs = _signs(r)
     axes.axhline(0, color=FAINT, linewidth=1)
     for bound in (-LARGE, LARGE):
         axes.axhline(bound, color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
-    _points(axes, m, r, large)
+    _points(axes, m, r, signs)
     _root_scale(axes, float(max(m.max(initial=0), 1.0)) * 1.3)
     axes.set_ylabel(label, color=INK, fontsize=FONT)
     plain_axes(axes)
     line = Line2D([], [], color=FAINT, linewidth=1, linestyle=(0, (4, 3)), label="±2")
-    legend_below(ax, axes, [*_meanings(large), line])
+    legend_below(ax, axes, [*_meanings(signs), line])
     return axes
 
 
@@ -128,10 +128,20 @@ def _flat(first: Any, *others: Any) -> list[np.ndarray]:
     return [array.ravel() for array in arrays]
 
 
-def _points(axes: Axes, x: np.ndarray, y: np.ndarray, large: np.ndarray) -> None:
-    """Cells, those with large residuals in another colour and shape."""
-    axes.plot(x[~large], y[~large], "o", color=BLUE, markersize=5, alpha=0.75)
-    axes.plot(x[large], y[large], "D", color=ORANGE, markersize=5, alpha=0.9)
+def _signs(residuals: np.ndarray) -> np.ndarray:
+    """1 and -1 of residuals that are large, 0 of others."""
+    sizes = np.nan_to_num(residuals)
+    return np.sign(sizes) * (np.abs(sizes) > LARGE)
+
+
+_KINDS = ((1, "^", BLUE, f"more than expected, beyond {LARGE:g}"), (-1, "v", ORANGE, f"fewer, beyond −{LARGE:g}"))
+_WITHIN = (0, "o", SLATE, f"residual within ±{LARGE:g}")
+
+
+def _points(axes: Axes, x: np.ndarray, y: np.ndarray, signs: np.ndarray) -> None:
+    """Cells, those with large residuals in other colours and shapes."""
+    for sign, marker, colour, _ in (_WITHIN, *_KINDS):
+        axes.plot(x[signs == sign], y[signs == sign], marker, color=colour, markersize=5, alpha=0.8)
 
 
 def _root_scale(axes: Axes, top: float) -> None:
@@ -142,12 +152,10 @@ def _root_scale(axes: Axes, top: float) -> None:
     axes.set_xlabel("expected count", color=INK, fontsize=FONT)
 
 
-def _meanings(large: np.ndarray) -> list[Any]:
+def _meanings(signs: np.ndarray) -> list[Any]:
     """A legend of the points that occur."""
-    handles = list[Any]()
-    style: dict[str, Any] = {"linestyle": "", "markersize": 5}
-    if large.any():
-        handles.append(Line2D([], [], marker="D", color=ORANGE, label=f"residual beyond ±{LARGE:g}", **style))
-    if (~large).any():
-        handles.append(Line2D([], [], marker="o", color=BLUE, label=f"residual within ±{LARGE:g}", **style))
-    return handles
+    return [
+        Line2D([], [], marker=marker, color=colour, label=label, linestyle="", markersize=5)
+        for sign, marker, colour, label in (*_KINDS, _WITHIN)
+        if (signs == sign).any()
+    ]

@@ -16,12 +16,12 @@ from matplotlib.path import Path
 from ..budgets import check_size
 from ..errors import check_type, out_of_range, refused
 from ..structure.hypergraph import InteractionHypergraph
-from .drawing import BLUE, FONT, INK, ORANGE, Target, axes_for, label_lines, legend_below, wrapped
+from .drawing import BLUE, FONT, INK, KINDS, ORANGE, SLATE, WIDTH, Target, axes_for, label_lines, legend_below, wrapped
 
 __all__ = ["Weights", "circle_order", "circle_places", "draw_variables", "plot_hypergraph"]
 
-ORDERS = {3: "#d1662f", 4: "#5b8c5a", 5: "#8f5ea2"}
-HIGHER = "#a23e48"
+ORDERS = {3: KINDS[0], 4: KINDS[1], 5: KINDS[2]}
+HIGHER = KINDS[4]
 WIDEST = 6.6
 """Width of the strongest pair of a picture, in points."""
 FINITE_SHARE = 0.6
@@ -136,12 +136,14 @@ def plot_hypergraph(
     unit: str = "",
     signs: tuple[str, str] | None = None,
     title: str = "",
+    max_variables: int | None = 24,
 ) -> Axes:
     """Interactions of many variables on a circle.
 
     Pairs are arcs, wider and darker the heavier they are. Sets of three or more are translucent hulls when at most six
     are shown, otherwise stars: a node with a spoke to every member. Circles of variables grow with the weight of their
-    own term. Without signs colour tells the order of an interaction; with signs blue is positive and orange negative.
+    own term. Without signs pairs are grey and larger sets have a colour for their size; with signs blue is positive and
+    orange negative.
     Widths are relative to the heaviest shown of the same order; the legend gives the scale of widths, the meaning of
     colours, and says how many of how many are drawn.
 
@@ -159,6 +161,8 @@ def plot_hypergraph(
         signs: what a positive and what a negative weight mean, such as ``("rise together", "one rises, one falls")``;
             None for "positive" and "negative", shown where some weight is negative.
         title: text above.
+        max_variables: draw at most this many variables where there are more: those of the heaviest interactions; all
+            when None.
 
     Returns:
         The axes.
@@ -179,7 +183,10 @@ def plot_hypergraph(
     if max_sets < 0 or (top is not None and top < 0):
         raise out_of_range("top, max_sets", "numbers of at least 0", received=f"{top}, {max_sets}")
     strengths = edge_weights(hypergraph, weights)
-    points = circle_places(circle_order(hypergraph, weights))
+    total = len(hypergraph.domain)
+    if max_variables is not None and total > max_variables:
+        hypergraph, strengths = _heaviest(hypergraph, strengths, max_variables)
+    points = circle_places(circle_order(hypergraph, strengths))
     # The strongest of each kind are drawn; the legend says how many are left out.
     heaviest = sorted((e for e in strengths if strengths[e]), key=lambda e: -abs(strengths[e]))
     pairs, sets = [e for e in heaviest if len(e) == 2], [e for e in heaviest if len(e) > 2]
@@ -190,17 +197,33 @@ def plot_hypergraph(
         strengths, (pairs, sets), shown, full=full, is_weighted=is_weighted, is_signed=is_signed, unit=unit
     )
     handles += _signs(signs or ("positive", "negative"), [strengths[e] for e in (*shown[0], *shown[1])]) * is_signed
+    if len(hypergraph.domain) < total:
+        label = f"{len(hypergraph.domain)} of {total:,} columns, those of the strongest"
+        handles.insert(0, Line2D([], [], linestyle="", label=label))
     # Labels need room before anything is drawn.
     names = hypergraph.domain.names
     labels, key = circle_labels(names)
     axes = circle_axes(ax, labels)
     _draw_sets(axes, shown[1], strengths, points, full, is_signed)
-    _draw_pairs(axes, shown[0], strengths, points, full)
+    _draw_pairs(axes, shown[0], strengths, points, full, is_signed)
     draw_variables(axes, dict(zip(names, labels, strict=True)), strengths, points)
     if title:
         axes.set_title(wrapped(title, 60), color=INK, fontsize=12)
     legend_below(ax, axes, handles, key)
     return axes
+
+
+def _heaviest(
+    hypergraph: InteractionHypergraph, weights: Weights, most: int
+) -> tuple[InteractionHypergraph, dict[tuple[str, ...], float]]:
+    """The interactions among the variables of the heaviest, as long as these are few enough."""
+    names = set[str]()
+    for edge in sorted((e for e in weights if len(e) > 1 and weights[e]), key=lambda e: -abs(weights[e])):
+        if len(names.union(edge)) <= most:
+            names.update(edge)
+    inside = {edge: weight for edge, weight in weights.items() if names.issuperset(edge)}
+    domain = hypergraph.domain.project(name for name in hypergraph.domain.names if name in names)
+    return InteractionHypergraph(domain, list(inside), hierarchical=False), inside
 
 
 def circle_places(order: Sequence[str]) -> dict[str, np.ndarray]:
@@ -212,17 +235,19 @@ def circle_places(order: Sequence[str]) -> dict[str, np.ndarray]:
 def circle_labels(names: Sequence[str]) -> tuple[list[str], list[str]]:
     """Labels around the circle and a key of those that are numbered."""
     many = len(names) > _MAX_HORIZONTAL
-    return label_lines(names, 22 if many else 18, 3 if not many else 2 if len(names) <= 30 else 1)
+    return label_lines(names, 18 if many else 14, 3 if not many else 2 if len(names) <= 14 else 1)
 
 
 def circle_axes(ax: Target, labels: Sequence[str]) -> Axes:
     """Axes for a circle of the same size whatever the labels, with room for them."""
     many = len(labels) > _MAX_HORIZONTAL
-    radius = 2.0 if many else 1.5  # inches
     longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
-    label = longest * FONT * 0.0085 + 0.15
-    half_width = radius * 1.1 + label
-    half_height = half_width if many else radius * 1.1 + 0.45
+    size = FONT if many else FONT + 1.0
+    label = longest * size * 0.0085 + 0.1
+    # As large as the screen of a phone has room for beside the labels, in inches.
+    radius = min((WIDTH / 2 - label) / 1.12, 1.6 if many else 1.25)
+    half_width = radius * 1.12 + label
+    half_height = half_width if many else radius * 1.12 + 0.4
     axes = axes_for(ax, 2 * half_width, 2 * half_height + 0.3)
     axes.set_axis_off()
     axes.set_aspect("equal", anchor="N")
@@ -236,7 +261,9 @@ def _width(share: float, some_infinite: bool = False) -> float:
     return 0.5 + (WIDEST - 1.1) * share * (FINITE_SHARE if some_infinite else 1.0)
 
 
-def _draw_pairs(axes: Axes, pairs: _Edges, weights: Weights, centres: _Places, full: float | None) -> None:
+def _draw_pairs(
+    axes: Axes, pairs: _Edges, weights: Weights, centres: _Places, full: float | None, is_signed: bool
+) -> None:
     """Arcs bent towards the centre, the heaviest on top."""
     heaviest = full or top_weight([weights[e] for e in pairs])
     some_infinite = any(math.isinf(weights[e]) for e in pairs)
@@ -247,7 +274,7 @@ def _draw_pairs(axes: Axes, pairs: _Edges, weights: Weights, centres: _Places, f
         far = float(np.linalg.norm(end - start)) / 2
         # The nearer two variables stand, the flatter their arc.
         bend = middle * (0.35 + 0.4 * (1 - far))
-        colour = ORANGE if weights[edge] < 0 else BLUE
+        colour = _colour(edge, weights[edge], is_signed)
         if math.isinf(weights[edge]):
             step = np.linspace(0, 1, 41)[:, None]
             points = (1 - step) ** 2 * start + 2 * step * (1 - step) * bend + step**2 * end
@@ -276,7 +303,7 @@ def _draw_pairs(axes: Axes, pairs: _Edges, weights: Weights, centres: _Places, f
 def _colour(edge: tuple[str, ...], value: float, is_signed: bool) -> str:
     if is_signed:
         return ORANGE if value < 0 else BLUE
-    return ORDERS.get(len(edge), HIGHER)
+    return SLATE if len(edge) == 2 else ORDERS.get(len(edge), HIGHER)
 
 
 def _draw_sets(
@@ -332,13 +359,13 @@ def draw_variables(axes: Axes, labels: Mapping[str, str], weights: Weights, poin
             align, vertical = "right" if x < 0 else "left", "center"
         out = 1.08 if many else 1.13
         style: dict[str, Any] = {"rotation_mode": "anchor", "color": INK, "zorder": 6, "linespacing": 1.05}
-        size = FONT if many else FONT + 1.5
+        size = FONT if many else FONT + 1.0
         axes.text(x * out, y * out, label, rotation=turn, ha=align, va=vertical, fontsize=size, **style)
 
 
 def _counted(what: str, drawn: int, total: int) -> str:
     """How many there are, and how many of them are drawn."""
-    return f"{what}: {total}" if drawn == total else f"{what}: heaviest {drawn} of {total}"
+    return f"{what}: {total}" if drawn == total else f"{what}: strongest {drawn} of {total}"
 
 
 def _scale(values: Sequence[float], full: float | None, unit: str) -> list[Any]:
@@ -349,7 +376,7 @@ def _scale(values: Sequence[float], full: float | None, unit: str) -> list[Any]:
     shares = () if not finite else (1.0,) if min(finite) == max(finite) == top else (1.0, 0.5, 0.2)
     return [
         Line2D(
-            [], [], color=BLUE, linewidth=_width(share, some_infinite), alpha=0.18 + 0.72 * share,
+            [], [], color=SLATE, linewidth=_width(share, some_infinite), alpha=0.18 + 0.72 * share,
             label=f"{top * share:.2g} {unit}".rstrip(),
         )
         for share in shares
@@ -372,21 +399,21 @@ def _legend(
     if pairs:
         values = [weights[e] for e in shown_pairs]
         label = _counted("pairs", len(shown_pairs), len(pairs))
-        handles.append(Line2D([], [], color=BLUE, linewidth=0 if is_weighted else 3, label=label))
+        handles.append(Line2D([], [], color=SLATE, linewidth=0 if is_weighted else 3, label=label))
         handles += _scale(values, full, unit) if is_weighted else []
         if any(math.isinf(v) for v in values):
-            handles.append(Line2D([], [], color=BLUE, linewidth=4, linestyle=_DASHES, label="infinite"))
+            handles.append(Line2D([], [], color=SLATE, linewidth=4, linestyle=_DASHES, label="infinite"))
     # Sets by their size, each size with its own scale.
     for size in sorted({len(e) for e in sets}):
         drawn = [e for e in shown_sets if len(e) == size]
         label = _counted(f"sets of {size}", len(drawn), sum(len(e) == size for e in sets))
         if is_weighted and drawn:
             label += f", up to {top_weight([weights[e] for e in drawn]):.2g} {unit}".rstrip()
-        colour = "#8a94a0" if is_signed else ORDERS.get(size, HIGHER)
+        colour = SLATE if is_signed else ORDERS.get(size, HIGHER)
         handles.append(Patch(facecolor=colour, alpha=0.6, label=label))
     for edge in shown_sets[:_MAX_HULLS]:
         colour = _colour(edge, weights[edge], is_signed)
-        text = wrapped(" : ".join(edge), 40)
+        text = wrapped(" : ".join(edge), 36)
         handles.append(Line2D([], [], marker="o", linestyle="", markersize=4, color=colour, label=text))
     if len(shown_sets) > _MAX_HULLS:
         handles.append(Line2D([], [], linestyle="", label=f"and {len(shown_sets) - _MAX_HULLS} more"))

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from ..errors import check_type, wrong_shape
 from ..structure.hypergraph import InteractionHypergraph
-from .drawing import BLUE, BLUES, FAINT, FONT, INK, ORANGE, SIGNED, Target, axes_for, ends, label_lines, legend_below
+from .drawing import AMOUNTS, BLUE, FAINT, FONT, INK, ORANGE, SIGNED, Target, axes_for, ends, label_lines, legend_below
 from .hypergraph import Weights, circle_order, edge_weights
 
 __all__ = ["pair_matrix", "plot_pairs"]
@@ -54,7 +54,7 @@ def plot_pairs(
 ) -> Axes:
     """A square matrix of pairs as colours, with a bar of them.
 
-    Colours run from white to blue, or from orange over white to blue where some number is negative. NaN off the
+    Colours run from white to black, or from orange over white to blue where some number is negative. NaN off the
     diagonal is a small cross, an infinite number is hatched; up to eight rows have their numbers written into their
     cells.
 
@@ -91,7 +91,7 @@ def plot_pairs(
         limit = ends(values)
         is_signed = bool((values[np.isfinite(values)] < 0).any())
         scale = Normalize(-limit if is_signed else 0.0, limit)
-        colours = SIGNED if is_signed else BLUES
+        colours = SIGNED if is_signed else AMOUNTS
         finite = np.where(np.isfinite(values), values, np.nan)
         axes.imshow(finite, cmap=colours, norm=scale, interpolation="nearest", aspect="equal")
         _mark_cells(axes, values, limit)

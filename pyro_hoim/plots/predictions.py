@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from ..errors import check_fraction, check_whole, none_received, out_of_range, refused, wrong_shape
-from .drawing import BLUE, FAINT, FONT, INK, Target, axes_for, legend_below, plain_axes
+from .drawing import FAINT, FONT, INK, SLATE, Target, axes_for, legend_below, plain_axes
 
 __all__ = ["calibration_table", "plot_calibration", "plot_roc", "roc_points"]
 
@@ -122,11 +122,11 @@ def plot_calibration(
     """
     # The diagonal is what forecasts of the right frequency lie on.
     table = calibration_table(probabilities, outcomes, bins=bins, level=level)
-    axes = axes_for(ax, 4.6, 4.2)
+    axes = axes_for(ax, 4.4, 4.2)
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1)
     predicted, observed = table["predicted"].to_numpy(), table["observed"].to_numpy()
-    axes.vlines(predicted, table["lower"], table["upper"], color=BLUE, linewidth=2.0)
-    axes.plot(predicted, observed, "o", color=BLUE, markersize=6)
+    axes.vlines(predicted, table["lower"], table["upper"], color=SLATE, linewidth=2.0)
+    axes.plot(predicted, observed, "o", color=SLATE, markersize=6)
     # How many rows a bin has, above it.
     size = FONT if bins <= 10 else FONT - 1
     for x, count in zip((table["lower_edge"] + table["upper_edge"]) / 2, table["count"], strict=True):
@@ -146,7 +146,7 @@ def plot_calibration(
     axes.set_ylabel("share of events", color=INK, fontsize=FONT)
     plain_axes(axes)
     handles = [
-        Line2D([], [], color=BLUE, marker="o", linewidth=2.0, label=f"share with {level:.0%} interval; rows above"),
+        Line2D([], [], color=SLATE, marker="o", linewidth=2.0, label=f"share with {level:.0%} interval; rows above"),
         Line2D([], [], color=FAINT, linewidth=1, label="perfect calibration"),
     ]
     legend_below(ax, axes, handles)
@@ -187,7 +187,7 @@ def roc_points(scores: Any, outcomes: Any) -> tuple[np.ndarray, np.ndarray, floa
     return false, true, math.fsum(0.5 * np.diff(false) * (true[1:] + true[:-1]))
 
 
-def plot_roc(scores: Any, outcomes: Any, *, ax: Target = None, name: str = "", colour: str = BLUE) -> Axes:
+def plot_roc(scores: Any, outcomes: Any, *, ax: Target = None, name: str = "", colour: str = SLATE) -> Axes:
     """Share of events found against the share of false alarms, for every threshold, with the area under the curve.
 
     Several curves may be drawn into the same axes, each with a name and a colour. Errors are those of
@@ -214,7 +214,7 @@ def plot_roc(scores: Any, outcomes: Any, *, ax: Target = None, name: str = "", c
         'area under the curve 0.750'
     """
     false, true, area = roc_points(scores, outcomes)
-    axes = axes_for(ax, 4.6, 4.2)
+    axes = axes_for(ax, 4.4, 4.2)
     label = f"{name}: area {area:.3f}" if name else f"area under the curve {area:.3f}"
     if not any(line.get_label() == "guessing" for line in axes.lines):
         axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1, label="guessing")

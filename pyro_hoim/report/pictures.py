@@ -46,6 +46,7 @@ def picture(figure: Figure) -> Picture:
             format="svg",
             dpi=150,
             bbox_inches="tight",
+            pad_inches=0.02,
             facecolor="white",
             metadata={"Date": None, "Creator": None},
         )

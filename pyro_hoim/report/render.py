@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from .tables import csv_text
 
 __all__ = ["plain_text", "render_page", "write_page"]
 
-_NAMED = 12
+_NAMED = 6
+_LIMITS = 3  # sentences on what limits the answer, beside which further ones are folded
 _LINE = 110  # characters at a terminal
 _CELLS = (44, 36)  # of them in a cell of text: in the first column, in others
 _STEM = 60  # characters of a file's name
@@ -73,8 +74,8 @@ def _unique(stem: str, taken: set[str]) -> str:
 
 def file_names(page: Page) -> dict[int, str]:
     """Files of the tables and pictures of a page, by the ``id`` of their blocks: named by section and heading."""
-    names: dict[int, str] = {}
-    taken: dict[str, set[str]] = {"table": set(), "figure": set()}
+    names: dict[int, str] = {} if page.picture is None else {id(page.picture): "figures/in-short.svg"}
+    taken: dict[str, set[str]] = {"table": set(), "figure": {"in-short"}}
     for section in page.sections:
         stem = slug(section.title)
         for block in section.blocks:
@@ -117,17 +118,35 @@ def render_page(
         (True, True, False)
     """
     files = {} if pictures is None else file_names(page)
-    taken: set[str] = {"in-short", "please-note", "how-this-was-made"}
+    taken: set[str] = {"in-short", "what-limits-this", "how-this-was-made"}
+    anchors = [_unique(slug(section.title), taken) for section in page.sections]
+    by_section = {id(section): anchor for section, anchor in zip(page.sections, anchors, strict=True)}
     return _template().render(
         page=page,
-        anchors=[_unique(slug(section.title), taken) for section in page.sections],
+        most=_LIMITS,
+        anchors=anchors,
+        anchor=lambda section: by_section[id(section)],
+        grouped=_grouped,
         subtitle=_subtitle(page),
         shown=_shown,
         is_number=lambda cell: not isinstance(cell.value, str),
         drawn=lambda block: picture(block.drawing) if pictures is None else pictures[id(block)],
+        narrow=lambda block: block.narrow and picture(block.narrow),
         file=lambda block: files.get(id(block), ""),
         provenance=provenance_lines(provenance or made_now(seed=page.seed)),
     )
+
+
+def _grouped(blocks: Sequence[Block]) -> list[list[Block]]:
+    """Blocks one by one, pictures that follow each other together: they stand side by side where there is room."""
+    groups = list[list[Block]]()
+    for block in blocks:
+        is_beside = block.kind == "figure" and not block.folded
+        if is_beside and groups and groups[-1][0].kind == "figure" and not groups[-1][0].folded:
+            groups[-1].append(block)
+        else:
+            groups.append([block])
+    return groups
 
 
 def _shown(cell: Cell) -> str:
@@ -165,6 +184,7 @@ def write_page(
     pictures: dict[int, Picture] = {}
     formulas: list[str] = []
     blocks = {id(block): block for section in page.sections for block in section.blocks}
+    blocks |= {} if page.picture is None else {id(page.picture): page.picture}
     for key, name in file_names(page).items():
         target = folder / name
         if blocks[key].kind != "table":
@@ -192,11 +212,12 @@ def plain_text(page: Page) -> str:
         sex:age  0.250
     """
     lines = [plain(sentence) for sentence in page.summary]
+    lines += ["", "What limits this:", *map(plain, page.warnings)] if page.warnings else []
     for section in page.sections:
-        blocks = [block for block in section.blocks if block.brief]
+        blocks = [block for block in section.blocks if block.brief and not section.is_folded]
         if blocks:
             lines += ["", f"{section.title}:", *(line for block in blocks for line in _lines(block))]
-    return "\n".join([*lines, *([""] if page.warnings else []), *(f"note: {plain(w)}" for w in page.warnings)])
+    return "\n".join(lines)
 
 
 def _lines(block: Block) -> list[str]:

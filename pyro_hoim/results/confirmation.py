@@ -331,17 +331,22 @@ _LEAST = 1e-16  # below it a normal tail is no more than a name for a large z
 
 
 def kept_sentence(tests: Sequence[InteractionTest], rate: float, rows: str, noun: str = "interaction") -> str:
-    """How many were tested on some rows, kept and rejected, and why."""
+    """How many were tested on some rows, and how many are kept; why the others are not."""
     rejected = [test for test in tests if not test.is_kept]
     replaced = sum(test.is_confirmed for test in rejected)
-    why = f"{len(rejected) - replaced} are not confirmed by these rows, which does not show that they are absent"
+    absent = len(rejected) - replaced
+    num = len(tests) - len(rejected)
+    verb = "is" if num == 1 else "are"
+    tested = f"Of {plural(len(tests), noun)} tested on the {rows} rows"
+    sentences = [f"{tested}, {num} {verb} kept (false discovery rate {rate:g})."]
+    if absent:
+        sentences.append(f"{absent} did not pass, which does not show that they are absent.")
     if replaced:
-        why += f"; {replaced} are confirmed alone, but not beside those that replace them"
-    return (
-        f"{plural(len(tests), noun)} {'was' if len(tests) == 1 else 'were'} tested on all rows of {rows} "
-        f"(false discovery rate {rate:g}): the structure keeps {len(tests) - len(rejected)} and rejects {len(rejected)}"
-        + (f" ({why})." if rejected else ".")
-    )
+        sentences.append(
+            f"{replaced} more passed a test of {'its' if replaced == 1 else 'their'} own, but not beside the kept "
+            "ones, which explain the same association."
+        )
+    return " ".join(sentences)
 
 
 def add_tests(section: Section, tests: Sequence[InteractionTest]) -> None:

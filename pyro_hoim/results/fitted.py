@@ -80,6 +80,50 @@ class Fitted:
             return _table(operations.interactions(self).rename(columns={"value": "estimate"}))
         return _table(family.summary(self, level=level, **options))
 
+    def odds_ratios(self, level: float = 0.95, **options: Any) -> SummaryTable:
+        """Odds ratios of all interactions, strongest first, with intervals and tests where the model has them.
+
+        One coding for every model: each level is compared with the reference level of its column, the first one, given
+        all other columns. A pair in a larger interaction has the odds ratio at the reference levels of the columns that
+        modify it, three columns the ratio of two odds ratios, four the ratio of two such ratios. A term with
+        ``linear(a)`` has the odds ratio for one step of the scores of a. These are the exponentials of the
+        coefficients of ``summary()``.
+
+        Strongest first means: by the end of the interval that is nearest to 1, so that a large odds ratio which few
+        rows support does not come first; then, and without intervals, by size.
+
+        Args:
+            level: coverage of the intervals.
+            options: of the family. A log-linear model takes ``covariance``, ``"model"`` or ``"robust"`` (sandwich),
+                the default of weighted rows; and ``reference={name: level}`` for other reference levels.
+
+        Returns:
+            One row for every contrast of an interaction: ``term``; ``levels`` in words, such as
+            "smoke=y vs n, ill=y vs n"; ``odds_ratio``; ``lower`` and ``upper``; ``p_value`` (Wald, two-sided; of
+            infinite ones by the likelihood ratio) and ``p_value_adjusted`` by Benjamini and Hochberg, over all rows.
+            Columns that the model lacks are absent. An odds ratio may be 0 or infinite, with one finite limit from the
+            profile likelihood; it is NaN where the rows do not identify it. ``attrs["notes"]`` says what the numbers
+            rest on, ``attrs["level"]`` the coverage.
+
+        Raises:
+            InputError: a level outside 0 and 1, or reference levels of restricted interactions.
+            UnknownNameError: an option that the family lacks.
+            IntractableError: the family has no odds ratios; the message says what to use.
+
+        Example:
+            >>> from pyro_hoim import Domain, Observations, fit
+            >>> domain = Domain.from_labels({"smoke": ["n", "y"], "ill": ["n", "y"]})
+            >>> result = fit("smoke*ill", Observations.from_table(domain, [[30, 10], [20, 40]]))
+            >>> result.odds_ratios()[["levels", "odds_ratio", "lower", "upper"]].round(2).values.tolist()
+            [['smoke=y vs n, ill=y vs n', 6.0, 2.45, 14.68]]
+        """
+        check_fraction(level, "level")
+        family = family_of_model(self)
+        if family.has("odds_ratios"):
+            known = [*inspect.signature(family.odds_ratios).parameters][1:]
+            check_names(options, known, "options", noun="option of odds_ratios")
+        return _table(family.odds_ratios(self, level=level, **options))
+
     def test_terms(self, **options: Any) -> SummaryTable:
         """A test of every interaction, with p-values adjusted for their number.
 
@@ -92,9 +136,9 @@ class Fitted:
         """
         return _table(family_of_model(self).term_tests(self, **options))
 
-    def interactions(self, top: int | None = None, **options: Any) -> pd.DataFrame:
+    def interactions(self, top: int | None = None, **options: Any) -> SummaryTable:
         """What ties the columns, strongest first; see :func:`pyro_hoim.core.operations.interactions`."""
-        return operations.interactions(self, top, **options)
+        return _table(operations.interactions(self, top, **options))
 
     def predict(self, data: Any, target: str, **options: Any) -> pd.DataFrame:
         """One column of rows from the others; see :func:`pyro_hoim.predict`."""

@@ -18,7 +18,7 @@ from ..core import operations
 from ..core.family import Stored, family_of_model
 from ..core.joined import joined_of, model_domain
 from ..core.operations import interactions, stored_model
-from ..core.page import Cell, Page, Section
+from ..core.page import Block, Cell, Page, Section
 from ..core.scores import Figures
 from ..core.studies import Content, Part, Study
 from ..core.words import plural
@@ -31,6 +31,7 @@ from ..plots.intervals import plot_interactions
 from ..plots.mosaic import plot_mosaic
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
+from .answer import CAUTION, OddsAnswer, odds_answer
 from .comparison import figures_of
 from .table import cell_text
 
@@ -99,7 +100,7 @@ def _rows(result: Any, data: Any, method: str) -> Observations:
 
 # The page on a result of any family: its size, its table, and its interactions as a picture.
 
-_SHOWN = 15
+_SHOWN = 8
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -154,30 +155,48 @@ class ResultStudy(Study[Part]):
     @override
     def content(self) -> Content:
         """Size, terms and interactions."""
-        figures, table, name = self.size, self.result.summary(), family_of_model(self.result).name
+        table = self.result.summary()
+        answer = self._answer()
+        # The table of the result, as it prints it.
+        terms = Section("What the model consists of", is_folded=answer is not None)
+        lines = [[_cell(column, value) for column, value in row.items()] for row in table.to_dict("records")]
+        head = [str(column).replace("_", " ") for column in table.columns]
+        terms.text(" ".join(self._size()), brief=True)
+        terms.table(head, lines, first=_SHOWN, further="All others", brief=_SHOWN)
+        for note in table.attrs.get("notes", ()):
+            terms.note(f"{note[0].upper()}{note[1:]}.")
+        # The interactions by strength
+        section = Section("All interactions at a glance")
+        if not len(interactions(self.result)):
+            section.text("The model has no interaction.")
+            return Content(self._size(), [], [terms, section])
+        section.figure(draw_hypergraph(self.result, Figure()).figure, "Interactions around a circle")
+        if answer is not None:
+            return Content(answer.sentences, answer.limits, [answer.section, section, terms], answer.picture)
+        drawing = draw_interactions(self.result, Figure(), _SHOWN).figure
+        picture = Block("figure", "Largest interactions", drawing=drawing)
+        return Content(self._size(), [CAUTION], [terms, section], picture)
+
+    def _size(self) -> list[str]:
+        """How large the model is, and how well it fits."""
+        figures, name = self.size, family_of_model(self.result).name
         size = [plural(figures.num_interactions, "interaction")]
         size += [] if figures.num_parameters is None else [plural(figures.num_parameters, "parameter")]
-        sentences = [f"A {name} of {plural(figures.num_variables, 'variable')} with {' and '.join(size)}."]
+        sentences = [f"A {name} of {plural(figures.num_variables, 'column')} with {' and '.join(size)}."]
         if figures.num_rows is not None and figures.log_likelihood is not None:
             sentences.append(f"Its log-likelihood on its {figures.rows_text} is {figures.log_likelihood:.2f} nats.")
         if figures.deviance is not None and figures.df is not None:
             words = f"{figures.deviance:.2f} on {plural(figures.df, 'degree')} of freedom"
             sentences.append(f"Its deviance from the saturated model is {words}.")
-        # The table of the result, as it prints it.
-        terms = Section("What the model consists of")
-        lines = [[_cell(column, value) for column, value in row.items()] for row in table.to_dict("records")]
-        head = [str(column).replace("_", " ") for column in table.columns]
-        terms.table(head, lines, first=_SHOWN, further="All others", brief=_SHOWN)
-        for note in table.attrs.get("notes", ()):
-            terms.note(f"{note[0].upper()}{note[1:]}.")
-        # The interactions by strength
-        section = Section("Interactions")
-        if len(interactions(self.result)):
-            section.figure(draw_interactions(self.result, Figure(), _SHOWN).figure, "Largest interactions")
-            section.figure(draw_hypergraph(self.result, Figure()).figure, "Interactions around a circle")
-        else:
-            section.text("The model has no interaction.")
-        return Content(sentences, [], [terms, section])
+        return sentences
+
+    def _answer(self) -> OddsAnswer | None:
+        """What its odds ratios say, of a family that has them."""
+        family = family_of_model(self.result)
+        if not family.has("odds_ratios") or not len(self.domain):
+            return None
+        rows = self.size.rows_text if self.size.num_rows is not None else "the rows of the fit"
+        return odds_answer(self.result.odds_ratios(), rows)
 
 
 def _cell(name: object, value: object) -> Cell:

@@ -24,7 +24,7 @@ _COMPARED = ("log_likelihood", "log_pseudo_likelihood", "AIC", "BIC", "deviance"
 
 
 class SummaryTable(pd.DataFrame):
-    """A data frame of results; ``attrs["notes"]`` are shown below it.
+    """A data frame of results; ``attrs["notes"]`` are shown below it, ``attrs["hidden"]`` only where a line has room.
 
     Printed, it has at most 110 characters in a line and 60 rows, numbers have four decimals, infinite estimates read
     "inf", and estimates of no certain sign "not identified".
@@ -46,9 +46,11 @@ class SummaryTable(pd.DataFrame):
     @override
     def __repr__(self) -> str:
         shown, notes = _without_notes(self)
-        lines = _blocks(*_cells(shown.head(_PRINTED)))
+        shown, hidden = _narrowed(shown.head(_PRINTED), shown.attrs.get("hidden", ()))
+        lines = _blocks(*_cells(shown))
         if len(self) > _PRINTED:
             lines.append(f"... {len(self) - _PRINTED} more")
+        notes += [f"columns that are not printed: {', '.join(hidden)}"] if hidden else []
         return "\n".join([*lines, *(f"({visible(note)})" for note in notes)])
 
     __str__ = __repr__
@@ -99,6 +101,18 @@ def _without_notes(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     return frame.drop(columns="note"), [*notes, *told]
 
 
+def _narrowed(frame: pd.DataFrame, hidden: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
+    """A frame without some columns where its lines would be too long; and these columns."""
+    names = [name for name in hidden if name in frame.columns]
+    if not names or "levels" not in frame.columns:
+        return frame, []
+    columns = {str(name): [cell_text(name, value) for value in frame[name]] for name in frame.columns}
+    sizes = [max([len(name), *map(len, cells)]) for name, cells in columns.items()]
+    if sum(sizes) + 2 * (len(sizes) - 1) <= _LINE:
+        return frame, []
+    return frame.drop(columns=names), names
+
+
 def _are_words(frame: pd.DataFrame) -> list[bool]:
     """Which columns hold no numbers."""
     return [not pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes]
@@ -113,7 +127,8 @@ def _cells(frame: pd.DataFrame, width: float = _LINE) -> tuple[list[str], list[l
     """Header and cells of a frame as text, those of words shortened where lines are too long."""
     frame = _with_index(frame)
     names = list(frame.columns)
-    columns = [[visible(cell_text(name, value)) for value in frame[name]] for name in names]
+    main = "estimate" if "estimate" in names else "odds_ratio"  # of which one says what is not identified
+    columns = [[visible(cell_text("estimate" if name == main else name, v)) for v in frame[name]] for name in names]
     words = [k for k, is_word in enumerate(_are_words(frame)) if is_word]
     # Columns of words share the room that numbers leave.
     sizes = [max([len(str(name)), *map(len, column)]) for name, column in zip(names, columns, strict=True)]

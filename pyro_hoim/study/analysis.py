@@ -20,14 +20,15 @@ from ..core.command.answers import log_partition_json
 from ..core.page import Section
 from ..core.studies import INDEPENDENT, PARTS, Content, Study, check_part_names
 from ..core.words import (
+    amount_text,
     elpd_sentence,
-    num_states_text,
     number,
     plural,
+    possible_rows,
 )
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
-from ..errors import IntractableError, NonexistentEstimateWarning, conflict, none_received, refused, wrong_type
+from ..errors import NonexistentEstimateWarning, conflict, none_received, refused, wrong_type
 from ..inference.structure.posterior import save_structure_posterior
 from ..information.projection import Projections
 from ..log_linear.auto import Auto
@@ -38,8 +39,9 @@ from ..log_linear.fitting.fit import fit
 from ..log_linear.fitting.incomplete import fit_incomplete
 from ..log_linear.fitting.result import FitResult
 from ..log_linear.fitting.solvers import Stopping
-from ..log_linear.fitting.tables import cell_table, odds_ratio_table
+from ..log_linear.fitting.tables import cell_table
 from ..log_linear.goodness.goodness_of_fit import goodness_of_fit, likelihood_ratio_test
+from ..log_linear.goodness.odds_ratios import stored_contrasts
 from ..log_linear.goodness.summary import is_maximum
 from ..log_linear.infinite import infinite_to_json, mark_infinite
 from ..log_linear.named_priors import Prior
@@ -55,20 +57,23 @@ from ..log_linear.scores import (
 )
 from ..plots.drawing import figure_of
 from ..plots.intervals import plot_comparison
+from ..results.answer import odds_answer
 from ..runs.arguments import checked_seed
 from ..runs.checkpoint import RunOptions, checked_run
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 from .constrained import ConstrainedRecord, constrained_section, constrained_sentences, constrained_warnings
 from .model import (
+    LEAST_FIT,
     ModelAnalysis,
     TestMethod,
+    add_cells,
     cell_section,
+    glance_section,
+    goodness_figures,
     goodness_json,
     goodness_sentences,
-    label_of,
     posterior_section,
-    strength_section,
     structure_section,
     uncertainty,
     uncertainty_section,
@@ -79,11 +84,7 @@ from .structures import STRUCTURE_FILE, StructureRecord, structure_sections, str
 
 __all__ = ["Analysis", "analyse"]
 
-_MAX_PAIRS = 120
 _ROOM = 2**18  # bytes for names, labels and the tables of HDF5
-
-
-_MAX_DENSE_PARAMETERS = 1000
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -157,6 +158,10 @@ class Analysis(Study[TablePart]):
             return "the fit was stopped early on validation rows"
         return f"a table of more than {MAX_TABLE_CELLS:,} cells is too sparse for it"
 
+    @override
+    def odds_ratios(self, level: float = 0.95) -> pd.DataFrame:
+        return self.chosen.fit.odds_ratios(level)
+
     @property
     @override
     def domain(self) -> Domain:
@@ -173,21 +178,25 @@ class Analysis(Study[TablePart]):
     def content(self) -> Content:
         """Goodness of fit, interactions, tests, cells and posteriors."""
         model, structures = self.chosen, self.structures
+        first = _first(self)
+        answer = odds_answer(self.odds_ratios(), amount_text(self.train.total_count, self.has_weights), 5 - len(first))
         # In the order in which a reader asks: what was found, whether it fits, and how sure it is.
         return Content(
-            _summary(self),
-            _warnings(self),
+            [*first, *answer.sentences],
+            [*_warnings(self), *answer.limits],
             [
+                answer.section,
                 *([] if structures is None else structure_sections(structures, model.fit)),
                 None if self.constrained is None else constrained_section(self.constrained),
+                glance_section(model),
                 _comparison(self),
                 structure_section(model),
-                strength_section(model),
                 uncertainty_section(model.uncertainty),
                 cell_section(model),
                 posterior_section(model),
                 split_section({model.name: model.parts for model in self.models}, self.chosen_index),
             ],
+            answer.picture,
         )
 
     def _endings(self, model: ModelAnalysis) -> list[str]:
@@ -216,6 +225,7 @@ class Analysis(Study[TablePart]):
                 directions_of(model.fit),
                 impossible=model.fit.impossible,
             )
+            stored.info.update(stored_contrasts(model.fit))
             if model.uncertainty is not None:
                 stored.info["uncertainty"] = list(model.uncertainty.kept)
             if self.constrained is not None:
@@ -446,7 +456,6 @@ def analyse(
                 log_partition=Auto().log_partition(result.model),
                 goodness=goodness_of_fit(result, seed=seed) if is_tested else None,
                 cells=cell_table(result) if is_tested and result.is_listed and result.penalty is None else None,
-                odds_ratios=_odds_ratios(result) if is_tested else None,
                 parts=scores,
                 interactions=mark_infinite(
                     result, interaction_table(LogLinearEnergy(result.hypergraph, result.tables))
@@ -538,43 +547,6 @@ def _independent(train: Observations) -> FitResult:
     return result
 
 
-def _odds_ratios(result: FitResult) -> pd.DataFrame | None:
-    """Conditional odds ratios of every pair that has an interaction of its own, one row a pair, contrast and context.
-
-    Columns: ``pair``, ``contrast``, ``given``, ``odds_ratio``, ``lower``, ``upper`` (95 %, large-sample); NaN where the
-    data do not identify the ratio.
-    """
-    # Of many pairs, or of many parameters, a reader sees none at all.
-    domain = result.hypergraph.domain
-    pairs = [e for e in result.hypergraph.edges if len(e) == 2 and all(domain[n].cardinality > 1 for n in e)]
-    if not pairs or len(pairs) > _MAX_PAIRS or result.hypergraph.num_parameters > _MAX_DENSE_PARAMETERS:
-        return None
-    # One row a pair, contrast and context; what the rows do not identify is NaN.
-    frames: list[pd.DataFrame] = []
-    for a, b in pairs:
-        try:
-            table = odds_ratio_table(result, a, b)
-        except IntractableError:  # an infinite estimate of a large table, of which nobody can tell what is identified
-            return None
-        called = table.attrs["columns"]
-        modifiers = {name: column for name, column in called.items() if name not in (a, b)}
-        known = np.isfinite(table["std_error"].to_numpy(float))
-        ratios = {
-            name: np.where(known, table[name].to_numpy(float), np.nan) for name in ("odds_ratio", "lower", "upper")
-        }
-        frames.append(
-            pd.DataFrame(
-                {
-                    "pair": f"{a} × {b}",
-                    "contrast": table[called[a]] + ", " + table[called[b]],
-                    "given": [", ".join(f"{m}={row[c]}" for m, c in modifiers.items()) for _, row in table.iterrows()],
-                    **ratios,
-                }
-            )
-        )
-    return pd.concat(frames, ignore_index=True)
-
-
 def _choose(models: list[ModelAnalysis], comparison: pd.DataFrame | None) -> int:
     """Best by leave-one-out, otherwise by AIC, otherwise the last."""
     names = [m.name for m in models]
@@ -594,92 +566,82 @@ def _whole(value: float) -> str:
     return number(round(value) if math.isfinite(value) else None)
 
 
-def _states(count: int) -> str:
-    return number(count) if count < 10**6 else num_states_text(count)
-
-
-def _summary(analysis: Analysis) -> list[str]:
-    """A few sentences that answer the reader's question."""
-    model = analysis.chosen
-    # What was asked for first: collections by their probability, or parts within balls.
-    sentences: list[str] = [] if analysis.structures is None else structure_sentences(analysis.structures)
-    sentences += [] if analysis.constrained is None else constrained_sentences(analysis.constrained)
-    sentences.append(
-        f"The model kept is {model.name}: {plural(model.hypergraph.num_interactions, 'interaction')} with "
-        f"{plural(model.fit.num_parameters_fitted, 'free parameter')}"
-        f"{' of the family' if model.fit.is_counted_by_family else ''} over "
-        f"{_states(model.hypergraph.domain.num_states)} possible cells."
-    )
-    if analysis.comparison is not None and len(analysis.comparison) > 1:
-        table_of_elpd = analysis.comparison[["elpd_diff", "dse"]].to_numpy(float)
-        sentences.append(elpd_sentence(list(map(str, analysis.comparison.index)), *table_of_elpd.T.tolist()))
-    if analysis.prior is not None and not analysis.prior.is_flat:
-        sentences.append(
-            f"The estimates are the mode of the posterior under {analysis.prior.describe()} (prior {analysis.prior}): "
-            "they are finite, and pulled towards zero."
-        )
-    # How well it describes the rows it was fitted to, and by which interactions.
-    if model.goodness is not None:
-        sentences += goodness_sentences(model.goodness)
-    elif model.fit.objective == "likelihood":
-        sentences.append(f"G\N{SUPERSCRIPT TWO} against the saturated model is not given: {analysis.no_goodness}.")
-    strong = [row for row in model.interactions if len(row["edge"]) > 1][:3]
-    if strong:
-        listed = ", ".join(
-            f"{label_of(row['edge'])} ({'infinite' if row['is_infinite'] else number(row['value'])})" for row in strong
-        )
-        sentences.append(f"Strongest interactions (root mean square of their coefficients, in nats): {listed}.")
-    if model.posterior is not None:
-        run = model.posterior
-        sentences.append(
-            f"Posterior: {plural(run.num_chains, 'chain')} of {plural(run.num_draws, 'draw')}; largest R-hat "
-            f"{number(run.max_r_hat)}, smallest bulk effective sample size {_whole(run.min_ess_bulk)}, "
-            f"{plural(run.num_divergences, 'divergent transition')}."
-        )
-    return sentences
+def _first(analysis: Analysis) -> list[str]:
+    """What was asked for before odds ratios: probable collections, parts within balls, one of many models."""
+    if analysis.structures is not None:
+        return structure_sentences(analysis.structures)
+    if analysis.constrained is not None:
+        return constrained_sentences(analysis.constrained)[:1]
+    if len(analysis.models) == 1:
+        return []
+    table, name = analysis.comparison, analysis.chosen.name
+    if table is None:
+        reason = "it is the last" if math.isnan(analysis.chosen.criteria[0]) else "its AIC is the lowest"
+        return [f"Of {len(analysis.models)} models {name} is kept, because {reason}."]
+    figures = table[["elpd_diff", "dse"]].to_numpy(float).T.tolist()
+    return [f"{name[0].upper()}{name[1:]} is kept. {elpd_sentence(list(map(str, table.index)), *figures)}"]
 
 
 def _warnings(analysis: Analysis) -> list[str]:
-    """What a careful reader must know before trusting the page."""
+    """What limits the answer, the gravest first."""
     warnings: list[str] = [] if analysis.structures is None else structure_warnings(analysis.structures)
     warnings += [] if analysis.constrained is None else constrained_warnings(analysis.constrained)
-    # Infinite estimates, parameters that were not counted, fits and chains that did not converge.
+    # Fits and chains that did not converge, and what the model kept cannot say.
     for model in analysis.models:
-        existence = model.fit.existence
-        if existence is not None and existence.exists is False:
-            sentence = f"{model.name}: {existence.describe()}."
-            if model.fit.status == "infinite":
-                sentence += (
-                    " The fit is the limit: coefficients marked infinite grow without bound, rows with such a "
-                    "combination have probability zero, and tests use adjusted degrees of freedom."
-                )
-            elif model.fit.status == "early_stopped":
-                sentence += " Early stopping on the validation rows keeps this fit finite."
-            warnings.append(sentence)
-        if model.fit.is_counted_by_family:
-            warnings.append(
-                f"{model.name}: the parameters are those of the family; how many of them the rows identify was not "
-                "counted. df, AIC and BIC use the former."
-            )
-        if model.fit.status in ("max_iterations", "stalled"):
-            warnings.append(f"{model.name}: the fit stopped before it had converged.")
-        run = model.posterior
-        if run is not None:
-            if run.num_chains == 1:
-                warnings.append(f"{model.name}: one chain cannot show whether chains agree (no R-hat); draw several.")
-            elif not run.is_converged or run.min_ess_bulk < _MIN_ESS:
-                warnings.append(
-                    f"{model.name}: the chains have not mixed well (largest R-hat {run.max_r_hat:.3f}, smallest bulk "
-                    f"effective sample size {_whole(run.min_ess_bulk)}, "
-                    f"{plural(run.num_divergences, 'divergent transition')}); intervals may be wrong, run longer "
-                    "chains."
-                )
-            if run.max_pareto_k > 0.7:
-                warnings.append(
-                    f"{model.name}: leave-one-out is unreliable for some cells (largest Pareto k "
-                    f"{run.max_pareto_k:.2f})."
-                )
+        warnings += _model_warnings(model, f"{model.name}: " * (len(analysis.models) > 1))
+    test = analysis.chosen.goodness
+    if test is not None and test.p_value_method is not None and test.df_adjusted > 0:
+        if test.p_value < LEAST_FIT:
+            warnings.append(f"The model misses something ({goodness_figures(test)}), so {_MISSED}.")
+    elif analysis.no_goodness is not None and analysis.chosen.fit.objective == "likelihood":
+        warnings.append(f"Whether the model misses something was not tested: {analysis.no_goodness}.")
+    if analysis.prior is not None and not analysis.prior.is_flat:
+        warnings.append(f"Estimates are pulled towards no association by {analysis.prior.describe()}.")
+    if analysis.has_weights:
+        warnings.append("The rows have weights, so that intervals use robust errors and G² has no p-value.")
     return warnings
+
+
+_MISSED = "its odds ratios are averages over what it leaves out"
+
+
+def _model_warnings(model: ModelAnalysis, whose: str) -> list[str]:
+    """What limits one fit."""
+    warnings, existence, run = list[str](), model.fit.existence, model.posterior
+    if model.fit.status in ("max_iterations", "stalled"):
+        warnings.append(f"{whose}The fit stopped before it had converged.")
+    if run is not None:
+        if run.num_chains == 1:
+            warnings.append(f"{whose}One chain cannot show whether chains agree; draw several.")
+        elif not run.is_converged or run.min_ess_bulk < _MIN_ESS:
+            warnings.append(
+                f"{whose}The chains have not mixed well (largest R-hat {run.max_r_hat:.3f}, smallest bulk effective "
+                f"sample size {_whole(run.min_ess_bulk)}, {plural(run.num_divergences, 'divergent transition')}). "
+                "Intervals may be wrong; run longer chains."
+            )
+        if run.max_pareto_k > 0.7:
+            warnings.append(
+                f"{whose}Leave-one-out is unreliable for some cells (largest Pareto k {run.max_pareto_k:.2f})."
+            )
+    if existence is not None and existence.exists is False:
+        warnings.append(f"{whose}{_infinite_sentence(model)}")
+    if model.fit.is_counted_by_family:
+        warnings.append(
+            f"{whose}It was not counted how many parameters the rows identify, so df, AIC and BIC count all of them."
+        )
+    return warnings
+
+
+def _infinite_sentence(model: ModelAnalysis) -> str:
+    """Why an estimate is infinite, and what follows."""
+    existence = model.fit.existence
+    assert existence is not None
+    shown = " or ".join(str(combination) for combination in existence.offending[:2])
+    more = f" or {existence.num_offending - 2} other combinations" if existence.num_offending > 2 else ""
+    verb = "has" if existence.kind == "zero margin" else "can have"
+    if model.fit.status == "early_stopped":
+        return f"No row {verb} {shown}{more}. Only early stopping on the validation rows keeps this fit finite."
+    return f"No row {verb} {shown}{more}, so odds ratios there are infinite and such rows have probability zero."
 
 
 _COLUMNS = {
@@ -701,19 +663,28 @@ _COLUMNS = {
 
 
 def _comparison(analysis: Analysis) -> Section:
-    # A line for every model, with the figures that some have.
-    section = Section("Models compared" if len(analysis.models) > 1 else "The model")
+    # What the test of the model kept says, then a line for every model.
+    model = analysis.chosen
+    section = Section("Does the model fit?")
+    if model.goodness is not None:
+        for sentence in goodness_sentences(model.goodness):
+            section.text(sentence, brief=True)
+        if model.goodness.p_value_method is not None and model.goodness.p_value_note:
+            section.note(f"How p was found: {model.goodness.p_value_note}.")
     records = analysis.comparison_records()
     for record in records:
         if math.isfinite(record.get("min_ess_bulk", math.nan)):
             record["min_ess_bulk"] = round(record["min_ess_bulk"])
-    present = [key for key in _COLUMNS if any(key in r for r in records)]
+    present = [key for key in _COLUMNS if any(_is_known(record.get(key)) for record in records)]
     section.table(
         [_COLUMNS[k] for k in present],
         [[r.get(k) for k in present] for r in records],
-        chosen=analysis.chosen_index,
+        chosen=analysis.chosen_index if len(records) > 1 else -1,
         brief=len(records),
     )
+    graph, which = model.hypergraph, "model kept" if len(records) > 1 else "model"
+    size = plural(graph.num_interactions, "interaction")
+    section.note(f"The {which} has {size} over {possible_rows(graph.domain.num_states)}.")
     # Nested models are tested against each other, too.
     if len(analysis.models) > 1 and analysis.nested_tests:
         columns = {"small": "model", "big": "against", "statistic": "likelihood ratio", "df": "df", "p_value": "p"}
@@ -722,12 +693,12 @@ def _comparison(analysis: Analysis) -> Section:
         for note in dict.fromkeys(t["note"] for t in analysis.nested_tests if t["p_value_method"] != "chi-square"):
             section.note(f"Likelihood ratio: {note}.", brief=True)
     _compare_elpd(analysis, section)
+    add_cells(section, model)
     # What the columns that are there mean.
     if "g2" in present:
         section.note(
-            "G² and X² test a model against the saturated one; p is that of G². Cells that "
-            "the model is forced to fit as zero, and parameters lost with them, are not counted, neither in df nor in "
-            "AIC and BIC. All logarithms are natural (nats)."
+            "G² and X² measure how far the counts are from the model; p is that of G². AIC and BIC weigh fit against "
+            "the number of parameters, and smaller is better. Cells that are forced to zero are not counted."
         )
     if "elpd_loo" in present:
         section.note(
@@ -735,6 +706,10 @@ def _comparison(analysis: Analysis) -> Section:
             "number of parameters."
         )
     return section
+
+
+def _is_known(value: object) -> bool:
+    return value is not None and not (isinstance(value, float) and math.isnan(value))
 
 
 def _compare_elpd(analysis: Analysis, section: Section) -> None:

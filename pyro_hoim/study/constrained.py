@@ -27,7 +27,7 @@ from ..log_linear.constrained.splitting import SplittingResult, douglas_rachford
 from ..log_linear.fitting.result import FitResult
 from ..log_linear.fitting.solvers import Stopping
 from ..log_linear.tensors.tensor import SymmetricInteractionTensor
-from ..plots.drawing import BLUE, FAINT, INK, ORANGE, plain_axes, wrapped
+from ..plots.drawing import BLUE, FAINT, INK, ORANGE, SLATE, WIDTH, plain_axes, wrapped
 from ..runs.checkpoint import RunOptions, check_alike, check_equal
 
 __all__ = [
@@ -292,6 +292,8 @@ def constrained_warnings(record: ConstrainedRecord) -> list[str]:
 def constrained_section(record: ConstrainedRecord) -> Section:
     """Parts, pictures and the certificate."""
     section = Section("Sparse and low-rank parts")
+    for sentence in constrained_sentences(record)[1:]:
+        section.text(sentence, brief=True)
     figures = record.to_json()
     section.table(
         ["part", "norm", "radius", "gain per unit of radius"],
@@ -323,12 +325,12 @@ def _sparse(record: ConstrainedRecord) -> Figure:
     largest = np.argsort(-np.abs(values), kind="stable")[:_SHOWN]
     largest = largest[values[largest] != 0][::-1]
     edges = record.result.hypergraph.edges
-    figure = Figure(figsize=(6.2, 0.9 + 0.34 * len(largest)), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 0.9 + 0.34 * len(largest)), layout="constrained")
     axes = figure.add_subplot()
     axes.barh(
         range(len(largest)), values[largest], color=[BLUE if values[i] > 0 else ORANGE for i in largest], height=0.7
     )
-    axes.set_yticks(range(len(largest)), [wrapped(":".join(edges[i]), 34) for i in largest])
+    axes.set_yticks(range(len(largest)), [wrapped(":".join(edges[i]), 22) for i in largest])
     axes.axvline(0, color=FAINT, linewidth=0.8)
     axes.set_xlabel(f"theta, nats ({plural(len(largest), 'entry', 'entries')})", color=INK, fontsize=9)
     plain_axes(axes)
@@ -336,9 +338,9 @@ def _sparse(record: ConstrainedRecord) -> Figure:
 
 
 def _spectrum(values: np.ndarray) -> Figure:
-    figure = Figure(figsize=(5.2, 2.6), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2.4), layout="constrained")
     axes = figure.add_subplot()
-    axes.bar(np.arange(1, len(values) + 1), values, color=BLUE, width=0.7)
+    axes.bar(np.arange(1, len(values) + 1), values, color=SLATE, width=0.7)
     axes.set_xlabel("number", color=INK, fontsize=9)
     axes.set_ylabel("singular value, nats", color=INK, fontsize=9)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -347,11 +349,11 @@ def _spectrum(values: np.ndarray) -> Figure:
 
 
 def _gap(gaps: np.ndarray) -> Figure:
-    figure = Figure(figsize=(5.2, 2.6), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2.4), layout="constrained")
     axes = figure.add_subplot()
     steps = np.arange(1, len(gaps) + 1)
     is_shown = np.isfinite(gaps) & (gaps > 0)
-    axes.plot(steps[is_shown], gaps[is_shown], color=BLUE, linewidth=1.2, marker="o", markersize=2.5)
+    axes.plot(steps[is_shown], gaps[is_shown], color=SLATE, linewidth=1.2, marker="o", markersize=2.5)
     axes.set_yscale("log")
     axes.set_xlabel("step", color=INK, fontsize=9)
     axes.set_ylabel("duality gap, nats a row", color=INK, fontsize=9)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pandas as pd
 from typing_extensions import override
 
 from ..core.command.answers import by_part, log_partition_json
@@ -36,7 +37,7 @@ from ..log_linear.scores import interaction_table, prediction_accuracy, score_ro
 from ..log_linear.search.figures import capacity_figure
 from ..plots.drawing import figure_of
 from ..plots.hypergraph import plot_hypergraph
-from ..plots.pairs import pair_matrix, plot_pairs
+from ..results.answer import odds_answer, pair_odds_ratios
 from ..results.confirmation import add_tests, confirmation_json, kept_sentence
 from ..schema import Domain
 from .parts import PredictivePart, TablePart, held_out, split_of_part, split_section
@@ -69,6 +70,7 @@ class LearnedAnalysis(Study[TablePart]):
             :attr:`~pyro_hoim.log_linear.FitResult.num_parameters_fitted`; None where these were not counted.
         num_parameters_predictive: the same of ``learned``.
         prior: that was asked for, in words.
+        pairs: odds ratios of the pairs by themselves, in the rows that the page judges on.
     """
 
     heading: ClassVar[str] = "What was learned from"
@@ -79,6 +81,11 @@ class LearnedAnalysis(Study[TablePart]):
     num_parameters_fitted: int | None = None
     num_parameters_predictive: int | None = None
     prior: str | None = None
+    pairs: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
+
+    @override
+    def odds_ratios(self, level: float = 0.95) -> pd.DataFrame:
+        return self.model.odds_ratios(level)
 
     @property
     @override
@@ -99,17 +106,25 @@ class LearnedAnalysis(Study[TablePart]):
     @override
     def content(self) -> Content:
         """Structure, interactions, their tests, the search and how it went."""
+        model = self.model
+        table, rows = self.odds_ratios(), amount_text(model.num_rows, self.has_weights)
+        only_pairs = all(len(line["edge"]) == 2 for line in self.interactions)
+        if "lower" not in table and only_pairs and len(self.pairs):  # of two columns at a time there are intervals
+            count = self.held[self.judged_on].scores.rows
+            table, rows = self.pairs, f"{amount_text(count, self.has_weights)} ({self.judged_on})"
+        answer = odds_answer(table, rows)
         return Content(
-            _summary(self),
-            _warnings(self),
+            answer.sentences,
+            [*_warnings(self), *answer.limits],
             [
-                split_section({"learned": self.parts}) if self.shows_kl else None,
-                _structure(self),
+                answer.section,
                 _interactions(self),
                 structure_section(self),
+                split_section({"learned": self.parts}) if self.shows_kl else None,
                 _capacity(self),
                 _making(self),
             ],
+            answer.picture,
         )
 
     @override
@@ -259,6 +274,9 @@ def analyse_learned(
     rows = [parts[name] for name in (("train", "validation") if learned.refit else ("train",)) if name in parts]
     fitted = _together([part for part in rows if part is not None])
     number = _num_identified(model, fitted)
+    interactions = _valued(model, seed)
+    judged = [part for name in PARTS if (part := parts.get(name)) is not None and part.total_count > 0]
+    pairs = [(line["edge"][0], line["edge"][1]) for line in interactions if len(line["edge"]) == 2]
     return LearnedAnalysis(
         title=title,
         about=tuple(about),
@@ -266,7 +284,8 @@ def analyse_learned(
         seed=seed,
         seconds=learned.seconds,
         learned=learned,
-        interactions=_valued(model, seed),
+        interactions=interactions,
+        pairs=pair_odds_ratios(judged[-1], pairs),
         target=target,
         num_parameters_fitted=number,
         num_parameters_predictive=number if model is learned else _num_identified(learned, fitted),
@@ -335,7 +354,7 @@ def structure_sentences(analysis: LearnedAnalysis) -> list[str]:
     confirmation = analysis.model.confirmation
     if confirmation is None:
         return []
-    sentences = [kept_sentence(confirmation.tests, confirmation.false_discovery_rate, "training and validation")]
+    sentences = [kept_sentence(confirmation.tests, confirmation.false_discovery_rate, _FITTED_ROWS)]
     other = analysis.held[analysis.judged_on].predictive
     if other is not None:
         is_exact = all(m.log_partition.kind == "exact" for m in (analysis.model, analysis.learned))
@@ -353,7 +372,7 @@ def structure_section(analysis: LearnedAnalysis) -> Section | None:
     confirmation = analysis.model.confirmation
     if confirmation is None:
         return None
-    section = Section("Which interactions the rows confirm")
+    section = Section("Which interactions the rows confirm", is_folded=True)
     for words in structure_sentences(analysis):
         section.text(words)
     # What rejecting interactions costs on every part.
@@ -380,14 +399,12 @@ def structure_section(analysis: LearnedAnalysis) -> Section | None:
     # Every test that decided, and what it rests on.
     add_tests(section, confirmation.tests)
     section.note(
-        "p is two-sided, of all rows of training and validation, beside the other interactions of the structure: of "
-        "the number of rows in a cell of the interaction given the statistics of the others (a saddle-point tail, good "
-        "to the smallest counts), or of the likelihood ratio where every level is frequent. z is a standard normal "
-        "variable with the same p. The Benjamini-Hochberg procedure over all sets that could be interactions keeps the "
-        "expected share of absent ones among the kept below the rate. Replaced: confirmed alone, but not beside the "
-        "interactions named. Held-out gain: log-likelihood of one variable of a validation row, given the others, with "
-        "the interaction less that without it, in nats, with its standard error; it measures prediction and decides "
-        "nothing."
+        "p is two-sided and beside the other interactions that are kept. It comes from the number of rows in a cell of "
+        "the interaction (a saddle-point tail, good to the smallest counts), or from the likelihood ratio where every "
+        "level is frequent; z is a standard normal number with the same p. The Benjamini-Hochberg procedure over all "
+        "possible interactions keeps the expected share of absent ones among the kept below the rate. Replaced means: "
+        "passed a test of its own, but not beside the interactions named. Held-out gain is how much the interaction "
+        "helps to predict a column of a validation row, in nats; it decides nothing."
     )
     return section
 
@@ -398,10 +415,8 @@ def _signed(value: float) -> str:
 
 # The page. Nothing is computed here but formats.
 
-_FIRST, _BRIEF = 20, 12
+_FIRST, _BRIEF = 8, 8
 _NOTABLE = 0.01  # nats a row
-_DRAWN = 60
-_MATRIX = 60
 _STATUS = {
     "stopped early": "the validation rows gained nothing more",
     "exhausted": "no set of variables was left that promised a gain",
@@ -413,12 +428,13 @@ _STATUS = {
 }
 
 
-def _summary(analysis: LearnedAnalysis) -> list[str]:
-    """A few sentences that answer the reader's question."""
+_FITTED_ROWS = "training and validation"
+
+
+def _size_sentence(analysis: LearnedAnalysis) -> str:
+    """How many sets of each size there are, and of what they were estimated."""
     learned = analysis.model
     graph = learned.hypergraph
-    domain = graph.domain
-    # How many sets of each size.
     by_order = [sum(len(edge) == k for edge in graph.edges) for k in range(2, graph.order + 1)]
     words = ["pair", "triple", "quadruple"]
     listed = [
@@ -426,28 +442,24 @@ def _summary(analysis: LearnedAnalysis) -> list[str]:
         for i, count in enumerate(by_order)
         if count
     ]
-    sentences = [
-        (
-            f"{analysis.title}: {' and '.join(listed) if listed else 'no interaction'}, with "
-            f"{parameters_text(analysis.num_parameters_fitted, graph.num_parameters)}, estimated from "
-            f"{amount_text(learned.num_rows, analysis.has_weights)} of {plural(len(domain), 'variable')} "
-            f"({possible_rows(domain.num_states)})."
-            f"{_loss_sentence(analysis)}"
-        )
-    ]
-    # How the search came to them, and what log Z rests on.
-    selection = learned.selection
-    if selection is not None:
-        reason = _STATUS.get(selection.status, selection.status)
-        best = selection.rounds[selection.best_round]
-        sentences.append(
-            f"The search tried {plural(len(selection.rounds), 'collection')} of interactions and kept number "
-            f"{selection.best_round} "
-            f"({plural(best.num_interactions, 'interaction')}); it ended because {reason}."
-        )
-    sentences.extend(structure_sentences(analysis))
-    sentences.append(_log_z_sentence(analysis))
-    return sentences
+    return (
+        f"The model has {' and '.join(listed) if listed else 'no interaction'} and "
+        f"{parameters_text(analysis.num_parameters_fitted, graph.num_parameters)}, estimated from "
+        f"{amount_text(learned.num_rows, analysis.has_weights)} of {plural(len(graph.domain), 'column')} "
+        f"({possible_rows(graph.domain.num_states)})."
+    )
+
+
+def _search_sentence(analysis: LearnedAnalysis) -> str:
+    """How the search came to the interactions, and why it ended."""
+    selection = analysis.model.selection
+    if selection is None:
+        return ""
+    best, reason = selection.rounds[selection.best_round], _STATUS.get(selection.status, selection.status)
+    return (
+        f"The search tried {plural(len(selection.rounds), 'collection')} of interactions and kept number "
+        f"{selection.best_round} ({plural(best.num_interactions, 'interaction')}). It ended because {reason}."
+    )
 
 
 def _loss_sentence(analysis: LearnedAnalysis) -> str:
@@ -457,11 +469,10 @@ def _loss_sentence(analysis: LearnedAnalysis) -> str:
         return ""
     many, of = sum(value.value >= _NOTABLE for value in valued), plural(len(valued), "interaction")
     if all(value.kind == "exact" for value in valued):
-        return f" Without it the model loses {_NOTABLE} nats a row or more for {many} of {of}."
-    return (
-        f" For {len(valued) - many} of {of} the loss without it is less than {_NOTABLE} nats a row, by an estimated "
-        "upper bound."
-    )
+        return f"{many} of {of} matter: without any one of these the model loses {_NOTABLE} nats a row or more."
+    less = len(valued) - many
+    shown = f"{less} of the {of} matter less than {_NOTABLE} nats a row, by an estimated upper bound."
+    return shown if less else f"None of the {of} could be shown to matter less than {_NOTABLE} nats a row."
 
 
 def _log_z_sentence(analysis: LearnedAnalysis) -> str:
@@ -497,11 +508,17 @@ def _warnings(analysis: LearnedAnalysis) -> list[str]:
         warnings.append("Training diverged; the parameters are those of the last step before.")
     log_z = learned.log_partition
     if log_z.verdict == "unreliable":
-        warnings.append(f"The estimate of log Z is unreliable: {' '.join(log_z.notes) or 'no reason is known'}")
+        warnings.append(f"Likelihoods here are unreliable, for the check of log Z failed: {' '.join(log_z.notes)}")
+    elif log_z.kind != "exact":
+        error = f"standard error {float(log_z.std_error):.2g}" if math.isfinite(log_z.std_error) else "no error bar"
+        warnings.append(f"Likelihoods rest on an estimate of log Z ({error}, {log_z.verdict}).")
+    if learned.confirmation is not None and learned.confirmation.tests:
+        tests, rate = learned.confirmation.tests, learned.confirmation.false_discovery_rate
+        warnings.append(kept_sentence(tests, rate, _FITTED_ROWS))
     if learned.refit:
         warnings.append(
-            "The final parameters were fitted to the training and validation rows together, so the scores of both are "
-            "those of rows the model has seen."
+            "The parameters were fitted to the training and validation rows together, so only the test rows show how "
+            "well new rows are predicted."
         )
     return warnings
 
@@ -520,7 +537,8 @@ def _capacity(analysis: LearnedAnalysis) -> Section | None:
     selection = analysis.model.selection
     if selection is None:
         return None
-    section = Section("The search")
+    section = Section("The search", is_folded=True)
+    section.text(_search_sentence(analysis))
     # A logarithmic picture needs something above zero.
     curve = selection.capacity_curve()
     measure, what = ("kl", "Divergence from") if analysis.shows_kl else ("loss", "Mean loss of")
@@ -547,42 +565,20 @@ def _capacity(analysis: LearnedAnalysis) -> Section | None:
     return section
 
 
-def _structure(analysis: LearnedAnalysis) -> Section | None:
-    lines = [line for line in analysis.interactions if line["removal"] is not None]
-    if not lines:
-        return None
-    section = Section("Structure")
-    graph = analysis.model.hypergraph
-    weights = {tuple(line["edge"]): max(0.0, float(line["removal"].value)) for line in lines}
-    # Pictures as far as a reader can follow them.
-    if len(graph.domain) <= _DRAWN:
-        section.figure(
-            figure_of(plot_hypergraph, graph, weights, unit="nats a row"),
-            "Variables on a circle; the wider an arc, the more the model loses without the pair; larger sets are "
-            "regions or stars",
-        )
-    if len(graph.domain) <= _MATRIX:
-        matrix = pair_matrix(graph, weights)
-        section.figure(
-            figure_of(plot_pairs, matrix, label="loss without the pair, nats a row"), "The pairs as a matrix"
-        )
-    if section.blocks:
-        words = (
-            "Widths and colours show the log-likelihood, in nats a row, that the model loses without an interaction"
-            + ("." if all(line["removal"].kind == "exact" for line in lines) else " (an estimated upper bound).")
-        )
-    else:
-        words = "With so many variables the pictures are left out."
-    section.note(words)
-    return section
-
-
 def _interactions(analysis: LearnedAnalysis) -> Section | None:
     lines = analysis.interactions
     if not lines:
         return None
-    section = Section("Interactions")
-
+    section = Section("All interactions at a glance")
+    loss = _loss_sentence(analysis)
+    if loss:
+        section.text(loss, brief=True)
+    valued = [line for line in lines if line["removal"] is not None]
+    weights = {tuple(line["edge"]): max(0.0, float(line["removal"].value)) for line in valued}
+    if any(weights.values()):
+        about = "Columns on a circle; the wider an arc, the more the model loses without the pair"
+        drawing = figure_of(plot_hypergraph, analysis.model.hypergraph, weights, unit="nats a row")
+        section.figure(drawing, about)
     # The strongest first; the rest is folded.
     rows = [
         [
@@ -616,7 +612,8 @@ def _interactions(analysis: LearnedAnalysis) -> Section | None:
 
 def _making(analysis: LearnedAnalysis) -> Section:
     learned = analysis.model
-    section = Section("How it was estimated")
+    section = Section("How it was estimated", is_folded=True)
+    section.text(_size_sentence(analysis))
     section.text(_log_z_sentence(analysis))
     # An estimate of log Z is shown with all that it rests on.
     log_z = learned.log_partition

@@ -23,6 +23,7 @@ from ..core.words import (
     number,
     plural,
     short_edge,
+    shorten,
 )
 from ..errors import IntractableError
 from ..log_linear.coding import parametrization
@@ -34,10 +35,10 @@ from ..log_linear.infinite import has_cheap_covariance
 from ..log_linear.scores import (
     CoefficientInterval,
 )
-from ..plots.drawing import CHAINS, FONT, INK, figure_of, plain_axes
-from ..plots.fitted import plot_fitted, plot_residuals
+from ..plots.drawing import FONT, INK, KINDS, WIDTH, figure_of, plain_axes
+from ..plots.fitted import LARGE
 from ..plots.hypergraph import plot_hypergraph
-from ..plots.intervals import plot_forest
+from ..plots.intervals import plot_gaps
 from ..structure.hypergraph import InteractionHypergraph
 from .parts import TablePart
 from .posterior import Posterior
@@ -45,14 +46,16 @@ from .posterior import Posterior
 __all__ = [
     "ModelAnalysis",
     "TestMethod",
+    "add_cells",
     "cell_section",
     "finite_contrast_lines",
+    "glance_section",
+    "goodness_figures",
     "goodness_json",
     "goodness_sentences",
     "label_of",
     "posterior_section",
     "rank_figure",
-    "strength_section",
     "structure_section",
     "trace_figure",
     "uncertainty",
@@ -137,39 +140,52 @@ def _kept(
 
 
 def uncertainty_section(uncertainty: Uncertainty | None) -> Section | None:
-    """The tables of coefficients and tests."""
+    """The table of coefficients."""
     if uncertainty is None:
         return None
-    section = Section("Coefficients and tests")
+    section = Section("All coefficients", is_folded=True)
     frame, percent = uncertainty.coefficients, f"{100 * uncertainty.level:g} %"
-    # Columns that this estimate has, and the first rows of them.
+    # Columns that this estimate has.
     names = {"term": "term", "levels": "levels", "estimate": "estimate", "std_error": "SE", "lower": "lower"}
     names |= {"upper": "upper", "z": "z", "p_value": "p", "odds_ratio": "odds ratio"}
     columns = [name for name in names if name in frame]
     rows = frame[columns].astype(object).to_numpy().tolist()
-    folded = f"All {len(frame)} coefficients" if len(frame) > 2 * _BRIEF_TESTS else ""
-    section.table([names[name] for name in columns], rows, folded=folded, brief=_BRIEF_TESTS)
+    section.table([names[name] for name in columns], rows, first=4 * _BRIEF_TESTS, further="Further coefficients")
     section.note(f"Intervals: {percent}. {'. '.join(n[0].upper() + n[1:] for n in frame.attrs['notes'])}.")
-    # Tests of interactions, and what their p-values rest on.
-    if uncertainty.tests is not None and len(uncertainty.tests):
-        section.heading("Tests of interactions", brief=True)
-        columns = ["term", "removal", "df", "statistic", "p_value", "p_value_adjusted", "p_value_method"]
-        rows = uncertainty.tests[columns].astype(object).to_numpy().tolist()
-        label = "Wald" if uncertainty.method == "wald" else "likelihood ratio"
-        section.table(["interaction", "removed", "df", label, "p", "adjusted p", "p by"], rows, brief=_BRIEF_TESTS)
-        section.note(
-            "Each interaction against the model without it and without those that contain it. Adjusted p: by "
-            "Benjamini and Hochberg, rejecting those of at most 0.05 keeps the expected share of false rejections at "
-            "most 0.05."
-        )
-        why = dict.fromkeys(uncertainty.tests.loc[uncertainty.tests["p_value_method"].isna(), "note"])
-        if why:
-            section.note(f"No p-value where {'; '.join(map(str, why))}.", brief=True)
-        if num := int(uncertainty.tests["note"].astype(str).str.endswith(SMALLER).sum()):
-            section.note(f"Of {plural(num, 'test')} the p-values are smaller than shown: no table drawn is as extreme.")
-        if num := int(uncertainty.tests["note"].astype(str).str.startswith("rough").sum()):
-            section.note(f"Of {plural(num, 'test')} the p-values are rough: the expected counts are small.", brief=True)
     return section
+
+
+def add_term_tests(section: Section, uncertainty: Uncertainty | None) -> None:
+    """Add a test of every interaction, and what the p-values rest on."""
+    if uncertainty is None or uncertainty.tests is None or not len(uncertainty.tests):
+        return
+    frame = uncertainty.tests
+    label = "Wald" if uncertainty.method == "wald" else "likelihood ratio"
+    heads = {"term": "interaction", "removal": "removed", "df": "df", "statistic": label, "p_value": "p"}
+    heads |= {"p_value_adjusted": "adjusted p", "p_value_method": "p by"}
+    # What is the same in all lines, or known of none, is a sentence.
+    is_alone = bool((frame["removal"] == "alone").all())
+    has_p = bool(frame["p_value"].notna().any())
+    words = ["Each interaction is removed alone."] if is_alone else ["Each is removed with those that contain it."]
+    words += [] if has_p else ["p-values could not be computed; see the note below."]
+    left_out = [*["removal"] * is_alone, *["p_value", "p_value_adjusted", "p_value_method"] * (not has_p)]
+    columns = [name for name in heads if name not in left_out]
+    section.heading("Is every interaction needed?", brief=True)
+    section.note(" ".join(words), brief=True)
+    rows = frame[columns].astype(object).to_numpy().tolist()
+    section.table([heads[name] for name in columns], rows, first=_BRIEF_TESTS, further="Further", brief=_BRIEF_TESTS)
+    if has_p:
+        section.note(
+            "If every interaction with an adjusted p of at most 0.05 is called real, at most 5 % of these calls are "
+            "expected to be wrong (Benjamini and Hochberg)."
+        )
+    why = dict.fromkeys(frame.loc[frame["p_value_method"].isna(), "note"])
+    if why:
+        section.note(f"There is no p-value where {' or '.join(map(str, why))}.", brief=True)
+    if num := int(frame["note"].astype(str).str.endswith(SMALLER).sum()):
+        section.note(f"In {plural(num, 'test')} no simulated table is as extreme, so p is smaller than shown.")
+    if num := int(frame["note"].astype(str).str.startswith("rough").sum()):
+        section.note(f"In {plural(num, 'test')} p is rough, because the expected counts are small.", brief=True)
 
 
 @dataclass(frozen=True)
@@ -182,7 +198,6 @@ class ModelAnalysis:
         log_partition: normalising constant of the fit.
         goodness: test against the saturated model; None where the table is too large or cells are missing.
         cells: observed and expected counts with residuals, likewise.
-        odds_ratios: conditional odds ratios of every pair given all other variables, likewise.
         parts: scores of ``train``, ``validation`` and ``test``, of predicting a target too; None for empty ones.
         interactions: :func:`interaction_table` of the fit; those that are infinite come first, with their finite
             contrasts, see :func:`~pyro_hoim.log_linear.infinite.mark_infinite`.
@@ -196,7 +211,6 @@ class ModelAnalysis:
     log_partition: LogPartition
     goodness: GoodnessOfFit | None
     cells: pd.DataFrame | None
-    odds_ratios: pd.DataFrame | None
     parts: dict[str, TablePart | None]
     interactions: list[dict[str, Any]]
     intervals: list[CoefficientInterval]
@@ -266,26 +280,6 @@ _SHOWN, _BRIEF = 10, 12
 _OF_ONE = 3
 
 
-def coefficient_rows(model: ModelAnalysis) -> list[CoefficientInterval]:
-    """Largest coefficients with intervals, of interactions of two variables or more where there are any.
-
-    Infinite ones come first, unless there is a posterior, whose coefficients are finite.
-    """
-    joint = [row for row in model.intervals if len(row.edge) > 1]
-    infinite: list[CoefficientInterval] = []
-    if model.posterior is None:
-        for row in model.interactions:
-            if row["is_infinite"] and len(row["edge"]) > 1:
-                end = row["coefficient"]
-                infinite.append(
-                    CoefficientInterval(
-                        tuple(row["edge"]), tuple(row["levels"]), row["position"], end, end, end, level=0.9
-                    )
-                )
-    unbounded = {row.edge for row in infinite}
-    return [*infinite, *(row for row in joint if row.edge not in unbounded)] or model.intervals
-
-
 def finite_contrast_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The largest finite contrasts of infinite interactions of two variables or more, for a terminal."""
     lines = [
@@ -321,14 +315,14 @@ def _signed(value: float) -> str:
     return ("+" if value > 0 else "") + number(value)
 
 
-def add_interactions(section: Section, model: ModelAnalysis, folded: str) -> None:
-    """Add all interactions, behind a label where there is one, and the finite contrasts of infinite ones."""
+def add_interactions(section: Section, model: ModelAnalysis) -> None:
+    """Add all interactions, and the finite contrasts of infinite ones."""
     some = any(row["is_infinite"] for row in model.interactions)
     section.table(
         ["interaction", "strength", "coefficient", *(["finite directions"] if some else []), "levels"],
         [[":".join(r["edge"]), *_coefficients(r, some), ", ".join(r["levels"])] for r in model.interactions],
-        folded=folded,
-        brief=_BRIEF,
+        first=_SHOWN_CELLS,
+        further="Further interactions",
     )
     section.note(
         "Strength: root mean square of the coefficients of an interaction, in nats. Coefficient: the largest of them, "
@@ -358,13 +352,9 @@ def _interval(contrast: Mapping[str, Any]) -> tuple[float | None, float | None]:
     return contrast["estimate"] - width, contrast["estimate"] + width
 
 
-_SHOWN_INTERACTIONS = 15
-
-
-_SHOWN_TRACES = 6
-
-
-_SHOWN_CELLS = 20
+_SHOWN_TRACES, _SHOWN_CELLS, _WORST = 4, 20, 6
+_MOST_COLUMNS = 40
+_BEYOND = 0.0455  # share of standard normal numbers beyond two
 
 
 _LABEL = 56  # characters of an interaction in a sentence
@@ -375,138 +365,116 @@ def label_of(edge: Sequence[str]) -> str:
     return short_edge(edge, _LABEL)
 
 
+LEAST_FIT = 0.05
+"""P-value from which on a model is said to describe a table."""
+_RARE = {
+    "exact": "exact conditional test",
+    "conditional": "conditional test",
+    "bootstrap": "parametric bootstrap",
+    "bartlett": "chi-square, corrected for small counts",
+}
+
+
 def goodness_sentences(test: GoodnessOfFit) -> list[str]:
-    """A test against the saturated model in one or two sentences: the numbers and what they rest on."""
-    square = "\N{SUPERSCRIPT TWO}"
+    """A test against the saturated model: the verdict with its numbers, and what these rest on."""
     if test.df_adjusted <= 0:
         if not test.num_cells_zero:
-            return ["The model is saturated: it reproduces the observed table and leaves nothing to test."]
-        reproduced = (
-            f"No degrees of freedom are left: the margins force {plural(test.num_cells_zero, 'cell')} to zero, and on "
-            "the other cells the model reproduces the observed table."
-        )
-        return [reproduced]
-    # The statistics, then by which method their p-value was found.
-    statistics = (
-        f"Against the saturated model: G{square} = {number(test.deviance)} and X{square} = {number(test.pearson)} on "
-        f"{plural(test.df_adjusted, 'degree')} of freedom"
-    )
-    # No p-value, one by a limit law, one that is exact, or one from tables drawn.
+            return ["The model is saturated: it reproduces the table exactly, so there is nothing to test."]
+        cells = plural(test.num_cells_zero, "cell")
+        return [f"The model reproduces the table, with {cells} forced to zero, so there is nothing to test."]
+    figures = goodness_figures(test)
     if test.p_value_method is None:
-        return [f"{statistics}; there is no p-value, because {test.p_value_note}."]
-    if test.p_value_method in ("chi-square", "bartlett"):
-        corrected = ", corrected," if test.p_value_method == "bartlett" else ""
-        rests = f"by the chi-square distribution{corrected}: {test.p_value_note}"
-        return [f"{statistics}; p = {number(test.p_value)} for G{square} {rests}."]
-    symbol = "G" if test.p_value_statistic == "deviance" else "X"
-    if test.p_value_method == "conditional" and not test.num_tables:
-        return [
-            f"{statistics}; p = {number(test.p_value)} for G{square} (exact conditional test: {test.p_value_note})."
-        ]
-    is_given = test.p_value_method in ("exact", "conditional")
-    source = "with the same margins" if is_given else "drawn from the fitted model and refitted"
-    name = "exact conditional test" if is_given else "parametric bootstrap"
-    tables = f"{plural(test.num_tables, 'table')} {source}"
-    # None as extreme: the number of tables bounds the p-value.
-    if test.p_value <= (1 + 1e-9) / (test.num_tables + 1):
-        p_value = f"{symbol}{square} is not as large in any of {tables}, hence p < {number(test.p_value)} ({name})"
-    else:
-        error = number(test.p_value_std_error)
-        rests = f"{name}, Monte Carlo standard error {error}"
-        p_value = f"p = {number(test.p_value)} for {symbol}{square}, from {tables} ({rests})"
-    return [f"{statistics}; {p_value}.", f"The chi-square distribution is not used, because {test.p_value_note}."]
+        return [f"The model cannot be tested against the table ({figures}), because {test.p_value_note}."]
+    verdict = "The model describes the table: it departs from the counts no more than chance does"
+    if test.p_value < LEAST_FIT:
+        verdict = "The model misses something: the table departs from it by more than chance"
+    sentences = [f"{verdict} ({figures})."]
+    # How p was found, where that is not the first thing that comes to mind.
+    how = _RARE.get(test.p_value_method)
+    if test.num_tables:
+        error = "" if _is_least(test) else f", Monte Carlo standard error {number(test.p_value_std_error)}"
+        sentences.append(
+            "The table is too sparse for a chi-square test of the whole model, so p comes from "
+            f"{plural(test.num_tables, 'simulated table')} ({how}{error})."
+        )
+    elif how is not None:
+        sentences.append(f"The table is sparse, so p comes from an {how}." if how[0] in "e" else f"p: {how}.")
+    return sentences
+
+
+def goodness_figures(test: GoodnessOfFit) -> str:
+    """Statistic, degrees of freedom and, where there is one, p-value of a test against the saturated model."""
+    figures = f"G\N{SUPERSCRIPT TWO} = {number(test.deviance)} on {plural(test.df_adjusted, 'degree')} of freedom"
+    if test.p_value_method is None:
+        return figures
+    return f"{figures}, p {'<' if _is_least(test) else '='} {number(test.p_value)}"
+
+
+def _is_least(test: GoodnessOfFit) -> bool:
+    """Whether no table drawn is as extreme, so that their number bounds the p-value."""
+    return bool(test.num_tables) and test.p_value <= (1 + 1e-9) / (test.num_tables + 1)
+
+
+def glance_section(model: ModelAnalysis) -> Section:
+    """All interactions as a picture beside the tests of each."""
+    section = Section("All interactions at a glance")
+    strength, signs = signed_strengths(model.hypergraph.domain, model.interactions)
+    if any(len(edge) > 1 and value for edge, value in strength.items()):
+        drawing = figure_of(plot_hypergraph, model.hypergraph, strength, unit="nats", signs=signs)
+        about = "Columns on a circle; the wider an arc, the stronger the pair; larger sets are regions or stars"
+        section.figure(drawing, about)
+    add_term_tests(section, model.uncertainty)
+    return section
 
 
 def structure_section(model: ModelAnalysis) -> Section:
-    """The interactions as a picture, and the independences that they imply."""
-    section = Section(f"Structure of {model.name}")
-    # A circle of more variables is a black disc.
-    strength, signs = signed_strengths(model.hypergraph.domain, model.interactions)
-    if len(model.hypergraph.domain) <= 40:
-        section.figure(
-            figure_of(plot_hypergraph, model.hypergraph, strength, unit="nats", signs=signs),
-            "Variables on a circle; the wider an arc, the stronger the pair; larger sets are regions or stars",
-        )
-        if signs is not None:
-            section.note(
-                "Blue: the second levels of these variables occur together more often than smaller interactions imply; "
-                "orange: less often."
-            )
-        if any(row["is_infinite"] for row in model.interactions):
-            section.note(
-                "Dashed, wider than all others and marked ∞: interactions that are infinite in some direction."
-            )
+    """What the interactions imply, and how strong each is."""
+    section = Section(f"Strengths and independences of {model.name}", is_folded=True)
     # The class of the model, and what it implies.
-    kind = (
-        "decomposable: its estimates have a closed form"
-        if model.hypergraph.is_decomposable
-        else "graphical: the pairs that interact determine it"
-        if model.hypergraph.is_graphical
-        else "not graphical: some variables interact in pairs but not all together"
-    )
-    listed = ", ".join(f"[{short_edge(e, _LABEL, ' ')}]" for e in model.hypergraph.maximal_edges[:30])
-    more = ", ..." if len(model.hypergraph.maximal_edges) > 30 else ""
-    section.text(f"Largest interactions, which imply all smaller ones: {listed}{more}. The model is {kind}.")
-    if len(model.hypergraph.domain) > 40:
-        section.note("With more than 40 variables the picture and the implied independences are left out.")
-        return section
+    graph = model.hypergraph
+    kind = "not graphical: some variables interact in pairs but not all together"
+    if graph.is_decomposable:
+        kind = "decomposable: its estimates have a closed form"
+    elif graph.is_graphical:
+        kind = "graphical: the pairs that interact determine it"
+    listed = ", ".join(f"[{short_edge(e, _LABEL, ' ')}]" for e in graph.maximal_edges[:30])
+    more = ", ..." if len(graph.maximal_edges) > 30 else ""
+    section.text(f"The largest interactions imply all smaller ones: {listed}{more}. The model is {kind}.")
+    add_interactions(section, model)
     # Independences are listed where they can be read.
-    statements = model.hypergraph.conditional_independences()
+    if len(graph.domain) > _MOST_COLUMNS:
+        section.note(f"With more than {_MOST_COLUMNS} columns the implied independences are not listed.")
+        return section
+    statements = graph.conditional_independences()
     if statements:
-        section.table(
-            ["independent pair", "given"],
-            [[f"{a} ⫫ {b}", ", ".join(c) or "nothing"] for a, b, c in statements],
-            folded=f"Implied conditional independences ({len(statements)})",
-        )
+        section.heading(f"Implied conditional independences ({len(statements)})")
+        rows = [[f"{a} ⫫ {b}", ", ".join(c) or "nothing"] for a, b, c in statements]
+        section.table(["independent pair", "given"], rows, first=_SHOWN_CELLS, further="Further pairs")
     else:
         section.note("Every two variables share an interaction, so no conditional independence is implied.")
     return section
 
 
-def strength_section(model: ModelAnalysis) -> Section:
-    """The largest coefficients with intervals, all interactions, and odds ratios of pairs."""
-    section = Section("Strongest interactions")
-    # The largest as intervals.
-    rows = coefficient_rows(model)[:_SHOWN_INTERACTIONS]
-    if rows:
-        source = "posterior" if model.posterior is not None else "large-sample"
-        level = f"{100 * rows[-1].level:.0f} %"
-        section.figure(
-            figure_of(
-                plot_forest,
-                [f"{':'.join(r.edge)}  ({', '.join(r.levels)})" for r in rows],
-                np.array([r.estimate for r in rows]),
-                np.array([r.lower for r in rows]),
-                np.array([r.upper for r in rows]),
-                label=f"balanced coefficient (nats), {level} {source} interval",
-            ),
-            "Largest coefficient of each of the strongest interactions with its interval",
-        )
-        infinite = " An arrow is an infinite entry." if math.isinf(rows[0].estimate) else ""
-        section.note(
-            "Each line is the largest coefficient of an interaction, at the levels in parentheses: by how much this "
-            "combination raises the log-probability beyond what smaller interactions do. Coefficients are balanced: "
-            "they sum to zero over the levels of each variable. Grey intervals include zero." + infinite
-        )
-    # All interactions, folded where the picture shows the largest.
-    several, terms = model.hypergraph.num_interactions, len(model.interactions)
-    singles = f" and {plural(terms - several, 'single variable')}" if terms > several else ""
-    folded = f"All {plural(several, 'interaction')}{singles}" if rows or terms > 20 else ""
-    add_interactions(section, model, folded)
-    # Odds ratios, which more readers know than coefficients.
-    if model.odds_ratios is not None:
-        frame = model.odds_ratios
-        section.heading("Conditional odds ratios")
-        section.table(
-            ["pair", "levels", "given", "odds ratio", "lower", "upper"],
-            [[*map(str, row[:3]), *map(float, row[3:])] for row in frame.to_numpy()],
-            folded=f"Odds ratios of pairs given all other variables ({len(frame)})",
-        )
-        section.note(
-            "With 95 % large-sample intervals. Where a pair is part of a larger interaction its odds ratio is that at "
-            "the levels named under given; other variables do not change it."
-        )
-    return section
+def add_cells(section: Section, model: ModelAnalysis) -> None:
+    """Add the cells that the model describes worst as a picture, where chance does not explain them."""
+    if model.cells is None:
+        return
+    frame = model.cells
+    observed, expected, residual = (frame[c].to_numpy(float) for c in ("observed", "expected", "adjusted_residual"))
+    finite = np.abs(residual[np.isfinite(residual)])
+    outside, by_chance = int((finite > LARGE).sum()), _BEYOND * len(finite)
+    section.text(
+        f"{plural(outside, 'cell')} of {len(finite)} {'differs' if outside == 1 else 'differ'} from the model by more "
+        f"than two standard errors; chance alone makes about {by_chance:.1f}."
+    )
+    names = list(frame.attrs["columns"].values())
+    sizes = np.where(np.isfinite(residual), np.abs(residual), 0.0)
+    order = np.argsort(-sizes, kind="stable")[:_WORST]
+    order = order[sizes[order] > LARGE]
+    if outside > by_chance + LARGE * math.sqrt(by_chance) and len(order):  # more than chance, itself a chance, explains
+        labels = [", ".join(f"{n} {frame[n].iloc[i]}" for n in names) for i in order]
+        drawing = figure_of(plot_gaps, labels, observed[order], expected[order])
+        section.figure(drawing, "The cells that fit worst: rows observed against rows expected by the model")
 
 
 def cell_section(model: ModelAnalysis) -> Section | None:
@@ -514,29 +482,16 @@ def cell_section(model: ModelAnalysis) -> Section | None:
     if model.cells is None:
         return None
     frame = model.cells
-    section = Section("Observed against fitted cells")
-    observed, expected, residual = (frame[c].to_numpy(float) for c in ("observed", "expected", "adjusted_residual"))
-    fitted = figure_of(plot_fitted, observed, expected, residuals=residual)
-    section.figure(fitted, "Observed against expected counts")
-    residuals = figure_of(plot_residuals, expected, residual, label="adjusted residual")
-    section.figure(residuals, "Adjusted residuals against expected counts")
-    # How many residuals are larger than chance makes them.
-    finite = residual[np.isfinite(residual)]
-    outside = int((np.abs(finite) > 2).sum())
-    section.text(
-        f"{outside} of {len(finite)} adjusted residuals lie beyond ±2; if the model held, about "
-        f"{0.0455 * len(finite):.1f} would by chance. An adjusted residual is the difference of a count from its "
-        "expectation in standard errors."
-    )
-    names = list(frame.attrs["columns"].values())
-    order = np.argsort(-np.abs(np.nan_to_num(residual)), kind="stable")
+    section = Section("Observed and expected counts of all cells", is_folded=True)
+    names = [*frame.attrs["columns"].values(), "observed", "expected", "adjusted_residual"]
+    frame = frame.iloc[np.argsort(-np.abs(np.nan_to_num(frame["adjusted_residual"].to_numpy(float))), kind="stable")]
     section.table(
-        [*names, "observed", "expected", "adjusted residual"],
-        [[*(str(frame[n].iloc[i]) for n in names), observed[i], expected[i], residual[i]] for i in order],
-        folded=f"The {min(len(order), _SHOWN_CELLS)} cells that fit worst",
+        [name.replace("adjusted_residual", "adjusted residual") for name in names],
+        [[*map(str, row[:-3]), *map(float, row[-3:])] for row in frame[names].to_numpy()],
         first=_SHOWN_CELLS,
         further="Further cells",
     )
+    section.note("An adjusted residual is the difference of a count from its expectation, in standard errors.")
     return section
 
 
@@ -545,20 +500,26 @@ def posterior_section(model: ModelAnalysis) -> Section | None:
     run = model.posterior
     if run is None:
         return None
-    section = Section("Posterior")
+    section = Section("Posterior draws", is_folded=True)
     section.text(run.description)
+    section.text(
+        f"{plural(run.num_chains, 'chain')} of {plural(run.num_draws, 'draw')}: the largest R-hat is "
+        f"{number(run.max_r_hat)} (1 where chains agree), the smallest bulk effective sample size "
+        f"{number(round(run.min_ess_bulk) if math.isfinite(run.min_ess_bulk) else None)}, with "
+        f"{plural(run.num_divergences, 'divergent transition')}.",
+        brief=True,
+    )
     # Pictures of the strongest, a table of all.
     shown = dict(list(model.traces.items())[:_SHOWN_TRACES])
-    section.heading("Densities and traces")
     section.figure(trace_figure(shown), "Density and trace of each chain for the strongest interactions")
-    section.heading("Ranks")
     section.figure(rank_figure(shown), "Rank histogram of each chain for the strongest interactions")
     section.note("Chains that agree have level bars, at the dashed line.")
     frame = run.summary
     section.table(
         ["parameter", *(str(c).replace("_", " ") for c in frame.columns)],
         [[str(name), *map(float, row)] for name, row in zip(frame.index, frame.to_numpy(), strict=True)],
-        folded=f"All parameters ({len(frame)})",
+        first=_SHOWN_CELLS,
+        further="Further parameters",
     )
     return section
 
@@ -568,8 +529,8 @@ _BINS = 20
 
 def trace_figure(draws: Mapping[str, np.ndarray]) -> Figure:
     """Density and trace of each quantity (num_chains, num_draws), one colour a chain."""
-    figure = Figure(figsize=(9.0, 1.5 * max(len(draws), 1) + 0.3), layout="constrained")
-    grid = figure.subplots(max(len(draws), 1), 2, squeeze=False, width_ratios=[1, 2.4])
+    figure = Figure(figsize=(WIDTH, 1.2 * max(len(draws), 1) + 0.3), layout="constrained")
+    grid = figure.subplots(max(len(draws), 1), 2, squeeze=False, width_ratios=[1, 1.8])
     for axes in grid.ravel() if not draws else ():
         axes.set_axis_off()
     # One colour a chain: its density on the left, its draws in their order on the right.
@@ -577,33 +538,33 @@ def trace_figure(draws: Mapping[str, np.ndarray]) -> Figure:
         low, high = float(values.min()), float(values.max())
         bins = np.linspace(low, high if high > low else low + 1.0, 31)
         for index, chain in enumerate(values):
-            colour = CHAINS[index % len(CHAINS)]
+            colour = KINDS[index % len(KINDS)]
             height, _ = np.histogram(chain, bins=bins, density=True)
             left.stairs(height, bins, color=colour, linewidth=1.2, alpha=0.9)
             right.plot(chain, color=colour, linewidth=0.5, alpha=0.75)
         left.set_yticks([])
-        left.xaxis.set_major_locator(MaxNLocator(4))
-        left.set_title(literal(name), fontsize=9, color=INK, loc="left")
+        left.xaxis.set_major_locator(MaxNLocator(2))
+        right.xaxis.set_major_locator(MaxNLocator(3))
+        left.set_title(literal(shorten(name, 50)), fontsize=FONT, color=INK, loc="left")
         right.set_xlim(0, values.shape[1] - 1)
         for axes in (left, right):
             plain_axes(axes)
-            axes.tick_params(labelsize=7)
     # One legend for all panels.
     if draws:
         lines = grid[0, 1].get_lines()
         figure.legend(
             [Line2D([], [], color=line.get_color()) for line in lines],
             [f"chain {index}" for index in range(len(lines))],
-            loc="outside lower center", ncols=min(len(lines), 8), frameon=False, fontsize=FONT, labelcolor=INK,
+            loc="outside lower center", ncols=min(len(lines), 4), frameon=False, fontsize=FONT, labelcolor=INK,
         )  # fmt: skip
     return figure
 
 
 def rank_figure(draws: Mapping[str, np.ndarray]) -> Figure:
     """Rank histograms of every chain of each quantity (num_chains, num_draws); level bars mean that chains agree."""
-    columns = min(3, max(len(draws), 1))
+    columns = min(2, max(len(draws), 1))
     rows = -(-max(len(draws), 1) // columns)
-    figure = Figure(figsize=(9.0, 1.9 * rows + 0.2), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 1.7 * rows + 0.2), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes in grid[len(draws) :]:
         axes.set_axis_off()
@@ -625,7 +586,7 @@ def rank_figure(draws: Mapping[str, np.ndarray]) -> Figure:
                 width=np.diff(edges),
                 bottom=base,
                 align="edge",
-                color=CHAINS[index % len(CHAINS)],
+                color=KINDS[index % len(KINDS)],
                 edgecolor="white",
                 linewidth=0.4,
                 alpha=0.85,
@@ -633,9 +594,8 @@ def rank_figure(draws: Mapping[str, np.ndarray]) -> Figure:
             axes.axhline(base + 1, color=INK, linewidth=0.7, linestyle=(0, (3, 3)))
         axes.set_xlim(edges[0], edges[-1])
         axes.set_ylim(0, 2.0 * num_chains)
-        axes.set_yticks(np.arange(num_chains) * 2.0 + 1, [f"chain {c}" for c in range(num_chains)])
+        axes.set_yticks(np.arange(num_chains) * 2.0 + 1, [str(c) for c in range(num_chains)])
         axes.set_xticks([])
-        axes.set_title(literal(name), fontsize=9, color=INK, loc="left")
+        axes.set_title(literal(shorten(name, 26)), fontsize=FONT, color=INK, loc="left")
         plain_axes(axes)
-        axes.tick_params(labelsize=7)
     return figure

@@ -91,12 +91,12 @@ def split_section(models: Mapping[str, Mapping[str, TablePart | None]], chosen: 
     # Of rows that were fitted there is nothing to divide.
     if not rows:
         return None
-    section = Section("Interactions that lack, and parameters that were not found")
+    section = Section("What limits the fit: missing interactions or too few rows?", is_folded=True)
     section.table(["model", "part", "parameters", "KL", "inestimable", "estimable"], rows, chosen=marked)
     section.note(
-        "KL, the divergence of the model from the observed frequencies of rows that it was not fitted to, is the sum "
-        "of two parts (nats a row). Inestimable: what would be left with the best parameters for those very rows; more "
-        "interactions lower it. Estimable: what better parameters would save; it grows with the number of parameters "
-        "and falls with the number of rows fitted. The scatter of the held-out rows themselves is in both."
+        "KL says how far the model is from the frequencies of rows that it was not fitted to, in nats a row. Its "
+        "parts are two. The inestimable one would be left with the best parameters for those very rows, and only more "
+        "interactions lower it. The estimable one would be saved by better parameters: it grows with their number and "
+        "shrinks with more rows. The scatter of the held-out rows themselves is in both."
     )
     return section

@@ -14,11 +14,10 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 from pyro.ops.stats import split_gelman_rubin
 
 from ..core.page import Section, cell
-from ..core.words import fixed, literal, number, plural, short_edge, shorten
+from ..core.words import fixed, listed, literal, number, plural, short_edge, shorten
 from ..data.observations import Observations
 from ..inference.structure.average import MAX_VARIABLES, average_decomposable
 from ..inference.structure.chains import (
@@ -37,7 +36,7 @@ from ..interop.loo import loo_by_cell, loo_figures
 from ..log_linear.fitting.result import FitResult
 from ..log_linear.laws.law import HierarchicalLogLinear, cell_log_likelihood
 from ..log_linear.named_priors import Prior
-from ..plots.drawing import BLUE, CHAINS, FAINT, INK, ORANGE, axes_for, figure_of, legend_below, plain_axes, wrapped
+from ..plots.drawing import FAINT, INK, KINDS, WIDTH, axes_for, figure_of, legend_below, plain_axes, wrapped
 from ..plots.hypergraph import plot_hypergraph
 from ..runs.checkpoint import RunOptions
 from ..structure.hypergraph import Edge, InteractionHypergraph
@@ -46,7 +45,6 @@ from .posterior import compare_data, in_processes
 __all__ = [
     "STRUCTURE_FILE",
     "StructureRecord",
-    "cells_figure",
     "dots_figure",
     "find_structures",
     "record_structures",
@@ -331,9 +329,9 @@ def dots_figure(labels: Sequence[str], series: Mapping[str, np.ndarray], axis_la
     """Probabilities (num_labels,) of several series as dots on one line a label, the first label on top."""
     figure = Figure()
     # Room for the labels, one line of dots each.
-    texts = [wrapped(label, 34) for label in labels]
+    texts = [wrapped(label, 20) for label in labels]
     num_lines = max((text.count("\n") + 1 for text in texts), default=1)
-    axes = axes_for(figure, 6.0, 0.8 + (0.14 + 0.16 * num_lines) * max(len(labels), 1))
+    axes = axes_for(figure, WIDTH, 0.8 + (0.14 + 0.16 * num_lines) * max(len(labels), 1))
     rows = np.arange(len(labels))[::-1]
     values = np.array(list(series.values())).reshape(len(series), len(labels))
     # A bar from the least to the greatest, then the dots of each series a little apart.
@@ -341,7 +339,7 @@ def dots_figure(labels: Sequence[str], series: Mapping[str, np.ndarray], axis_la
         axes.plot([column.min(), column.max()], [row, row], color=FAINT, linewidth=2.0, zorder=1)
     offsets = np.linspace(0.16, -0.16, len(series)) if len(series) > 1 else [0.0]
     for index, (name, points) in enumerate(zip(series, values, strict=True)):
-        colour = CHAINS[index % len(CHAINS)]
+        colour = KINDS[index % len(KINDS)]
         axes.plot(points, rows + offsets[index], "o", color=colour, markersize=5, label=literal(name), zorder=2)
     axes.set_yticks(rows, texts)
     axes.set_ylim(-0.7, len(labels) - 0.3)
@@ -354,29 +352,7 @@ def dots_figure(labels: Sequence[str], series: Mapping[str, np.ndarray], axis_la
     return figure
 
 
-def cells_figure(observed: np.ndarray, averaged: np.ndarray, single: np.ndarray) -> Figure:
-    """Expected counts of cells (num_cells,): averaged against observed ones, and against those of one collection."""
-    figure = Figure(figsize=(8.6, 3.9), layout="constrained")
-    # On root axes the error of a count is as wide everywhere.
-    pairs = ((observed, "observed count", BLUE), (single, "expected count, most probable collection", ORANGE))
-    root = (lambda x: np.sqrt(np.maximum(x, 0.0)), np.square)
-    for axes, (other, label, colour) in zip(figure.subplots(1, 2), pairs, strict=True):
-        top = float(max(other.max(initial=0), averaged.max(initial=0), 1.0)) * 1.15
-        axes.plot([0, top], [0, top], color=FAINT, linewidth=1)
-        axes.plot(other, averaged, "o", color=colour, markersize=5, alpha=0.75)
-        axes.set_xscale("function", functions=root)
-        axes.set_yscale("function", functions=root)
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(MaxNLocator(5))
-        axes.set_xlim(0, top)
-        axes.set_ylim(0, top)
-        axes.set_xlabel(label, color=INK)
-        axes.set_ylabel("expected count, averaged", color=INK)
-        plain_axes(axes)
-    return figure
-
-
-_SHOWN, _SHOWN_DOTS, _SHOWN_CELLS = 20, 15, 20
+_SHOWN, _SHOWN_DOTS, _SHOWN_CELLS = 10, 12, 20
 _MAX_SETS = 12
 _LABEL = 56  # characters of an interaction in a picture or a sentence
 _MAX_PARETO_K = 0.7  # as of fits with a posterior
@@ -389,27 +365,22 @@ _ROUTES = {
 
 
 def structure_sentences(record: StructureRecord) -> list[str]:
-    """What the posterior says, in a few sentences."""
-    posterior = record.posterior
-    top, num = record.rivals[0], plural(posterior.num_structures, "collection")
-    space, met = posterior.structure_prior.space.name, "" if record.route == "list" else " met by the draws"
-    sentences = [
-        (
-            f"Posterior over which interactions exist: {num} (sets of interactions that make a model){met}, in the "
-            f"{space} space with the prior {record.prior}."
-        ),
-        f"{_ROUTES[record.route]} Evidence: {_evidence(record)}.",
-        f"The most probable collection has probability {number(top.probability)}: {shorten(top.name, 4 * _LABEL)}.",
-    ]
-    # What is more probable than not.
+    """What the posterior says, in two sentences."""
+    top, num = record.rivals[0], plural(record.posterior.num_structures, "model")
+    met = "" if record.route == "list" else " that the draws met"
     likely = [edge for edge, mean in _ranked(record) if mean > 0.5]
-    if likely:
-        shown = ", ".join(f"{_label(edge)} ({number(posterior.inclusion[edge])})" for edge in likely[:6])
-        more = f" and {len(likely) - 6} more" if len(likely) > 6 else ""
-        sentences.append(f"Interactions with a probability above one half: {shown}{more}.")
-    else:
-        sentences.append("No interaction has a probability above one half.")
-    return sentences
+    name, chance = shorten(top.name, 2 * _LABEL), _chance(top.probability)
+    share = f"Of {num}{met} the most probable is {name}, with probability {chance}."
+    if not likely:
+        return [share, "No interaction is more probable than not."]
+    num = plural(len(likely), "interaction is", "interactions are")
+    shown = listed([_label(edge) for edge in likely], 3, _LABEL)
+    return [share, f"{num} more probable than not: {shown}."]
+
+
+def _chance(probability: float) -> str:
+    """A probability, never rounded to certainty."""
+    return "above 0.999" if 0.9995 <= probability < 1 else number(probability)
 
 
 def _evidence(record: StructureRecord) -> str:
@@ -467,13 +438,14 @@ def _ranked(record: StructureRecord) -> list[tuple[Edge, float]]:
 
 def _interactions(record: StructureRecord) -> Section:
     section = Section("Which interactions exist")
+    section.note(f"{_ROUTES[record.route]} Prior: {record.prior}. Evidence: {_evidence(record)}.", brief=True)
     space, inclusion = record.posterior.structure_prior.space, record.posterior.inclusion
     # Pictures leave out what the rows all but exclude.
     weights = {edge: mean for edge, mean in _ranked(record) if mean >= _LEAST}
     follow = [edge for edge in weights if len(edge) > 2] if space.is_graphical else []
     if len(follow) > _MAX_SETS:
         weights = {edge: mean for edge, mean in weights.items() if len(edge) == 2}
-    if len(space.domain) <= 40:
+    if weights:
         singles = [(name,) for name in space.domain.names]
         graph = InteractionHypergraph(space.domain, [*singles, *weights], hierarchical=False)
         section.figure(
@@ -486,8 +458,6 @@ def _interactions(record: StructureRecord) -> Section:
         )
         if len(follow) > _MAX_SETS:
             section.note(f"{len(follow)} larger sets follow from the pairs and are not drawn.")
-    elif weights:
-        section.note("With more than 40 variables the picture is left out.")
     # All interactions with their probability before and after the rows.
     position = {edge: k for k, edge in enumerate(inclusion.edges)}
     prior = record.posterior.structure_prior
@@ -527,7 +497,7 @@ def _two(value: float) -> str:
 
 
 def _models(record: StructureRecord) -> Section:
-    section = Section("Most probable models")
+    section = Section("Most probable models", is_folded=True)
     head = ["collection", "probability", "log evidence"]
     has_loo = not record.reason
     head += ["elpd (LOO)", "stacking weight", "SE of elpd", "p (LOO)", "largest Pareto k"] if has_loo else []
@@ -572,7 +542,7 @@ def _chains(record: StructureRecord) -> Section | None:
     inclusion = record.posterior.inclusion
     if inclusion.per_chain is None or inclusion.r_hat is None:
         return None
-    section = Section("Where the chains disagree")
+    section = Section("Where the chains disagree", is_folded=True)
     spread = (inclusion.per_chain.amax(0) - inclusion.per_chain.amin(0)).tolist()
     # Those that differ most between chains are looked at.
     order = sorted(range(len(spread)), key=lambda k: -spread[k])[:_SHOWN_DOTS]
@@ -606,7 +576,7 @@ def _others(record: StructureRecord) -> Section | None:
     order = sorted(np.flatnonzero(means.max(0, initial=0) >= _LEAST), key=lambda k: -np.ptp(means[:, k]))[:_SHOWN_DOTS]
     if not order:
         return None
-    section = Section("Other priors")
+    section = Section("Other priors", is_folded=True)
     # Interactions whose probability the prior moves most.
     section.figure(
         dots_figure(
@@ -642,7 +612,7 @@ def _num_draws(record: StructureRecord) -> float:
 
 
 def _cells(record: StructureRecord, fit: FitResult) -> Section:
-    section = Section("Averaged cells")
+    section = Section("Averaged cells", is_folded=True)
     if record.cells is None:
         section.text("The table has more than 4,096 cells, and its averaged probabilities are not listed.")
         return section
@@ -652,10 +622,6 @@ def _cells(record: StructureRecord, fit: FitResult) -> Section:
     observed = rows.table().numpy().astype(float).reshape(-1)
     averaged = total * record.cells.numpy().reshape(-1)
     single = total * HierarchicalLogLinear(fit.hypergraph, fit.theta).probs.numpy().reshape(-1)
-    section.figure(
-        cells_figure(observed, averaged, single),
-        "Averaged expected counts of cells against observed counts and against those of the most probable collection",
-    )
     # Cells that averaging changes most come first.
     apart = np.abs(averaged - single)
     order = np.argsort(-apart, kind="stable")
@@ -672,12 +638,11 @@ def _cells(record: StructureRecord, fit: FitResult) -> Section:
             ]
             for cell, codes in zip(order, levels, strict=True)
         ],
-        folded=f"The {plural(min(len(order), _SHOWN_CELLS), 'cell')} that averaging changes most",
         first=_SHOWN_CELLS,
         further="Further cells",
     )
     section.note(
         "Expected counts of cells, averaged over collections and their coefficients; beside them those of the most "
-        "probable collection at its posterior mode."
+        "probable collection at its posterior mode. The cells that averaging changes most come first."
     )
     return section

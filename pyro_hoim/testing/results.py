@@ -88,12 +88,24 @@ def check_summary(case: ResultCase) -> None:
 
 
 def check_interactions(case: ResultCase) -> None:
-    """Terms, orders and values, the strongest first; ``top`` of them."""
+    """Terms, orders and values, the strongest first; ``top`` interactions."""
     table = case.result.interactions()
     assert_equal(table.columns[:3].tolist(), ["term", "order", "value"], "columns of interactions")
     if len(table):
-        first = case.result.interactions(1)
-        assert_equal(first["term"].tolist(), table["term"].tolist()[:1], "the strongest interaction")
+        first = {frozenset(term.split(":")) for term in case.result.interactions(1)["term"]}  # perhaps in several rows
+        assert_equal(first, {frozenset(table["term"].iloc[0].split(":"))}, "the strongest interaction")
+
+
+def check_odds_ratios(case: ResultCase) -> None:
+    """Odds ratios inside their intervals with levels in words; or an error with a hint."""
+    table = _or_refused(case.result.odds_ratios)
+    if table is None:
+        return
+    assert_equal(table.columns[:3].tolist(), ["term", "levels", "odds_ratio"], "columns of odds ratios")
+    assert_equal(max(len(line) for line in str(table.head(0)).split("\n")) > 0, True, "a print of no rows")
+    if "lower" in table:
+        inside = (table["lower"] <= table["odds_ratio"]) & (table["odds_ratio"] <= table["upper"])
+        assert_equal(bool(inside[table["lower"].notna() & table["upper"].notna()].all()), True, "limits in order")
 
 
 def check_predict(case: ResultCase) -> None:
@@ -223,6 +235,7 @@ def check_copies(case: ResultCase) -> None:
 RESULT_CHECKS: tuple[Callable[[ResultCase], None], ...] = (
     check_summary,
     check_interactions,
+    check_odds_ratios,
     check_predict,
     check_sample,
     check_score,

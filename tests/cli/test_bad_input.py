@@ -75,7 +75,7 @@ OF_FIT = [
     (SIXTY, "learn --ordinal z", ["--ordinal", "'z'"]),
     (SIXTY, "learn --split 0.5,0,0.5", ["validation part is empty", "--split"]),
     (SIXTY, "learn --split 0.9,0.001,0.099", ["--split", "validation part"]),
-    (UNIQUE, "learn", ["error: --columns: expected columns that", "'id' (60 levels in 60 rows)", "unique per row"]),
+    (UNIQUE, "learn --columns id,a", ["t.csv: expected columns that", "'id' (60 levels in 60 rows)", "unique per row"]),
     ("a,b\nx,y\n", "learn", "--split: no row of 1 falls in the train part; use a larger fraction or more rows"),
     # missing cells
     (HOLE, "", ["1 cell", "--missing drop", "--missing marginalise"]),
@@ -85,7 +85,7 @@ OF_FIT = [
     (HOLE, "learn", ["1 cell", "--missing drop"]),
     (HOLE, "learn --missing marginalise", ["validation", "--missing drop"]),
     ("a,b\nx,\ny,\nz,\n,1\n", "learn --missing drop", ["no complete row"]),
-    ("a,b\n" + ",1\n" * 9, "learn --missing drop", "column 'a': expected at least one level"),
+    ("a,b\n" + ",1\n" * 9, "learn --missing drop --columns a,b", "column 'a': expected at least one level"),
 ]
 OF_FILES = [
     ("", "t.csv: expected a header and rows, received an empty file"),

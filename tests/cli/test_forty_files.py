@@ -92,6 +92,7 @@ SAME = {
     *("a delimiter at the end of every row", "comment lines above the header", "gzip", "zip", "Excel", "Parquet"),
     *("an index without a name, as pandas writes it", "Feather", "Stata", "the same, without the column"),
     *("SPSS", "SAS transport", "ARFF of Weka"),
+    *("an identifier", "free text"),
 }
 """Files that hold the same rows, which the model says by their digest."""
 
@@ -145,13 +146,14 @@ FILES = [
     stops("counts in a column `n`", COUNTED["n"], "--count none if it is a variable"),
     stops("a column `weight`", WEIGHTED, "say --weights weight if it does"),
     File("the same, the column named", WEIGHTED, options="--weights weight"),
-    stops("an identifier", IDENTIFIED, "--columns drink,again,place"),
-    File("the same, without the column", IDENTIFIED, options="--columns drink,again,place"),
-    stops("numbers", AGED, "--bins age=quantile:4"),
+    File("an identifier", IDENTIFIED, "columns were left out: 'id' (60 levels in 60 rows)"),
+    File("the same, without the column", IDENTIFIED, options="--exclude id"),
+    stops("numbers", AGED, "write --bins auto to cut age at"),
+    File("the same, cut at quantiles", AGED, "numbers were cut into levels: age at", options="--bins auto"),
     File("the same, cut into levels", AGED, options="--bins age=edges:30,50,70"),
-    stops("dates", DATED, "--bins day=width:year"),
+    File("dates", DATED, "Write --bins day=width:year to cut dates"),
     File("the same, cut into years", DATED, options="--bins day=width:year"),
-    stops("free text", with_column("note", NOTES), "'note' holds free text"),
+    File("free text", with_column("note", NOTES), "'note' holds free text"),
     stops("500 levels", with_column("shop", [f"s{i % 500}" for i in range(2000)]), "--allow shop"),
     File("60 columns", text([[i % 2] * 60 for i in range(80)], [f"q{i}" for i in range(60)])),
     File("one row", text(ROWS[:1]), "constant columns"),

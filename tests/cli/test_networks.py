@@ -68,7 +68,7 @@ def test_fit_prints_what_the_library_finds(shell):
     inside = json.loads(json.dumps(found).replace('"pyro-hoim-czech_autoworkers/', '"'))
     assert json.loads(Path("pyro-hoim-czech_autoworkers/fit.json").read_text()) == inside
     assert load_network(found["model"]).conditionals.edges == network.edges
-    assert Path(found["report"]).read_text().count("data:image/svg+xml") == 5
+    assert Path(found["report"]).read_text().count("data:image/svg+xml") == 9
     assert not Path("pyro-hoim-czech_autoworkers/checkpoint").exists()
 
 
@@ -231,7 +231,7 @@ def test_a_network_that_settles_nowhere_is_learned_but_not_sampled(shell):
     [
         (["--order", "2"], "--order: belongs to --model log-linear or grm, received --model dependency-network"),
         (["--edges", "smoke*phys"], "--edges: belongs to --model log-linear, received --model dependency-network"),
-        (["--penalty", "l1:1"], "--penalty: belongs to --model log-linear, received --model dependency-network"),
+        (["--penalty", "l1:1"], "--penalty: expected 'mdl', 'aic' or 'ebic', received 'l1:1'"),
         (["--posterior"], "--posterior: belongs to --model log-linear, received --model dependency-network"),
         (["--heredity", "0.5"], "--heredity: belongs to pyro-hoim learn"),
         (["--num-draws", "100"], "--num-draws: belongs to --model log-linear, received --model dependency-network"),

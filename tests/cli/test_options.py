@@ -12,6 +12,7 @@ import pyro_hoim as hoim
 from pyro_hoim.boltzmann import LearningOptions, fit_machine
 from pyro_hoim.cli import cli
 from pyro_hoim.cli.wording import error_message, warning_message
+from pyro_hoim.data.columns import FrameOptions
 from pyro_hoim.errors import ConvergenceWarning, IntractableError, UnknownNameError, out_of_range, refused
 from pyro_hoim.families import families
 from pyro_hoim.generalized_root import RootSettings
@@ -60,8 +61,8 @@ def test_help_is_grouped_by_family_and_says_bounds_in_words(shell):
     for family, own, other in [
         ("grm", "--stagewise", "--hidden"),
         ("rbm", "--hidden", "--stagewise"),
-        ("dependency-network", "--max-leaves", "--penalty"),
-        ("log-linear", "--penalty", "--max-leaves"),
+        ("dependency-network", "--max-leaves", "--posterior"),
+        ("log-linear", "--posterior", "--max-leaves"),
     ]:
         (heading,) = [name for name in named if name.endswith(f"(--model {family})")]
         assert own in named[heading] and other not in named[heading]
@@ -174,12 +175,13 @@ OF_THE_COMMAND_LINE = {
     # what is a call, a class, or an argument of another kind in Python
     *("posterior", "tests", "maximum", "ordinal", "information", "most_probable", "device"),
     # what calls do to rows before the fit
-    *("split", "allow"),
+    "split",
 }
 
 
 def test_options_are_spelled_as_the_arguments_of_the_python_calls():
     words = {name for call in CALLS for name in {*inspect.signature(call).parameters, *inspect.get_annotations(call)}}
+    words |= {*FrameOptions.__annotations__}  # of every call that takes a data frame
     options = {
         str(param.name)
         for name in cli.list_commands(click.Context(cli))

@@ -40,8 +40,8 @@ def test_without_a_prior_estimates_are_those_of_maximum_likelihood(shell):
 
 def test_the_report_says_which_prior(shell):
     text = shell("fit", "titanic", "--order", "2", "--prior", "ridge:4", "--out", "out").out
-    assert "independent normal priors with standard deviation 0.5 (prior ridge:4): they are finite" in text
-    assert "there is no p-value, because the fit is penalised" in text and "infinite" not in text
+    assert "pulled towards no association by independent normal priors with standard deviation 0.5." in text
+    assert "because the fit is penalised" in text and "infinite" not in text
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_chains_where_they_are_asked_for_and_where_no_list_is_possible(shell, ta
     large = shell.json("structures", "czech_autoworkers", *SHORT, "--out", "large")  # 7,785,062
     assert large["structure_posterior"]["method"] == "chains" and len(large["structure_posterior"]["inclusion"]) == 57
     captured = shell("structures", table, *SHORT, "--out", "text")
-    assert "The collections are draws of Markov chains. Evidence: Laplace's approximation." in captured.out
+    assert "The collections are draws of Markov chains. Prior: unit. Evidence: Laplace's approximation." in captured.out
 
 
 def test_junction_trees_where_graphs_are_too_many_to_list(shell):

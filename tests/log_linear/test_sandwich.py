@@ -1,5 +1,7 @@
 """Robust covariances against statsmodels, expanded counts, closed forms and the bootstrap."""
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,8 +10,9 @@ import torch
 from scipy.stats import binom
 
 from pyro_hoim import Domain, InteractionHypergraph, Observations
-from pyro_hoim.log_linear import L2, Enumeration, coefficient_table, fit, fit_incomplete, odds_ratio_table
+from pyro_hoim.log_linear import L2, Enumeration, Stopping, coefficient_table, fit, fit_incomplete, odds_ratio_table
 from pyro_hoim.log_linear.fitting.design import design_matrix
+from pyro_hoim.log_linear.scores import coefficient_intervals
 from pyro_hoim.testing import FALSE_ALARM_RATE, raises
 
 ABC = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
@@ -206,8 +209,98 @@ def test_refusals():
     ):
         with raises(code, argument):
             call()
-    codes = _survey(60, 11).codes.clone()
-    codes[0, 0] = -1
-    result = fit_incomplete(PAIRS, Observations(ABC, codes))
-    with raises("missing-cells", "result"):
-        result.robust_covariance()
+    pseudo = fit(PAIRS, _survey(60, 11), objective="pseudo-likelihood")
+    with raises("no-method", "covariance"):  # the inverse Hessian is no covariance
+        pseudo.standard_errors("corner", "model")
+
+
+def _sandwich(loss_of, theta, weights):
+    """A^-1 B A^-1 of weighted rows, with the derivatives of the negative log-likelihoods of rows by autograd."""
+    scores = torch.autograd.functional.jacobian(loss_of, theta)
+    hessian = torch.autograd.functional.hessian(lambda t: (weights * loss_of(t)).sum(), theta)
+    middle = (weights[:, None] * scores).T @ (weights[:, None] * scores) * len(weights) / (len(weights) - 1)
+    return torch.linalg.inv(hessian) @ middle @ torch.linalg.inv(hessian)
+
+
+def test_weighted_rows_with_missing_cells_have_robust_errors_by_default():
+    data = _survey(80, 12)
+    codes = data.codes.masked_fill(torch.rand(data.codes.shape, generator=torch.Generator().manual_seed(1)) < 0.2, -1)
+    rows = data.replaced(codes=codes)
+    result = fit_incomplete(PAIRS, rows)
+    design = torch.from_numpy(np.array(design_matrix(PAIRS)))
+    cells = torch.cartesian_prod(*(torch.arange(n) for n in ABC.cardinalities))
+    agree = ((cells[None] == codes[:, None]) | (codes[:, None] < 0)).all(-1)
+
+    def loss(theta):
+        logits = design @ theta
+        return torch.logsumexp(logits, 0) - torch.logsumexp(logits.masked_fill(~agree, -torch.inf), 1)
+
+    expected = _sandwich(loss, result.theta, rows.counts.double())
+    torch.testing.assert_close(result.robust_covariance(), expected, rtol=1e-6, atol=1e-9)
+    default = result.standard_errors("corner")
+    torch.testing.assert_close(default, result.standard_errors("corner", "robust"))
+    assert bool(((default / result.standard_errors("corner", "model") - 1).abs() > 0.05).any())  # control
+
+
+@pytest.mark.parametrize("is_weighted", [True, False])
+def test_errors_of_a_pseudo_likelihood_are_those_of_its_estimating_equation(is_weighted):
+    data = _survey(70, 13)
+    data = data if is_weighted else Observations.from_tensor(data.codes, ABC)
+    result = fit(PAIRS, data, objective="pseudo-likelihood", stopping=Stopping(tolerance=1e-10))
+    design = torch.from_numpy(np.array(design_matrix(PAIRS)))
+    cells = torch.cartesian_prod(*(torch.arange(n) for n in ABC.cardinalities))
+    own = (cells[None] == data.codes[:, None]).all(-1).double() @ design
+
+    def loss(theta):
+        total = torch.zeros(len(data.codes), dtype=torch.float64)
+        for column in range(len(ABC)):
+            others = [k for k in range(len(ABC)) if k != column]
+            is_near = (cells[None, :, others] == data.codes[:, None, others]).all(-1)
+            logits = (design @ theta).expand(len(total), -1).masked_fill(~is_near, -torch.inf)
+            total = total + torch.logsumexp(logits, 1) - own @ theta
+        return total
+
+    expected = _sandwich(loss, result.theta, data.counts.double())
+    torch.testing.assert_close(result.robust_covariance(), expected, rtol=1e-5, atol=1e-8)
+    why = "because the rows have weights" if is_weighted else "as a pseudo-likelihood needs"
+    assert result.usual_covariance == "robust" and why in str(result.odds_ratios())
+    inverse = torch.linalg.inv(result.information)  # control: the inverse Hessian is another matrix
+    assert float((inverse / expected - 1).abs().max()) > 0.1
+
+
+@WEIGHTED
+def test_odds_ratios_of_weighted_rows_are_those_of_a_weighted_logit_with_robust_errors():
+    """With b and c crossed, the log odds ratios of a are the coefficients of its logistic regression on both."""
+    data = _survey(300, 14)
+    result = fit(PAIRS, data)
+    frame = pd.DataFrame(data.codes.numpy(), columns=list("abc"))
+    formula = sm.GLM.from_formula(
+        "a ~ C(b) + C(c)", frame, family=sm.families.Binomial(), var_weights=data.counts.numpy()
+    )
+    peer, plain = formula.fit(tol=1e-14, cov_type="HC0"), formula.fit(tol=1e-14)
+    names = {"a=1 vs 0, b=1 vs 0": "C(b)[T.1]", "a=1 vs 0, b=2 vs 0": "C(b)[T.2]", "a=1 vs 0, c=1 vs 0": "C(c)[T.1]"}
+    table, model = (t.set_index("levels") for t in (result.odds_ratios(), result.odds_ratios(covariance="model")))
+    for levels, name in names.items():
+        width = 1.959963984540054 * peer.bse[name] * (300 / 299) ** 0.5
+        expected = np.exp([peer.params[name], peer.params[name] - width, peer.params[name] + width])
+        assert table.loc[levels, ["odds_ratio", "lower", "upper"]].tolist() == pytest.approx(expected, rel=1e-7)
+        assert model.loc[levels, "lower"] == pytest.approx(math.exp(plain.conf_int().loc[name, 0]), rel=1e-7)
+        assert abs(model.loc[levels, "lower"] / table.loc[levels, "lower"] - 1) > 1e-3  # control
+
+
+def test_whole_counts_have_errors_of_the_model_and_every_table_of_weights_says_that_its_errors_are_robust():
+    said, data = "from robust (sandwich) standard errors, because the rows have weights", _survey(200, 15)
+    whole = Observations(ABC, data.codes, torch.ones(200, dtype=torch.float64).mul(3))
+    for rows, is_robust in ((data, True), (whole, False)):
+        result = fit(PAIRS, rows)
+        for table in (result.summary(), result.odds_ratios()):
+            assert (said in str(table)) == is_robust
+            assert (said in table._repr_html_()) == is_robust
+        kind = "robust" if is_robust else "model"
+        torch.testing.assert_close(result.standard_errors("corner"), result.standard_errors("corner", kind))
+        intervals = coefficient_intervals(result, level=0.95)
+        balanced = coefficient_table(result, coding="balanced", covariance=kind)
+        for interval in intervals:
+            rows_of = balanced[(balanced["interaction"] == ":".join(interval.edge))]
+            row = rows_of[rows_of["levels"] == ", ".join(interval.levels)].iloc[0]
+            assert [interval.lower, interval.upper] == pytest.approx([row["lower"], row["upper"]], rel=1e-9)

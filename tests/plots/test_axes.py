@@ -94,7 +94,7 @@ def test_positions_of_the_forest_are_those_of_the_table():
     assert points == held["estimate"].tolist()
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["a:b  (x, y)", "c:d  (u, v)", "f"]
     words = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert words == ["interval without 0", "interval with 0", "infinite"]
+    assert words == ["above 0", "below 0", "interval with 0", "infinite"]
     strongest = plots.plot_interactions(TERMS, top=2, ax=Figure())
     assert [tick.get_text() for tick in strongest.get_yticklabels()] == ["c:d  (u, v)", "f"]
     with pytest.raises(UnknownNameError, match="table: unknown column 'lower'"):

@@ -11,7 +11,7 @@ from matplotlib.patches import PathPatch, Polygon
 from scipy.spatial.distance import cdist
 
 from pyro_hoim.errors import InputError, UnknownNameError
-from pyro_hoim.plots.drawing import BLUE, ORANGE, figure_of
+from pyro_hoim.plots.drawing import ORANGE, SLATE, figure_of
 from pyro_hoim.plots.hypergraph import circle_order, plot_hypergraph
 from pyro_hoim.plots.pairs import pair_matrix, plot_pairs
 from pyro_hoim.schema import Domain
@@ -48,8 +48,8 @@ def test_pairs_are_as_wide_as_they_are_heavy():
     )
     alone = hypergraph_figure(FIVE, weights, top=1)
     (heaviest,) = arcs(alone)
-    assert heaviest.get_linewidth() == pytest.approx(6.0) and to_hex(heaviest.get_edgecolor()) == BLUE
-    assert "pairs: heaviest 1 of 3" in legend_texts(alone)
+    assert heaviest.get_linewidth() == pytest.approx(6.0) and to_hex(heaviest.get_edgecolor()) == SLATE
+    assert "pairs: strongest 1 of 3" in legend_texts(alone)
     assert "pairs: 3" in legend_texts(whole)
     assert len(arcs(hypergraph_figure(FIVE))) == 10 and not arcs(hypergraph_figure(FIVE, {}))
 
@@ -68,7 +68,7 @@ def test_larger_sets_are_hulls_when_few_and_stars_when_many():
     few = hypergraph_figure(FIVE, max_sets=4)
     hulls = [p for p in few.axes[0].patches if isinstance(p, Polygon)]
     assert len(hulls) == 8  # a face and an outline each
-    assert "sets of 3: heaviest 4 of 10" in legend_texts(few)
+    assert "sets of 3: strongest 4 of 10" in legend_texts(few)
     many = hypergraph_figure(FIVE, max_sets=10)
     assert not [p for p in many.axes[0].patches if isinstance(p, Polygon)]
     hubs = [line for line in many.axes[0].lines if line.get_marker() == "o" and line.get_markeredgecolor() == "white"]
@@ -84,7 +84,7 @@ def test_infinite_pairs_are_dashed_marked_and_the_widest():
     figure = hypergraph_figure(FIVE, {("a", "b"): math.inf, ("c", "d"): 2})
     (finite,) = arcs(figure)
     (infinite,) = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
-    assert to_hex(infinite.get_color()) == BLUE == to_hex(finite.get_edgecolor())
+    assert to_hex(infinite.get_color()) == SLATE == to_hex(finite.get_edgecolor())
     assert finite.get_linewidth() < infinite.get_linewidth()
     assert "∞" in {text.get_text() for text in figure.axes[0].texts}
     assert "infinite" in legend_texts(hypergraph_figure(FIVE, {("a", "b"): math.inf}))
@@ -138,7 +138,7 @@ def overlapping(figure):
 def test_labels_of_many_variables_are_inside_and_apart():
     assert (overlapping(hypergraph_figure(MANY)), overlapping(hypergraph_figure(FIVE))) == (0, 0)
     crowded = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 220), 1)
-    assert overlapping(hypergraph_figure(crowded)) > 0  # control: the check sees labels that touch
+    assert overlapping(hypergraph_figure(crowded, max_variables=None)) > 0  # control: the check sees labels that touch
 
 
 def test_matrix_holds_the_weights_in_circle_order():

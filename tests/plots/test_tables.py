@@ -108,10 +108,10 @@ def test_points_of_fitted_cells():
     observed, expected = np.array([30.0, 10.0, 21.0, 0.0]), np.array([20.0, 20.0, 20.0, 0.0])
     axes = plot_fitted(observed, expected, ax=Figure())
     points = {line.get_marker(): line.get_xydata().tolist() for line in axes.lines if line.get_linestyle() == "None"}
-    assert points == {"o": [[20.0, 21.0], [0.0, 0.0]], "D": [[20.0, 30.0], [20.0, 10.0]]}
+    assert points == {"o": [[20.0, 21.0], [0.0, 0.0]], "^": [[20.0, 30.0]], "v": [[20.0, 10.0]]}
     axes = plot_residuals(expected, pearson_residuals(observed, expected), ax=Figure())
     points = {line.get_marker(): line.get_ydata().tolist() for line in axes.lines if line.get_linestyle() == "None"}
-    assert points["D"] == pytest.approx([10 / 20**0.5, -10 / 20**0.5])
+    assert [*points["^"], *points["v"]] == pytest.approx([10 / 20**0.5, -10 / 20**0.5])
 
 
 def test_labels_of_many_long_levels_are_whole_and_apart(misplaced):

@@ -113,3 +113,17 @@ def hidden_width(browser, html, width):
     )
     page.close()
     return found
+
+
+def layout(browser, html, width):
+    """Screens of 800 pixels, where the limits begin, and the smallest scale and largest end of a picture."""
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    page.goto(Path(html).resolve().as_uri())
+    found = page.evaluate(
+        """() => [document.documentElement.scrollHeight / 800,
+        document.querySelector(".limits").getBoundingClientRect().top,
+        Math.min(...[...document.images].filter(image => image.width).map(image => image.width / image.naturalWidth)),
+        Math.max(...[...document.images].map(image => image.getBoundingClientRect().right))]"""
+    )
+    page.close()
+    return found

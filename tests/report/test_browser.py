@@ -16,7 +16,7 @@ from pyro_hoim.report import write_page
 
 sys.path.append(str(Path(__file__).parent))
 
-from page_browser import colours, find_chromium, hidden_width, opened, printed, problems
+from page_browser import colours, find_chromium, hidden_width, layout, opened, printed, problems
 
 from support.verbs import verb_first
 
@@ -84,6 +84,10 @@ def test_a_page_is_whole_at_both_widths(browser, pages, name):
     html = pages(name)
     for width, scheme in ((1200, "light"), (400, "dark")):
         assert problems(browser, html, width, scheme) == []
+    for width, most in ((1200, 5.0), (400, 8.0)):
+        screens, limits, scale, end = layout(browser, html, width)
+        assert screens <= most and limits < 800 and end <= width
+        assert scale >= 10 / 12 - 0.01  # the smallest type, of nine points, has ten pixels
     lost, [(page, _), (card, _), (_, ink)] = printed(browser, html)
     assert lost == 0 and (page, card, ink) == ("rgb(255, 255, 255)", "rgb(255, 255, 255)", "rgb(0, 0, 0)")
 
@@ -144,7 +148,7 @@ def test_a_comparison_of_models_with_posteriors_is_not_cut_on_a_wide_screen(brow
 
 def test_what_paper_would_lose_is_found(browser, pages, tmp_path):
     text = pages("log-linear").read_text(encoding="utf-8")
-    assert "<details>" in text and "::details-content" in text
+    assert "<details" in text and "::details-content" in text
     html = tmp_path / "report.html"
     html.write_text(text.replace("details::details-content", "nothing"), encoding="utf-8")
     assert printed(browser, html)[0] > 0

@@ -64,7 +64,7 @@ def test_tables_hold_every_number_as_it_is(tmp_path):
 def test_what_every_row_says_is_said_once():
     page = a_page()
     html, text = render_page(page), plain_text(page)
-    told = "The same in every row: gain -0.6667 ± 0.01, flag yes, limit −∞, same x. Not available: missing."
+    told = "In every row: gain -0.6667 ± 0.01, flag yes, limit −∞, same x. Not known: missing."
     assert html.count(told) == 1 and f"({plain(told)})" in text
     assert '<th scope="col" class="number">value</th>' in html and ">same</th>" not in html
     assert html.count('class="kept"') == html.count(">kept</span>") == 1

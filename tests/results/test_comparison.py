@@ -142,11 +142,16 @@ def test_criteria_stand_empty_under_weights_and_tests_do_not_change_with_their_u
     assert "AIC" in counted.compare(hoim.fit("a*b + c", frame.drop(columns="w")))  # control: weights of one are counts
 
 
-def test_weighted_rows_with_missing_cells_have_no_p_value():
+def test_weighted_rows_with_missing_cells_have_the_p_value_of_their_design_effect():
     rng = np.random.default_rng(2)
-    frame = pd.DataFrame({name: rng.choice(list("xyz"), 300) for name in "ab"}).assign(w=rng.gamma(2.0, 1.0, 300))
+    frame = pd.DataFrame({name: rng.choice(list("xy"), 300) for name in "ab"}).assign(w=rng.gamma(2.0, 1.0, 300))
     frame["a"] = frame["a"].where(rng.random(300) > 0.2)
     small, big = (hoim.fit(f, frame, weights="w", missing="marginalise") for f in ("a + b", "a*b"))
     table = big.compare(small)
-    assert "p_value" not in table and "missing cells" in " ".join(table.attrs["notes"])
-    assert table["statistic"].iloc[0] == pytest.approx(2 * (big.log_likelihood - small.log_likelihood))
+    statistic = 2 * (big.log_likelihood - small.log_likelihood)
+    assert table["statistic"].dropna().tolist() == pytest.approx([statistic])
+    # Of one degree of freedom the effect of the design is a ratio of variances.
+    robust, model = (float(big.standard_errors("corner", kind)[-1]) for kind in ("robust", "model"))
+    expected = chi2.sf(statistic * (model / robust) ** 2, 1)
+    assert table["p_value"].dropna().tolist() == pytest.approx([expected], rel=1e-6)
+    assert abs(expected - chi2.sf(statistic, 1)) > 0.01  # control: weights for numbers of observations

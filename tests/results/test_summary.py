@@ -49,8 +49,9 @@ def test_coefficients_errors_and_tests_are_those_of_a_poisson_regression():
         assert row["z"] == pytest.approx(oracle.tvalues[name], abs=1e-6)
         assert row["p_value"] == pytest.approx(oracle.pvalues[name], abs=1e-8)
         assert [row["lower"], row["upper"]] == pytest.approx(limits.loc[name].tolist(), abs=1e-6)
-        if row["term"].count(":") == 1:
-            assert row["odds_ratio"] == pytest.approx(math.exp(oracle.params[name]), rel=1e-6)
+        if ":" in row["term"]:
+            expected = np.exp([oracle.params[name], *limits.loc[name]])
+            assert [row[c] for c in ("odds_ratio", "or_lower", "or_upper")] == pytest.approx(expected, rel=1e-6)
     assert len(table) == graph.num_parameters == len(oracle.params) - 1
     # Control: the other interval is another one.
     assert abs(fit(graph, data).summary()["lower"].iloc[-1] - table["lower"].iloc[-1]) > 1e-3
@@ -58,25 +59,25 @@ def test_coefficients_errors_and_tests_are_those_of_a_poisson_regression():
 
 def test_the_log_odds_ratio_of_a_two_by_two_table_has_the_error_of_woolf():
     counts = np.array([[30.0, 10.0], [20.0, 40.0]])
-    row = saturated(counts).summary().iloc[-1]
+    row = saturated(counts).summary().iloc[0]
     assert row["estimate"] == pytest.approx(math.log(30 * 40 / (10 * 20)), rel=1e-9)
     assert row["std_error"] == pytest.approx(math.sqrt((1 / counts).sum()), rel=1e-9)
     assert row["odds_ratio"] == pytest.approx(6.0, rel=1e-9)
     for coding in ("balanced", "free"):  # the odds ratio does not depend on the coding
         other = saturated(counts).summary(coding=coding)
-        assert len(other) == 3 and other["odds_ratio"].iloc[-1] == pytest.approx(6.0, rel=1e-9)
-        assert other["z"].iloc[-1] == pytest.approx(row["z"], rel=1e-9)
-        assert abs(other["estimate"].iloc[-1] - row["estimate"]) > 0.1  # control
+        assert len(other) == 3 and other["odds_ratio"].iloc[0] == pytest.approx(6.0, rel=1e-9)
+        assert other["z"].iloc[0] == pytest.approx(row["z"], rel=1e-9)
+        assert abs(other["estimate"].iloc[0] - row["estimate"]) > 0.1  # control
 
 
 @pytest.mark.filterwarnings("ignore::pyro_hoim.NonexistentEstimateWarning")
 @pytest.mark.parametrize(
     ("counts", "signs"),
     [
-        ([[30, 10], [20, 0]], [-0.405, -1.099, -math.inf]),  # -inf: the pair alone meets the empty cell
-        ([[30, 0], [20, 40]], [-0.405, -math.inf, math.inf]),
-        ([[0, 10], [20, 40]], [math.inf, math.inf, -math.inf]),
-        ([[30, 10], [0, 0]], [-math.inf, -1.099, math.nan]),  # nothing tells the odds ratio of an empty row
+        ([[30, 10], [20, 0]], [-math.inf, -0.405, -1.099]),  # -inf: the pair alone meets the empty cell
+        ([[30, 0], [20, 40]], [math.inf, -0.405, -math.inf]),
+        ([[0, 10], [20, 40]], [-math.inf, math.inf, math.inf]),
+        ([[30, 10], [0, 0]], [math.nan, -math.inf, -1.099]),  # nothing tells the odds ratio of an empty row
     ],
 )
 def test_what_the_rows_send_to_infinity_has_its_sign_where_it_is_certain(counts, signs):
@@ -84,6 +85,11 @@ def test_what_the_rows_send_to_infinity_has_its_sign_where_it_is_certain(counts,
     np.testing.assert_allclose(table["estimate"], signs, atol=1e-3)
     gone = ~np.isfinite(np.array(signs))
     assert table.loc[gone, ["lower", "upper", "z", "p_value"]].isna().to_numpy().all()
+    ratio = saturated(counts).odds_ratios().iloc[0]  # of which one end is finite
+    names = {"odds_ratio": "odds_ratio", "or_lower": "lower", "or_upper": "upper"}
+    np.testing.assert_array_equal(
+        table.reindex(columns=[*names]).iloc[0].to_numpy(dtype=float), ratio[[*names.values()]].to_numpy(dtype=float)
+    )
     text = str(table)
     assert ("not identified" in text) == bool(np.isnan(signs).any())
     assert f"{gone.sum()} coefficient" in text and "a prior makes them finite" in text
@@ -112,11 +118,29 @@ def test_a_printed_table_fits_a_terminal_and_a_notebook():
     rows = Observations.from_tensor(torch.randint(3, (400, 5), generator=torch.Generator().manual_seed(0)), domain)
     table = fit(InteractionHypergraph.from_order(domain, 2), rows).summary()
     lines = str(table).split("\n")
-    assert max(map(len, lines)) <= 110 and len(table) == 50 and len(lines) == 53
+    assert max(map(len, lines)) <= 110 and len(table) == 50 and len(lines) == 54
+    assert lines[-1] == "(columns that are not printed: lower, upper, z)" and "lower" in page_of(table)
     assert isinstance(table, SummaryTable) and isinstance(table.head(), SummaryTable)
     page = table._repr_html_()
     assert page.count("<tr>") == 21 and "... 30 more" in page and "overflow-x:auto" in page
     assert "a rather long name of a question number 0:a rather" in page  # a notebook shows all of it
+
+
+def page_of(table):
+    return table._repr_html_()
+
+
+def test_interactions_come_before_single_columns_and_the_strongest_first():
+    data = load_table("czech_autoworkers")
+    result = fit(InteractionHypergraph.from_order(data.domain, 3), data)
+    table, ratios = result.summary(), result.odds_ratios()
+    is_joint = table["term"].str.contains(":")
+    assert is_joint.sum() == len(ratios) == 35 and is_joint.iloc[:35].all()
+    assert table["term"].iloc[:35].tolist() == ratios["term"].tolist()
+    assert table["term"].iloc[35:].tolist() == list(data.domain.names)
+    for ours, theirs in (("odds_ratio", "odds_ratio"), ("or_lower", "lower"), ("or_upper", "upper")):
+        np.testing.assert_allclose(table[ours].iloc[:35], ratios[theirs], rtol=1e-12)
+    np.testing.assert_allclose(table["p_value"].iloc[:35], ratios["p_value"], rtol=1e-12)
 
 
 def test_levels_and_options_are_checked():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ...atomic import write_file
-from ...core.command.rows import Fractions
-from ...core.family import Asked, Question, Request, families, family_named, family_of
+from ...core.command.options import LABELLED
+from ...core.command.reading import Pieces
+from ...core.command.rows import Fractions, Missing
+from ...core.family import Asked, Plan, Question, Request, families, family_named, family_of
 from ...core.joined import opened
 from ...core.page import Page, Section
 from ...core.studies import Study
@@ -21,6 +25,7 @@ from ...data.counts import CountTable
 from ...data.observations import Observations
 from ...errors import check_names, check_unique, conflict, refused, unexpected
 from ...families import DEFAULT
+from ...planning import Route, advise, routes_of, size_of
 from ...report import plain_text, provenance, write_page
 from ...runs.container import read_kind
 from ..asking import JSON, SAFE_CSV, FamilyCommand, options_of, own_options
@@ -40,6 +45,7 @@ from ..output import (
 )
 from ..reading import fit_file_options, keep_split, say_notes
 from ..session import Session, command_line, session
+from .plan import command_of, counts_in
 
 __all__ = ["fit", "learn", "structures"]
 
@@ -164,10 +170,11 @@ def _run(ctx: click.Context, verb: str, model: str) -> None:
     targets: tuple[str, ...] = ctx.params["target"]
     values = {**ctx.params, "target": targets[0] if len(targets) == 1 else None}
     asked = Asked(values, given, source, columns, None if split is None else _parse_split(split), seed, verb)
+    is_open = verb == "fit" and ctx.get_parameter_source("model") is not ParameterSource.COMMANDLINE
     plan = family.fit(asked)
     folder = None if out is None else new_folder(out, "", resume)  # before rows are read, which may take minutes
-    # The rows as they are, as they are fitted, and in their parts.
-    read = plan.read()
+    # The rows as they are, by the route that the plan of the table advises, as they are fitted, and in their parts.
+    plan, read = routed(plan, asked) if is_open else (plan, plan.read())
     table = plan.complete(read)
     if targets:
         check_names(targets, table.rows.domain.names, "target", noun="column")
@@ -221,6 +228,45 @@ def _run(ctx: click.Context, verb: str, model: str) -> None:
         echo_json(summary)
         return
     _show(table.told(), page, files, run.folder)
+
+
+def routed(plan: Plan, asked: Asked) -> tuple[Plan, Any]:
+    """The plan of the route that the table advises, and its rows, where nothing typed asks for given interactions.
+
+    All pairs stay with the plan that came, also where they are trained by sampling because something typed needs them.
+    """
+    labelled = {option.name for option in LABELLED}
+    if asked.source is None or not asked.given <= labelled or Pieces.of(asked.values).wanted(asked.source):
+        return plan, plan.read()
+    # Counts are told from labels before they are read as such.
+    size = counts_in(asked.source, asked.columns, asked.values, asked.given)
+    route, why = (None, "") if size is None else advise(routes_of(size))
+    if route is not None and route.name == "roots":
+        values = {**asked.values, "order": (2,)}
+        return _taken(family_named("grm").fit(replace(asked, values=values)), route, why, asked)
+    # Labels.
+    read = plan.read()
+    missing = Missing.parse(asked["missing"])
+    rows = read.rows.drop_missing() if missing.policy == "drop" else read.rows
+    route, why = advise(routes_of(size_of(rows)))
+    if route is None or (route.name not in ("learn", "network")):
+        return plan, read
+    if route.name == "network":
+        priced = replace(asked, values={**asked.values, "penalty": "ebic"})
+        return _taken(family_named("dependency-network").fit(priced), route, why, asked, read)
+    family = family_named(DEFAULT)
+    values = {**{option.name: option.unset for option in family.options("learn")}, **asked.values, "max_order": (2,)}
+    return _taken(family.fit(replace(asked, values=values, verb="learn")), route, why, asked, read)
+
+
+def _taken(plan: Plan, route: Route, why: str, asked: Asked, read: Any = None) -> tuple[Plan, Any]:
+    """A plan and its rows, with one line on the route and how to ask for another."""
+    source = shlex.quote(str(asked.source))
+    others = f"--order 2 asks for all pairs all the same, and pyro-hoim plan {source} shows all routes"
+    words = f"{why}, so this is {command_of(route, source)}; {others}"
+    say_notes([words])
+    read = plan.read() if read is None else read
+    return plan, replace(read, about=(*read.about, f"{words[0].upper()}{words[1:]}."))
 
 
 def _show(told: Sequence[str], page: Page, files: Mapping[str, str], folder: Path) -> None:

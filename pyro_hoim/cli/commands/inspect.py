@@ -104,7 +104,7 @@ def log_z(ctx: click.Context, model: Path, as_json: bool, **_: Any) -> None:
 
 @click.command(cls=FamilyCommand)
 @MODEL
-@click.option("--top", type=WholeNumber(1), metavar="N", help="Only the N strongest.")
+@click.option("--top", type=WholeNumber(1), metavar="N", help="Only the N strongest interactions.")
 @JSON
 @click.pass_context
 def interactions(ctx: click.Context, model: Path, as_json: bool, **_: Any) -> None:

@@ -16,6 +16,7 @@ __all__ = [
     "LARGEST_SEED",
     "LOG_Z_OPTIONS",
     "ORDER",
+    "PENALTY",
     "PREDICT_METHOD",
     "PREDICT_SEED",
     "only",
@@ -25,11 +26,20 @@ LARGEST_SEED = 2**31 - 1
 
 ORDER = Option(
     "order",
-    "Fit all interactions of up to K variables [default: 2]. Several values of K are compared. With {model} grm, K is "
-    "the largest set that may be learned [default: 3].",
+    "Fit all interactions of up to K variables [default: 2 where that takes a minute at most, else what plan advises]. "
+    "Several values of K are compared. With {model} grm, K is the largest set that may be learned [default: 3].",
     kind="whole",
     multiple=True,
     metavar="K",
+)
+PENALTY = Option(
+    "penalty",
+    "Of a log-linear model, for a table with two levels a column: fit all interactions of up to {order} variables by "
+    "pseudo-likelihood within norm balls. A bounds the l1 norm of a sparse part, and B the overlapped Schatten 1 norm "
+    "of a low-rank one. They are radii, in nats of corner coding, not strengths of a penalty. Of a dependency network: "
+    "the price of a leaf, which is mdl, aic, or ebic. The last adds the price of choosing among the columns.  "
+    "[default: mdl]",
+    metavar="l1:A|low-rank:B|sparse-low-rank:A,B|mdl|aic|ebic",
 )
 JOBS = Option(
     "jobs",

@@ -11,15 +11,16 @@ import pandas as pd
 import torch
 
 from ...data.bins import Bins, edge_bins, find_bins, parse_bins
+from ...data.columns import ColumnOptions
 from ...data.encoding import parse_counts, select_columns
 from ...data.files.table_file import CsvColumns, read_table_file
 from ...data.observations import Observations
-from ...data.readers import Counting, Source, check_counting, check_levels_told, encode_columns, missing_sentence
+from ...data.readers import Counting, Source, check_counting, check_levels_told, missing_sentence
 from ...data.sources import RowSource
 from ...data.sources.files import RowFiles
 from ...data.sources.opening import HowRead, files_of, opened_rows
 from ...datasets.tables import load_table, tables
-from ...errors import IntractableError, check_names, conflict
+from ...errors import IntractableError, check_names, conflict, unexpected
 from ..words import option, plural
 
 __all__ = [
@@ -28,7 +29,6 @@ __all__ = [
     "cells_of",
     "cut_columns",
     "distinct_rows",
-    "encoded",
     "missing_words",
     "read_cells",
     "weighted",
@@ -130,8 +130,9 @@ class Reading:
         encoding: of the text; None finds it.
         count_column: name of the column of whole counts, or ``none`` for no such column.
         weight_column: name of the column of weights, or ``none``.
-        bins: rules by column.
+        bins: rules by column, ``*`` for all others.
         allow: columns that are taken as they are.
+        exclude: columns that are left out.
         pieces: how a folder is read, and a file for which that was asked.
     """
 
@@ -141,6 +142,7 @@ class Reading:
     weight_column: str | None = None
     bins: Mapping[str, str] = field(default_factory=dict[str, str])
     allow: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
     pieces: Pieces = field(default_factory=Pieces)
 
     @classmethod
@@ -149,9 +151,26 @@ class Reading:
         count, weight = (values.get(name) for name in ("count", "weights"))
         if count not in (None, _NONE) and weight not in (None, _NONE):
             raise conflict("weights", f"cannot be combined with {option('count')}", "give one of them")
-        allow = tuple(name.strip() for text in values.get("allow") or () for name in text.split(","))
+        allow, exclude = (
+            tuple(name.strip() for text in values.get(argument) or () for name in text.split(","))
+            for argument in ("allow", "exclude")
+        )
         bins = parse_bins(values.get("bins") or ())
-        return cls(values.get("sep"), values.get("encoding"), count, weight, bins, allow, Pieces.of(values))
+        return cls(values.get("sep"), values.get("encoding"), count, weight, bins, allow, exclude, Pieces.of(values))
+
+    def columns(
+        self,
+        missing: Collection[str] = (),
+        *,
+        count: str | None = None,
+        weights: str | None = None,
+        chosen: Sequence[str] | int | None = None,
+        named: Collection[str] = (),
+    ) -> ColumnOptions:
+        """What is asked of the columns of a table; those ``chosen`` by name and those ``named`` are spelled out."""
+        spelled = {*named, *(chosen if isinstance(chosen, list) else ())}
+        how: dict[str, Any] = {"bins": self.bins, "exclude": self.exclude, "allow": self.allow}
+        return ColumnOptions(count, weights, chosen, ("", *missing), **how, named=spelled, write=_written)
 
     def check_unused(self, source: str) -> None:
         """Refuse options on how a file is read where there is no file."""
@@ -179,7 +198,12 @@ class Reading:
         plain = "count" if "count" in header and weight is None else None
         count = {None: plain, _NONE: None}.get(self.count_column, self.count_column)
         counting = [name for name in (count, weight) if name is not None]
-        names = list(select_columns(header, chosen, exclude=counting, source=source))
+        check_names(self.exclude, header, "exclude", noun="column")
+        without = [*counting, *self.exclude]
+        names = list(select_columns(header, chosen, exclude=without, source=source))
+        if "*" in self.bins:
+            hint = f"give edges, such as {option('bins', f'{names[0]}=edges:20,40,60')}"
+            raise unexpected("bins", "edges by column, for rows that are read piece by piece", "auto", hint)
         cuts = {name: edge_bins(rule, name) for name, rule in self.bins.items()}
         columns = names if weight is None else [*names, weight]
         # Blocks are read when they are asked for, so that mistakes above cost nothing.
@@ -200,7 +224,12 @@ class Reading:
 
     def check_numbers(self) -> None:
         """Refuse options that rows of numbers have no use for."""
-        for name, value in {"weights": self.weight_column, "bins": self.bins, "allow": self.allow}.items():
+        for name, value in {
+            "weights": self.weight_column,
+            "bins": self.bins,
+            "allow": self.allow,
+            "exclude": self.exclude,
+        }.items():
             if value:
                 raise conflict(name, f"has no use with {option('model', 'grm')}, which takes numbers as they are")
         self.pieces.check_unused(option("model", "grm"))
@@ -219,8 +248,15 @@ class Reading:
             return count, weight
         if self.count_column is None and "count" in table.header:
             return "count", None
-        check_counting(Source.of_csv(table), chosen, self._say)
+        check_counting(Source.of_csv(table), {*chosen, *self.columns().spoken_of}, self._say)
         return None, None
+
+
+def _written(name: str, value: Any) -> str:
+    """An option of columns, in words of the command line: names separated by commas, a rule as ``COLUMN=RULE``."""
+    if isinstance(value, Mapping):
+        value = ",".join(f"{column}={rule}" for column, rule in value.items())
+    return option(name, ",".join(value) if isinstance(value, list) else value)
 
 
 def cut_columns(
@@ -264,14 +300,6 @@ def read_cells(source: Path | str, sep: str | None = None, encoding: str | None 
         Reading(sep, encoding).check_unused(str(source))
         return cells_of(load_table(str(source)), str(source))
     return read_table_file(source, sep=sep, encoding=encoding)
-
-
-def encoded(
-    table: CsvColumns, count: str | None, weights: str | None, chosen: Any, missing: Collection[str]
-) -> Observations:
-    """The rows of cells that were read; :func:`missing_words` tells of their labels."""
-    read = encode_columns(Source.of_csv(table), None, count, weights, chosen, ("", *missing))
-    return Observations(*read, is_weighted=weights is not None)
 
 
 def missing_words(rows: Observations) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import re
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,13 +13,15 @@ from typing import Any, ClassVar
 import numpy as np
 from typing_extensions import override
 
-from ...data.bins import Bins, is_dates
+from ...data.bins import Bins
+from ...data.columns import encode_columns, judged_levels
 from ...data.encoding import label_of, level_order
 from ...data.files.table_file import read_table_file
 from ...data.files.text_format import read_text
 from ...data.frames import identifier_columns, rows_seen
 from ...data.observations import Observations
 from ...data.order import Order, ordered_columns, ordinal_orders, relabelled, required_order, with_ordinal
+from ...data.readers import Source as CellSource
 from ...data.wide import long_cells
 from ...datasets.public import load_adult, load_breast_cancer, load_mushroom
 from ...datasets.tables import load_table, table_info, tables
@@ -38,8 +40,8 @@ from ...errors import (
 from ...schema import Variable
 from ...structure.hypergraph import InteractionHypergraph
 from ..family import Asked, Source
-from ..words import listed, option, plural, possible_rows, rows_text, shorten, whole
-from .reading import Reading, cells_of, cut_columns, encoded, missing_words, read_cells
+from ..words import listed, option, plural, possible_rows, rows_text, whole
+from .reading import Reading, cells_of, missing_words, read_cells
 
 __all__ = [
     "ALL_TRAIN",
@@ -47,7 +49,6 @@ __all__ = [
     "LabelledPlan",
     "Missing",
     "Table",
-    "check_rows",
     "held_out_split",
     "parse_columns",
     "read_labelled",
@@ -58,40 +59,9 @@ __all__ = [
 ]
 
 
-# Judging rows before any work: what stops a fit, with what to say to go on, and what is only worth a warning.
+# Judging rows before any work: what is only worth a warning. What stops a fit is said where columns are read.
 
-_MOST_DATES = 12
-_MOST_NUMBERS = 30
-_MOST_LEVELS = 100
-_FEW_LEVELS = 20
-_WORDS = 3  # blanks in an answer of free text, on average
 _SHOWN = 6
-
-
-def check_rows(
-    rows: Observations, allow: Sequence[str] = (), *, seen: int | None = None, weighted: bool = False
-) -> None:
-    """Refuse columns whose levels say nothing or cannot be learned.
-
-    These are identifiers, dates and numbers that nearly all differ, free text, and more than 100 levels; columns that
-    are allowed by name pass. ``seen`` is the number of rows that were read, where only different ones are held; rows of
-    weights that are ``weighted`` count once each.
-
-    Raises:
-        UnknownNameError: an allowed column that is not there.
-        InputError: such columns, each with the reason, and what to do about them.
-    """
-    names = rows.domain.names
-    check_names(list(allow), names, "allow", noun="column")
-    identifiers = dict(identifier_columns(rows, weighted=weighted, seen=seen))
-    total = rows_seen(rows, weighted=weighted) if seen is None else seen
-    faults = {name: _fault(rows, name, total, name in identifiers) for name in names if name not in allow}
-    bad = {name: fault for name, fault in faults.items() if fault is not None}
-    if bad:
-        reasons = [f"{name!r} {words}" for name, (words, _) in list(bad.items())[:_SHOWN]]
-        more = f", and {len(bad) - _SHOWN} more are no better" if len(bad) > _SHOWN else ""
-        problem = f"expected columns that describe rows by few levels, but {', '.join(reasons)}{more}"
-        raise refused("columns", problem, _way_on([n for n in names if n not in bad], bad))
 
 
 def warn_of_columns(rows: Observations) -> None:
@@ -108,56 +78,9 @@ def warn_of_columns(rows: Observations) -> None:
         )
 
 
-def _way_on(good: Sequence[str], bad: dict[str, tuple[str, str | None]]) -> str:
-    """What to say to go on."""
-    names = ",".join(good)
-    leave = option("columns", names) if good and len(names) <= 160 else f"{option('columns')} with the others"
-    ways = [f"leave them out ({leave})"]
-    rules = [option("bins", f"{name}={rule}") for name, (_, rule) in bad.items() if rule is not None]
-    if rules:
-        ways.append(f"cut numbers and dates into levels ({' '.join(rules[:6])}{' ...' if len(rules) > 6 else ''})")
-    return f"{', '.join(ways)}, or keep a column as it is ({option('allow', next(iter(bad)))})"
-
-
 def _held(rows: Observations, name: str) -> np.ndarray:
     codes = rows.codes[:, rows.domain.index(name)].numpy()
     return np.unique(codes[(codes >= 0) & (rows.counts.numpy() > 0)])
-
-
-def _fault(rows: Observations, name: str, total: int, is_identifier: bool) -> tuple[str, str | None] | None:
-    """Why a column should not be taken as it is, and a rule that would cut it into levels; None where it may be."""
-    variable = rows.domain[name]
-    labels = [variable.labels[code] for code in _held(rows, name)]
-    levels = len(labels)
-    if levels <= _MOST_DATES or variable.kind == "ordinal":
-        return None
-    # Dates and numbers may be cut into levels, which the second value says how.
-    if is_dates(labels):
-        return f"holds {levels:,} dates", "width:year"
-    if levels > min(_MOST_NUMBERS, total / 2) and all(map(_is_number, labels)):
-        if is_identifier and _are_row_numbers(labels):
-            return f"({levels:,} levels in {total:,} rows) is unique per row, like an identifier", None
-        return f"holds {levels:,} different numbers", "quantile:4"
-    # Labels that hardly repeat say nothing about other rows.
-    if is_identifier or (levels > _FEW_LEVELS and 2 * levels > total):
-        blanks = sum(label.count(" ") for label in labels) / levels
-        if blanks >= _WORDS:
-            return f"holds free text ({shorten(labels[0])!r})", None
-        return f"({levels:,} levels in {total:,} rows) is (almost) unique per row, like an identifier", None
-    return (f"has {levels:,} levels", None) if levels > _MOST_LEVELS else None
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
-
-
-def _are_row_numbers(labels: Sequence[str]) -> bool:
-    """Whether whole numbers follow each other without large gaps."""
-    numbers = sorted(map(float, labels))
-    return all(number.is_integer() for number in numbers) and numbers[-1] - numbers[0] < 2 * len(numbers)
 
 
 def warn_of_ranks(orders: Mapping[str, Order]) -> None:
@@ -255,11 +178,21 @@ class Table(Source):
     num_read: int | None = None
 
     @classmethod
-    def read(cls, source: str | None, columns: str | None, labels: tuple[str, ...], reading: Reading) -> Table:
-        """A table by name or path, by default the main one; cells with one of ``labels`` are missing."""
+    def read(
+        cls,
+        source: str | None,
+        columns: str | None,
+        labels: tuple[str, ...],
+        reading: Reading,
+        spelled: Callable[[Sequence[str]], Collection[str]] = lambda _: (),
+    ) -> Table:
+        """A table by name or path, by default the main one; cells with one of ``labels`` are missing.
+
+        Of the names of columns ``spelled`` gives those that are asked for elsewhere.
+        """
         source = source or _MAIN_TABLE
         name = Path(source).stem if Path(source).exists() else source
-        rows, notes, kept, num_read = _read_source(source, parse_columns(columns), labels, reading)
+        rows, notes, kept, num_read = _read_source(source, parse_columns(columns), labels, reading, spelled)
         cut = [Bins.from_json(held).sentence(column) for column, held in kept.get("bins", {}).items()]
         about = [*_about(name, source), *(f"{sentence}." for sentence in cut)]
         return cls(name, rows, tuple(about), tuple(notes), {"reading": kept} if kept else {}, num_read=num_read)
@@ -431,7 +364,11 @@ class Table(Source):
 
 
 def _read_source(
-    source: str, chosen: list[str] | int | None, missing: tuple[str, ...], reading: Reading
+    source: str,
+    chosen: list[str] | int | None,
+    missing: tuple[str, ...],
+    reading: Reading,
+    spelled: Callable[[Sequence[str]], Collection[str]],
 ) -> tuple[Observations, list[str], dict[str, Any], int | None]:
     """Observations of an embedded table, a public data set or a file, with notes and what a model keeps of the reading.
 
@@ -440,10 +377,18 @@ def _read_source(
     A file of that name wins.
     """
     embedded = [info.name for info in tables()]
+    if both := [name for name in chosen if name in reading.exclude] if isinstance(chosen, list) else []:
+        raise conflict("exclude", f"column {both[0]!r} is asked for by {option('columns')} and left out")
     # A folder, or a file that is read piece by piece.
     if Path(source).exists() and reading.pieces.wanted(source):
         rows, note, cuts, num_read = reading.in_pieces(source, chosen, missing)
-        return rows, [note], _kept(cuts, reading), num_read
+        how = reading.columns(chosen=chosen, named=spelled(rows.domain.names))
+        is_weighted = reading.weight_column not in (None, "none")
+        total = rows_seen(rows, weighted=is_weighted) if num_read is None else num_read
+        levels = {v: [v.labels[code] for code in _held(rows, v.name)] for v in rows.domain}
+        names, left_out = judged_levels(levels, lambda: total, how, source)
+        rows = rows if len(names) == len(rows.domain) else rows.project(names).unique()
+        return rows, [note, *_noted(source, left_out)], _kept(cuts, reading), num_read
     if Path(source).exists():
         table = read_cells(source, reading.sep, reading.encoding)
         if (chosen, reading.count_column, reading.weight_column) == (None, None, None):
@@ -453,16 +398,20 @@ def _read_source(
         reading.check_unused(source)
         data = load_table(source) if source in embedded else _LOADERS[source]()
         if not reading.bins:
-            return _known_table(data, chosen, missing), [], {}, None
+            check_names(reading.exclude, data.domain.names, "exclude", noun="column")
+            others = [name for name in data.domain.names if name not in reading.exclude]
+            return _known_table(data.project(others) if reading.exclude else data, chosen, missing), [], {}, None
         table, weights = cells_of(data, source), None
         count = "count" if "count" in table.header else None
     else:
         problem = f"no such file, nor one of the data sets {', '.join([*embedded, *_LOADERS])}"
         raise refused(source, problem, code="no-file")
     # Cells become levels here, after numbers were cut.
-    table, cuts = cut_columns(table, reading.bins, missing, count or weights)
-    rows = encoded(table, count, weights, chosen, missing)
-    return rows, list(table.note), _kept(cuts, reading), None
+    how = reading.columns(missing, count=count, weights=weights, chosen=chosen, named=spelled(table.header))
+    domain, codes, counts, readings, note = encode_columns(CellSource.of_csv(table), None, how)
+    rows = Observations(domain, codes, counts, is_weighted=weights is not None)
+    cuts = {column.name: column.cuts for column in readings if column.cuts is not None}
+    return rows, [*table.note, *_noted(source, note)], _kept(cuts, reading), None
 
 
 def _kept(cuts: Mapping[str, Bins], reading: Reading) -> dict[str, Any]:
@@ -472,6 +421,11 @@ def _kept(cuts: Mapping[str, Bins], reading: Reading) -> dict[str, Any]:
         if getattr(reading, name) is not None:
             kept[name] = getattr(reading, name)
     return kept
+
+
+def _noted(source: str, note: str) -> list[str]:
+    """A note on the columns of a source, where there is one."""
+    return [f"{source}: {note}"] if note else []
 
 
 def _known_table(data: Observations, chosen: list[str] | int | None, missing: tuple[str, ...]) -> Observations:
@@ -584,8 +538,13 @@ def read_labelled(asked: Asked) -> Table:
     """The table that was asked for with the levels that were asked for."""
     missing = Missing.parse(asked["missing"])
     reading = Reading.of(asked.values)
-    table = Table.read(asked.source, asked.columns, missing.labels, reading)
-    check_rows(table.rows, reading.allow, seen=table.num_read, weighted=table.is_weighted)
+    # Columns that the model or a question names are not left out.
+    words = [asked["target"] or "", *(str(text) for text in asked.values.get("edges") or ())]
+
+    def spelled(names: Sequence[str]) -> Collection[str]:
+        return {name for name in names for text in words if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)}
+
+    table = Table.read(asked.source, asked.columns, missing.labels, reading, spelled)
     if note := missing_words(table.rows):
         table = replace(table, notes=(*table.notes, f"{table.name}: {note}"))
     table = table.with_levels(asked["levels"], asked["levels_from"], missing.labels)

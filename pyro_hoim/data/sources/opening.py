@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, cast
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, Unpack, cast
 
 import pandas as pd
 
-from ...errors import check_names, check_type, check_unique, check_whole, conflict, none_received, wrong_type
+from ...errors import (
+    check_names,
+    check_type,
+    check_unique,
+    check_whole,
+    conflict,
+    none_received,
+    unexpected,
+    wrong_type,
+)
 from ...schema import Domain
-from ..bins import Bins, bin_columns, edge_bins
-from ..frames import FrameLike, as_frame, as_observations, cells_seen, is_frame, names_rows, refuse_identifiers
+from ..bins import Bins, edge_bins
+from ..columns import BinRules, ColumnOptions, ColumnRules, cells_seen, judged_levels, python_words, warn_of_note
+from ..frames import FrameLike, as_observations, is_frame
 from ..observations import Observations
 from ..readers import Counting, asked_columns, check_levels_told, warn_of_missing_words
 from ..wide import long_table
@@ -36,7 +46,7 @@ def open_rows(
     cluster: Any = None,
     sep: str | None = None,
     encoding: str | None = None,
-    bins: Mapping[str, str | Bins] | None = None,
+    **rules: Unpack[ColumnRules],
 ) -> RowSource:
     """Rows of finite variables, wherever they lie, of which any number is read piece by piece.
 
@@ -58,22 +68,24 @@ def open_rows(
             ``"local"`` for threads of this machine; None for files reads them here, for Dask as ``"local"``.
         sep: of text, the character between cells; None finds it.
         encoding: of text; None finds it.
-        bins: columns of numbers that are cut into ordered levels, those that some row has: the edges (``edges:0,10``),
-            or the cut points of :func:`~pyro_hoim.data.find_bins`; of a data frame in memory any of its rules.
+        rules: ``bins``, ``exclude`` and ``allow`` as of :func:`~pyro_hoim.data.read_columns`, without a domain. Of
+            what is read piece by piece, ``bins`` are edges (``edges:0,10``) or cut points by column.
 
     Returns:
         :class:`~pyro_hoim.data.RowSource`.
 
     Raises:
         InputError: nothing that is read; a damaged file; files of several kinds, of other columns, or whose orders of
-            levels leave open which of two comes first; no rows; a cluster without workers; columns
-            that are almost unique per row, or that seem to hold counts or weights where nothing was said of either;
-            pyarrow or Dask is not installed (extra ``large``).
+            levels leave open which of two comes first; no rows; a cluster without workers; columns as
+            :meth:`~pyro_hoim.Observations.from_pandas` refuses them; pyarrow or Dask is not installed (extra
+            ``large``).
         UnknownNameError: an unknown column; a label that the domain lacks is refused when it is read.
         IntractableError: a column of more than 65,536 levels.
     """
-    asked = HowRead(domain, columns, count, missing_values, chunk_rows, cluster, sep, encoding, bins or {})
-    return opened_rows(data, asked)
+    check_names(rules, list(ColumnRules.__annotations__), "open_rows", noun="option")
+    return opened_rows(
+        data, HowRead(domain, columns, count, missing_values, chunk_rows, cluster, sep, encoding, **rules)
+    )
 
 
 @dataclass(frozen=True)
@@ -88,8 +100,15 @@ class HowRead:
     cluster: Any = None
     sep: str | None = None
     encoding: str | None = None
-    bins: Mapping[str, str | Bins] = field(default_factory=dict[str, str | Bins])
+    bins: BinRules = "refuse"
+    exclude: Collection[str] = ()
+    allow: Collection[str] = ()
     is_checked: bool = True  # whether columns are refused that name rows, or that seem to hold counts or weights
+
+    @property
+    def rules(self) -> Mapping[str, str | Bins]:
+        """Rules by column."""
+        return {} if isinstance(self.bins, str) else self.bins
 
 
 def opened_rows(data: Any, how: HowRead) -> RowSource:
@@ -101,12 +120,24 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
     # What is in memory is read at once.
     data = long_table(data) if isinstance(data, pd.Series) else data
     if isinstance(data, Observations) or (is_frame(data) and not is_dask(data)):
-        known = _cut(data, how.bins) if how.bins else cast(FrameLike, data)
-        rows = as_observations(known, domain=domain, count=count, columns=columns, missing_values=how.missing_values)
+        if isinstance(data, Observations) and how.rules:
+            raise conflict("bins", "cut columns of numbers, and observations have levels")
+        rules = {"bins": how.bins, "exclude": how.exclude, "allow": how.allow, "write": python_words}
+        rows = as_observations(
+            cast(FrameLike, data),
+            domain=domain,
+            count=count,
+            columns=columns,
+            missing_values=how.missing_values,
+            **({} if domain is not None else rules),  # type: ignore[arg-type]
+        )
         return MemoryRows.of(rows, chunk_rows=how.chunk_rows)
     # Pieces of Dask, or of files; a small table in wide form is made long as a whole.
     missing = tuple(sorted({"", *how.missing_values}))
-    cuts = {name: edge_bins(rule, name) if isinstance(rule, str) else rule for name, rule in how.bins.items()}
+    if how.bins == "auto":
+        hint = "give edges, such as {'age': 'edges:20,40,60'}"
+        raise unexpected("bins", "edges by column, for rows that are read piece by piece", how.bins, hint)
+    cuts = {name: edge_bins(rule, name) if isinstance(rule, str) else rule for name, rule in how.rules.items()}
     if is_dask(data):
         labels = LabelReader(False, False, missing, "the rows", cuts)
         client = connected(how.cluster)
@@ -121,25 +152,42 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
         pieces, header, client = files.pieces, list(files.header), files.client
     check_unique(header, f"columns of {labels.source}")
     # Levels that are not known are found in one pass, with what speaks against columns.
-    names, domain, count, is_told = asked_columns(header, labels.source, domain, columns, count)
-    sizes: list[tuple[str, int]] = []
+    names, domain, count, is_told = asked_columns(header, labels.source, domain, columns, count, exclude=how.exclude)
     options: dict[str, Any] = {"pieces": tuple(pieces), "labels": labels, "count": count, "chunk_rows": how.chunk_rows}
     check_names(list(cuts), header, "bins", noun="column")
     if domain is None:
         levels_of, options["lengths"] = _found(pieces, names, labels, how.chunk_rows, client)
-        domain = Domain(merged_levels(name, levels, cuts.get(name)) for name, levels in levels_of.items())
-        sizes = [(name, len(levels.labels)) for name, levels in levels_of.items()]
+        empty = {name: sum(options["lengths"]) for name, levels in levels_of.items() if not levels.labels}
+        empty = empty if how.is_checked and len(empty) < len(names) else {}
+        read = {name: levels for name, levels in levels_of.items() if name not in empty}
+        domain = Domain(merged_levels(name, levels, cuts.get(name)) for name, levels in read.items())
         if how.is_checked and not is_told:
             check_levels_told(domain.variables, labels.source, _say)
         if how.is_checked:
+            domain = _judged(domain, how, options, client, empty)
             warn_of_missing_words(domain.variables)
-    options["view"] = View(domain.names)
-    rows = ChunkedRows(domain, **options) if client is None else DaskRows(domain, client=client, **options)
-    if how.is_checked and names_rows(sizes, total := sum(options.get("lengths", ()))):
+    return _rows_of(domain, options, client)
+
+
+def _rows_of(domain: Domain, options: Mapping[str, Any], client: Any) -> RowSource:
+    """The rows over a domain."""
+    options = {**options, "view": View(domain.names)}
+    return ChunkedRows(domain, **options) if client is None else DaskRows(domain, client=client, **options)
+
+
+def _judged(domain: Domain, how: HowRead, options: Mapping[str, Any], client: Any, empty: Mapping[str, int]) -> Domain:
+    """The variables without the columns that are left out; refused where one has to be decided on."""
+    lengths = sum(options["lengths"])
+
+    def total() -> float:
         # Rows may be cells of many observations; the sum of their counts costs a pass, so it is asked for only here.
-        total = total if count is None else cells_seen(total, rows.total_count, len(sizes))
-        refuse_identifiers(names_rows(sizes, total), total)
-    return rows
+        rows = _rows_of(domain, options, client)
+        return lengths if options["count"] is None else cells_seen(lengths, rows.total_count, len(domain))
+
+    asked = ColumnOptions(columns=how.columns, bins=how.bins, exclude=how.exclude, allow=how.allow)
+    names, note = judged_levels({v: v.labels for v in domain}, cache(total), asked, options["labels"].source, empty)
+    warn_of_note(note)
+    return domain.project(names)
 
 
 def files_of(data: Any, how: HowRead) -> RowFiles:
@@ -178,13 +226,3 @@ def _found(
     if not sum(lengths):
         raise none_received(labels.source, "at least one row")
     return {name: joined_files(name, [*by_file[name].values()]) for name in names}, tuple(lengths)
-
-
-def _cut(data: Any, bins: Mapping[str, str | Bins]) -> Any:
-    """A data frame with columns cut into the levels that rows have."""
-    if isinstance(data, Observations):
-        raise conflict("bins", "cut columns of numbers, and observations have levels")
-    frame = bin_columns(as_frame(data, "data"), bins)
-    for name in bins:
-        frame[name] = frame[name].cat.remove_unused_categories()
-    return frame

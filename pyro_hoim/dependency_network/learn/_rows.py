@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from ...budgets import check_size
-from ...data.frames import DataLike, as_observations
+from ...data.columns import FrameOptions
+from ...data.frames import DataLike, as_observations, rows_of_frame
 from ...data.observations import Observations
 from ...data.sources import RowBatch, RowSource
 from ...data.sources.folds import batch_type
@@ -239,9 +240,9 @@ def sum_log(counts: np.ndarray) -> float:
     return float((held * np.log(held)).sum())
 
 
-def checked_rows(rows: DataLike) -> Observations:
-    """The rows, or an error that says why nothing can be learned from them."""
-    rows = as_observations(rows, argument="rows")
+def checked_rows(rows: DataLike, options: FrameOptions | None = None) -> Observations:
+    """The rows, data frames as ``options`` say, or an error that says why nothing can be learned from them."""
+    rows = as_observations(rows_of_frame(rows, options or {}, argument="rows"), argument="rows")
     if not len(rows.domain):
         raise none_received("rows", "at least one variable")
     if not rows.total_count > 0:

@@ -8,15 +8,16 @@ import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, Unpack, cast
 
 import joblib
 import numpy as np
 import torch
 from tqdm import tqdm
 
-from ...budgets import check_size
-from ...data.frames import DataLike
+from ...budgets import MAX_NETWORK_WORK, NETWORK_BITS_AT_ONCE, check_size
+from ...data.columns import FrameOptions
+from ...data.frames import DataLike, rows_of_frame
 from ...data.observations import Observations
 from ...data.sources import RowSource
 from ...errors import check_names, check_not_negative, check_type, check_whole, is_whole, out_of_range, wrong_type
@@ -35,9 +36,6 @@ from .penalties import SourcePenalty, TheoremConditions, check_theorem_condition
 __all__ = ["LearnedNetwork", "learn_network"]
 
 _LARGEST_PARAMETERS = 10**12
-_BITS_AT_ONCE = 16  # cells that are counted in the time of one where rows are held as bits
-MAX_WORK = 2**37
-"""Cells that all nodes look at for one step of depth: about an hour on two cores for a few such steps."""
 _FLOAT = torch.float64
 _ARRAYS = {
     "steps": (torch.int64, None, 3),
@@ -108,9 +106,10 @@ def learn_network(
     lossless: bool = False,
     reads: Mapping[str, Sequence[str]] | None = None,
     max_leaves: int | None = None,
-    max_work: int = MAX_WORK,
+    max_work: int = MAX_NETWORK_WORK,
     jobs: int | None = None,
     run: RunOptions | None = None,
+    **options: Unpack[FrameOptions],
 ) -> LearnedNetwork:
     r"""Learn a dependency network: for every variable a decision graph and the tables of its leaves.
 
@@ -140,8 +139,9 @@ def learn_network(
             one for each level but the first of every column, in at most 2^33 bytes with what the searches need; with
             missing cells, with counts, few distinct rows, or where it does not fit, as its distinct rows, of at most
             2^27 cells. The result has equal bits.
-        penalty: ``"mdl"`` (the paper's), ``"aic"``, or a function R(k, N) in nats per observation that does not fall
-            in k; see :func:`~pyro_hoim.dependency_network.check_theorem_conditions`.
+        penalty: ``"mdl"`` (the paper's), ``"aic"``, ``"ebic"`` (mdl and the price of choosing among the other columns:
+            of hundreds of columns few arrows are then due to chance), or a function R(k, N) in nats per observation
+            that does not fall in k; see :func:`~pyro_hoim.dependency_network.check_theorem_conditions`.
         alpha: total of a symmetric Dirichlet prior per leaf, whose posterior mean is the table; 0 gives the empirical
             frequencies (theorem 4), and the uniform law at a leaf without rows.
         lossless: add the lossless source, one leaf for every state of the other variables, to the candidates of
@@ -154,6 +154,9 @@ def learn_network(
             :func:`joblib.parallel_config` says, which also chooses processes or a Dask cluster in place of threads.
         run: the file with the nodes that are done, rewritten about every 30 seconds and when the run is interrupted;
             whether to continue from it (rows and arguments must be the same); and progress.
+        options: of a data frame ``weights``, ``count``, ``missing`` (``"drop"``; else missing cells are kept) and
+            ``missing_values`` as :func:`pyro_hoim.fit` has them, and ``bins``, ``exclude`` and ``allow``, which say how
+            columns are cut, left out and taken as they are (:func:`~pyro_hoim.data.read_columns`).
 
     Raises:
         InputError: no observation, a variable that is always missing, arguments out of range, or a checkpoint of
@@ -172,10 +175,14 @@ def learn_network(
         ([[0.8, 0.2], [0.2, 0.8]], (('b', 'a'), ('a', 'b')))
     """
     # The door: rows, penalty, what may be read, and the work that this makes.
-    given = rows if isinstance(rows, RowSource) else checked_rows(rows).in_effective_rows()
+    if isinstance(rows, RowSource):
+        given = rows_of_frame(rows, options, argument="rows")
+    else:
+        rows = checked_rows(rows, options)
+        given = rows.in_effective_rows()
     check_not_negative(alpha, "alpha")
-    name, function = checked_penalty(penalty)
-    options = SearchOptions(function, bool(lossless), max_leaves)
+    name, function = checked_penalty(penalty, len(given.domain) - 1)
+    steps_allowed = SearchOptions(function, bool(lossless), max_leaves)
     domain = given.domain
     names = domain.names
     check_type(reads, Mapping | None, "reads", "a mapping from names to names")
@@ -192,7 +199,7 @@ def learn_network(
     if isinstance(given, RowSource):
         threads: Any = joblib.Parallel(n_jobs=jobs, prefer="threads")
         num_jobs: Any = joblib.effective_n_jobs(threads.n_jobs)
-        given = read_source(given, lossless=options.lossless, jobs=int(num_jobs))
+        given = read_source(given, lossless=steps_allowed.lossless, jobs=int(num_jobs))
     prepared = given.prepared if isinstance(given, SourceRows) else PreparedRows.from_rows(given)
     _check_work(prepared, asked, max_work)
     # Nodes are searched by themselves; results are arrays, which a checkpoint or another process can hold.
@@ -204,15 +211,15 @@ def learn_network(
 
     def finish(index: int, found: Found) -> _Finished:
         its = task(index)
-        graph, counts, report = its.finish(found, options)
+        graph, counts, report = its.finish(found, steps_allowed)
         return _Finished(graph, counts, report, its.information(graph, found))
 
     if file is not None:
         settings = {
             "penalty": name,
-            "lossless": options.lossless,
+            "lossless": steps_allowed.lossless,
             "reads": [None if a is None else list(a) for a in asked],
-            "max_leaves": options.max_leaves,
+            "max_leaves": steps_allowed.max_leaves,
             "penalty digest": [float(function(k, given.total_count)) for k in (1, 2, 5, 10, 100)],
             "data digest": given.digest if isinstance(given, SourceRows) else _digest(given),
         }
@@ -225,7 +232,7 @@ def learn_network(
     missing = [i for i in range(len(names)) if i not in done]
     bar = tqdm(total=len(names), initial=len(done), unit="node", leave=False, disable=not run.progress)
     try:
-        with closing(_run(task, missing, options, jobs)) as results, bar:
+        with closing(_run(task, missing, steps_allowed, jobs)) as results, bar:
             for index, steps in results:
                 done[index] = steps
                 bar.update()
@@ -291,7 +298,7 @@ def _check_work(prepared: PreparedRows, asked: Sequence[tuple[int, ...] | None],
     looks = sum(width - 1 if columns is None else len(columns) for columns in asked)
     cells = prepared.num_rows * looks
     if len(prepared.bits):
-        cells //= _BITS_AT_ONCE
+        cells //= NETWORK_BITS_AT_ONCE
     hint = "restrict reads, take a sample of the rows, or raise max_work"
     what = f"{len(asked):,} nodes of {prepared.num_rows:,} rows look at"
     check_size(cells, most, "cells or groups of bits at every depth", "max_work", hint, what)

@@ -117,7 +117,7 @@ def learn_node(
     """
     rows = checked_rows(rows).in_effective_rows()
     index = rows.domain.index(variable)
-    options = SearchOptions(checked_penalty(penalty)[1], lossless, max_leaves)
+    options = SearchOptions(checked_penalty(penalty, len(rows.domain) - 1)[1], lossless, max_leaves)
     task = NodeTask(PreparedRows.from_rows(rows), rows.domain, index, checked_reads(rows.domain, variable, reads))
     outcome = search(*task.arguments(options))
     return task.finish(outcome, options)

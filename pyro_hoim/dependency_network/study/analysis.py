@@ -22,6 +22,7 @@ from ...core.words import (
     amount_text,
     listed,
     number,
+    option,
     plural,
     possible_rows,
     shorten,
@@ -30,12 +31,13 @@ from ...core.words import (
 from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...errors import check_names, none_received, other_domain
+from ...results.answer import odds_answer, pair_odds_ratios
 from ...schema import Domain
 from ..conditionals import DependencyConditionals
 from ..file import NetworkFile
 from ..learn.network import LearnedNetwork, learn_network
 from ..node_conditionals import LeafConditional, TableConditional
-from .figures import decision_graph_figure, dependency_figure, dependency_matrix_figure
+from .figures import decision_graph_figure, dependency_figure
 from .predictions import predict_network
 from .scores import (
     DependencyEdge,
@@ -148,6 +150,7 @@ class NetworkAnalysis(Study[NetworkPart]):
         found: the law, or why there is no table of it.
         target: a variable to predict.
         independent: probabilities of the levels of every column under independent columns with the same prior.
+        ratios: odds ratios of the columns of the strongest arrows among the training rows.
     """
 
     heading: ClassVar[str] = "Dependency network of"
@@ -160,6 +163,7 @@ class NetworkAnalysis(Study[NetworkPart]):
     found: NetworkLawFinding
     target: str | None
     independent: Mapping[str, list[float]] = field(repr=False)
+    ratios: pd.DataFrame = field(repr=False)
 
     @property
     @override
@@ -180,30 +184,23 @@ class NetworkAnalysis(Study[NetworkPart]):
     @override
     def content(self) -> Content:
         """Which variables predict which, by what questions, and how it was estimated."""
-        sections = [_structure(self), _nodes(self), _graphs(self), _trust(self)]
-        # A few sentences that answer the reader's question.
-        learned, domain = self.learned, self.domain
-        leaves = sum(node.num_leaves for node in learned.nodes)
-        parameters = sum(node.num_parameters for node in learned.nodes)
-        sentences = [
-            (
-                f"{self.title}: {amount_text(learned.num_observations, self.has_weights)} of "
-                f"{plural(len(domain), 'variable')} "
-                f"({possible_rows(domain.num_states)}). The dependency network predicts every variable from others by "
-                f"a decision graph; it has {plural(len(self.edges), 'arrow')}, {plural(leaves, 'leaf', 'leaves')} and "
-                f"{plural(parameters, 'parameter')} in all."
-            )
-        ]
-        judged = self.held[self.judged_on]
-        if judged.accuracy is not None:
-            against = against_majority(judged.accuracy)
+        rows = amount_text(self.learned.num_observations, self.has_weights)
+        judged = self.held[self.judged_on].accuracy
+        sentences = list[str]()
+        if judged is not None:
+            against = against_majority(judged)
             sentences.append(
-                f"{shorten(judged.accuracy['target'])} is predicted correctly in {judged.accuracy['accuracy']:.1%} of "
-                f"these rows (always the most frequent level: {judged.accuracy['majority_accuracy']:.1%})"
+                f"{shorten(judged['target'])} is predicted correctly in {judged['accuracy']:.1%} of the "
+                f"{self.judged_on} rows (always the most frequent level: {judged['majority_accuracy']:.1%})"
                 + (f": {against}." if against else ".")
             )
-        sentences.append(_law_sentence(self))
-        return Content(sentences, _warnings(self), sections)
+        answer = odds_answer(self.ratios, rows, 5 - len(sentences))
+        return Content(
+            [*sentences, *answer.sentences],
+            [*_warnings(self), *answer.limits],
+            [answer.section, _structure(self), _nodes(self), _graphs(self), _trust(self)],
+            answer.picture,
+        )
 
     @override
     def records(self) -> dict[str, NetworkFile]:
@@ -314,6 +311,7 @@ def analyse_network(
         found=finding,
         target=target,
         independent=_column_shares(independent.conditionals),
+        ratios=pair_odds_ratios(train, [(edge.parent, edge.child) for edge in edges]),
         has_weights=not train.has_whole_counts,
     )
 
@@ -351,11 +349,25 @@ def _part(
 
 # The page. Nothing is computed here but formats.
 
-_FIRST, _BRIEF = 20, 12
-_DRAWN, _KEPT = 60, 40  # variables in a picture
+_FIRST, _BRIEF = 8, 8
+_DRAWN, _KEPT = 24, 24  # variables in a picture
 _GRAPHS = 3
 _STAGES = {"law": "joint distribution"}
 _NODES = 60
+
+
+def _size_sentence(analysis: NetworkAnalysis) -> str:
+    """What was learned, and from what."""
+    learned, domain = analysis.learned, analysis.domain
+    leaves = sum(node.num_leaves for node in learned.nodes)
+    parameters = sum(node.num_parameters for node in learned.nodes)
+    return (
+        f"The dependency network predicts every column from others by a decision graph. It has "
+        f"{plural(len(analysis.edges), 'arrow')}, {plural(leaves, 'leaf', 'leaves')} and "
+        f"{plural(parameters, 'parameter')}, learned from "
+        f"{amount_text(learned.num_observations, analysis.has_weights)} of {plural(len(domain), 'column')} "
+        f"({possible_rows(domain.num_states)})."
+    )
 
 
 def _law_sentence(analysis: NetworkAnalysis) -> str:
@@ -397,12 +409,13 @@ def _warnings(analysis: NetworkAnalysis) -> list[str]:
                 f"In {plural(rows, 'row')} of {name} missing cells were averaged over by pseudo-Gibbs chains; their "
                 "scores carry a small Monte Carlo error."
             )
+    if finding.law is None and finding.has_unique_law:
+        warnings.append("There are pseudo-likelihoods but no likelihoods, and rows are drawn approximately.")
     winners = [node.variable for node in analysis.learned.nodes if node.lossless_wins]  # theorem 5, condition 1
     if winners:
         warnings.append(
-            f"For {listed(winners)} the search missed something: a table over all other variables at once describes "
-            "the rows in fewer nats than the graph found, as where only several variables together are informative. "
-            "The option lossless adds that table to the candidates."
+            f"For {listed(winners)} the search missed something: a table over all other columns describes the rows "
+            f"better than the graph. The option {option('lossless', True)} adds that table to the candidates."
         )
     return warnings
 
@@ -413,13 +426,10 @@ def _structure(analysis: NetworkAnalysis) -> Section:
     if not edges:
         section.text("No variable predicts another one well enough to justify its parameters.")
         return section
-    # The picture, and the same as a matrix.
     drawn = _drawn(analysis)
     values = {(e.parent, e.child): e.value for e in edges if e.parent in drawn and e.child in drawn}
     drawing = dependency_figure(drawn, values, target=analysis.target)
-    section.figure(drawing, "Variables on a circle; an arrow runs from a variable to one that is predicted from it")
-    about = "The same as a matrix: each row is predicted from its columns"
-    section.figure(dependency_matrix_figure(drawn, values), about)
+    section.figure(drawing, "Columns on a circle; an arrow runs from a column to one that is predicted from it")
     if len(drawn) < len(domain):
         section.note(
             f"The pictures show the {len(drawn)} variables of the strongest arrows, and the arrows between them."
@@ -430,9 +440,8 @@ def _structure(analysis: NetworkAnalysis) -> Section:
     columns = ["predictor", "predicted", "gain (nats a row)", "questions"]
     section.table(columns, rows, first=_FIRST, further="Further arrows", brief=_BRIEF)
     section.note(
-        "Gain: log-likelihood of the training rows, in nats a row, that questions about the predictor added; "
-        "questions: how many of the decision graph. Information that two predictors share is credited to the one "
-        "asked first, so a missing arrow does not mean independence; and an arrow does not mean cause."
+        "Gain is how many nats a row questions about the predictor added to the log-likelihood of the training rows. "
+        "What two predictors share is credited to the one asked first, so a missing arrow does not mean independence."
     )
     return section
 
@@ -451,7 +460,7 @@ def _drawn(analysis: NetworkAnalysis) -> Domain:
 
 
 def _nodes(analysis: NetworkAnalysis) -> Section:
-    section = Section("Variables")
+    section = Section("What predicts each column", is_folded=True)
     parts = analysis.held
     # A line for every variable, the best predicted first.
     columns = ["variable", "levels", "predicted from", "leaves", "parameters", "entropy", "gain"]
@@ -486,7 +495,7 @@ def _nodes(analysis: NetworkAnalysis) -> Section:
 
 
 def _graphs(analysis: NetworkAnalysis) -> Section:
-    section = Section("Decision graphs")
+    section = Section("Decision graphs", is_folded=True)
     # The graphs that say most, and that of the target before them.
     chosen = sorted(range(len(analysis.domain)), key=lambda i: -analysis.graphs[i].gain)
     chosen = [i for i in chosen if analysis.learned.nodes[i].num_leaves > 1][:_GRAPHS]
@@ -497,7 +506,8 @@ def _graphs(analysis: NetworkAnalysis) -> Section:
         node = cast(LeafConditional, analysis.learned.conditionals.nodes[i])
         drawing = decision_graph_figure(node, analysis.learned.counts[i])
         about = f"Decision graph of {node.variable}: questions from left to right, predicted distributions at the end"
-        section.figure(drawing, about, folded="" if i == chosen[0] else f"Decision graph of {node.variable}")
+        narrow = decision_graph_figure(node, analysis.learned.counts[i], max_ends=8, max_depth=1)
+        section.figure(drawing, about, "" if i == chosen[0] else f"Decision graph of {node.variable}", narrow)
     if not chosen:
         section.text("Every graph has a single leaf: the variables are predicted by their frequencies alone.")
         return section
@@ -511,7 +521,8 @@ def _graphs(analysis: NetworkAnalysis) -> Section:
 
 
 def _trust(analysis: NetworkAnalysis) -> Section:
-    section = Section("How it was estimated")
+    section = Section("How it was estimated", is_folded=True)
+    section.text(_size_sentence(analysis))
     learned = analysis.learned
     section.text(
         "The conditional distributions were learned one by one, so there may be no joint distribution that has all of "

@@ -18,12 +18,11 @@ from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 from ...core.words import plural
 from ...errors import check_type, out_of_range, unexpected
 from ...plots.drawing import (
-    BLUE,
     FAINT,
     FONT,
     INK,
-    ORANGE,
-    SETS,
+    KINDS,
+    SLATE,
     axes_for,
     figure_of,
     label_lines,
@@ -41,8 +40,8 @@ __all__ = ["decision_graph_figure", "dependency_figure", "dependency_matrix_figu
 
 # Picture of a decision graph: questions from left to right, at the end the law of every leaf as a bar.
 
-_COLOURS = (BLUE, *SETS[:7])
-_ARROWS = ("#5c7d95", "#b5683b", "#5f8f5d", "#8c6696", "#93803f", "#4b9090", "#9c5860", "#6b7585")
+_COLOURS = KINDS
+_ARROWS = ("#6b7585", "#22303c", "#9aa5b1")
 _OTHER = "#c3ccd4"
 _ROW = 0.32  # inches between two lines
 _STEP = 1.95  # inches between two questions
@@ -155,7 +154,7 @@ def decision_graph_figure(
     count = plural(node.graph.num_leaves, "leaf", "leaves")
     if total > len(layout.children):
         count += f" (the first {len(layout.children)} of {total} questions)"
-    axes.set_title(wrapped(f"{node.variable}: {count}", 70), color=INK, fontsize=11)
+    axes.set_title(wrapped(f"{node.variable}: {count}", 44), color=INK, fontsize=11)
     _leaf_legend(axes, variable.labels, ranks, colour, key, node.variable)
     return figure
 
@@ -278,7 +277,7 @@ def _leaf_legend(
     handles = [Patch(facecolor=colour[level], label=wrapped(labels[level], 40)) for level in named]
     if len(labels) > len(named):
         handles.append(Patch(facecolor=_OTHER, label=f"{len(labels) - len(named)} other levels"))
-    legend_below(None, axes, handles, key, title=wrapped(variable, 60))
+    legend_below(None, axes, handles, key, title=wrapped(variable, 50))
 
 
 # Picture of a dependency network: what is predicted from what, as arrows on a circle or as a matrix.
@@ -319,7 +318,7 @@ def dependency_figure(
         domain: the variables.
         values: non-negative weight of every arrow by (from, to), such as the information gained; widths and
             depths of colour are relative to the largest.
-        target: arrows into and out of this variable are orange.
+        target: arrows into and out of this variable are darker.
         top: at most so many arrows, the strongest; all when None.
 
     Raises:
@@ -362,7 +361,7 @@ def _arrow(axes: Axes, start: np.ndarray, end: np.ndarray, share: float, is_targ
             shrinkA=room,
             shrinkB=room,
             linewidth=_width(share, size),
-            color=ORANGE if is_target else BLUE,
+            color=INK if is_target else SLATE,
             alpha=0.38 + 0.57 * share,
             zorder=2 + share + (1 if is_target else 0),
         )
@@ -381,14 +380,14 @@ def _legend(values: Arrows, shown: Sequence[tuple[str, str]], target: str | None
     count = f"{len(values)}" if len(shown) == len(values) else f"strongest {len(shown)} of {len(values)}"
     lines = [
         Line2D([], [], linestyle="", label="a → b: b is predicted from a"),
-        Line2D([], [], color=BLUE, linewidth=0, label=f"arrows: {count}"),
+        Line2D([], [], color=SLATE, linewidth=0, label=f"arrows: {count}"),
     ]
     highest = max(values.values()) or 1.0
     for share in (1.0, 0.5, 0.25):
         label = f"{highest * share:.2g} nats a row"
-        lines.append(Line2D([], [], color=BLUE, linewidth=_width(share, size), alpha=0.38 + 0.57 * share, label=label))
+        lines.append(Line2D([], [], color=SLATE, linewidth=_width(share, size), alpha=0.38 + 0.57 * share, label=label))
     if target is not None and any(target in edge for edge in shown):
-        lines.append(Line2D([], [], color=ORANGE, linewidth=3, label=wrapped(f"into or out of {target}", 40)))
+        lines.append(Line2D([], [], color=INK, linewidth=3, label=wrapped(f"into or out of {target}", 40)))
     return lines
 
 

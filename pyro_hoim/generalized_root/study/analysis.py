@@ -19,7 +19,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from typing_extensions import override
 
 from ...core.command.answers import by_part, log_partition_json
-from ...core.page import Cell, Section, cell
+from ...core.page import Block, Cell, Section, cell
 from ...core.partition import LogPartition
 from ...core.scores import Scores, mean_gain
 from ...core.studies import PARTS, Content, Part, Study, check_part_names
@@ -32,9 +32,10 @@ from ...core.words import (
 )
 from ...data.counts import CountTable
 from ...errors import conflict, is_real, none_received, other_domain, refused, unexpected
-from ...plots.drawing import BLUE, FAINT, FONT, INK, ORANGE, figure_of, plain_axes, wrapped
+from ...plots.drawing import FAINT, FONT, INK, KINDS, SLATE, WIDTH, figure_of, plain_axes, wrapped
 from ...plots.hypergraph import plot_hypergraph
-from ...results.confirmation import add_tests, confirmation_json, kept_sentence
+from ...results.answer import CAUTION
+from ...results.confirmation import InteractionTest, add_tests, confirmation_json, kept_sentence
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..file import RootFile
@@ -172,21 +173,15 @@ class RootAnalysis(Study[Part]):
 
     @override
     def explain_scores(self, section: Section) -> None:
-        """The scores as bars."""
-        drawn = {
-            name: {LAWS.get(law, self.noun): scores for law, scores in {**part.baselines, "": part.scores}.items()}
-            for name, part in self.held.items()
-        }
-        if any(math.isfinite(s.pseudo_nll) for part in self.held.values() for s in part.baselines.values()):
-            section.figure(root_scores_figure(drawn), "Pseudo-NLL of the model and of simpler ones; shorter is better")
+        """What the simpler laws are."""
         section.note("Independent columns are of the family. NLL and KL are given where log Z is exact.")
 
     @override
     def content(self) -> Content:
         """What varies together, tests, single columns, and how it was estimated."""
-        sections = [_network(self), *(_tuples(self, size) for size in _sizes(self))]
+        sections = [_tuples(self, size) for size in _sizes(self)]
         sections += [_confirmed(record) for record in [self.fit.confirmed] if record is not None]
-        section = Section("Single columns")
+        section = Section("Single columns", is_folded=True)
         lower = [key for key in sorted(self.fit.num_terms) if key[1] == 1 and key[0] > 1]
         of_roots = {key: {term.names: term.coefficient for term in self.fit.terms(key)} for key in lower}
 
@@ -204,7 +199,7 @@ class RootAnalysis(Study[Part]):
         sections.append(section)
         if self.l1 is not None and len([step for step in self.path if step.l1 > 0]) > 1:
             sections.append(_path(self))
-        return Content(_summary(self), _warnings(self), [*sections, _trust(self)])
+        return Content(_summary(self), [*_warnings(self), CAUTION], [*sections, _trust(self)], _answer_picture(self))
 
     @override
     def figures(self, folder: Path) -> dict[str, Any]:
@@ -441,11 +436,9 @@ def _part(
 
 # Pictures of a generalized root model: who varies with whom, scores and penalties.
 
-_LIGHT = "#7db4d6"
-
 
 def root_network_figure(
-    terms: Sequence[RootTerm], *, max_variables: int = 40, max_pairs: int = 60, max_sets: int = 12
+    terms: Sequence[RootTerm], *, max_variables: int = 24, max_pairs: int = 60, max_sets: int = 12
 ) -> Figure:
     """The strongest tuples on a circle: pairs as arcs, larger sets as hulls or stars, coloured by their signs.
 
@@ -511,13 +504,13 @@ def root_scores_figure(scores: Mapping[str, Mapping[str, Scores]]) -> Figure:
         errors = np.array([scores_of[law].pseudo_nll_std_error for law in laws])
         finite = np.isfinite(values)
         heights = np.arange(len(laws))[::-1]
-        colours = [ORANGE if law == laws[-1] else BLUE for law in laws]
+        colours = [INK if law == laws[-1] else FAINT for law in laws]
         axes.barh(
             heights[finite],
             values[finite],
             color=[c for c, keep in zip(colours, finite, strict=True) if keep],
             xerr=np.nan_to_num(errors[finite]),
-            error_kw={"ecolor": INK, "elinewidth": 1.0, "capsize": 2},
+            error_kw={"ecolor": SLATE, "elinewidth": 1.0, "capsize": 2},
             height=0.62,
         )
         for at, value in zip(heights[~finite], values[~finite], strict=True):
@@ -528,8 +521,8 @@ def root_scores_figure(scores: Mapping[str, Mapping[str, Scores]]) -> Figure:
         axes.set_xlabel("pseudo-NLL, nats per row", color=INK, fontsize=9)
         axes.xaxis.set_major_locator(MaxNLocator(4))
         plain_axes(axes)
-    handles: list[Any] = [Patch(facecolor=ORANGE, label="this model"), Patch(facecolor=BLUE, label="simpler models")]
-    handles.append(Line2D([], [], color=INK, linewidth=1.0, label="one standard error"))
+    handles: list[Any] = [Patch(facecolor=INK, label="this model"), Patch(facecolor=FAINT, label="simpler models")]
+    handles.append(Line2D([], [], color=SLATE, linewidth=1.0, label="one standard error"))
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=FONT, labelcolor=INK)
     return figure
 
@@ -555,12 +548,14 @@ def penalty_path_figure(path: Sequence[PathStep], chosen: float) -> Figure:
     if len(steps) < 2:
         raise unexpected("path", "at least two penalties above 0", received=len(steps), code="empty")
     l1 = [step.l1 for step in steps]
-    figure = Figure(figsize=(7.6, 3.0), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    left.plot(l1, [step.train for step in steps], "o-", color=_LIGHT, markersize=4, label="training")
+    figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
+    left, right = figure.subplots(2, 1, sharex=True)
+    left.plot(l1, [step.train for step in steps], "o-", color=KINDS[0], markersize=4, label="training")
     if all(step.validation is not None for step in steps):
-        left.plot(l1, [step.validation or 0.0 for step in steps], "o-", color=BLUE, markersize=4, label="validation")
-    right.plot(l1, [step.num_terms for step in steps], "o-", color=BLUE, markersize=4)
+        left.plot(
+            l1, [step.validation or 0.0 for step in steps], "o-", color=KINDS[1], markersize=4, label="validation"
+        )
+    right.plot(l1, [step.num_terms for step in steps], "o-", color=SLATE, markersize=4)
     left.set_ylabel("pseudo-NLL, nats per row", color=INK, fontsize=9)
     right.set_ylabel("tuples of two and more", color=INK, fontsize=9)
     for axes in (left, right):
@@ -570,17 +565,17 @@ def penalty_path_figure(path: Sequence[PathStep], chosen: float) -> Figure:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.set_xlabel("penalty, nats per row", color=INK, fontsize=9)
         if chosen > 0:
-            axes.axvline(chosen, color=ORANGE, linestyle=(0, (4, 3)), linewidth=1.2, label="kept")
+            axes.axvline(chosen, color=INK, linestyle=(0, (4, 3)), linewidth=1.2, label="kept")
         axes.grid(axis="y", color=FAINT, alpha=0.25)
         plain_axes(axes)
-    left.legend(frameon=False, fontsize=8.5, labelcolor=INK)
+    left.legend(frameon=False, fontsize=FONT, labelcolor=INK)
     return figure
 
 
 # The page. Nothing is computed here but formats.
 
-_FIRST, _BRIEF = 15, 10
-_DRAWN = 40  # columns
+_FIRST, _BRIEF = 6, 6
+_DRAWN = 24  # columns
 _NODES = 20
 _SIGNS = ((1, "Rise together"), (-1, "Avoid each other"))
 _SIZES = {2: "Pairs", 3: "Triples"}
@@ -598,54 +593,61 @@ def _sizes(analysis: RootAnalysis) -> list[int]:
 
 
 def _summary(analysis: RootAnalysis) -> list[str]:
+    """What varies together, the strongest pairs of each sign, and how much that helps to predict."""
     fit, where = analysis.fit, analysis.judged_on
-    # What was learned, and how well it predicts beside simpler laws.
-    counts = {size: sum(n for (_, s), n in analysis.fit.num_terms.items() if s == size) for size in _sizes(analysis)}
+    counts = {size: sum(n for (_, s), n in fit.num_terms.items() if s == size) for size in _sizes(analysis)}
     words = {2: "pair", 3: "triple"}
-    learned = (
-        " and ".join(
-            plural(n, words.get(size, f"set of {size}"), f"sets of {size}" if size > 3 else "")
-            for size, n in counts.items()
-        )
-        or "no interactions"
+    learned = " and ".join(
+        plural(n, words.get(size, f"set of {size}"), f"sets of {size}" if size > 3 else "")
+        for size, n in counts.items()
     )
-    judged = analysis.held[where]
-    tests = None if fit.confirmed is None else fit.confirmed.confirmation
-    penalty = "" if analysis.l1 is None else f", penalty {analysis.l1:g} nats a row"
-    others = ", ".join(f"{LAWS[name]} {digits(scores.pseudo_nll)}" for name, scores in judged.baselines.items())
-    sentences = [
-        (
-            f"A generalized root model of order {fit.order} ({fit.family.name} family{penalty}) with {learned}, "
-            f"estimated from {plural(fit.num_rows, 'row')} of {plural(len(analysis.domain), 'column')}."
-        ),
-        (
-            f"On the {where} rows, predicting each cell of a row from all others leaves a pseudo-NLL (sum of minus the "
-            f"log-probabilities) of {digits(judged.scores.pseudo_nll)} nats a row; {others}."
-        ),
-    ]
-    if tests is not None and tests.tests:
-        sentences.append(kept_sentence(tests.tests, tests.false_discovery_rate, "training", "set"))
-    # Overdispersion, which a model without roots of single columns partly takes for dependence.
-    spread = judged.baselines.get("negative-binomial")
-    gap = 0.0 if spread is None or analysis.fit.is_full else judged.scores.pseudo_nll - spread.pseudo_nll
-    if gap * judged.scores.rows > len(analysis.domain):  # more than their further parameters gain on Poisson counts
-        sentences.append(
-            "Independent negative binomial counts predict better: these counts vary more than Poisson ones, which the "
-            f"model partly takes for dependence; {option('full', True)} adds roots of single columns, which absorb "
-            "overdispersion."
-        )
+    verb = "vary" if sum(counts.values()) > 1 else "varies"
+    columns = plural(len(analysis.domain), "column")
+    sentences = [f"In {plural(fit.num_rows, 'row')}, {learned or 'no set'} of the {columns} {verb} together."]
     # Pairs by the sum of their coefficients over all roots, their effect at values of one.
+    p_values = {test.edge: test.p_value for test in _tests_of(analysis)}
     net: dict[tuple[str, ...], float] = {}
     for term in fit.terms():
         if term.key[1] == 2:
             net[term.names] = net.get(term.names, 0.0) + standardise_term(term, analysis.scales).coefficient
     ordered = sorted(net.items(), key=lambda item: -abs(item[1]))
     for sign, word in ((1, "rise together"), (-1, "avoid each other")):
-        strongest = [names for names, value in ordered if value * sign > 0][:3]
+        strongest = [
+            f"{' and '.join(names)} ({coefficient(value)}{_p_text(p_values.get(names))})"
+            for names, value in ordered
+            if value * sign > 0
+        ][:2]
         if strongest:
-            pairs = "; ".join(" + ".join(names) for names in strongest)
-            sentences.append(f"The pairs that {word} most: {pairs}.")
+            sentences.append(f"The pairs that {word} most, given all other columns: {'; '.join(strongest)}.")
+    # What that brings, beside the best of the simpler laws.
+    judged = analysis.held[where]
+    simpler = {name: scores.pseudo_nll for name, scores in judged.baselines.items()}
+    if simpler:
+        name = min(simpler, key=lambda law: simpler[law])
+        gain = simpler[name] - judged.scores.pseudo_nll
+        better = "better" if gain > 0 else "worse"
+        other = "the model with pairs only" if name == PAIRWISE else f"{LAWS[name]} columns"
+        sentences.append(
+            f"On the {where} rows it predicts a cell from the others {better} than {other}, by "
+            f"{digits(abs(gain))} nats a row."
+        )
     return sentences
+
+
+def _p_text(p_value: float | None) -> str:
+    """A p-value behind a coefficient, where the set was tested."""
+    if p_value is None:
+        return ""
+    return f", p = {p_value:.1g}" if p_value >= _LEAST_P else f", p < {_LEAST_P:g}"
+
+
+_LEAST_P = 1e-16
+
+
+def _tests_of(analysis: RootAnalysis) -> Sequence[InteractionTest]:
+    """The tests of all sets that the regressions found."""
+    confirmed = analysis.fit.confirmed
+    return () if confirmed is None or confirmed.confirmation is None else confirmed.confirmation.tests
 
 
 def _warnings(analysis: RootAnalysis) -> list[str]:
@@ -675,7 +677,21 @@ def _warnings(analysis: RootAnalysis) -> list[str]:
                 f"{plural(rows, 'row')} of {name} {verb} other values in columns that held one value in all training "
                 "rows, so that scores are infinite; leave these columns out, or train on more rows."
             )
+    tests = _tests_of(analysis)
+    if tests:
+        record = analysis.fit.confirmed
+        assert record is not None
+        assert record.confirmation is not None
+        warnings.append(kept_sentence(tests, record.confirmation.false_discovery_rate, "training", "set"))
     judged = analysis.held[analysis.judged_on]
+    # Overdispersion, which a model without roots of single columns partly takes for dependence.
+    spread = judged.baselines.get("negative-binomial")
+    gap = 0.0 if spread is None or analysis.fit.is_full else judged.scores.pseudo_nll - spread.pseudo_nll
+    if gap * judged.scores.rows > len(analysis.domain):  # more than their further parameters gain on Poisson counts
+        warnings.append(
+            "Independent negative binomial counts predict better: these counts vary more than Poisson ones, which the "
+            f"model partly takes for dependence. {option('full', True)} adds terms that absorb this."
+        )
     # A model that loses against independent columns must not be interpreted.
     if judged.gain is not None and judged.gain < 0 and analysis.fit.num_interactions:
         remedy = option("refit", "all")
@@ -703,24 +719,14 @@ def _warnings(analysis: RootAnalysis) -> list[str]:
     return warnings
 
 
-def _network(analysis: RootAnalysis) -> Section:
-    section = Section("What varies together")
+def _answer_picture(analysis: RootAnalysis) -> Block | None:
+    """The strongest interactions on a circle."""
     terms = [term for size in _sizes(analysis) for sign, _ in _SIGNS for term in _terms_of(analysis, size, sign)]
     terms = sorted((standardise_term(term, analysis.scales) for term in terms), key=lambda term: -abs(term.coefficient))
     if not terms:
-        section.text("No interaction gains more than its penalty: the columns are independent.")
-        return section
+        return None
     about = "The strongest interactions: columns on a circle, pairs as arcs, larger sets as regions or stars"
-    section.figure(root_network_figure(terms, max_variables=_DRAWN), about)
-    num = len({name for term in terms for name in term.names})
-    if num > _DRAWN:
-        section.note(f"Drawn are {_DRAWN} of {num} columns with interactions, those of the strongest ones.")
-    section.note(
-        "Columns rise together where the coefficient of their interaction is positive, and avoid each other where it "
-        "is negative. Wider is stronger, relative to the strongest interaction of the same size. A missing "
-        "interaction does not mean independence, and an interaction does not mean cause."
-    )
-    return section
+    return Block("figure", about, drawing=root_network_figure(terms, max_variables=_DRAWN))
 
 
 def _signed(value: float | None) -> Cell:
@@ -774,7 +780,7 @@ def _tuples(analysis: RootAnalysis, size: int) -> Section:
 
 def _confirmed(record: RootFitResult) -> Section:
     """The tests of all sets that the regressions found."""
-    section = Section("Which interactions the rows confirm")
+    section = Section("Which interactions the rows confirm", is_folded=True)
     if record.confirmation is None or not record.confirmation.tests:
         section.text("The regressions found no sets to test.")
         return section
@@ -793,7 +799,7 @@ def _confirmed(record: RootFitResult) -> Section:
 
 
 def _path(analysis: RootAnalysis) -> Section:
-    section = Section("The penalty")
+    section = Section("The penalty", is_folded=True)
     # One line per penalty, the kept one marked.
     section.table(
         ["penalty", "interactions", "pseudo-NLL train", "pseudo-NLL validation", "largest residual"],
@@ -817,7 +823,7 @@ def _path(analysis: RootAnalysis) -> Section:
 
 
 def _trust(analysis: RootAnalysis) -> Section:
-    section = Section("How it was estimated")
+    section = Section("How it was estimated", is_folded=True)
     fit, refit = analysis.fit, analysis.fit.refit
     # The regressions, and what was done after joining with what that brought.
     refitted = "The joint model fits a little worse than each regression by itself."
@@ -853,6 +859,6 @@ def _trust(analysis: RootAnalysis) -> Section:
         for n in slowest
     ]
     columns = ["column", "interactions", "objective", "residual", "steps", "state"]
-    section.table(columns, rows, folded=f"Regressions with the largest residuals ({len(slowest)})")
+    section.table(columns, rows, first=_NODES)
     section.note("Time: " + ", ".join(f"{s} {value:.1f} s" for s, value in analysis.seconds.items()) + ".")
     return section

@@ -22,7 +22,7 @@ from ...data.frames import DataLike, as_observations
 from ...errors import check_type, check_whole, out_of_reach, size_text, unexpected
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding
-from ..fitting.fit import check_data
+from ..fitting.design import check_data
 from ..fitting.pseudo_likelihood import LogLinearPseudoLikelihood
 from ..tensors.layout import check_binary
 

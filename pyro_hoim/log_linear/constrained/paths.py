@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from ..._modes import plain_mode
 from ...errors import check_fraction, check_type, check_whole, none_received, other_domain, refused, wrong_type
-from ...plots.drawing import INK, ORANGE, plain_axes
+from ...plots.drawing import INK, KINDS, plain_axes
 from ...runs.checkpoint import DeferredInterrupt, RunOptions, check_arrays, check_equal, checked_run, packed, unpacked
 from ...runs.container import checksum
 from ..fitting.solvers import Stopping
@@ -27,7 +27,7 @@ from .result import ConstrainedResult
 
 __all__ = ["SolutionPath", "penalty_grid", "solution_path"]
 
-_DARK, _LIGHT = "#17405a", "#7db4d6"
+_DARK, _LIGHT = KINDS[:2]
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,7 +263,7 @@ def _figure(frame: pd.DataFrame) -> Figure:
         height, up = best[names[1]], names[1].replace("_", " ")
     # What both have in common: the best point and the words on the axes.
     axes.plot(
-        best[names[0]], height, "o", color=ORANGE, markersize=10, fillstyle="none", markeredgewidth=1.8, label="best"
+        best[names[0]], height, "o", color=INK, markersize=10, fillstyle="none", markeredgewidth=1.8, label="best"
     )
     axes.set_xscale("log")
     axes.set_xlabel(names[0].replace("_", " "), color=INK, fontsize=9)

@@ -1,4 +1,4 @@
-"""Coordinates of theta, and the dense design of a small table: the statistics of every cell, as a NumPy matrix.
+"""Checks of what is fitted, coordinates of theta, and the dense design of a small table, as a NumPy matrix.
 
 Small tables are fitted fastest with one matrix whose rows are cells and whose columns are the statistics. Those
 used last are kept; larger models go through a partition backend and never form it.
@@ -13,10 +13,22 @@ from functools import lru_cache, reduce
 import numpy as np
 import torch
 
+from ...checks import check_finite, check_shape
 from ...data.observations import Observations
-from ...errors import out_of_reach, size_text
+from ...errors import (
+    MissingDataError,
+    check_type,
+    other_domain,
+    out_of_range,
+    out_of_reach,
+    size_text,
+    unexpected,
+    wrong_shape,
+    wrong_type,
+)
+from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
-from ..coding import Coding, corner_embedding, level_contrasts, parametrization
+from ..coding import MARGIN_TOLERANCE, Coding, check_margins, corner_embedding, level_contrasts, parametrization
 
 MAX_DESIGN_ENTRIES = 2**26
 """Largest number of entries of a dense design (512 MiB in double precision)."""
@@ -167,3 +179,57 @@ class Coordinates:
 def own_coordinates(hypergraph: InteractionHypergraph) -> Coordinates:
     """The coordinates of a collection's family."""
     return Coordinates(hypergraph, parametrization(hypergraph).coding)
+
+
+# What a fit is given.
+
+
+def check_domain(hypergraph: InteractionHypergraph, domain: Domain, argument: str) -> None:
+    """Refuse variables or levels other than those of the hypergraph."""
+    if domain != hypergraph.domain:
+        expected = f"the variables and levels of the hypergraph, {hypergraph.domain.names}"
+        hint = "project the data or build the hypergraph on data.domain"
+        raise other_domain(argument, expected, hint=hint, received=domain.names)
+
+
+def check_data(
+    hypergraph: InteractionHypergraph, data: Observations | torch.Tensor, argument: str, *, may_be_empty: bool = False
+) -> None:
+    """Refuse data of other variables, with missing cells, without observations, or margins that do not agree."""
+    check_type(hypergraph, InteractionHypergraph, "hypergraph")
+    if isinstance(data, Observations):
+        check_domain(hypergraph, data.domain, argument)
+        if data.has_missing:
+            hint = "call drop_missing() or missing_as_level(label) first"
+            raise MissingDataError(f"{data.num_missing_cells} missing cells", argument=argument, hint=hint)
+        if not (may_be_empty or data.total_count > 0):
+            raise unexpected(argument, "at least one observation", received="a total count of 0", code="empty")
+        return
+    # Margins come without rows, so that what holds of any rows is looked at here.
+    if not isinstance(data, torch.Tensor) or not data.is_floating_point():
+        received = f"dtype {data.dtype}" if isinstance(data, torch.Tensor) else type(data).__name__
+        raise wrong_type(argument, "Observations or a floating-point tensor of marginal counts", received=received)
+    check_shape(data, (hypergraph.num_terms,), argument)
+    check_finite(data, argument)
+    if data.ndim != 1:
+        raise wrong_shape(argument, f"({hypergraph.num_terms},)", data)
+    if not hypergraph.edges:
+        raise unexpected(argument, "observations, because a model without interactions has no margins", code="conflict")
+    if bool((data < 0).any()):
+        raise out_of_range(argument, "non-negative marginal counts", received=f"{float(data.min()):g}")
+    # Margins of one table agree on what they share, up to the rounding of their dtype.
+    wide = data.double()
+    total = torch.stack([wide[where].sum() for where in hypergraph.term_slices.values()]).max()
+    tolerance = max(MARGIN_TOLERANCE, 64 * torch.finfo(data.dtype).eps) * total
+    check_margins(hypergraph, wide, total, tolerance, argument)
+    if not bool((data > 0).any()):
+        raise unexpected(argument, "at least one observation", received="a total count of 0", code="empty")
+
+
+def check_validation(hypergraph: InteractionHypergraph, validation: Observations | None, early_stopping: bool) -> None:
+    """Refuse validation rows that do not fit the model, and early stopping without any."""
+    if validation is not None:
+        check_type(validation, Observations, "validation")
+        check_data(hypergraph, validation, "validation")
+    elif early_stopping:
+        raise unexpected("patience", "validation rows", hint="pass validation=...", received="none", code="conflict")

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from ...checks import check_finite, check_shape
+from ...checks import check_finite
 from ...core.partition import Cost, PartitionBackend
 from ...core.words import plural
 from ...data.counts import digest
@@ -24,25 +24,19 @@ from ...data.sources.sourced import few_rows
 from ...errors import (
     ConvergenceWarning,
     CostWarning,
-    MissingDataError,
     NonexistentEstimateWarning,
     caller_level,
     check_choice,
     check_type,
     conflict,
-    other_domain,
-    out_of_range,
     out_of_reach,
     unexpected,
-    wrong_shape,
     wrong_type,
 )
 from ...runs.checkpoint import RunFile, RunOptions, check_arrays, checked_run
 from ...runs.container import checksum
-from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
-from ..coding import MARGIN_TOLERANCE, check_margins
 from ..energy import LogLinearEnergy
 from ..impossible import ImpossibleStates
 from ..restricted.interactions import RestrictedInteractions
@@ -50,7 +44,10 @@ from .design import (
     MAX_DESIGN_ENTRIES,
     Coordinates,
     cell_counts,
+    check_data,
     check_design,
+    check_domain,
+    check_validation,
     design_entries,
     design_matrix,
     own_coordinates,
@@ -150,6 +147,11 @@ _NEWTON_ENTRIES = 2**23
 _NEWTON_PARAMETERS = 600
 
 
+def is_newton(hypergraph: InteractionHypergraph) -> bool:
+    """Whether a Hessian is formed and solved in a moment, so that fits without further wishes take Newton's steps."""
+    return design_entries(hypergraph) <= _NEWTON_ENTRIES and hypergraph.num_parameters <= _NEWTON_PARAMETERS
+
+
 def read_data(
     hypergraph: InteractionHypergraph, data: DataLike | torch.Tensor, validation: DataLike | None, objective: str
 ) -> tuple[Observations | torch.Tensor, Observations | None]:
@@ -157,7 +159,7 @@ def read_data(
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
     read = as_observations(data, domain=hypergraph.domain) if is_frame(data) else data
     if is_source(read):
-        _check_domain(hypergraph, read.domain, "data")
+        check_domain(hypergraph, read.domain, "data")
         read = read.distinct() if objective == "pseudo-likelihood" else rows_or_margins(hypergraph, read)
     if is_frame(validation) or is_source(validation):
         validation = as_observations(validation, domain=hypergraph.domain, argument="validation")
@@ -171,56 +173,6 @@ def rows_or_margins(hypergraph: InteractionHypergraph, source: RowsLike) -> Obse
     """
     distinct = few_rows(source)
     return source.marginal_counts(hypergraph.edges).double() if distinct is None else distinct
-
-
-def _check_domain(hypergraph: InteractionHypergraph, domain: Domain, argument: str) -> None:
-    if domain != hypergraph.domain:
-        expected = f"the variables and levels of the hypergraph, {hypergraph.domain.names}"
-        hint = "project the data or build the hypergraph on data.domain"
-        raise other_domain(argument, expected, hint=hint, received=domain.names)
-
-
-def check_data(
-    hypergraph: InteractionHypergraph, data: Observations | torch.Tensor, argument: str, *, may_be_empty: bool = False
-) -> None:
-    """Refuse data of other variables, with missing cells, without observations, or margins that do not agree."""
-    check_type(hypergraph, InteractionHypergraph, "hypergraph")
-    if isinstance(data, Observations):
-        _check_domain(hypergraph, data.domain, argument)
-        if data.has_missing:
-            hint = "call drop_missing() or missing_as_level(label) first"
-            raise MissingDataError(f"{data.num_missing_cells} missing cells", argument=argument, hint=hint)
-        if not (may_be_empty or data.total_count > 0):
-            raise unexpected(argument, "at least one observation", received="a total count of 0", code="empty")
-        return
-    # Margins come without rows, so that what holds of any rows is looked at here.
-    if not isinstance(data, torch.Tensor) or not data.is_floating_point():
-        received = f"dtype {data.dtype}" if isinstance(data, torch.Tensor) else type(data).__name__
-        raise wrong_type(argument, "Observations or a floating-point tensor of marginal counts", received=received)
-    check_shape(data, (hypergraph.num_terms,), argument)
-    check_finite(data, argument)
-    if data.ndim != 1:
-        raise wrong_shape(argument, f"({hypergraph.num_terms},)", data)
-    if not hypergraph.edges:
-        raise unexpected(argument, "observations, because a model without interactions has no margins", code="conflict")
-    if bool((data < 0).any()):
-        raise out_of_range(argument, "non-negative marginal counts", received=f"{float(data.min()):g}")
-    # Margins of one table agree on what they share, up to the rounding of their dtype.
-    wide = data.double()
-    total = torch.stack([wide[where].sum() for where in hypergraph.term_slices.values()]).max()
-    tolerance = max(MARGIN_TOLERANCE, 64 * torch.finfo(data.dtype).eps) * total
-    check_margins(hypergraph, wide, total, tolerance, argument)
-    if not bool((data > 0).any()):
-        raise unexpected(argument, "at least one observation", received="a total count of 0", code="empty")
-
-
-def check_validation(hypergraph: InteractionHypergraph, validation: Observations | None, early_stopping: bool) -> None:
-    """Refuse validation rows that do not fit the model, and early stopping without any."""
-    if validation is not None:
-        check_type(validation, Observations, "validation")
-        check_data(hypergraph, validation, "validation")
-    elif early_stopping:
-        raise unexpected("patience", "validation rows", hint="pass validation=...", received="none", code="conflict")
 
 
 def choose_method(
@@ -242,14 +194,13 @@ def choose_method(
     if partition is not None:  # a protocol is dear to ask
         check_type(partition, PartitionBackend, "partition", "a partition backend")
     check_choice(method, METHODS, "method")
-    entries = design_entries(hypergraph)
     is_smooth = penalty is None or isinstance(penalty, SmoothPenalty | Conjugate)
     is_coupled = penalty is not None and isinstance(penalty, CoupledPenalty) and not penalty.is_diagonal(hypergraph)
     likelihood = objective == "likelihood"
     if not likelihood and not isinstance(data, Observations):
         raise conflict("objective", "the pseudo-likelihood needs observations, received marginal counts")
     # Newton's method wants a Hessian that is formed and solved in a moment, and no steps to look at in between.
-    small = entries <= _NEWTON_ENTRIES and hypergraph.num_parameters <= _NEWTON_PARAMETERS
+    small = is_newton(hypergraph)
     if method == "auto":
         if not is_smooth:
             method = "proximal-gradient"
@@ -259,7 +210,7 @@ def choose_method(
             method = "lbfgs"
     # What was chosen or asked for must go with objective and penalty.
     needs_hessian, needs_prox = method == "newton", method == "proximal-gradient"
-    is_dense = likelihood and partition is None and (needs_hessian or entries <= _NEWTON_ENTRIES)
+    is_dense = likelihood and partition is None and (needs_hessian or design_entries(hypergraph) <= _NEWTON_ENTRIES)
     if needs_hessian and not is_dense:
         title = "the likelihood through a partition backend" if likelihood else "the pseudo-likelihood"
         raise conflict("method", f"'newton' needs a Hessian, which {title} does not offer", "use 'lbfgs'")

@@ -14,8 +14,7 @@ from ...data.frames import DataLike, as_observations
 from ...errors import check_choice, check_type, out_of_reach, size_text
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, family_of, parametrization
-from .design import Coordinates, cell_numbers, edge_basis
-from .fit import check_data
+from .design import Coordinates, cell_numbers, check_data, edge_basis
 from .objectives import PseudoLikelihood as MeanLoss
 
 __all__ = ["LogLinearPseudoLikelihood"]

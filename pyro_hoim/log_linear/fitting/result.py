@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -27,12 +27,16 @@ from ..sandwich import (
     WeightKind,
     backend_hessian,
     covariance_of,
+    known_statistics,
     missing_information,
     score_products,
 )
-from .design import design_matrix, edge_basis
+from .design import design_matrix, edge_basis, row_statistics
 from .existence import Face, MLEExistence, identified_directions
-from .penalties import Conjugate, Penalty, SmoothPenalty, coding_of
+from .penalties import Conjugate, CoupledPenalty, Penalty, SmoothPenalty, coding_of
+
+if TYPE_CHECKING:
+    from .pseudo_likelihood import LogLinearPseudoLikelihood
 
 __all__ = ["FitResult"]
 
@@ -227,6 +231,11 @@ class FitResult(Fitted):
         return None if self._face is None else torch.from_numpy(self._face.recession)
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether norms bound the parameters, as :mod:`pyro_hoim.log_linear.constrained` does."""
+        return self.method in ("frank-wolfe", "douglas-rachford")
+
+    @property
     def is_listed(self) -> bool:
         """Whether the fit listed every cell (a dense design), as fitted cells and their standard errors need."""
         return self._design is not None
@@ -249,7 +258,7 @@ class FitResult(Fitted):
     @cached_property
     @plain_mode()
     def information(self) -> torch.Tensor:
-        r"""Information of the data about theta, :math:`N \operatorname{Cov}_\theta[X]`.
+        r"""Information of the data about theta, :math:`N \operatorname{Cov}_\theta[X]`; a pseudo-likelihood's Hessian.
 
         With missing cells it is the observed information, from which each row takes :math:`\operatorname{Cov}_\theta[X
         \mid x_O]`. The Hessian of a smooth penalty is added. On a small table it costs O(cells x parameters^2), with
@@ -259,17 +268,17 @@ class FitResult(Fitted):
             result (num_parameters, num_parameters).
 
         Raises:
-            InputError: not a fit of the likelihood, or the penalty is not smooth.
+            InputError: the penalty is not smooth, or norms bound the fit.
             MissingDataError: missing cells and no dense design.
             IntractableError: more than 3,000 parameters.
 
         References:
             Thomas Louis, Finding the observed information matrix when using the EM algorithm, 1982, equation (3.2).
         """
-        # Only a smooth likelihood of so many parameters has an information.
-        if self.objective != "likelihood":
-            received = f"one of the {self.objective}"
-            raise unexpected("covariance", "a fit of the likelihood", received=received, code="no-method")
+        # Only a smooth objective without bounds, of so many parameters, has an information.
+        if self.is_bounded:
+            problem = "the fit is bounded by norms, so its scores do not vanish"
+            raise refused("covariance", problem, "fit the interactions that it keeps without bounds", code="no-method")
         if self.penalty is not None and not isinstance(self.penalty, SmoothPenalty | Conjugate):
             problem = f"{self.penalty!r} is not smooth"
             raise refused("covariance", problem, "refit without a penalty or with L2", code="no-method")
@@ -279,7 +288,9 @@ class FitResult(Fitted):
             raise out_of_reach("covariance", problem, "use a posterior instead")
         # Fictive rows count as rows.
         num_rows = self.num_rows + (self.penalty.num_rows if isinstance(self.penalty, Conjugate) else 0.0)
-        if self._design is not None:
+        if self.objective != "likelihood":
+            information = torch.from_numpy(-self._pseudo().hessian(self.theta.numpy()))
+        elif self._design is not None:
             information = torch.from_numpy(num_rows * covariance_of(self._design, self.probs.numpy()))
             if self.data is not None and self.data.has_missing:
                 lost = missing_information(self.hypergraph, self.data, self._design, self.probs.numpy())
@@ -293,15 +304,22 @@ class FitResult(Fitted):
             information = num_rows * backend_hessian(self.hypergraph, self.theta, self.partition)
         # The Hessian of the penalty, in the coordinates of the family.
         if isinstance(self.penalty, SmoothPenalty):
-            coding = coding_of(self.penalty)
-            theta = self.coefficients(coding).numpy()
-            diagonal = torch.from_numpy(self.penalty.hessian_diagonal(theta, self.hypergraph))
-            added = torch.diag(diagonal)
-            if coding != self.coding:
-                change = parametrization(self.hypergraph).matrix(self.coding, coding)
-                added = (change.T * diagonal) @ change
-            information = information + added
+            information = information + self._penalty_hessian(self.penalty)
         return information
+
+    def _penalty_hessian(self, penalty: SmoothPenalty) -> torch.Tensor:
+        """Hessian (num_parameters, num_parameters) of a penalty in the coordinates of the family."""
+        coding = coding_of(penalty)
+        if isinstance(penalty, CoupledPenalty) and not penalty.is_diagonal(self.hypergraph):
+            units = np.eye(self.hypergraph.num_parameters)  # of a quadratic penalty
+            hessian = torch.from_numpy(np.stack([penalty.gradient(unit, self.hypergraph) for unit in units]))
+        else:
+            theta = self.coefficients(coding).numpy()
+            hessian = torch.diag(torch.from_numpy(penalty.hessian_diagonal(theta, self.hypergraph)))
+        if coding == self.coding:
+            return hessian
+        change = parametrization(self.hypergraph).matrix(self.coding, coding)
+        return change.T @ hessian @ change
 
     @cached_property
     @plain_mode()
@@ -329,7 +347,8 @@ class FitResult(Fitted):
         if basis is not None:
             vectors = basis @ vectors
         # An estimate that may be infinite has no covariance.
-        if self.existence is not None and self.existence.exists is None and not self._is_finite(values, vectors):
+        is_open = self.existence is not None and self.existence.exists is None and self.objective == "likelihood"
+        if is_open and not self._is_finite(values, vectors):
             problem = (
                 "whether the estimate is finite was not decided for this table, and a gradient of "
                 f"{self.gradient_norm:.2g} per row does not show it"
@@ -475,7 +494,7 @@ class FitResult(Fitted):
         Raises:
             InputError: see :attr:`information`; a column of another length or with missing values, a cluster in two
                 strata, a stratum of one unit, or a fit to sufficient statistics.
-            MissingDataError: a fit to rows with missing cells.
+            MissingDataError: a fit to rows with missing cells that did not list every cell of the table.
             IntractableError: see :attr:`covariance`; or too many clusters times parameters.
 
         References:
@@ -491,12 +510,29 @@ class FitResult(Fitted):
             >>> [round(error, 3) for error in errors]
             [0.894, 1.265]
         """
-        data = self.complete_data()
-        bread = self.covariance
-        middle = score_products(
-            self.hypergraph, self.mean_statistics.numpy(), data, clusters=clusters, strata=strata, weights=weights
-        )
+        data = self.data if self.data is not None and self.is_listed else self.complete_data()
+        bread, size = self.covariance, self.hypergraph.num_parameters
+        middle = score_products(self._scores_of, size, data, clusters=clusters, strata=strata, weights=weights)
         return bread @ torch.from_numpy(middle) @ bread
+
+    def _scores_of(self, rows: np.ndarray) -> np.ndarray:
+        """Scores (U, num_parameters) of distinct rows (U, d) in lexicographic order."""
+        if self.objective != "likelihood":
+            return self._pseudo(rows).row_scores(self.theta.numpy())
+        mean = self.mean_statistics.numpy()
+        if (rows < 0).any():
+            assert self._design is not None
+            return known_statistics(self.hypergraph, rows, self._design, self.probs.numpy()) - mean
+        return row_statistics(self.hypergraph, rows) - mean
+
+    def _pseudo(self, rows: np.ndarray | None = None) -> LogLinearPseudoLikelihood:
+        """The pseudo-likelihood of the data, or of distinct rows."""
+        from .pseudo_likelihood import LogLinearPseudoLikelihood
+
+        data = self.complete_data()
+        if rows is not None:
+            data = Observations.from_tensor(torch.from_numpy(rows), data.domain)
+        return LogLinearPseudoLikelihood(self.hypergraph, data, coding=self.coding)
 
     @cached_property
     @plain_mode()
@@ -505,9 +541,15 @@ class FitResult(Fitted):
 
     @property
     def usual_covariance(self) -> Literal["model", "robust"]:
-        """Whose standard errors are taken by default: "robust" of complete rows with weights, else "model"."""
-        has_weights = self.data is not None and not (self.data.has_whole_counts or self.data.has_missing)
-        return "robust" if has_weights else "model"
+        """Whose standard errors are the default: "robust" of weighted rows and of a pseudo-likelihood, else "model".
+
+        Weighted rows with missing cells have robust ones where the fit listed every cell.
+        """
+        if self.data is None:
+            return "model"
+        has_scores = self.is_listed or not self.data.has_missing
+        is_robust = self.objective != "likelihood" or not self.data.has_whole_counts
+        return "robust" if is_robust and has_scores else "model"
 
     def covariance_of_kind(self, kind: CovarianceKind | None) -> torch.Tensor:
         """:attr:`covariance` for "model", :meth:`robust_covariance` of the rows for "robust", a given one as it is.
@@ -521,17 +563,21 @@ class FitResult(Fitted):
             check_exact_shape(kind, (size, size), "covariance")
             return kind
         check_choice(kind, ("model", "robust"), "covariance")
+        if kind == "model" and self.objective != "likelihood":
+            problem = "the inverse Hessian of a pseudo-likelihood is no covariance"
+            raise refused("covariance", problem, "take 'robust', the default", code="no-method")
         return self.covariance if kind == "model" else self._robust
 
     def standard_errors(
         self,
         coding: Coding | None = None,
-        covariance: CovarianceKind | None = "model",
+        covariance: CovarianceKind | None = None,
         reference: Reference | None = None,
     ) -> torch.Tensor:
         """Standard errors (num(coding),) of :meth:`coefficients`, infinite where not identified.
 
-        They are those of :attr:`covariance`, or of what :meth:`robust_covariance` gave, or "robust" for its defaults.
+        They are those of :attr:`covariance` for "model", of the defaults of :meth:`robust_covariance` for "robust", or
+        of what that gave; by default of :attr:`usual_covariance`.
         """
         if reference is not None:
             check_corner(coding or "corner", reference)
@@ -550,7 +596,7 @@ class FitResult(Fitted):
             pieces.append(errors.masked_fill(~self.is_identified(padded), float("inf")))
         return torch.cat(pieces)
 
-    def contrast_errors(self, contrasts: torch.Tensor, covariance: CovarianceKind | None = "model") -> torch.Tensor:
+    def contrast_errors(self, contrasts: torch.Tensor, covariance: CovarianceKind | None = None) -> torch.Tensor:
         """Standard errors (k,) of linear functions (k, num_parameters) of theta, likewise."""
         variances = ((contrasts @ self.covariance_of_kind(covariance)) * contrasts).sum(1).clamp(min=0)
         return variances.sqrt().masked_fill(~self.is_identified(contrasts), float("inf"))

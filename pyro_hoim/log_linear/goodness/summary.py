@@ -4,31 +4,48 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 import torch
-from scipy.optimize import nnls
 
 from ...core.scores import Figures
 from ...core.words import plural
 from ...data.order import ordinal_orders
 from ...errors import HoimError, check_choice
 from ...structure.hypergraph import InteractionHypergraph
-from ..coding import Coding, Reference, check_corner, entry_labels, parametrization, reference_matrix, to_reference
+from ..coding import (
+    Coding,
+    Reference,
+    check_corner,
+    entry_labels,
+    parametrization,
+    reference_codes,
+    reference_matrix,
+    to_reference,
+)
 from ..file import ModelFile
 from ..fitting.result import CovarianceKind, FitResult
 from ..fitting.tables import coefficient_table
-from ..infinite import has_cheap_covariance
+from ..infinite import contrast_signs, has_cheap_covariance
 from ..restricted.interactions import RestrictedInteractions
-from .goodness_of_fit import goodness_of_fit, rough_terms
+from .goodness_of_fit import goodness_of_fit
+from .odds_ratios import (
+    Contrasts,
+    comparisons,
+    contrasts_of_file,
+    contrasts_of_fit,
+    limits_of,
+    notes_on_errors,
+    strongest_first,
+    with_level,
+)
 
 _TERMS = (
     "coefficients of the terms, in nats: whole tables against the first level, on average over the levels of others; "
     "linear ones for a step of 1 of the scores"
 )
-_SHOWN = 12  # terms by name in a note
-_MAX_GENERATORS = 2**21  # cells fitted as zero, times parameters, of which the signs of infinite estimates are found
 
 
 def fit_summary(
@@ -53,10 +70,11 @@ def fit_summary(
         reference: levels to compare with in place of the first, labels or codes by variable.
 
     Returns:
-        One row for every free coefficient: ``term``, ``levels``, ``estimate`` and, where the fit has them,
-        ``std_error``, ``lower``, ``upper``, ``z`` and ``p_value`` (no tests of penalised fits); ``odds_ratio`` of
-        pairs. An estimate that the rows send to infinity is infinite where its sign is certain, else NaN; neither has
-        an interval.
+        One row for every free coefficient, interactions first, in the order of ``odds_ratios``: ``term``, ``levels``,
+        ``odds_ratio`` with its interval ``or_lower`` and ``or_upper`` (in corner coding of every interaction, else of
+        pairs of binary columns), ``estimate`` and, where the fit has them, ``std_error``, ``lower``, ``upper``, ``z``
+        and ``p_value`` (no tests of penalised fits). An estimate that the rows send to infinity is infinite where its
+        sign is certain, else NaN; neither has an interval, but an infinite odds ratio has one finite limit.
     """
     # What the coefficients mean.
     graph = result.hypergraph
@@ -81,31 +99,32 @@ def fit_summary(
             frame = pd.DataFrame({"term": restriction.terms, "levels": restriction.levels, "estimate": estimate})
     else:
         frame = frame.rename(columns={"interaction": "term"})
-        covariance = result.usual_covariance if covariance is None else covariance
-        robust = "" if isinstance(covariance, str) and covariance == "model" else ", from robust standard errors"
-        if result.penalty is None:
-            notes.append(f"Wald tests and {level:.0%} intervals{robust}")
-            if rough := rough_terms(result):
-                shown = ", ".join(rough[:_SHOWN]) + (f" and {len(rough) - _SHOWN} more" if len(rough) > _SHOWN else "")
-                notes.append(f"p-values are rough, because the expected counts are small: {shown}")
-        else:  # a test of zero would ask of a prior that says otherwise
-            frame = frame.drop(columns=["z", "p_value"])
-            notes.append(f"{level:.0%} intervals by a normal approximation of the posterior at its mode{robust}")
-        # Weights, penalties and infinite estimates change what the numbers say.
-        if result.effective_num_rows != result.num_rows:
-            size = f"weights that add up to {result.num_rows:g}; effective rows (Kish): {result.effective_num_rows:.0f}"
-            notes.append(size if robust else f"{size}; covariance='robust' takes them for survey weights")
-        if result.penalty is not None:
-            notes.append(f"the estimates are drawn towards zero by {result.penalty!r}")
+        notes += with_level(notes_on_errors(result, covariance), level)
         _mark_infinite(result, coding, frame, reference)
         lost = int((~np.isfinite(frame["estimate"])).sum())
         if lost:
             without = "lack combinations of levels that they compare; a prior makes them finite"
             notes.append(f"{plural(lost, 'coefficient is', 'coefficients are')} not finite: the rows {without}")
-    return _finished(frame, graph, coding, notes, result.restriction)
+        if result.penalty is not None:
+            frame = frame.drop(columns=["z", "p_value"])
+    # Infinite odds ratios have a finite limit, which their estimates do not say.
+    contrasts = None
+    if (coding == "corner" or result.restriction is not None) and np.isinf(frame["estimate"]).any():
+        contrasts = contrasts_of_fit(result, level=level, covariance=covariance, reference=reference)
+    return _finished(frame, graph, coding, notes, result.restriction, _ends(contrasts, level), reference)
 
 
-def model_summary(file: ModelFile, coding: Coding | None = None, reference: Reference | None = None) -> pd.DataFrame:
+def _ends(contrasts: Contrasts | None, level: float) -> dict[tuple[str, str], tuple[float, float]]:
+    """Ends of the intervals of log odds ratios, by term and levels in words."""
+    if contrasts is None or not contrasts.has_errors:
+        return {}
+    names = zip(contrasts.rows["term"], contrasts.rows["levels"], strict=True)
+    return dict(zip(names, zip(*limits_of(contrasts, level), strict=True), strict=True))
+
+
+def model_summary(
+    file: ModelFile, coding: Coding | None = None, reference: Reference | None = None, level: float = 0.95
+) -> pd.DataFrame:
     """Coefficients of a model without the rows that it was estimated from, as :func:`fit_summary`, no tests."""
     graph = file.hypergraph
     coding = _coding(graph, coding)
@@ -121,7 +140,11 @@ def model_summary(file: ModelFile, coding: Coding | None = None, reference: Refe
     infinite = [":".join(row["edge"]) for row in file.info.get("infinite_interactions", [])]
     if infinite:
         notes.append(f"infinite in the fit, finite stand-ins here: {', '.join(infinite)}")
-    return _finished(_estimates(graph, theta, coding, reference), graph, coding, notes)
+    contrasts = contrasts_of_file(file, reference) if coding == "corner" else None
+    if contrasts is not None and contrasts.has_errors:
+        notes[1:2] = with_level(contrasts.notes[1:], level)
+    frame = _estimates(graph, theta, coding, reference)
+    return _finished(frame, graph, coding, notes, None, _ends(contrasts, level), reference)
 
 
 def _coding(graph: InteractionHypergraph, coding: Coding | None) -> Coding:
@@ -153,39 +176,20 @@ def _estimates(
 
 
 def _mark_infinite(result: FitResult, coding: Coding, frame: pd.DataFrame, reference: Reference | None = None) -> None:
-    r"""Put infinity, or NaN, for what the rows do not identify.
-
-    Outside the face F of cells with positive fitted probability, a direction d raises the likelihood without end where
-    :math:`(x_f - x_c) \cdot d > 0` for the cells c fitted as zero and 0 on F. A coefficient :math:`k \cdot \theta` is
-    :math:`+\infty` along all of them if and only if k lies in the cone of these differences, modulo those of F
-    (Farkas' lemma).
-    """
+    """Put infinity, or NaN, for what the rows do not identify."""
     # Estimates without an error have no tests either.
     gone = ~np.isfinite(frame["std_error"].to_numpy())
     if not gone.any():
         return
     frame.loc[gone, ["estimate", "lower", "upper", "z", "p_value"]] = math.nan
-    face, design = result._face, result._design
-    if face is None or design is None or (~face.cells).sum() * design.shape[1] > _MAX_GENERATORS:
-        return
-    # Directions to the cells fitted as zero, and the functions whose sign is asked for.
-    basis = np.asarray(face.basis)
-    outside = design[face.cells][:1] - design[~face.cells]
-    if result.restriction is None and reference is not None:
+    if result.restriction is not None:
+        contrasts = result.restriction.readings
+    elif reference is not None:
         contrasts = reference_matrix(result.hypergraph, result.coding, reference).numpy()
-    elif result.restriction is None:
-        contrasts = parametrization(result.hypergraph).matrix(result.coding, coding).numpy()
     else:
-        space, contrasts = result.restriction.basis, result.restriction.readings
-        outside = (outside @ space) @ space.T
-    # A sign is certain where the cone holds the function.
-    cone = (outside - (outside @ basis) @ basis.T).T
-    for row in np.flatnonzero(gone):
-        contrast = contrasts[row] - (contrasts[row] @ basis) @ basis.T
-        for sign in (1.0, -1.0):
-            _, residual = nnls(cone, sign * contrast)
-            if residual <= 1e-8 * np.linalg.norm(contrast):
-                frame.loc[row, "estimate"] = sign * math.inf
+        contrasts = parametrization(result.hypergraph).matrix(result.coding, coding).numpy()
+    signs = contrast_signs(result, contrasts[gone])
+    frame.loc[gone, "estimate"] = np.where(signs == 0, math.nan, np.copysign(math.inf, signs))
 
 
 def _finished(
@@ -193,32 +197,59 @@ def _finished(
     graph: InteractionHypergraph,
     coding: Coding,
     notes: list[str],
-    restriction: RestrictedInteractions | None = None,
+    restriction: RestrictedInteractions | None,
+    ends: Mapping[tuple[str, str], tuple[float, float]],
+    reference: Reference | None,
 ) -> pd.DataFrame:
-    """The columns in their order, with odds ratios of pairs; of balanced tables the entries without a first level."""
+    """The columns in their order, with odds ratios; interactions first, the strongest before the others.
+
+    Of balanced tables the entries without a first level.
+    """
+    joint = [edge for edge in graph.edges if len(edge) > 1]
     if restriction is None:
-        # What turns the coefficients of pairs into log odds ratios, NaN for the others, and which of them
-        # are free
+        # What turns coefficients of interactions into log odds ratios, NaN for the others, and which of them are free.
         shapes = dict(zip(graph.edges, graph.edge_shapes, strict=True))
-        factor, is_free = list[float](), list[bool]()
+        factor, is_free, is_joint = list[float](), list[bool](), list[bool]()
         for edge, shape in shapes.items():
-            is_binary = shape == (2, 2)
             codes = itertools.product(*(range(n) for n in shape)) if coding == "balanced" else None
             size = math.prod(shape if coding == "balanced" else (n - 1 for n in shape))
-            value = {"corner": 1.0, "balanced": 4.0, "free": 2.0}[coding] if len(edge) == 2 else math.nan
-            factor += [value if is_binary or coding == "corner" else math.nan] * size
+            value = {"corner": 1.0, "balanced": 4.0, "free": 2.0}[coding]
+            has_ratio = len(edge) > 1 if coding == "corner" else shape == (2, 2)
+            factor += [value if has_ratio else math.nan] * size
             is_free += [True] * size if codes is None else [0 not in code for code in codes]
+            is_joint += [len(edge) > 1] * size
+        words = comparisons(graph, reference_codes(graph.domain, reference))[1] if coding == "corner" else []
     else:
-        pairs, others = (restriction.belongs([e for e in graph.edges if (len(e) == 2) is two]) for two in (True, False))
-        factor, is_free = np.where(pairs & ~others, 1.0, math.nan).tolist(), [True] * len(pairs)
+        is_joint = restriction.belongs(joint).tolist()
+        factor, is_free = [1.0 if is_part else math.nan for is_part in is_joint], [True] * len(is_joint)
+        words = [restriction.comparisons[i] for i in np.flatnonzero(is_joint)]
+    # Odds ratios with their intervals, where estimates or what a file keeps have them.
     frame = frame.copy()
+    nothing = np.full(len(frame), math.nan)
+    low, high = (frame[name].to_numpy() * factor if name in frame else nothing.copy() for name in ("lower", "upper"))
+    for row, of_row in zip(np.flatnonzero(is_joint), words, strict=bool(words)):
+        low[row], high[row] = ends.get((frame["term"].iloc[row], of_row), (low[row], high[row]))
     with np.errstate(over="ignore"):
-        frame["odds_ratio"] = np.exp(frame["estimate"].to_numpy() * np.array(factor))
-    order = ("term", "levels", "estimate", "std_error", "lower", "upper", "z", "p_value", "odds_ratio")
-    frame = frame.loc[is_free, [name for name in order if name in frame]].reset_index(drop=True)
-    if not np.isfinite(factor).any():
-        frame = frame.drop(columns="odds_ratio")
-    frame.attrs = {"notes": notes, "coding": coding}
+        frame["odds_ratio"] = np.exp(frame["estimate"].to_numpy() * factor)
+        frame["or_lower"], frame["or_upper"] = np.exp(low), np.exp(high)
+    # Interactions by strength, then single columns.
+    chosen = np.flatnonzero(np.array(is_free) & np.array(is_joint))
+    estimate, scale = frame["estimate"].to_numpy(), np.nan_to_num(np.array(factor), nan=1.0)
+    if "lower" in frame:
+        given = [frame[name].to_numpy() * scale for name in ("lower", "upper")]
+        low, high = (np.where(np.isnan(end), of, end) for end, of in zip((low, high), given, strict=True))
+    chosen = chosen[strongest_first(estimate[chosen], low[chosen], high[chosen])]
+    order = [*chosen, *np.flatnonzero(np.array(is_free) & ~np.array(is_joint))]
+    names = ["term", "levels", "odds_ratio", "or_lower", "or_upper"]
+    names += ["estimate", "std_error", "lower", "upper", "z", "p_value"]
+    gone = {"odds_ratio", "or_lower", "or_upper"} if not np.isfinite(factor).any() else set[str]()
+    gone |= (
+        {"or_lower", "or_upper"}
+        if not (np.isfinite(frame["or_lower"]) | np.isfinite(frame["or_upper"])).any()
+        else set()
+    )
+    frame = frame.iloc[order][[name for name in names if name in frame and name not in gone]].reset_index(drop=True)
+    frame.attrs = {"notes": notes, "coding": coding, "hidden": ["lower", "upper", "z"] if "or_lower" in frame else []}
     return frame
 
 

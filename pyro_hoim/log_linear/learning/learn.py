@@ -15,7 +15,8 @@ from typing_extensions import Unpack
 
 from ...core.partition import Verdict as LogZVerdict
 from ...core.trainer import Loss, RidgeTrainer
-from ...data.frames import DataLike, as_observations
+from ...data.columns import FrameOptions
+from ...data.frames import DataLike, as_observations, is_frame, rows_of_frame
 from ...data.joined import ColumnGroup, Join, JoinedColumns, find_exclusive_groups, join_columns
 from ...data.observations import Observations
 from ...data.sources import MemoryRows, RowSource
@@ -388,7 +389,7 @@ def learn_variables(
     # The rows, and what their number and the width of the table ask for.
     if validation is None:
         shares = [1 - _HELD_OUT, _HELD_OUT]
-        train, validation = _observed(train, None, "train").split(shares, checked_seed(seed))
+        train, validation = _observed(train, None, "train", {}).split(shares, checked_seed(seed))
     given_parts = checked_parts(train, validation)
     train, validation = (rows.in_effective_rows() for rows in given_parts)
     if false_discovery_rate is not None:
@@ -563,6 +564,7 @@ def _learned(
         independent=frequency_model(rows),
         one_body=one_body_model(rows, ridge),
         num_rows=num_rows,
+        effective_num_rows=None if math.isclose(rows.total_count, num_rows, rel_tol=1e-9) else rows.total_count,
         refit=refit,
         notes=tuple(dict.fromkeys((*session.notes, *final.report.notes, *log_z.notes))),
     )
@@ -570,18 +572,19 @@ def _learned(
     return learned
 
 
-def _observed(part: DataLike, domain: Domain | None, name: str) -> Observations:
+def _observed(part: DataLike, domain: Domain | None, name: str, options: FrameOptions) -> Observations:
     """Rows of a part, or margins and a sample of those that do not fit into memory."""
+    part = rows_of_frame(part, options if domain is None or is_frame(part) else {}, argument=name, domain=domain)
     if isinstance(part, RowSource):
         return rows_of(part)
     return as_observations(part, domain=domain, argument=name)
 
 
-def checked_parts(*parts: DataLike) -> list[Observations]:
-    """Rows of the parts over one domain, none of them empty."""
+def checked_parts(*parts: DataLike, options: FrameOptions | None = None) -> list[Observations]:
+    """Rows of the parts over one domain, none of them empty; ``options`` say how data frames are read."""
     parts_read: list[Observations] = []
     for name, part in zip(("train", "validation"), parts, strict=False):
-        rows = _observed(part, parts_read[0].domain if parts_read else None, name)
+        rows = _observed(part, parts_read[0].domain if parts_read else None, name, options or {})
         parts_read.append(rows)
         if rows.domain != parts_read[0].domain:
             raise other_domain(name, "rows over the variables and levels of train", received="others")
@@ -624,7 +627,7 @@ _RARELY_NONE = 0.01
 _SHOWN = 3
 
 
-class LearnOptions(TypedDict, total=False):
+class RecipeOptions(TypedDict, total=False):
     """Options of :func:`learn`, as :func:`pyro_hoim.log_linear.learning.learn.learn_variables` describes them."""
 
     trainer: TrainerName
@@ -634,6 +637,10 @@ class LearnOptions(TypedDict, total=False):
     false_discovery_rate: float | None
     seed: int
     run: RunOptions | None
+
+
+class LearnOptions(RecipeOptions, FrameOptions, total=False):
+    """Options of :func:`learn`: those of the recipe, and how data frames are read, as :func:`pyro_hoim.fit` does."""
 
 
 def learn(
@@ -661,7 +668,9 @@ def learn(
             that a group does not describe, such as with two of its columns set, have probability zero in the model.
             Of rows beyond memory none are joined.
         options: ``trainer``, ``sampling``, ``regularisation``, ``refit``, ``false_discovery_rate``, ``seed`` and
-            ``run`` of the recipe.
+            ``run`` of the recipe. Of data frames ``weights``, ``count``, ``missing`` (``"drop"``) and
+            ``missing_values`` as :func:`pyro_hoim.fit` has them, and ``bins``, ``exclude`` and ``allow``, which say how
+            columns are cut, left out and taken as they are (:func:`~pyro_hoim.data.read_columns`).
 
     Returns:
         The model that predicts best, with ``structure`` beside it, and with ``joined`` where columns were joined.
@@ -690,9 +699,14 @@ def learn(
         [['1', '0', '0', '1'], ['1', '0', '0', '1']]
     """
     # The rows, and which of their columns say one thing together.
-    check_names(options, list(LearnOptions.__annotations__), "learn", noun="option")
+    recipe_names = list(RecipeOptions.__annotations__)
+    check_names(options, [*recipe_names, *FrameOptions.__annotations__], "learn", noun="option")
+    recipe: Any = {name: value for name, value in options.items() if name in recipe_names}
+    frame_options: Any = {name: value for name, value in options.items() if name not in recipe_names}
+    if frame_options.get("missing") == "marginalise":
+        raise conflict("missing", "learn needs complete rows", "pass missing='drop', or use pyro_hoim.learn_network")
     parts = [train] if validation is None else [train, validation]
-    parts_read = checked_parts(*parts)
+    parts_read = checked_parts(*parts, options=frame_options)
     if any(isinstance(rows, SourcedRows) for rows in parts_read):
         if join not in ("exact", "none"):
             problem = "columns are joined in rows in memory alone, and there are more than 2^25 cells of different ones"
@@ -712,7 +726,7 @@ def learn(
         if search is not None and search.candidates is not None:
             search = replace(search, candidates=joined.sets(search.candidates))
     # The recipe learns the joined variables.
-    learned = learn_variables(parts_joined[0], None if validation is None else parts_joined[1], search, **options)
+    learned = learn_variables(parts_joined[0], None if validation is None else parts_joined[1], search, **recipe)
     return columns_joined(learned, joined, parts_joined[0])
 
 

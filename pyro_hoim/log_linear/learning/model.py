@@ -42,6 +42,7 @@ class LearnResult(Fitted):
         selection: the search, with its capacity curve; None where the collection was given.
         independent, one_body: single variables with their smoothed frequencies, and trained as the model is.
         num_rows: observations that the tables were fitted to, or the sum of their weights.
+        effective_num_rows: Kish's effective number of them, in which weights counted; None where it is the same.
         refit: whether those were the training and the validation rows together.
         notes: sentences on what was estimated and what happened on the way.
         seconds: time by stage of the whole run, which found the structure too.
@@ -72,6 +73,7 @@ class LearnResult(Fitted):
     structure: LearnResult | None = None
     confirmation: Confirmation | None = None
     joined: JoinedColumns | None = None
+    effective_num_rows: float | None = None
 
     @property
     def energy(self) -> LogLinearEnergy:
@@ -112,6 +114,8 @@ class LearnResult(Fitted):
             "role": "structure" if self.confirmation is not None else "predictive",
             **({} if info is None else info),
         }
+        if self.effective_num_rows is not None:
+            content["effective_rows"] = self.effective_num_rows
         if self.joined is not None:
             content["joined"] = self.joined.to_json()
         if self.confirmation is not None:

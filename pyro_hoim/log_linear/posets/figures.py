@@ -11,13 +11,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ...errors import check_type, out_of_reach, size_text
-from ...plots.drawing import FAINT, INK, SETS
+from ...plots.drawing import FAINT, INK, KINDS
 from .poset import Poset
 
 __all__ = ["hasse_figure"]
 
 _MAX_ELEMENTS = 256
-_LEVELS = ("#5b8c5a", "#2a6f97", "#a23e48", "#ffffff", *SETS)  # green, blue, red and white as in the paper
+_LEVELS = ("#5b8c5a", "#2a6f97", "#a23e48", "#ffffff", *KINDS)  # green, blue, red and white as in the paper
 _SMALLEST = 5.5  # size of letters within a circle, in points
 _ROUNDS = 8  # of placing every element under or over the mean of its neighbours
 

@@ -23,7 +23,7 @@ from ..auto import log_partition
 from ..chains.gibbs import GibbsChains
 from ..coding import parametrization
 from ..energy import LogLinearEnergy
-from ..fitting.fit import check_data
+from ..fitting.design import check_data
 from ..laws.law import HierarchicalLogLinear
 from .law import _members, m_projection
 from .poset import Poset

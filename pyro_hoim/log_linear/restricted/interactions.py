@@ -34,9 +34,10 @@ class RestrictedInteractions:
         levels: of the coefficients, such as "2"; empty for one of all levels.
         directions: D, in the free coding.
         orders: by variable the order of the levels that its scores go by.
+        comparisons: what each coefficient compares, in words, such as "per step of a, b=2 vs 1"; by default its level.
 
     Attributes:
-        hypergraph, terms, levels, directions, orders: as given, without dependent columns.
+        hypergraph, terms, levels, directions, orders, comparisons: as given, without dependent columns.
 
     Shape:
         directions (num_parameters of the hypergraph, number of coefficients).
@@ -57,6 +58,7 @@ class RestrictedInteractions:
     levels: tuple[str, ...]
     directions: np.ndarray
     orders: Mapping[str, Order] = field(default_factory=dict[str, Order])
+    comparisons: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_type(self.hypergraph, InteractionHypergraph, "hypergraph")
@@ -72,6 +74,8 @@ class RestrictedInteractions:
             if length > _RANK_TOLERANCE * max(float(np.linalg.norm(direction)), 1e-300):
                 independent.append(column)
                 basis = np.column_stack([basis, rest / length])
+        words = self.comparisons or self.levels
+        object.__setattr__(self, "comparisons", tuple(words[i] for i in independent))
         object.__setattr__(self, "terms", tuple(self.terms[i] for i in independent))
         object.__setattr__(self, "levels", tuple(self.levels[i] for i in independent))
         object.__setattr__(self, "directions", directions[:, independent])
@@ -128,8 +132,8 @@ class RestrictedInteractions:
         slices = self.hypergraph.parameter_slices
         rows = [np.arange(slices[edge].start, slices[edge].stop) for edge in left.edges]
         where, columns = np.concatenate([np.zeros(0, dtype=np.int64), *rows]), np.flatnonzero(remaining)
-        terms, levels = (tuple(of[i] for i in columns) for of in (self.terms, self.levels))
-        return RestrictedInteractions(left, terms, levels, self.directions[where][:, columns], self.orders)
+        terms, levels, words = (tuple(of[i] for i in columns) for of in (self.terms, self.levels, self.comparisons))
+        return RestrictedInteractions(left, terms, levels, self.directions[where][:, columns], self.orders, words)
 
 
 Interactions = InteractionHypergraph | RestrictedInteractions

@@ -58,8 +58,8 @@ FUNCTIONS = {"linear": 1, "symmetric": 2, "diagonal": 2, "tied": 2}
 Scores = Mapping[str, Sequence[float] | Mapping[str, float] | str]
 """By variable: numbers in the order of the levels, numbers by label, or "labels"."""
 
-_Part = tuple[Edge, list[tuple[str, str]], np.ndarray]
-"""Variables, term and level of the columns, and their free coordinates (n - 1 of every variable, columns)."""
+_Part = tuple[Edge, list[tuple[str, str, str]], np.ndarray]
+"""Variables; term, level and comparison of the columns; free coordinates (n - 1 of every variable, columns)."""
 
 
 def midranks(data: DataLike, name: str) -> list[float]:
@@ -185,7 +185,7 @@ def _assembled(
 ) -> RestrictedInteractions:
     """The columns of all terms, those of whole interactions first, in the order of the interactions."""
     order = {frozenset(edge): number for number, edge in enumerate(hypergraph.edges)}
-    columns, names = list[np.ndarray](), list[tuple[str, str]]()
+    columns, names = list[np.ndarray](), list[tuple[str, str, str]]()
     for _, part in sorted(parts, key=lambda part: (order[part[0]], len(part[1]))):
         block = np.zeros((hypergraph.num_parameters, len(part[0][1])))
         for edge, _, coordinates in part:
@@ -193,29 +193,32 @@ def _assembled(
         columns.append(block)
         names += part[0][1]
     directions = np.column_stack([np.zeros((hypergraph.num_parameters, 0)), *columns])
-    labels = ([term for term, _ in names], [level for _, level in names])
-    return RestrictedInteractions(hypergraph, tuple(labels[0]), tuple(labels[1]), directions)
+    terms, levels, words = (tuple(name[k] for name in names) for k in range(3))
+    return RestrictedInteractions(hypergraph, terms, levels, directions, comparisons=words)
 
 
 def _factor(domain: Domain, factor: str | FunctionTerm, scores: Scores, orders: dict[str, Order]) -> _Part:
     """Free coordinates of the tables that a factor of a term allows; the order that scores went by is added."""
     if not isinstance(factor, FunctionTerm):
         labels = domain[factor].labels
-        return (factor,), [(factor, label) for label in labels[1:]], level_contrasts(len(labels)).T[:, 1:]
+        names = [(factor, label, f"{factor}={label} vs {labels[0]}") for label in labels[1:]]
+        return (factor,), names, level_contrasts(len(labels)).T[:, 1:]
     # Scores make one column; other functions pair two variables.
     if factor.function == "linear":
         (name,) = factor.variables
         values = _scores(domain[name], factor, factor.arguments or scores.get(name, ()), orders)
-        return (name,), [(str(factor), "")], level_contrasts(len(values)).T @ values[:, None]
+        return (name,), [(str(factor), "", f"per step of {name}")], level_contrasts(len(values)).T @ values[:, None]
     first, second, labels = _alike(domain, factor)
     # Cells, or pairs of cells with equal parameters, in the free basis of the pair.
     contrasts = level_contrasts(len(labels)).T
     if factor.function == "diagonal":
         pairs = [(i, i) for i in range(len(labels))]
-        names = [(str(factor), label) for label in labels]
+        names = [(str(factor), label, f"{first}={second}={label} vs unequal levels") for label in labels]
     else:
         pairs = [(i, j) for i in range(1, len(labels)) for j in range(i, len(labels))]
-        names = [(str(factor), f"{labels[i]},{labels[j]}") for i, j in pairs]
+        steps = [[f"{name}={label} vs {labels[0]}" for label in labels] for name in (first, second)]
+        words = [f"{steps[0][i]}, {steps[1][j]}" + (" (or exchanged)" if i != j else "") for i, j in pairs]
+        names = [(str(factor), f"{labels[i]},{labels[j]}", word) for (i, j), word in zip(pairs, words, strict=True)]
     columns = [np.outer(contrasts[:, i], contrasts[:, j]) for i, j in pairs]
     columns = [column if i == j else column + column.T for column, (i, j) in zip(columns, pairs, strict=True)]
     return (first, second), names, np.stack(columns, -1)
@@ -226,7 +229,8 @@ def _tied(domain: Domain, factor: str | FunctionTerm) -> list[_Part]:
     assert isinstance(factor, FunctionTerm)
     first, second, labels = _alike(domain, factor)
     edge, pair_names, pair = _factor(domain, factor._replace(function="symmetric"), {}, {})
-    names = [(str(factor), label) for label in [*labels[1:], *(label for _, label in pair_names)]]
+    alone = [(str(factor), label, f"{first} or {second}={label} vs {labels[0]}") for label in labels[1:]]
+    names = [*alone, *((str(factor), label, words) for _, label, words in pair_names)]
     number = len(labels) - 1
     single = np.column_stack([level_contrasts(len(labels)).T[:, 1:], np.zeros((number, pair.shape[-1]))])
     joint = np.concatenate([np.zeros((number, number, number)), pair], -1)
@@ -293,6 +297,10 @@ def _product(domain: Domain, first: _Part, second: _Part) -> _Part:
     product = np.multiply.outer(first[2], second[2])  # axes and columns of the first, then of the second
     product = np.moveaxis(product, first[2].ndim - 1, -2)
     order = sorted(range(len(names)), key=lambda axis: domain.index(names[axis]))
-    columns = [(f"{a}:{b}", ",".join(filter(None, (i, j)))) for a, i in first[1] for b, j in second[1]]
+    columns = [
+        (f"{a}:{b}", ",".join(filter(None, (i, j))), f"{before}, {after}")
+        for a, i, before in first[1]
+        for b, j, after in second[1]
+    ]
     product = product.reshape(*product.shape[:-2], len(columns)).transpose(*order, len(names))
     return tuple(names[axis] for axis in order), columns, product

@@ -14,12 +14,11 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 from ...core.words import literal, shorten
 from ...errors import none_received, refused
-from ...plots.drawing import FAINT, INK, ORANGE, plain_axes
+from ...plots.drawing import FAINT, INK, KINDS, WIDTH, plain_axes
 
 __all__ = ["capacity_figure"]
 
-DARK = "#17405a"
-LIGHT = "#7db4d6"
+DARK, LIGHT = KINDS[:2]
 _NARROW = 12  # largest size over smallest, up to which the sizes themselves are the ticks
 _MEASURES = {"kl": "KL", "loss": "NLL"}
 
@@ -74,7 +73,7 @@ def capacity_figure(
     # One panel a curve, all with the same axes.
     across = min(columns, len(curves))
     down = -(-len(curves) // across)
-    size = (6.2, 4.2) if len(curves) == 1 else (2.9 * across + 0.4, 2.5 * down + 0.7)
+    size = (WIDTH, 3.6) if len(curves) == 1 else (2.9 * across + 0.4, 2.5 * down + 0.7)
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
     for axes in grid.ravel()[len(curves) :]:
@@ -90,7 +89,7 @@ def capacity_figure(
     handles = [
         Line2D([], [], color=DARK, marker="o", markersize=4, linewidth=1.4, label="training"),
         Line2D([], [], color=LIGHT, marker="o", markersize=4, linewidth=1.4, label="validation"),
-        Line2D([], [], color=ORANGE, marker="o", markersize=9, fillstyle="none", linestyle="none", label="best round"),
+        Line2D([], [], color=INK, marker="o", markersize=9, fillstyle="none", linestyle="none", label="best round"),
         *(
             Line2D([], [], color=FAINT, linestyle=(0, (4, 3 + 3 * i)), label=label)
             for i, label in enumerate(references or {})
@@ -161,14 +160,14 @@ def _panel(axes: Axes, title: str, curve: pd.DataFrame, references: Mapping[str,
     # The best round, ringed, with its value.
     best = np.flatnonzero(curve["is_best"].to_numpy(dtype=bool) & _shown(curve, "validation"))
     for i in best:
-        axes.plot(size[i], values[i], "o", color=ORANGE, markersize=10, fillstyle="none", markeredgewidth=1.8)
+        axes.plot(size[i], values[i], "o", color=INK, markersize=10, fillstyle="none", markeredgewidth=1.8)
         axes.annotate(
             f"{values[i]:.3f}",
             (size[i], values[i]),
             xytext=(1, 9),
             textcoords="offset points",
             ha="left",
-            color=ORANGE,
+            color=INK,
             fontsize=9,
         )
     axes.set_xscale("log")

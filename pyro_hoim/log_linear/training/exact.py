@@ -18,7 +18,7 @@ from ...data.observations import Observations
 from ...errors import IntractableError, out_of_reach, size_text
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
-from ..fitting.fit import check_data
+from ..fitting.design import check_data
 from ..fitting.objectives import BackendEngine
 from ..fitting.solvers import Evaluate, HeldOut, Point
 from .table_trainer import DescentTrainer, join_margins, margin_edges

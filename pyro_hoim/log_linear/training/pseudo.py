@@ -17,7 +17,7 @@ from ...core.trainer import Loss, Margins, MaskedTrainer
 from ...data.observations import Observations
 from ...errors import IntractableError, other_domain, out_of_reach, wrong_type
 from ...structure.hypergraph import InteractionHypergraph
-from ..fitting.fit import check_data
+from ..fitting.design import check_data
 from ..fitting.objectives import BackendEngine, ConditionalLayout, PseudoRows
 from ..fitting.penalties import L2
 from ..fitting.solvers import Evaluate, HeldOut, Point, Stopping

@@ -36,7 +36,7 @@ from ...errors import (
 from ...runs.checkpoint import check_time
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import check_balanced_family
-from ..fitting.fit import check_data, check_validation
+from ..fitting.design import check_data, check_validation
 from ..fitting.penalties import L2
 from ..fitting.solvers import Evaluate, HeldOut, Patience, Point, Stopping, gradient_descent, lbfgs
 from .ridge import EvidenceRounds, InteractionRidge, edge_axes, num_effective, ridge_preconditioner, updated_ridge

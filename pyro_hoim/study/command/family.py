@@ -34,7 +34,17 @@ from ...core.command.options import (
     PREDICT_SEED,
 )
 from ...core.command.rows import warn_of_ranks
-from ...core.family import Answer, Asked, Family, Option, Plan, Question, Stored
+from ...core.family import (
+    Answer,
+    Asked,
+    Family,
+    Option,
+    Plan,
+    Question,
+    Stored,
+    more_interactions,
+    top_interactions,
+)
 from ...core.partition import LogPartition
 from ...core.prediction import Prediction
 from ...core.rows import ClampedGibbs
@@ -50,6 +60,7 @@ from ...errors import (
     out_of_reach,
     refused,
     size_text,
+    unexpected,
 )
 from ...log_linear.annealed.importance import ADVICE, AnnealedImportance
 from ...log_linear.auto import Auto
@@ -62,6 +73,12 @@ from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
 from ...log_linear.fitting.result import CovarianceKind, FitResult
 from ...log_linear.given import impossible_rows, impute, possible_draws, predict as predict_rows
 from ...log_linear.goodness.goodness_of_fit import likelihood_ratio_test, ratio_test_of_files, term_tests
+from ...log_linear.goodness.odds_ratios import (
+    contrasts_of_file,
+    contrasts_of_fit,
+    odds_ratios_table,
+    stored_contrasts,
+)
 from ...log_linear.goodness.summary import fit_figures, fit_summary, model_figures, model_summary
 from ...log_linear.impossible import ImpossibleStates, walled
 from ...log_linear.infinite import with_infinite
@@ -238,6 +255,13 @@ class LogLinearFamily(Family):
         return ModelFile(model.hypergraph, theta, "corner" if is_corner else "balanced", impossible=impossible)
 
     @override
+    def complete_record(self, model: Any, record: ModelFile) -> ModelFile:
+        """With the odds ratios of a fit and their standard errors."""
+        if not isinstance(model, FitResult):
+            return record
+        return replace(record, info={**record.info, **stored_contrasts(model)})
+
+    @override
     def draw(self, question: Question) -> Answer:
         """Rows given some columns, exact or by Gibbs."""
         energy, number, evidence = question.stored.model.energy, question["number"], question["given"]
@@ -296,9 +320,9 @@ class LogLinearFamily(Family):
         """Interactions by strength, with what the model loses without them."""
         # Infinite interactions are those of the file: finite tables do not show them.
         energy: LogLinearEnergy = question.stored.model.finite
-        rows: list[dict[str, Any]] = with_infinite(
-            interaction_table(energy), question.stored.info.get("infinite_interactions", [])
-        )[: question["top"]]
+        rows = with_infinite(interaction_table(energy), question.stored.info.get("infinite_interactions", []))
+        positions, left_out = top_interactions([row["edge"] for row in rows], question["top"])
+        rows = [rows[position] for position in positions]
         # Information is not defined for corner families, nor where structural zeros outlast every interaction.
         has_zeros = question.stored.info.get("has_structural_zeros", False)
         if has_zeros and question["information"] and "information" in question.given:
@@ -329,12 +353,12 @@ class LogLinearFamily(Family):
             ]
             for row in rows
         ]
-        lines = columns_of(head, cells)
+        lines = [*columns_of(head, cells), *more_interactions(left_out)]
         if any(row["is_infinite"] for row in rows):
             from ..model import finite_contrast_lines
 
             lines = [*lines, *finite_contrast_lines(rows)]
-        return Answer({"interactions": rows}, lines)
+        return Answer({"interactions": rows, "left_out": left_out}, lines)
 
     @override
     def complete(self, question: Question) -> Answer:
@@ -386,7 +410,25 @@ class LogLinearFamily(Family):
     ) -> pd.DataFrame:
         if isinstance(model, FitResult):
             return fit_summary(model, level=level, coding=coding, covariance=covariance, reference=reference)
-        return model_summary(self.file_of(model), coding, reference)
+        return model_summary(self.file_of(model), coding, reference, level)
+
+    @override
+    def odds_ratios(
+        self,
+        model: Any,
+        *,
+        level: float = 0.95,
+        covariance: CovarianceKind | None = None,
+        reference: Reference | None = None,
+    ) -> pd.DataFrame:
+        if isinstance(model, FitResult):
+            found = contrasts_of_fit(model, level=level, covariance=covariance, reference=reference)
+        elif covariance is not None:
+            received = f"a {type(model).__name__}, which keeps no rows"
+            raise unexpected("covariance", "the result of a fit", received=received, code="no-method")
+        else:
+            found = contrasts_of_file(self.file_of(model), reference)
+        return odds_ratios_table(found, level)
 
     @override
     def term_tests(self, model: Any, **options: Any) -> pd.DataFrame:

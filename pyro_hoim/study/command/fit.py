@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ...budgets import MAX_SETS, MAX_SWEEPS, check_cells, check_size, num_entries, num_sets
-from ...core.command.options import JOBS, LABELLED, ORDER, only
+from ...core.command.options import JOBS, LABELLED, ORDER, PENALTY, only
 from ...core.command.rows import (
     ALL_TRAIN,
     Fractions,
@@ -44,16 +44,6 @@ __all__ = ["LOG_LINEAR_OPTIONS", "plan_log_linear"]
 
 
 # Fits within norm balls at the command line: sparse, low-rank, and sums of both.
-
-PENALTY_OPTIONS = (
-    Option(
-        "penalty",
-        "For a table with two levels a column: fit all interactions of up to {order} variables by pseudo-likelihood "
-        "within norm balls. A bounds the l1 norm of a sparse part, and B the overlapped Schatten 1 norm of a low-rank "
-        "one. They are radii, in nats of corner coding, not strengths of a penalty.",
-        metavar="l1:A|low-rank:B|sparse-low-rank:A,B",
-    ),
-)
 
 _OTHERS = {
     "edges": "gives single interactions",
@@ -145,7 +135,7 @@ LOG_LINEAR_OPTIONS = (
         multiple=True,
         metavar="SPEC",
     ),
-    *PENALTY_OPTIONS,
+    PENALTY,
     Option(
         "prior",
         "Prior of the estimates, which makes them finite. normal has the standard deviation S, ridge the strength S, "

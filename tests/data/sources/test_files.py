@@ -7,7 +7,7 @@ import torch
 
 from pyro_hoim import Domain, Observations
 from pyro_hoim.data import ChunkedRows, DaskRows, open_rows
-from pyro_hoim.errors import InputError, IntractableError
+from pyro_hoim.errors import DataWarning, InputError, IntractableError
 
 
 def written(folder, name, text):
@@ -133,7 +133,7 @@ def test_hidden_files_and_marks_of_other_programs_are_passed_over(tmp_path, tabl
         ({"a.csv": "a,b\n1,2\n1\n"}, "wrong-shape", "line 3: expected 2 cells as in the header"),
         ({"a.csv": "a,a\n1,2\n"}, "repeated-name", "'a'"),
         ({"a.csv": "a,\n1,2\n"}, "missing-part", "a name for every column"),
-        ({"a.csv": "a,b\n,2\n"}, "empty", "missing cells only"),
+        ({"a.csv": "a,b\n,\n"}, "empty", "missing cells only"),
         ({"a.parquet": "no parquet at all"}, "damaged-file", "a.parquet"),
     ],
 )
@@ -154,10 +154,13 @@ def test_faults_behind_the_first_pass_are_one_line_too(tmp_path, refused):
         rows.marginal_counts([("a",)])
 
 
-def test_columns_that_name_rows_are_refused(tmp_path, refused):
+def test_columns_that_name_rows_are_left_out(tmp_path, refused):
     pd.DataFrame({"a": [0, 1] * 50, "id": range(100)}).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.warns(DataWarning, match=r"left out: 'id' \(100 levels in 100 rows\)"):
+        assert open_rows(tmp_path).domain.names == ("a",)
     with refused(ValueError, "invalid-value", "'id' (100 levels in 100 rows)"):
-        open_rows(tmp_path)
+        open_rows(tmp_path, columns=["a", "id"])
+    assert open_rows(tmp_path, allow=["id"]).domain.names == ("a", "id")  # control
     assert open_rows(tmp_path, columns=["a"]).domain.names == ("a",)
     with refused(ValueError, "unknown-name", "did you mean 'id'"):
         open_rows(tmp_path, columns=["idd"])

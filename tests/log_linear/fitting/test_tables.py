@@ -252,7 +252,7 @@ def test_tables_refuse_what_they_cannot_use(two_by_two):
     with raises("no-method", "result"):
         cell_table(fit(hypergraph, data, penalty=L2(1.0)))
     with raises("no-method", "covariance"):
-        coefficient_table(fit(hypergraph, data, objective="pseudo-likelihood"))
+        coefficient_table(fit(hypergraph, data, objective="pseudo-likelihood"), covariance="model")
     with pytest.raises(IntractableError, match="64 cells"):
         cell_table(fit(hypergraph, data, method="lbfgs", partition=Enumeration()))
     with raises("missing-part", "result"):

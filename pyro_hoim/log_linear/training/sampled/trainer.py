@@ -30,7 +30,7 @@ from ....structure.hypergraph import InteractionHypergraph
 from ...annealed.ascents import climbed
 from ...annealed.importance import CONDITIONAL_ERRORS, AnnealedChains, AnnealedImportance, AnnealedLogLinear
 from ...energy import LogLinearEnergy
-from ...fitting.fit import check_data
+from ...fitting.design import check_data
 from ...fitting.penalties import L2
 from ..ridge import EvidenceRounds, InteractionRidge
 from ..table_trainer import TableTrainer, join_margins, margin_edges, restructured_tables, state_part

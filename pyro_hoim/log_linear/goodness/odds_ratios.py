@@ -1,0 +1,372 @@
+r"""Odds ratios of the interactions of a log-linear model, with intervals and tests, in one coding for every model.
+
+The contrast of an interaction S at levels x against the reference levels r, all other variables at theirs, is
+
+.. math:: \log \mathrm{OR}^S_{x} = \sum_{R \subseteq S} (-1)^{|S| - |R|} \log q(x_R, r_{V - R})
+
+of a pair a log odds ratio, of three variables the log of the ratio of two odds ratios, of more the ratio of two such
+ratios. In a hierarchical model these are the coefficients of corner coding.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.special import ndtr, ndtri
+
+from ...core.words import plural
+from ...errors import HoimError, conflict
+from ...structure.hypergraph import Edge, InteractionHypergraph
+from ..coding import Reference, parametrization, reference_codes
+from ..file import ModelFile
+from ..fitting.design import design_matrix
+from ..fitting.result import CovarianceKind, FitResult
+from ..infinite import contrast_signs, has_cheap_covariance, is_cheap, mark_infinite
+from ..scores import interaction_table
+from ..training.ridge import InteractionRidge
+from .goodness_of_fit import adjust_p_values, rough_terms
+from .profile import profile_limits
+
+__all__ = ["Contrasts", "contrasts_of_file", "contrasts_of_fit", "odds_ratios_table"]
+
+_STORED_LEVEL = 0.95
+_INTERVALS = "intervals"  # a note that begins so gets their level before it
+_SHOWN = 12  # terms by name in a note
+_NONE = "The model has no interactions, so there is no odds ratio."
+_MEANING = "each odds ratio compares a level with {}, given all other columns"
+_HIGHER = (
+    "a pair in a larger interaction has the odds ratio at the {} levels of the columns that modify it",
+    "of three columns it is the ratio of two odds ratios, of four the ratio of two such ratios",
+)
+_CHOSEN = (
+    "the estimates are drawn towards zero by a penalty that the rows chose",
+    "that the rows chose the interactions, too, makes these intervals too short",
+)
+_WEIGHTED = (
+    "weights count as {:.0f} effective rows (Kish)",
+    "robust intervals are those of a fit of these interactions to the rows",
+)
+_STEPS = "odds ratios of the terms of the formula: against the first level of its column, linear ones for one step"
+
+
+@dataclass(frozen=True, eq=False)
+class Contrasts:
+    """Log odds ratios of interactions.
+
+    Attributes:
+        rows: ``term``, ``levels`` (words), ``estimate`` (infinite where its sign is certain, NaN where it is not
+            identified), ``std_error``, and of infinite ones the finite ``limit`` of an interval and ``p_value``.
+        level: coverage of the intervals that the limits belong to.
+        notes: what the numbers are.
+        has_errors: whether there are standard errors.
+        has_tests: whether these are tests, too.
+    """
+
+    rows: pd.DataFrame
+    level: float
+    notes: tuple[str, ...]
+    has_errors: bool
+    has_tests: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """What a model file keeps, inverse of :meth:`from_json`."""
+        names = ("estimate", "std_error", "limit", "p_value")
+        records: list[dict[str, Any]] = []
+        for row in self.rows.to_dict("records"):
+            sign = int(np.sign(row["estimate"])) if math.isinf(row["estimate"]) else 0
+            known = {name: row[name] if math.isfinite(row[name]) else None for name in names}
+            records.append({"term": row["term"], "levels": row["levels"], "sign": sign, **known})
+        flags = {"has_errors": self.has_errors, "has_tests": self.has_tests}
+        return {"level": self.level, "notes": list(self.notes), **flags, "rows": records}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Contrasts:
+        """Contrasts as a model file keeps them."""
+        rows = _frame([row["term"] for row in value["rows"]], [row["levels"] for row in value["rows"]])
+        for name in ("estimate", "std_error", "limit", "p_value"):
+            rows[name] = [math.nan if row[name] is None else float(row[name]) for row in value["rows"]]
+        signs = np.array([row["sign"] for row in value["rows"]], dtype=float)
+        rows["estimate"] = np.where(signs == 0, rows["estimate"], np.copysign(math.inf, signs))
+        flags = value["has_errors"], value["has_tests"]
+        return cls(rows, float(value["level"]), tuple(value["notes"]), *flags)
+
+
+def _frame(terms: Sequence[str], levels: Sequence[str]) -> pd.DataFrame:
+    """Rows without a number."""
+    return pd.DataFrame({"term": list(terms), "levels": list(levels)}, dtype=object)
+
+
+def odds_ratios_table(contrasts: Contrasts, level: float) -> pd.DataFrame:
+    """Odds ratios with intervals, strongest first: by the end of the interval that is nearest to 1, then by size.
+
+    A large odds ratio that few rows support then stands below a smaller one that is certain.
+
+    Returns:
+        ``term``, ``levels``, ``odds_ratio`` and, where there are errors, ``lower``, ``upper``, ``p_value`` and
+        ``p_value_adjusted`` (Benjamini and Hochberg, over all rows).
+    """
+    rows, notes = (
+        contrasts.rows,
+        [f"{level:.0%} {note}" if note.startswith(_INTERVALS) else note for note in contrasts.notes],
+    )
+    estimate = rows["estimate"].to_numpy(dtype=float)
+    table = _frame(rows["term"].tolist(), rows["levels"].tolist())
+    if not len(rows):
+        table.attrs = {"notes": [_NONE], "level": level}
+        return table.assign(odds_ratio=pd.Series(dtype=float))
+    low, high = limits_of(contrasts, level)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        table["odds_ratio"] = np.exp(estimate)
+        if contrasts.has_errors:
+            table["lower"], table["upper"] = np.exp(low), np.exp(high)
+        if contrasts.has_errors and contrasts.has_tests:
+            wald = 2 * ndtr(-np.abs(estimate / rows["std_error"].to_numpy(dtype=float)))
+            table["p_value"] = np.where(np.isfinite(estimate), wald, rows["p_value"])
+            notes.append("adjusted p-values by Benjamini and Hochberg, over all rows")
+            table["p_value_adjusted"] = adjust_p_values(table["p_value"].to_numpy())
+    # What is infinite or not identified is said.
+    is_infinite = np.isinf(estimate)
+    if lost := int(np.isnan(estimate).sum()):
+        notes.append(f"{plural(lost, 'odds ratio is', 'odds ratios are')} not identified: the rows do not tell them")
+    if num := int(is_infinite.sum()):
+        words = f"{plural(num, 'odds ratio is', 'odds ratios are')} 0 or infinite, for the rows lack combinations"
+        notes.append(f"{words}; a prior makes them finite")
+        if contrasts.has_errors and bool(np.isnan(np.concatenate([low[is_infinite], high[is_infinite]])).any()):
+            other = f"; a model file keeps those of {contrasts.level:.0%}" if level != contrasts.level else ""
+            notes.append(f"their finite limits were not computed{other}")
+    table = table.iloc[strongest_first(estimate, low, high)].reset_index(drop=True)
+    table.attrs = {"notes": notes, "level": level, "hidden": ["term"]}
+    return table
+
+
+def with_level(notes: Iterable[str], level: float) -> list[str]:
+    """Notes with the level of the intervals that one of them begins with."""
+    return [f"{level:.0%} {note}" if note.startswith(_INTERVALS) else note for note in notes]
+
+
+def limits_of(contrasts: Contrasts, level: float) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the intervals of the log odds ratios; NaN without an error."""
+    estimate, error = (contrasts.rows[name].to_numpy(dtype=float) for name in ("estimate", "std_error"))
+    width = float(ndtri((1 + level) / 2)) * error
+    limit = contrasts.rows["limit"].to_numpy(dtype=float) if math.isclose(level, contrasts.level) else math.nan
+    rises, falls = np.isposinf(estimate), np.isneginf(estimate)
+    low = np.where(rises, limit, np.where(falls, estimate, estimate - width))
+    high = np.where(falls, limit, np.where(rises, estimate, estimate + width))
+    return (low, high) if contrasts.has_errors else (np.full_like(low, math.nan), np.full_like(low, math.nan))
+
+
+def strongest_first(estimate: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Order of log odds ratios: by the end of the interval that is nearest to 0, then by size; absent ones last."""
+    is_clear = (low > 0) | (high < 0)
+    nearest = np.where(is_clear, np.fmin(np.abs(low), np.abs(high)), 0.0)
+    size = np.where(np.isnan(estimate), -1.0, np.abs(estimate))
+    return np.lexsort((-size, -nearest))
+
+
+def comparisons(graph: InteractionHypergraph, codes: Mapping[str, int]) -> tuple[list[str], list[str]]:
+    """Term and levels in words of every contrast: ``smoke=y vs n, mental=y vs n``."""
+    terms, words = list[str](), list[str]()
+    for edge in _joint(graph):
+        labels = [(name, graph.domain[name].labels, codes[name]) for name in edge]
+        steps = [
+            [f"{name}={label} vs {of[code]}" for k, label in enumerate(of) if k != code] for name, of, code in labels
+        ]
+        for combination in itertools.product(*steps):
+            terms.append(":".join(edge))
+            words.append(", ".join(combination))
+    return terms, words
+
+
+def _joint(graph: InteractionHypergraph) -> list[Edge]:
+    return [edge for edge in graph.edges if len(edge) > 1]
+
+
+def contrast_values(graph: InteractionHypergraph, tables: torch.Tensor, codes: Mapping[str, int]) -> torch.Tensor:
+    """Log odds ratios (*batch, k) of the model of any tables (*batch, num_terms), in the order of comparisons."""
+    parts = parametrization(graph).split(tables)
+    values = {edge: list[torch.Tensor]() for edge in _joint(graph)}
+    batch = tables.ndim - 1
+    for edge, table in parts.items():
+        inside = (part for size in range(2, len(edge) + 1) for part in itertools.combinations(edge, size))
+        for part in inside:
+            if part in values:
+                values[part].append(_difference(table, edge, part, codes).flatten(batch))
+    whole = [torch.stack(pieces).sum(0) if len(pieces) > 1 else pieces[0] for pieces in values.values()]
+    return torch.cat([tables.new_zeros(*tables.shape[:-1], 0), *whole], -1)
+
+
+def _difference(table: torch.Tensor, edge: Edge, part: Edge, codes: Mapping[str, int]) -> torch.Tensor:
+    """Differences of a table from the reference over some of its variables, the others at their reference."""
+    first = table.ndim - len(edge)
+    for axis in reversed(range(len(edge))):
+        dimension, code = first + axis, codes[edge[axis]]
+        reference = table.select(dimension, code)
+        if edge[axis] in part:
+            others = [k for k in range(table.shape[dimension]) if k != code]
+            reference = table.index_select(dimension, torch.tensor(others, dtype=torch.long)) - reference.unsqueeze(
+                dimension
+            )
+        table = reference
+    return table
+
+
+def contrasts_of_fit(
+    result: FitResult,
+    *,
+    level: float,
+    covariance: CovarianceKind | None = None,
+    reference: Reference | None = None,
+) -> Contrasts:
+    """Log odds ratios of a fit with standard errors where it has them; arguments as of ``fit_summary``."""
+    graph, restriction = result.hypergraph, result.restriction
+    if restriction is not None and reference is not None:
+        raise conflict("reference", "restricted interactions have the odds ratios of their terms")
+    codes = reference_codes(graph.domain, reference)
+    if covariance is not None:
+        result.covariance_of_kind(covariance)  # what was asked for is refused where it does not exist
+    # What they are called, and their values.
+    readings = np.zeros((0, 0))
+    if restriction is None:
+        terms, levels = comparisons(graph, codes)
+        estimate = contrast_values(graph, result.tables, codes).numpy()
+        notes = _meaning(graph, reference)
+    else:
+        joint = np.flatnonzero(restriction.belongs(_joint(graph)))
+        terms, levels = ([of[i] for i in joint] for of in (restriction.terms, restriction.comparisons))
+        readings = restriction.readings[joint]
+        estimate = readings @ result.theta.numpy()
+        notes = [_STEPS]
+    rows = _frame(terms, levels).assign(estimate=estimate, std_error=math.nan, limit=math.nan, p_value=math.nan)
+    if not len(rows):
+        return Contrasts(rows, level, (), False, False)
+    # Errors, where the fit has any.
+    problem = "this fit has none, or they would take minutes"
+    matrix, error = torch.empty(0), np.empty(0)
+    if has_cheap_covariance(result):
+        if restriction is None:
+            units = torch.eye(graph.num_parameters, dtype=torch.float64)
+            matrix = contrast_values(graph, parametrization(graph).to_tables(units), codes).T.contiguous()
+        else:
+            matrix = torch.from_numpy(readings)
+        try:
+            error, problem = result.contrast_errors(matrix, covariance).numpy(), ""
+        except HoimError as refusal:  # a penalty that is not smooth, or nobody can tell what is identified
+            problem = refusal.problem or str(refusal)
+    if problem:
+        lost = {tuple(row["edge"]) for row in _infinite_rows(result)}
+        rows.loc[_belongs(graph, codes, lost), "estimate"] = math.nan
+        return Contrasts(rows, level, (*notes, f"no standard errors: {problem}"), False, False)
+    # Of what the rows send to infinity the sign and the finite limit.
+    gone = ~np.isfinite(error)
+    rows["std_error"] = np.where(gone, math.nan, error)
+    if gone.any():
+        signs = contrast_signs(result, matrix[gone].numpy())
+        rows.loc[gone, "estimate"] = np.where(signs == 0, math.nan, np.copysign(math.inf, signs))
+        limits = profile_limits(result, matrix[gone].numpy(), signs, level)
+        rows.loc[gone, ["limit", "p_value"]] = limits
+    notes += notes_on_errors(result, covariance)
+    return Contrasts(rows, level, tuple(notes), True, result.penalty is None)
+
+
+def _meaning(graph: InteractionHypergraph, reference: Reference | None) -> list[str]:
+    """Notes on what the odds ratios compare."""
+    named = ", ".join(f"{name} {label}" for name, label in (reference or {}).items())
+    first = "the first level of its column"
+    against = f"the reference level ({named}; of other columns the first)" if named else first
+    higher = [note.format("reference" if named else "first") for note in _HIGHER] if graph.order > 2 else []
+    return [_MEANING.format(against), *higher]
+
+
+def _infinite_rows(result: FitResult) -> list[dict[str, Any]]:
+    """Interactions that an infinite estimate does not leave finite."""
+    if result.status != "infinite":
+        return []
+    from ..energy import LogLinearEnergy
+
+    rows = interaction_table(LogLinearEnergy(result.hypergraph, result.tables))
+    return [row for row in mark_infinite(result, rows) if row["is_infinite"]]
+
+
+def _belongs(graph: InteractionHypergraph, codes: Mapping[str, int], edges: set[Edge]) -> np.ndarray:
+    """Mask of the contrasts of some interactions."""
+    terms = {":".join(edge) for edge in edges}
+    return np.array([term in terms for term in comparisons(graph, codes)[0]], dtype=bool)
+
+
+def notes_on_errors(result: FitResult, covariance: CovarianceKind | None) -> list[str]:
+    """What intervals and tests rest on; the first note begins with the word before which their level belongs."""
+    kind = result.usual_covariance if covariance is None else covariance
+    is_robust = not (isinstance(kind, str) and kind == "model")
+    robust = " from robust (sandwich) standard errors" if is_robust else ""
+    has_weights = result.data is not None and not result.data.has_whole_counts
+    if covariance is None and is_robust:
+        robust += ", because the rows have weights" if has_weights else ", as a pseudo-likelihood needs"
+    notes = list[str]()
+    if result.penalty is None:
+        notes.append(f"{_INTERVALS} and Wald tests{robust}")
+        rough = rough_terms(result) if result.objective == "likelihood" else []
+        if rough:
+            shown = ", ".join(rough[:_SHOWN]) + (f" and {len(rough) - _SHOWN} more" if len(rough) > _SHOWN else "")
+            notes.append(f"p-values are rough, because the expected counts are small: {shown}")
+    else:  # a test of zero would ask of a prior that says otherwise
+        notes.append(f"{_INTERVALS} by a normal approximation of the posterior at its mode{robust}")
+        notes.append(f"the estimates are drawn towards zero by {result.penalty!r}")
+    if has_weights:
+        size = f"weights that add up to {result.num_rows:g}; effective rows (Kish): {result.effective_num_rows:.0f}"
+        notes.append(size if is_robust else f"{size}; covariance='robust' takes them for survey weights")
+    return notes
+
+
+def contrasts_of_file(file: ModelFile, reference: Reference | None = None) -> Contrasts:
+    """Log odds ratios of a model from its file: those that the file keeps, else estimates without an error."""
+    stored = file.info.get("odds_ratios")
+    if stored is not None and reference is None:
+        return Contrasts.from_json(stored)
+    learned = _learned_fit(file)
+    if isinstance(learned, FitResult):
+        contrasts = contrasts_of_fit(learned, level=_STORED_LEVEL, reference=reference)
+        rows = file.info.get("effective_rows")
+        weighted = [] if rows is None else [note.format(rows) for note in _WEIGHTED]
+        return replace(contrasts, notes=(*contrasts.notes[:-1], *_CHOSEN, *weighted))
+    graph = file.hypergraph
+    codes = reference_codes(graph.domain, reference)
+    terms, levels = comparisons(graph, codes)
+    estimate = contrast_values(graph, file.finite.tables, codes).detach().numpy()
+    rows = _frame(terms, levels).assign(estimate=estimate, std_error=math.nan, limit=math.nan, p_value=math.nan)
+    lost = {tuple(row["edge"]) for row in file.info.get("infinite_interactions", [])}
+    rows.loc[_belongs(graph, codes, lost), "estimate"] = math.nan
+    why = "the model file keeps those against the first levels alone" if stored else learned
+    notes = [*_meaning(graph, reference), f"no standard errors: {why}"]
+    return Contrasts(rows, _STORED_LEVEL, tuple(notes), False, False)
+
+
+def _learned_fit(file: ModelFile) -> FitResult | str:
+    """A learned model as the penalised fit of its interactions; or why it has no covariance at hand."""
+    info, ridge = file.info, file.info.get("ridge")
+    if ridge is None or "learned_edges" not in info:
+        return "the model does not keep them"
+    if info.get("trainer") == "pseudo-likelihood":
+        return "a model learned by pseudo-likelihood has none"
+    graph = InteractionHypergraph(file.domain, info["learned_edges"], hierarchical=False)
+    if not is_cheap(graph):
+        return "they would take minutes"
+    tables = parametrization(file.hypergraph).split(file.finite.tables.detach())
+    codings = parametrization(graph)
+    theta = codings.from_tables(codings.join({edge: tables[edge] for edge in graph.edges}))
+    return FitResult(
+        graph, theta, None, None, info.get("effective_rows") or info["rows"], "converged", 0, math.nan, None,
+        "likelihood", "learn", penalty=InteractionRidge.from_json(ridge), _design=design_matrix(graph),
+    )  # fmt: skip
+
+
+def stored_contrasts(result: FitResult) -> dict[str, Any]:
+    """What a model file keeps of the odds ratios of a fit; nothing where it has no intervals."""
+    contrasts = contrasts_of_fit(result, level=_STORED_LEVEL)
+    return {"odds_ratios": contrasts.to_json()} if contrasts.has_errors else {}

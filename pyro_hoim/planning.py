@@ -1,0 +1,660 @@
+"""A plan before work: how the columns of a table are read, which routes are open at what cost, and which is advised.
+
+Nothing is fitted. Costs are formulas of the numbers of rows, columns and levels. Their constants were measured on 28
+November 2026 on two cores shared with others, with tables of 3 to 300 columns and 300 to 20,000 rows, where the seconds
+were right within a factor of 4 for exact fits, learning and dependency networks, and within 10 for pseudo-likelihoods,
+posteriors of structures and root models. They leave out starting Python, compiling, and writing a report.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from typing_extensions import Unpack
+
+from .budgets import MAX_NETWORK_WORK, MAX_SAMPLED_ENTRIES, NETWORK_BITS_AT_ONCE, num_entries
+from .core.words import listed, option, plural, possible_rows
+from .data.columns import ColumnReading, ColumnRules, read_columns
+from .data.encoding import to_numbers
+from .data.frames import DataLike, as_frame, is_frame
+from .data.observations import Observations
+from .data.wide import long_table
+from .errors import check_choice, check_names, conflict, visible, wrong_type
+from .inference.structure.kernel import MAX_CELLS, is_dense
+from .log_linear.auto import Auto
+from .log_linear.fitting.fit import duration_words, is_newton
+from .results.table import html_of
+from .schema import Domain
+from .structure.hypergraph import InteractionHypergraph
+
+__all__ = [
+    "PATIENCE",
+    "PlannedColumn",
+    "Route",
+    "RouteName",
+    "TablePlan",
+    "TableSize",
+    "advise",
+    "plan",
+    "plan_of",
+    "plan_of_counts",
+    "plan_of_readings",
+    "routes_of",
+    "size_of",
+    "size_of_counts",
+]
+
+
+RouteName = Literal["pairs", "pseudo-likelihood", "sampled", "learn", "structures", "network", "roots"]
+
+PATIENCE = 60.0
+"""Seconds that an advised route may take where another one is faster."""
+_MOST_SECONDS = 300.0  # of exact sums: as check_duration of a fit
+_MOST_STATES = 2**40  # from which on exact sums over all pairs need no closer look
+_LEARN_ALL, _EXACT_STATES = 1500, 2**21  # pairs that learning takes at once; states up to which it is exact
+_LISTED = {2: 2, 3: 9, 4: 114, 5: 6894}  # hierarchical collections, by columns, where these are listed
+_MB = 2.0**20
+
+# The routes: what they are called, and how one asks for them in Python, and by a verb and its options at a shell.
+_ROUTES: dict[RouteName, tuple[str, str, str, dict[str, Any]]] = {
+    "pairs": ("all pairs, exact", "hoim.fit(data, order=2)", "fit", {"order": 2}),
+    "pseudo-likelihood": (
+        "all pairs, pseudo-likelihood",
+        "hoim.fit(data, order=2, objective='pseudo-likelihood')",
+        "",
+        {},
+    ),
+    "sampled": ("all pairs, sampled", "hoim.log_linear.fit_collection(rows, pairs)", "fit", {"order": 2}),
+    "learn": (
+        "learned interactions",
+        "hoim.learn(data, search=SelectionOptions(max_order=2))",
+        "learn",
+        {"max_order": 2},
+    ),
+    "structures": (
+        "probable structures",
+        "hoim.inference.sample_structures(evidence, prior)",
+        "structures",
+        {},
+    ),
+    "network": (
+        "dependency network",
+        "hoim.learn_network(data, penalty='ebic')",
+        "fit",
+        {"model": "dependency-network", "penalty": "ebic"},
+    ),
+    "roots": (
+        "root model of counts",
+        "hoim.fit_roots(data, order=2, refit='all')",
+        "fit",
+        {"model": "grm", "order": 2},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class TableSize:
+    """The numbers that costs depend on.
+
+    Attributes:
+        levels: numbers of levels of the columns, by name.
+        num_rows: rows, not counts.
+        has_missing: whether cells are missing.
+        is_weighted: whether rows bear weights.
+        counts: where all columns hold counts, how many pairs of cells above zero stand in one row, over all rows; None
+            for other tables.
+        no_counts: why a table is none of counts.
+
+    Example:
+        >>> TableSize({"a": 2, "b": 3, "c": 1}, 100).num_states
+        6
+    """
+
+    levels: dict[str, int]
+    num_rows: int
+    has_missing: bool = False
+    is_weighted: bool = False
+    counts: float | None = None
+    no_counts: str = "the columns hold labels, and not counts"
+
+    @property
+    def num_states(self) -> int:
+        """How many rows there may be."""
+        return math.prod(self.levels.values())
+
+    @property
+    def num_varying(self) -> int:
+        """Columns with two levels or more."""
+        return sum(size > 1 for size in self.levels.values())
+
+
+@dataclass(frozen=True)
+class Route:
+    """One way from a table to a model.
+
+    Attributes:
+        name: one word.
+        title: in a table.
+        call: of Python; ``data`` stands for the table.
+        verb: command of the shell; empty where there is none.
+        options: of that command, by name.
+        seconds: predicted, of the estimation alone; None for a closed route.
+        memory_mb: predicted, MiB, beside the program itself; None for a closed route.
+        reason: in one line, why the route is closed, or what it does where it is open.
+
+    Example:
+        >>> (exact, *_) = routes_of(TableSize({"a": 2, "b": 2}, 100))
+        >>> exact.is_open, exact.call
+        (True, 'hoim.fit(data, order=2)')
+    """
+
+    name: RouteName
+    title: str
+    call: str
+    verb: str
+    options: Mapping[str, Any]
+    seconds: float | None
+    memory_mb: float | None
+    reason: str
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the route may be taken."""
+        return self.seconds is not None
+
+    @property
+    def words(self) -> str:
+        """How long it takes, in words."""
+        if self.seconds is None:
+            return "closed"
+        return "under a second" if self.seconds < 1 else duration_words(self.seconds)
+
+
+_Cost = tuple[float | None, float | None, str]  # seconds, MiB, reason
+
+
+def _closed(reason: str) -> _Cost:
+    return None, None, reason
+
+
+def _pairs(size: TableSize) -> _Cost:
+    """Newton's steps on a dense design, or sums over all states, some thirty times."""
+    states = size.num_states
+    too_many = f"exact sums over the {possible_rows(states)} are out of reach"
+    if states > _MOST_STATES:
+        return _closed(too_many)
+    graph = _graph(size, 2)
+    cost = Auto().plan(graph)
+    parameters = graph.num_parameters
+    design = states * parameters
+    if is_newton(graph):
+        seconds, memory = 0.05 + 2e-9 * design * parameters, 16.0 * design
+    else:
+        seconds, memory = 0.05 + 1.5e-6 * cost.flops, 3.0 * cost.memory_bytes
+    if not cost.feasible:
+        return _closed(too_many)
+    if seconds > _MOST_SECONDS:
+        return _closed(f"exact sums over {possible_rows(states)} take about {duration_words(seconds)}")
+    fewer = f", more than the {plural(size.num_rows, 'row')}" if parameters > size.num_rows else ""
+    return seconds, memory / _MB, f"{plural(parameters, 'parameter')}{fewer}, with tests and odds ratios"
+
+
+def _pseudo(size: TableSize) -> _Cost:
+    """Gradients of every column given all others."""
+    if size.has_missing:
+        return _closed("needs rows without missing cells")
+    entries, widest = num_entries(size.levels.values(), 2), max(size.levels.values())
+    seconds = 0.5 + 2e-6 * size.num_rows * entries * max(1, widest - 1)
+    if seconds > 12 * _MOST_SECONDS:
+        return _closed(f"{plural(entries, 'entry', 'entries')} of pair tables take about {duration_words(seconds)}")
+    memory = 8.0 * size.num_rows * len(size.levels) * (widest + 2) + 200.0 * entries
+    return seconds, memory / _MB, "approximate, without a likelihood and its tests"
+
+
+def _sampled(size: TableSize) -> _Cost:
+    """Gradients from Markov chains."""
+    if size.has_missing:
+        return _closed("needs rows without missing cells")
+    entries = num_entries(size.levels.values(), 2)
+    seconds = 5 + 0.05 * entries
+    if entries > MAX_SAMPLED_ENTRIES or seconds > 24 * _MOST_SECONDS:
+        return _closed(f"{plural(entries, 'entry', 'entries')} of pair tables take hours")
+    return seconds, 100 + 400 * entries / _MB, "approximate, log Z with an error bar"
+
+
+def _learn(size: TableSize) -> _Cost:
+    """Single variables, all pairs or the best of them, larger sets; the last fits and tests."""
+    if size.has_missing:
+        return _closed("needs rows without missing cells")
+    if size.num_rows < 8:
+        return _closed(f"needs more than {plural(size.num_rows, 'row')} to fit and to judge by")
+    columns, pairs = size.num_varying, math.comb(size.num_varying, 2)
+    if size.num_states <= _EXACT_STATES:
+        seconds = 2 + 1.2e-5 * size.num_states
+    elif pairs <= _LEARN_ALL:
+        seconds = 5 + 0.05 * num_entries(size.levels.values(), 2)
+    else:
+        seconds = 40 + 0.25 * columns * max(1.0, size.num_rows / 2000) ** 0.5
+    if seconds > 24 * _MOST_SECONDS:
+        return _closed(f"{plural(columns, 'column')} take about {duration_words(seconds)}")
+    return seconds, 100 + 24 * size.num_rows * columns / _MB, "finds which interactions there are, and tests them"
+
+
+def _structures(size: TableSize) -> _Cost:
+    """Evidence of every collection in a list, or of those that chains visit."""
+    if size.has_missing:
+        return _closed("needs rows without missing cells")
+    states = size.num_states
+    largest = None if states > MAX_CELLS else _graph(size, len(size.levels))
+    if largest is None or not is_dense(largest):
+        return _closed(f"needs a table of a few thousand cells at most, and this one has {possible_rows(states)}")
+    columns, parameters = len(size.levels), largest.num_parameters
+    if columns in _LISTED:
+        seconds = 1 + _LISTED[columns] * (3e-5 + 1e-9 * states * parameters**2)
+    else:
+        seconds = 1 + 9e-6 * states * parameters**2
+    if seconds > 24 * _MOST_SECONDS:
+        return _closed(f"chains over collections of {plural(columns, 'column')} take about {duration_words(seconds)}")
+    return seconds, 50 + 64 * states * parameters / _MB, "says how probable every interaction is"
+
+
+def _network(size: TableSize) -> _Cost:
+    """Counts of all levels of all columns, for every column."""
+    columns = len(size.levels)
+    levels = sum(size.levels.values())
+    work = size.num_rows * columns * (columns - 1)
+    if work // NETWORK_BITS_AT_ONCE > MAX_NETWORK_WORK:
+        return _closed(f"{plural(columns, 'column')} of {plural(size.num_rows, 'row')} take more than an hour")
+    seconds = 1.5 + 1.1e-8 * size.num_rows * columns * levels
+    memory = 16.0 * size.num_rows * columns + 16.0 * levels * max(size.levels.values()) * 1000
+    return seconds, memory / _MB, "predicts every column from others; edges are sorted by their information"
+
+
+def _roots(size: TableSize) -> _Cost:
+    """Regressions of every column on all others, with a refit."""
+    if size.counts is None:
+        return _closed(size.no_counts)
+    if size.has_missing or size.is_weighted:
+        return _closed(f"needs rows without {'missing cells' if size.has_missing else 'weights'}")
+    seconds = 2 + 8e-6 * size.counts
+    if seconds > 24 * _MOST_SECONDS:
+        return _closed(f"{plural(len(size.levels), 'column')} of counts take about {duration_words(seconds)}")
+    return seconds, 50 + 100 * size.counts / _MB, "finds which counts rise and fall together"
+
+
+_COSTS: dict[RouteName, Callable[[TableSize], _Cost]] = {
+    "pairs": _pairs,
+    "pseudo-likelihood": _pseudo,
+    "sampled": _sampled,
+    "learn": _learn,
+    "structures": _structures,
+    "network": _network,
+    "roots": _roots,
+}
+
+
+def _graph(size: TableSize, order: int) -> InteractionHypergraph:
+    return InteractionHypergraph.from_order(Domain.from_cardinalities(size.levels), min(order, len(size.levels)))
+
+
+def routes_of(size: TableSize) -> tuple[Route, ...]:
+    """All routes of a table, open or closed, with what each takes.
+
+    Example:
+        >>> wide = routes_of(TableSize({f"v{i}": 2 for i in range(300)}, 2000))
+        >>> [route.name for route in wide if route.is_open]
+        ['pseudo-likelihood', 'learn', 'network']
+        >>> wide[0].reason
+        'exact sums over the 2.0e90 possible rows are out of reach'
+    """
+    routes: list[Route] = []
+    for name, cost_of in _COSTS.items():
+        if not size.num_rows:
+            cost = _closed("there are no rows")
+        elif not size.num_varying:
+            cost = _closed("no column has two levels")
+        elif size.num_varying == 1 and name not in ("pairs", "network"):
+            cost = _closed("one column varies, so that there are no pairs")
+        else:
+            cost = cost_of(size)
+        routes.append(Route(name, *_ROUTES[name], *cost))
+    return tuple(routes)
+
+
+def advise(routes: Sequence[Route]) -> tuple[Route | None, str]:
+    """The route that is advised, None where all are closed, and why, in one sentence.
+
+    Counts go to root models, tables that exact sums reach to all pairs, wider ones to learning where that takes a
+    minute at most, and the rest to a dependency network.
+
+    Example:
+        >>> advise(routes_of(TableSize({f"v{i}": 2 for i in range(300)}, 2000)))[0].name
+        'network'
+    """
+    by_name = {route.name: route for route in routes}
+    exact, learn, network, roots = (by_name[name] for name in ("pairs", "learn", "network", "roots"))
+    far = exact.reason if "out of reach" in exact.reason else f"all pairs cannot be fitted exactly ({exact.reason})"
+    if exact.seconds is not None and exact.seconds > PATIENCE:
+        far = f"an exact fit of all pairs takes about {exact.words}"
+    # The first that applies.
+    if roots.is_open:
+        return roots, "the columns hold counts, whose sizes a model of unordered levels would lose"
+    if exact.is_open and exact.seconds is not None and exact.seconds <= PATIENCE:
+        return exact, "all pairs can be fitted exactly, with tests and odds ratios"
+    if learn.seconds is not None and learn.seconds <= PATIENCE:
+        return learn, f"{far}, and learning finds in about {learn.words} which interactions there are"
+    if network.is_open:
+        slow = f", learning takes about {learn.words}," if learn.is_open else ""
+        return network, f"{far}{slow} and a dependency network is learned in about {network.words}"
+    rest = sorted((route for route in routes if route.seconds is not None), key=lambda route: route.seconds or 0.0)
+    if rest:
+        return rest[0], f"{far}, and this is the fastest route that is open"
+    reasons = dict.fromkeys(route.reason for route in routes)
+    return None, f"every route is closed: {'; '.join(reasons)}"
+
+
+# From a table to its size.
+
+_LEAST_COUNTS = 3  # columns of a table of counts
+_LARGEST = 5  # a count that such a table has somewhere; levels coded by numbers seldom go so far from zero on
+_MOSTLY = 0.9  # of the columns
+
+
+def size_of(rows: Observations) -> TableSize:
+    """The size of rows of labels.
+
+    Example:
+        >>> from pyro_hoim import load_table
+        >>> size_of(load_table("ucb_admissions")).levels
+        {'Admit': 2, 'Gender': 2, 'Dept': 6}
+    """
+    levels = {variable.name: variable.cardinality for variable in rows.domain}
+    return TableSize(levels, rows.num_rows, rows.has_missing, is_weighted=not rows.has_whole_counts)
+
+
+def size_of_counts(frame: pd.DataFrame, weights: str | None = None, count: str | None = "count") -> TableSize | None:
+    """The size of a table of counts; None for another table.
+
+    A table is one of counts where it has three columns or more, all of whole numbers from 0 and nearly all with a zero,
+    with means below half of the largest count, which differs between columns and is five or more somewhere. So 0 and 1,
+    genotypes and answers from 1 to 5 are levels. A column of weights, or of how often rows were seen, is none of them.
+
+    Example:
+        >>> words = pd.DataFrame({"sea": [0, 1, 7, 0], "sun": [3, 0, 0, 1], "sand": [0, 0, 2, 0]})
+        >>> size_of_counts(words).counts, size_of_counts(words.clip(upper=1))
+        (7.0, None)
+    """
+    columns = {str(name): frame.iloc[:, i] for i, name in enumerate(frame.columns) if str(name) not in (weights, count)}
+    if len(columns) < _LEAST_COUNTS or not len(frame):
+        return None
+    numbers: list[np.ndarray] = []
+    for cells in columns.values():
+        if isinstance(cells.dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(cells.dtype):
+            return None
+        values = to_numbers(cells).to_numpy(dtype=float, na_value=np.nan)
+        # Most tables are told from counts by their first column.
+        if not np.isfinite(values).all() or (values < 0).any() or (values != np.floor(values)).any():
+            return None
+        numbers.append(values)
+    matrix = np.stack(numbers, axis=1)
+    largest = matrix.max(0)
+    is_sparse = (matrix.min(0) == 0) & (2 * matrix.mean(0) < np.maximum(largest, 1))
+    if is_sparse.mean() < _MOSTLY or largest.max() < _LARGEST or len(np.unique(largest)) < 2:
+        return None
+    work = float(((matrix > 0).sum(1).astype(float) ** 2).sum())
+    levels = {name: len(np.unique(values)) for name, values in zip(columns, matrix.T, strict=True)}
+    return TableSize(levels, len(frame), is_weighted=weights is not None, counts=work)
+
+
+# The plan of a table, for a person and for a program.
+
+_SHOWN, _LEVELS_SHOWN = 40, 6  # lines on columns, and levels of a column, that are printed
+
+
+@dataclass(frozen=True)
+class PlannedColumn:
+    """How one column is read.
+
+    Attributes:
+        name: of the column.
+        kind: as of :class:`~pyro_hoim.data.ColumnReading`; ``counts`` in a table of counts.
+        levels: of labels, in their order.
+        is_ordered: whether the levels are ordered, by a type that says so or by cut points.
+        num_missing: cells that hold nothing.
+        reason: why the column is no variable of a model; empty for one that is.
+    """
+
+    name: str
+    kind: str
+    levels: tuple[str, ...] = ()
+    is_ordered: bool = False
+    num_missing: int = 0
+    reason: str = ""
+
+    @property
+    def words(self) -> str:
+        """The levels in their order, or why the column is left out."""
+        if self.reason or self.kind == "counts":
+            return self.reason or "whole numbers from 0"
+        shown = (" < " if self.is_ordered else ", ").join(self.levels[:_LEVELS_SHOWN])
+        return shown + (f" and {len(self.levels) - _LEVELS_SHOWN} more" if len(self.levels) > _LEVELS_SHOWN else "")
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """How a table is read, the routes to a model of it, and which one is advised.
+
+    Printed it is a text, and in a notebook two tables.
+
+    Attributes:
+        num_rows: rows, not counts.
+        columns: how each is read.
+        routes: all of them, open or closed.
+        advised: the route that ``fit`` takes without a structure; None where all are closed.
+        why: in one sentence, without a full stop.
+        notes: what has to be said before a fit, in sentences.
+
+    Example:
+        >>> from pyro_hoim import load_table
+        >>> table = plan(load_table("ucb_admissions"))
+        >>> table.advised.name, table["network"].is_open, table["roots"].reason
+        ('pairs', True, 'the columns hold labels, and not counts')
+    """
+
+    num_rows: int
+    columns: tuple[PlannedColumn, ...]
+    routes: tuple[Route, ...]
+    advised: Route | None
+    why: str
+    notes: tuple[str, ...] = ()
+
+    def __getitem__(self, name: str) -> Route:
+        """The route of a name; UnknownNameError for another."""
+        check_names([name], [route.name for route in self.routes], "name", noun="route")
+        return next(route for route in self.routes if route.name == name)
+
+    def text(self, call_of: Callable[[Route], str]) -> str:
+        """The plan for a reader, with what ``call_of`` says of a route as what to call."""
+        advised = "No route is advised" if self.advised is None else f"Advised: {call_of(self.advised)}"
+        columns = self._column_table()
+        lines = [
+            f"{plural(self.num_rows, 'row')}, {plural(len(self.columns), 'column')}",
+            "",
+            *_aligned(columns.head(_SHOWN)),
+            *([f"... {len(columns) - _SHOWN} more"] if len(columns) > _SHOWN else []),
+            "",
+            *_aligned(self._route_table()),
+            "",
+            f"{advised}, because {self.why}.",
+            *self.notes,
+        ]
+        return "\n".join(map(visible, lines))
+
+    def _column_table(self) -> pd.DataFrame:
+        """Columns that are read alike in one line."""
+        alike: dict[tuple[Any, ...], list[str]] = {}
+        for c in self.columns:
+            alike.setdefault((c.kind, len(c.levels) or "", c.words, c.num_missing or ""), []).append(c.name)
+        lines = [(listed(names, 3), *words) for words, names in alike.items()]
+        return pd.DataFrame(lines, columns=["column", "read as", "levels", "which", "missing"])
+
+    def _route_table(self) -> pd.DataFrame:
+        rows = [
+            (r.title, r.words, "" if r.memory_mb is None else f"{math.ceil(r.memory_mb):,} MB", r.reason)
+            for r in self.routes
+        ]
+        return pd.DataFrame(rows, columns=["route", "time", "memory", "what it does, or why it is closed"])
+
+    def __str__(self) -> str:
+        return self.text(lambda route: route.call)
+
+    def _repr_html_(self) -> str:
+        advised = "no route" if self.advised is None else self.advised.call
+        heading = f"Advised: {advised}, because {self.why}."
+        return html_of(self._route_table(), heading) + html_of(self._column_table())
+
+    def to_json(self) -> dict[str, Any]:
+        """Numbers and words that JSON can hold."""
+        routes = [{**vars(route), "options": dict(route.options), "is_open": route.is_open} for route in self.routes]
+        return {
+            "rows": self.num_rows,
+            "columns": [{**vars(column), "levels": list(column.levels)} for column in self.columns],
+            "routes": routes,
+            "advised": None if self.advised is None else self.advised.name,
+            "why": self.why,
+            "notes": list(self.notes),
+        }
+
+
+def _aligned(table: pd.DataFrame) -> list[str]:
+    """Lines of a table of words, its columns side by side."""
+    rows = [list(table.columns), *table.astype(str).to_numpy().tolist()]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def plan(
+    data: DataLike,
+    *,
+    weights: str | None = None,
+    count: str | None = "count",
+    missing: str | None = None,
+    missing_values: Collection[str] = ("",),
+    **rules: Unpack[ColumnRules],
+) -> TablePlan:
+    """How a table will be read, which routes to a model are open at what cost, and which is advised; nothing is fitted.
+
+    :func:`pyro_hoim.fit` takes the advised route where no structure is given. Costs are predictions from the size of
+    the table (:mod:`pyro_hoim.planning` says how good they are).
+
+    Args:
+        data: a data frame of pandas or polars, one row per observation or per cell with its count, or
+            :class:`~pyro_hoim.Observations`.
+        weights: column of weights of a data frame.
+        count: column of whole counts of a data frame; the default may be absent.
+        missing: ``"drop"`` plans without the rows that have missing cells, ``"marginalise"`` with them.
+        missing_values: labels of a data frame that mean "missing", besides None and NaN.
+        rules: ``bins``, ``exclude`` and ``allow`` of a data frame, as of :func:`~pyro_hoim.data.read_columns`.
+
+    Raises:
+        InputTypeError: neither observations nor a data frame.
+        UnknownNameError: a column that does not exist.
+        InputError: no rows, or bad counts.
+
+    Example:
+        >>> frame = pd.DataFrame({"wet": list("ynyn") * 25, "sky": ["blue", "grey"] * 50, "month": [1, 2, 3, 4] * 25})
+        >>> print(plan(frame))  # doctest: +ELLIPSIS
+        100 rows, 3 columns
+        <BLANKLINE>
+        column  read as  levels  which          missing
+        wet     labels   2       n, y
+        sky     labels   2       blue, grey
+        month   labels   4       1, 2, 3, 4
+        <BLANKLINE>
+        route                         time            memory  what it does, or why it is closed
+        all pairs, exact              under a second  1 MB    12 parameters, with tests and odds ratios
+        ...
+        Advised: hoim.fit(data, order=2), because all pairs can be fitted exactly, with tests and odds ratios.
+    """
+    if missing is not None:
+        check_choice(missing, ("drop", "marginalise"), "missing")
+    data = long_table(data) if isinstance(data, pd.Series) else data
+    if isinstance(data, Observations):
+        if rules or (weights, count, missing_values) != (None, "count", ("",)):
+            problem = "weights, count, missing_values and rules describe a data frame"
+            raise conflict("plan", problem, "observations hold their own counts and missing cells")
+        return plan_of(data, missing)
+    if not is_frame(data):
+        raise wrong_type("data", "a data frame or Observations", data)
+    # Counts are told from labels before they are read as such; what is said of labels says that there are some.
+    frame = as_frame(data)
+    counts = None if rules else size_of_counts(frame, weights, count)
+    if counts is not None:
+        return plan_of_counts(counts)
+    if (weights, count) == (None, "count"):
+        frame = long_table(frame)
+    readings = read_columns(frame, weights=weights, count=count, missing_values=missing_values, **rules)
+    return plan_of_readings(readings, len(frame), missing, is_weighted=weights is not None)
+
+
+def plan_of_readings(
+    readings: Sequence[ColumnReading], num_rows: int, missing: str | None = None, *, is_weighted: bool = False
+) -> TablePlan:
+    """The plan of columns that are read so; numbers at which a fit stops count as they would be cut."""
+    columns: list[PlannedColumn] = []
+    levels, gaps = dict[str, int](), 0
+    for reading in readings:
+        labels = reading.levels
+        if reading.is_refused and reading.cuts is not None:
+            labels = reading.cuts.labels
+        if reading.is_used or labels:
+            levels[reading.name] = max(1, len(labels))
+            gaps += reading.num_missing
+        how = (reading.name, str(reading.kind), labels, reading.is_ordered, reading.num_missing, reading.reason)
+        columns.append(PlannedColumn(*how))
+    # What stops a fit, and what becomes of missing cells.
+    notes = [f"A fit stops at {r.name!r}, which {r.reason}{_remedy(r)}." for r in readings if r.is_refused]
+    if gaps and missing is None:
+        ways = f"{option('missing', 'drop')} leaves their rows out, {option('missing', 'marginalise')} sums over them"
+        notes.append(f"A fit asks what to do with {plural(gaps, 'missing cell')}: {ways}.")
+    elif gaps and missing == "drop":
+        notes.append(f"Rows with one of the {plural(gaps, 'missing cell')} are left out.")
+    size = TableSize(levels, num_rows, bool(gaps) and missing != "drop", is_weighted)
+    routes = routes_of(size)
+    return TablePlan(num_rows, tuple(columns), routes, *advise(routes), tuple(notes))
+
+
+def _remedy(reading: ColumnReading) -> str:
+    """What to say of a column at which a fit stops."""
+    if reading.kind in ("count", "weights"):
+        return ""
+    cut = "" if reading.cuts is None else f"; {option('bins', 'auto')} cuts it at {reading.cut_text}"
+    return f"{cut}; {option('exclude', reading.name)} leaves it out"
+
+
+def plan_of_counts(size: TableSize) -> TablePlan:
+    """The plan of a table of counts."""
+    routes = routes_of(size)
+    columns = tuple(PlannedColumn(name, "counts" if levels > 1 else "constant") for name, levels in size.levels.items())
+    return TablePlan(size.num_rows, columns, routes, *advise(routes))
+
+
+def plan_of(rows: Observations, missing: str | None = None, *, is_weighted: bool = False) -> TablePlan:
+    """The plan of rows of labels."""
+    readings = [
+        ColumnReading(
+            variable.name,
+            "labels" if variable.cardinality > 1 else "constant",
+            variable.cardinality,
+            int((rows.codes[:, i] < 0).sum()),
+            levels=variable.labels,
+            order="declared" if variable.kind == "ordinal" else "none",
+        )
+        for i, variable in enumerate(rows.domain)
+    ]
+    return plan_of_readings(readings, rows.num_rows, missing, is_weighted=is_weighted)

@@ -1,0 +1,299 @@
+"""The answer of a page: what interacts, in sentences with odds ratios, as a picture, and the table behind both."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..core.page import Block, Cell, Section
+from ..core.words import listed, number, plural, shorten
+from ..data.observations import Observations
+from ..plots.drawing import figure_of
+from ..plots.intervals import plot_forest
+
+__all__ = ["CAUTION", "OddsAnswer", "odds_answer", "pair_odds_ratios"]
+
+CAUTION = "These are associations given the other columns, not causes."
+"""What limits every answer."""
+_ALONE = "These are associations of two columns at a time, which other columns may explain, not causes."
+
+_NONE = "A model without interactions does not show that the columns are independent."
+_STRONGEST = 3  # interactions with a sentence
+_WIDE, _NARROW = 6, 3  # odds ratios in the picture
+_FIGURES = ("odds_ratio", "lower", "upper")
+_HUGE = 1e6  # odds ratios from which on only their size is worth saying
+_SHOWN = 10  # in the table, before further ones
+_NAME, _LEVEL = 26, 18  # characters of a column and of a level in a sentence
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One odds ratio, as a row of ``odds_ratios()`` says it; limits are NaN where there are none."""
+
+    names: tuple[str, ...]
+    levels: str
+    value: float
+    lower: float
+    upper: float
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether there is an interval."""
+        return not (math.isnan(self.lower) and math.isnan(self.upper))
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval excludes a ratio of one."""
+        return self.lower > 1 or self.upper < 1
+
+    @property
+    def steps(self) -> list[tuple[str, str]] | None:
+        """Level and reference of every column; None where the words do not say them, as of terms of a formula."""
+        rest, parts = self.levels, list[str]()
+        for name, after in zip(self.names, [*self.names[1:], None], strict=True):
+            if not rest.startswith(f"{name}="):
+                return None
+            rest = rest[len(name) + 1 :]
+            part, _, rest = (rest, "", "") if after is None else rest.partition(f", {after}=")
+            parts.append(part)
+            rest = f"{after}={rest}"
+        pairs = [part.split(" vs ") for part in parts]
+        return [(pair[0], pair[1]) for pair in pairs] if all(len(pair) == 2 for pair in pairs) else None
+
+    @property
+    def interval(self) -> str:
+        """The interval in words, behind the ratio; nothing where there is none."""
+        return f" (95 % CI {ratio_text(self.lower)} to {ratio_text(self.upper)})" if self.has_interval else ""
+
+    def sentence(self, where: str = "") -> str:
+        """What it says, in the words of the levels; ``where`` is at which levels of other columns."""
+        steps, names = self.steps, [shorten(name, _NAME) for name in self.names]
+        if steps is None or len(steps) > 3:
+            return f"{' and '.join(names)}: odds ratio {ratio_text(self.value)} for {self.levels}{self.interval}."
+        levels = [(shorten(level, _LEVEL), shorten(before, _LEVEL)) for level, before in steps]
+        given, (level, before) = names[-2], levels[-2]
+        compared = f"with {given} = {level} as with {before}"
+        outcome = f"{names[-1]} = {levels[-1][0]} (not {levels[-1][1]})"
+        if len(steps) == 3:
+            third, (after, first) = names[0], levels[0]
+            return (
+                f"{names[1]} and {names[2]} go together differently by {third}: their odds ratio is "
+                f"{ratio_text(self.value)} times as large with {third} = {after} as with {first}{self.interval}."
+            )
+        if math.isinf(self.value) or self.value == 0:
+            end = f"from {ratio_text(self.lower)}" if self.value else f"up to {ratio_text(self.upper)}"
+            known = f" (95 % CI {end})" if self.has_interval else ""
+            many = "infinitely many" if self.value else "zero"
+            return f"The odds of {outcome} are {many} times as high {compared}{where}{known}."
+        return f"The odds of {outcome} are {ratio_text(self.value)} times as high {compared}{where}{self.interval}."
+
+    @property
+    def label(self) -> str:
+        """What it compares, for a picture."""
+        steps = self.steps
+        if steps is None:
+            return f"{':'.join(self.names)} ({self.levels})"
+        return " and ".join(f"{n} {level} / {before}" for n, (level, before) in zip(self.names, steps, strict=True))
+
+
+@dataclass(frozen=True)
+class OddsAnswer:
+    """What odds ratios say of a table.
+
+    Attributes:
+        sentences: at most five.
+        picture: of the strongest interactions; None without any.
+        section: the table of all; None without any.
+        limits: what limits them.
+    """
+
+    sentences: tuple[str, ...]
+    picture: Block | None
+    section: Section | None
+    limits: tuple[str, ...]
+
+
+def ratio_text(value: float) -> str:
+    """An odds ratio with the digits that count.
+
+    Example:
+        >>> [ratio_text(value) for value in (0.05234, 0.95, 1.2345, 11.42, 126.4, 2.3e9)]
+        ['0.052', '0.95', '1.23', '11.4', '126', '2.3e9']
+    """
+    if not math.isfinite(value) or value == 0:
+        return number(value)
+    if value >= _HUGE:
+        return f"{value:.1e}".replace("e+0", "e").replace("e+", "e")
+    return f"{value:,.0f}" if value >= 99.5 else f"{value:#.3g}" if value >= 1 else f"{value:.2g}"
+
+
+def odds_answer(table: pd.DataFrame, where: str, most: int = 5) -> OddsAnswer:
+    """Sentences, a picture and a section on the odds ratios of a result.
+
+    Args:
+        table: what ``odds_ratios()`` of a result gives, the strongest first.
+        where: the rows that they are of, such as ``"2,201 rows"``.
+        most: sentences, at least two.
+    """
+    ratios = [Ratio(tuple(row["term"].split(":")), row["levels"], *_numbers(row)) for row in table.to_dict("records")]
+    if not ratios:
+        return OddsAnswer((f"In {where}, the model has no interaction.",), None, None, (_NONE,))
+    # The first odds ratio of an interaction is its most certain one.
+    by_names: dict[tuple[str, ...], Ratio] = {}
+    for ratio in ratios:
+        by_names.setdefault(ratio.names, ratio)
+    best = list(by_names.values())
+    clear, unclear = [r for r in best if r.is_clear], [r for r in best if not r.is_clear]
+    has_intervals = any(ratio.has_interval for ratio in best)
+    total = plural(len(best), "interaction")
+    if has_intervals:
+        verb = "is" if len(clear) == 1 else "are"
+        share = {1: "the only interaction", 2: "both interactions"}.get(len(best), f"all {total}")
+        share = share if len(clear) == len(best) else f"{len(clear)} of the {total}"
+        first = f"In {where}, {share} in the model {verb} beyond chance (95 % CI without 1)."
+    else:
+        clear, unclear = best, []
+        first = f"In {where}, the model has {total}. {'These are' if len(best) > 1 else 'This is'} the strongest."
+    # The strongest one by one, and those of which nothing can be said.
+    references = _references(ratios)
+    strongest = clear[: min(_STRONGEST, most - 1)]
+    sentences = [first, *(ratio.sentence(_modifiers(ratio, best, references)) for ratio in strongest)]
+    if unclear and len(sentences) < most:
+        names = listed([" and ".join(ratio.names) for ratio in unclear], 3, 2 * _NAME)
+        sentences.append(f"These rows show no association of {names}.")
+    caution = _ALONE if table.attrs.get("is_crude") else CAUTION
+    limits = (caution,) if has_intervals else ("The odds ratios have no intervals.", caution)
+    return OddsAnswer(tuple(sentences[:most]), _picture(best), _section(table), limits)
+
+
+_MOST_PAIRS = 100
+_QUANTILE = 1.959963984540054
+
+
+def pair_odds_ratios(rows: Observations, pairs: Iterable[tuple[str, str]]) -> pd.DataFrame:
+    """Odds ratios of pairs of columns by themselves, for families whose parameters are none.
+
+    Woolf's intervals, of weights with their effective number of rows; a pair keeps the level contrast whose interval is
+    furthest from one.
+
+    Args:
+        rows: rows of labels.
+        pairs: names of two columns, the most important first; the first hundred are looked at.
+
+    Returns:
+        The columns of ``odds_ratios()`` without p-values, the most certain first.
+
+    Example:
+        >>> from pyro_hoim import Domain
+        >>> domain = Domain.from_labels({"smoke": ["n", "y"], "ill": ["n", "y"]})
+        >>> table = Observations.from_table(domain, [[30, 10], [20, 40]])
+        >>> pair_odds_ratios(table, [("smoke", "ill")]).round(2).to_dict("records")[0]["lower"]
+        2.45
+    """
+    records = list[dict[str, Any]]()
+    unique = list(dict.fromkeys(tuple(sorted(pair, key=rows.domain.index)) for pair in pairs))[:_MOST_PAIRS]
+    scale = rows.effective_count / rows.total_count
+    for pair in unique:
+        part = rows.project(pair)
+        codes, weights = part.codes.numpy(), part.counts.numpy() * scale
+        shape = tuple(variable.cardinality for variable in part.domain)
+        counts = np.zeros(shape)
+        is_known = (codes >= 0).all(1)
+        np.add.at(counts, tuple(codes[is_known].T), weights[is_known])
+        labels = [variable.labels for variable in part.domain]
+        for a, b in itertools.product(range(1, shape[0]), range(1, shape[1])):
+            four = counts[[0, 0, a, a], [0, b, 0, b]]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                logs = np.log(four)
+                value, width = logs[0] - logs[1] - logs[2] + logs[3], _QUANTILE * np.sqrt((1 / four).sum())
+                figures = (
+                    np.exp([value, value - width, value + width])
+                    if (four > 0).all()
+                    else np.exp([value, np.nan, np.nan])
+                )
+            words = f"{pair[0]}={labels[0][a]} vs {labels[0][0]}, {pair[1]}={labels[1][b]} vs {labels[1][0]}"
+            records.append({"term": ":".join(pair), "levels": words, **dict(zip(_FIGURES, figures, strict=True))})
+    table = pd.DataFrame(records, columns=["term", "levels", *_FIGURES])
+    with np.errstate(divide="ignore"):
+        low, high = np.log(table["lower"].to_numpy(float)), np.log(table["upper"].to_numpy(float))
+    nearest = np.where((low > 0) | (high < 0), np.minimum(np.abs(low), np.abs(high)), 0.0)
+    table = table.iloc[np.argsort(-nearest, kind="stable")].reset_index(drop=True)
+    table.attrs |= {
+        "notes": ["odds ratio of every level against the first one, of two columns alone"],
+        "is_crude": True,
+    }
+    return table
+
+
+def _numbers(row: Mapping[Any, Any]) -> tuple[float, float, float]:
+    """Odds ratio and limits, NaN where there are none."""
+    value, lower, upper = (float(row.get(name, math.nan)) for name in ("odds_ratio", "lower", "upper"))
+    return value, lower, upper
+
+
+def _references(ratios: Sequence[Ratio]) -> dict[str, str]:
+    """The reference level of every column."""
+    known: dict[str, str] = {}
+    for ratio in ratios:
+        known |= {name: before for name, (_, before) in zip(ratio.names, ratio.steps or [], strict=False)}
+    return known
+
+
+def _modifiers(ratio: Ratio, best: Sequence[Ratio], references: Mapping[str, str]) -> str:
+    """At which levels of the columns that change it an odds ratio is."""
+    larger = [other for other in best if set(ratio.names) < set(other.names)]
+    names = dict.fromkeys(name for other in larger for name in other.names if name not in ratio.names)
+    if not names:
+        return ""
+    shown = [f"{shorten(name, _NAME)} = {shorten(references[name], _LEVEL)}" for name in names if name in references]
+    return f", where {listed(shown, 2, 2 * _NAME)}"
+
+
+def _picture(best: Sequence[Ratio]) -> Block | None:
+    """Odds ratios with intervals, fewer on a small screen."""
+    shown = [ratio for ratio in best if not math.isnan(ratio.value)]
+    if not shown:
+        return None
+    about = "Odds ratios of the strongest interactions"
+    narrow = _forest(shown[:_NARROW]) if len(shown) > _NARROW else None
+    return Block("figure", about, drawing=_forest(shown[:_WIDE]), narrow=narrow)
+
+
+def _forest(ratios: Sequence[Ratio]) -> Any:
+    """A forest of odds ratios."""
+    centre, lower, upper = (np.array([getattr(r, name) for r in ratios]) for name in ("value", "lower", "upper"))
+    beside = [
+        ratio_text(r.value) + f" ({ratio_text(r.lower)} to {ratio_text(r.upper)})" * r.has_interval for r in ratios
+    ]
+    label = "odds ratio, 95 % interval" if any(r.has_interval for r in ratios) else "odds ratio"
+    labels = [ratio.label for ratio in ratios]
+    return figure_of(
+        plot_forest, labels, centre, lower, upper, reference=1.0, is_ratio=True, beside=beside, label=label
+    )
+
+
+def _section(table: pd.DataFrame) -> Section:
+    """All odds ratios; those shown are never folded."""
+    section = Section("Odds ratios")
+    heads = {"levels": "compared", "odds_ratio": "odds ratio", "lower": "lower", "upper": "upper", "p_value": "p"}
+    heads |= {"p_value_adjusted": "adjusted p", "term": "interaction"}
+    columns = [name for name in heads if name in table]
+    rows = [[_cell(name, row[name]) for name in columns] for row in table.to_dict("records")]
+    section.table([heads[name] for name in columns], rows, first=_SHOWN, further="Further odds ratios", brief=_SHOWN)
+    for note in table.attrs.get("notes", ()):
+        section.note(f"{note[0].upper()}{note[1:].rstrip('.')}.")
+    return section
+
+
+def _cell(name: str, value: Any) -> Cell:
+    """A cell of the table of odds ratios."""
+    if name in ("term", "levels"):
+        return Cell(str(value), str(value))
+    shown = ratio_text(value) if name in ("odds_ratio", "lower", "upper") else number(value)
+    return Cell(shown, None if math.isnan(value) else value)

@@ -1,0 +1,188 @@
+"""The first screen of a page: at most five sentences with the numbers of ``odds_ratios()``, a picture, and limits."""
+
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.text import Text
+
+from pyro_hoim import Domain, Observations, fit, load_table
+from pyro_hoim.core.page import Block, Page, Section
+from pyro_hoim.plots.drawing import BLUE, FAINT, ORANGE, WIDTH, figure_of
+from pyro_hoim.plots.intervals import plot_forest
+from pyro_hoim.report import plain_text, render_page
+from pyro_hoim.results.answer import CAUTION, Ratio, odds_answer, pair_odds_ratios, ratio_text
+
+UCB = load_table("ucb_admissions")
+SMOKE = Domain.from_labels({"smoke": ["n", "y"], "ill": ["n", "y"]})
+TRIPLE = "b and c go together differently by a: their odds ratio is"
+TABLE = Observations.from_table(SMOKE, [[30, 10], [20, 40]])
+
+
+def row(term, levels, value, lower=math.nan, upper=math.nan):
+    return {"term": term, "levels": levels, "odds_ratio": value, "lower": lower, "upper": upper}
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (
+            row("smoke:ill", "smoke=y vs n, ill=y vs n", 6.0, 2.45, 14.68),
+            "The odds of ill = y (not n) are 6.00 times as high with smoke = y as with n (95 % CI 2.45 to 14.7).",
+        ),
+        (
+            row("a:b", "a=x, or y vs z, b=1 vs 0", 0.052, 0.03, 0.085),
+            "The odds of b = 1 (not 0) are 0.052 times as high with a = x, or y as with z (95 % CI 0.03 to 0.085).",
+        ),
+        (
+            row("a:b", "a=1 vs 0, b=1 vs 0", math.inf, 4.88, math.inf),
+            "The odds of b = 1 (not 0) are infinitely many times as high with a = 1 as with 0 (95 % CI from 4.88).",
+        ),
+        (
+            row("a:b", "a=1 vs 0, b=1 vs 0", 0.0, 0.0, 0.2),
+            "The odds of b = 1 (not 0) are zero times as high with a = 1 as with 0 (95 % CI up to 0.2).",
+        ),
+        (
+            row("a:b:c", "a=1 vs 0, b=1 vs 0, c=1 vs 0", 2.0, 1.5, 3.0),
+            f"{TRIPLE} 2.00 times as large with a = 1 as with 0 (95 % CI 1.50 to 3.00).",
+        ),
+        (row("a:b", "linear(a):linear(b)", 2.0), "a and b: odds ratio 2.00 for linear(a):linear(b)."),
+        (row("a:b", "a=1 vs 0 vs x, b=1 vs 0", 2.0), "a and b: odds ratio 2.00 for a=1 vs 0 vs x, b=1 vs 0."),
+        (
+            row("a:b", "a=1 vs 0, b=1 vs 0", 126.4),
+            "The odds of b = 1 (not 0) are 126 times as high with a = 1 as with 0.",
+        ),
+    ],
+    ids=["pair", "comma in a label", "infinite", "zero", "triple", "formula", "ambiguous", "no interval"],
+)
+def test_an_odds_ratio_in_words(line, sentence):
+    ratio = Ratio(tuple(line["term"].split(":")), line["levels"], line["odds_ratio"], line["lower"], line["upper"])
+    assert ratio.sentence() == sentence
+
+
+def test_sentences_have_the_numbers_of_the_result():
+    result = fit("Admit*Dept + Gender*Dept + Admit*Gender", UCB)
+    table = result.odds_ratios()
+    answer = odds_answer(table, "4,526 rows")
+    assert (
+        answer.sentences[0]
+        == "In 4,526 rows, 2 of the 3 interactions in the model are beyond chance (95 % CI without 1)."
+    )
+    assert answer.sentences[-1] == "These rows show no association of Admit and Gender." and len(answer.sentences) == 4
+    firsts = table.drop_duplicates("term")
+    for sentence, (_, line) in zip(answer.sentences[1:], firsts.iterrows(), strict=False):
+        if line["lower"] <= 1 <= line["upper"]:
+            break
+        numbers = [ratio_text(line[name]) for name in ("odds_ratio", "lower", "upper")]
+        assert re.findall(r"are (\S+) times|CI (\S+) to (\S+)\)", sentence) == [
+            (numbers[0], "", ""),
+            ("", *numbers[1:]),
+        ]
+        levels = re.match(r"(\w+)=(.+) vs (.+), (\w+)=(.+) vs (.+)", line["levels"]).groups()
+        assert all(word in sentence for word in levels)
+    shown = [[cell.value for cell in cells[1:4]] for cells in answer.section.blocks[0].rows]
+    np.testing.assert_allclose(shown, table[["odds_ratio", "lower", "upper"]].to_numpy())
+    assert answer.limits == (CAUTION,)
+
+
+def test_at_most_five_sentences_and_where_a_pair_is_modified():
+    names = "abcdef"
+    lines = [row(f"{a}:{b}", f"{a}=1 vs 0, {b}=1 vs 0", 3.0, 2.0, 4.0) for a in names for b in names if a < b]
+    lines += [row("a:b:c", "a=1 vs 0, b=1 vs 0, c=1 vs 0", 2.0, 0.9, 3.0)]
+    for most in (3, 5):
+        assert len(odds_answer(pd.DataFrame(lines), "10 rows", most).sentences) == most
+    first = odds_answer(pd.DataFrame(lines), "10 rows").sentences[1]
+    assert "as with 0, where c = 0 (95 % CI" in first
+    assert "where" not in odds_answer(pd.DataFrame(lines[:-1]), "10 rows").sentences[1]  # control
+
+
+def test_without_interactions_or_intervals():
+    none = odds_answer(pd.DataFrame({"term": [], "levels": [], "odds_ratio": []}), "7 rows")
+    assert none.sentences == ("In 7 rows, the model has no interaction.",) and none.picture is None
+    assert none.limits == ("A model without interactions does not show that the columns are independent.",)
+    bare = pd.DataFrame([row("a:b", "a=1 vs 0, b=1 vs 0", 3.0)]).drop(columns=["lower", "upper"])
+    answer = odds_answer(bare, "7 rows")
+    assert "CI" not in " ".join(answer.sentences) and answer.limits[0] == "The odds ratios have no intervals."
+
+
+def test_odds_ratios_of_two_columns_are_woolfs():
+    table = pair_odds_ratios(TABLE, [("ill", "smoke"), ("smoke", "ill")])
+    width = 1.959963984540054 * math.sqrt(1 / 30 + 1 / 10 + 1 / 20 + 1 / 40)
+    expected = [6.0, 6 * math.exp(-width), 6 * math.exp(width)]
+    np.testing.assert_allclose(table[["odds_ratio", "lower", "upper"]].to_numpy(), [expected], rtol=1e-12)
+    assert table["levels"].tolist() == ["smoke=y vs n, ill=y vs n"]
+    fitted = fit("smoke*ill", TABLE).odds_ratios()  # the saturated model of two columns is the same
+    np.testing.assert_allclose(fitted[["odds_ratio", "lower", "upper"]].to_numpy(), [expected], rtol=1e-6)
+    weighted = TABLE.replaced(codes=TABLE.codes, counts=TABLE.counts * 0.5)
+    assert pair_odds_ratios(weighted, [("smoke", "ill")])["odds_ratio"].tolist() == pytest.approx([6.0])
+
+
+def page(**changes):
+    answer = odds_answer(fit("smoke*ill", TABLE).odds_ratios(), "100 rows")
+    folded = Section("For experts", is_folded=True)
+    folded.text("Details.", brief=True)
+    content = {"summary": answer.sentences, "warnings": answer.limits, "sections": [answer.section, folded]}
+    content |= {"picture": answer.picture, "title": "Survey", "rows": {"train": 100.0}, "names": ["smoke", "ill"]}
+    return Page(about=[], seed=0, **(content | changes))
+
+
+def test_the_page_begins_with_sentences_picture_and_limits():
+    html = render_page(page())
+    first, rest = html.split('<section class="answer"')[1].split("</section>", 1)
+    assert first.count("<img") == 1 and first.index("In short") < first.index("<img") < first.index("What limits this")
+    assert "6.00 times as high with smoke = y" in first and CAUTION in first
+    assert '<section id="odds-ratios">' in rest and rest.index("odds-ratios") < rest.index("<details")
+    assert '<details class="card"><summary><h2>For experts</h2></summary>' in rest
+    text = plain_text(page())
+    assert text.splitlines()[:2] == list(page().summary) and "What limits this:" in text
+    assert "Details." in html and "Details." not in text  # the terminal shows what is not folded
+
+
+def test_more_than_three_limits_are_folded():
+    html = render_page(page(warnings=[f"Limit {k}." for k in range(5)]))
+    assert "<summary>2 more</summary>" in html and all(f"Limit {k}." in html for k in range(5))
+    assert "What limits this" not in render_page(page(warnings=[]))
+
+
+def effective(figure, screen=352):
+    """Smallest type of a figure in pixels on a screen of a phone."""
+    figure.draw_without_rendering()
+    size = min(text.get_fontsize() for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible())
+    width = figure.get_size_inches()[0] * 96
+    return size * 4 / 3 * min(1.0, screen / width)
+
+
+def test_the_picture_is_legible_on_a_phone_and_as_wide_as_its_screen():
+    block = odds_answer(fit("Admit*Dept + Gender*Dept + Admit*Gender", UCB).odds_ratios(), "rows").picture
+    assert isinstance(block, Block)
+    for figure in filter(None, (block.drawing, block.narrow)):
+        assert figure.get_size_inches()[0] <= WIDTH and effective(figure) >= 9.9
+    wide = figure_of(plot_forest, ["a"], np.array([1.0]), np.array([0.5]), np.array([2.0]))
+    wide.set_size_inches(6.0, 1.0)
+    assert effective(wide) < 9.9  # control
+
+
+def test_blue_is_above_one_orange_below_and_grey_not_shown():
+    centre, lower, upper = (
+        np.array([2.0, 0.5, 1.1, np.inf]),
+        np.array([1.5, 0.3, 0.8, 3.0]),
+        np.array([3, 0.7, 1.5, np.inf]),
+    )
+    options = {"reference": 1.0, "is_ratio": True}
+    (axes,) = figure_of(plot_forest, list("abcd"), centre, lower, upper, **options).axes
+    points = [line for line in axes.lines if line.get_marker() == "o"]
+    assert [to_hex(line.get_color()) for line in points] == [BLUE, ORANGE, FAINT]
+    assert np.exp([line.get_xdata()[0] for line in points]) == pytest.approx(centre[:3])
+    (arrow,) = [text.arrow_patch for text in axes.texts if text.arrow_patch is not None]
+    assert to_hex(arrow.get_edgecolor()) == BLUE  # what is infinite is above one, too
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        "above 1",
+        "below 1",
+        "interval with 1",
+        "infinite",
+    ]
+    ticks = {text.get_text(): x for text, x in zip(axes.get_xticklabels(), axes.get_xticks(), strict=True)}
+    assert ticks["1"] == 0.0 and all(math.log(float(text)) == pytest.approx(x) for text, x in ticks.items())

@@ -1,0 +1,286 @@
+"""Which route a table is advised, which are closed and why, and that fits without a structure take it."""
+
+import importlib
+import json
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pyro_hoim as hoim
+from pyro_hoim.dependency_network import LearnedNetwork
+from pyro_hoim.errors import CostWarning, InputError, IntractableError, MissingDataError
+from pyro_hoim.generalized_root import RootFitResult
+from pyro_hoim.log_linear import Auto, FitResult, LearnResult
+from pyro_hoim.planning import TableSize, advise, routes_of, size_of_counts
+
+front = importlib.import_module("pyro_hoim.front")
+
+
+def labels(num_columns, num_levels, num_rows=400, seed=0):
+    codes = np.random.default_rng(seed).integers(0, num_levels, (num_rows, num_columns))
+    return pd.DataFrame(codes).add_prefix("v").astype(str)
+
+
+def baskets(num_columns=120, num_rows=1500, num_pairs=4):
+    """Columns of 0 and 1, of which pairs of neighbours were planted."""
+    rng = np.random.default_rng(1)
+    bought = (rng.random((num_rows, num_columns)) < 0.25).astype(int)
+    for first in range(0, 2 * num_pairs, 2):
+        follows = np.where(bought[:, first] == 1, 0.6, 0.15)
+        bought[:, first + 1] = rng.random(num_rows) < follows
+    planted = {frozenset((f"x{first}", f"x{first + 1}")) for first in range(0, 2 * num_pairs, 2)}
+    return pd.DataFrame(bought).add_prefix("x"), planted
+
+
+def counts(num_rows=300):
+    rng = np.random.default_rng(2)
+    shared = rng.poisson(1.0, num_rows)
+    own = rng.poisson([0.5, 1.0, 0.3, 2.0], (num_rows, 4))
+    own[:, :2] += shared[:, None]
+    return pd.DataFrame(own, columns=["sea", "sun", "sand", "rain"])
+
+
+SIZES = {
+    # name: (size, advised, words of the reasons of closed routes)
+    "small": (TableSize({"a": 2, "b": 3, "c": 2}, 200), "pairs", {"roots": "labels, and not counts"}),
+    "twelve of two": (TableSize({f"v{i}": 2 for i in range(12)}, 500), "pairs", {"structures": "thousand cells"}),
+    "middling": (
+        TableSize({f"v{i}": 3 if i < 2 else 4 for i in range(12)}, 900),
+        "learn",
+        {"structures": "a few thousand cells"},
+    ),
+    "wide": (
+        TableSize({f"v{i}": 2 for i in range(300)}, 2000),
+        "network",
+        {"pairs": "2.0e90 possible rows", "sampled": "180,000 entries .* hours", "structures": "2.0e90"},
+    ),
+    "endless": (
+        TableSize({f"v{i}": 2 for i in range(20_000)}, 10**7),
+        None,
+        {"pairs": "out of reach", "network": "more than an hour", "learn": "20,000 columns take about"},
+    ),
+    "counts": (TableSize({f"v{i}": 9 for i in range(40)}, 1000, counts=1e5), "roots", {"pairs": "out of reach"}),
+    "weighted counts": (
+        TableSize({f"v{i}": 9 for i in range(40)}, 1000, is_weighted=True, counts=1e5),
+        "network",
+        {"roots": "without weights"},
+    ),
+    "gaps": (
+        TableSize({f"v{i}": 2 for i in range(60)}, 1000, has_missing=True),
+        "network",
+        dict.fromkeys(("pseudo-likelihood", "sampled", "learn", "structures"), "without missing cells"),
+    ),
+    "one column": (TableSize({"a": 3}, 50), "pairs", {"learn": "one column varies", "structures": "one column"}),
+    "constant": (TableSize({"a": 1, "b": 1}, 50), None, {"pairs": "no column has two levels", "network": "no column"}),
+    "no rows": (TableSize({"a": 2, "b": 2}, 0), None, {"pairs": "no rows", "roots": "no rows"}),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_every_table_has_its_route_and_closed_ones_their_reasons(name):
+    size, advised, reasons = SIZES[name]
+    routes = {route.name: route for route in routes_of(size)}
+    route, why = advise(list(routes.values()))
+    assert (None if route is None else route.name) == advised and why
+    for closed, words in reasons.items():
+        assert not routes[closed].is_open and routes[closed].words == "closed"
+        assert pd.Series([routes[closed].reason]).str.contains(words).all(), routes[closed].reason
+    for route in routes.values():
+        assert route.reason and "\n" not in route.reason
+        assert (route.seconds is None) == (route.memory_mb is None) and (route.seconds is None or route.seconds > 0)
+
+
+def test_exact_fits_are_open_where_the_backend_takes_them():
+    for levels, columns in ((2, 4), (2, 20), (3, 9), (5, 6), (4, 13), (2, 30), (2, 60)):
+        size = TableSize({f"v{i}": levels for i in range(columns)}, 1000)
+        graph = hoim.InteractionHypergraph.from_order(hoim.Domain.from_cardinalities(size.levels), 2)
+        is_open = routes_of(size)[0].is_open
+        assert Auto().plan(graph).feasible or not is_open
+        assert is_open or levels**columns > 2**20
+
+
+def test_memory_of_a_dense_fit_is_that_of_its_design_within_a_factor_of_four():
+    size = TableSize({f"v{i}": 5 for i in range(6)}, 1000)
+    held = routes_of(size)[0].memory_mb * 2**20
+    assert held / 4 < 8 * 5**6 * 264 < 4 * held
+
+
+@pytest.mark.parametrize(
+    ("frame", "are_counts"),
+    [
+        (counts(), True),
+        (counts().astype(str), True),
+        (counts().assign(count=1), True),
+        (counts().assign(word="a"), False),
+        (counts().astype(float).replace(3, 2.5), False),
+        (counts() - 1, False),
+        (counts()[["sea", "sun"]], False),
+        (counts().iloc[:0], False),
+        (counts().clip(upper=1), False),
+        (counts().clip(upper=2), False),  # genotypes
+        (counts().clip(upper=4) + 1, False),  # answers from 1 to 5
+        (counts().astype("category"), False),
+        (counts().mask(counts() == 2), False),
+    ],
+)
+def test_counts_are_told_from_codes_of_levels(frame, are_counts):
+    assert (size_of_counts(frame) is not None) == are_counts
+
+
+def test_work_on_counts_is_that_of_pairs_in_one_row():
+    frame = pd.DataFrame({"a": [0, 1, 6, 0], "b": [2, 0, 1, 0], "c": [0, 0, 3, 1]})
+    assert size_of_counts(frame).counts == 1 + 1 + 9 + 1
+
+
+def test_a_fit_without_a_structure_takes_all_pairs_where_these_are_in_reach_and_says_nothing():
+    frame = labels(4, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        results = [hoim.fit(frame), hoim.fit(data=frame), hoim.fit(hoim.Observations.from_pandas(frame))]
+    expected = hoim.fit(frame, order=2)
+    for result in results:
+        assert isinstance(result, FitResult) and result.hypergraph == expected.hypergraph
+        np.testing.assert_array_equal(result.theta, expected.theta)
+    weighted = frame.assign(w=np.linspace(0.5, 1.5, len(frame)))
+    np.testing.assert_array_equal(hoim.fit(weighted, weights="w").theta, hoim.fit(weighted, order=2, weights="w").theta)
+    assert hoim.fit(frame[["v0"]]).num_parameters == 2
+
+
+def test_a_wide_table_ends_in_a_network_with_the_planted_pairs_on_top():
+    frame, planted = baskets()
+    with pytest.warns(CostWarning, match=r"out of reach.*so this is hoim\.learn_network.*order=2.*hoim\.plan\(data\)"):
+        result = hoim.fit(frame)
+    assert isinstance(result, LearnedNetwork)
+    top = result.interactions(2 * len(planted))["term"]
+    assert {frozenset(term.split(":")) for term in top} == planted
+
+
+def test_control_columns_that_were_not_planted_are_not_on_top():
+    frame, planted = baskets()
+    shuffled = frame.apply(np.random.default_rng(4).permutation)
+    with pytest.warns(CostWarning):
+        found = hoim.fit(shuffled).interactions()
+    pairs = {frozenset(term.split(":")) for term in found["term"]}
+    assert not planted & pairs
+
+
+def test_a_table_of_counts_ends_in_a_root_model():
+    with pytest.warns(CostWarning, match=r"hold counts.*so this is hoim\.fit_roots"):
+        result = hoim.fit(counts())
+    assert isinstance(result, RootFitResult) and result.interactions(1)["term"].tolist() == ["sea:sun"]
+
+
+def test_between_both_a_structure_is_learned(monkeypatch):
+    taken = []
+    monkeypatch.setattr(front, "learn", lambda rows, search: taken.append((rows.num_rows, search.max_order)))
+    with pytest.warns(CostWarning, match=r"learning finds in about .* so this is hoim\.learn\("):
+        hoim.fit(labels(12, 4, 900).replace({"v0": {"3": "2"}, "v1": {"3": "2"}}))
+    assert taken == [(900, 2)]
+    assert LearnResult  # what the call would return
+
+
+def test_options_of_fits_of_given_interactions_ask_for_these():
+    frame, _ = baskets(40)
+    result = hoim.fit(frame, prior="unit", objective="pseudo-likelihood")
+    assert isinstance(result, FitResult) and result.hypergraph.num_interactions == 40 * 39 // 2
+    with pytest.raises(IntractableError):
+        hoim.fit(frame, prior="unit")
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: hoim.fit(labels(3, 1)), InputError, "no column has two levels"),
+        (lambda: hoim.fit(labels(3, 2).iloc[:0]), InputError, "expected at least one row"),
+        (lambda: hoim.fit(labels(3, 2).replace("1", "")), MissingDataError, "missing='drop'"),
+        (lambda: hoim.fit(labels(3, 2).assign(Freq=range(400))), InputError, "count='Freq'"),
+        (lambda: hoim.fit(labels(3, 2), weights="w"), InputError, "unknown column 'w'"),
+        (lambda: hoim.fit(hoim.load_table("titanic"), count="n"), InputError, "describe a data frame"),
+        (lambda: hoim.fit(None), InputError, "data: expected a data frame"),
+    ],
+)
+def test_what_cannot_be_fitted_ends_in_one_clear_error(call, error, words):
+    with pytest.raises(error) as caught:
+        call()
+    assert words in str(caught.value)
+
+
+def test_the_plan_of_a_frame_says_columns_routes_and_advice():
+    frame = labels(3, 3).assign(rank=pd.Categorical(["lo", "hi"] * 200, ["lo", "hi"], ordered=True), same="x")
+    frame["who"] = [f"p{i}" for i in range(400)]
+    frame.loc[:9, "v0"] = None
+    table = hoim.plan(frame)
+    kinds = {column.name: column.kind for column in table.columns}
+    assert kinds == {**dict.fromkeys(["v0", "v1", "v2", "rank"], "labels"), "same": "constant", "who": "id"}
+    words = {column.name: column.words for column in table.columns}
+    assert words["rank"] == "lo < hi" and words["v1"] == "0, 1, 2" and "unique per row" in words["who"]
+    assert table.num_rows == 400 and table.columns[0].num_missing == 10 and table.advised.name == "pairs"
+    text = str(table)
+    assert text.splitlines()[0] == "400 rows, 6 columns"
+    order = [
+        text.index(part) for part in ("read as", "why it is closed", "\nAdvised: hoim.fit(data, order=2), because ")
+    ]
+    assert order == sorted(order)
+    assert "10 missing cells: missing='drop' leaves" in text
+    assert hoim.plan(frame, missing="drop").notes == ("Rows with one of the 10 missing cells are left out.",)
+    aged = hoim.plan(frame.assign(age=np.arange(400) / 7))
+    assert "A fit stops at 'age'" in aged.notes[0] and "bins='auto' cuts it at" in aged.notes[0]
+    assert not [note for note in hoim.plan(frame.assign(age=np.arange(400) / 7), bins="auto").notes if "age" in note]
+    assert "Advised: hoim.fit(data, order=2)" in table._repr_html_() and "<table>" in table._repr_html_()
+
+
+def test_equal_columns_of_a_wide_plan_are_one_line_and_json_holds_all():
+    frame, _ = baskets()
+    table = hoim.plan(frame)
+    assert len(str(table).splitlines()) < 20 and "and 117 more" in str(table)
+    found = json.loads(json.dumps(table.to_json(), allow_nan=False))
+    assert len(found["columns"]) == 120 and found["advised"] == "network" and not found["routes"][0]["is_open"]
+    assert {route["name"] for route in found["routes"]} == {route.name for route in table.routes}
+    assert table["network"] is table.advised
+    with pytest.raises(InputError, match="unknown route 'pear'"):
+        table["pear"]
+
+
+def test_the_plan_of_counts_advises_a_root_model_and_observations_and_counted_cells_are_planned():
+    assert hoim.plan(counts()).advised.name == "roots"
+    titanic = hoim.load_table("titanic")
+    assert hoim.plan(titanic).advised.name == "pairs"
+    cells = titanic.to_pandas(count="Freq")
+    *variables, times = hoim.plan(cells, count="Freq").columns
+    assert [column.name for column in variables] == list(titanic.domain.names)
+    assert (times.name, times.reason) == ("Freq", "holds the count of the rows")
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: hoim.plan(labels(2, 2).iloc[:0]), InputError, "expected at least one row"),
+        (lambda: hoim.plan(3), TypeError, "data: expected a data frame or Observations"),
+        (lambda: hoim.plan(labels(2, 2), missing="ignore"), InputError, "missing: expected 'drop' or 'marginalise'"),
+        (lambda: hoim.plan(labels(2, 2), weights="w"), InputError, "unknown column 'w'"),
+        (lambda: hoim.plan(hoim.load_table("titanic"), count="n"), InputError, "describe a data frame"),
+    ],
+)
+def test_what_cannot_be_planned_ends_in_one_clear_error(call, error, words):
+    with pytest.raises(error) as caught:
+        call()
+    assert words in str(caught.value)
+
+
+PLANNED = """
+import sys
+import pandas as pd
+import pyro_hoim as hoim
+hoim.plan(pd.DataFrame({"a": [0, 1] * 50, "b": [0, 0, 1, 1] * 25, "c": list("xyxz") * 25}))
+families = ("pyro_hoim.dependency_network", "pyro_hoim.generalized_root", "pyro_hoim.boltzmann")
+print([name for name in sys.modules if name.startswith((*families, "matplotlib.pyplot"))])
+"""
+
+
+def test_a_plan_imports_no_other_family():
+    done = subprocess.run([sys.executable, "-c", PLANNED], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
