@@ -50,7 +50,7 @@ def load(path: str | os.PathLike[str]) -> LoadedModel:
         ...     result.save(folder + "/model.safetensors")
         ...     model = load(folder)
         >>> model.interactions()["term"].tolist()
-        ['Admit', 'Gender', 'Admit:Gender']
+        ['Admit:Gender', 'Admit', 'Gender']
     """
     file = Path(path)
     file = file / "model.safetensors" if os.path.isdir(file) else file

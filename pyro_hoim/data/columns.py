@@ -23,6 +23,7 @@ from ..errors import (
     caller_level,
     check_names,
     check_type,
+    is_whole,
     none_received,
     refused,
     unexpected,
@@ -189,7 +190,7 @@ class ColumnOptions:
         """Columns that were asked for by their names."""
         if self.named is not None:
             return self.named
-        return () if self.columns is None or isinstance(self.columns, int) else tuple(self.columns)
+        return () if self.columns is None or is_whole(self.columns) else tuple(self.columns)
 
 
 class Encoded(NamedTuple):
@@ -261,11 +262,12 @@ def read_columns(
         InputError: no rows, or bad counts.
 
     Example:
-        >>> frame = pd.DataFrame({"age": range(18, 98), "ill": [0, 1] * 40, "id": [f"p{i}" for i in range(80)]})
+        >>> ages = [18 + 7 * i % 61 for i in range(80)]
+        >>> frame = pd.DataFrame({"age": ages, "ill": [0, 1] * 40, "id": [f"p{i}" for i in range(80)]})
         >>> [(c.name, c.kind, c.levels, c.is_used) for c in read_columns(frame, bins="auto")][1:]
         [('ill', 'labels', ('0', '1'), True), ('id', 'id', (), False)]
         >>> read_columns(frame, bins="auto")[0].levels
-        ('<34', '[34, 50)', '[50, 66)', '[66, 82)', '>=82')
+        ('<29', '[29, 42)', '[42, 54)', '[54, 67)', '>=67')
     """
     how = ColumnOptions(count, weights, columns, missing_values, bins, exclude, allow)
     if isinstance(table, pd.DataFrame):

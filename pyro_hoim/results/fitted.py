@@ -44,7 +44,7 @@ class Fitted:
         FitResult: log-linear model, 2 variables, 1 interaction, 3 parameters
           100 rows, log-likelihood -127.99, converged
         >>> result.summary()[["term", "estimate", "odds_ratio"]].round(3).to_dict("list")
-        {'term': ['a', 'b', 'a:b'], 'estimate': [-0.405, -1.099, 1.792], 'odds_ratio': [nan, nan, 6.0]}
+        {'term': ['a:b', 'a', 'b'], 'estimate': [1.792, -0.405, -1.099], 'odds_ratio': [6.0, nan, nan]}
     """
 
     @cached_property

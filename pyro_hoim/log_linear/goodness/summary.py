@@ -233,13 +233,14 @@ def _finished(
         frame["odds_ratio"] = np.exp(frame["estimate"].to_numpy() * factor)
         frame["or_lower"], frame["or_upper"] = np.exp(low), np.exp(high)
     # Interactions by strength, then single columns.
-    chosen = np.flatnonzero(np.array(is_free) & np.array(is_joint))
+    are_free, are_joint = np.array(is_free, dtype=bool), np.array(is_joint, dtype=bool)
+    chosen = np.flatnonzero(are_free & are_joint)
     estimate, scale = frame["estimate"].to_numpy(), np.nan_to_num(np.array(factor), nan=1.0)
     if "lower" in frame:
         given = [frame[name].to_numpy() * scale for name in ("lower", "upper")]
         low, high = (np.where(np.isnan(end), of, end) for end, of in zip((low, high), given, strict=True))
     chosen = chosen[strongest_first(estimate[chosen], low[chosen], high[chosen])]
-    order = [*chosen, *np.flatnonzero(np.array(is_free) & ~np.array(is_joint))]
+    order = [*chosen, *np.flatnonzero(are_free & ~are_joint)]
     names = ["term", "levels", "odds_ratio", "or_lower", "or_upper"]
     names += ["estimate", "std_error", "lower", "upper", "z", "p_value"]
     gone = {"odds_ratio", "or_lower", "or_upper"} if not np.isfinite(factor).any() else set[str]()
