@@ -25,7 +25,7 @@ from pyro_hoim import (
 )
 from pyro_hoim.boltzmann import MachineStructure, structure as machine
 from pyro_hoim.budgets import num_entries, num_sets
-from pyro_hoim.data import readers
+from pyro_hoim.data import columns, readers
 from pyro_hoim.dependency_network import learn_network
 from pyro_hoim.errors import IntractableError
 from pyro_hoim.generalized_root import RootStructure
@@ -227,7 +227,7 @@ def test_columns_are_counted_before_they_are_read(tmp_path, monkeypatch):
     wide = tmp_path / "wide.csv"
     names = [f"v{i}" for i in range(2**16 + 1)]
     wide.write_text(f"{','.join(names)}\n{','.join('01'[i % 2] for i in range(len(names)))}\n", encoding="utf-8")
-    monkeypatch.setattr(readers, "encode_column", pytest.fail)
+    monkeypatch.setattr(columns, "encode_column", pytest.fail)
     with refused("65,537 columns", megabytes=64):
         Observations.from_csv(wide)
     monkeypatch.undo()

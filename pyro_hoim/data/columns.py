@@ -390,7 +390,8 @@ def _look(name: str, table: Source, how: ColumnOptions, counts: np.ndarray, tota
         if rule == "auto" or _are_many(seen, total):
             return _look_of_numbers(name, distinct, positions, seen, total)
     # Else labels, which say what they are.
-    if bool(np.all(pd.isna(pd.Series(values)))) or not _any_label(values, how.missing_values):
+    is_empty = bool(np.all(pd.isna(pd.Series(values)))) or not _any_label(values, how.missing_values)
+    if is_empty and name not in how.allow:
         reading = ColumnReading(name, "empty", 0, table.num_rows, False, "has missing cells only")
         return _Look(reading, np.full(table.num_rows, -1))
     options: dict[str, Any] = {"missing_values": how.missing_values, "where": table.where}

@@ -285,7 +285,7 @@ def analyse_learned(
         seconds=learned.seconds,
         learned=learned,
         interactions=interactions,
-        pairs=pair_odds_ratios(judged[-1], pairs),
+        pairs=pair_odds_ratios(judged[-1], pairs) if judged else pd.DataFrame(),
         target=target,
         num_parameters_fitted=number,
         num_parameters_predictive=number if model is learned else _num_identified(learned, fitted),

@@ -140,7 +140,9 @@ def test_a_fit_with_a_posterior_has_the_same_figures_and_files(shell, tmp_path, 
     found, tables = made(names)
     plain, plain_tables = expected[0]
     assert found == _renamed(plain, names)
-    assert tables.keys() == plain_tables.keys() and any(name.startswith("observed-and-expected-counts") for name in tables)
+    assert tables.keys() == plain_tables.keys() and any(
+        name.startswith("observed-and-expected-counts") for name in tables
+    )
     for file, text in tables.items():
         head, *rows = text.splitlines()
         assert rows == _renamed(plain_tables[file], names).splitlines()[1:], file

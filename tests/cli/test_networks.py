@@ -114,8 +114,9 @@ def test_predict_is_the_conditional_itself(fitted, shell):
 
 def test_interactions_are_directed_with_what_the_reader_gains(fitted, shell):
     fit = json.loads((fitted / "out" / "fit.json").read_text())
-    assert shell.json("interactions", str(fitted / "out")) == {"interactions": fit["interactions"]}
-    assert shell.json("interactions", str(fitted / "out"), "--top", "2")["interactions"] == fit["interactions"][:2]
+    assert shell.json("interactions", str(fitted / "out")) == {"interactions": fit["interactions"], "left_out": 0}
+    two = shell.json("interactions", str(fitted / "out"), "--top", "2")  # two of six pairs, both ways
+    assert two == {"interactions": fit["interactions"][:4], "left_out": 4}
     first = fit["interactions"][0]
     line = shell("interactions", str(fitted / "out"), "--top", "1").out.splitlines()[1]
     assert line.split() == [first["edge"][0], "->", first["edge"][1], f"{first['value']:.4f}"]
@@ -256,9 +257,10 @@ def test_options_of_networks_are_refused_elsewhere(shell):
     assert line == "czech_autoworkers: no such file, nor one of the data sets of counts classic3"
 
 
-def test_columns_that_name_rows_are_refused(shell):
+def test_columns_that_name_rows_are_left_out_unless_they_are_asked_for(shell):
     Path("rows.csv").write_text("id,a\n" + "".join(f"{k},{k % 2}\n" for k in range(30)))
-    assert "'id' (30 levels in 30 rows)" in shell.refused("fit", "rows.csv", *NETWORK)
+    assert "columns were left out: 'id' (30 levels in 30 rows)" in shell("fit", "rows.csv", *NETWORK).err
+    assert "'id' (30 levels in 30 rows)" in shell.refused("fit", "rows.csv", *NETWORK, "--columns", "id,a")
 
 
 @pytest.mark.parametrize(
@@ -296,4 +298,4 @@ def test_large_networks_are_drawn_approximately_or_refused(shell):
     assert found["pseudo_nll"] == pytest.approx(17 * torch.log(torch.tensor(2.0)).item(), abs=1e-6)
     told = shell.refused("score", "wide.safetensors", "row.csv", "--method", "exact")
     assert "it has 131,072 states, at most 65,536" in told
-    assert shell.json("interactions", "wide.safetensors") == {"interactions": []}
+    assert shell.json("interactions", "wide.safetensors") == {"interactions": [], "left_out": 0}

@@ -174,7 +174,8 @@ def test_interactions_carry_their_refined_information(shell):
         assert found["value"] == pytest.approx(values[tuple(row["edge"])], rel=1e-6, abs=1e-12)
     assert "refined_information" not in shell.json("interactions", SMALL, "--no-information")["interactions"][0]
     out, _ = shell("interactions", SMALL, "--top", "3")
-    assert "information" in out.splitlines()[0] and out.count("\n") == 4 and "<=" not in out
+    head, *_, last = out.splitlines()
+    assert "information" in head and last == "... 3 more interactions" and out.count("\n") == 5 and "<=" not in out
 
 
 def test_interactions_of_a_large_model_are_bounded(shell):

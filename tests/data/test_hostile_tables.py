@@ -165,7 +165,7 @@ def test_many_columns_and_levels_take_linear_time(tmp_path):
     long = "a,b\n" + "".join(f"{i},x\n" for i in range(10_000))
     found, peak = judged(tmp_path, long.encode())
     assert len(set(found.columns[0])) == 10_000 and peak < 60 * len(long)
-    assert Observations.from_csv(found).domain["a"].cardinality == 10_000
+    assert Observations.from_csv(found, allow=["a"]).domain["a"].cardinality == 10_000
 
 
 # Workbooks

@@ -197,7 +197,7 @@ def test_split_leaves_global_random_state_alone():
 
 @given(observations(missing=True))
 def test_pandas_round_trip(data):
-    back = Observations.from_pandas(data.to_pandas(), count="count")
+    back = Observations.from_pandas(data.to_pandas(), count="count", allow=data.domain.names)
     assert back.domain == data.domain
     assert torch.equal(back.codes, data.codes) and torch.equal(back.counts, data.counts)
 

@@ -150,14 +150,14 @@ def test_pages_show_the_parts_of_held_out_rows():
         assert model.parts["train"].split is None
         assert_close(split.total, model.parts["test"].scores.kl, relative=1e-9)
         assert_close(split.total, split.inestimable + split.estimable, relative=1e-9)
-    (section,) = [s for s in found.page().sections if s.title.startswith("Interactions that lack")]
+    (section,) = [s for s in found.page().sections if s.title.startswith("What limits the fit")]
     (table,) = [block for block in section.blocks if block.kind == "table"]
     assert [[c.shown for c in row[:3]] for row in table.rows] == [["order 1", "test", "7"], ["order 2", "test", "18"]]
     assert table.chosen == 1
     alone = analyse({"train": train}, graphs).page()
-    assert not [s for s in alone.sections if s.title.startswith("Interactions that lack")]  # control: none held out
+    assert not [s for s in alone.sections if s.title.startswith("What limits the fit")]  # control: none held out
     learned = analyse_learned(learn(train, held), {"train": train, "validation": held}).page()
-    assert [s for s in learned.sections if s.title.startswith("Interactions that lack")]
+    assert [s for s in learned.sections if s.title.startswith("What limits the fit")]
 
 
 def test_a_projection_that_has_not_converged_is_left_out_of_pages():
