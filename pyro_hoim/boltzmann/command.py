@@ -365,7 +365,7 @@ class MachinePlan(LabelledPlan):
             result=result,
             log_z=log_z,
             shares=shares,
-            ratios=pair_odds_ratios(rows, _pairs(result.law)),
+            ratios=pair_odds_ratios(rows, _pairs(result.law), is_searched=True),
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import ndtr
 
 from ..core.page import Block, Cell, Section
 from ..core.words import listed, number, plural, shorten
@@ -24,6 +25,8 @@ CAUTION = "These are associations given the other columns, not causes."
 _ALONE = "These are associations of two columns at a time, which other columns may explain, not causes."
 
 _NONE = "A model without interactions does not show that the columns are independent."
+_CHOSEN = "The pairs were chosen in these rows for being strong, so that new rows are likely to show weaker ones."
+_ALPHA = 0.05
 _STRONGEST = 3  # interactions with a sentence
 _WIDE, _NARROW = 6, 3  # odds ratios in the picture
 _FIGURES = ("odds_ratio", "lower", "upper")
@@ -34,13 +37,14 @@ _NAME, _LEVEL = 26, 18  # characters of a column and of a level in a sentence
 
 @dataclass(frozen=True)
 class Ratio:
-    """One odds ratio, as a row of ``odds_ratios()`` says it; limits are NaN where there are none."""
+    """One odds ratio, as a row of ``odds_ratios()`` says it; what is not known is NaN."""
 
     names: tuple[str, ...]
     levels: str
     value: float
     lower: float
     upper: float
+    adjusted: float = math.nan
 
     @property
     def has_interval(self) -> bool:
@@ -49,8 +53,10 @@ class Ratio:
 
     @property
     def is_clear(self) -> bool:
-        """Whether the interval excludes a ratio of one."""
-        return self.lower > 1 or self.upper < 1
+        """Whether chance hardly explains it: by the p-value adjusted for the number of tests, else by the interval."""
+        if math.isnan(self.adjusted):
+            return self.lower > 1 or self.upper < 1
+        return self.adjusted < _ALPHA
 
     @property
     def steps(self) -> list[tuple[str, str]] | None:
@@ -141,7 +147,8 @@ def odds_answer(table: pd.DataFrame, where: str, most: int = 5) -> OddsAnswer:
         where: the rows that they are of, such as ``"2,201 rows"``.
         most: sentences, at least two.
     """
-    ratios = [Ratio(tuple(row["term"].split(":")), row["levels"], *_numbers(row)) for row in table.to_dict("records")]
+    rows = table.to_dict("records")
+    ratios = [Ratio(tuple(row["term"].split(":")), row["levels"], *_numbers(row)) for row in rows]
     if not ratios:
         return OddsAnswer((f"In {where}, the model has no interaction.",), None, None, (_NONE,))
     # The first odds ratio of an interaction is its most certain one.
@@ -156,7 +163,9 @@ def odds_answer(table: pd.DataFrame, where: str, most: int = 5) -> OddsAnswer:
         verb = "is" if len(clear) == 1 else "are"
         share = {1: "the only interaction", 2: "both interactions"}.get(len(best), f"all {total}")
         share = share if len(clear) == len(best) else f"{len(clear)} of the {total}"
-        first = f"In {where}, {share} in the model {verb} beyond chance (95 % CI without 1)."
+        has_tests = any(not math.isnan(ratio.adjusted) for ratio in best)
+        verdict = "beyond chance (p < 0.05, adjusted for all tests)" if has_tests else "clear (95 % CI without 1)"
+        first = f"In {where}, {share} in the model {verb} {verdict}."
     else:
         clear, unclear = best, []
         first = f"In {where}, the model has {total}. {'These are' if len(best) > 1 else 'This is'} the strongest."
@@ -169,6 +178,7 @@ def odds_answer(table: pd.DataFrame, where: str, most: int = 5) -> OddsAnswer:
         sentences.append(f"These rows show no association of {names}.")
     caution = _ALONE if table.attrs.get("is_crude") else CAUTION
     limits = (caution,) if has_intervals else ("The odds ratios have no intervals.", caution)
+    limits += (_CHOSEN,) if table.attrs.get("is_searched") else ()
     return OddsAnswer(tuple(sentences[:most]), _picture(best), _section(table), limits)
 
 
@@ -176,7 +186,9 @@ _MOST_PAIRS = 100
 _QUANTILE = 1.959963984540054
 
 
-def pair_odds_ratios(rows: Observations, pairs: Iterable[tuple[str, str]]) -> pd.DataFrame:
+def pair_odds_ratios(
+    rows: Observations, pairs: Iterable[tuple[str, str]], *, is_searched: bool = False
+) -> pd.DataFrame:
     """Odds ratios of pairs of columns by themselves, for families whose parameters are none.
 
     Woolf's intervals, of weights with their effective number of rows; a pair keeps the level contrast whose interval is
@@ -185,9 +197,11 @@ def pair_odds_ratios(rows: Observations, pairs: Iterable[tuple[str, str]]) -> pd
     Args:
         rows: rows of labels.
         pairs: names of two columns, the most important first; the first hundred are looked at.
+        is_searched: whether the pairs were chosen in these rows, so that the p-values (Wald's) are adjusted for the
+            contrasts of all pairs of columns, those that were not chosen counting as one each.
 
     Returns:
-        The columns of ``odds_ratios()`` without p-values, the most certain first.
+        The columns of ``odds_ratios()``, the most certain first.
 
     Example:
         >>> from pyro_hoim import Domain
@@ -223,18 +237,35 @@ def pair_odds_ratios(rows: Observations, pairs: Iterable[tuple[str, str]]) -> pd
     with np.errstate(divide="ignore"):
         low, high = np.log(table["lower"].to_numpy(float)), np.log(table["upper"].to_numpy(float))
     nearest = np.where((low > 0) | (high < 0), np.minimum(np.abs(low), np.abs(high)), 0.0)
+    from scipy.stats import false_discovery_control  # half a second, which pages alone should wait for
+
+    # Wald's tests; a search has looked at the contrasts of all pairs.
+    error = (high - low) / (2 * _QUANTILE)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p_values = 2 * ndtr(-np.abs(np.log(table["odds_ratio"].to_numpy(float)) / error))
+    free = np.array(rows.domain.cardinalities) - 1
+    all_contrasts = (int(free.sum()) ** 2 - int((free**2).sum())) // 2
+    others = np.ones(max(0, all_contrasts - len(table)) if is_searched else 0)
+    known = np.where(np.isnan(p_values), 1.0, p_values)
+    adjusted = false_discovery_control(np.concatenate([known, others]))[: len(table)] if len(table) else p_values
+    table = table.assign(p_value=p_values, p_value_adjusted=np.where(np.isnan(p_values), np.nan, adjusted))
     table = table.iloc[np.argsort(-nearest, kind="stable")].reset_index(drop=True)
+    among = "all pairs of columns" if is_searched else "all rows"
     table.attrs |= {
-        "notes": ["odds ratio of every level against the first one, of two columns alone"],
+        "notes": [
+            "odds ratio of every level against the first one, of two columns alone",
+            f"p-values by Wald, adjusted by Benjamini and Hochberg, over {among}",
+        ],
         "is_crude": True,
+        "is_searched": is_searched,
     }
     return table
 
 
-def _numbers(row: Mapping[Any, Any]) -> tuple[float, float, float]:
-    """Odds ratio and limits, NaN where there are none."""
-    value, lower, upper = (float(row.get(name, math.nan)) for name in ("odds_ratio", "lower", "upper"))
-    return value, lower, upper
+def _numbers(row: Mapping[Any, Any]) -> tuple[float, float, float, float]:
+    """Odds ratio, limits and adjusted p-value, NaN where there are none."""
+    value, lower, upper, adjusted = (float(row.get(name, math.nan)) for name in (*_FIGURES, "p_value_adjusted"))
+    return value, lower, upper, adjusted
 
 
 def _references(ratios: Sequence[Ratio]) -> dict[str, str]:

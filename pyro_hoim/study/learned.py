@@ -275,7 +275,7 @@ def analyse_learned(
     fitted = _together([part for part in rows if part is not None])
     number = _num_identified(model, fitted)
     interactions = _valued(model, seed)
-    judged = [part for name in PARTS if (part := parts.get(name)) is not None and part.total_count > 0]
+    judged = [(name, part) for name in PARTS if (part := parts.get(name)) is not None and part.total_count > 0]
     pairs = [(line["edge"][0], line["edge"][1]) for line in interactions if len(line["edge"]) == 2]
     return LearnedAnalysis(
         title=title,
@@ -285,7 +285,7 @@ def analyse_learned(
         seconds=learned.seconds,
         learned=learned,
         interactions=interactions,
-        pairs=pair_odds_ratios(judged[-1], pairs) if judged else pd.DataFrame(),
+        pairs=pair_odds_ratios(judged[-1][1], pairs, is_searched=judged[-1][0] != "test") if judged else pd.DataFrame(),
         target=target,
         num_parameters_fitted=number,
         num_parameters_predictive=number if model is learned else _num_identified(learned, fitted),

@@ -87,7 +87,7 @@ def test_infinite_estimate_is_reported_not_hidden(shell, monkeypatch):
     assert (test["deviance"], test["p_value"]) == (record["g2"], record["p_value"])
     assert record["g2"] == pytest.approx(116.588, abs=5e-4)
     page = Path("out/report.html").read_text(encoding="utf-8")
-    assert "Class=Crew, Age=Child" in page and "hence p &lt; " in page
+    assert "No row has Class=Crew, Age=Child" in page and "10 degrees of freedom, p &lt; " in page
 
 
 def test_score_agrees_with_enumeration_also_with_missing_cells(shell):

@@ -364,7 +364,7 @@ def test_words_of_penalties():
         (["--vocab", "v.txt"], "--vocab: belongs to a .npz file"),
         (["--columns", "9"], "--columns: expected a number from 1 to 4"),
         (["--columns", "flow,hat"], "unknown column 'hat'"),
-        (["--penalty", "l1:1"], "--penalty: belongs to --model log-linear, received --model grm"),
+        (["--penalty", "l1:1"], "--penalty: belongs to --model log-linear or dependency-network, received --model grm"),
         (["--posterior"], "--posterior: belongs to --model log-linear, received --model grm"),
         (["--alpha", "2"], "--alpha: belongs to --model dependency-network, received --model grm"),
         (

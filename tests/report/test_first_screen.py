@@ -69,7 +69,7 @@ def test_sentences_have_the_numbers_of_the_result():
     answer = odds_answer(table, "4,526 rows")
     assert (
         answer.sentences[0]
-        == "In 4,526 rows, 2 of the 3 interactions in the model are beyond chance (95 % CI without 1)."
+        == "In 4,526 rows, 2 of the 3 interactions in the model are beyond chance (p < 0.05, adjusted for all tests)."
     )
     assert answer.sentences[-1] == "These rows show no association of Admit and Gender." and len(answer.sentences) == 4
     firsts = table.drop_duplicates("term")
@@ -186,3 +186,22 @@ def test_blue_is_above_one_orange_below_and_grey_not_shown():
     ]
     ticks = {text.get_text(): x for text, x in zip(axes.get_xticklabels(), axes.get_xticks(), strict=True)}
     assert ticks["1"] == 0.0 and all(math.log(float(text)) == pytest.approx(x) for text, x in ticks.items())
+
+
+def test_noise_is_not_called_beyond_chance():
+    noise = pd.DataFrame(np.random.default_rng(1).integers(0, 2, (500, 12)), columns=list("abcdefghijkl"))
+    table = fit(".^2", noise).odds_ratios()
+    first = odds_answer(table, "500 rows").sentences[0]
+    assert first.startswith("In 500 rows, 0 of the 66 interactions in the model are beyond chance")
+    assert ((table["lower"] > 1) | (table["upper"] < 1)).sum() >= 2  # the control: single intervals do exclude one
+    # Pairs that a search chose count among all pairs.
+    rows = Observations.from_pandas(noise)
+    chosen = table["term"].head(3).map(lambda term: tuple(term.split(":"))).tolist()
+    assert pair_odds_ratios(rows, chosen)["p_value_adjusted"].min() < 0.05
+    searched = pair_odds_ratios(rows, chosen, is_searched=True)
+    assert searched["p_value_adjusted"].min() > 0.05
+    assert odds_answer(searched, "500 rows").limits[-1].startswith("The pairs were chosen in these rows")
+    # The second control: what was planted remains.
+    planted = noise.assign(m=np.where(np.random.default_rng(2).random(500) < 0.8, noise["a"], 1 - noise["a"]))
+    found = pair_odds_ratios(Observations.from_pandas(planted), [*chosen, ("a", "m")], is_searched=True)
+    assert found["term"][0] == "a:m" and found["p_value_adjusted"][0] < 1e-6

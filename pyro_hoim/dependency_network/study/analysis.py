@@ -311,7 +311,7 @@ def analyse_network(
         found=finding,
         target=target,
         independent=_column_shares(independent.conditionals),
-        ratios=pair_odds_ratios(train, [(edge.parent, edge.child) for edge in edges]),
+        ratios=pair_odds_ratios(train, [(edge.parent, edge.child) for edge in edges], is_searched=True),
         has_weights=not train.has_whole_counts,
     )
 
