@@ -22,7 +22,7 @@ from .._modes import plain_mode
 from ..checks import check_finite, check_shape, checked_floating
 from ..core.partition import LogPartition
 from ..data.joined import JoinedColumns
-from ..errors import ModelFileError, check_type, other_domain
+from ..errors import ModelFileError, check_type, other_domain, unexpected
 from ..runs.container import LOG_LINEAR, ModelRecord, keep_contents, stored, take_parameters
 from ..runs.rules import (
     DOMAIN,
@@ -54,12 +54,13 @@ _CONTRAST = {"before": Items(TEXT), "after": Items(TEXT), "estimate": NUMBER, "s
 _SIZES = {"position": WHOLE, "num_parameters": WHOLE, "num_identified": optional(WHOLE)}
 _SIGN = Leaf("-1 or 1", (int,), lambda value: abs(value) == 1)
 _TESTED = ("std_error", "df", "statistic", "p_value", "p_value_adjusted")
-_RATIO = {
+_COEFFICIENT = {
     "term": TEXT,
     "levels": TEXT,
     "sign": Leaf("-1, 0 or 1", (int,), lambda value: abs(value) <= 1),
-    **dict.fromkeys(("estimate", "std_error", "limit", "p_value"), optional(NUMBER)),
+    **dict.fromkeys(("estimate", "std_error"), optional(NUMBER)),
 }
+_RATIO = {**_COEFFICIENT, **dict.fromkeys(("limit", "p_value"), optional(NUMBER))}
 _INFO: dict[str, Rule] = {
     "independent": optional(SHARES),
     "infinite_combinations": Items(Fields(_CELLS)),
@@ -70,6 +71,16 @@ _INFO: dict[str, Rule] = {
     "uncertainty": Items(Fields({"edge": NAMES}, dict.fromkeys(_TESTED, optional(NUMBER)))),
     "odds_ratios": Fields(
         {"level": NUMBER, "notes": Items(TEXT), "has_errors": FLAG, "has_tests": FLAG, "rows": Items(Fields(_RATIO))}
+    ),
+    "coefficients": Fields(
+        {
+            "coding": NAME,
+            "notes": Items(TEXT),
+            "has_errors": FLAG,
+            "has_tests": FLAG,
+            "compared": optional(Items(TEXT)),
+            "rows": Items(Fields(_COEFFICIENT)),
+        }
     ),
     "learned_edges": Items(NAMES),
     "effective_rows": optional(NUMBER),
@@ -139,6 +150,11 @@ class ModelFile(ModelRecord):
         for name in ("infinite_combinations", "infinite_interactions"):
             for entry in info.get(name, ()):
                 check_known(entry, domain, f"info[{name!r}]")
+        if (coefficients := info.get("coefficients")) is not None:
+            compared, where = coefficients["compared"], "info['coefficients']"
+            size = parametrization(hypergraph).num(coefficients["coding"]) if compared is None else len(compared)
+            if len(coefficients["rows"]) != size:
+                raise unexpected(where, f"{size} rows", len(coefficients["rows"]), code="wrong-shape")
         if info.get("joined") is not None and JoinedColumns.from_json(info["joined"]).joined_domain != domain:
             raise other_domain("info['joined']", "groups whose joined variables are those of the model")
         if info.get("log_partition") is not None:

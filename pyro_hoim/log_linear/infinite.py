@@ -24,6 +24,8 @@ _MAX_CONTRASTS = 5000
 _MAX_GENERATORS = 2**21  # cells fitted as zero, times parameters, of which the signs of infinite estimates are found
 _LISTED = 20
 _MAX_DENSE_PARAMETERS = 1000
+_MOST_PARAMETERS = 600  # of a covariance that is a matter of seconds
+_TOO_MANY = f"the model has {{:,}} parameters, and they are computed for at most {_MOST_PARAMETERS}"
 _TOLERANCE = 1e-7
 
 
@@ -179,18 +181,31 @@ def _contrasts(result: FitResult, edge: tuple[str, ...], block: torch.Tensor) ->
 
 def has_cheap_covariance(result: FitResult) -> bool:
     """Whether large-sample intervals exist and are a matter of seconds."""
-    if result.objective != "likelihood":
-        graph, rows = result.hypergraph, 0 if result.data is None else result.data.num_rows
-        features = rows * sum(graph.domain.cardinalities) * max(graph.num_parameters, 1)
-        is_small = graph.num_parameters <= 600 and features <= 2**30
-        return result.is_converged and result.data is not None and is_small and not result.is_bounded
-    return is_cheap(result.hypergraph) and result.is_converged
+    return not covariance_problem(result)
 
 
-def is_cheap(graph: InteractionHypergraph) -> bool:
-    """Whether a covariance of all parameters is a matter of seconds."""
+def covariance_problem(result: FitResult) -> str:
+    """Why a fit has no standard errors, in words; empty where its covariance is a matter of seconds."""
+    if not result.is_converged:
+        return f"the fit ended as {result.status!r}"
+    if result.objective == "likelihood":
+        return size_problem(result.hypergraph)
+    if result.is_bounded or result.data is None:
+        return "a fit within norm bounds has none" if result.is_bounded else "the fit keeps no rows"
+    size = result.hypergraph.num_parameters
+    features = result.data.num_rows * sum(result.hypergraph.domain.cardinalities) * max(size, 1)
+    if size > _MOST_PARAMETERS:
+        return _TOO_MANY.format(size)
+    return "" if features <= 2**30 else "of so many rows and parameters they would take minutes"
+
+
+def size_problem(graph: InteractionHypergraph) -> str:
+    """Why a covariance of all parameters would take long, in words; empty where it is a matter of seconds."""
     size = graph.num_parameters
-    return size <= 600 and graph.domain.num_states * max(size, 1) <= 2**23
+    if size > _MOST_PARAMETERS:
+        return _TOO_MANY.format(size)
+    is_small = graph.domain.num_states * max(size, 1) <= 2**23
+    return "" if is_small else "for a table of so many cells they would take minutes"
 
 
 def contrast_signs(result: FitResult, contrasts: np.ndarray) -> np.ndarray:

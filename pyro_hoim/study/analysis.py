@@ -41,8 +41,7 @@ from ..log_linear.fitting.result import FitResult
 from ..log_linear.fitting.solvers import Stopping
 from ..log_linear.fitting.tables import cell_table
 from ..log_linear.goodness.goodness_of_fit import goodness_of_fit, likelihood_ratio_test
-from ..log_linear.goodness.odds_ratios import stored_contrasts
-from ..log_linear.goodness.summary import is_maximum
+from ..log_linear.goodness.summary import answers_of_fit, is_maximum
 from ..log_linear.infinite import infinite_to_json, mark_infinite
 from ..log_linear.named_priors import Prior
 from ..log_linear.restricted.interactions import Interactions, graph_of, is_within
@@ -225,7 +224,7 @@ class Analysis(Study[TablePart]):
                 directions_of(model.fit),
                 impossible=model.fit.impossible,
             )
-            stored.info.update(stored_contrasts(model.fit))
+            stored.info.update(answers_of_fit(model.fit))
             if model.uncertainty is not None:
                 stored.info["uncertainty"] = list(model.uncertainty.kept)
             if self.constrained is not None:

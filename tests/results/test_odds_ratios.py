@@ -21,6 +21,7 @@ from pyro_hoim.results import SummaryTable
 
 PAIR = Domain.from_labels({"smoke": ["n", "y"], "ill": ["n", "y"]})
 ABC = Domain.from_labels({"a": ["n", "y"], "b": ["0", "1", "2"], "c": ["u", "v"]})
+TABLES = ("summary", "odds_ratios")
 infinite = pytest.mark.filterwarnings("ignore::pyro_hoim.NonexistentEstimateWarning")
 
 
@@ -226,29 +227,76 @@ def test_penalised_fits_have_intervals_where_they_have_a_covariance_and_no_tests
         assert "drawn towards zero" in str(table) and "Wald" not in str(table)
 
 
+EMPTY, HALF = (np.where(np.arange(12).reshape(2, 3, 2) < k, 0.0, counts_of()) for k in (2, 6))
+LACKING = InteractionHypergraph(ABC, [("a", "b", "c"), ("a", "b"), ("c",)], hierarchical=False)
+
+
 @infinite
 @pytest.mark.parametrize(
-    ("formula", "counts", "penalty"),
+    ("formula", "counts", "options"),
     [
-        ("a*b*c", counts_of(), None),
-        ("a*b*c", counts_of(), L2(1.0)),
-        ("linear(b):a + c", counts_of(), None),
-        ("a + b", counts_of(), None),
-        ("a*b", np.where(np.arange(12).reshape(2, 3, 2) < 2, 0.0, counts_of()), None),
-        ("a*b", np.where(np.arange(12).reshape(2, 3, 2) < 6, 0.0, counts_of()), None),
+        ("a*b*c", counts_of(), {}),
+        ("a*b*c", counts_of(), {"penalty": L2(1.0)}),
+        ("a*b*c", counts_of(), {"penalty": L1(1.0)}),
+        ("a*b + b*c", counts_of() / 7, {}),
+        ("a*b + b*c", counts_of(), {"objective": "pseudo-likelihood"}),
+        ("linear(b):a + c", counts_of(), {}),
+        (LACKING, counts_of(), {}),
+        ("a + b", counts_of(), {}),
+        ("a*b", EMPTY, {}),
+        ("a*b", HALF, {}),
+        ("linear(b):a + a", EMPTY, {}),
     ],
-    ids=["three", "penalty", "scores", "none", "infinite", "absent"],
+    ids=[
+        *("three", "ridge", "lasso", "weights", "pseudo", "scores", "lacking", "none", "infinite"),
+        *("absent", "infinite-scores"),
+    ],
 )
-def test_a_loaded_model_says_the_same(formula, counts, penalty, tmp_path):
-    result = fit(formula, table_of(counts, ABC), penalty=penalty)
+def test_a_loaded_model_says_the_same(formula, counts, options, tmp_path):
+    rows = table_of(counts_of(), ABC)
+    is_whole = bool((counts == np.floor(counts)).all())
+    rows = table_of(counts, ABC) if is_whole else Observations(ABC, rows.codes, torch.from_numpy(counts.ravel()))
+    result = fit(formula, rows, **options)
     result.save(tmp_path / "m.safetensors")
-    loaded, table = load(tmp_path / "m.safetensors").odds_ratios(), result.odds_ratios()
-    pd.testing.assert_frame_equal(pd.DataFrame(loaded), pd.DataFrame(table), check_exact=True)
-    assert loaded.attrs == table.attrs
-    again = load(tmp_path / "m.safetensors").odds_ratios(level=0.5)
-    if "lower" in table and np.isfinite(table["odds_ratio"]).all():
-        expected = result.odds_ratios(level=0.5)
-        np.testing.assert_allclose(again["lower"], expected["lower"], rtol=1e-12)
+    model = load(tmp_path / "m.safetensors")
+    for level in (0.95,) if result.status == "infinite" else (0.95, 0.5):  # a file has finite limits of 95 % alone
+        for loaded, table in ((getattr(m, name)(level=level) for m in (model, result)) for name in TABLES):
+            pd.testing.assert_frame_equal(pd.DataFrame(loaded), pd.DataFrame(table), check_exact=True)
+            assert loaded.attrs == table.attrs
+    if not is_whole:
+        assert "robust (sandwich)" in str(model.summary()) and "robust (sandwich)" in str(model.odds_ratios())
+
+
+def test_a_loaded_model_says_of_what_it_keeps_no_errors(tmp_path):
+    result = fit("a*b*c", table_of(counts_of(), ABC))
+    result.save(tmp_path / "m.safetensors")
+    table = load(tmp_path / "m.safetensors").summary(coding="balanced")
+    expected = result.summary(coding="balanced").set_index(["term", "levels"])["estimate"]
+    pd.testing.assert_series_equal(table.set_index(["term", "levels"])["estimate"][expected.index], expected)
+    assert "std_error" not in table and "keeps those in corner coding against the first levels alone" in str(table)
+
+
+@pytest.mark.parametrize("change", [{"rows": []}, {"compared": ["", "a=y vs n, b=1 vs 0"]}, {"coding": "corners"}])
+def test_coefficients_that_do_not_fit_the_model_are_refused(change):
+    from pyro_hoim.core.operations import stored_model
+    from pyro_hoim.log_linear.file import ModelFile
+
+    result = fit("a*b*c", table_of(counts_of(), ABC))
+    family, stored = stored_model(result)
+    record = family.complete_record(result, stored.model)
+    info = {**record.info, "coefficients": {**record.info["coefficients"], **change}}
+    with pytest.raises(InputError, match=r"coding|coefficients"):
+        ModelFile(record.hypergraph, record.theta, record.coding, info)
+    ModelFile(record.hypergraph, record.theta, record.coding, record.info)  # control
+
+
+def test_models_of_too_many_parameters_say_so(monkeypatch):
+    from pyro_hoim.log_linear import infinite as module
+
+    monkeypatch.setattr(module, "_MOST_PARAMETERS", 9)
+    result = fit("a*b*c", table_of(counts_of(), ABC))
+    for table in (result.summary(), result.odds_ratios()):
+        assert "the model has 11 parameters, and they are computed for at most" in str(table)
 
 
 def test_a_loaded_model_has_estimates_against_other_levels_and_no_intervals(tmp_path):

@@ -28,7 +28,7 @@ from ..coding import Reference, parametrization, reference_codes
 from ..file import ModelFile
 from ..fitting.design import design_matrix
 from ..fitting.result import CovarianceKind, FitResult
-from ..infinite import contrast_signs, has_cheap_covariance, is_cheap, mark_infinite
+from ..infinite import contrast_signs, covariance_problem, mark_infinite, size_problem
 from ..scores import interaction_table
 from ..training.ridge import InteractionRidge
 from .goodness_of_fit import adjust_p_values, rough_terms
@@ -36,7 +36,9 @@ from .profile import profile_limits
 
 __all__ = ["Contrasts", "contrasts_of_file", "contrasts_of_fit", "odds_ratios_table"]
 
-_STORED_LEVEL = 0.95
+STORED_LEVEL = 0.95
+"""Coverage of the limits that a model file keeps."""
+_FIGURES = ("estimate", "std_error", "limit", "p_value")
 _INTERVALS = "intervals"  # a note that begins so gets their level before it
 _SHOWN = 12  # terms by name in a note
 _NONE = "The model has no interactions, so there is no odds ratio."
@@ -77,25 +79,34 @@ class Contrasts:
 
     def to_json(self) -> dict[str, Any]:
         """What a model file keeps, inverse of :meth:`from_json`."""
-        names = ("estimate", "std_error", "limit", "p_value")
-        records: list[dict[str, Any]] = []
-        for row in self.rows.to_dict("records"):
-            sign = int(np.sign(row["estimate"])) if math.isinf(row["estimate"]) else 0
-            known = {name: row[name] if math.isfinite(row[name]) else None for name in names}
-            records.append({"term": row["term"], "levels": row["levels"], "sign": sign, **known})
         flags = {"has_errors": self.has_errors, "has_tests": self.has_tests}
-        return {"level": self.level, "notes": list(self.notes), **flags, "rows": records}
+        return {"level": self.level, "notes": list(self.notes), **flags, "rows": rows_to_json(self.rows, _FIGURES)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Contrasts:
         """Contrasts as a model file keeps them."""
-        rows = _frame([row["term"] for row in value["rows"]], [row["levels"] for row in value["rows"]])
-        for name in ("estimate", "std_error", "limit", "p_value"):
-            rows[name] = [math.nan if row[name] is None else float(row[name]) for row in value["rows"]]
-        signs = np.array([row["sign"] for row in value["rows"]], dtype=float)
-        rows["estimate"] = np.where(signs == 0, rows["estimate"], np.copysign(math.inf, signs))
-        flags = value["has_errors"], value["has_tests"]
+        rows, flags = rows_from_json(value["rows"], _FIGURES), (value["has_errors"], value["has_tests"])
         return cls(rows, float(value["level"]), tuple(value["notes"]), *flags)
+
+
+def rows_to_json(rows: pd.DataFrame, figures: Sequence[str]) -> list[dict[str, Any]]:
+    """Rows of terms and levels with figures as a model file keeps them, inverse of :func:`rows_from_json`."""
+    records = list[dict[str, Any]]()
+    for row in rows.to_dict("records"):
+        sign = int(np.sign(row["estimate"])) if math.isinf(row["estimate"]) else 0
+        known = {name: row[name] if math.isfinite(row[name]) else None for name in figures}
+        records.append({"term": row["term"], "levels": row["levels"], "sign": sign, **known})
+    return records
+
+
+def rows_from_json(records: Sequence[Mapping[str, Any]], figures: Sequence[str]) -> pd.DataFrame:
+    """Rows as a model file keeps them; NaN where a figure is not finite, and infinite estimates of their sign."""
+    rows = _frame([row["term"] for row in records], [row["levels"] for row in records])
+    for name in figures:
+        rows[name] = np.array([math.nan if row[name] is None else row[name] for row in records], dtype=float)
+    signs = np.array([row["sign"] for row in records], dtype=float)
+    rows["estimate"] = np.where(signs == 0, rows["estimate"], np.copysign(math.inf, signs))
+    return rows
 
 
 def _frame(terms: Sequence[str], levels: Sequence[str]) -> pd.DataFrame:
@@ -247,16 +258,16 @@ def contrasts_of_fit(
     if not len(rows):
         return Contrasts(rows, level, (), False, False)
     # Errors, where the fit has any.
-    problem = "this fit has none, or they would take minutes"
+    problem = covariance_problem(result)
     matrix, error = torch.empty(0), np.empty(0)
-    if has_cheap_covariance(result):
+    if not problem:
         if restriction is None:
             units = torch.eye(graph.num_parameters, dtype=torch.float64)
             matrix = contrast_values(graph, parametrization(graph).to_tables(units), codes).T.contiguous()
         else:
             matrix = torch.from_numpy(readings)
         try:
-            error, problem = result.contrast_errors(matrix, covariance).numpy(), ""
+            error = result.contrast_errors(matrix, covariance).numpy()
         except HoimError as refusal:  # a penalty that is not smooth, or nobody can tell what is identified
             problem = refusal.problem or str(refusal)
     if problem:
@@ -331,7 +342,7 @@ def contrasts_of_file(file: ModelFile, reference: Reference | None = None) -> Co
         return Contrasts.from_json(stored)
     learned = _learned_fit(file)
     if isinstance(learned, FitResult):
-        contrasts = contrasts_of_fit(learned, level=_STORED_LEVEL, reference=reference)
+        contrasts = contrasts_of_fit(learned, level=STORED_LEVEL, reference=reference)
         rows = file.info.get("effective_rows")
         weighted = [] if rows is None else [note.format(rows) for note in _WEIGHTED]
         return replace(contrasts, notes=(*contrasts.notes[:-1], *_CHOSEN, *weighted))
@@ -342,9 +353,10 @@ def contrasts_of_file(file: ModelFile, reference: Reference | None = None) -> Co
     rows = _frame(terms, levels).assign(estimate=estimate, std_error=math.nan, limit=math.nan, p_value=math.nan)
     lost = {tuple(row["edge"]) for row in file.info.get("infinite_interactions", [])}
     rows.loc[_belongs(graph, codes, lost), "estimate"] = math.nan
-    why = "the model file keeps those against the first levels alone" if stored else learned
+    has_others = stored is not None and stored["has_errors"]
+    why = "the model file keeps those against the first levels alone" if has_others else learned
     notes = [*_meaning(graph, reference), f"no standard errors: {why}"]
-    return Contrasts(rows, _STORED_LEVEL, tuple(notes), False, False)
+    return Contrasts(rows, STORED_LEVEL, tuple(notes), False, False)
 
 
 def _learned_fit(file: ModelFile) -> FitResult | str:
@@ -355,8 +367,8 @@ def _learned_fit(file: ModelFile) -> FitResult | str:
     if info.get("trainer") == "pseudo-likelihood":
         return "a model learned by pseudo-likelihood has none"
     graph = InteractionHypergraph(file.domain, info["learned_edges"], hierarchical=False)
-    if not is_cheap(graph):
-        return "they would take minutes"
+    if problem := size_problem(graph):
+        return problem
     tables = parametrization(file.hypergraph).split(file.finite.tables.detach())
     codings = parametrization(graph)
     theta = codings.from_tables(codings.join({edge: tables[edge] for edge in graph.edges}))
@@ -364,9 +376,3 @@ def _learned_fit(file: ModelFile) -> FitResult | str:
         graph, theta, None, None, info.get("effective_rows") or info["rows"], "converged", 0, math.nan, None,
         "likelihood", "learn", penalty=InteractionRidge.from_json(ridge), _design=design_matrix(graph),
     )  # fmt: skip
-
-
-def stored_contrasts(result: FitResult) -> dict[str, Any]:
-    """What a model file keeps of the odds ratios of a fit; nothing where it has no intervals."""
-    contrasts = contrasts_of_fit(result, level=_STORED_LEVEL)
-    return {"odds_ratios": contrasts.to_json()} if contrasts.has_errors else {}

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from scipy.special import ndtr, ndtri
 
 from ...core.scores import Figures
 from ...core.words import plural
@@ -28,16 +31,18 @@ from ..coding import (
 from ..file import ModelFile
 from ..fitting.result import CovarianceKind, FitResult
 from ..fitting.tables import coefficient_table
-from ..infinite import contrast_signs, has_cheap_covariance
-from ..restricted.interactions import RestrictedInteractions
+from ..infinite import contrast_signs, covariance_problem
 from .goodness_of_fit import goodness_of_fit
 from .odds_ratios import (
+    STORED_LEVEL,
     Contrasts,
     comparisons,
     contrasts_of_file,
     contrasts_of_fit,
     limits_of,
     notes_on_errors,
+    rows_from_json,
+    rows_to_json,
     strongest_first,
     with_level,
 )
@@ -46,6 +51,9 @@ _TERMS = (
     "coefficients of the terms, in nats: whole tables against the first level, on average over the levels of others; "
     "linear ones for a step of 1 of the scores"
 )
+_MOST_STORED = 5000
+_NO_ERRORS = "a model file does not hold them"
+_OTHER_ERRORS = "the model file keeps those in {} coding against the first levels alone"
 
 
 def fit_summary(
@@ -76,42 +84,158 @@ def fit_summary(
         and ``p_value`` (no tests of penalised fits). An estimate that the rows send to infinity is infinite where its
         sign is certain, else NaN; neither has an interval, but an infinite odds ratio has one finite limit.
     """
+    coefficients = coefficients_of_fit(result, coding=coding, covariance=covariance, reference=reference)
+    # Infinite odds ratios have a finite limit, which their estimates do not say.
+    contrasts = None
+    if coefficients.has_infinite:
+        contrasts = contrasts_of_fit(result, level=level, covariance=covariance, reference=reference)
+    return _table(coefficients, result.hypergraph, level, contrasts, reference)
+
+
+@dataclass(frozen=True, eq=False)
+class Coefficients:
+    """Coefficients of a model, from which tables of any level are made.
+
+    Attributes:
+        rows: ``term``, ``levels``, ``estimate`` (infinite where its sign is certain, NaN where it is not identified)
+            and ``std_error``, infinite of these and NaN without errors.
+        compared: of the terms of a formula the comparison in words, empty for a single column; None of whole tables.
+        coding: of the coefficients.
+        notes: what they rest on.
+        has_errors: whether there are standard errors.
+        has_tests: whether these are tests, too.
+    """
+
+    rows: pd.DataFrame
+    compared: Sequence[str] | None
+    coding: Coding
+    notes: tuple[str, ...]
+    has_errors: bool
+    has_tests: bool
+
+    @property
+    def has_infinite(self) -> bool:
+        """Whether there are infinite log odds ratios."""
+        are_ratios = self.coding == "corner" or self.compared is not None
+        return are_ratios and bool(np.isinf(self.rows["estimate"]).any())
+
+    def to_json(self) -> dict[str, Any]:
+        """What a model file keeps, inverse of :meth:`from_json`."""
+        flags = {"has_errors": self.has_errors, "has_tests": self.has_tests}
+        compared = None if self.compared is None else list(self.compared)
+        rows = rows_to_json(self.rows, ("estimate", "std_error"))
+        return {"coding": self.coding, "notes": list(self.notes), **flags, "compared": compared, "rows": rows}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Coefficients:
+        """Coefficients as a model file keeps them."""
+        rows = pd.DataFrame(rows_from_json(value["rows"], ("estimate", "std_error")).to_dict("list"))
+        if value["has_errors"]:
+            rows["std_error"] = rows["std_error"].fillna(math.inf)
+        flags = value["has_errors"], value["has_tests"]
+        return cls(rows, value["compared"], value["coding"], tuple(value["notes"]), *flags)
+
+
+def coefficients_of_fit(
+    result: FitResult,
+    *,
+    coding: Coding | None = None,
+    covariance: CovarianceKind | None = None,
+    reference: Reference | None = None,
+) -> Coefficients:
+    """Coefficients of a fit with standard errors where it has them; arguments as of :func:`fit_summary`."""
     # What the coefficients mean.
-    graph = result.hypergraph
+    graph, restriction = result.hypergraph, result.restriction
     coding = _coding(graph, coding)
     check_corner(coding, reference)
-    notes = [_meaning(coding, reference)]
-    if result.restriction is not None:
-        notes = [_TERMS, *(f"order of {name}: {order}" for name, order in result.restriction.orders.items())]
+    notes, compared = [_meaning(coding, reference)], None
+    if restriction is not None:
+        notes = [_TERMS, *(f"order of {name}: {order}" for name, order in restriction.orders.items())]
+        is_joint = restriction.belongs([edge for edge in graph.edges if len(edge) > 1])
+        compared = [words if joint else "" for words, joint in zip(restriction.comparisons, is_joint, strict=True)]
     # Estimates with their errors, where a covariance is at hand.
-    problem = "" if has_cheap_covariance(result) else "this fit has none, or they would take minutes"
+    problem = covariance_problem(result)
     frame = None
     if not problem:
         try:
-            frame = coefficient_table(result, coding=coding, level=level, covariance=covariance, reference=reference)
+            frame = coefficient_table(result, coding=coding, covariance=covariance, reference=reference)
         except HoimError as error:  # a penalty that is not smooth, singular information
             problem = error.problem or str(error)
     if frame is None:
         notes.append(f"no standard errors: {problem}")
-        frame = _estimates(graph, result.coefficients(coding, reference), coding, reference)
-        if (restriction := result.restriction) is not None:
+        rows = _estimates(graph, result.coefficients(coding, reference), coding, reference)
+        if restriction is not None:
             estimate = restriction.readings @ result.theta.numpy()
-            frame = pd.DataFrame({"term": restriction.terms, "levels": restriction.levels, "estimate": estimate})
+            rows = pd.DataFrame({"term": restriction.terms, "levels": restriction.levels, "estimate": estimate})
+        return Coefficients(rows.assign(std_error=math.nan), compared, coding, tuple(notes), False, False)
+    rows = frame.rename(columns={"interaction": "term"}).drop(columns=["z", "p_value", "lower", "upper"])
+    notes += notes_on_errors(result, covariance)
+    _mark_infinite(result, coding, rows, reference)
+    if lost := int((~np.isfinite(rows["estimate"])).sum()):
+        without = "lack combinations of levels that they compare; a prior makes them finite"
+        notes.append(f"{plural(lost, 'coefficient is', 'coefficients are')} not finite: the rows {without}")
+    return Coefficients(rows, compared, coding, tuple(notes), True, result.penalty is None)
+
+
+def model_summary(
+    file: ModelFile, coding: Coding | None = None, reference: Reference | None = None, level: float = 0.95
+) -> pd.DataFrame:
+    """Coefficients of a model from its file: those that it keeps of a fit, else estimates without errors."""
+    graph, stored = file.hypergraph, file.info.get("coefficients")
+    if stored is not None and reference is None and (coding is None or coding == stored["coding"]):
+        coefficients = Coefficients.from_json(stored)
+        return _table(coefficients, graph, level, contrasts_of_file(file) if coefficients.has_infinite else None, None)
+    coding = _coding(graph, coding)
+    check_corner(coding, reference)
+    theta = parametrization(graph).convert(file.theta, file.coding, coding)
+    if reference is not None:
+        theta = to_reference(graph, theta, reference)
+    why = _NO_ERRORS if stored is None else _OTHER_ERRORS.format(stored["coding"])
+    notes = [_meaning(coding, reference), f"no standard errors: {why}"]
+    if file.info.get("ridge", {}).get("smoothness", 0) > 0:
+        orders = ordinal_orders(graph.domain)
+        alike = "neighbouring levels of {} are taken to be alike: {}"
+        notes += [alike.format(name, order.shown) for name, order in orders.items()]
+    infinite = [":".join(row["edge"]) for row in file.info.get("infinite_interactions", [])]
+    if infinite:
+        notes.append(f"infinite in the fit, finite stand-ins here: {', '.join(infinite)}")
+    # A learned model has errors of its interactions alone.
+    contrasts = contrasts_of_file(file, reference) if coding == "corner" else None
+    if contrasts is not None and contrasts.has_errors:
+        notes[1:2] = contrasts.notes[1:]
+    rows = _estimates(graph, theta, coding, reference).assign(std_error=math.nan)
+    return _table(Coefficients(rows, None, coding, tuple(notes), False, False), graph, level, contrasts, reference)
+
+
+def answers_of_fit(result: FitResult) -> dict[str, Any]:
+    """What a model file keeps so that its tables are those of the fit, without the rows."""
+    if result.hypergraph.num_parameters > _MOST_STORED:
+        return {}
+    contrasts = contrasts_of_fit(result, level=STORED_LEVEL)
+    return {"coefficients": coefficients_of_fit(result).to_json(), "odds_ratios": contrasts.to_json()}
+
+
+def _table(
+    coefficients: Coefficients,
+    graph: InteractionHypergraph,
+    level: float,
+    contrasts: Contrasts | None,
+    reference: Reference | None,
+) -> pd.DataFrame:
+    """Wald tests and intervals of a level, then the columns in their order."""
+    frame = coefficients.rows.copy()
+    if coefficients.has_errors:
+        estimate, error = (frame[name].to_numpy(dtype=float) for name in ("estimate", "std_error"))
+        is_known = np.isfinite(error)
+        width = float(ndtri((1 + level) / 2)) * np.where(is_known, error, math.nan)
+        frame["lower"], frame["upper"] = estimate - width, estimate + width
+        if coefficients.has_tests:
+            z = np.full(len(frame), math.nan)
+            np.divide(estimate, error, out=z, where=is_known & (error > 0))
+            frame["z"], frame["p_value"] = z, 2 * ndtr(-np.abs(z))
     else:
-        frame = frame.rename(columns={"interaction": "term"})
-        notes += with_level(notes_on_errors(result, covariance), level)
-        _mark_infinite(result, coding, frame, reference)
-        lost = int((~np.isfinite(frame["estimate"])).sum())
-        if lost:
-            without = "lack combinations of levels that they compare; a prior makes them finite"
-            notes.append(f"{plural(lost, 'coefficient is', 'coefficients are')} not finite: the rows {without}")
-        if result.penalty is not None:
-            frame = frame.drop(columns=["z", "p_value"])
-    # Infinite odds ratios have a finite limit, which their estimates do not say.
-    contrasts = None
-    if (coding == "corner" or result.restriction is not None) and np.isinf(frame["estimate"]).any():
-        contrasts = contrasts_of_fit(result, level=level, covariance=covariance, reference=reference)
-    return _finished(frame, graph, coding, notes, result.restriction, _ends(contrasts, level), reference)
+        frame = frame.drop(columns="std_error")
+    return _finished(frame, graph, coefficients, level, _ends(contrasts, level), reference)
 
 
 def _ends(contrasts: Contrasts | None, level: float) -> dict[tuple[str, str], tuple[float, float]]:
@@ -120,31 +244,6 @@ def _ends(contrasts: Contrasts | None, level: float) -> dict[tuple[str, str], tu
         return {}
     names = zip(contrasts.rows["term"], contrasts.rows["levels"], strict=True)
     return dict(zip(names, zip(*limits_of(contrasts, level), strict=True), strict=True))
-
-
-def model_summary(
-    file: ModelFile, coding: Coding | None = None, reference: Reference | None = None, level: float = 0.95
-) -> pd.DataFrame:
-    """Coefficients of a model without the rows that it was estimated from, as :func:`fit_summary`, no tests."""
-    graph = file.hypergraph
-    coding = _coding(graph, coding)
-    check_corner(coding, reference)
-    theta = parametrization(graph).convert(file.theta, file.coding, coding)
-    if reference is not None:
-        theta = to_reference(graph, theta, reference)
-    notes = [_meaning(coding, reference), "no standard errors: a model file does not hold them"]
-    if file.info.get("ridge", {}).get("smoothness", 0) > 0:
-        orders = ordinal_orders(graph.domain)
-        alike = "neighbouring levels of {} are taken to be alike: {}"
-        notes += [alike.format(name, order.shown) for name, order in orders.items()]
-    infinite = [":".join(row["edge"]) for row in file.info.get("infinite_interactions", [])]
-    if infinite:
-        notes.append(f"infinite in the fit, finite stand-ins here: {', '.join(infinite)}")
-    contrasts = contrasts_of_file(file, reference) if coding == "corner" else None
-    if contrasts is not None and contrasts.has_errors:
-        notes[1:2] = with_level(contrasts.notes[1:], level)
-    frame = _estimates(graph, theta, coding, reference)
-    return _finished(frame, graph, coding, notes, None, _ends(contrasts, level), reference)
 
 
 def _coding(graph: InteractionHypergraph, coding: Coding | None) -> Coding:
@@ -177,11 +276,9 @@ def _estimates(
 
 def _mark_infinite(result: FitResult, coding: Coding, frame: pd.DataFrame, reference: Reference | None = None) -> None:
     """Put infinity, or NaN, for what the rows do not identify."""
-    # Estimates without an error have no tests either.
     gone = ~np.isfinite(frame["std_error"].to_numpy())
     if not gone.any():
         return
-    frame.loc[gone, ["estimate", "lower", "upper", "z", "p_value"]] = math.nan
     if result.restriction is not None:
         contrasts = result.restriction.readings
     elif reference is not None:
@@ -195,9 +292,8 @@ def _mark_infinite(result: FitResult, coding: Coding, frame: pd.DataFrame, refer
 def _finished(
     frame: pd.DataFrame,
     graph: InteractionHypergraph,
-    coding: Coding,
-    notes: list[str],
-    restriction: RestrictedInteractions | None,
+    coefficients: Coefficients,
+    level: float,
     ends: Mapping[tuple[str, str], tuple[float, float]],
     reference: Reference | None,
 ) -> pd.DataFrame:
@@ -205,8 +301,8 @@ def _finished(
 
     Of balanced tables the entries without a first level.
     """
-    joint = [edge for edge in graph.edges if len(edge) > 1]
-    if restriction is None:
+    coding, compared = coefficients.coding, coefficients.compared
+    if compared is None:
         # What turns coefficients of interactions into log odds ratios, NaN for the others, and which of them are free.
         shapes = dict(zip(graph.edges, graph.edge_shapes, strict=True))
         factor, is_free, is_joint = list[float](), list[bool](), list[bool]()
@@ -220,9 +316,9 @@ def _finished(
             is_joint += [len(edge) > 1] * size
         words = comparisons(graph, reference_codes(graph.domain, reference))[1] if coding == "corner" else []
     else:
-        is_joint = restriction.belongs(joint).tolist()
+        is_joint = [bool(comparison) for comparison in compared]
         factor, is_free = [1.0 if is_part else math.nan for is_part in is_joint], [True] * len(is_joint)
-        words = [restriction.comparisons[i] for i in np.flatnonzero(is_joint)]
+        words = [comparison for comparison in compared if comparison]
     # Odds ratios with their intervals, where estimates or what a file keeps have them.
     frame = frame.copy()
     nothing = np.full(len(frame), math.nan)
@@ -250,6 +346,7 @@ def _finished(
         else set()
     )
     frame = frame.iloc[order][[name for name in names if name in frame and name not in gone]].reset_index(drop=True)
+    notes = with_level(coefficients.notes, level)
     frame.attrs = {"notes": notes, "coding": coding, "hidden": ["lower", "upper", "z"] if "or_lower" in frame else []}
     return frame
 

@@ -73,13 +73,8 @@ from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
 from ...log_linear.fitting.result import CovarianceKind, FitResult
 from ...log_linear.given import impossible_rows, impute, possible_draws, predict as predict_rows
 from ...log_linear.goodness.goodness_of_fit import likelihood_ratio_test, ratio_test_of_files, term_tests
-from ...log_linear.goodness.odds_ratios import (
-    contrasts_of_file,
-    contrasts_of_fit,
-    odds_ratios_table,
-    stored_contrasts,
-)
-from ...log_linear.goodness.summary import fit_figures, fit_summary, model_figures, model_summary
+from ...log_linear.goodness.odds_ratios import contrasts_of_file, contrasts_of_fit, odds_ratios_table
+from ...log_linear.goodness.summary import answers_of_fit, fit_figures, fit_summary, model_figures, model_summary
 from ...log_linear.impossible import ImpossibleStates, walled
 from ...log_linear.infinite import with_infinite
 from ...log_linear.laws.law import HierarchicalLogLinear
@@ -256,10 +251,10 @@ class LogLinearFamily(Family):
 
     @override
     def complete_record(self, model: Any, record: ModelFile) -> ModelFile:
-        """With the odds ratios of a fit and their standard errors."""
+        """With the coefficients and odds ratios of a fit and their standard errors."""
         if not isinstance(model, FitResult):
             return record
-        return replace(record, info={**record.info, **stored_contrasts(model)})
+        return replace(record, info={**record.info, **answers_of_fit(model)})
 
     @override
     def draw(self, question: Question) -> Answer:
