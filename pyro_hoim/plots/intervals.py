@@ -83,7 +83,7 @@ def plot_forest(
     the reference are blue, below it orange.
 
     Args:
-        labels: what is estimated, wrapped where long.
+        labels: what is estimated, wrapped where long; a line of its own where one says so.
         centre: estimates (num_labels,).
         lower: lower ends (num_labels,), NaN where there is no interval.
         upper: upper ends (num_labels,).
@@ -145,7 +145,7 @@ def plot_forest(
 
 _BEHIND: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
 _RAISED = 4.0  # points from the middle of an interval to the words above it
-_MOST_TICKS = 6
+_FEWEST_TICKS, _MOST_TICKS = 3, 6
 _TICKS = tuple(step * 10.0**power for power in range(-9, 9) for step in (1, 2, 5))
 
 
@@ -154,18 +154,22 @@ def _ratio_ticks(axes: Axes, edges: tuple[float, float]) -> None:
     axes.set_xlim(min(edges[0], axes.get_xlim()[0]), max(edges[1], axes.get_xlim()[1]))
     low, high = axes.get_xlim()
     ticks = [value for value in _TICKS if low <= np.log(value) <= high]
+    if len(ticks) < _FEWEST_TICKS:  # a range within one step
+        steps = MaxNLocator(5).tick_values(float(np.exp(low)), float(np.exp(high)))
+        ticks = [float(value) for value in steps if value > 0 and low <= np.log(value) <= high]
+    shown = ticks
     for step in (1, 2, 3, 6, 9):
         shown = (
             [t for k, t in enumerate(ticks) if (k - ticks.index(1.0)) % step == 0] if 1.0 in ticks else ticks[::step]
         )
-        if len(shown) <= 6:
+        if len(shown) <= _MOST_TICKS:
             break
     axes.set_xticks(np.log(shown), [f"{value:g}" for value in shown])
 
 
 def _lines_axes(ax: Target, labels: Sequence[str], beside: int = 0) -> tuple[Axes, np.ndarray, list[str]]:
     """Axes with a line for every label, its place from the top down, and the wrapped labels; the last one is at 0."""
-    texts = [wrapped(text, _LABEL_WIDTH - beside) for text in labels]
+    texts = ["\n".join(wrapped(line, _LABEL_WIDTH - beside) for line in text.split("\n")) for text in labels]
     heights = np.array([text.count("\n") + 2.0 for text in texts])  # a label above its interval
     total = float(heights.sum())
     axes = axes_for(ax, WIDTH, 0.6 + _LINE * total)

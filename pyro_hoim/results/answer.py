@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from scipy.special import ndtr
 from ..core.page import Block, Cell, Section
 from ..core.words import listed, number, plural, shorten
 from ..data.observations import Observations
+from ..errors import visible
 from ..plots.drawing import figure_of
 from ..plots.intervals import plot_forest
 
@@ -26,25 +28,32 @@ _ALONE = "These are associations of two columns at a time, which other columns m
 
 _NONE = "A model without interactions does not show that the columns are independent."
 _CHOSEN = "The pairs were chosen in these rows for being strong, so that new rows are likely to show weaker ones."
-_ALPHA = 0.05
 _STRONGEST = 3  # interactions with a sentence
 _WIDE, _NARROW = 6, 3  # odds ratios in the picture
 _FIGURES = ("odds_ratio", "lower", "upper")
 _HUGE = 1e6  # odds ratios from which on only their size is worth saying
+_REAL = 0.05  # adjusted p-value up to which an interaction is beyond chance
 _SHOWN = 10  # in the table, before further ones
 _NAME, _LEVEL = 26, 18  # characters of a column and of a level in a sentence
+_ROOM = 50  # characters of a line of the picture, with the numbers at its right
+_NUMBER = r"(-?\d[\d.]*(?:e[+-]?\d+)?)"
+_RANGES = (
+    (re.compile(rf"< ?{_NUMBER}"), "below {}"),
+    (re.compile(rf">= ?{_NUMBER}"), "{} or more"),
+    (re.compile(rf"\[{_NUMBER}, ?{_NUMBER}\)"), "{} to below {}"),
+)  # levels that cutting a column of numbers makes
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """One odds ratio, as a row of ``odds_ratios()`` says it; what is not known is NaN."""
+    """One odds ratio, as a row of ``odds_ratios()`` says it; limits and adjusted p may be NaN."""
 
     names: tuple[str, ...]
     levels: str
     value: float
     lower: float
     upper: float
-    adjusted: float = math.nan
+    p_value: float = math.nan
 
     @property
     def has_interval(self) -> bool:
@@ -53,10 +62,15 @@ class Ratio:
 
     @property
     def is_clear(self) -> bool:
-        """Whether chance hardly explains it: by the p-value adjusted for the number of tests, else by the interval."""
-        if math.isnan(self.adjusted):
-            return self.lower > 1 or self.upper < 1
-        return self.adjusted < _ALPHA
+        """Whether the interval excludes a ratio of one, and the test too, which counts how many are made."""
+        return (self.lower > 1 or self.upper < 1) and not self.p_value > _REAL
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether the rows tell the ratio; of an infinite or zero one at least a limit."""
+        if math.isinf(self.value) or self.value == 0:
+            return math.isfinite(self.lower if self.value else self.upper)
+        return not math.isnan(self.value)
 
     @property
     def steps(self) -> list[tuple[str, str]] | None:
@@ -82,15 +96,13 @@ class Ratio:
         steps, names = self.steps, [shorten(name, _NAME) for name in self.names]
         if steps is None or len(steps) > 3:
             return f"{' and '.join(names)}: odds ratio {ratio_text(self.value)} for {self.levels}{self.interval}."
-        levels = [(shorten(level, _LEVEL), shorten(before, _LEVEL)) for level, before in steps]
-        given, (level, before) = names[-2], levels[-2]
-        compared = f"with {given} = {level} as with {before}"
-        outcome = f"{names[-1]} = {levels[-1][0]} (not {levels[-1][1]})"
+        levels = [(at_level(name, step[0]), level_words(step[1])) for name, step in zip(names, steps, strict=True)]
+        compared = f"with {levels[-2][0]} as with {levels[-2][1]}"
+        outcome = f"{levels[-1][0]} (not {levels[-1][1]})"
         if len(steps) == 3:
-            third, (after, first) = names[0], levels[0]
             return (
-                f"{names[1]} and {names[2]} go together differently by {third}: their odds ratio is "
-                f"{ratio_text(self.value)} times as large with {third} = {after} as with {first}{self.interval}."
+                f"{names[1]} and {names[2]} go together differently by {names[0]}: their odds ratio is "
+                f"{ratio_text(self.value)} times as large with {levels[0][0]} as with {levels[0][1]}{self.interval}."
             )
         if math.isinf(self.value) or self.value == 0:
             end = f"from {ratio_text(self.lower)}" if self.value else f"up to {ratio_text(self.upper)}"
@@ -100,12 +112,19 @@ class Ratio:
         return f"The odds of {outcome} are {ratio_text(self.value)} times as high {compared}{where}{self.interval}."
 
     @property
-    def label(self) -> str:
-        """What it compares, for a picture."""
+    def numbers(self) -> str:
+        """The ratio and its interval, for a picture."""
+        limits = f" ({ratio_text(self.lower)} to {ratio_text(self.upper)})" * self.has_interval
+        return f"{ratio_text(self.value)}{limits}"
+
+    def label(self, width: int) -> str:
+        """What it compares, for a picture: in one line of so many characters, or a line for every column."""
         steps = self.steps
         if steps is None:
             return f"{':'.join(self.names)} ({self.levels})"
-        return " and ".join(f"{n} {level} / {before}" for n, (level, before) in zip(self.names, steps, strict=True))
+        parts = [visible(f"{n} {level} / {before}") for n, (level, before) in zip(self.names, steps, strict=True)]
+        line = " and ".join(parts)
+        return line if len(line) <= width else " and\n".join(parts)
 
 
 @dataclass(frozen=True)
@@ -136,7 +155,27 @@ def ratio_text(value: float) -> str:
         return number(value)
     if value >= _HUGE:
         return f"{value:.1e}".replace("e+0", "e").replace("e+", "e")
-    return f"{value:,.0f}" if value >= 99.5 else f"{value:#.3g}" if value >= 1 else f"{value:.2g}"
+    return f"{value:,.0f}" if value >= 99.5 else f"{value:#.3g}" if value >= 1 else f"{value:#.2g}"
+
+
+def level_words(level: str) -> str:
+    """A level in a sentence: one of a column that was cut is a range in words, another is as it is called.
+
+    Example:
+        >>> [level_words(level) for level in ("<31", ">=74", "[60, 74)", "primary school")]
+        ['below 31', '74 or more', '60 to below 74', 'primary school']
+    """
+    for pattern, words in _RANGES:
+        match = pattern.fullmatch(level)
+        if match is not None:
+            return words.format(*match.groups())
+    return shorten(level, _LEVEL)
+
+
+def at_level(name: str, level: str) -> str:
+    """A column at a level, in a sentence: ``smoke = yes``, ``age 74 or more``."""
+    words = level_words(level)
+    return f"{name} {words}" if words != shorten(level, _LEVEL) else f"{name} = {words}"
 
 
 def odds_answer(table: pd.DataFrame, where: str, most: int = 5) -> OddsAnswer:
@@ -156,30 +195,39 @@ def odds_answer(table: pd.DataFrame, where: str, most: int = 5) -> OddsAnswer:
     for ratio in ratios:
         by_names.setdefault(ratio.names, ratio)
     best = list(by_names.values())
-    clear, unclear = [r for r in best if r.is_clear], [r for r in best if not r.is_clear]
     has_intervals = any(ratio.has_interval for ratio in best)
+    unknown = [r for r in best if not r.is_estimated]
+    clear = [r for r in best if r.is_estimated and (r.is_clear or not has_intervals)]
+    unclear = [r for r in best if r.is_estimated and has_intervals and not r.is_clear]
     total = plural(len(best), "interaction")
     if has_intervals:
         verb = "is" if len(clear) == 1 else "are"
         share = {1: "the only interaction", 2: "both interactions"}.get(len(best), f"all {total}")
-        share = share if len(clear) == len(best) else f"{len(clear)} of the {total}"
-        has_tests = any(not math.isnan(ratio.adjusted) for ratio in best)
-        verdict = "beyond chance (p < 0.05, adjusted for all tests)" if has_tests else "clear (95 % CI without 1)"
+        share = share if len(clear) == len(best) else f"{len(clear) or 'none'} of the {total}"
+        is_tested = any(not math.isnan(ratio.p_value) for ratio in best)
+        verdict = f"beyond chance (adjusted p at most {_REAL:g})" if is_tested else "clear (95 % CI without 1)"
         first = f"In {where}, {share} in the model {verb} {verdict}."
     else:
-        clear, unclear = best, []
         first = f"In {where}, the model has {total}. {'These are' if len(best) > 1 else 'This is'} the strongest."
-    # The strongest one by one, and those of which nothing can be said.
+    # The strongest one by one, those that cannot be told, and those of which the rows show nothing.
     references = _references(ratios)
-    strongest = clear[: min(_STRONGEST, most - 1)]
-    sentences = [first, *(ratio.sentence(_modifiers(ratio, best, references)) for ratio in strongest)]
-    if unclear and len(sentences) < most:
-        names = listed([" and ".join(ratio.names) for ratio in unclear], 3, 2 * _NAME)
-        sentences.append(f"These rows show no association of {names}.")
+    endings = [f"The odds ratios of {_listed(unknown, 'and')} cannot be estimated."] if unknown else []
+    endings += [f"These rows show no clear association of {_listed(unclear, 'or')}."] if unclear else []
+    strongest = clear[: min(_STRONGEST, most - 1 - len(unknown[:1]))]
+    sentences = [first, *(ratio.sentence(_modifiers(ratio, best, references)) for ratio in strongest), *endings]
     caution = _ALONE if table.attrs.get("is_crude") else CAUTION
     limits = (caution,) if has_intervals else ("The odds ratios have no intervals.", caution)
     limits += (_CHOSEN,) if table.attrs.get("is_searched") else ()
-    return OddsAnswer(tuple(sentences[:most]), _picture(best), _section(table), limits)
+    return OddsAnswer(tuple(sentences[:most]), _picture([*clear, *unclear]), _section(table), limits)
+
+
+def _listed(ratios: Sequence[Ratio], conjunction: str) -> str:
+    """Columns of interactions in a sentence, beyond three of them counted."""
+    names = [[shorten(name, _NAME) for name in ratio.names] for ratio in ratios]
+    groups = [" with ".join(of) if len(of) == 2 else f"{', '.join(of[:-1])} and {of[-1]} together" for of in names]
+    last = groups[-1] if len(groups) <= 3 else f"{len(groups) - 3} others"
+    groups = groups[:-1] if len(groups) <= 3 else groups[:3]
+    return f"{', '.join(groups)} {conjunction} {last}" if groups else last
 
 
 _MOST_PAIRS = 100
@@ -262,10 +310,9 @@ def pair_odds_ratios(
     return table
 
 
-def _numbers(row: Mapping[Any, Any]) -> tuple[float, float, float, float]:
+def _numbers(row: Mapping[Any, Any]) -> tuple[float, ...]:
     """Odds ratio, limits and adjusted p-value, NaN where there are none."""
-    value, lower, upper, adjusted = (float(row.get(name, math.nan)) for name in (*_FIGURES, "p_value_adjusted"))
-    return value, lower, upper, adjusted
+    return tuple(float(row.get(name, math.nan)) for name in (*_FIGURES, "p_value_adjusted"))
 
 
 def _references(ratios: Sequence[Ratio]) -> dict[str, str]:
@@ -282,7 +329,7 @@ def _modifiers(ratio: Ratio, best: Sequence[Ratio], references: Mapping[str, str
     names = dict.fromkeys(name for other in larger for name in other.names if name not in ratio.names)
     if not names:
         return ""
-    shown = [f"{shorten(name, _NAME)} = {shorten(references[name], _LEVEL)}" for name in names if name in references]
+    shown = [at_level(shorten(name, _NAME), references[name]) for name in names if name in references]
     return f", where {listed(shown, 2, 2 * _NAME)}"
 
 
@@ -299,11 +346,10 @@ def _picture(best: Sequence[Ratio]) -> Block | None:
 def _forest(ratios: Sequence[Ratio]) -> Any:
     """A forest of odds ratios."""
     centre, lower, upper = (np.array([getattr(r, name) for r in ratios]) for name in ("value", "lower", "upper"))
-    beside = [
-        ratio_text(r.value) + f" ({ratio_text(r.lower)} to {ratio_text(r.upper)})" * r.has_interval for r in ratios
-    ]
+    beside = [ratio.numbers for ratio in ratios]
+    room = _ROOM - max(map(len, beside))
     label = "odds ratio, 95 % interval" if any(r.has_interval for r in ratios) else "odds ratio"
-    labels = [ratio.label for ratio in ratios]
+    labels = [ratio.label(room) for ratio in ratios]
     return figure_of(
         plot_forest, labels, centre, lower, upper, reference=1.0, is_ratio=True, beside=beside, label=label
     )

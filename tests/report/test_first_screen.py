@@ -35,7 +35,7 @@ def row(term, levels, value, lower=math.nan, upper=math.nan):
         ),
         (
             row("a:b", "a=x, or y vs z, b=1 vs 0", 0.052, 0.03, 0.085),
-            "The odds of b = 1 (not 0) are 0.052 times as high with a = x, or y as with z (95 % CI 0.03 to 0.085).",
+            "The odds of b = 1 (not 0) are 0.052 times as high with a = x, or y as with z (95 % CI 0.030 to 0.085).",
         ),
         (
             row("a:b", "a=1 vs 0, b=1 vs 0", math.inf, 4.88, math.inf),
@@ -43,7 +43,7 @@ def row(term, levels, value, lower=math.nan, upper=math.nan):
         ),
         (
             row("a:b", "a=1 vs 0, b=1 vs 0", 0.0, 0.0, 0.2),
-            "The odds of b = 1 (not 0) are zero times as high with a = 1 as with 0 (95 % CI up to 0.2).",
+            "The odds of b = 1 (not 0) are zero times as high with a = 1 as with 0 (95 % CI up to 0.20).",
         ),
         (
             row("a:b:c", "a=1 vs 0, b=1 vs 0, c=1 vs 0", 2.0, 1.5, 3.0),
@@ -55,8 +55,27 @@ def row(term, levels, value, lower=math.nan, upper=math.nan):
             row("a:b", "a=1 vs 0, b=1 vs 0", 126.4),
             "The odds of b = 1 (not 0) are 126 times as high with a = 1 as with 0.",
         ),
+        (
+            row("age:bmi", "age=>=9 vs <3, bmi=[22, 25) vs <22", 2.0),
+            "The odds of bmi 22 to below 25 (not below 22) are 2.00 times as high with age 9 or more as with below 3.",
+        ),
+        (
+            row("a:b", "a=<lod vs >=lod, b=1 vs 0", 2.0),
+            "The odds of b = 1 (not 0) are 2.00 times as high with a = <lod as with >=lod.",
+        ),
     ],
-    ids=["pair", "comma in a label", "infinite", "zero", "triple", "formula", "ambiguous", "no interval"],
+    ids=[
+        "pair",
+        "comma in a label",
+        "infinite",
+        "zero",
+        "triple",
+        "formula",
+        "ambiguous",
+        "no interval",
+        "ranges",
+        "words",
+    ],
 )
 def test_an_odds_ratio_in_words(line, sentence):
     ratio = Ratio(tuple(line["term"].split(":")), line["levels"], line["odds_ratio"], line["lower"], line["upper"])
@@ -69,9 +88,12 @@ def test_sentences_have_the_numbers_of_the_result():
     answer = odds_answer(table, "4,526 rows")
     assert (
         answer.sentences[0]
-        == "In 4,526 rows, 2 of the 3 interactions in the model are beyond chance (p < 0.05, adjusted for all tests)."
+        == "In 4,526 rows, 2 of the 3 interactions in the model are beyond chance (adjusted p at most 0.05)."
     )
-    assert answer.sentences[-1] == "These rows show no association of Admit and Gender." and len(answer.sentences) == 4
+    assert (
+        answer.sentences[-1] == "These rows show no clear association of Admit with Gender."
+        and len(answer.sentences) == 4
+    )
     firsts = table.drop_duplicates("term")
     for sentence, (_, line) in zip(answer.sentences[1:], firsts.iterrows(), strict=False):
         if line["lower"] <= 1 <= line["upper"]:
@@ -97,6 +119,48 @@ def test_at_most_five_sentences_and_where_a_pair_is_modified():
     first = odds_answer(pd.DataFrame(lines), "10 rows").sentences[1]
     assert "as with 0, where c = 0 (95 % CI" in first
     assert "where" not in odds_answer(pd.DataFrame(lines[:-1]), "10 rows").sentences[1]  # control
+
+
+def test_what_cannot_be_estimated_is_not_called_absent():
+    known = row("a:b", "a=1 vs 0, b=1 vs 0", 3.0, 2.0, 4.0)
+    lost = [
+        row("a:c", "a=1 vs 0, c=1 vs 0", math.nan),
+        row("a:d", "a=1 vs 0, d=1 vs 0", math.inf, math.nan, math.inf),
+        row("b:c:d", "b=1 vs 0, c=1 vs 0, d=1 vs 0", 0.0, 0.0, math.nan),
+    ]
+    answer = odds_answer(pd.DataFrame([known, *lost]), "10 rows")
+    words = "a with c, a with d and b, c and d together"
+    assert answer.sentences[-1] == f"The odds ratios of {words} cannot be estimated."
+    assert "no clear association" not in " ".join(answer.sentences)
+    unclear = row("c:d", "c=1 vs 0, d=1 vs 0", 1.1, 0.9, 1.3)
+    answer = odds_answer(pd.DataFrame([known, *lost, unclear]), "10 rows")
+    assert answer.sentences[-1] == "These rows show no clear association of c with d."  # control
+
+
+def test_beyond_chance_counts_how_many_comparisons_were_made():
+    generator = np.random.default_rng(0)
+    noise = pd.DataFrame({f"c{k}": generator.choice(list("uvw"), 400) for k in range(8)})
+    noise["c1"] = noise["c0"].where(generator.random(400) < 0.5, noise["c1"])
+    table = fit(".^2", noise).odds_ratios()
+    by_interval = table[(table["lower"] > 1) | (table["upper"] < 1)]["term"].nunique()
+    answer = odds_answer(table, "400 rows")
+    assert by_interval > 1  # control: of 28 pairs one is real
+    assert answer.sentences[0].startswith("In 400 rows, 1 of the 28 interactions in the model is beyond chance")
+    assert answer.sentences[-1].endswith("or 24 others.")
+
+
+def test_a_label_of_the_picture_breaks_between_columns():
+    ratio = Ratio(("item_000", "item_003"), "item_000=1 vs 0, item_003=1 vs 0", 38.5, 23.3, 63.4)
+    assert ratio.label(40) == "item_000 1 / 0 and item_003 1 / 0"
+    assert ratio.label(20) == "item_000 1 / 0 and\nitem_003 1 / 0"
+    (axes,) = figure_of(plot_forest, [ratio.label(20)], *(np.array([x]) for x in (38.5, 23.3, 63.4))).axes
+    assert axes.get_yticklabels()[0].get_text() == ratio.label(20)
+
+
+def test_ratios_close_to_one_have_numbers_on_their_axis():
+    centre, lower, upper = np.array([0.85, 0.9]), np.array([0.83, 0.88]), np.array([0.87, 0.93])
+    (axes,) = figure_of(plot_forest, ["a", "b"], centre, lower, upper, reference=1.0, is_ratio=True).axes
+    assert len(axes.get_xticklabels()) >= 3
 
 
 def test_without_interactions_or_intervals():
@@ -192,7 +256,7 @@ def test_noise_is_not_called_beyond_chance():
     noise = pd.DataFrame(np.random.default_rng(1).integers(0, 2, (500, 12)), columns=list("abcdefghijkl"))
     table = fit(".^2", noise).odds_ratios()
     first = odds_answer(table, "500 rows").sentences[0]
-    assert first.startswith("In 500 rows, 0 of the 66 interactions in the model are beyond chance")
+    assert first.startswith("In 500 rows, none of the 66 interactions in the model are beyond chance")
     assert ((table["lower"] > 1) | (table["upper"] < 1)).sum() >= 2  # the control: single intervals do exclude one
     # Pairs that a search chose count among all pairs.
     rows = Observations.from_pandas(noise)
