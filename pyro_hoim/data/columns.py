@@ -23,7 +23,6 @@ from ..errors import (
     caller_level,
     check_names,
     check_type,
-    is_whole,
     none_received,
     refused,
     unexpected,
@@ -190,7 +189,7 @@ class ColumnOptions:
         """Columns that were asked for by their names."""
         if self.named is not None:
             return self.named
-        return () if self.columns is None or is_whole(self.columns) else tuple(self.columns)
+        return tuple(self.columns) if isinstance(self.columns, Iterable) else ()
 
 
 class Encoded(NamedTuple):
