@@ -204,7 +204,7 @@ def size_problem(graph: InteractionHypergraph) -> str:
     size = graph.num_parameters
     if size > _MOST_PARAMETERS:
         return _TOO_MANY.format(size)
-    is_small = graph.domain.num_states * max(size, 1) <= 2**23
+    is_small = graph.domain.num_states * max(size, 1) <= 2**26  # ten seconds
     return "" if is_small else "for a table of so many cells they would take minutes"
 
 

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, PathPatch, Polygon
 from matplotlib.path import Path
+from matplotlib.transforms import offset_copy
 
 from ..budgets import check_size
 from ..errors import check_type, out_of_range, refused
@@ -29,6 +30,10 @@ FINITE_SHARE = 0.6
 _MAX_HULLS = 6
 _MOST_VARIABLES = 500  # whose order on the circle takes about ten seconds
 _MAX_HORIZONTAL = 8  # variables whose labels are not turned
+_CROWDED = 24  # variables from which on a label has one line
+_LETTER, _CLEAR = 0.0085, 0.18  # inches a point of type, and between a variable and its label
+_SMALLEST = 0.7  # inches of the radius, beyond which a picture grows
+_MIDDLE = 1e-6
 _DASHES = (0, (1.2, 0.35))
 
 Weights = Mapping[tuple[str, ...], float]
@@ -203,10 +208,10 @@ def plot_hypergraph(
     # Labels need room before anything is drawn.
     names = hypergraph.domain.names
     labels, key = circle_labels(names)
-    axes = circle_axes(ax, labels)
+    axes = circle_axes(ax, labels, points)
     _draw_sets(axes, shown[1], strengths, points, full, is_signed)
     _draw_pairs(axes, shown[0], strengths, points, full, is_signed)
-    draw_variables(axes, dict(zip(names, labels, strict=True)), strengths, points)
+    draw_variables(axes, labels, strengths, points)
     if title:
         axes.set_title(wrapped(title, 60), color=INK, fontsize=12)
     legend_below(ax, axes, handles, key)
@@ -232,23 +237,32 @@ def circle_places(order: Sequence[str]) -> dict[str, np.ndarray]:
     return {name: np.array([math.cos(a), math.sin(a)]) for name, a in zip(order, angles, strict=True)}
 
 
-def circle_labels(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Labels around the circle and a key of those that are numbered."""
-    many = len(names) > _MAX_HORIZONTAL
-    return label_lines(names, 18 if many else 14, 3 if not many else 2 if len(names) <= 14 else 1)
+def circle_labels(names: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Labels around the circle by their names, and a key of those that are numbered."""
+    many, crowded = len(names) > _MAX_HORIZONTAL, len(names) > _CROWDED
+    labels, key = label_lines(names, 18 if crowded else 14, 1 if crowded else 2 if many else 3)
+    return dict(zip(names, labels, strict=True)), key
 
 
-def circle_axes(ax: Target, labels: Sequence[str]) -> Axes:
-    """Axes for a circle of the same size whatever the labels, with room for them."""
+def circle_axes(ax: Target, labels: Mapping[str, str], points: _Places) -> Axes:
+    """Axes for a circle that is as large as its labels leave room for, and for these."""
     many = len(labels) > _MAX_HORIZONTAL
-    longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
     size = FONT if many else FONT + 1.0
-    label = longest * size * 0.0085 + 0.1
-    # As large as the screen of a phone has room for beside the labels, in inches.
-    radius = min((WIDTH / 2 - label) / 1.12, 1.6 if many else 1.25)
-    half_width = radius * 1.12 + label
-    half_height = half_width if many else radius * 1.12 + 0.4
-    axes = axes_for(ax, 2 * half_width, 2 * half_height + 0.3)
+    # What a label takes beyond its variable: outward, or from left to right where there are few.
+    beyond = list[tuple[float, float, float, float]]()
+    for name, label in labels.items():
+        lines = label.split("\n")
+        x, y = (abs(float(place)) for place in points[name])
+        length, height = max(map(len, lines)) * size * _LETTER, len(lines) * size / 60
+        if many:
+            beyond.append((x, y, (_CLEAR + length) * x + height / 2, (_CLEAR + length) * y + height / 2))
+        else:
+            beyond.append((x, y, _CLEAR * x + length * (1.0 if x > _MIDDLE else 0.5), _CLEAR * y + height))
+    room = [(WIDTH / 2 - width) / x for x, _, width, _ in beyond if x > _MIDDLE]
+    radius = max(min([1.6 if many else 1.25, *room]), _SMALLEST)
+    half_width = max((radius * x + width for x, _, width, _ in beyond), default=radius)
+    half_height = max((radius * y + height for _, y, _, height in beyond), default=radius)
+    axes = axes_for(ax, 2 * half_width + 0.1, 2 * half_height + 0.1)
     axes.set_axis_off()
     axes.set_aspect("equal", anchor="N")
     axes.set_xlim(-half_width / radius, half_width / radius)
@@ -341,26 +355,27 @@ def draw_variables(axes: Axes, labels: Mapping[str, str], weights: Weights, poin
     """Circles with labels that point outward."""
     heaviest = top_weight([w for e, w in weights.items() if len(e) == 1])
     many = len(points) > _MAX_HORIZONTAL
+    figure, clear = axes.get_figure(root=True), 0.11 if many else 0.16
     for name, label in labels.items():
         x, y = points[name]
         share = _share(weights.get((name,), 0.0), heaviest)
         size = (6.5 if many else 11) + 5 * share
         axes.plot(x, y, "o", color="white", markeredgecolor=INK, markersize=size, markeredgewidth=1.5, zorder=5)
         degrees = math.degrees(math.atan2(y, x)) % 360
-        is_middle = abs(x) < 1e-6
+        is_middle = abs(x) < _MIDDLE
         turn = 0.0
         # Many names stand like spokes, none upside down.
         if many:
             turn = 90.0 if is_middle else degrees - 180 if 90 < degrees < 270 else degrees
-            align, vertical = "right" if x < -1e-6 or (is_middle and y < 0) else "left", "center"
+            align, vertical = "right" if x < -_MIDDLE or (is_middle and y < 0) else "left", "center"
         elif is_middle:
             align, vertical = "center", "bottom" if y > 0 else "top"
         else:
             align, vertical = "right" if x < 0 else "left", "center"
-        out = 1.08 if many else 1.13
         style: dict[str, Any] = {"rotation_mode": "anchor", "color": INK, "zorder": 6, "linespacing": 1.05}
+        style["transform"] = offset_copy(axes.transData, figure, x * clear, y * clear, units="inches")
         size = FONT if many else FONT + 1.0
-        axes.text(x * out, y * out, label, rotation=turn, ha=align, va=vertical, fontsize=size, **style)
+        axes.text(x, y, label, rotation=turn, ha=align, va=vertical, fontsize=size, **style)
 
 
 def _counted(what: str, drawn: int, total: int) -> str:

@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import offset_copy
 
+from ..core.words import number
 from ..errors import check_names, check_type, check_whole, none_received, wrong_shape
 from .drawing import BLUE, FAINT, FONT, INK, ORANGE, SLATE, WIDTH, Target, axes_for, legend_below, plain_axes, wrapped
 
@@ -295,7 +296,7 @@ def plot_gaps(labels: Sequence[str], observed: np.ndarray, expected: np.ndarray,
     for values in counts:
         if values.shape != (len(labels),):
             raise wrong_shape("observed, expected", f"({len(labels)},)", values)
-    beside = [f"{n:,.6g} (expected {m:,.3g})" for n, m in zip(*counts, strict=True)]
+    beside = [f"{n:,.6g} (expected {number(m)})" for n, m in zip(*counts, strict=True)]
     axes, rows, texts = _lines_axes(ax, labels, max(map(len, beside), default=0) + _BESIDE)
     for row, n, m in zip(rows, *counts, strict=True):
         colour = BLUE if n > m else ORANGE

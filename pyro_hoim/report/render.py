@@ -36,7 +36,7 @@ def _rows_text(rows: Mapping[str, float], has_weights: bool) -> str:
         return ""
     if has_weights:
         parts = [f"{count:g}{f' ({part})' if len(filled) > 1 else ''}" for part, count in filled]
-        return f"weights that add up to {', '.join(parts)}"
+        return f"Rows with weights that add up to {', '.join(parts)},"
     if [part for part, _ in filled] == ["train"]:
         return plural(filled[0][1], "row")
     words = [plural(count, part, part) for part, count in filled]
@@ -48,7 +48,7 @@ def _subtitle(page: Page) -> str:
     names = list(page.names)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     rows = _rows_text(page.rows, page.has_weights)
-    return f"{rows}{' of ' * bool(rows)}{plural(len(names), 'variable')}: {', '.join(names[:_NAMED])}{more}"
+    return f"{rows}{' of ' * bool(rows)}{plural(len(names), 'column')}: {', '.join(names[:_NAMED])}{more}"
 
 
 def slug(words: str) -> str:
@@ -114,7 +114,7 @@ def render_page(
     Example:
         >>> page = Page("Survey", {"train": 40}, ["sex", "age"], ["One pair matters."], [], [], [], 0)
         >>> html = render_page(page)
-        >>> "<h1>Survey</h1>" in html, "40 rows of 2 variables: sex, age" in html, "<script src" in html
+        >>> "<h1>Survey</h1>" in html, "40 rows of 2 columns: sex, age" in html, "<script src" in html
         (True, True, False)
     """
     files = {} if pictures is None else file_names(page)

@@ -124,7 +124,7 @@ class Ratio:
             return f"{':'.join(self.names)} ({self.levels})"
         parts = [visible(f"{n} {level} / {before}") for n, (level, before) in zip(self.names, steps, strict=True)]
         line = " and ".join(parts)
-        return line if len(line) <= width else " and\n".join(parts)
+        return line if len(line) <= width else ",\n".join(parts)
 
 
 @dataclass(frozen=True)
@@ -190,6 +190,7 @@ def odds_answer(table: pd.DataFrame, where: str, most: int = 5) -> OddsAnswer:
     ratios = [Ratio(tuple(row["term"].split(":")), row["levels"], *_numbers(row)) for row in rows]
     if not ratios:
         return OddsAnswer((f"In {where}, the model has no interaction.",), None, None, (_NONE,))
+    where = f"rows with {where}" if where.startswith("weights") else where
     # The first odds ratio of an interaction is its most certain one.
     by_names: dict[tuple[str, ...], Ratio] = {}
     for ratio in ratios:
@@ -363,8 +364,8 @@ def _section(table: pd.DataFrame) -> Section:
     columns = [name for name in heads if name in table]
     rows = [[_cell(name, row[name]) for name in columns] for row in table.to_dict("records")]
     section.table([heads[name] for name in columns], rows, first=_SHOWN, further="Further odds ratios", brief=_SHOWN)
-    for note in table.attrs.get("notes", ()):
-        section.note(f"{note[0].upper()}{note[1:].rstrip('.')}.")
+    notes = [f"{note[0].upper()}{note[1:].rstrip('.')}." for note in table.attrs.get("notes", ())]
+    section.note(" ".join(notes))
     return section
 
 

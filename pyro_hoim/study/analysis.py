@@ -61,7 +61,7 @@ from ..runs.arguments import checked_seed
 from ..runs.checkpoint import RunOptions, checked_run
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
-from .constrained import ConstrainedRecord, constrained_section, constrained_sentences, constrained_warnings
+from .constrained import ConstrainedRecord, constrained_section, constrained_warnings
 from .model import (
     LEAST_FIT,
     ModelAnalysis,
@@ -79,7 +79,7 @@ from .model import (
 )
 from .parts import MAX_TABLE_CELLS, TablePart, held_out, split_of_part, split_section
 from .posterior import PosteriorSettings, compare_models, file_stem, run_posterior
-from .structures import STRUCTURE_FILE, StructureRecord, structure_sections, structure_sentences, structure_warnings
+from .structures import STRUCTURE_FILE, StructureRecord, structure_sections, structure_sentence, structure_warnings
 
 __all__ = ["Analysis", "analyse"]
 
@@ -566,11 +566,9 @@ def _whole(value: float) -> str:
 
 
 def _first(analysis: Analysis) -> list[str]:
-    """What was asked for before odds ratios: probable collections, parts within balls, one of many models."""
+    """What was asked for before odds ratios: probable collections, one of many models."""
     if analysis.structures is not None:
-        return structure_sentences(analysis.structures)
-    if analysis.constrained is not None:
-        return constrained_sentences(analysis.constrained)[:1]
+        return [structure_sentence(analysis.structures)]
     if len(analysis.models) == 1:
         return []
     table, name = analysis.comparison, analysis.chosen.name
@@ -624,10 +622,6 @@ def _model_warnings(model: ModelAnalysis, whose: str) -> list[str]:
             )
     if existence is not None and existence.exists is False:
         warnings.append(f"{whose}{_infinite_sentence(model)}")
-    if model.fit.is_counted_by_family:
-        warnings.append(
-            f"{whose}It was not counted how many parameters the rows identify, so df, AIC and BIC count all of them."
-        )
     return warnings
 
 
@@ -636,11 +630,14 @@ def _infinite_sentence(model: ModelAnalysis) -> str:
     existence = model.fit.existence
     assert existence is not None
     shown = " or ".join(str(combination) for combination in existence.offending[:2])
-    more = f" or {existence.num_offending - 2} other combinations" if existence.num_offending > 2 else ""
+    left = existence.num_offending - 2
+    more = f" or {plural(left, 'other combination')}" if left > 0 else ""
     verb = "has" if existence.kind == "zero margin" else "can have"
     if model.fit.status == "early_stopped":
         return f"No row {verb} {shown}{more}. Only early stopping on the validation rows keeps this fit finite."
-    return f"No row {verb} {shown}{more}, so odds ratios there are infinite and such rows have probability zero."
+    return (
+        f"No row {verb} {shown}{more}, so odds ratios there are infinite or zero and such rows have probability zero."
+    )
 
 
 _COLUMNS = {
@@ -684,6 +681,11 @@ def _comparison(analysis: Analysis) -> Section:
     graph, which = model.hypergraph, "model kept" if len(records) > 1 else "model"
     size = plural(graph.num_interactions, "interaction")
     section.note(f"The {which} has {size} over {possible_rows(graph.domain.num_states)}.")
+    if any(m.fit.is_counted_by_family for m in analysis.models):
+        section.note(
+            "It was not counted how many parameters the rows identify, so df, AIC and BIC count all of them.",
+            brief=True,
+        )
     # Nested models are tested against each other, too.
     if len(analysis.models) > 1 and analysis.nested_tests:
         columns = {"small": "model", "big": "against", "statistic": "likelihood ratio", "df": "df", "p_value": "p"}

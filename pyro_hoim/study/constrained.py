@@ -282,17 +282,17 @@ def constrained_sentences(record: ConstrainedRecord) -> list[str]:
 
 def constrained_warnings(record: ConstrainedRecord) -> list[str]:
     """What to know before reading on."""
-    if record.result.status == "converged":
-        return []
-    return [
-        f"The fit stopped before its duality gap had fallen to the tolerance; it is {record.result.gap:.1g} nats a row."
-    ]
+    warnings = ["The size of the parameters is bounded, which pulls the odds ratios towards 1."]
+    if record.result.status != "converged":
+        gap = f"{record.result.gap:.1g} nats a row"
+        warnings.insert(0, f"The fit stopped before its duality gap had fallen to the tolerance; it is {gap}.")
+    return warnings
 
 
 def constrained_section(record: ConstrainedRecord) -> Section:
     """Parts, pictures and the certificate."""
     section = Section("Sparse and low-rank parts")
-    for sentence in constrained_sentences(record)[1:]:
+    for sentence in constrained_sentences(record):
         section.text(sentence, brief=True)
     figures = record.to_json()
     section.table(
@@ -314,8 +314,9 @@ def constrained_section(record: ConstrainedRecord) -> Section:
     if record.num_nonzero:
         section.figure(_sparse(record), "Entries of the sparse part in corner coding, the largest first")
     whose = "the low-rank part" if "low_rank" in record.constraint.radii else "the fitted tensor"
-    section.figure(_spectrum(record.singular_values), f"Singular values of {whose}, unfolded to a matrix")
-    section.figure(_gap(record.result.trace[:, 1]), "Duality gap over the steps, nats a row")
+    about = f"Singular values of {whose}, unfolded to a matrix"
+    section.figure(_spectrum(record.singular_values), about, folded="Singular values")
+    section.figure(_gap(record.result.trace[:, 1]), "Duality gap over the steps, nats a row", folded="Duality gap")
     section.note("The duality gap bounds how far the objective is above its minimum.")
     return section
 

@@ -365,13 +365,14 @@ def label_of(edge: Sequence[str]) -> str:
     return short_edge(edge, _LABEL)
 
 
+_LEAST_P = 1e-16  # below which a p-value is no more than small
 LEAST_FIT = 0.05
 """P-value from which on a model is said to describe a table."""
 _RARE = {
-    "exact": "exact conditional test",
-    "conditional": "conditional test",
-    "bootstrap": "parametric bootstrap",
-    "bartlett": "chi-square, corrected for small counts",
+    "exact": "an exact conditional test",
+    "conditional": "a conditional test",
+    "bootstrap": "a parametric bootstrap",
+    "bartlett": "a chi-square test corrected for small counts",
 }
 
 
@@ -398,7 +399,7 @@ def goodness_sentences(test: GoodnessOfFit) -> list[str]:
             f"{plural(test.num_tables, 'simulated table')} ({how}{error})."
         )
     elif how is not None:
-        sentences.append(f"The table is sparse, so p comes from an {how}." if how[0] in "e" else f"p: {how}.")
+        sentences.append(f"The table is sparse, so p comes from {how}.")
     return sentences
 
 
@@ -407,7 +408,8 @@ def goodness_figures(test: GoodnessOfFit) -> str:
     figures = f"G\N{SUPERSCRIPT TWO} = {number(test.deviance)} on {plural(test.df_adjusted, 'degree')} of freedom"
     if test.p_value_method is None:
         return figures
-    return f"{figures}, p {'<' if _is_least(test) else '='} {number(test.p_value)}"
+    is_least = _is_least(test) or test.p_value < _LEAST_P
+    return f"{figures}, p {'<' if is_least else '='} {number(max(test.p_value, _LEAST_P))}"
 
 
 def _is_least(test: GoodnessOfFit) -> bool:
@@ -462,6 +464,8 @@ def add_cells(section: Section, model: ModelAnalysis) -> None:
     frame = model.cells
     observed, expected, residual = (frame[c].to_numpy(float) for c in ("observed", "expected", "adjusted_residual"))
     finite = np.abs(residual[np.isfinite(residual)])
+    if not len(finite):  # of a saturated model there is nothing to compare
+        return
     outside, by_chance = int((finite > LARGE).sum()), _BEYOND * len(finite)
     section.text(
         f"{plural(outside, 'cell')} of {len(finite)} {'differs' if outside == 1 else 'differ'} from the model by more "

@@ -49,7 +49,7 @@ __all__ = [
     "find_structures",
     "record_structures",
     "structure_sections",
-    "structure_sentences",
+    "structure_sentence",
     "structure_warnings",
 ]
 
@@ -364,18 +364,22 @@ _ROUTES = {
 }
 
 
-def structure_sentences(record: StructureRecord) -> list[str]:
-    """What the posterior says, in two sentences."""
+def structure_sentence(record: StructureRecord) -> str:
+    """Which interactions the posterior takes for real."""
+    likely = [(edge, mean) for edge, mean in _ranked(record) if mean > 0.5]
+    if not likely:
+        return "No interaction is more probable than not."
+    num = plural(len(likely), "interaction is", "interactions are")
+    shown = [f"{short_edge(edge, _LABEL, ' with ')} ({_chance(mean)})" for edge, mean in likely]
+    return f"{num} more probable than not: {listed(shown, 3, 2 * _LABEL)}."
+
+
+def _most_probable(record: StructureRecord) -> str:
+    """The most probable collection."""
     top, num = record.rivals[0], plural(record.posterior.num_structures, "model")
     met = "" if record.route == "list" else " that the draws met"
-    likely = [edge for edge, mean in _ranked(record) if mean > 0.5]
     name, chance = shorten(top.name, 2 * _LABEL), _chance(top.probability)
-    share = f"Of {num}{met} the most probable is {name}, with probability {chance}."
-    if not likely:
-        return [share, "No interaction is more probable than not."]
-    num = plural(len(likely), "interaction is", "interactions are")
-    shown = listed([_label(edge) for edge in likely], 3, _LABEL)
-    return [share, f"{num} more probable than not: {shown}."]
+    return f"Of {num}{met} the most probable is {name}, with probability {chance}."
 
 
 def _chance(probability: float) -> str:
@@ -438,6 +442,7 @@ def _ranked(record: StructureRecord) -> list[tuple[Edge, float]]:
 
 def _interactions(record: StructureRecord) -> Section:
     section = Section("Which interactions exist")
+    section.text(_most_probable(record), brief=True)
     section.note(f"{_ROUTES[record.route]} Prior: {record.prior}. Evidence: {_evidence(record)}.", brief=True)
     space, inclusion = record.posterior.structure_prior.space, record.posterior.inclusion
     # Pictures leave out what the rows all but exclude.

@@ -75,7 +75,7 @@ def test_what_every_row_says_is_said_once():
 
 def test_a_page_without_rows_names_its_variables():
     page = Page("A model", {"train": 0.0}, ["a", "b"], ["Answer."], [], [], [], 0)
-    assert ">2 variables: a, b</p>" in render_page(page)
+    assert ">2 columns: a, b</p>" in render_page(page)
 
 
 def test_equal_pictures_have_equal_bytes_and_large_clouds_are_pixels():

@@ -46,11 +46,11 @@ def test_page_shows_names_in_full(learned):
     page = re.sub(r'src="data:[^"]*"', "", render_page(learned.page()))
     assert f">{LONG}:{OTHER}</td>" in page
     (lead,) = re.findall(r'<p class="lead"([^>]*)>([^<]*)</p>', page)
-    assert LONG in lead[0] and lead[1].startswith(f"104 train and 104 validation rows of 3 variables: {LONG}, ")
+    assert LONG in lead[0] and lead[1].startswith(f"104 train and 104 validation rows of 3 columns: {LONG}, ")
     other = render_page(
         analyse({"train": ROWS}, {"pairs": InteractionHypergraph.from_order(DOMAIN, 2)}, title="survey").page()
     )
-    assert f"104 rows of 3 variables: {LONG}" in other and f">{LONG}:{OTHER}</td>" in other
+    assert f"104 rows of 3 columns: {LONG}" in other and f">{LONG}:{OTHER}</td>" in other
 
 
 def test_pictures_have_a_size_that_does_not_depend_on_names():

@@ -19,7 +19,7 @@ from pyro_hoim.study.structures import (
     find_structures,
     record_structures,
     structure_sections,
-    structure_sentences,
+    structure_sentence,
     structure_warnings,
 )
 
@@ -52,8 +52,11 @@ def test_the_sections_of_each_route(found):
     titles = ["Which interactions exist", "Most probable models", "Where the chains disagree", "Other priors"]
     titles += ["Averaged cells"]
     assert list(sections) == [t for t in titles if record.route == "chains" or t != "Where the chains disagree"]
-    words = " ".join(map(texts, sections.values())) + " ".join(structure_sentences(record))
+    words = " ".join(map(texts, sections.values())) + structure_sentence(record)
     assert not [word for word in JUDGING if word in words.lower().split()]
+    likely = sum(mean > 0.5 for mean in record.posterior.inclusion.mean.tolist())
+    assert structure_sentence(record).startswith(f"{likely} interaction")
+    assert "the most probable is [" in texts(sections["Which interactions exist"])  # not on the first screen
     for section in sections.values():
         for block in section.blocks:
             if block.kind == "figure":

@@ -42,7 +42,8 @@ def test_a_record_may_go_on_from_its_file(tmp_path, monkeypatch, record):
     monkeypatch.setattr("pyro_hoim.runs.checkpoint.RunFile.SECONDS", 0.0)
     short = fit_constrained(DATA, 2, constraint, RunOptions(path))
     assert short.result.status == "max_iterations" and short.result.gap > record.result.gap
-    assert "stopped before" in sections.constrained_warnings(short)[0] and not sections.constrained_warnings(record)
+    assert "stopped before" in sections.constrained_warnings(short)[0]
+    assert len(sections.constrained_warnings(record)) == 1  # that parameters are bounded
     monkeypatch.setattr("pyro_hoim.study.constrained._CHUNKS", 99)
     ended = fit_constrained(DATA, 2, constraint, RunOptions(path, resume=True))
     again = fit_constrained(DATA, 2, constraint, RunOptions(path, resume=True))  # the last piece once more
@@ -75,8 +76,7 @@ def test_sentences(record):
     assert f"rank {record.rank} of 3" in text and f"{record.num_nonzero} are not zero" in text
     page = sections.constrained_section(record)
     below = " ".join(block.text for block in page.blocks if block.text)
-    first, *others = sections.constrained_sentences(record)
-    assert first not in below and all(line in below for line in others)  # the page begins with the first
+    assert all(line in below for line in sections.constrained_sentences(record))
     assert "adds up the singular values of all of them" in below
     only = replace(record, constraint=Constraint("l1:1", {"sparse": 1.0}))
     assert "low-rank part has rank" not in " ".join(sections.constrained_sentences(only))

@@ -196,7 +196,7 @@ class NetworkAnalysis(Study[NetworkPart]):
             )
         answer = odds_answer(self.ratios, rows, 5 - len(sentences))
         return Content(
-            [*sentences, *answer.sentences],
+            [*answer.sentences, *sentences],
             [*_warnings(self), *answer.limits],
             [answer.section, _structure(self), _nodes(self), _graphs(self), _trust(self)],
             answer.picture,

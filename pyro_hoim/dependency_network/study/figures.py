@@ -339,10 +339,10 @@ def dependency_figure(
     handles = _legend(strengths, shown, target, len(order))
     texts, key = circle_labels(domain.names)
     figure = Figure()
-    axes = circle_axes(figure, texts)
+    axes = circle_axes(figure, texts, points)
     for edge in reversed(shown):
         _arrow(axes, points[edge[0]], points[edge[1]], strengths[edge] / highest, target in edge, len(order))
-    draw_variables(axes, dict(zip(domain.names, texts, strict=True)), {}, points)
+    draw_variables(axes, texts, {}, points)
     legend_below(None, axes, handles, key)
     return figure
 
