@@ -6,7 +6,7 @@ import inspect
 import itertools
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,16 @@ from .core.command.rows import warn_of_columns, warn_of_ranks, warn_of_size
 from .core.words import plural
 from .data.columns import ColumnOptions, ColumnRules, python_words
 from .data.encoding import plain_numbers
-from .data.frames import DataLike, FrameLike, as_frame, as_observations, column_named, drop_missing, is_frame
+from .data.frames import (
+    DataLike,
+    FrameLike,
+    as_counts,
+    as_frame,
+    as_observations,
+    column_named,
+    drop_missing,
+    is_frame,
+)
 from .data.observations import Observations
 from .data.readers import Source, check_counting, is_count_name, mostly_differ
 from .data.sources import RowSource
@@ -47,7 +56,7 @@ from .log_linear.named_priors import Prior
 from .log_linear.restricted.interactions import Interactions, RestrictedInteractions, graph_of
 from .log_linear.restricted.terms import FUNCTIONS, restricted_interactions
 from .log_linear.search.rounds import SelectionOptions
-from .planning import Route, advise, routes_of, size_of, size_of_counts
+from .planning import Route, advise, counts_in_frame, gaps_of, routes_of, size_of, words_of
 from .schema import Domain
 from .structure.formula import FunctionTerm, parse_terms, split_formula
 from .structure.hypergraph import InteractionHypergraph
@@ -177,11 +186,11 @@ def fit(
     columns, from_frame = _Columns(weights, count, missing_values, rules), is_frame(data)
     if structure is order is edges is None:
         structure = _ALL_PAIRS
-        is_read = isinstance(data, Observations) and columns == _Columns()
+        is_read = isinstance(data, Observations | RowSource) and columns == _Columns()
         if prior is None and not options and (from_frame or is_read):
             route, why, read = _advised(data, columns, missing)
             if route.name != "pairs":
-                return _along(route, why, read)
+                return _along(route, why, read, _shown(columns, missing, data))
             data, columns = read, _Columns()
     # Interactions and rows, over the columns that both have.
     asked = _said(structure, order, edges)
@@ -216,27 +225,35 @@ def fit(
 def _advised(data: Any, columns: _Columns, missing: str | None) -> tuple[Route, str, Any]:
     """The route that the plan advises, why, and what it takes: a frame of counts, or rows of labels of all columns."""
     # Counts are told from labels before they are read as such.
+    words = _shown(columns, missing, data)
     if is_frame(data):
-        frame, rules = _without_excluded(as_frame(data), 1, columns.rules)
-        size = None if rules else size_of_counts(frame, columns.weights, columns.count)
-        if size is not None:
-            route, why = advise(routes_of(size))
+        numbers = counts_in_frame(as_frame(data), columns.weights, columns.count, columns.rules)
+        if numbers is not None:
+            frame, size = numbers
+            route, why = advise(routes_of(size, words))
             if route is not None and route.name == "roots":
-                return route, why, frame
+                return route, why, frame if columns.count == "count" else as_counts(frame, count=columns.count)
         rows = _read_frame(1, data, columns)[1]
     else:
         rows = data
     # Costs are those of the rows that will be fitted.
     rows = _dealt_with(rows, missing)
-    route, why = advise(routes_of(size_of(rows)))
+    route, why = advise(routes_of(size_of(rows), words))
     if route is None:
         raise refused("data", why)
     return route, why, rows
 
 
-def _along(route: Route, why: str, data: Any) -> Any:
+def _shown(columns: _Columns, missing: str | None, data: Any) -> dict[str, str]:
+    """What was said of the columns of a table, as calls repeat it."""
+    said = {name: getattr(columns, name) for name in ("weights", "count", "missing_values")}
+    return words_of({**said, **columns.rules, "missing": missing}, data)
+
+
+def _along(route: Route, why: str, data: Any, words: Mapping[str, str]) -> Any:
     """What a route other than all pairs ends in, with one line that says so and how to ask for another."""
-    others = "order=2 asks for all pairs all the same, and hoim.plan(data) shows all routes"
+    shown = "hoim.plan({data}{options})".format_map(words)
+    others = f"order=2 asks for all pairs all the same, and {shown} shows all routes"
     warnings.warn(CostWarning(f"{why}, so this is {route.call}; {others}"), stacklevel=caller_level())
     if route.name == "roots":
         from .generalized_root.regress.fit import fit_roots
@@ -427,16 +444,18 @@ def _penalty(prior: Any, interactions: Interactions) -> Penalty | None:
     return prior
 
 
-def _dealt_with(rows: Observations, missing: str | None) -> Observations:
+def _dealt_with(rows: Observations | RowSource, missing: str | None) -> Any:
     """The rows after what was asked for was done about missing cells, which stay where they are summed over."""
-    if not rows.has_missing or missing == "marginalise":
+    if missing == "marginalise" or (isinstance(rows, Observations) and not rows.has_missing):
         return rows
     if missing is None:
-        gaps = (rows.codes < 0).sum(0).tolist()
-        where = ", ".join(f"{name!r} ({n})" for name, n in zip(rows.domain.names, gaps, strict=True) if n)
+        gaps = {name: n for name, n in gaps_of(rows).items() if n}
+        if not gaps:
+            return rows
+        where = ", ".join(f"{name!r} ({n})" for name, n in gaps.items())
         hint = "pass missing='drop' to leave these rows out, or missing='marginalise' to sum over the missing cells"
         raise MissingDataError(f"missing cells in {where}", argument="data", hint=hint)
-    return drop_missing(rows, "data")
+    return rows.drop_missing() if isinstance(rows, RowSource) else drop_missing(rows, "data")
 
 
 def _fitted(
@@ -445,8 +464,8 @@ def _fitted(
     """The fit, after what was asked for was done about missing cells."""
     run: Callable[..., FitResult] = fit_log_linear
     if isinstance(rows, Observations) and rows.has_missing:
-        rows = _dealt_with(rows, missing)
-        run = fit_incomplete if rows.has_missing else fit_log_linear
+        remaining: Observations = _dealt_with(rows, missing)
+        rows, run = remaining, fit_incomplete if remaining.has_missing else fit_log_linear
     if run is fit_log_linear:
         options = {k: v for k, v in options.items() if k not in ("tolerance", "max_iterations", "progress")}
     return run(interactions, rows, **options)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +23,7 @@ from .data.columns import ColumnReading, ColumnRules, read_columns
 from .data.encoding import to_numbers
 from .data.frames import DataLike, as_frame, is_frame
 from .data.observations import Observations
+from .data.sources import RowBatch, RowSource
 from .data.wide import long_table
 from .errors import check_choice, check_names, conflict, visible, wrong_type
 from .inference.structure.kernel import MAX_CELLS, is_dense
@@ -40,6 +41,9 @@ __all__ = [
     "TablePlan",
     "TableSize",
     "advise",
+    "counted",
+    "counts_in_frame",
+    "gaps_of",
     "plan",
     "plan_of",
     "plan_of_counts",
@@ -47,6 +51,7 @@ __all__ = [
     "routes_of",
     "size_of",
     "size_of_counts",
+    "words_of",
 ]
 
 
@@ -60,37 +65,38 @@ _LEARN_ALL, _EXACT_STATES = 1500, 2**21  # pairs that learning takes at once; st
 _LISTED = {2: 2, 3: 9, 4: 114, 5: 6894}  # hierarchical collections, by columns, where these are listed
 _MB = 2.0**20
 
-# The routes: what they are called, and how one asks for them in Python, and by a verb and its options at a shell.
+# The routes: what they are called, and how one asks for them in Python, and by a verb and its options at a shell. In a
+# call braces stand for what :func:`words_of` writes in their place.
 _ROUTES: dict[RouteName, tuple[str, str, str, dict[str, Any]]] = {
-    "pairs": ("all pairs, exact", "hoim.fit(data, order=2)", "fit", {"order": 2}),
+    "pairs": ("all pairs, exact", "hoim.fit({data}, order=2{fit_options})", "fit", {"order": 2}),
     "pseudo-likelihood": (
         "all pairs, pseudo-likelihood",
-        "hoim.fit(data, order=2, objective='pseudo-likelihood')",
+        "hoim.fit({data}, order=2, objective='pseudo-likelihood'{fit_options})",
         "",
         {},
     ),
-    "sampled": ("all pairs, sampled", "hoim.log_linear.fit_collection(rows, pairs)", "fit", {"order": 2}),
+    "sampled": (
+        "all pairs, sampled",
+        "hoim.log_linear.fit_collection(rows := {rows}, hoim.InteractionHypergraph.from_order(rows.domain, 2))",
+        "fit",
+        {"order": 2},
+    ),
     "learn": (
         "learned interactions",
-        "hoim.learn(data, search=SelectionOptions(max_order=2))",
+        "hoim.learn({data}, search=hoim.log_linear.SelectionOptions(max_order=2){options})",
         "learn",
         {"max_order": 2},
     ),
-    "structures": (
-        "probable structures",
-        "hoim.inference.sample_structures(evidence, prior)",
-        "structures",
-        {},
-    ),
+    "structures": ("probable structures", "hoim.inference.sample_structures({rows})", "structures", {}),
     "network": (
         "dependency network",
-        "hoim.learn_network(data, penalty='ebic')",
+        "hoim.learn_network({data}, penalty='ebic'{options})",
         "fit",
         {"model": "dependency-network", "penalty": "ebic"},
     ),
     "roots": (
         "root model of counts",
-        "hoim.fit_roots(data, order=2, refit='all')",
+        "hoim.fit_roots({numbers}, order=2, refit='all')",
         "fit",
         {"model": "grm", "order": 2},
     ),
@@ -104,6 +110,7 @@ class TableSize:
     Attributes:
         levels: numbers of levels of the columns, by name.
         num_rows: rows, not counts.
+        total: what the counts of the rows add up to; None where these are not counted.
         has_missing: whether cells are missing.
         is_weighted: whether rows bear weights.
         counts: where all columns hold counts, how many pairs of cells above zero stand in one row, over all rows; None
@@ -117,6 +124,7 @@ class TableSize:
 
     levels: dict[str, int]
     num_rows: int
+    total: float | None = None
     has_missing: bool = False
     is_weighted: bool = False
     counts: float | None = None
@@ -126,6 +134,11 @@ class TableSize:
     def num_states(self) -> int:
         """How many rows there may be."""
         return math.prod(self.levels.values())
+
+    @property
+    def num_seen(self) -> float:
+        """How many rows were seen, with those that are counted together."""
+        return self.num_rows if self.total is None else self.total
 
     @property
     def num_varying(self) -> int:
@@ -200,7 +213,7 @@ def _pairs(size: TableSize) -> _Cost:
         return _closed(too_many)
     if seconds > _MOST_SECONDS:
         return _closed(f"exact sums over {possible_rows(states)} take about {duration_words(seconds)}")
-    fewer = f", more than the {plural(size.num_rows, 'row')}" if parameters > size.num_rows else ""
+    fewer = f", more than the {plural(size.num_seen, 'row')}" if parameters > size.num_seen else ""
     return seconds, memory / _MB, f"{plural(parameters, 'parameter')}{fewer}, with tests and odds ratios"
 
 
@@ -231,8 +244,8 @@ def _learn(size: TableSize) -> _Cost:
     """Single variables, all pairs or the best of them, larger sets; the last fits and tests."""
     if size.has_missing:
         return _closed("needs rows without missing cells")
-    if size.num_rows < 8:
-        return _closed(f"needs more than {plural(size.num_rows, 'row')} to fit and to judge by")
+    if size.num_seen < 8:
+        return _closed(f"needs more than {plural(size.num_seen, 'row')} to fit and to judge by")
     columns, pairs = size.num_varying, math.comb(size.num_varying, 2)
     if size.num_states <= _EXACT_STATES:
         seconds = 2 + 1.2e-5 * size.num_states
@@ -298,12 +311,54 @@ _COSTS: dict[RouteName, Callable[[TableSize], _Cost]] = {
 }
 
 
+_DEFAULTS = {"weights": None, "count": "count", "bins": "refuse", "exclude": (), "allow": (), "missing": None}
+_FRAME_OPTIONS = {**_DEFAULTS, "missing_values": ("",)}
+
+
+def words_of(options: Mapping[str, Any], data: object = None) -> dict[str, str]:
+    """What stands in the calls of routes for the table and for what was said of its columns.
+
+    Args:
+        options: of a data frame, as of :func:`plan`; those that are not given have their defaults.
+        data: the table; a data frame of pandas when None.
+
+    Example:
+        >>> words_of({"bins": "auto", "weights": "w", "missing": None})["options"]
+        ", weights='w', bins='auto'"
+    """
+    given = {
+        name: options[name] for name in _FRAME_OPTIONS if options.get(name, ...) not in (..., _FRAME_OPTIONS[name])
+    }
+    given |= {name: [str(v) for v in given[name]] for name in ("exclude", "allow", "missing_values") if name in given}
+    given = {name: value for name, value in given.items() if value != [] or name == "missing_values"}
+    # Rows that are read already keep what was said of them, but for missing cells.
+    if data is not None and not is_frame(data) and not isinstance(data, pd.Series):
+        summed = ", missing='marginalise'" if given.get("missing") == "marginalise" else ""
+        rows = "data.drop_missing()" if given.get("missing") == "drop" else "data"
+        return {"data": rows, "rows": rows, "numbers": rows, "options": "", "fit_options": summed}
+    text = _arguments(given)
+    read = {name: value for name, value in given.items() if name != "missing"}
+    complete = ".drop_missing()" if given.get("missing") == "drop" else ""
+    rows = f"hoim.Observations.from_pandas(data{_arguments(read)}){complete}"
+    # Numbers are neither cut nor taken as labels.
+    columns = "columns=" if data is None or isinstance(data, pd.DataFrame) else ""
+    numbers = f"data.drop({columns}{given['exclude']!r})" if "exclude" in given else "data"
+    if "count" in given:
+        numbers = f"hoim.data.CountTable.from_pandas({numbers}, count={given['count']!r})"
+    return {"data": "data", "rows": rows, "numbers": numbers, "options": text, "fit_options": text}
+
+
+def _arguments(options: Mapping[str, Any]) -> str:
+    """Options as the last arguments of a call."""
+    return "".join(f", {name}={value!r}" for name, value in options.items())
+
+
 def _graph(size: TableSize, order: int) -> InteractionHypergraph:
     return InteractionHypergraph.from_order(Domain.from_cardinalities(size.levels), min(order, len(size.levels)))
 
 
-def routes_of(size: TableSize) -> tuple[Route, ...]:
-    """All routes of a table, open or closed, with what each takes.
+def routes_of(size: TableSize, words: Mapping[str, str] | None = None) -> tuple[Route, ...]:
+    """All routes of a table, open or closed, with what each takes; ``words`` are those of :func:`words_of`.
 
     Example:
         >>> wide = routes_of(TableSize({f"v{i}": 2 for i in range(300)}, 2000))
@@ -313,6 +368,7 @@ def routes_of(size: TableSize) -> tuple[Route, ...]:
         'exact sums over the 2.0e90 possible rows are out of reach'
     """
     routes: list[Route] = []
+    words = words_of({}) if words is None else words
     for name, cost_of in _COSTS.items():
         if not size.num_rows:
             cost = _closed("there are no rows")
@@ -322,7 +378,8 @@ def routes_of(size: TableSize) -> tuple[Route, ...]:
             cost = _closed("one column varies, so that there are no pairs")
         else:
             cost = cost_of(size)
-        routes.append(Route(name, *_ROUTES[name], *cost))
+        title, call, verb, options = _ROUTES[name]
+        routes.append(Route(name, title, call.format_map(words), verb, options, *cost))
     return tuple(routes)
 
 
@@ -365,7 +422,24 @@ _LARGEST = 5  # a count that such a table has somewhere; levels coded by numbers
 _MOSTLY = 0.9  # of the columns
 
 
-def size_of(rows: Observations) -> TableSize:
+def gaps_of(rows: Observations | RowSource) -> dict[str, int]:
+    """Missing cells by column; of rows that need not be in memory it costs a pass.
+
+    Example:
+        >>> from pyro_hoim import load_table
+        >>> gaps_of(load_table("ucb_admissions"))
+        {'Admit': 0, 'Gender': 0, 'Dept': 0}
+    """
+    gaps = (rows.codes < 0).sum(0).numpy() if isinstance(rows, Observations) else rows.fold(_gaps_in)
+    return dict(zip(rows.domain.names, gaps.tolist(), strict=True))
+
+
+def _gaps_in(batch: RowBatch) -> np.ndarray:
+    """Missing cells of every column of a batch."""
+    return (batch.codes < 0).sum(1)
+
+
+def size_of(rows: Observations | RowSource) -> TableSize:
     """The size of rows of labels.
 
     Example:
@@ -374,7 +448,21 @@ def size_of(rows: Observations) -> TableSize:
         {'Admit': 2, 'Gender': 2, 'Dept': 6}
     """
     levels = {variable.name: variable.cardinality for variable in rows.domain}
-    return TableSize(levels, rows.num_rows, rows.has_missing, is_weighted=not rows.has_whole_counts)
+    has_missing = any(gaps_of(rows).values())
+    is_weighted = isinstance(rows, Observations) and not rows.has_whole_counts
+    return TableSize(levels, rows.num_rows, None if is_weighted else rows.total_count, has_missing, is_weighted)
+
+
+def counts_in_frame(
+    frame: pd.DataFrame, weights: str | None, count: str | None, rules: ColumnRules
+) -> tuple[pd.DataFrame, TableSize] | None:
+    """A table of counts without the columns to exclude, and its size; None for another, and where labels are meant."""
+    if any(value for name, value in rules.items() if name != "exclude"):
+        return None
+    exclude = rules.get("exclude", ())
+    rest = frame.loc[:, [str(name) not in exclude for name in frame.columns]]
+    size = size_of_counts(rest, weights, count)
+    return None if size is None else (rest, size)
 
 
 def size_of_counts(frame: pd.DataFrame, weights: str | None = None, count: str | None = "count") -> TableSize | None:
@@ -453,11 +541,14 @@ class TablePlan:
 
     Attributes:
         num_rows: rows, not counts.
+        num_seen: rows with those that are counted together.
         columns: how each is read.
         routes: all of them, open or closed.
         advised: the route that ``fit`` takes without a structure; None where all are closed.
         why: in one sentence, without a full stop.
         notes: what has to be said before a fit, in sentences.
+        assumed: options on the reading of the table that nothing was said of and at which a fit would stop, as the plan
+            takes them; the calls of its routes say them.
 
     Example:
         >>> from pyro_hoim import load_table
@@ -467,11 +558,13 @@ class TablePlan:
     """
 
     num_rows: int
+    num_seen: float
     columns: tuple[PlannedColumn, ...]
     routes: tuple[Route, ...]
     advised: Route | None
     why: str
     notes: tuple[str, ...] = ()
+    assumed: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __getitem__(self, name: str) -> Route:
         """The route of a name; UnknownNameError for another."""
@@ -483,7 +576,7 @@ class TablePlan:
         advised = "No route is advised" if self.advised is None else f"Advised: {call_of(self.advised)}"
         columns = self._column_table()
         lines = [
-            f"{plural(self.num_rows, 'row')}, {plural(len(self.columns), 'column')}",
+            f"{self._rows}, {plural(len(self.columns), 'column')}",
             "",
             *_aligned(columns.head(_SHOWN)),
             *([f"... {len(columns) - _SHOWN} more"] if len(columns) > _SHOWN else []),
@@ -494,6 +587,11 @@ class TablePlan:
             *self.notes,
         ]
         return "\n".join(map(visible, lines))
+
+    @property
+    def _rows(self) -> str:
+        rows = plural(self.num_rows, "row")
+        return rows if self.num_seen == self.num_rows else f"{rows} that count {self.num_seen:,g}"
 
     def _column_table(self) -> pd.DataFrame:
         """Columns that are read alike in one line."""
@@ -523,11 +621,13 @@ class TablePlan:
         routes = [{**vars(route), "options": dict(route.options), "is_open": route.is_open} for route in self.routes]
         return {
             "rows": self.num_rows,
+            "rows_seen": self.num_seen,
             "columns": [{**vars(column), "levels": list(column.levels)} for column in self.columns],
             "routes": routes,
             "advised": None if self.advised is None else self.advised.name,
             "why": self.why,
             "notes": list(self.notes),
+            "assumed": dict(self.assumed),
         }
 
 
@@ -553,8 +653,9 @@ def plan(
     the table (:mod:`pyro_hoim.planning` says how good they are).
 
     Args:
-        data: a data frame of pandas or polars, one row per observation or per cell with its count, or
-            :class:`~pyro_hoim.Observations`.
+        data: a data frame of pandas or polars, one row per observation or per cell with its count;
+            :class:`~pyro_hoim.Observations`; or rows that need not be in memory (:func:`~pyro_hoim.data.open_rows`),
+            which are read twice.
         weights: column of weights of a data frame.
         count: column of whole counts of a data frame; the default may be absent.
         missing: ``"drop"`` plans without the rows that have missing cells, ``"marginalise"`` with them.
@@ -584,28 +685,62 @@ def plan(
     if missing is not None:
         check_choice(missing, ("drop", "marginalise"), "missing")
     data = long_table(data) if isinstance(data, pd.Series) else data
-    if isinstance(data, Observations):
+    if isinstance(data, Observations | RowSource):
         if rules or (weights, count, missing_values) != (None, "count", ("",)):
             problem = "weights, count, missing_values and rules describe a data frame"
             raise conflict("plan", problem, "observations hold their own counts and missing cells")
         return plan_of(data, missing)
     if not is_frame(data):
-        raise wrong_type("data", "a data frame or Observations", data)
-    # Counts are told from labels before they are read as such; what is said of labels says that there are some.
+        raise wrong_type("data", "a data frame, Observations or rows of open_rows", data)
+    options = {"weights": weights, "count": count, "missing": missing, "missing_values": missing_values, **rules}
     frame = as_frame(data)
-    counts = None if rules else size_of_counts(frame, weights, count)
-    if counts is not None:
-        return plan_of_counts(counts)
+    how: dict[str, Any] = {"weights": weights, "count": count, "missing_values": missing_values, **rules}
+    # Counts are told from labels before they are read as such; what is said of labels says that there are some.
+    numbers = counts_in_frame(frame, weights, count, rules)
+    no_counts = TableSize.no_counts
+    if numbers is not None:
+        table = plan_of_counts(numbers[1], words_of(options, data))
+        if table["roots"].is_open:
+            return table
+        no_counts = table["roots"].reason
     if (weights, count) == (None, "count"):
         frame = long_table(frame)
-    readings = read_columns(frame, weights=weights, count=count, missing_values=missing_values, **rules)
-    return plan_of_readings(readings, len(frame), missing, is_weighted=weights is not None)
+    readings = read_columns(frame, **how)
+    total = counted(readings, lambda name: frame.loc[:, [str(column) == name for column in frame.columns]].iloc[:, 0])
+    size = TableSize({}, len(frame), total, is_weighted=weights is not None, no_counts=no_counts)
+    return plan_of_readings(readings, size, missing, lambda assumed: words_of(_with_assumed(options, assumed), data))
+
+
+def counted(readings: Sequence[ColumnReading], column: Callable[[str], Sequence[Any]]) -> float | None:
+    """What the column of counts adds up to; None without one, also one that nothing was said of."""
+    name = next((reading.name for reading in readings if reading.kind == "count" and not reading.is_refused), None)
+    return None if name is None else float(to_numbers(pd.Series(column(name))).sum())
+
+
+def _with_assumed(said: Mapping[str, Any], assumed: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a data frame with those that a plan takes where nothing was said."""
+    options = {**said, **assumed}
+    if "bins" in assumed and isinstance(said.get("bins"), Mapping):
+        options["bins"] = {**said["bins"], "*": assumed["bins"]}
+    if "exclude" in assumed:
+        options["exclude"] = [*said.get("exclude", ()), *assumed["exclude"]]
+    return options
 
 
 def plan_of_readings(
-    readings: Sequence[ColumnReading], num_rows: int, missing: str | None = None, *, is_weighted: bool = False
+    readings: Sequence[ColumnReading],
+    size: TableSize,
+    missing: str | None = None,
+    words: Callable[[Mapping[str, Any]], Mapping[str, str]] = words_of,
 ) -> TablePlan:
-    """The plan of columns that are read so; numbers at which a fit stops count as they would be cut."""
+    """The plan of columns that are read so; numbers at which a fit stops count as they would be cut.
+
+    Args:
+        readings: how each column is read.
+        size: rows, counts and weights of the table; its levels and missing cells are those of ``readings``.
+        missing: as of :func:`plan`.
+        words: what :func:`words_of` gives for the options that the plan takes where nothing was said.
+    """
     columns: list[PlannedColumn] = []
     levels, gaps = dict[str, int](), 0
     for reading in readings:
@@ -624,9 +759,30 @@ def plan_of_readings(
         notes.append(f"A fit asks what to do with {plural(gaps, 'missing cell')}: {ways}.")
     elif gaps and missing == "drop":
         notes.append(f"Rows with one of the {plural(gaps, 'missing cell')} are left out.")
-    size = TableSize(levels, num_rows, bool(gaps) and missing != "drop", is_weighted)
-    routes = routes_of(size)
-    return TablePlan(num_rows, tuple(columns), routes, *advise(routes), tuple(notes))
+    # The calls say what the plan takes for granted, so that they run as they stand.
+    assumed = _assumed(readings, bool(gaps) and missing is None)
+    if assumed:
+        taken = " and ".join(option(name, value) for name, value in assumed.items())
+        notes.append(f"Nothing was said of this yet, and the plan takes {taken}.")
+    size = replace(size, levels=levels, has_missing=bool(gaps) and missing != "drop")
+    routes = routes_of(size, words(assumed))
+    return TablePlan(size.num_rows, size.num_seen, tuple(columns), routes, *advise(routes), tuple(notes), assumed)
+
+
+def _assumed(readings: Sequence[ColumnReading], asks_of_gaps: bool) -> dict[str, Any]:
+    """Options without which a fit stops, as a plan takes them where nothing was said of them."""
+    assumed: dict[str, Any] = {}
+    left_out: list[str] = []
+    for reading in readings:
+        if not reading.is_refused:
+            continue
+        if reading.cuts is not None:
+            assumed["bins"] = "auto"
+        elif reading.kind in ("count", "weights") and not assumed.keys() & {"count", "weights"}:
+            assumed[reading.kind] = reading.name
+        else:
+            left_out.append(reading.name)
+    return assumed | ({"exclude": left_out} if left_out else {}) | ({"missing": "marginalise"} if asks_of_gaps else {})
 
 
 def _remedy(reading: ColumnReading) -> str:
@@ -634,27 +790,29 @@ def _remedy(reading: ColumnReading) -> str:
     if reading.kind in ("count", "weights"):
         return ""
     cut = "" if reading.cuts is None else f"; {option('bins', 'auto')} cuts it at {reading.cut_text}"
-    return f"{cut}; {option('exclude', reading.name)} leaves it out"
+    return f"{cut}; {option('exclude', [reading.name])} leaves it out"
 
 
-def plan_of_counts(size: TableSize) -> TablePlan:
+def plan_of_counts(size: TableSize, words: Mapping[str, str] | None = None) -> TablePlan:
     """The plan of a table of counts."""
-    routes = routes_of(size)
+    routes = routes_of(size, words)
     columns = tuple(PlannedColumn(name, "counts" if levels > 1 else "constant") for name, levels in size.levels.items())
-    return TablePlan(size.num_rows, columns, routes, *advise(routes))
+    return TablePlan(size.num_rows, size.num_seen, columns, routes, *advise(routes))
 
 
-def plan_of(rows: Observations, missing: str | None = None, *, is_weighted: bool = False) -> TablePlan:
+def plan_of(rows: Observations | RowSource, missing: str | None = None, *, is_weighted: bool = False) -> TablePlan:
     """The plan of rows of labels."""
+    gaps = gaps_of(rows)
     readings = [
         ColumnReading(
             variable.name,
             "labels" if variable.cardinality > 1 else "constant",
             variable.cardinality,
-            int((rows.codes[:, i] < 0).sum()),
+            gaps[variable.name],
             levels=variable.labels,
             order="declared" if variable.kind == "ordinal" else "none",
         )
-        for i, variable in enumerate(rows.domain)
+        for variable in rows.domain
     ]
-    return plan_of_readings(readings, rows.num_rows, missing, is_weighted=is_weighted)
+    size = TableSize({}, rows.num_rows, None if is_weighted else rows.total_count, is_weighted=is_weighted)
+    return plan_of_readings(readings, size, missing, lambda assumed: words_of({"missing": missing, **assumed}, rows))

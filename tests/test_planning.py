@@ -12,12 +12,13 @@ import pytest
 
 import pyro_hoim as hoim
 from pyro_hoim.dependency_network import LearnedNetwork
-from pyro_hoim.errors import CostWarning, InputError, IntractableError, MissingDataError
+from pyro_hoim.errors import CostWarning, DataWarning, InputError, IntractableError, MissingDataError
 from pyro_hoim.generalized_root import RootFitResult
 from pyro_hoim.log_linear import Auto, FitResult, LearnResult
 from pyro_hoim.planning import TableSize, advise, routes_of, size_of_counts
 
 front = importlib.import_module("pyro_hoim.front")
+planning = importlib.import_module("pyro_hoim.planning")
 
 
 def labels(num_columns, num_levels, num_rows=400, seed=0):
@@ -222,7 +223,13 @@ def test_the_plan_of_a_frame_says_columns_routes_and_advice():
     text = str(table)
     assert text.splitlines()[0] == "400 rows, 6 columns"
     order = [
-        text.index(part) for part in ("read as", "why it is closed", "\nAdvised: hoim.fit(data, order=2), because ")
+        text.index(part)
+        for part in (
+            "read as",
+            "why it is closed",
+            "\nAdvised: hoim.fit(data, order=2, missing='marginalise'), because ",
+            "the plan takes missing='marginalise'.",
+        )
     ]
     assert order == sorted(order)
     assert "10 missing cells: missing='drop' leaves" in text
@@ -230,7 +237,7 @@ def test_the_plan_of_a_frame_says_columns_routes_and_advice():
     aged = hoim.plan(frame.assign(age=np.arange(400) / 7))
     assert "A fit stops at 'age'" in aged.notes[0] and "bins='auto' cuts it at" in aged.notes[0]
     assert not [note for note in hoim.plan(frame.assign(age=np.arange(400) / 7), bins="auto").notes if "age" in note]
-    assert "Advised: hoim.fit(data, order=2)" in table._repr_html_() and "<table>" in table._repr_html_()
+    assert "Advised: hoim.fit(data, order=2, missing=" in table._repr_html_() and "<table>" in table._repr_html_()
 
 
 def test_equal_columns_of_a_wide_plan_are_one_line_and_json_holds_all():
@@ -253,13 +260,16 @@ def test_the_plan_of_counts_advises_a_root_model_and_observations_and_counted_ce
     *variables, times = hoim.plan(cells, count="Freq").columns
     assert [column.name for column in variables] == list(titanic.domain.names)
     assert (times.name, times.reason) == ("Freq", "holds the count of the rows")
+    for table in (hoim.plan(titanic), hoim.plan(cells, count="Freq")):
+        assert table.num_seen == 2201 and str(table).startswith(f"{table.num_rows} rows that count 2,201, ")
+        assert "more than" not in table["pairs"].reason
 
 
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
         (lambda: hoim.plan(labels(2, 2).iloc[:0]), InputError, "expected at least one row"),
-        (lambda: hoim.plan(3), TypeError, "data: expected a data frame or Observations"),
+        (lambda: hoim.plan(3), TypeError, "data: expected a data frame, Observations or rows"),
         (lambda: hoim.plan(labels(2, 2), missing="ignore"), InputError, "missing: expected 'drop' or 'marginalise'"),
         (lambda: hoim.plan(labels(2, 2), weights="w"), InputError, "unknown column 'w'"),
         (lambda: hoim.plan(hoim.load_table("titanic"), count="n"), InputError, "describe a data frame"),
@@ -269,6 +279,112 @@ def test_what_cannot_be_planned_ends_in_one_clear_error(call, error, words):
     with pytest.raises(error) as caught:
         call()
     assert words in str(caught.value)
+
+
+def mixed(num_rows=200):
+    """Levels, numbers of many values, missing cells, weights, and an identifier."""
+    rng = np.random.default_rng(5)
+    frame = labels(3, 2, num_rows).assign(age=rng.normal(50, 12, num_rows), w=rng.uniform(0.5, 2, num_rows))
+    return frame.assign(v0=frame["v0"].mask(rng.random(num_rows) < 0.05), key=[f"p{i}" for i in range(num_rows)])
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        (mixed(), {"bins": "auto", "weights": "w", "missing": "drop"}),
+        (mixed(), {"bins": {"age": "quantile:3"}, "exclude": ["w", "key"], "missing": "drop"}),
+        (mixed(), {"allow": ["v1"], "exclude": ("w",), "missing_values": ["", "2"], "bins": "auto", "missing": "drop"}),
+        (mixed().assign(n=2), {"count": "n", "exclude": ["w", "age", "v0"]}),
+        (mixed().assign(count=[0, 1] * 100), {"count": None, "exclude": ["w", "age", "v0"]}),
+        (hoim.Observations.from_pandas(mixed().drop(columns=["age", "w", "key"])), {"missing": "drop"}),
+    ],
+)
+def test_calls_of_open_routes_repeat_what_was_said_of_the_columns_and_run_as_printed(frame, said):
+    table = hoim.plan(frame, **said)
+    assert not table.assumed
+    assert [route.name for route in table.routes if route.is_open] == [
+        "pairs",
+        "pseudo-likelihood",
+        "sampled",
+        "learn",
+        "structures",
+        "network",
+    ]
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always", DataWarning)
+        expected = hoim.fit(frame, **said)
+        results = {route.name: printed(route.call, frame) for route in table.routes if route.is_open}
+    np.testing.assert_array_equal(results["pairs"].theta, expected.theta)
+    assert isinstance(results.pop("structures"), hoim.inference.StructurePosterior)
+    for result in results.values():
+        columns = {name for term in result.interactions()["term"] for name in term.split(":")}
+        assert columns <= set(expected.hypergraph.domain.names)
+    assert results["sampled"].num_rows == expected.num_rows
+
+
+def printed(call, frame):
+    """What a call gives as it is printed."""
+    return eval(call, {"hoim": hoim, "data": frame})
+
+
+def test_what_a_plan_takes_where_nothing_was_said_stands_in_its_calls():
+    frame = mixed(400).assign(town=[f"t{i % 110}" for i in range(400)]).rename(columns={"w": "weight"})
+    table = hoim.plan(frame)
+    assert table.assumed == {"bins": "auto", "exclude": ["town"], "weights": "weight", "missing": "marginalise"}
+    assert "Nothing was said of this yet, and the plan takes bins='auto' and weights='weight' and exclude=" in str(
+        table
+    )
+    with pytest.warns(DataWarning, match="'key'"):
+        result = printed(table.advised.call, frame)
+    assert result.hypergraph.domain.names == ("v0", "v1", "v2", "age")
+    assert "exclude=['town'] leaves it out" in " ".join(table.notes)
+    # The control: without them the call stops.
+    with pytest.raises(InputError):
+        hoim.fit(frame, order=2)
+
+
+def test_calls_of_a_table_of_counts_leave_out_what_a_fit_leaves_out():
+    frame = counts().assign(key=range(300), times=[1, 2] * 150)
+    for said, seen in (({"exclude": ["key"], "count": "times"}, 450), ({"exclude": ["key", "times"]}, 300)):
+        table = hoim.plan(frame, **said)
+        assert table.advised.name == "roots"
+        with pytest.warns(CostWarning) as caught:
+            fitted = hoim.fit(frame, **said)
+        assert f"so this is {table.advised.call}; " in str(caught[0].message)
+        again = printed(table.advised.call, frame)
+        assert again.num_rows == fitted.num_rows == seen
+        assert again.domain.names == fitted.domain.names == ("sea", "sun", "sand", "rain")
+
+
+def test_counts_with_weights_are_planned_as_the_labels_that_they_are_fitted_as():
+    table = hoim.plan(counts().assign(w=0.5), weights="w")
+    assert {column.kind for column in table.columns} == {"labels", "weights"}
+    assert table["roots"].reason == "needs rows without weights" and table.advised.name == "pairs"
+
+
+@pytest.mark.parametrize(("closed", "name"), [(["pairs"], "learn"), (["pairs", "learn"], "network"), ([], "pairs")])
+def test_rows_that_are_read_piece_by_piece_are_planned_and_routed(closed, name, tmp_path, monkeypatch):
+    for route in closed:
+        monkeypatch.setitem(planning._COSTS, route, lambda _: (None, None, "exact sums are out of reach"))
+    frame = labels(4, 2).assign(v1=lambda f: f["v0"].where(f.index % 5 > 0, f["v1"]))
+    frame.iloc[:8] = None
+    for i, part in enumerate(np.array_split(np.arange(len(frame)), 3)):
+        frame.iloc[part].to_csv(tmp_path / f"{i}.csv", index=False)
+    rows = hoim.data.open_rows(tmp_path)
+    table = hoim.plan(rows)
+    assert table.num_rows == 400 and [column.num_missing for column in table.columns] == [8] * 4
+    with pytest.raises(MissingDataError, match=r"'v0' \(8\).*missing='drop'"):
+        hoim.fit(rows)
+    table = hoim.plan(rows, missing="drop")
+    assert table.advised.name == name
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CostWarning)
+        results = [hoim.fit(rows, missing="drop"), printed(table.advised.call, rows)]
+    routed = [str(w.message) for w in caught if "so this is" in str(w.message)]
+    assert len(routed) == bool(closed) and all(f"so this is {table.advised.call}; " in line for line in routed)
+    first, second = [result.interactions(1) for result in results]
+    pd.testing.assert_frame_equal(first, second)
+    assert set(first["term"][0].split(":")) == {"v0", "v1"}
 
 
 PLANNED = """

@@ -54,8 +54,14 @@ def flag(name: str) -> str:
 
 
 def written(name: str, value: object) -> str:
-    """An option in a sentence, with a value that is not None; True is that of a switch; quoted as a shell needs it."""
+    """An option in a sentence, with a value that is not None, quoted as a shell needs it; True is that of a switch.
+
+    Several names are separated by commas, and rules by column are written ``COLUMN=RULE``.
+    """
     own = flag(name)
+    if isinstance(value, Mapping):
+        value = [f"{column}={rule}" for column, rule in value.items()]
+    value = ",".join(value) if isinstance(value, list) else value
     return own if value is None or value is True else f"{own} {shlex.quote(str(value))}"
 
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import pandas as pd
 
 from .._kinds import ENTRY_POINTS, KINDS
+from ..data.files.table_file import CsvColumns
 from ..errors import (
     FamilyWarning,
     HoimError,
@@ -120,6 +121,7 @@ class Asked:
         split: fractions of training, validation and test rows, where they were given.
         seed: of everything random.
         verb: the command: ``fit``, ``learn`` or ``structures``.
+        cells: of ``source``, where that is a file that was read already.
 
     Example:
         >>> asked = Asked({"order": (2,)}, frozenset({"order"}), None, None, None, seed=1)
@@ -134,6 +136,7 @@ class Asked:
     split: tuple[float, float, float] | None
     seed: int
     verb: str = "fit"
+    cells: CsvColumns | None = None
 
     def __getitem__(self, name: str) -> Any:
         """Value of an option."""

@@ -42,6 +42,7 @@ __all__ = [
     "Encoded",
     "FrameOptions",
     "Write",
+    "columns_read",
     "encode_columns",
     "read_columns",
 ]
@@ -273,12 +274,19 @@ def read_columns(
         table = Source.of_frame(table)
     elif isinstance(table, CsvColumns):
         table = Source.of_csv(table)
-    names, _, counting, is_told = asked_columns(table.header, table.name, None, columns, count, weights, exclude)
+    return columns_read(table, how)
+
+
+def columns_read(table: Source, how: ColumnOptions) -> tuple[ColumnReading, ...]:
+    """What :func:`read_columns` gives, with options that are written for their reader."""
+    names, _, counting, is_told = asked_columns(
+        table.header, table.name, None, how.columns, how.count, how.weights, how.exclude
+    )
     if not table.num_rows:
         raise none_received(table.name, "at least one row")
     seeming = [] if is_told else list(seeming_columns(table, how.spoken_of))
     counted = {column.name: column for column in seeming if column.name in names}
-    shares = _shares(table, counting, counting == weights)
+    shares = _shares(table, counting, counting == how.weights)
     looks = _looks(table, [name for name in names if name not in counted], how, shares)
     readings = {look.reading.name: look.reading for look in _cut(looks, how, shares)}
     # In the order of the table, with the columns that are no variables.
@@ -286,9 +294,9 @@ def read_columns(
         reason = f"{column.problem}; {how.write(column.role, name)} if it does, {how.write('count', None)} if not"
         readings[name] = ColumnReading(name, column.role, 0, 0, False, reason, is_refused=True)  # type: ignore[arg-type]
     if counting is not None:
-        role = "weights" if counting == weights else "count"
+        role = "weights" if counting == how.weights else "count"
         readings[counting] = ColumnReading(counting, role, 0, 0, False, f"holds the {role} of the rows")
-    for name in exclude:
+    for name in how.exclude:
         readings[name] = ColumnReading(name, "labels", 0, 0, False, "excluded")
     return tuple(readings[name] for name in table.header if name in readings)
 

@@ -35,7 +35,7 @@ from ..core.prediction import beside_figures
 from ..core.scores import Figures, RowLogLikelihood, Scores, mean_gain
 from ..core.words import coefficient, columns_of, listed, option, plural, short_edge
 from ..data.counts import CountTable
-from ..data.files.table_file import read_table_file
+from ..data.files.table_file import CsvColumns, read_table_file
 from ..datasets.public import classic3_info, load_classic3
 from ..errors import InputError, IntractableError, conflict, none_received, out_of_range, refused, unexpected
 from ..runs.checkpoint import RunOptions
@@ -131,9 +131,15 @@ class _CountSource(Source):
 
     @classmethod
     def read(
-        cls, source: str, columns: str | None, vocab: Path | None, family: NodeFamily, reading: Reading
+        cls,
+        source: str,
+        columns: str | None,
+        vocab: Path | None,
+        family: NodeFamily,
+        reading: Reading,
+        cells: CsvColumns | None = None,
     ) -> _CountSource:
-        """A table by path or name; a file of that name wins."""
+        """A table by path or name; a file of that name wins, whose ``cells`` may have been read already."""
         path, chosen = Path(source), parse_columns(columns)
         reading.check_numbers()
         notes: tuple[str, ...] = ()
@@ -155,7 +161,8 @@ class _CountSource(Source):
             elif vocab is not None:
                 raise conflict("vocab", f"belongs to a .npz file, received {source}, whose header names its columns")
             else:
-                cells = read_table_file(path, sep=reading.sep, encoding=reading.encoding)
+                if cells is None:
+                    cells = read_table_file(path, sep=reading.sep, encoding=reading.encoding)
                 count = None if reading.count_column == "none" else reading.count_column or "count"
                 rows = CountTable.from_csv(cells, kind=family.kind, count=count, columns=chosen)
                 notes = cells.note
@@ -198,7 +205,7 @@ class _RootPlan:
         """The counts or real numbers."""
         asked = self.asked
         reading = Reading.of(asked.values)
-        return _CountSource.read(asked.source or "", asked.columns, asked["vocab"], self.family, reading)
+        return _CountSource.read(asked.source or "", asked.columns, asked["vocab"], self.family, reading, asked.cells)
 
     def complete(self, source: _CountSource) -> _CountSource:
         """The same rows, refused where they have fewer columns than the order asked for."""

@@ -1,5 +1,7 @@
 """``plan`` as text and as JSON, and the routes that ``fit`` takes where nothing typed asks for given interactions."""
 
+import importlib
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +9,8 @@ import pandas as pd
 import pytest
 
 import pyro_hoim as hoim
+from pyro_hoim import planning
+from pyro_hoim.core.command import reading
 
 
 def write(name, frame):
@@ -101,3 +105,129 @@ def test_a_fit_of_counts_is_a_root_model_and_options_on_levels_say_otherwise(she
     for i, words in enumerate((["--order", "1"], ["--target", "sea"], ["--model", "log-linear"])):
         assert "so this is" not in shell("fit", name, *words, "--json", "--out", f"labels{i}").err
         assert hoim.load(f"labels{i}").kind == "hierarchical-log-linear"
+
+
+def mixed():
+    rng = np.random.default_rng(3)
+    codes = rng.integers(0, 2, (200, 4)).astype(str)
+    codes[:, 1] = np.where(rng.random(200) < 0.8, codes[:, 0], codes[:, 1])
+    frame = pd.DataFrame(codes, columns=["a", "b c", "d", "e"])
+    frame["age"], frame["w"] = rng.normal(50, 12, 200).round(2), rng.uniform(0.5, 2, 200).round(3)
+    frame.loc[:9, "d"] = "?"
+    frame.to_csv("my table.csv", index=False, sep=";")
+    return "my table.csv"
+
+
+def plan_of_file(shell, *words):
+    """The plan, and the words of its commands by route; as text it advises one of them."""
+    plan = shell.json("plan", *words)
+    commands = {route["name"]: shlex.split(route["command"] or "") for route in plan["routes"] if route["is_open"]}
+    (line,) = [line for line in shell("plan", *words).out.splitlines() if line.startswith("Advised: ")]
+    assert shlex.split(line.removeprefix("Advised: ").rpartition(", because ")[0]) == commands[plan["advised"]]
+    return plan, commands
+
+
+TYPED = ["--columns", "a,b c,d,age", "--missing", "?", "--missing", "drop", "--sep", ";", "--bins", "age=quantile:3"]
+
+
+def test_the_advised_command_repeats_the_options_on_reading_and_runs_as_printed(shell):
+    plan, commands = plan_of_file(shell, mixed(), *TYPED)
+    typed = [*TYPED[:2], "--sep", ";", "--bins", "age=quantile:3", "--missing", "?", "--missing", "drop"]
+    assert commands["pairs"] == ["pyro-hoim", "fit", "my table.csv", *typed, "--order", "2"] and plan["assumed"] == {}
+    assert commands["learn"] == ["pyro-hoim", "learn", "my table.csv", *typed, "--max-order", "2"]
+    shell(*commands["pairs"][1:], "--json", "--out", "o")
+    shell("fit", "my table.csv", *TYPED, "--json", "--out", "again")
+    model = hoim.load("o")
+    assert model.domain.names == ("a", "b c", "d", "age") and model.domain["d"].labels == ("0", "1")
+    pd.testing.assert_frame_equal(model.interactions(), hoim.load("again").interactions())
+
+
+def test_what_the_plan_takes_where_nothing_was_said_stands_in_its_command(shell):
+    name = mixed()
+    shell.refused("fit", name, "--missing", "?", "--weights", "w", "--json", "--out", "o")
+    plan, commands = plan_of_file(shell, name, "--missing", "?", "--weights", "w")
+    assert plan["assumed"] == {"bins": "auto", "missing": "marginalise"}
+    assert "--exclude age leaves it out" in plan["notes"][0]
+    assert (
+        plan["notes"][-1] == "Nothing was said of this yet, and the plan takes --bins auto and --missing marginalise."
+    )
+    shell(*commands["pairs"][1:], "--json", "--out", "o")
+    assert len(hoim.load("o").domain["age"].labels) > 1
+
+
+def test_a_column_that_seems_to_hold_counts_is_said_in_words_of_the_command_line(shell):
+    pd.DataFrame({"a": list("xyxy"), "b": list("xxyy"), "Freq": [3, 4, 5, 6]}).to_csv("cells.csv", index=False)
+    plan, commands = plan_of_file(shell, "cells.csv")
+    assert "--count Freq if it does, --count none if not" in plan["notes"][0] and plan["assumed"] == {"count": "Freq"}
+    shell(*commands["pairs"][1:], "--json", "--out", "o")
+    assert hoim.load("o").domain.names == ("a", "b")
+
+
+def test_missing_cells_say_that_a_file_holds_labels_to_the_plan_as_to_the_fit(shell):
+    name = counts()
+    assert shell.json("plan", name)["advised"] == "roots"
+    assert shell.json("plan", name, "--missing", "drop")["advised"] == "pairs"
+
+
+def closed(monkeypatch, *names):
+    for name in names:
+        monkeypatch.setitem(planning._COSTS, name, lambda _: (None, None, "exact sums are out of reach"))
+
+
+@pytest.mark.parametrize(
+    ("make", "routes"), [(small, []), (small, ["pairs"]), (small, ["pairs", "learn"]), (counts, [])]
+)
+def test_a_file_is_read_once(make, routes, shell, monkeypatch):
+    closed(monkeypatch, *routes)
+    opened, whole = [], reading.read_table_file
+
+    def counted(path, **options):
+        opened.append(str(path))
+        return whole(path, **options)
+
+    for module in (reading, importlib.import_module("pyro_hoim.generalized_root.command")):
+        monkeypatch.setattr(module, "read_table_file", counted)
+    name = make()
+    shell("fit", name, "--json", "--out", "o")
+    assert opened == [name]
+    shell("plan", name)
+    assert opened == [name] * 2
+
+
+def test_a_learned_structure_is_fitted_where_the_plan_says_so(shell, monkeypatch):
+    closed(monkeypatch, "pairs")
+    name = mixed()
+    done = shell("fit", name, *TYPED, "--seed", "3", "--json", "--out", "o")
+    (line,) = [line for line in done.err.splitlines() if "so this is" in line]
+    command = line.partition("so this is ")[2].partition("; --order 2 asks for all pairs")[0]
+    assert command.startswith("pyro-hoim learn 'my table.csv' --columns 'a,b c,d,age' --sep ';' --bins age=quantile:3")
+    assert command.endswith("--missing drop --seed 3 --max-order 2")
+    assert "and pyro-hoim plan 'my table.csv' --columns 'a,b c,d,age' " in line and line.endswith(" shows all routes")
+    # What was found is what was planted, and what the command that is named finds.
+    assert hoim.load("o").interactions(1)["term"].tolist() == ["a:b c"]
+    assert "so this is pyro-hoim learn" in Path("o/report.html").read_text()
+    shell(*shlex.split(command)[1:], "--json", "--out", "again")
+    pd.testing.assert_frame_equal(hoim.load("o").interactions(), hoim.load("again").interactions())
+
+
+@pytest.mark.parametrize(("routes", "verb"), [([], ""), (["pairs"], "learn"), (["pairs", "learn"], "fit")])
+def test_a_folder_of_files_is_planned_and_routed(routes, verb, shell, monkeypatch):
+    closed(monkeypatch, *routes)
+    rng = np.random.default_rng(4)
+    codes = rng.integers(0, 2, (600, 4))
+    codes[:, 1] = np.where(rng.random(600) < 0.8, codes[:, 0], codes[:, 1])
+    Path("parts").mkdir()
+    for i, part in enumerate(np.split(codes, 3)):
+        pd.DataFrame(part).add_prefix("v").to_csv(f"parts/{i}.csv", index=False)
+    plan, commands = plan_of_file(shell, "parts")
+    assert (plan["rows"], plan["rows_seen"]) == (16, 600)
+    assert shell("plan", "parts").out.startswith("16 rows that count 600, 4 columns")
+    done = shell("fit", "parts", "--json", "--out", "o")
+    lines = [line for line in done.err.splitlines() if "so this is" in line]
+    assert len(lines) == bool(routes) and all(
+        f"so this is {shlex.join(commands[plan['advised']])}; " in x for x in lines
+    )
+    assert set(hoim.load("o").interactions(1)["term"]) <= {"v0:v1", "v1:v0"}
+    assert hoim.load("o").kind == ("dependency-network" if verb == "fit" else "hierarchical-log-linear")
+    shell(*commands[plan["advised"]][1:], "--json", "--out", "again")
+    pd.testing.assert_frame_equal(hoim.load("o").interactions(), hoim.load("again").interactions())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +14,6 @@ from click.core import ParameterSource
 
 from ...atomic import write_file
 from ...core.command.options import LABELLED
-from ...core.command.reading import Pieces
 from ...core.command.rows import Fractions, Missing
 from ...core.family import Asked, Plan, Question, Request, families, family_named, family_of
 from ...core.joined import opened
@@ -45,7 +43,7 @@ from ..output import (
 )
 from ..reading import fit_file_options, keep_split, say_notes
 from ..session import Session, command_line, session
-from .plan import command_of, counts_in
+from .plan import READING, cells_of_file, command_of, counts_in
 
 __all__ = ["fit", "learn", "structures"]
 
@@ -174,7 +172,7 @@ def _run(ctx: click.Context, verb: str, model: str) -> None:
     plan = family.fit(asked)
     folder = None if out is None else new_folder(out, "", resume)  # before rows are read, which may take minutes
     # The rows as they are, by the route that the plan of the table advises, as they are fitted, and in their parts.
-    plan, read = routed(plan, asked) if is_open else (plan, plan.read())
+    plan, read = routed(plan, asked, ctx.params) if is_open else (plan, plan.read())
     table = plan.complete(read)
     if targets:
         check_names(targets, table.rows.domain.names, "target", noun="column")
@@ -230,20 +228,25 @@ def _run(ctx: click.Context, verb: str, model: str) -> None:
     _show(table.told(), page, files, run.folder)
 
 
-def routed(plan: Plan, asked: Asked) -> tuple[Plan, Any]:
+def routed(plan: Plan, asked: Asked, values: Mapping[str, Any]) -> tuple[Plan, Any]:
     """The plan of the route that the table advises, and its rows, where nothing typed asks for given interactions.
 
     All pairs stay with the plan that came, also where they are trained by sampling because something typed needs them.
+    What was typed is among ``values``, for the command that is named.
     """
-    labelled = {option.name for option in LABELLED}
-    if asked.source is None or not asked.given <= labelled or Pieces.of(asked.values).wanted(asked.source):
+    if asked.source is None or not asked.given <= {option.name for option in LABELLED}:
         return plan, plan.read()
+    # A file that is read whole is read once, whatever becomes of it.
+    family, cells = family_named(DEFAULT), cells_of_file(asked.source, asked.values)
+    if cells is not None:
+        asked = replace(asked, cells=cells)
+        plan = family.fit(asked)
     # Counts are told from labels before they are read as such.
-    size = counts_in(asked.source, asked.columns, asked.values, asked.given)
+    size = None if cells is None else counts_in(cells, asked.columns, asked.values, asked.given)
     route, why = (None, "") if size is None else advise(routes_of(size))
     if route is not None and route.name == "roots":
-        values = {**asked.values, "order": (2,)}
-        return _taken(family_named("grm").fit(replace(asked, values=values)), route, why, asked)
+        numbers = family_named("grm").fit(replace(asked, values={**asked.values, "order": (2,)}))
+        return _taken(numbers, numbers.read(), route, why, values)
     # Labels.
     read = plan.read()
     missing = Missing.parse(asked["missing"])
@@ -253,19 +256,20 @@ def routed(plan: Plan, asked: Asked) -> tuple[Plan, Any]:
         return plan, read
     if route.name == "network":
         priced = replace(asked, values={**asked.values, "penalty": "ebic"})
-        return _taken(family_named("dependency-network").fit(priced), route, why, asked, read)
-    family = family_named(DEFAULT)
-    values = {**{option.name: option.unset for option in family.options("learn")}, **asked.values, "max_order": (2,)}
-    return _taken(family.fit(replace(asked, values=values, verb="learn")), route, why, asked, read)
+        return _taken(family_named("dependency-network").fit(priced), read, route, why, values)
+    # Options of learn have their own defaults, also where fit has one of the same name for another family.
+    options = {option.name: option.unset for option in family.options("learn") if option not in LABELLED}
+    learned = replace(asked, values={**asked.values, **options, "max_order": (2,)}, verb="learn")
+    return _taken(family.fit(learned), read, route, why, values)
 
 
-def _taken(plan: Plan, route: Route, why: str, asked: Asked, read: Any = None) -> tuple[Plan, Any]:
+def _taken(plan: Plan, read: Any, route: Route, why: str, values: Mapping[str, Any]) -> tuple[Plan, Any]:
     """A plan and its rows, with one line on the route and how to ask for another."""
-    source = shlex.quote(str(asked.source))
-    others = f"--order 2 asks for all pairs all the same, and pyro-hoim plan {source} shows all routes"
-    words = f"{why}, so this is {command_of(route, source)}; {others}"
+    source = values["source"]
+    shown = command_of(replace(route, verb="plan", options={}), source, values, {}, READING)
+    others = f"--order 2 asks for all pairs all the same, and {shown} shows all routes"
+    words = f"{why}, so this is {command_of(route, source, values, {})}; {others}"
     say_notes([words])
-    read = plan.read() if read is None else read
     return plan, replace(read, about=(*read.about, f"{words[0].upper()}{words[1:]}."))
 
 

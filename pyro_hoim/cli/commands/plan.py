@@ -10,20 +10,40 @@ from typing import Any
 import click
 import pandas as pd
 
+from ...core.command.options import LABELLED
 from ...core.command.reading import Pieces, Reading, read_cells
 from ...core.command.rows import Missing, Table, parse_columns
-from ...data.columns import read_columns
+from ...data.columns import columns_read
 from ...data.encoding import select_columns
+from ...data.files.table_file import CsvColumns
+from ...data.readers import Source
+from ...data.wide import long_cells
 from ...datasets.tables import tables
-from ...planning import Route, TablePlan, TableSize, plan_of, plan_of_counts, plan_of_readings, size_of_counts
+from ...planning import (
+    Route,
+    TablePlan,
+    TableSize,
+    counted,
+    plan_of,
+    plan_of_counts,
+    plan_of_readings,
+    size_of_counts,
+)
 from ..asking import JSON
 from ..options import Command
 from ..output import echo_json, say, written
 from ..reading import fit_file_options, say_notes
 
-__all__ = ["command_of", "counts_in", "plan"]
+__all__ = ["READING", "cells_of_file", "command_of", "counts_in", "plan"]
 
 _MISSING = "drop: plan without the rows that have missing cells; marginalise: with them; LABEL: such cells are missing."
+READING = (
+    *("columns", "sep", "encoding", "cluster", "chunk_rows", "count", "weights"),
+    *("bins", "allow", "exclude", "missing"),
+)
+"""Options on how a table is read, in the order in which a command repeats them."""
+_GIVEN = (*READING, *(option.name for option in LABELLED if option.name not in READING), "split", "seed")
+_SEVERAL = ("bins", "allow", "exclude", *(option.name for option in LABELLED if option.multiple))
 
 
 @click.command(cls=Command)
@@ -32,61 +52,91 @@ _MISSING = "drop: plan without the rows that have missing cells; marginalise: wi
 @fit_file_options
 @click.option("--missing", multiple=True, metavar="drop|marginalise|LABEL", help=_MISSING)
 @JSON
-def plan(source: str, columns: str | None, missing: tuple[str, ...], as_json: bool, **values: Any) -> None:
+def plan(source: str, as_json: bool, **values: Any) -> None:
     """Say how a table will be read, which models are open at what cost, and which is advised. Nothing is fitted.
 
     TABLE or FILE is as of fit, which takes the advised route where no interactions are given.
     """
-    words, reading = Missing.parse(missing), Reading.of(values)
-    counts = counts_in(source, columns, values)
-    table = _of_labels(source, columns, words, reading) if counts is None else plan_of_counts(counts)
-    quoted = shlex.quote(source)
+    words, reading, columns = Missing.parse(values["missing"]), Reading.of(values), values["columns"]
+    # A file that is read whole is read once: its cells say whether they are counts, and what every column is.
+    cells = cells_of_file(source, values)
+    given = {"missing"} if values["missing"] else ()
+    counts = None if cells is None else counts_in(cells, columns, values, given)
+    table = None if counts is None else plan_of_counts(counts)
+    if table is None or not table["roots"].is_open:
+        no_counts = TableSize.no_counts if table is None else table["roots"].reason
+        table = _of_labels(source, columns, words, reading, cells, no_counts)
     if not as_json:
-        say(*table.text(lambda route: command_of(route, quoted)).split("\n"))
+        say(*table.text(lambda route: command_of(route, source, values, table.assumed)).split("\n"))
         return
     content = table.to_json()
-    commands = [command_of(route, quoted) or None for route in table.routes]
-    routes = [{**line, "command": command} for line, command in zip(content["routes"], commands, strict=True)]
+    commands = [command_of(route, source, values, table.assumed) or None for route in table.routes]
+    routes = [
+        {**{name: value for name, value in line.items() if name != "call"}, "command": command}
+        for line, command in zip(content["routes"], commands, strict=True)
+    ]
     echo_json({**content, "routes": routes})
 
 
-def _of_labels(source: str, columns: str | None, words: Missing, reading: Reading) -> TablePlan:
+def _of_labels(
+    source: str, columns: str | None, words: Missing, reading: Reading, cells: CsvColumns | None, no_counts: str
+) -> TablePlan:
     """The plan of a table of labels: of the cells of a file, at which nothing stops, or of rows that are read whole."""
-    is_embedded = source in [info.name for info in tables()]
-    if reading.pieces.wanted(source) or not (Path(source).is_file() or is_embedded):
+    if cells is None and source in [info.name for info in tables()] and not reading.pieces.wanted(source):
+        cells = read_cells(source, reading.sep, reading.encoding)
+    if cells is None:
         rows = Table.read(source, columns, words.labels, reading)
         say_notes(rows.notes)
         return plan_of(rows.rows, words.policy, is_weighted=rows.is_weighted)
-    cells = read_cells(source, reading.sep, reading.encoding)
+    if (columns, reading.count_column, reading.weight_column) == (None, None, None):
+        cells = long_cells(cells)
     say_notes(cells.note)
     count, weights = (None if n == "none" else n for n in (reading.count_column or "count", reading.weight_column))
-    readings = read_columns(
-        cells,
-        bins=reading.bins or "refuse",
-        exclude=reading.exclude,
-        allow=reading.allow,
-        count=None if weights is not None and reading.count_column is None else count,
-        weights=weights,
-        columns=parse_columns(columns),
-        missing_values=("", *words.labels),
-    )
-    return plan_of_readings(readings, len(cells.lines), words.policy, is_weighted=weights is not None)
+    count = None if weights is not None and reading.count_column is None else count
+    how = reading.columns(words.labels, count=count, weights=weights, chosen=parse_columns(columns))
+    readings = columns_read(Source.of_csv(cells), how)
+    total = counted(readings, cells.column)
+    size = TableSize({}, len(cells.lines), total, is_weighted=weights is not None, no_counts=no_counts)
+    return plan_of_readings(readings, size, words.policy)
 
 
-def command_of(route: Route, source: str) -> str:
-    """The command line of a route; empty where there is none."""
-    words = [written(name, value) for name, value in route.options.items()]
-    return " ".join(["pyro-hoim", route.verb, source, *words]) if route.verb else ""
+def command_of(
+    route: Route, source: str, values: Mapping[str, Any], assumed: Mapping[str, Any], names: Collection[str] = _GIVEN
+) -> str:
+    """The command line of a route, with what was typed on the rows; empty where there is none.
+
+    Args:
+        route: whose verb and options it has.
+        source: table or file.
+        values: of options, by name, of which any may be absent.
+        assumed: options on the reading that nothing was said of, as the plan takes them.
+        names: of the options that are repeated.
+    """
+    if not route.verb:
+        return ""
+    words = ["pyro-hoim", route.verb, shlex.quote(source)]
+    for name in names:
+        value = values.get(name)
+        each: list[Any] = [*(value or ())] if name in _SEVERAL else [value]
+        each = [one for one in each if one is not None and (name, one) != ("seed", 0)]
+        each += [assumed[name]] if name in assumed else []
+        words += [written(name, one) for one in each]
+    return " ".join([*words, *(written(name, value) for name, value in route.options.items())])
+
+
+def cells_of_file(source: str, values: Mapping[str, Any]) -> CsvColumns | None:
+    """The cells of a file that is read whole; None for a folder, an embedded table, and rows in pieces."""
+    if not Path(source).is_file() or Pieces.of(values).wanted(source):
+        return None
+    return read_cells(source, values.get("sep"), values.get("encoding"))
 
 
 def counts_in(
-    source: str, columns: str | None, values: Mapping[str, Any], given: Collection[str] = ()
+    cells: CsvColumns, columns: str | None, values: Mapping[str, Any], given: Collection[str] = ()
 ) -> TableSize | None:
     """The size of a file that is a table of counts; None for another, and where options say that it holds labels."""
-    is_labelled = bool(given) or any(values.get(name) for name in ("bins", "allow", "exclude", "weights"))
-    if is_labelled or not Path(source).is_file() or Pieces.of(values).wanted(source):
+    if given or any(values.get(name) for name in ("bins", "allow", "exclude", "weights")):
         return None
-    cells = read_cells(source, values.get("sep"), values.get("encoding"))
     chosen = select_columns(cells.header, parse_columns(columns), exclude=(), source=cells.path)
     frame = pd.DataFrame({name: cells.column(name) for name in chosen})
     return size_of_counts(frame, count=values.get("count") or "count")

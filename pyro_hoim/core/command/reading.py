@@ -253,10 +253,8 @@ class Reading:
 
 
 def _written(name: str, value: Any) -> str:
-    """An option of columns, in words of the command line: names separated by commas, a rule as ``COLUMN=RULE``."""
-    if isinstance(value, Mapping):
-        value = ",".join(f"{column}={rule}" for column, rule in value.items())
-    return option(name, ",".join(value) if isinstance(value, list) else value)
+    """An option of columns; that there are none is a word of its own."""
+    return option(name, _NONE if value is None else value)
 
 
 def cut_columns(

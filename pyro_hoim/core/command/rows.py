@@ -16,7 +16,7 @@ from typing_extensions import override
 from ...data.bins import Bins
 from ...data.columns import encode_columns, judged_levels
 from ...data.encoding import label_of, level_order
-from ...data.files.table_file import read_table_file
+from ...data.files.table_file import CsvColumns, read_table_file
 from ...data.files.text_format import read_text
 from ...data.frames import identifier_columns, rows_seen
 from ...data.observations import Observations
@@ -185,14 +185,16 @@ class Table(Source):
         labels: tuple[str, ...],
         reading: Reading,
         spelled: Callable[[Sequence[str]], Collection[str]] = lambda _: (),
+        cells: CsvColumns | None = None,
     ) -> Table:
         """A table by name or path, by default the main one; cells with one of ``labels`` are missing.
 
-        Of the names of columns ``spelled`` gives those that are asked for elsewhere.
+        Of the names of columns ``spelled`` gives those that are asked for elsewhere; ``cells`` are those of a file that
+        was read already.
         """
         source = source or _MAIN_TABLE
         name = Path(source).stem if Path(source).exists() else source
-        rows, notes, kept, num_read = _read_source(source, parse_columns(columns), labels, reading, spelled)
+        rows, notes, kept, num_read = _read_source(source, parse_columns(columns), labels, reading, spelled, cells)
         cut = [Bins.from_json(held).sentence(column) for column, held in kept.get("bins", {}).items()]
         about = [*_about(name, source), *(f"{sentence}." for sentence in cut)]
         return cls(name, rows, tuple(about), tuple(notes), {"reading": kept} if kept else {}, num_read=num_read)
@@ -369,6 +371,7 @@ def _read_source(
     missing: tuple[str, ...],
     reading: Reading,
     spelled: Callable[[Sequence[str]], Collection[str]],
+    cells: CsvColumns | None,
 ) -> tuple[Observations, list[str], dict[str, Any], int | None]:
     """Observations of an embedded table, a public data set or a file, with notes and what a model keeps of the reading.
 
@@ -390,7 +393,7 @@ def _read_source(
         rows = rows if len(names) == len(rows.domain) else rows.project(names).unique()
         return rows, [note, *_noted(source, left_out)], _kept(cuts, reading), num_read
     if Path(source).exists():
-        table = read_cells(source, reading.sep, reading.encoding)
+        table = read_cells(source, reading.sep, reading.encoding) if cells is None else cells
         if (chosen, reading.count_column, reading.weight_column) == (None, None, None):
             table = long_cells(table, option("count", "none"))
         count, weights = reading.counting(table, chosen if isinstance(chosen, list) else ())
@@ -544,7 +547,7 @@ def read_labelled(asked: Asked) -> Table:
     def spelled(names: Sequence[str]) -> Collection[str]:
         return {name for name in names for text in words if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)}
 
-    table = Table.read(asked.source, asked.columns, missing.labels, reading, spelled)
+    table = Table.read(asked.source, asked.columns, missing.labels, reading, spelled, asked.cells)
     if note := missing_words(table.rows):
         table = replace(table, notes=(*table.notes, f"{table.name}: {note}"))
     table = table.with_levels(asked["levels"], asked["levels_from"], missing.labels)
