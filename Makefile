@@ -16,13 +16,16 @@ SOURCES := pyproject.toml $(CONSTRAINTS)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
 KERNELS := $(shell grep -rlE 'numba|compute.jit' pyro_hoim --include='*.py')
+# Where other libraries are met: all doctests, and tests of files, frames, commands, plots, pages and ArviZ.
+MEETING := pyro_hoim tests/test_*.py $(addprefix tests/,cli compute core data datasets estimators front interop plots \
+	report results runs)
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # every worker and child process would compile the sources and the tests anew
 
 .DEFAULT_GOAL := help
-.PHONY: help interpreter environment demo test offline shifted slow lint format types layers docs tutorials benchmarks clean
+.PHONY: help interpreter environment demo test newest offline shifted slow lint format types layers docs tutorials benchmarks clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST)
@@ -59,6 +62,9 @@ demo: $(VENV)/core.stamp  ## Fit the Czech autoworkers table and write the repor
 
 test: $(VENV)/kernels.stamp  ## Tests and doctests, without those marked slow
 	$(PYTEST) --durations=15 -m "not slow"
+
+newest: $(VENV)/kernels.stamp  ## Doctests, and the tests of what meets other libraries: for PYTHON=python3.13
+	$(PYTEST) -m "not slow" $(MEETING)
 
 offline: $(VENV)/kernels.stamp  ## The tests of public data and of its loaders, as where the data is absent
 	PYRO_HOIM_TEST_DATA=hidden $(PYTEST) -m "not slow" -k "public_data or datasets or guard"
