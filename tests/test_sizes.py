@@ -74,7 +74,9 @@ def test_locals_of_long_functions_say_what_they_hold(trees):
 
 
 def test_public_functions_take_few_parameters(trees):
-    modules = {name: tree for name, tree in trees.items() if not name.endswith("kernels.py")}
+    # scikit-learn reads the parameters of an estimator off its constructor, so that none of them can be grouped.
+    free = ("kernels.py", "estimators/joint.py")
+    modules = {name: tree for name, tree in trees.items() if not name.endswith(free)}
     assert {name: found for name, tree in modules.items() if (found := _wide(tree))} == {}
 
 

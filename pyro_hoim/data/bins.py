@@ -62,10 +62,17 @@ class Bins:
 
     def apply(self, values: Any, where: Callable[[int], str] = row_position, name: str = "") -> list[str]:
         """Levels of values or their text, empty where missing; InputError for what is no number or date."""
-        numbers = _numbers(values, self.kind, where, name)
         labels = np.array([*self.labels, ""], dtype=object)
-        places = np.searchsorted(self.cuts, numbers, side="right")
-        return list(labels[np.where(np.isnan(numbers), len(labels) - 1, places)])
+        return list(labels[self.codes(values, where, name)])
+
+    def codes(self, values: Any, where: Callable[[int], str] = row_position, name: str = "") -> np.ndarray:
+        """Positions (N,) among the levels, -1 where missing, of values as :meth:`apply` takes them."""
+        numbers = self.numbers(values, where, name)
+        return np.where(np.isnan(numbers), -1, np.searchsorted(self.cuts, numbers, side="right"))
+
+    def numbers(self, values: Any, where: Callable[[int], str] = row_position, name: str = "") -> np.ndarray:
+        """Numbers, or days since 1970-01-01 (N,), NaN where missing, of values as :meth:`apply` takes them."""
+        return _numbers(values, self.kind, where, name)
 
     def to_json(self) -> dict[str, Any]:
         """What a model file keeps."""
@@ -151,9 +158,11 @@ def find_bins(
 
     Args:
         values: numbers or dates, or their text; missing ones do not count.
-        rule: ``quantile:K``, K levels of about the same number of rows, cut at values; ``width:W``, levels W units (of
-            dates: days) wide that begin at multiples of W, or ``width:week``, ``month``, ``quarter``, ``year`` of
-            dates; ``edges:A,B,...``, the cut points themselves.
+        rule: ``quantile:K``, K levels of about the same number of rows, cut at values; ``spread:K``, likewise, but a
+            value that has more rows than its level should have is a level of its own and the others share what is left,
+            so that of many zeros and few other numbers these are told apart; ``width:W``, levels W units (of dates:
+            days) wide that begin at multiples of W, or ``width:week``, ``month``, ``quarter``, ``year`` of dates;
+            ``edges:A,B,...``, the cut points themselves.
         weights: of the rows (N,), which quantiles respect; ones by default.
         where: words for the position of a row in messages.
         name: of the column, in messages.
@@ -179,6 +188,8 @@ def find_bins(
         below = np.concatenate([[0.0], np.cumsum(counts)[:-1]]) / counts.sum()
         nearest = {int(np.argmin(abs(below - k / parts))) for k in range(1, int(parts))}
         cuts = [float(distinct[i]) for i in sorted(nearest) if i > 0]
+    elif method == "spread":
+        cuts = _spread_cuts(numbers, shares, int(_number(text, rule, name, whole=True)))
     elif method == "width" and text in _PERIODS and kind == "dates":
         cuts = _period_cuts(numbers, _PERIODS[text])
     elif method == "width":
@@ -218,6 +229,27 @@ def _number(text: str, rule: str, name: str, whole: bool = False) -> float:
     return value
 
 
+def _spread_cuts(numbers: np.ndarray, weights: np.ndarray, levels: int) -> list[float]:
+    """Cut points of numbers (N,): up to ``levels`` levels of about the same weight, frequent values on their own."""
+    # Values that are levels of their own, until the share of the others is as large as any of these.
+    values, places = np.unique(numbers, return_inverse=True)
+    sizes = np.bincount(places, weights)
+    is_heavy = np.zeros(len(values), dtype=bool)
+    while not is_heavy.all() and is_heavy.sum() < levels:
+        share = sizes[~is_heavy].sum() / (levels - is_heavy.sum())
+        heavier = ~is_heavy & (sizes > share)
+        if not heavier.any():
+            break
+        is_heavy |= heavier
+    # Others are cut where the middle of a value's weight passes a multiple of the share.
+    light = np.where(is_heavy, 0.0, sizes)
+    share = max(light.sum() / max(levels - is_heavy.sum(), 1), np.finfo(float).tiny)
+    part = ((np.cumsum(light) - light / 2) / share).astype(int)
+    is_cut = is_heavy[1:] | is_heavy[:-1] | (part[1:] > part[:-1])
+    cuts = values[1:][is_cut]
+    return list(map(float, cuts if len(cuts) else values[1:][-1:]))
+
+
 def _period_cuts(days: np.ndarray, period: str) -> list[float]:
     """First days of the weeks, months, quarters or years that begin among the dates."""
     low, high = (pd.Timestamp(round(day * 86400), unit="s") for day in (days.min(), days.max()))
@@ -246,6 +278,11 @@ def is_dates(values: Any) -> bool:
 
 def _numbers(values: Any, kind: str, where: Callable[[int], str], name: str) -> np.ndarray:
     """Numbers, or days since 1970-01-01, (N,) float64; NaN where missing."""
+    dtype = getattr(values, "dtype", None)
+    if kind == "numbers" and isinstance(dtype, np.dtype) and dtype.kind in "iuf":
+        numbers = np.asarray(values, dtype=float)
+        if not np.isinf(numbers).any():
+            return numbers
     given = pd.Series(values, dtype=object)  # of text pandas would make UTF-8 at once
     is_held = ~is_empty(given)
     present = given[is_held]

@@ -32,7 +32,7 @@ from ..schema import Domain, Variable
 from .bins import Bins, find_bins, is_dates
 from .encoding import check_alike, encode_column, has_levels, label_of, parse_counts, variable_of
 from .files.table_file import CsvColumns
-from .readers import Source, asked_columns, check_counting, seeming_columns
+from .readers import Source, asked_columns, check_counting, row_position, seeming_columns
 
 __all__ = [
     "BinRules",
@@ -49,7 +49,7 @@ __all__ = [
 
 ColumnKind = Literal["labels", "numbers", "date", "id", "text", "count", "weights", "constant", "empty"]
 BinRules = str | Mapping[str, str | Bins]
-"""How numbers with many values are read: ``refuse``, ``auto``, or by column a rule, ``*`` standing for all others."""
+"""How numbers with many values are read: ``refuse``, ``auto``, or by column a rule, ``*`` being that of all others."""
 Write = Callable[[str, Any], str]
 """Writes an option and its value for a reader, as Python or a command spells them."""
 
@@ -176,9 +176,9 @@ class ColumnOptions:
         return {} if isinstance(self.bins, str) else {k: v for k, v in self.bins.items() if k != _EVERY}
 
     @property
-    def is_auto(self) -> bool:
-        """Whether numbers with many values are cut without a rule of their own."""
-        return self.bins == "auto" or (isinstance(self.bins, Mapping) and self.bins.get(_EVERY) == "auto")
+    def common_rule(self) -> str | Bins:
+        """The rule of numbers with many values that have none of their own, or ``refuse``."""
+        return self.bins if isinstance(self.bins, str) else self.bins.get(_EVERY, "refuse")
 
     @property
     def spoken_of(self) -> Collection[str]:
@@ -201,6 +201,7 @@ class Encoded(NamedTuple):
     counts: torch.Tensor
     readings: tuple[ColumnReading, ...] = ()
     note: str = ""
+    left_out: str = ""  # the part of the note on columns that are no variables
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +250,8 @@ def read_columns(
     Args:
         table: a data frame of pandas, or the cells of a file (:func:`~pyro_hoim.data.read_table_file`).
         bins: ``refuse`` or ``auto`` for numbers of many values; or by column a rule of
-            :func:`~pyro_hoim.data.find_bins`, cut points or ``auto``, where ``"*"`` stands for all other columns.
+            :func:`~pyro_hoim.data.find_bins`, cut points or ``auto``, where ``"*"`` stands for all other columns that
+            are *numbers*.
         exclude: columns that are left out.
         allow: columns that are taken as they are.
         count: column of whole counts; the default may be absent.
@@ -321,12 +323,12 @@ def encode_columns(table: Source, domain: Domain | None, how: ColumnOptions) -> 
         return Encoded(domain, _tensor(codes, table.num_rows), torch.from_numpy(counts))
     # Without one the rule says what every column is, and columns are cut, left out or refused by it.
     looks = _cut(_looks(table, names, how, counts), how, counts)
-    note = _decided([look.reading for look in looks], how, table.name)
+    left_out, note = _decided([look.reading for look in looks], how, table.name)
     used = [look for look in looks if look.reading.is_used]
     variables = [look.variable for look in used if look.variable is not None]
     codes = _tensor([look.positions for look in used], table.num_rows)
     readings = tuple(look.reading for look in looks)
-    return Encoded(Domain(variables), codes, torch.from_numpy(counts), readings, note)
+    return Encoded(Domain(variables), codes, torch.from_numpy(counts), readings, note, left_out)
 
 
 def warn_of_note(note: str) -> None:
@@ -389,7 +391,7 @@ def _look(name: str, table: Source, how: ColumnOptions, counts: np.ndarray, tota
     dtype = getattr(values, "dtype", None)
     # Columns of numbers with many values, which need no labels.
     if name not in how.allow and pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype):
-        numbers = _without(pd.Series(values).to_numpy(dtype=float, na_value=math.nan), how.missing_values)
+        numbers = numbers_without(pd.Series(values).to_numpy(dtype=float, na_value=math.nan), how.missing_values)
         if np.isinf(numbers).any():
             encode_column(name, values, where=table.where)  # refuses them
         distinct, positions = _distinct(numbers)
@@ -450,7 +452,7 @@ def _distinct(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return known, np.where(positions < len(known), positions, -1)
 
 
-def _without(numbers: np.ndarray, missing_values: Collection[str]) -> np.ndarray:
+def numbers_without(numbers: np.ndarray, missing_values: Collection[str]) -> np.ndarray:
     """Numbers without those whose labels mean missing."""
     for word in missing_values:
         if is_number(word) and label_of(float(word)) == word:
@@ -540,13 +542,24 @@ def _shortened(text: str) -> str:
 
 def _by_rule(name: str, table: Source, how: ColumnOptions, counts: np.ndarray, rule: str | Bins) -> _Look:
     """A column that is cut by a rule of its own."""
-    cells = pd.Series(table.column(name), dtype=object).reset_index(drop=True)
-    cells = cells.mask(cells.map(lambda cell: isinstance(cell, str) and cell in how.missing_values))
-    cuts = rule if isinstance(rule, Bins) else find_bins(cells, rule, counts, where=table.where, name=name)
-    codes = {label: code for code, label in enumerate(cuts.labels)} | {"": -1}
-    positions = np.array([codes[label] for label in cuts.apply(cells, table.where, name)], dtype=np.int64)
+    values = table.column(name)
+    if pd.api.types.is_numeric_dtype(dtype := getattr(values, "dtype", None)) and not pd.api.types.is_bool_dtype(dtype):
+        numbers = pd.Series(values).to_numpy(dtype=float, na_value=math.nan)
+        cells = pd.Series(numbers_without(numbers, how.missing_values))
+    else:
+        cells = pd.Series(values, dtype=object).reset_index(drop=True)
+        cells = cells.mask(cells.map(lambda cell: isinstance(cell, str) and cell in how.missing_values))
+    cuts = _cuts(cells, rule, counts, name, table.where)
+    positions = cuts.codes(cells, table.where, name)
     kind = "date" if cuts.kind == "dates" else "numbers"
     return _levels_cut(_Look(ColumnReading(name, kind, cells.nunique()), positions), cuts)
+
+
+def _cuts(
+    values: Any, rule: str | Bins, counts: np.ndarray, name: str, where: Callable[[int], str] = row_position
+) -> Bins:
+    """The cut points that a rule gives, or is."""
+    return rule if isinstance(rule, Bins) else find_bins(values, rule, counts, where=where, name=name)
 
 
 def _levels_cut(look: _Look, cuts: Bins) -> _Look:
@@ -584,8 +597,10 @@ def _cut(looks: Sequence[_Look], how: ColumnOptions, counts: np.ndarray) -> list
         assert look.numbers is not None
         known = look.positions >= 0
         shares = np.bincount(look.positions[known], counts[known], len(look.numbers))
-        cuts = find_bins(look.numbers, f"quantile:{levels}", shares, name=look.reading.name)
-        if how.is_auto or how.rules.get(look.reading.name) == "auto":
+        rule = how.rules.get(look.reading.name, how.common_rule)
+        is_open = rule in ("auto", "refuse")
+        cuts = _cuts(look.numbers, f"quantile:{levels}" if is_open else rule, shares, look.reading.name)
+        if rule != "refuse":
             codes = np.searchsorted(cuts.cuts, look.numbers, side="right")
             positions = np.where(known, codes[look.positions], -1)
             cut.append(_levels_cut(replace(look, positions=positions), cuts))
@@ -643,15 +658,18 @@ def judged_levels(
         readings.append(
             ColumnReading(variable.name, kind, len(labels), 0, is_used, reason, is_refused, variable.labels)
         )
-    note = _decided(readings, how, source)
+    _, note = _decided(readings, how, source)
     return [reading.name for reading in readings if reading.is_used], note
 
 
 # What follows: an error that names every column that stops a fit, or a note on what was left out.
 
 
-def _decided(readings: Sequence[ColumnReading], how: ColumnOptions, source: str) -> str:
-    """A note on columns that were left out or cut; refused where the user has to decide, or where nothing is left."""
+def _decided(readings: Sequence[ColumnReading], how: ColumnOptions, source: str) -> tuple[str, str]:
+    """Notes on columns that were left out, and on all that were left out or cut.
+
+    Refused is what the user has to decide, and a table of which nothing is left.
+    """
     spelled = [reading for reading in readings if reading.name in how.spelled]
     for reading in spelled if any(reading.kind != "empty" for reading in readings) else readings:
         if reading.kind == "empty":
@@ -669,11 +687,17 @@ def _decided(readings: Sequence[ColumnReading], how: ColumnOptions, source: str)
     if dates := [reading.name for reading in left_out if reading.kind == "date"]:
         sentences.append(f"write {how.write('bins', {dates[0]: 'width:year'})} to cut dates")
     sentences += [allowed] if known else []
+    on_left_out = _joined(sentences)
     # Cut points that nobody asked for one by one.
     cut = [r for r in readings if r.order == "cuts" and how.rules.get(r.name, "auto") == "auto"]
     if cut:
         points = _listed((f"{reading.name} at {reading.cut_text}" for reading in cut), " and ")
         sentences.append(f"numbers were cut into levels: {points}")
+    return on_left_out, _joined(sentences)
+
+
+def _joined(sentences: Sequence[str]) -> str:
+    """Sentences of a note, which has no capital letter where it begins."""
     return ". ".join(sentence if i == 0 else sentence[0].upper() + sentence[1:] for i, sentence in enumerate(sentences))
 
 

@@ -243,7 +243,7 @@ class Observations:
     @classmethod
     def of_encoded(cls, encoded: Encoded, is_weighted: bool, *, is_new: bool = True) -> Observations:
         """The rows of columns that were read; without a domain that was known, with warnings of what was found."""
-        domain, codes, counts, _, note = encoded
+        domain, codes, counts, _, note, _ = encoded
         if not is_new:
             return cls(domain, codes, counts, is_weighted=is_weighted)
         warn_of_note(note)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import warnings
 from bisect import bisect_right
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -13,19 +14,18 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..data.bins import Bins, find_bins
+from ..data.bins import Bins
+from ..data.columns import ColumnOptions, ColumnReading, encode_columns, numbers_without, warn_of_note
 from ..data.encoding import encode_column, label_of
 from ..data.frames import as_observations
 from ..data.observations import Observations
-from ..data.readers import row_position, seeming_counting, warn_of_missing_words
-from ..errors import DataWarning, caller_level, out_of_range, refused
+from ..data.readers import Source, row_position, seeming_counting, warn_of_missing_words
+from ..errors import DataWarning, caller_level
 from ..schema import Domain, Variable
 
-__all__ = ["Column", "Columns", "Unknown"]
+__all__ = ["Column", "Columns", "Unknown", "has_fractions"]
 
 Unknown = Literal["error", "missing"]
-_MOST_LEVELS = 10
-"""Distinct whole numbers that are levels as they are."""
 _FEW_ROWS = 16
 """Rows that are read cell by cell, which is faster than column by column."""
 
@@ -36,68 +36,73 @@ class Column:
 
     Attributes:
         variable: its levels.
-        values: a value of the column for every level: the level itself, or the median of the numbers in a bin.
+        position: of the column in the table.
+        values: a value of the column for every level: the level itself, or the median of the cells between cut points.
         dtype: of the column that it was learned from.
-        cuts: points between the bins of numbers, each the smallest number of the upper one; None for labels.
+        missing_values: labels that mean "missing".
+        cuts: points between the levels; None for labels.
+        scores: numbers of the levels (K,), where the column holds numbers or its levels are ordered: means of the rows
+            between cut points, the numbers themselves, or positions. None for other labels.
     """
 
     variable: Variable
+    position: int
     values: np.ndarray
     dtype: Any
-    cuts: np.ndarray | None = None
+    missing_values: Collection[str] = ("",)
+    cuts: Bins | None = None
+    scores: np.ndarray | None = None
 
     @classmethod
     def learn(
-        cls, name: str, column: pd.Series, weights: np.ndarray, bins: int | None, by_spread: bool = False
+        cls,
+        position: int,
+        column: pd.Series,
+        reading: ColumnReading,
+        variable: Variable,
+        codes: np.ndarray,
+        weights: np.ndarray,
+        missing_values: Collection[str],
     ) -> Column:
-        """Levels, or bins, of a column of values with weights (N,); ``by_spread`` as :func:`spread_cuts`."""
-        # Numbers that are many, or have fractions, are cut.
-        column = _hashable(column)
-        numbers = _numbers(column)
-        if numbers is not None:
-            known = ~np.isnan(numbers)
-            if np.isinf(numbers).any():
-                raise out_of_range(f"column {name!r}", "finite numbers", received="an infinity")
-            has_fractions = bool((numbers[known] != np.floor(numbers[known])).any())
-            if has_fractions and bins is None:
-                hint = "give bins=5 to cut it at quantiles, or cut it into levels yourself"
-                raise refused(f"column {name!r}", "numbers with fractions are no levels", hint, code="wrong-shape")
-            if bins is not None and (has_fractions or len(np.unique(numbers[known])) > _MOST_LEVELS):
-                return cls._of_bins(name, column.dtype, numbers[known], weights[known], bins, by_spread)
-        # Else every value is a level.
-        variable, _ = encode_column(name, column, where=row_position)
-        distinct = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column.unique()
-        value_of = {label_of(value): value for value in distinct if not pd.isna(value)}
-        return cls(variable, _objects(value_of[label] for label in variable.labels), column.dtype)
-
-    @classmethod
-    def _of_bins(
-        cls, name: str, dtype: Any, numbers: np.ndarray, weights: np.ndarray, bins: int, by_spread: bool
-    ) -> Column:
-        if len(np.unique(numbers)) == 1:
-            return cls(Variable(name, (label_of(numbers[0]),), "ordinal"), _objects(numbers[:1]), dtype, np.zeros(0))
-        if by_spread:
-            cut = Bins(spread_cuts(numbers, weights, bins), "numbers", "quantiles")
-        else:
-            cut = find_bins(numbers, f"quantile:{bins}", weights, name=name)
-        codes = np.searchsorted(cut.cuts, numbers, side="right")
-        middle = [_median(numbers[codes == k], weights[codes == k]) for k in range(len(cut.labels))]
-        return cls(Variable(name, cut.labels, "ordinal"), _objects(middle), dtype, np.asarray(cut.cuts))
+        """What a column (N,) of codes (N,) and weights (N,) is by the rule of all readers."""
+        levels = range(variable.cardinality)
+        how: dict[str, Any] = {"dtype": column.dtype, "missing_values": missing_values, "cuts": reading.cuts}
+        if reading.cuts is None:
+            distinct = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column.unique()
+            value_of = {label_of(value): value for value in distinct if not pd.isna(value)}
+            scores = None
+            if reading.order == "declared":
+                scores = np.array(levels, dtype=float)
+            elif reading.order == "numbers" and _numbers(column) is not None:
+                scores = np.array([float(label) for label in variable.labels])
+            values = _objects(value_of.get(label, label) for label in variable.labels)
+            return cls(variable, position, values, scores=scores, **how)
+        # Between cut points: the cell in the middle, and the mean.
+        rows = [np.flatnonzero(codes == level) for level in levels]
+        numbers = reading.cuts.numbers(column, name=variable.name)
+        values = _objects(column.iloc[part[_median(numbers[part], weights[part])]] for part in rows)
+        scores = np.array([np.average(numbers[part], weights=weights[part]) for part in rows])
+        return cls(variable, position, values, scores=scores, **how)
 
     def read(self, column: pd.Series, unknown: Unknown) -> np.ndarray:
         """Codes (N,) of the values of a column, -1 where missing or, where told so, unknown."""
         name, column = self.variable.name, _hashable(column)
         # By the cuts of the fit, or by its levels.
         if self.cuts is not None:
-            numbers = _numbers(column)
-            if numbers is None:
-                raise out_of_range(f"column {name!r}", "numbers, as in the fit", received=f"type {column.dtype}")
-            return np.where(np.isnan(numbers), -1, np.searchsorted(self.cuts, numbers, side="right"))
+            labels = np.array([*self.cuts.labels, None], dtype=object)
+            column = pd.Series(labels[self.cuts.codes(self._without(column), row_position, name)])
         if unknown == "missing":
-            levels = set(self.variable.labels)
+            levels = {*self.variable.labels, *self.missing_values}
             lost = [value for value in column.unique() if not pd.isna(value) and label_of(value) not in levels]
             column = column.astype(object).mask(column.isin(lost)) if lost else column
-        return encode_column(name, column, variable=self.variable, where=row_position)[1]
+        options: dict[str, Any] = {"missing_values": self.missing_values, "where": row_position}
+        return encode_column(name, column, variable=self.variable, **options)[1]
+
+    def _without(self, column: pd.Series) -> Any:
+        """A column of numbers or dates without words for missing."""
+        if pd.api.types.is_numeric_dtype(column.dtype):
+            return numbers_without(column.to_numpy(dtype=float, na_value=math.nan), self.missing_values)
+        return column.mask(column.isin([*self.missing_values]))
 
     @cached_property
     def _code_of(self) -> dict[Any, int]:
@@ -108,12 +113,23 @@ class Column:
     def _cells(self) -> list[Any]:
         return [value.item() if isinstance(value, np.generic) else value for value in self.values]
 
+    @cached_property
+    def _code_between(self) -> list[int]:
+        """Codes between cut points; -2 where the fit met none."""
+        assert self.cuts is not None
+        codes = {label: code for code, label in enumerate(self.variable.labels)}
+        return [codes.get(label, -2) for label in self.cuts.labels]
+
     def read_cells(self, cells: list[Any]) -> list[int] | None:
         """Codes of few cells as :meth:`read` finds them; None where that one has to look at them."""
+        if any(word != "" for word in self.missing_values):
+            return None
         if self.cuts is not None:
-            if not all(type(cell) in (int, float) for cell in cells):
+            if not all(type(cell) in (int, float) and not math.isinf(cell) for cell in cells):
                 return None
-            return [-1 if cell != cell else bisect_right(self.cuts, cell) for cell in cells]  # NaN
+            between, cuts = self._code_between, self.cuts.cuts
+            codes = [-1 if cell != cell else between[bisect_right(cuts, cell)] for cell in cells]  # NaN
+            return None if -2 in codes else codes
         try:
             codes = [self._code_of.get(cell, -2) for cell in cells]
         except TypeError:
@@ -130,7 +146,8 @@ class Column:
 
     def fill(self, column: pd.Series, codes: np.ndarray) -> pd.Series:
         """A column with values in the place of its missing cells, its type and index kept where they can be."""
-        gaps = column.isna().to_numpy() & (codes >= 0)
+        gaps = column.isna().to_numpy() | column.isin([*self.missing_values]).to_numpy()
+        gaps &= codes >= 0
         if not gaps.any():
             return column.copy()
         values = self.values[codes[gaps]]
@@ -150,35 +167,70 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """The columns of a table, in order."""
+    """The columns of a table that are variables, in order.
+
+    Attributes:
+        columns: of the variables.
+        readings: how every column of the table was read, also those that were left out.
+        names: of all columns of the table.
+    """
 
     columns: tuple[Column, ...]
+    readings: tuple[ColumnReading, ...]
+    names: tuple[str, ...]
 
     @classmethod
-    def learn(cls, frame: pd.DataFrame, weights: np.ndarray, bins: int | None, by_spread: bool = False) -> Columns:
-        """Of a data frame with weights (N,) of its rows."""
-        names = [str(name) for name in frame.columns]
-        columns = tuple(Column.learn(n, frame.iloc[:, i], weights, bins, by_spread) for i, n in enumerate(names))
-        for i, name in enumerate(names):
-            if counting := seeming_counting(name, frame.iloc[:, i], where=row_position):
+    def learn(cls, frame: pd.DataFrame, weights: np.ndarray, options: ColumnOptions) -> tuple[Columns, np.ndarray]:
+        """The columns of a data frame with weights (N,) of its rows, and the codes (N, d) of these.
+
+        Warns:
+            DataWarning: columns that were left out, that seem to hold counts, or words that mostly mean missing.
+        """
+        frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
+        for i, name in enumerate(frame.columns):
+            frame.isetitem(i, _hashable(frame.iloc[:, i]))
+            if name not in options.exclude and (
+                counting := seeming_counting(name, frame.iloc[:, i], where=row_position)
+            ):
                 problem = f"{counting.problem}, and is read as a variable; pass it as sample_weight if it does"
                 warnings.warn(DataWarning(problem), stacklevel=caller_level())
-        warn_of_missing_words([c.variable for c in columns], lambda words: f"put None in place of {', '.join(words)}")
-        return cls(columns)
+        # Every reader of frames asks the same rule, to which the weights are a column of the table.
+        weight_name = "weights"
+        while weight_name in frame.columns:
+            weight_name += "_"
+        source = Source.of_frame(frame.assign(**{weight_name: weights}))
+        encoded = encode_columns(source, None, replace(options, count=None, weights=weight_name))
+        warn_of_note(encoded.left_out)
+        warn_of_missing_words(list(encoded.domain))
+        # What the columns that are left become again.
+        codes, readings = encoded.codes.numpy(), {reading.name: reading for reading in encoded.readings}
+        positions = {name: i for i, name in enumerate(frame.columns)}
+        columns = tuple(
+            Column.learn(
+                positions[variable.name],
+                frame.iloc[:, positions[variable.name]],
+                readings[variable.name],
+                variable,
+                codes[:, i],
+                weights,
+                options.missing_values,
+            )
+            for i, variable in enumerate(encoded.domain)
+        )
+        return cls(columns, encoded.readings, tuple(frame.columns)), codes
 
     def reading(self) -> dict[str, Any]:
         """How the columns are read, as model files keep it: those that were cut."""
-        cuts = {c.variable.name: c.cuts.tolist() for c in self.columns if c.cuts is not None and len(c.cuts)}
-        rule = {"kind": "numbers", "rule": "quantiles"}
-        return {"bins": {name: {"cuts": points, **rule} for name, points in cuts.items()}} if cuts else {}
+        cuts = {c.variable.name: c.cuts.to_json() for c in self.columns if c.cuts is not None}
+        return {"bins": cuts} if cuts else {}
 
     def read(self, frame: pd.DataFrame, unknown: Unknown) -> np.ndarray:
-        """Codes (N, d) of the rows of a data frame with these columns in this order."""
+        """Codes (N, d) of the rows of a data frame with the columns of the fit in their order."""
         cells = frame.to_numpy(dtype=object).T.tolist() if len(frame) <= _FEW_ROWS else None
         codes = list[Any]()
-        for i, column in enumerate(self.columns):
-            read = None if cells is None else column.read_cells(cells[i])
-            codes.append(column.read(frame.iloc[:, i], unknown) if read is None else read)
+        for column in self.columns:
+            read = None if cells is None else column.read_cells(cells[column.position])
+            codes.append(column.read(frame.iloc[:, column.position], unknown) if read is None else read)
         return np.column_stack(codes).astype(np.int64)
 
     def observations(self, codes: np.ndarray, weights: np.ndarray | None = None, more: Variable | None = None) -> Any:
@@ -192,6 +244,15 @@ class Columns:
         """Codes (N, d) of a data frame of labels."""
         domain = Domain(column.variable for column in self.columns)
         return as_observations(frame, domain=domain, count=None, missing_values=()).codes.numpy()
+
+
+def has_fractions(column: pd.Series) -> bool:
+    """Whether a column holds different numbers, of which some have fractions: other rows have numbers between these."""
+    numbers = _numbers(column)
+    if numbers is None or np.isinf(numbers).any():
+        return False
+    known = np.unique(numbers[~np.isnan(numbers)])
+    return len(known) > 1 and bool((known != np.floor(known)).any())
 
 
 def _objects(values: Any) -> np.ndarray:
@@ -224,38 +285,8 @@ def _numbers(column: pd.Series) -> np.ndarray | None:
     return column.to_numpy(dtype=float, na_value=np.nan)
 
 
-def spread_cuts(numbers: np.ndarray, weights: np.ndarray, bins: int) -> tuple[float, ...]:
-    """Cut points of numbers of at least two values: up to ``bins`` levels of about the same weight.
-
-    A value that has more weight than its level should have is a level of its own, and the others share what is left:
-    of a column of zeros with few other numbers these are told apart, which quantiles of all rows do not do.
-
-    Example:
-        >>> numbers = np.array([0] * 90 + [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
-        >>> spread_cuts(numbers, np.ones(100), 3)
-        (1.0, 6.0)
-    """
-    # Values that are levels of their own, until the share of the others is as large as any of these.
-    values, places = np.unique(numbers, return_inverse=True)
-    sizes = np.bincount(places, weights)
-    is_heavy = np.zeros(len(values), dtype=bool)
-    while not is_heavy.all() and is_heavy.sum() < bins:
-        share = sizes[~is_heavy].sum() / (bins - is_heavy.sum())
-        heavier = ~is_heavy & (sizes > share)
-        if not heavier.any():
-            break
-        is_heavy |= heavier
-    # Others are cut where the middle of a value's weight passes a multiple of the share.
-    light = np.where(is_heavy, 0.0, sizes)
-    share = max(light.sum() / max(bins - is_heavy.sum(), 1), np.finfo(float).tiny)
-    part = ((np.cumsum(light) - light / 2) / share).astype(int)
-    is_cut = is_heavy[1:] | is_heavy[:-1] | (part[1:] > part[:-1])
-    cuts = values[1:][is_cut]
-    return tuple(map(float, cuts)) or (float(values[-1]),)
-
-
-def _median(numbers: np.ndarray, weights: np.ndarray) -> float:
-    """The smallest number at or below which there is half of the weight."""
+def _median(numbers: np.ndarray, weights: np.ndarray) -> int:
+    """The position of the smallest number at or below which there is half of the weight."""
     order = np.argsort(numbers, kind="stable")
     shares = np.cumsum(weights[order]) / weights.sum()
-    return float(numbers[order][np.searchsorted(shares, 0.5 - 1e-12)])
+    return int(order[np.searchsorted(shares, 0.5 - 1e-12)])

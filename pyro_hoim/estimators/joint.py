@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Self
 
@@ -15,6 +15,7 @@ from ..core.family import Family, family_named
 from ..core.operations import READING
 from ..core.scores import RowLogLikelihood
 from ..core.words import plural
+from ..data.columns import BinRules, ColumnOptions
 from ..data.counts import CountTable
 from ..data.encoding import label_of
 from ..data.frames import as_frame, is_frame
@@ -28,19 +29,20 @@ from ..errors import (
     check_type,
     check_whole,
     conflict,
+    is_whole,
     none_received,
     refused,
     unexpected,
 )
 from ..families import DEFAULT, impute, predict, sample
-from ..log_linear.conditional import ClassInteractions, fit_conditional
+from ..log_linear.conditional import ClassInteractions, fit_conditional, fit_scored
 from ..log_linear.fitting.penalties import L2, Conjugate
 from ..log_linear.named_priors import Prior
 from ..log_linear.training.ridge import InteractionRidge
 from ..results.fitted import LoadedModel
 from ..schema import Domain, Variable
 from ..structure.hypergraph import InteractionHypergraph
-from .columns import Columns, Unknown
+from .columns import Columns, Unknown, has_fractions
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, DensityMixin, OneToOneFeatureMixin, TransformerMixin
@@ -53,10 +55,8 @@ except ImportError as error:
 __all__ = ["InteractionClassifier", "InteractionDensity", "InteractionImputer"]
 
 
-_JOINT_BINS = 5
-"""Levels of numbers in a joint distribution, with bins="auto"."""
-_CONDITIONAL_BINS = (4, 32)
-"""Least and most levels of numbers given which a class is fitted: about the cube root of the rows."""
+_CONDITIONAL_RULE = "spread:32"
+"""How numbers are cut, given which a class is fitted with bins="auto"; a joint distribution takes the rule of `fit`."""
 _CONDITIONAL_PRIORS = "ridge:2", "ridge:1"
 """Of a class of two levels, and of more: the penalty of scikit-learn's logistic regression with C = 1."""
 
@@ -75,7 +75,10 @@ class InteractionEstimator(BaseEstimator):
         edges: Any = None,
         prior: str | None = None,
         options: Mapping[str, Any] | None = None,
-        bins: int | Literal["auto"] | None = "auto",
+        bins: int | BinRules = "auto",
+        exclude: Collection[str] = (),
+        allow: Collection[str] = (),
+        missing_values: Collection[str] = ("",),
         handle_unknown: Unknown = "error",
         random_state: Any = None,
     ) -> None:
@@ -85,6 +88,9 @@ class InteractionEstimator(BaseEstimator):
         self.prior = prior
         self.options = options
         self.bins = bins
+        self.exclude = exclude
+        self.allow = allow
+        self.missing_values = missing_values
         self.handle_unknown = handle_unknown
         self.random_state = random_state
 
@@ -102,10 +108,8 @@ class InteractionEstimator(BaseEstimator):
         if not family.has("estimate"):
             raise family.lack("estimate", "is fitted from files alone", argument="family")
         check_choice(self.handle_unknown, ("error", "missing"), "handle_unknown")
-        if self.bins is not None and not isinstance(self.bins, str):
+        if is_whole(self.bins):
             check_whole(self.bins, "bins", 2)
-        elif self.bins not in (None, "auto"):
-            raise unexpected("bins", "'auto', a whole number from 2 or None", self.bins, code="unknown-choice")
         if self.options is not None:
             check_type(self.options, Mapping, "options", "a mapping of options to values")
         return family
@@ -164,12 +168,9 @@ class InteractionEstimator(BaseEstimator):
         is_counted = weights > 0
         frame, weights = frame.loc[is_counted], weights[is_counted]
         is_conditional = more is not None and self._is_conditional(family)
-        bins: Any = _JOINT_BINS if self.bins == "auto" else self.bins
-        if self.bins == "auto" and is_conditional:
-            bins = int(np.clip(round(len(frame) ** (1 / 3)), *_CONDITIONAL_BINS))
         # Their levels, and the model of these.
-        self._columns = Columns.learn(frame, weights, bins, by_spread=is_conditional and self.bins == "auto")
-        codes, variable, reading = self._columns.read(frame, "error"), None, self._columns.reading()
+        self._columns, codes = Columns.learn(frame, weights, self._options(frame, is_conditional))
+        self.columns_, variable, reading = self._columns.readings, None, self._columns.reading()
         if more is not None:
             variable, target = more
             if variable.name in [str(name) for name in frame.columns]:
@@ -178,22 +179,50 @@ class InteractionEstimator(BaseEstimator):
         rows = self._columns.observations(codes, weights, variable)
         self.domain_, self._interactions = rows.domain, None
         if is_conditional:
-            self._interactions = _conditional(rows.domain, codes, weights, self.prior)
+            scores = [column.scores for column in self._columns.columns]
+            self._interactions = _conditional(rows.domain, codes, weights, self.prior, scores)
             self.result_ = _loaded(self._interactions, rows.domain, float(weights.sum()), family, reading)
             return
         self.result_ = self._estimate(family, rows)
         object.__setattr__(self.result_, READING, reading)  # so that its file reads numbers, too
 
+    def _options(self, frame: pd.DataFrame, is_conditional: bool) -> ColumnOptions:
+        """How the columns of a data frame are read: by the rule of every function that takes one.
+
+        Numbers with fractions are cut also where they have few values for their rows, as other rows have others.
+        """
+        expected = "auto, refuse, a whole number of levels, or rules by column"
+        if isinstance(self.bins, str) and self.bins not in ("auto", "refuse"):
+            raise unexpected("bins", expected, self.bins, code="unknown-choice")
+        by_column: Any = {} if is_whole(self.bins) or isinstance(self.bins, str) else self.bins
+        check_type(by_column, Mapping, "bins", expected)
+        rule: Any = by_column.get("*", "auto") if by_column is self.bins else self.bins
+        if rule == "auto" and is_conditional:
+            rule = _CONDITIONAL_RULE
+        rule = f"quantile:{rule}" if is_whole(rule) else rule
+        bins: Any = dict(by_column)
+        if rule != "refuse":
+            columns = enumerate(named(frame).columns)
+            names = [name for i, name in columns if name not in self.allow and has_fractions(frame.iloc[:, i])]
+            bins = {**dict.fromkeys(names, rule), **bins, "*": rule}
+        return ColumnOptions(bins=bins, exclude=self.exclude, allow=self.allow, missing_values=self.missing_values)
+
     def _is_conditional(self, family: Family) -> bool:
         """Whether nothing is asked of the joint distribution, so that a class is fitted given the columns."""
         return family.short == DEFAULT and self.order is None and self.edges is None and not self.options
+
+    def _numbers(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Columns of numbers, for a family that has no levels."""
+        frame = named(frame)
+        check_names(self.exclude, list(frame.columns), "exclude", noun="column")
+        return frame.drop(columns=list(self.exclude))
 
     def _rows(self, X: Any, more: Variable | None = None) -> tuple[pd.DataFrame, Any]:
         """Rows of another table with the columns of the fit, and the same as observations; ``more`` is missing."""
         check_is_fitted(self, "result_")
         frame = self._frame(X, reset=False)
         if not hasattr(self, "_columns"):
-            return frame, CountTable(self.domain_, named(frame).to_numpy(dtype=float))
+            return frame, CountTable(self.domain_, self._numbers(frame).to_numpy(dtype=float))
         unknown: Any = self.handle_unknown
         codes = self._columns.read(frame, unknown)
         if more is not None:
@@ -214,8 +243,14 @@ def _as_array(table: pd.DataFrame) -> np.ndarray:
 # Classes given the columns, by their conditional likelihood or from a joint distribution.
 
 
-def _conditional(domain: Domain, codes: np.ndarray, weights: np.ndarray, prior: str | None) -> ClassInteractions:
-    """The interactions of the class, the last variable, with every column of codes (N, d + 1)."""
+def _conditional(
+    domain: Domain,
+    codes: np.ndarray,
+    weights: np.ndarray,
+    prior: str | None,
+    scores: Sequence[np.ndarray | None],
+) -> ClassInteractions:
+    """The interactions of the class, the last variable, with every column of codes (N, d + 1), of given scores."""
     # The strengths that a prior has for pairs with the class.
     *names, target = domain.names
     graph = InteractionHypergraph(domain, [(target,), *((name, target) for name in names)], closure=True)
@@ -228,7 +263,9 @@ def _conditional(domain: Domain, codes: np.ndarray, weights: np.ndarray, prior: 
         strengths = [penalty.strength((name, target)) for name in names]
     elif isinstance(penalty, L2):
         strengths = np.full(len(names), penalty.strength)
-    fitted = fit_conditional(codes[:, :-1], codes[:, -1], domain.cardinalities, weights, strengths)
+    # Without a prior that was asked for, levels of numbers know their numbers.
+    rows = codes[:, :-1], codes[:, -1], domain.cardinalities, weights
+    fitted = fit_conditional(*rows, strengths) if prior is not None else fit_scored(*rows, strengths, scores)
     if not fitted.is_converged:
         problem = f"the fit did not converge within {fitted.num_iterations} iterations"
         warnings.warn(ConvergenceWarning(f'{problem}; give a prior such as "normal:1"'), stacklevel=caller_level())
@@ -267,10 +304,14 @@ class InteractionClassifier(ClassifierMixin, InteractionEstimator):
         order: likewise; the class is one of the columns. None, without edges and options, fits the class alone.
         edges: likewise; the class has the name ``target``.
         prior: likewise; of a class that is fitted alone the default is ``ridge:2`` with two classes and ``ridge:1``
-            with more, which is scikit-learn's logistic regression with C = 1, and the intercept has none.
+            with more, which is scikit-learn's logistic regression with C = 1, and the intercept has none. The default
+            ties the levels of numbers, and of ordered categories, to a line and to their neighbours, by as much as
+            suits rows that are left out of the fit (:func:`~pyro_hoim.log_linear.conditional.fit_scored`).
         options: likewise.
-        bins: levels of numbers. ``auto`` are the cube root of the number of rows, from 4 to 32, where the class is
-            fitted alone, and a value that is frequent is a level of its own; else as of :class:`InteractionDensity`.
+        bins: likewise, but where the class is fitted alone ``auto`` is the rule ``spread:32``.
+        exclude: likewise.
+        allow: likewise.
+        missing_values: likewise.
         handle_unknown: likewise, but a level that the fit did not meet is a ``missing`` cell by default.
         random_state: of families that learn by chance, and of averages over chains for missing cells.
         target: name of the class in the model.
@@ -278,6 +319,7 @@ class InteractionClassifier(ClassifierMixin, InteractionEstimator):
     Attributes:
         classes_: the classes, sorted.
         result_: the result of the fit, a model of the library.
+        columns_: how every column was read, also those that were left out.
         domain_: its variables, the class last.
         n_features_in_: number of columns.
         feature_names_in_: their names, where the table had any.
@@ -302,7 +344,10 @@ class InteractionClassifier(ClassifierMixin, InteractionEstimator):
         edges: Any = None,
         prior: str | None = None,
         options: Mapping[str, Any] | None = None,
-        bins: int | Literal["auto"] | None = "auto",
+        bins: int | BinRules = "auto",
+        exclude: Collection[str] = (),
+        allow: Collection[str] = (),
+        missing_values: Collection[str] = ("",),
         handle_unknown: Unknown = "missing",
         random_state: Any = None,
         target: str = "y",
@@ -314,6 +359,9 @@ class InteractionClassifier(ClassifierMixin, InteractionEstimator):
             prior=prior,
             options=options,
             bins=bins,
+            exclude=exclude,
+            allow=allow,
+            missing_values=missing_values,
             handle_unknown=handle_unknown,
             random_state=random_state,
         )
@@ -374,9 +422,11 @@ class InteractionClassifier(ClassifierMixin, InteractionEstimator):
 class InteractionDensity(DensityMixin, InteractionEstimator):
     r"""The joint distribution of all columns of a table, as an estimator of scikit-learn.
 
-    Columns of text, truth values, categories and whole numbers are levels as they are. Numbers with fractions, or of
-    more than ten distinct values, are cut at their quantiles into ``bins`` levels: the log-likelihood is then that of
-    the bins, not a density per unit, and a drawn number is the median of its bin. Missing cells are summed over.
+    Columns are read by the rule of every function that takes a data frame (:func:`~pyro_hoim.data.read_columns`): few
+    values are levels as they are, numbers of many values are cut, and dates, identifiers and free text are left out
+    with a note. Only numbers with fractions are cut however few values they have, as other rows have others. Between
+    cut points the log-likelihood is that of the level, not a density per unit, and a drawn number is the median of its
+    level. Missing cells are summed over.
 
     Args:
         family: ``log-linear``, ``dependency-network``, ``rbm`` (binary columns), ``grm`` (counts or real numbers, which
@@ -389,12 +439,18 @@ class InteractionDensity(DensityMixin, InteractionEstimator):
         options: further options of the family by name: ``alpha``, ``max_leaves`` and ``lossless`` of a dependency
             network; ``hidden``, ``method``, ``iterations``, ... of an rbm; ``family``, ``l1``, ... of a grm;
             ``objective`` of a log-linear model.
-        bins: levels of numbers, 5 where it is ``auto``; None refuses fractions.
+        bins: how numbers of many values are cut: ``auto`` and ``refuse`` as in :func:`~pyro_hoim.fit`, a whole number
+            of levels for all of them, or by column a rule of :func:`~pyro_hoim.data.find_bins`, cut points or ``auto``,
+            where all other columns are read by ``auto`` unless ``"*"`` has another rule.
+        exclude: columns that are left out; those of arrays are x0, x1, ...
+        allow: columns that are taken as they are.
+        missing_values: labels that mean "missing", besides None, NaN and NA.
         handle_unknown: what a level is that the fit did not meet: an ``error``, or a ``missing`` cell.
         random_state: of draws, and of families that learn by chance.
 
     Attributes:
         result_: the result of the fit, a model of the library.
+        columns_: how every column was read, also those that were left out.
         domain_: its variables.
         n_features_in_: number of columns.
         feature_names_in_: their names, where the table had any.
@@ -422,7 +478,7 @@ class InteractionDensity(DensityMixin, InteractionEstimator):
             return self
         if sample_weight is not None:
             raise refused("sample_weight", f"a {family.name} takes no weights", code="conflict")
-        self.result_ = self._estimate(family, named(frame))
+        self.result_ = self._estimate(family, self._numbers(frame))
         stored = family.stored(self.result_)
         assert stored is not None
         self.domain_ = stored.domain
@@ -447,13 +503,19 @@ class InteractionDensity(DensityMixin, InteractionEstimator):
         return float(self.score_samples(X).mean())
 
     def sample(self, n_samples: int = 1) -> Any:
-        """Independent rows of the model, (n_samples, d), as a data frame where it was fitted on one."""
+        """Independent rows of the model, (n_samples, d), as a data frame where it was fitted on one.
+
+        Columns that were left out have missing cells.
+        """
         check_whole(n_samples, "n_samples")
         check_is_fitted(self, "result_")
         table = sample(self.result_, n_samples, seed=self._seed())
         if hasattr(self, "_columns"):
             codes = self._columns.codes_of(table)
-            table = pd.DataFrame({c.variable.name: c.give(codes[:, i]) for i, c in enumerate(self._columns.columns)})
+            cells = {c.position: c.give(codes[:, i]) for i, c in enumerate(self._columns.columns)}
+            missing = pd.Series([None] * n_samples, dtype=object)
+            names: Any = getattr(self, "feature_names_in_", range(len(self._columns.names)))
+            table = pd.DataFrame({name: cells.get(i, missing) for i, name in enumerate(names)})
         return table if hasattr(self, "feature_names_in_") else _as_array(table)
 
 
@@ -466,8 +528,8 @@ class InteractionImputer(OneToOneFeatureMixin, TransformerMixin, InteractionEsti
     .. math:: x_M \sim q(x_M \mid x_O) \qquad \text{or} \qquad x_M = \arg\max q(x_M \mid x_O)
 
     The table that is fitted may have missing cells itself, where its family sums over them. Known cells stay as they
-    are. Columns are read as by :class:`InteractionDensity`: where numbers were cut into bins, a cell is filled with the
-    median of a bin.
+    are. Columns are read as by :class:`InteractionDensity`: where numbers were cut, a cell is filled with the median of
+    a level, and columns that were left out are not filled.
 
     Args:
         family: as of :class:`InteractionDensity`, of those with levels.
@@ -476,6 +538,9 @@ class InteractionImputer(OneToOneFeatureMixin, TransformerMixin, InteractionEsti
         prior: likewise.
         options: likewise.
         bins: likewise.
+        exclude: likewise.
+        allow: likewise.
+        missing_values: likewise.
         handle_unknown: likewise; with ``missing`` a level that the fit did not meet is not filled, either.
         random_state: of the draws.
         strategy: ``draw`` cells together, which keeps spread and dependence, or the ``most_probable`` ones (of a
@@ -483,6 +548,7 @@ class InteractionImputer(OneToOneFeatureMixin, TransformerMixin, InteractionEsti
 
     Attributes:
         result_: the result of the fit, a model of the library.
+        columns_: how every column was read, also those that were left out.
         domain_: its variables.
         n_features_in_: number of columns.
         feature_names_in_: their names, where the table had any.
@@ -511,7 +577,10 @@ class InteractionImputer(OneToOneFeatureMixin, TransformerMixin, InteractionEsti
         edges: Any = None,
         prior: str | None = None,
         options: Mapping[str, Any] | None = None,
-        bins: int | Literal["auto"] | None = "auto",
+        bins: int | BinRules = "auto",
+        exclude: Collection[str] = (),
+        allow: Collection[str] = (),
+        missing_values: Collection[str] = ("",),
         handle_unknown: Unknown = "error",
         random_state: Any = None,
         strategy: Literal["draw", "most_probable"] = "draw",
@@ -523,6 +592,9 @@ class InteractionImputer(OneToOneFeatureMixin, TransformerMixin, InteractionEsti
             prior=prior,
             options=options,
             bins=bins,
+            exclude=exclude,
+            allow=allow,
+            missing_values=missing_values,
             handle_unknown=handle_unknown,
             random_state=random_state,
         )
@@ -566,7 +638,7 @@ class InteractionImputer(OneToOneFeatureMixin, TransformerMixin, InteractionEsti
 
     def _filled(self, X: Any, frame: pd.DataFrame, codes: np.ndarray) -> Any:
         """A table with codes (N, d) in its missing cells."""
-        pairs = zip(frame.columns, self._columns.columns, strict=True)
-        columns = {name: column.fill(frame.iloc[:, i], codes[:, i]) for i, (name, column) in enumerate(pairs)}
-        table = pd.DataFrame(columns, index=frame.index)
+        table = frame.copy(deep=False)
+        for i, column in enumerate(self._columns.columns):
+            table.isetitem(column.position, column.fill(frame.iloc[:, column.position], codes[:, i]))
         return table if is_frame(X) else _as_array(table)

@@ -36,6 +36,19 @@ def test_quantiles_of_repeated_values_respect_weights():
     assert find_bins(values, "quantile:4").cuts == (1.0, 2.0, 3.0)  # control: cells are not rows
 
 
+def test_a_frequent_value_is_a_level_of_its_own_and_the_others_share_what_is_left():
+    numbers = np.concatenate([np.zeros(900), np.arange(1, 101)])
+    assert find_bins(numbers, "spread:5").cuts == (1.0, 26.0, 51.0, 76.0)
+    assert find_bins(numbers, "quantile:5").cuts == (1.0,)  # control
+    assert find_bins(np.arange(100.0), "spread:4").cuts == find_bins(np.arange(100.0), "quantile:4").cuts
+    rng = np.random.default_rng(1)
+    for levels in (2, 5, 30):
+        values, weights = rng.integers(40, size=500) ** 2, rng.integers(1, 4, size=500)
+        cuts = find_bins(values, f"spread:{levels}", weights).cuts
+        assert cuts == find_bins(np.repeat(values, weights), f"spread:{levels}").cuts
+        assert list(cuts) == sorted({*cuts}) and {*cuts} <= {*values.tolist()} and len(cuts) < 2 * levels
+
+
 def test_widths_begin_at_multiples():
     assert find_bins([-3, 12], "width:5").labels == ("<0", "[0, 5)", "[5, 10)", ">=10")
     assert find_bins([0.05, 0.35], "width:0.1").cuts == (0.1, 0.2, 0.3)

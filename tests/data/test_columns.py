@@ -16,7 +16,7 @@ import pyro_hoim as hoim
 from pyro_hoim import Observations
 from pyro_hoim.cli import cli
 from pyro_hoim.core.operations import stored_model
-from pyro_hoim.data import open_rows, read_columns
+from pyro_hoim.data import find_bins, open_rows, read_columns
 from pyro_hoim.data.bins import cuts_of
 from pyro_hoim.data.columns import num_cut_levels
 from pyro_hoim.errors import DataWarning, InputError
@@ -286,3 +286,15 @@ def test_what_is_learned_beside_raw_numbers_is_what_is_there():
     shuffled = frame.assign(ill=frame["ill"].sample(frac=1, random_state=1).to_numpy())  # control
     learned = hoim.learn(shuffled, bins="auto", seed=0)
     assert [e for e in (learned.structure or learned).hypergraph.edges if len(e) > 1] == []
+
+
+def test_one_rule_for_all_other_numbers_is_that_of_each():
+    frame = pd.DataFrame({"age": AGE, "height": RANDOM.normal(170, 10, N), "codes": RANDOM.integers(0, 8, N)})
+    frame.loc[:9, "age"] = -9
+    rules = {"age": "quantile:3", "*": "spread:4"}
+    readings = {r.name: r for r in read_columns(frame, bins=rules, missing_values=("", "-9"))}
+    assert readings["age"].cuts == find_bins(frame["age"][10:], "quantile:3")
+    assert readings["height"].cuts == find_bins(frame["height"], "spread:4")
+    assert (readings["age"].num_missing, readings["codes"].order) == (10, "numbers")
+    with pytest.raises(InputError, match="bins of 'age': expected"):
+        read_columns(frame, bins={"*": "halves"})

@@ -18,8 +18,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import pyro_hoim as hoim
 from pyro_hoim.errors import InputError, UnknownNameError
 from pyro_hoim.estimators import InteractionClassifier, InteractionDensity
-from pyro_hoim.estimators.columns import spread_cuts
-from pyro_hoim.log_linear.conditional import fit_conditional
+from pyro_hoim.log_linear.conditional import fit_conditional, number_prior
 
 
 def _table(num_classes, number=300):
@@ -68,6 +67,54 @@ def test_weights_are_rows_that_are_repeated():
     assert abs(weighted - InteractionClassifier().fit(X, y).predict_proba(X)).max() > 0.01  # control: no weights
 
 
+# Numbers: a prior that ties levels to a line and to their neighbours
+
+
+def test_the_prior_of_numbers_is_a_line_a_walk_and_levels_by_themselves():
+    numbers, shares = np.array([0.0, 1.0, 2.0, 5.0]), np.array([0.1, 0.2, 0.3, 0.4])
+    factor = number_prior(numbers, shares, walk=2.0, spread=0.5)
+    contrasts = np.diff(np.eye(4), axis=0)
+    line = np.diff(numbers) / np.sqrt(shares @ (numbers - shares @ numbers) ** 2)
+    expected = np.outer(line, line) + 4 / 3 * np.eye(3) + 0.25 * contrasts @ contrasts.T
+    assert contrasts @ factor @ factor.T @ contrasts.T == pytest.approx(expected, abs=1e-12)
+    assert number_prior(np.ones(3), np.ones(3) / 3, 2.0, 0.5).tolist() == (0.5 * np.eye(3)).tolist()
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_a_factor_of_a_prior_is_logistic_regression_on_its_columns(num_classes):
+    rng = np.random.default_rng(0)
+    codes, factor = rng.integers(6, size=(300, 1)), number_prior(np.arange(6.0), np.full(6, 1 / 6), 1.0, 0.3)
+    classes = (codes[:, 0] + rng.integers(4, size=300)) // 2 % num_classes
+    strength = {2: 2.0, 3: 1.0}[num_classes]
+    ours = fit_conditional(codes, classes, (6, num_classes), np.ones(300), [factor / np.sqrt(strength)])
+    logistic = LogisticRegression(tol=1e-10, max_iter=10_000).fit(factor[codes[:, 0]], classes)
+    assert np.exp(ours.log_probs(codes)) == pytest.approx(logistic.predict_proba(factor[codes[:, 0]]), abs=1e-5)
+    plain = fit_conditional(codes, classes, (6, num_classes), np.ones(300), [strength])
+    assert abs(np.exp(plain.log_probs(codes)) - np.exp(ours.log_probs(codes))).max() > 1e-3  # control
+
+
+@pytest.mark.parametrize("shape", ["line", "hill", "teeth"])
+def test_numbers_are_as_free_as_rows_that_are_left_out_say(shape):
+    rng = np.random.default_rng(3)
+    x = rng.integers(20, size=(4000, 3)) / 20
+    logits = {"line": 4 * x - 2, "hill": 2 * np.sin(7 * x), "teeth": np.where(20 * x % 2 > 0.5, 1.0, -1.0)}[shape]
+    y = rng.random(4000) < 1 / (1 + np.exp(-logits.sum(1)))
+    train, test = slice(0, 2000), slice(2000, 4000)
+    probs = InteractionClassifier().fit(x[train], y[train]).predict_proba(x[test])[:, 1]
+    truth = 1 / (1 + np.exp(-logits.sum(1)[test]))
+    losses = {"default": probs, "truth": truth}
+    for name, prior in {"line": (0.5, 0.1), "hill": (2.0, 0.1), "teeth": (1.0, 1.0)}.items():
+        factor = number_prior(np.arange(20) / 20, np.full(20, 1 / 20), *prior) / np.sqrt(2)
+        codes = np.round(20 * x).astype(int)
+        fitted = fit_conditional(codes[train], y[train].astype(int), (20, 20, 20, 2), np.ones(2000), [factor] * 3)
+        losses[name] = np.exp(fitted.log_probs(codes[test]))[:, 1]
+    losses = {name: log_loss(y[test], loss) for name, loss in losses.items()}
+    assert losses["default"] == pytest.approx(losses[shape], abs=1e-3)
+    assert losses["default"] < min(
+        max(losses[name] for name in ("line", "hill", "teeth")) - 2e-3, losses["truth"] + 0.02
+    )
+
+
 TABLES = {"breast cancer": load_breast_cancer, "iris": load_iris, "wine": load_wine}
 
 
@@ -79,6 +126,7 @@ def test_the_default_competes_with_logistic_regression(name):
     ours, theirs = (cross_val_predict(model, X, y, cv=folds, method="predict_proba") for model in models)
     areas = [roc_auc_score(y, p[:, 1] if p.shape[1] == 2 else p, multi_class="ovr") for p in (ours, theirs)]
     assert areas[0] > areas[1] - 0.01
+    assert log_loss(y, ours) < log_loss(y, theirs) + 0.01
     shuffled = np.random.default_rng(0).permutation(len(y))
     assert log_loss(y, ours) < 0.5 * log_loss(y, ours[shuffled])  # control: probabilities of other rows
 
@@ -188,19 +236,6 @@ def test_few_rows_are_read_as_many_are(change):
         assert model.predict_proba(rows[i : i + 1]).tolist() == [pytest.approx(every[i].tolist(), abs=1e-12)]
 
 
-def test_numbers_are_cut_where_their_weight_is():
-    numbers = np.concatenate([np.zeros(900), np.arange(1, 101)])
-    assert spread_cuts(numbers, np.ones(1000), 5) == (1.0, 26.0, 51.0, 76.0)
-    even = spread_cuts(np.arange(100.0), np.ones(100), 4)
-    assert even == (25.0, 50.0, 75.0)  # control: no value is frequent
-    rng = np.random.default_rng(1)
-    for bins in (2, 5, 30):
-        values, weights = rng.integers(40, size=500) ** 2, rng.integers(1, 4, size=500)
-        cuts = spread_cuts(values, weights, bins)
-        assert cuts == spread_cuts(np.repeat(values, weights), np.ones(weights.sum()), bins)
-        assert list(cuts) == sorted({*cuts}) and {*cuts} <= {*values.tolist()} and len(cuts) < 2 * bins
-
-
 def test_saved_models_keep_their_cuts(tmp_path):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"age": rng.integers(18, 90, 400), "sex": rng.choice(["f", "m"], 400)})
@@ -210,7 +245,7 @@ def test_saved_models_keep_their_cuts(tmp_path):
     loaded = hoim.load(tmp_path / "m.safetensors")
     predicted = loaded.predict(frame, "state")
     assert predicted["p(ill)"].to_numpy() == pytest.approx(model.predict_proba(frame)[:, 0], abs=1e-10)
-    assert len(loaded.domain["age"].labels) == 7  # the cube root of 400 rows
+    assert len(loaded.domain["age"].labels) == 32
     assert {*model.predict(frame)} == {"ill", "well"}
 
 
@@ -219,7 +254,10 @@ def test_what_does_not_go_together_is_refused():
     for parameters, message in (
         ({"prior": "conjugate:1"}, "prior: a conditional likelihood has no conjugate prior"),
         ({"prior": "flat"}, "prior: expected none, unit"),
-        ({"bins": "many"}, "bins: expected 'auto', a whole number from 2 or None, received 'many'"),
+        (
+            {"bins": "many"},
+            "bins: expected auto, refuse, a whole number of levels, or rules by column, received 'many'",
+        ),
         ({"bins": 1}, "bins: expected a whole number from 2"),
         ({"target": "x1"}, "target: X has a column 'x1'"),
     ):

@@ -22,7 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pyro_hoim as hoim
 from pyro_hoim import CountTable, InteractionHypergraph, LogLinearEnergy, Observations, fit
-from pyro_hoim.errors import InputError, UnknownNameError
+from pyro_hoim.errors import DataWarning, InputError, UnknownNameError
 from pyro_hoim.estimators import InteractionClassifier, InteractionDensity, InteractionImputer
 from pyro_hoim.families import families
 from pyro_hoim.log_linear.scores import row_log_pseudo_prob
@@ -289,6 +289,68 @@ def test_classifiers_and_tables_without_numbers(tmp_path):
     density = InteractionDensity().fit(TABLE[["sex"]])  # control: nothing is cut
     density.result_.save(tmp_path / "m.safetensors")
     assert "reading" not in hoim.load(tmp_path / "m.safetensors").info
+
+
+# Columns are read by the rule of every function that takes a data frame; the oracle is that rule
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"bins": "auto", "exclude": ["height"]},
+        {"bins": {"age": "edges:30,60"}, "allow": ["id"]},
+        {"bins": {"*": "quantile:3", "age": "width:20"}},
+        {"missing_values": ("", "f")},
+    ],
+    ids=["exclude", "allow", "bins", "missing"],
+)
+def test_columns_are_read_by_the_rule_of_every_door(options):
+    frame = TABLE.assign(id=np.arange(300) + 1000, day=pd.date_range("2020-01-01", periods=300))
+    rule = {"bins": "auto", **options}
+    rule["bins"] = rule["bins"] if isinstance(rule["bins"], str) else {"*": "auto", **rule["bins"]}
+    readings = {r.name: r for r in hoim.data.read_columns(frame, count=None, **rule) if r.reason != "excluded"}
+    used = {name: r.levels for name, r in readings.items() if r.is_used}
+    with pytest.warns(DataWarning, match="columns were left out: .*'day' holds 300 dates"):
+        density = InteractionDensity(**options, order=1, random_state=0).fit(frame)
+    assert {r.name: r for r in density.columns_} == readings
+    assert {v.name: v.labels for v in density.domain_} == used
+    with pytest.warns(DataWarning, match="columns were left out"):
+        rows = hoim.Observations.from_pandas(frame, count=None, **rule)
+    assert hoim.score(density.result_, rows)["nll"] == pytest.approx(-density.score(frame), abs=1e-9)
+    drawn = density.sample(5)
+    assert list(drawn.columns) == list(frame.columns)
+    assert drawn.columns[drawn.isna().all()].tolist() == [name for name in frame if name not in used]
+
+
+def test_columns_of_classifiers_and_imputers_may_be_left_out():
+    frame = TABLE.assign(id=np.arange(300) + 1000)
+    gaps = frame.mask(RANDOM.random(frame.shape) < 0.1)
+    with pytest.warns(DataWarning, match="columns were left out: 'id' .* like an identifier"):
+        classifier = InteractionClassifier().fit(frame.drop(columns="sex"), frame["sex"])
+    with pytest.warns(DataWarning, match="columns were left out: 'id' .* like an identifier"):
+        imputer = InteractionImputer(random_state=0).fit(frame)
+    assert classifier.domain_.names == ("age", "height", "y")
+    one = classifier.predict_proba(frame.drop(columns="sex")[:1])
+    assert one == pytest.approx(classifier.predict_proba(frame.drop(columns="sex"))[:1], abs=1e-12)
+    filled = imputer.transform(gaps)
+    assert filled["id"].equals(gaps["id"]) and not filled.drop(columns="id").isna().to_numpy().any()
+    plain = InteractionClassifier().fit(frame[["age", "height"]], frame["sex"])
+    assert plain.predict_proba(frame[["age", "height"]]) == pytest.approx(
+        classifier.predict_proba(frame.drop(columns="sex")), abs=1e-12
+    )
+
+
+@pytest.mark.parametrize("unknown", ["missing", "error"])
+def test_words_for_missing_are_missing_in_other_rows_too(unknown):
+    frame = TABLE.assign(score=RANDOM.choice([1, 2, 3, -9], 300))
+    marked, real = (frame.mask(frame == -9, other) if other is None else frame for other in (-9, None))
+    options = {"handle_unknown": unknown, "missing_values": ("", "-9")}
+    first = InteractionClassifier(**options).fit(marked.drop(columns="sex"), frame["sex"])
+    second = InteractionClassifier(handle_unknown=unknown).fit(real.drop(columns="sex"), frame["sex"])
+    for rows in (slice(None), slice(0, 3)):
+        cells = (table.drop(columns="sex")[rows] for table in (marked, real))
+        one, other = (model.predict_proba(part) for model, part in zip((first, second), cells, strict=True))
+        assert one == pytest.approx(other, abs=1e-12)
 
 
 # The contract of scikit-learn, and its tools

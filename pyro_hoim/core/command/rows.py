@@ -411,7 +411,7 @@ def _read_source(
         raise refused(source, problem, code="no-file")
     # Cells become levels here, after numbers were cut.
     how = reading.columns(missing, count=count, weights=weights, chosen=chosen, named=spelled(table.header))
-    domain, codes, counts, readings, note = encode_columns(CellSource.of_csv(table), None, how)
+    domain, codes, counts, readings, note, _ = encode_columns(CellSource.of_csv(table), None, how)
     rows = Observations(domain, codes, counts, is_weighted=weights is not None)
     cuts = {column.name: column.cuts for column in readings if column.cuts is not None}
     return rows, [*table.note, *_noted(source, note)], _kept(cuts, reading), None
