@@ -69,7 +69,8 @@ from ..plots.drawing import (
     legend_below,
     plain_axes,
 )
-from ..results.answer import odds_answer, pair_odds_ratios
+from ..results.answer import odds_answer
+from ..results.contrasts import pair_odds_ratios
 from ..runs.checkpoint import RunOptions
 from ..runs.container import BOLTZMANN
 from ..runs.schedule import GibbsSchedule

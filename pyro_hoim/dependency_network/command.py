@@ -40,6 +40,7 @@ from ..core.words import (
 from ..data.frames import check_columns
 from ..data.observations import Observations
 from ..errors import InputError, IntractableError, check_choice, conflict, out_of_reach
+from ..results.contrasts import Contrasts, odds_ratios_table
 from ..runs.checkpoint import RunOptions
 from ..runs.container import DEPENDENCY_NETWORK
 from .conditionals import DependencyConditionals
@@ -166,6 +167,16 @@ class NetworkFamily(Family):
     @override
     def summary(self, model: Any, *, level: float = 0.95) -> pd.DataFrame:
         return network_summary(self.file_of(model), level)
+
+    @override
+    def odds_ratios(self, model: Any, *, level: float = 0.95) -> pd.DataFrame:
+        if isinstance(model, LearnedNetwork):
+            return odds_ratios_table(model.contrasts, level)
+        stored = self.file_of(model).info.get("odds_ratios")
+        if stored is None:
+            problem = "a network that was not learned from rows has none, and files of earlier versions lack them"
+            raise out_of_reach("odds_ratios", problem, "learn it from rows, with learn_network", code="no-method")
+        return odds_ratios_table(Contrasts.from_json(stored), level)
 
     @override
     def figures(self, model: Any) -> Figures:

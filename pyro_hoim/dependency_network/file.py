@@ -18,6 +18,7 @@ from ..checks import check_exact_shape, check_finite
 from ..errors import InputTypeError, ModelFileError, check_type
 from ..runs.container import DEPENDENCY_NETWORK, ModelRecord, keep_contents, stored
 from ..runs.rules import (
+    CONTRASTS,
     DOMAIN,
     NAME,
     NAMES,
@@ -45,7 +46,7 @@ _OPERATION = Row(one_of("split", "merge"), WHOLE, Leaf("a name or the number of 
 _NODE = Fields(
     {"type": one_of("leaves", "table"), "variable": NAME}, {"operations": Items(_OPERATION), "parents": NAMES}
 )
-_INFO = {"independent": optional(SHARES), "edges": Items(Row(NAME, NAME, NUMBER))}
+_INFO = {"independent": optional(SHARES), "edges": Items(Row(NAME, NAME, NUMBER)), "odds_ratios": CONTRASTS}
 """Entries of the information that commands read."""
 
 

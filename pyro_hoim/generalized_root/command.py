@@ -38,6 +38,7 @@ from ..data.counts import CountTable
 from ..data.files.table_file import CsvColumns, read_table_file
 from ..datasets.public import classic3_info, load_classic3
 from ..errors import InputError, IntractableError, conflict, none_received, out_of_range, refused, unexpected
+from ..results.contrasts import STORED_LEVEL, Contrasts, contrast_frame, odds_ratios_table
 from ..runs.checkpoint import RunOptions
 from ..runs.container import GENERALIZED_ROOT
 from .annealed import RootAnnealed
@@ -405,6 +406,10 @@ class RootFamily(Family):
         return frame
 
     @override
+    def odds_ratios(self, model: Any, *, level: float = 0.95) -> pd.DataFrame:
+        return odds_ratios_table(_contrasts(self.file_of(model)), level)
+
+    @override
     def figures(self, model: Any) -> Figures:
         refit = model.refit if isinstance(model, RootFitResult) else None
         status = "" if not isinstance(model, RootFitResult) or model.is_converged else "not converged"
@@ -606,6 +611,28 @@ def _describe(prediction: RootPrediction, rows: int) -> list[str]:
         f"mean error       {number_text(prediction.mae)}",
         f"log loss         {number_text(prediction.log_loss)} nats",
     ]
+
+
+def _contrasts(file: RootFile) -> Contrasts:
+    """Log odds ratios of the values 1 against 0: sums of the coefficients of a set over its roots."""
+    energy, scales = file.energy(torch.float64), file.info.get("scales", {})
+    one = torch.ones((), dtype=torch.float64)
+    sums: dict[tuple[str, ...], float] = {}
+    for (key, names), value in zip(energy.structure.names, energy.coefficients.tolist(), strict=True):
+        if key[1] > 1:
+            effect = standardise_term(RootTerm(key, names, value), scales).coefficient
+            sums[names] = sums.get(names, 0.0) + effect * float(energy.family.root(one, key[0])) ** key[1]
+    step = "1 SD" if scales else "1"
+    levels = [", ".join(f"{name}={step} vs 0" for name in names) for names in sums]
+    rows = contrast_frame([":".join(names) for names in sums], levels)
+    rows = rows.assign(estimate=np.array([*sums.values()], dtype=float), std_error=math.nan, limit=math.nan)
+    unit = "a value of one standard deviation" if scales else "the value 1"
+    notes = [
+        f"each odds ratio compares {unit} with 0, all other columns at 0",
+        "of three columns it is the ratio of two odds ratios",
+        "no intervals: the coefficients come from penalised regressions",
+    ]
+    return Contrasts(rows.assign(p_value=math.nan), STORED_LEVEL, tuple(notes), False, False)
 
 
 FAMILY = RootFamily()

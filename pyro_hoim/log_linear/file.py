@@ -25,6 +25,8 @@ from ..data.joined import JoinedColumns
 from ..errors import ModelFileError, check_type, other_domain, unexpected
 from ..runs.container import LOG_LINEAR, ModelRecord, keep_contents, stored, take_parameters
 from ..runs.rules import (
+    COEFFICIENT,
+    CONTRASTS,
     DOMAIN,
     FLAG,
     NAME,
@@ -54,13 +56,6 @@ _CONTRAST = {"before": Items(TEXT), "after": Items(TEXT), "estimate": NUMBER, "s
 _SIZES = {"position": WHOLE, "num_parameters": WHOLE, "num_identified": optional(WHOLE)}
 _SIGN = Leaf("-1 or 1", (int,), lambda value: abs(value) == 1)
 _TESTED = ("std_error", "df", "statistic", "p_value", "p_value_adjusted")
-_COEFFICIENT = {
-    "term": TEXT,
-    "levels": TEXT,
-    "sign": Leaf("-1, 0 or 1", (int,), lambda value: abs(value) <= 1),
-    **dict.fromkeys(("estimate", "std_error"), optional(NUMBER)),
-}
-_RATIO = {**_COEFFICIENT, **dict.fromkeys(("limit", "p_value"), optional(NUMBER))}
 _INFO: dict[str, Rule] = {
     "independent": optional(SHARES),
     "infinite_combinations": Items(Fields(_CELLS)),
@@ -69,9 +64,7 @@ _INFO: dict[str, Rule] = {
         Fields({**_CELLS, **_SIZES, "sign": _SIGN, "finite_contrasts": Items(Fields(_CONTRAST))})
     ),
     "uncertainty": Items(Fields({"edge": NAMES}, dict.fromkeys(_TESTED, optional(NUMBER)))),
-    "odds_ratios": Fields(
-        {"level": NUMBER, "notes": Items(TEXT), "has_errors": FLAG, "has_tests": FLAG, "rows": Items(Fields(_RATIO))}
-    ),
+    "odds_ratios": CONTRASTS,
     "coefficients": Fields(
         {
             "coding": NAME,
@@ -79,7 +72,7 @@ _INFO: dict[str, Rule] = {
             "has_errors": FLAG,
             "has_tests": FLAG,
             "compared": optional(Items(TEXT)),
-            "rows": Items(Fields(_COEFFICIENT)),
+            "rows": Items(Fields(COEFFICIENT)),
         }
     ),
     "learned_edges": Items(NAMES),

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtr
 
 from ..core.page import Block, Cell, Section
 from ..core.words import listed, number, plural, shorten
-from ..data.observations import Observations
 from ..errors import visible
 from ..plots.drawing import figure_of
 from ..plots.intervals import plot_forest
 
-__all__ = ["CAUTION", "OddsAnswer", "odds_answer", "pair_odds_ratios"]
+__all__ = ["CAUTION", "OddsAnswer", "odds_answer"]
 
 CAUTION = "These are associations given the other columns, not causes."
 """What limits every answer."""
@@ -30,7 +27,6 @@ _NONE = "A model without interactions does not show that the columns are indepen
 _CHOSEN = "The pairs were chosen in these rows for being strong, so that new rows are likely to show weaker ones."
 _STRONGEST = 3  # interactions with a sentence
 _WIDE, _NARROW = 6, 3  # odds ratios in the picture
-_FIGURES = ("odds_ratio", "lower", "upper")
 _HUGE = 1e6  # odds ratios from which on only their size is worth saying
 _REAL = 0.05  # adjusted p-value up to which an interaction is beyond chance
 _SHOWN = 10  # in the table, before further ones
@@ -231,89 +227,9 @@ def _listed(ratios: Sequence[Ratio], conjunction: str) -> str:
     return f"{', '.join(groups)} {conjunction} {last}" if groups else last
 
 
-_MOST_PAIRS = 100
-_QUANTILE = 1.959963984540054
-
-
-def pair_odds_ratios(
-    rows: Observations, pairs: Iterable[tuple[str, str]], *, is_searched: bool = False
-) -> pd.DataFrame:
-    """Odds ratios of pairs of columns by themselves, for families whose parameters are none.
-
-    Woolf's intervals, of weights with their effective number of rows; a pair keeps the level contrast whose interval is
-    furthest from one.
-
-    Args:
-        rows: rows of labels.
-        pairs: names of two columns, the most important first; the first hundred are looked at.
-        is_searched: whether the pairs were chosen in these rows, so that the p-values (Wald's) are adjusted for the
-            contrasts of all pairs of columns, those that were not chosen counting as one each.
-
-    Returns:
-        The columns of ``odds_ratios()``, the most certain first.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> domain = Domain.from_labels({"smoke": ["n", "y"], "ill": ["n", "y"]})
-        >>> table = Observations.from_table(domain, [[30, 10], [20, 40]])
-        >>> pair_odds_ratios(table, [("smoke", "ill")]).round(2).to_dict("records")[0]["lower"]
-        2.45
-    """
-    records = list[dict[str, Any]]()
-    unique = list(dict.fromkeys(tuple(sorted(pair, key=rows.domain.index)) for pair in pairs))[:_MOST_PAIRS]
-    scale = rows.effective_count / rows.total_count
-    for pair in unique:
-        part = rows.project(pair)
-        codes, weights = part.codes.numpy(), part.counts.numpy() * scale
-        shape = tuple(variable.cardinality for variable in part.domain)
-        counts = np.zeros(shape)
-        is_known = (codes >= 0).all(1)
-        np.add.at(counts, tuple(codes[is_known].T), weights[is_known])
-        labels = [variable.labels for variable in part.domain]
-        for a, b in itertools.product(range(1, shape[0]), range(1, shape[1])):
-            four = counts[[0, 0, a, a], [0, b, 0, b]]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                logs = np.log(four)
-                value, width = logs[0] - logs[1] - logs[2] + logs[3], _QUANTILE * np.sqrt((1 / four).sum())
-                figures = (
-                    np.exp([value, value - width, value + width])
-                    if (four > 0).all()
-                    else np.exp([value, np.nan, np.nan])
-                )
-            words = f"{pair[0]}={labels[0][a]} vs {labels[0][0]}, {pair[1]}={labels[1][b]} vs {labels[1][0]}"
-            records.append({"term": ":".join(pair), "levels": words, **dict(zip(_FIGURES, figures, strict=True))})
-    table = pd.DataFrame(records, columns=["term", "levels", *_FIGURES])
-    with np.errstate(divide="ignore"):
-        low, high = np.log(table["lower"].to_numpy(float)), np.log(table["upper"].to_numpy(float))
-    nearest = np.where((low > 0) | (high < 0), np.minimum(np.abs(low), np.abs(high)), 0.0)
-    from scipy.stats import false_discovery_control  # half a second, which pages alone should wait for
-
-    # Wald's tests; a search has looked at the contrasts of all pairs.
-    error = (high - low) / (2 * _QUANTILE)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        p_values = 2 * ndtr(-np.abs(np.log(table["odds_ratio"].to_numpy(float)) / error))
-    free = np.array(rows.domain.cardinalities) - 1
-    all_contrasts = (int(free.sum()) ** 2 - int((free**2).sum())) // 2
-    others = np.ones(max(0, all_contrasts - len(table)) if is_searched else 0)
-    known = np.where(np.isnan(p_values), 1.0, p_values)
-    adjusted = false_discovery_control(np.concatenate([known, others]))[: len(table)] if len(table) else p_values
-    table = table.assign(p_value=p_values, p_value_adjusted=np.where(np.isnan(p_values), np.nan, adjusted))
-    table = table.iloc[np.argsort(-nearest, kind="stable")].reset_index(drop=True)
-    among = "all pairs of columns" if is_searched else "all rows"
-    table.attrs |= {
-        "notes": [
-            "odds ratio of every level against the first one, of two columns alone",
-            f"p-values by Wald, adjusted by Benjamini and Hochberg, over {among}",
-        ],
-        "is_crude": True,
-        "is_searched": is_searched,
-    }
-    return table
-
-
 def _numbers(row: Mapping[Any, Any]) -> tuple[float, ...]:
     """Odds ratio, limits and adjusted p-value, NaN where there are none."""
-    return tuple(float(row.get(name, math.nan)) for name in (*_FIGURES, "p_value_adjusted"))
+    return tuple(float(row.get(name, math.nan)) for name in ("odds_ratio", "lower", "upper", "p_value_adjusted"))
 
 
 def _references(ratios: Sequence[Ratio]) -> dict[str, str]:
@@ -361,7 +277,7 @@ def _section(table: pd.DataFrame) -> Section:
     section = Section("Odds ratios")
     heads = {"levels": "compared", "odds_ratio": "odds ratio", "lower": "lower", "upper": "upper", "p_value": "p"}
     heads |= {"p_value_adjusted": "adjusted p", "term": "interaction"}
-    columns = [name for name in heads if name in table]
+    columns = [name for name in heads if name in table and table[name].notna().to_numpy().any()]
     rows = [[_cell(name, row[name]) for name in columns] for row in table.to_dict("records")]
     section.table([heads[name] for name in columns], rows, first=_SHOWN, further="Further odds ratios", brief=_SHOWN)
     notes = [f"{note[0].upper()}{note[1:].rstrip('.')}." for note in table.attrs.get("notes", ())]

@@ -89,6 +89,10 @@ class Fitted:
         ``linear(a)`` has the odds ratio for one step of the scores of a. These are the exponentials of the
         coefficients of ``summary()``.
 
+        A dependency network has no such parameters. It has the odds ratios of the pairs that its arrows tie, of two
+        columns alone, which other columns may explain. A root model compares the value 1 with 0 (where the file knows
+        standard deviations, one of these with 0), all other columns at 0.
+
         Strongest first means: by the end of the interval that is nearest to 1, so that a large odds ratio which few
         rows support does not come first; then, and without intervals, by size.
 
@@ -99,11 +103,13 @@ class Fitted:
 
         Returns:
             One row for every contrast of an interaction: ``term``; ``levels`` in words, such as
-            "smoke=y vs n, ill=y vs n"; ``odds_ratio``; ``lower`` and ``upper``; ``p_value`` (Wald, two-sided; of
-            infinite ones by the likelihood ratio) and ``p_value_adjusted`` by Benjamini and Hochberg, over all rows.
-            Columns that the model lacks are absent. An odds ratio may be 0 or infinite, with one finite limit from the
-            profile likelihood; it is NaN where the rows do not identify it. ``attrs["notes"]`` says what the numbers
-            rest on, ``attrs["level"]`` the coverage.
+            "smoke=y vs n, ill=y vs n"; ``odds_ratio``; ``lower`` and ``upper``; and where there are tests ``p_value``
+            (Wald, two-sided; of infinite ones by the likelihood ratio) and ``p_value_adjusted`` by Benjamini and
+            Hochberg, over all rows. The limits are NaN where the model has no standard errors: those of more than 600
+            parameters, of a penalty that is not smooth or of norm bounds, and root models, whose coefficients come
+            from penalised regressions. Those of learned models do not account for the search. An odds ratio may be 0
+            or infinite, with one finite limit from the profile likelihood; it is NaN where the rows do not identify
+            it. ``attrs["notes"]`` says what the numbers rest on, ``attrs["level"]`` the coverage.
 
         Raises:
             InputError: a level outside 0 and 1, or reference levels of restricted interactions.

@@ -23,7 +23,7 @@ from ..core.scores import Figures
 from ..core.studies import Content, Part, Study
 from ..core.words import plural
 from ..data.observations import Observations
-from ..errors import none_received, out_of_reach
+from ..errors import IntractableError, none_received, out_of_reach
 from ..plots.drawing import Target
 from ..plots.fitted import plot_fitted
 from ..plots.hypergraph import plot_hypergraph
@@ -196,7 +196,11 @@ class ResultStudy(Study[Part]):
         if not family.has("odds_ratios") or not len(self.domain):
             return None
         rows = self.size.rows_text if self.size.num_rows is not None else "the rows of the fit"
-        return odds_answer(self.result.odds_ratios(), rows)
+        try:
+            table = self.result.odds_ratios()
+        except IntractableError:  # a model that no rows made, of a family that has them of its rows
+            return None
+        return odds_answer(table, rows)
 
 
 def _cell(name: object, value: object) -> Cell:

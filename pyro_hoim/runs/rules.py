@@ -283,3 +283,26 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(entries) < len(pairs):
         raise ValueError("a name comes twice in an object")
     return entries
+
+
+# Coefficients and odds ratios that model files keep.
+
+COEFFICIENT: dict[str, Rule] = {
+    "term": TEXT,
+    "levels": TEXT,
+    "sign": Leaf("-1, 0 or 1", (int,), lambda value: abs(value) <= 1),
+    **dict.fromkeys(("estimate", "std_error"), optional(NUMBER)),
+}
+"""A row of a table of coefficients."""
+
+CONTRASTS = Fields(
+    {
+        "level": NUMBER,
+        "notes": Items(TEXT),
+        "has_errors": FLAG,
+        "has_tests": FLAG,
+        "rows": Items(Fields({**COEFFICIENT, **dict.fromkeys(("limit", "p_value"), optional(NUMBER))})),
+    },
+    {"is_crude": FLAG, "num_searched": WHOLE},
+)
+"""Log odds ratios."""

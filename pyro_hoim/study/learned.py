@@ -37,8 +37,9 @@ from ..log_linear.scores import interaction_table, prediction_accuracy, score_ro
 from ..log_linear.search.figures import capacity_figure
 from ..plots.drawing import figure_of
 from ..plots.hypergraph import plot_hypergraph
-from ..results.answer import odds_answer, pair_odds_ratios
+from ..results.answer import odds_answer
 from ..results.confirmation import add_tests, confirmation_json, kept_sentence
+from ..results.contrasts import pair_odds_ratios
 from ..schema import Domain
 from .parts import PredictivePart, TablePart, held_out, split_of_part, split_section
 

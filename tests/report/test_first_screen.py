@@ -14,7 +14,8 @@ from pyro_hoim.core.page import Block, Page, Section
 from pyro_hoim.plots.drawing import BLUE, FAINT, ORANGE, WIDTH, figure_of
 from pyro_hoim.plots.intervals import plot_forest
 from pyro_hoim.report import plain_text, render_page
-from pyro_hoim.results.answer import CAUTION, Ratio, odds_answer, pair_odds_ratios, ratio_text
+from pyro_hoim.results.answer import CAUTION, Ratio, odds_answer, ratio_text
+from pyro_hoim.results.contrasts import pair_odds_ratios
 
 UCB = load_table("ucb_admissions")
 SMOKE = Domain.from_labels({"smoke": ["n", "y"], "ill": ["n", "y"]})

@@ -14,7 +14,8 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import chi2
 from statsmodels.stats.contingency_tables import Table2x2
 
-from pyro_hoim import Domain, InteractionHypergraph, Observations, fit, load, load_table
+from pyro_hoim import Domain, InteractionHypergraph, Observations, fit, fit_roots, learn_network, load, load_table
+from pyro_hoim.data import open_rows
 from pyro_hoim.errors import InputError, IntractableError, UnknownNameError
 from pyro_hoim.log_linear import L1, L2
 from pyro_hoim.results import SummaryTable
@@ -221,7 +222,7 @@ def test_symmetric_terms_have_the_odds_ratio_of_both_ways_round():
 )
 def test_penalised_fits_have_intervals_where_they_have_a_covariance_and_no_tests(penalty, has_interval):
     table = fit("a*b*c", table_of(counts_of(), ABC), penalty=penalty).odds_ratios()
-    assert ("lower" in table) == has_interval and ("p_value" in table) == (penalty is None)
+    assert table["lower"].notna().all() == has_interval and ("p_value" in table) == (penalty is None)
     assert ("no standard errors" in str(table)) != has_interval
     if penalty is not None and has_interval:
         assert "drawn towards zero" in str(table) and "Wald" not in str(table)
@@ -303,12 +304,12 @@ def test_a_loaded_model_has_estimates_against_other_levels_and_no_intervals(tmp_
     result = fit("a*b*c", table_of(counts_of(), ABC))
     result.save(tmp_path / "m.safetensors")
     table, expected = (m.odds_ratios(reference={"b": "1"}) for m in (load(tmp_path / "m.safetensors"), result))
-    assert "lower" not in table and "keeps those against the first levels alone" in str(table)
+    assert table["lower"].isna().all() and "keeps those against the first levels alone" in str(table)
     ratios = (t.set_index("levels")["odds_ratio"].sort_index() for t in (table, expected))
     pd.testing.assert_series_equal(*ratios, rtol=1e-9)
 
 
-def test_bad_arguments_and_families_without_odds_ratios_are_refused(tmp_path):
+def test_bad_arguments_are_refused(tmp_path):
     result = fit("smoke*ill", table_of([[30, 10], [20, 40]]))
     for options, error, words in (
         ({"level": 1.0}, InputError, "level"),
@@ -321,10 +322,6 @@ def test_bad_arguments_and_families_without_odds_ratios_are_refused(tmp_path):
     result.save(tmp_path / "m.safetensors")
     with pytest.raises(InputError, match="keeps no rows"):
         load(tmp_path / "m.safetensors").odds_ratios(covariance="robust")
-    from pyro_hoim import learn_network
-
-    with pytest.raises(IntractableError, match=r"dependency network .*interactions\(\)"):
-        learn_network(load_table("ucb_admissions")).odds_ratios()
 
 
 def test_the_table_is_one_of_results():
@@ -341,9 +338,120 @@ def test_a_fit_within_norm_balls_has_odds_ratios_and_no_intervals():
     data = load_table("czech_autoworkers")
     result = as_fit(fit_constrained(data, 2, Constraint.parse("l1:1", "penalty"), RunOptions()), data, 0.0)
     table = result.odds_ratios()
-    assert len(table) == 15 and "lower" not in table and "no standard errors" in str(table)
+    assert len(table) == 15 and table["lower"].isna().all() and "no standard errors" in str(table)
     with pytest.raises(InputError, match="bounded by norms"):
         result.robust_covariance()
     # Control: the same objective without bounds has both.
     free = fit(InteractionHypergraph.from_order(data.domain, 2), data, objective="pseudo-likelihood")
-    assert "lower" in free.odds_ratios()
+    assert free.odds_ratios()["lower"].notna().all()
+
+
+def frame_of(counts, seed=0):
+    """Rows of ABC, one a line, in any order."""
+    cells = list(itertools.product(*(v.labels for v in ABC)))
+    rows = [cell for cell, number in zip(cells, np.asarray(counts).ravel(), strict=True) for _ in range(int(number))]
+    return pd.DataFrame(rows, columns=list(ABC.names)).sample(frac=1, random_state=seed, ignore_index=True)
+
+
+TIED = np.array([[[80.0, 20], [10, 30], [9, 8]], [[10, 20], [60, 40], [31, 12]]])
+
+
+@pytest.mark.parametrize("has_missing", [False, True])
+@pytest.mark.parametrize("level", [0.95, 0.5])
+def test_a_network_has_the_odds_ratios_of_its_pairs_by_logistic_regression(level, has_missing, tmp_path):
+    frame = frame_of(TIED)
+    if has_missing:
+        frame.loc[::7, "a"], frame.loc[::5, "b"] = None, None
+    network = learn_network(frame, missing="marginalise")
+    network.save(tmp_path / "n")
+    pairs = {tuple(sorted(edge)) for edge in network.conditionals.edges}
+    table, loaded = network.odds_ratios(level), load(tmp_path / "n").odds_ratios(level)
+    pd.testing.assert_frame_equal(pd.DataFrame(loaded), pd.DataFrame(table), check_exact=True)
+    assert loaded.attrs == table.attrs and "two columns alone" in str(table)
+    assert {tuple(term.split(":")) for term in table["term"]} == pairs and ("a", "b") in pairs
+    for row in table.to_dict("records"):
+        first, second = row["term"].split(":")
+        known = frame.dropna(subset=[first, second])
+        step = dict(part.split("=") for part in row["levels"].split(", "))
+        levels = [step[name].split(" vs ") for name in (first, second)]
+        part = known[known[first].isin(levels[0]) & known[second].isin(levels[1])]
+        part = part.assign(y=(part[first] == levels[0][0]) * 1.0)
+        oracle = smf.glm(f"y ~ C({second})", part, family=sm.families.Binomial()).fit(tol=1e-14)
+        expected = np.exp([oracle.params.iloc[1], *oracle.conf_int(alpha=1 - level).iloc[1]])
+        assert [row[c] for c in ("odds_ratio", "lower", "upper")] == pytest.approx(expected.tolist(), rel=1e-7)
+
+
+def test_weights_of_a_network_count_as_effective_rows():
+    rng = np.random.default_rng(0)
+    frame = frame_of(TIED).assign(w=lambda f: rng.uniform(0.5, 2.0, len(f)))
+    table = learn_network(frame, weights="w").odds_ratios()
+    total, squares = frame["w"].sum(), (frame["w"] ** 2).sum()
+    row = next(r for r in table.to_dict("records") if r["levels"] == "a=y vs n, b=1 vs 0")
+    cells = frame.groupby(["a", "b"])["w"].sum() * total / squares
+    oracle = Table2x2(np.array([[cells["n", "0"], cells["n", "1"]], [cells["y", "0"], cells["y", "1"]]]))
+    expected = [oracle.oddsratio, *oracle.oddsratio_confint()]
+    assert [row[c] for c in ("odds_ratio", "lower", "upper")] == pytest.approx(expected, rel=1e-8)
+    assert learn_network(frame.drop(columns="w")).odds_ratios()["lower"].iloc[0] != table["lower"].iloc[0]  # control
+
+
+def test_the_order_of_rows_and_where_they_lie_leave_the_odds_ratios_of_a_network(tmp_path):
+    frame = frame_of(np.concatenate([TIED] * 2, 0)[:2] * 3)
+    frame.to_parquet(tmp_path / "rows.parquet", row_group_size=100)
+    table = learn_network(frame).odds_ratios()
+    for rows in (frame[::-1], open_rows(tmp_path / "rows.parquet", chunk_rows=64)):
+        pd.testing.assert_frame_equal(pd.DataFrame(learn_network(rows).odds_ratios()), pd.DataFrame(table))
+
+
+def test_a_network_made_by_hand_has_no_odds_ratios():
+    law = learn_network(frame_of(TIED)).conditionals
+    from pyro_hoim.core.family import family_of_model
+
+    with pytest.raises(IntractableError, match=r"not learned from rows .*learn_network"):
+        family_of_model(law).odds_ratios(law)
+
+
+def test_a_root_model_has_the_multiplicative_effect_of_its_coefficients(tmp_path):
+    rng = np.random.default_rng(0)
+    shared = rng.gamma(2, 0.5, (300, 1))
+    frame = pd.DataFrame(rng.poisson(np.concatenate([shared, 1.5 * shared, shared], 1)), columns=list("abc"))
+    result = fit_roots(frame, order=3)
+    result.save(tmp_path / "r")
+    table = result.odds_ratios()
+    pd.testing.assert_frame_equal(pd.DataFrame(load(tmp_path / "r").odds_ratios()), pd.DataFrame(table))
+    # The oracle: differences of the log density at 0 and 1, the other columns at 0.
+    energy = result.energy()
+    assert len(table) and table[["lower", "upper"]].isna().all(axis=None) and "no intervals" in str(table)
+    for row in table.to_dict("records"):
+        names = row["term"].split(":")
+        logs = 0.0
+        for bits in itertools.product((0, 1), repeat=len(names)):
+            state = torch.tensor([[float(dict(zip(names, bits, strict=True)).get(name, 0)) for name in "abc"]])
+            logs -= (-1) ** (len(names) - sum(bits)) * float(energy.energy(state.double()))
+        assert row["levels"] == ", ".join(f"{name}=1 vs 0" for name in names)
+        assert row["odds_ratio"] == pytest.approx(math.exp(logs), rel=1e-9)
+    assert (table["odds_ratio"].map(math.log).abs().diff().dropna() <= 1e-12).all()
+
+
+def test_a_root_model_of_real_numbers_has_the_effect_of_one_standard_deviation():
+    from pyro_hoim.core.family import family_of_model
+    from pyro_hoim.generalized_root import RootFile
+
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(300, 3)) @ (np.eye(3) + 0.5 * np.eye(3, k=1)), columns=list("abc"))
+    result = fit_roots(frame, "gaussian", order=2)
+    table = result.odds_ratios()
+    coefficients = result.summary().query("term == 'a:b'")["estimate"]
+    assert table.set_index("levels").loc["a=1 vs 0, b=1 vs 0", "odds_ratio"] == pytest.approx(
+        math.exp(coefficients.sum()), rel=1e-9
+    )
+    scaled = RootFile(result.structure, result.psi, result.family, {"scales": {"a": 2.0, "b": 3.0, "c": 1.0}})
+    ratio = family_of_model(scaled).odds_ratios(scaled).set_index("levels").loc["a=1 SD vs 0, b=1 SD vs 0"]
+    assert ratio["odds_ratio"] == pytest.approx(table_ratio(result, (2.0, 3.0)), rel=1e-9)
+
+
+def table_ratio(result, values):
+    """The odds ratio of two columns at some values against 0, the third at 0, by the energies of four states."""
+    x, y = values
+    states = torch.tensor([[x, y, 0.0], [0.0, 0.0, 0.0], [x, 0.0, 0.0], [0.0, y, 0.0]], dtype=torch.float64)
+    logs = -result.energy().energy(states)
+    return math.exp(float(logs[0] + logs[1] - logs[2] - logs[3]))

@@ -21,6 +21,7 @@ from ...data.frames import DataLike, rows_of_frame
 from ...data.observations import Observations
 from ...data.sources import RowSource
 from ...errors import check_names, check_not_negative, check_type, check_whole, is_whole, out_of_range, wrong_type
+from ...results.contrasts import Contrasts, pair_contrasts, table_of_two
 from ...results.fitted import Fitted
 from ...runs.checkpoint import DeferredInterrupt, RunFile, RunOptions, check_arrays, check_equal, checked_run
 from ...runs.container import DEPENDENCY_NETWORK
@@ -59,6 +60,8 @@ class LearnedNetwork(Fitted):
         num_observations: total weight of the rows.
         conditions: what theorem 5 asks for, of the network as a whole: the lossless source counts as a candidate where
             it was one of every node and no ``reads`` kept variables from being asked.
+        edges: arrows, the most informative first.
+        contrasts: log odds ratios of the columns of the hundred strongest pairs by themselves, among the rows.
     """
 
     model_kind: ClassVar[str] = DEPENDENCY_NETWORK
@@ -71,6 +74,7 @@ class LearnedNetwork(Fitted):
     num_observations: float
     conditions: TheoremConditions
     edges: tuple[DependencyEdge, ...] = field(repr=False)
+    contrasts: Contrasts = field(repr=False)
 
     @property
     def cost(self) -> float:
@@ -243,7 +247,7 @@ def learn_network(
             _write(file, done)
     # Graphs, tables and edges are made of the arrays at the end.
     finished |= {i: finish(i, done[i]) for i in missing}
-    learned = _learned(given, [finished[i] for i in range(len(names))], asked, (name, function), float(alpha))
+    learned = _learned(given, prepared, [finished[i] for i in range(len(names))], asked, (name, function), float(alpha))
     return replace(learned, num_observations=rows.total_count) if isinstance(rows, Observations) else learned
 
 
@@ -258,6 +262,7 @@ class _Finished(NamedTuple):
 
 def _learned(
     rows: Observations | SourceRows,
+    prepared: PreparedRows,
     finished: Sequence[_Finished],
     asked: Sequence[tuple[int, ...] | None],
     penalty: tuple[str, SourcePenalty],
@@ -289,7 +294,20 @@ def _learned(
         rows.total_count,
         check_theorem_conditions(function, size, rows.total_count, lossless=is_candidate),
         edges,
+        _pairs_apart(rows, prepared, edges),
     )
+
+
+def _pairs_apart(rows: Observations | SourceRows, prepared: PreparedRows, edges: Sequence[DependencyEdge]) -> Contrasts:
+    """Log odds ratios of the pairs of columns that arrows tie."""
+    scale = rows.effective_count / rows.total_count if isinstance(rows, Observations) else 1.0
+    weights, ranks = prepared.weights * scale, prepared.ranks
+
+    def count(i: int, j: int) -> np.ndarray:
+        shape = int(prepared.sizes[i]), int(prepared.sizes[j])
+        return table_of_two(prepared.own(i), prepared.own(j), weights, shape)[np.ix_(ranks[i], ranks[j])]
+
+    return pair_contrasts(rows.domain, [(edge.parent, edge.child) for edge in edges], count, is_searched=True)
 
 
 def _check_work(prepared: PreparedRows, asked: Sequence[tuple[int, ...] | None], most: int) -> None:

@@ -31,7 +31,7 @@ from ...core.words import (
 from ...data.frames import DataLike, as_observations
 from ...data.observations import Observations
 from ...errors import check_names, none_received, other_domain
-from ...results.answer import odds_answer, pair_odds_ratios
+from ...results.answer import odds_answer
 from ...schema import Domain
 from ..conditionals import DependencyConditionals
 from ..file import NetworkFile
@@ -68,6 +68,7 @@ def learned_file(learned: LearnedNetwork) -> NetworkFile:
         "penalty": learned.penalty,
         "alpha": learned.alpha,
         "edges": [[edge.parent, edge.child, edge.value] for edge in learned.edges],
+        "odds_ratios": learned.contrasts.to_json(),
     }
     return NetworkFile(learned.conditionals, info, {f"counts.{i}": table for i, table in enumerate(learned.counts)})
 
@@ -150,7 +151,6 @@ class NetworkAnalysis(Study[NetworkPart]):
         found: the law, or why there is no table of it.
         target: a variable to predict.
         independent: probabilities of the levels of every column under independent columns with the same prior.
-        ratios: odds ratios of the columns of the strongest arrows among the training rows.
     """
 
     heading: ClassVar[str] = "Dependency network of"
@@ -163,7 +163,6 @@ class NetworkAnalysis(Study[NetworkPart]):
     found: NetworkLawFinding
     target: str | None
     independent: Mapping[str, list[float]] = field(repr=False)
-    ratios: pd.DataFrame = field(repr=False)
 
     @property
     @override
@@ -194,7 +193,7 @@ class NetworkAnalysis(Study[NetworkPart]):
                 f"{self.judged_on} rows (always the most frequent level: {judged['majority_accuracy']:.1%})"
                 + (f": {against}." if against else ".")
             )
-        answer = odds_answer(self.ratios, rows, 5 - len(sentences))
+        answer = odds_answer(self.learned.odds_ratios(), rows, 5 - len(sentences))
         return Content(
             [*answer.sentences, *sentences],
             [*_warnings(self), *answer.limits],
@@ -311,7 +310,6 @@ def analyse_network(
         found=finding,
         target=target,
         independent=_column_shares(independent.conditionals),
-        ratios=pair_odds_ratios(train, [(edge.parent, edge.child) for edge in edges], is_searched=True),
         has_weights=not train.has_whole_counts,
     )
 

@@ -25,6 +25,7 @@ from ...errors import (
     unexpected,
     wrong_shape,
 )
+from ...results.contrasts import step_up
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..auto import Auto
 from ..coding import MARGIN_TOLERANCE, parametrization
@@ -430,10 +431,9 @@ def adjust_p_values(p_values: Sequence[float] | np.ndarray, method: Correction =
         order = np.argsort(adjusted, kind="stable")
         steps = np.minimum(1.0, adjusted[order] * np.arange(len(adjusted), 0, -1))
         adjusted[order] = np.maximum.accumulate(steps)
-    elif len(adjusted):
-        from scipy.stats import false_discovery_control  # takes a second to import
-
-        adjusted = false_discovery_control(adjusted, method="bh" if method == "benjamini-hochberg" else "by")
+    else:
+        price = 1.0 if method == "benjamini-hochberg" else float((1 / np.arange(1, len(adjusted) + 1)).sum())
+        adjusted = step_up(adjusted, price=price)
     values[known] = adjusted
     return values
 

@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
-from scipy.special import ndtr, ndtri
 
-from ...core.words import plural
 from ...errors import HoimError, conflict
+from ...results.contrasts import INTERVALS, STORED_LEVEL, Contrasts, contrast_frame
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import Reference, parametrization, reference_codes
 from ..file import ModelFile
@@ -31,17 +29,12 @@ from ..fitting.result import CovarianceKind, FitResult
 from ..infinite import contrast_signs, covariance_problem, mark_infinite, size_problem
 from ..scores import interaction_table
 from ..training.ridge import InteractionRidge
-from .goodness_of_fit import adjust_p_values, rough_terms
+from .goodness_of_fit import rough_terms
 from .profile import profile_limits
 
-__all__ = ["Contrasts", "contrasts_of_file", "contrasts_of_fit", "odds_ratios_table"]
+__all__ = ["contrasts_of_file", "contrasts_of_fit"]
 
-STORED_LEVEL = 0.95
-"""Coverage of the limits that a model file keeps."""
-_FIGURES = ("estimate", "std_error", "limit", "p_value")
-_INTERVALS = "intervals"  # a note that begins so gets their level before it
 _SHOWN = 12  # terms by name in a note
-_NONE = "The model has no interactions, so there is no odds ratio."
 _MEANING = "each odds ratio compares a level with {}, given all other columns"
 _HIGHER = (
     "a pair in a larger interaction has the odds ratio at the {} levels of the columns that modify it",
@@ -56,129 +49,6 @@ _WEIGHTED = (
     "robust intervals are those of a fit of these interactions to the rows",
 )
 _STEPS = "odds ratios of the terms of the formula: against the first level of its column, linear ones for one step"
-
-
-@dataclass(frozen=True, eq=False)
-class Contrasts:
-    """Log odds ratios of interactions.
-
-    Attributes:
-        rows: ``term``, ``levels`` (words), ``estimate`` (infinite where its sign is certain, NaN where it is not
-            identified), ``std_error``, and of infinite ones the finite ``limit`` of an interval and ``p_value``.
-        level: coverage of the intervals that the limits belong to.
-        notes: what the numbers are.
-        has_errors: whether there are standard errors.
-        has_tests: whether these are tests, too.
-    """
-
-    rows: pd.DataFrame
-    level: float
-    notes: tuple[str, ...]
-    has_errors: bool
-    has_tests: bool
-
-    def to_json(self) -> dict[str, Any]:
-        """What a model file keeps, inverse of :meth:`from_json`."""
-        flags = {"has_errors": self.has_errors, "has_tests": self.has_tests}
-        return {"level": self.level, "notes": list(self.notes), **flags, "rows": rows_to_json(self.rows, _FIGURES)}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Contrasts:
-        """Contrasts as a model file keeps them."""
-        rows, flags = rows_from_json(value["rows"], _FIGURES), (value["has_errors"], value["has_tests"])
-        return cls(rows, float(value["level"]), tuple(value["notes"]), *flags)
-
-
-def rows_to_json(rows: pd.DataFrame, figures: Sequence[str]) -> list[dict[str, Any]]:
-    """Rows of terms and levels with figures as a model file keeps them, inverse of :func:`rows_from_json`."""
-    records = list[dict[str, Any]]()
-    for row in rows.to_dict("records"):
-        sign = int(np.sign(row["estimate"])) if math.isinf(row["estimate"]) else 0
-        known = {name: row[name] if math.isfinite(row[name]) else None for name in figures}
-        records.append({"term": row["term"], "levels": row["levels"], "sign": sign, **known})
-    return records
-
-
-def rows_from_json(records: Sequence[Mapping[str, Any]], figures: Sequence[str]) -> pd.DataFrame:
-    """Rows as a model file keeps them; NaN where a figure is not finite, and infinite estimates of their sign."""
-    rows = _frame([row["term"] for row in records], [row["levels"] for row in records])
-    for name in figures:
-        rows[name] = np.array([math.nan if row[name] is None else row[name] for row in records], dtype=float)
-    signs = np.array([row["sign"] for row in records], dtype=float)
-    rows["estimate"] = np.where(signs == 0, rows["estimate"], np.copysign(math.inf, signs))
-    return rows
-
-
-def _frame(terms: Sequence[str], levels: Sequence[str]) -> pd.DataFrame:
-    """Rows without a number."""
-    return pd.DataFrame({"term": list(terms), "levels": list(levels)}, dtype=object)
-
-
-def odds_ratios_table(contrasts: Contrasts, level: float) -> pd.DataFrame:
-    """Odds ratios with intervals, strongest first: by the end of the interval that is nearest to 1, then by size.
-
-    A large odds ratio that few rows support then stands below a smaller one that is certain.
-
-    Returns:
-        ``term``, ``levels``, ``odds_ratio`` and, where there are errors, ``lower``, ``upper``, ``p_value`` and
-        ``p_value_adjusted`` (Benjamini and Hochberg, over all rows).
-    """
-    rows, notes = (
-        contrasts.rows,
-        [f"{level:.0%} {note}" if note.startswith(_INTERVALS) else note for note in contrasts.notes],
-    )
-    estimate = rows["estimate"].to_numpy(dtype=float)
-    table = _frame(rows["term"].tolist(), rows["levels"].tolist())
-    if not len(rows):
-        table.attrs = {"notes": [_NONE], "level": level}
-        return table.assign(odds_ratio=pd.Series(dtype=float))
-    low, high = limits_of(contrasts, level)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        table["odds_ratio"] = np.exp(estimate)
-        if contrasts.has_errors:
-            table["lower"], table["upper"] = np.exp(low), np.exp(high)
-        if contrasts.has_errors and contrasts.has_tests:
-            wald = 2 * ndtr(-np.abs(estimate / rows["std_error"].to_numpy(dtype=float)))
-            table["p_value"] = np.where(np.isfinite(estimate), wald, rows["p_value"])
-            notes.append("adjusted p-values by Benjamini and Hochberg, over all rows")
-            table["p_value_adjusted"] = adjust_p_values(table["p_value"].to_numpy())
-    # What is infinite or not identified is said.
-    is_infinite = np.isinf(estimate)
-    if lost := int(np.isnan(estimate).sum()):
-        notes.append(f"{plural(lost, 'odds ratio is', 'odds ratios are')} not identified: the rows do not tell them")
-    if num := int(is_infinite.sum()):
-        words = f"{plural(num, 'odds ratio is', 'odds ratios are')} 0 or infinite, for the rows lack combinations"
-        notes.append(f"{words}; a prior makes them finite")
-        if contrasts.has_errors and bool(np.isnan(np.concatenate([low[is_infinite], high[is_infinite]])).any()):
-            other = f"; a model file keeps those of {contrasts.level:.0%}" if level != contrasts.level else ""
-            notes.append(f"their finite limits were not computed{other}")
-    table = table.iloc[strongest_first(estimate, low, high)].reset_index(drop=True)
-    table.attrs = {"notes": notes, "level": level, "hidden": ["term"]}
-    return table
-
-
-def with_level(notes: Iterable[str], level: float) -> list[str]:
-    """Notes with the level of the intervals that one of them begins with."""
-    return [f"{level:.0%} {note}" if note.startswith(_INTERVALS) else note for note in notes]
-
-
-def limits_of(contrasts: Contrasts, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the intervals of the log odds ratios; NaN without an error."""
-    estimate, error = (contrasts.rows[name].to_numpy(dtype=float) for name in ("estimate", "std_error"))
-    width = float(ndtri((1 + level) / 2)) * error
-    limit = contrasts.rows["limit"].to_numpy(dtype=float) if math.isclose(level, contrasts.level) else math.nan
-    rises, falls = np.isposinf(estimate), np.isneginf(estimate)
-    low = np.where(rises, limit, np.where(falls, estimate, estimate - width))
-    high = np.where(falls, limit, np.where(rises, estimate, estimate + width))
-    return (low, high) if contrasts.has_errors else (np.full_like(low, math.nan), np.full_like(low, math.nan))
-
-
-def strongest_first(estimate: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Order of log odds ratios: by the end of the interval that is nearest to 0, then by size; absent ones last."""
-    is_clear = (low > 0) | (high < 0)
-    nearest = np.where(is_clear, np.fmin(np.abs(low), np.abs(high)), 0.0)
-    size = np.where(np.isnan(estimate), -1.0, np.abs(estimate))
-    return np.lexsort((-size, -nearest))
 
 
 def comparisons(graph: InteractionHypergraph, codes: Mapping[str, int]) -> tuple[list[str], list[str]]:
@@ -254,7 +124,7 @@ def contrasts_of_fit(
         readings = restriction.readings[joint]
         estimate = readings @ result.theta.numpy()
         notes = [_STEPS]
-    rows = _frame(terms, levels).assign(estimate=estimate, std_error=math.nan, limit=math.nan, p_value=math.nan)
+    rows = contrast_frame(terms, levels).assign(estimate=estimate, std_error=math.nan, limit=math.nan, p_value=math.nan)
     if not len(rows):
         return Contrasts(rows, level, (), False, False)
     # Errors, where the fit has any.
@@ -321,13 +191,13 @@ def notes_on_errors(result: FitResult, covariance: CovarianceKind | None) -> lis
         robust += ", because the rows have weights" if has_weights else ", as a pseudo-likelihood needs"
     notes = list[str]()
     if result.penalty is None:
-        notes.append(f"{_INTERVALS} and Wald tests{robust}")
+        notes.append(f"{INTERVALS} and Wald tests{robust}")
         rough = rough_terms(result) if result.objective == "likelihood" else []
         if rough:
             shown = ", ".join(rough[:_SHOWN]) + (f" and {len(rough) - _SHOWN} more" if len(rough) > _SHOWN else "")
             notes.append(f"p-values are rough, because the expected counts are small: {shown}")
     else:  # a test of zero would ask of a prior that says otherwise
-        notes.append(f"{_INTERVALS} by a normal approximation of the posterior at its mode{robust}")
+        notes.append(f"{INTERVALS} by a normal approximation of the posterior at its mode{robust}")
         notes.append(f"the estimates are drawn towards zero by {result.penalty!r}")
     if has_weights:
         size = f"weights that add up to {result.num_rows:g}; effective rows (Kish): {result.effective_num_rows:.0f}"
@@ -350,7 +220,7 @@ def contrasts_of_file(file: ModelFile, reference: Reference | None = None) -> Co
     codes = reference_codes(graph.domain, reference)
     terms, levels = comparisons(graph, codes)
     estimate = contrast_values(graph, file.finite.tables, codes).detach().numpy()
-    rows = _frame(terms, levels).assign(estimate=estimate, std_error=math.nan, limit=math.nan, p_value=math.nan)
+    rows = contrast_frame(terms, levels).assign(estimate=estimate, std_error=math.nan, limit=math.nan, p_value=math.nan)
     lost = {tuple(row["edge"]) for row in file.info.get("infinite_interactions", [])}
     rows.loc[_belongs(graph, codes, lost), "estimate"] = math.nan
     has_others = stored is not None and stored["has_errors"]

@@ -17,6 +17,15 @@ from ...core.scores import Figures
 from ...core.words import plural
 from ...data.order import ordinal_orders
 from ...errors import HoimError, check_choice
+from ...results.contrasts import (
+    STORED_LEVEL,
+    Contrasts,
+    limits_of,
+    rows_from_json,
+    rows_to_json,
+    strongest_first,
+    with_level,
+)
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import (
     Coding,
@@ -33,19 +42,7 @@ from ..fitting.result import CovarianceKind, FitResult
 from ..fitting.tables import coefficient_table
 from ..infinite import contrast_signs, covariance_problem
 from .goodness_of_fit import goodness_of_fit
-from .odds_ratios import (
-    STORED_LEVEL,
-    Contrasts,
-    comparisons,
-    contrasts_of_file,
-    contrasts_of_fit,
-    limits_of,
-    notes_on_errors,
-    rows_from_json,
-    rows_to_json,
-    strongest_first,
-    with_level,
-)
+from .odds_ratios import comparisons, contrasts_of_file, contrasts_of_fit, notes_on_errors
 
 _TERMS = (
     "coefficients of the terms, in nats: whole tables against the first level, on average over the levels of others; "

@@ -72,8 +72,12 @@ from ...log_linear.fitting.fit import check_duration, fit
 from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
 from ...log_linear.fitting.result import CovarianceKind, FitResult
 from ...log_linear.given import impossible_rows, impute, possible_draws, predict as predict_rows
-from ...log_linear.goodness.goodness_of_fit import likelihood_ratio_test, ratio_test_of_files, term_tests
-from ...log_linear.goodness.odds_ratios import contrasts_of_file, contrasts_of_fit, odds_ratios_table
+from ...log_linear.goodness.goodness_of_fit import (
+    likelihood_ratio_test,
+    ratio_test_of_files,
+    term_tests,
+)
+from ...log_linear.goodness.odds_ratios import contrasts_of_file, contrasts_of_fit
 from ...log_linear.goodness.summary import answers_of_fit, fit_figures, fit_summary, model_figures, model_summary
 from ...log_linear.impossible import ImpossibleStates, walled
 from ...log_linear.infinite import with_infinite
@@ -90,6 +94,7 @@ from ...log_linear.scores import (
     row_log_pseudo_prob,
     score_rows,
 )
+from ...results.contrasts import odds_ratios_table
 from ...runs.container import LOG_LINEAR
 from ...structure.hypergraph import InteractionHypergraph
 
