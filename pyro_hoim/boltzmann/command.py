@@ -222,7 +222,8 @@ class MachineAnalysis(Study[Part]):
 
     @override
     def records(self) -> dict[str, MachineFile]:
-        info: dict[str, Any] = {"independent": list(self.shares), "method": self.result.options.method}
+        about = {"data": self.title, "rows": self.result.num_rows, "seed": self.seed}
+        info: dict[str, Any] = {**about, "independent": list(self.shares), "method": self.result.options.method}
         if self.log_z.kind != "exact":
             info["log_partition"] = self.log_z.to_json()
         return {"model": MachineFile(self.law.structure, self.law.theta, info)}
@@ -420,6 +421,12 @@ def _warnings(analysis: MachineAnalysis) -> list[str]:
         found.append("The estimate of log Z is unreliable, and with it every likelihood here; see its notes.")
     if analysis.result.converged is False:
         found.append("Learning stopped early: more iterations would change the machine.")
+    judged = analysis.held[analysis.judged_on]
+    if judged.gain is not None and judged.gain < 2 * (judged.gain_std_error or 0.0):
+        found.append(
+            f"On the {analysis.judged_on} rows the machine is not shown to be better than independent columns, so its "
+            "interactions say nothing; try more iterations."
+        )
     return found
 
 

@@ -264,7 +264,8 @@ class Study(ABC, Generic[P]):
         columns = ["part", "model", amount_column(self.has_weights), "gain", "NLL", "pseudo-NLL", "KL"]
         columns += self.score_columns
         table: list[list[Any]] = []
-        for name, part in self.held.items():
+        # The part to judge by is shown, before those that a reader may open.
+        for name, part in reversed(self.held.items()):
             for law, scores in {**part.baselines, "": part.scores}.items():  # the model has no name of a law
                 gain = cell(part.gain_of(scores)) if law else cell(part.gain, error=part.gain_std_error)
                 figures = [scores.nll, scores.pseudo_nll, scores.kl if self.shows_kl else None]
@@ -272,7 +273,14 @@ class Study(ABC, Generic[P]):
                 called = self.law_name(law) if law else self.noun
                 table.append([name, called, scores.rows, gain, *map(cell, figures)])
         present = [i for i in range(len(columns)) if i < 3 or any(row[i].value is not None for row in table)]
-        section.table([columns[i] for i in present], [[row[i] for i in present] for row in table], brief=len(table))
+        shown = sum(row[0] == self.judged_on for row in table)
+        section.table(
+            [columns[i] for i in present],
+            [[row[i] for i in present] for row in table],
+            first=shown,
+            further="Other parts of the rows",
+            brief=len(table),
+        )
         # The words below the table explain the columns that it has.
         measure = {"nll": "NLL", "pseudo_nll": "pseudo-NLL"}[self.held[self.judged_on].measure]
         gain = f" Gain: by how much the {measure} is lower than that of independent columns, ± its standard error."

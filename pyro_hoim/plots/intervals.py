@@ -73,7 +73,7 @@ def plot_forest(
     upper: np.ndarray,
     *,
     ax: Target = None,
-    reference: float = 0.0,
+    reference: float | None = 0.0,
     label: str = "",
     beside: Sequence[str] = (),
     is_ratio: bool = False,
@@ -89,7 +89,7 @@ def plot_forest(
         lower: lower ends (num_labels,), NaN where there is no interval.
         upper: upper ends (num_labels,).
         ax: axes to draw into, an empty figure, or None for a new figure of pyplot.
-        reference: drawn as a line; intervals that hold it are grey.
+        reference: drawn as a line; intervals that hold it are grey. None for amounts without a sign, which begin at 0.
         label: what the estimates are, with their unit.
         beside: words at the right of every label, such as the numbers drawn.
         is_ratio: whether the numbers are ratios, which have a logarithmic axis; an estimate of 0 is an arrow.
@@ -109,6 +109,7 @@ def plot_forest(
         if values.shape != (len(labels),):
             raise wrong_shape("centre, lower, upper", f"({len(labels)},)", values)
     # A logarithmic axis is drawn as one of logarithms, whose zeros are infinite.
+    is_signed, reference = reference is not None, reference or 0.0
     mark = reference
     if is_ratio:
         with np.errstate(divide="ignore"):
@@ -125,6 +126,7 @@ def plot_forest(
     signs = np.where(np.isinf(centre) | np.isnan(lower) & np.isnan(upper), np.sign(centre - reference), signs)
     for row, mid, low, high, sign in zip(rows, centre, lower, upper, signs, strict=True):
         colour = BLUE if sign > 0 else ORANGE if sign < 0 else FAINT
+        colour = colour if is_signed else SLATE
         if np.isinf(mid):
             tip = edges[int(mid > 0)]
             start = low if mid > 0 and np.isfinite(low) else high if mid < 0 and np.isfinite(high) else reference
@@ -132,15 +134,18 @@ def plot_forest(
             axes.annotate("", (tip, row), (float(start), row), arrowprops=style)
             axes.plot(tip, row, alpha=0)  # the limits of the axes do not see annotations
             continue
+        if not is_signed:
+            axes.plot([0.0, mid], [row, row], color=colour, linewidth=2.4)
         axes.plot(np.clip([low, high], *edges), [row, row], color=colour, linewidth=2.4, solid_capstyle="round")
-        filled = "none" if np.isnan(low) and np.isnan(high) else "full"
+        filled = "none" if is_signed and np.isnan(low) and np.isnan(high) else "full"
         axes.plot(mid, row, "o", color=colour, markersize=6, fillstyle=filled, markeredgewidth=1.6)
     _write_beside(axes, rows, beside)
     if is_ratio:
         _ratio_ticks(axes, edges)
     _name_lines(axes, rows, texts)
     axes.set_xlabel(wrapped(label, 50), color=INK, fontsize=FONT)
-    legend_below(ax, axes, _meanings(centre, signs, mark))
+    is_bare = bool(np.isnan(lower).all() and np.isnan(upper).all())
+    legend_below(ax, axes, _meanings(centre, signs, mark, is_bare) if is_signed else [])
     return axes
 
 
@@ -200,9 +205,10 @@ def _write_beside(axes: Axes, rows: np.ndarray, words: Sequence[str]) -> None:
         axes.text(1.0, row, text, transform=shift, ha="right", va="bottom", color=INK, fontsize=FONT, bbox=_BEHIND)
 
 
-def _meanings(centre: np.ndarray, signs: np.ndarray, reference: float) -> list[Any]:
-    """A legend of the colours that occur."""
-    style: dict[str, Any] = {"marker": "o", "linewidth": 2.4, "markersize": 6}
+def _meanings(centre: np.ndarray, signs: np.ndarray, reference: float, is_bare: bool) -> list[Any]:
+    """A legend of the colours that occur; ``is_bare`` where no estimate has an interval."""
+    style: dict[str, Any] = {"marker": "o", "linewidth": 0.0 if is_bare else 2.4, "markersize": 6}
+    style |= {"fillstyle": "none", "markeredgewidth": 1.6} if is_bare else {}
     words = ((1, BLUE, f"above {reference:g}"), (-1, ORANGE, f"below {reference:g}"))
     is_known = ~np.isnan(centre)
     handles = [Line2D([], [], color=colour, label=text, **style) for sign, colour, text in words if sign in signs]

@@ -17,13 +17,13 @@ from ..errors import visible
 from ..plots.drawing import figure_of
 from ..plots.intervals import plot_forest
 
-__all__ = ["CAUTION", "OddsAnswer", "odds_answer"]
+__all__ = ["CAUTION", "NONE", "OddsAnswer", "odds_answer"]
 
 CAUTION = "These are associations given the other columns, not causes."
 """What limits every answer."""
 _ALONE = "These are associations of two columns at a time, which other columns may explain, not causes."
 
-_NONE = "A model without interactions does not show that the columns are independent."
+NONE = "A model without interactions does not show that the columns are independent."
 _CHOSEN = "The pairs were chosen in these rows for being strong, so that new rows are likely to show weaker ones."
 _STRONGEST = 3  # interactions with a sentence
 _WIDE, _NARROW = 6, 3  # odds ratios in the picture
@@ -185,7 +185,7 @@ def odds_answer(table: pd.DataFrame, where: str, most: int = 5) -> OddsAnswer:
     rows = table.to_dict("records")
     ratios = [Ratio(tuple(row["term"].split(":")), row["levels"], *_numbers(row)) for row in rows]
     if not ratios:
-        return OddsAnswer((f"In {where}, the model has no interaction.",), None, None, (_NONE,))
+        return OddsAnswer((f"In {where}, the model has no interaction.",), None, None, (NONE,))
     where = f"rows with {where}" if where.startswith("weights") else where
     # The first odds ratio of an interaction is its most certain one.
     by_names: dict[tuple[str, ...], Ratio] = {}

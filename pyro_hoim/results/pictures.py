@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,21 +18,21 @@ from typing_extensions import override
 from ..core import operations
 from ..core.family import Stored, family_of_model
 from ..core.joined import joined_of, model_domain
-from ..core.operations import interactions, stored_model
+from ..core.operations import stored_model
 from ..core.page import Block, Cell, Page, Section
 from ..core.scores import Figures
 from ..core.studies import Content, Part, Study
-from ..core.words import plural
+from ..core.words import coefficient, digits, listed, plural
 from ..data.observations import Observations
 from ..errors import IntractableError, none_received, out_of_reach
 from ..plots.drawing import Target
 from ..plots.fitted import plot_fitted
 from ..plots.hypergraph import plot_hypergraph
-from ..plots.intervals import plot_interactions
+from ..plots.intervals import plot_forest, plot_interactions
 from ..plots.mosaic import plot_mosaic
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
-from .answer import CAUTION, OddsAnswer, odds_answer
+from .answer import CAUTION, NONE, OddsAnswer, odds_answer
 from .comparison import figures_of
 from .table import cell_text
 
@@ -43,14 +44,22 @@ _MOST_CELLS = 2**12
 
 def draw_interactions(result: Any, ax: Target, top: int | None) -> Axes:
     """Coefficients of two and more columns with their intervals; strengths where the family has no coefficients."""
-    table, label = pd.DataFrame(result.summary()), "estimate"
+    table = pd.DataFrame(result.summary())
     if "estimate" not in table:
-        table = result.interactions().rename(columns={"value": "estimate"})
-        label = "strength"
+        ties = _ties(result)[:top]
+        values = np.array([value for _, value in ties])
+        none, names = np.full(len(ties), np.nan), [":".join(edge) for edge, _ in ties]
+        return plot_forest(names, values, none, none, ax=ax, reference=None, label="strength")
     joint = table["term"].str.contains(":")
     table = table[joint] if bool(joint.any()) else table
     missing = {name: np.nan for name in ("lower", "upper") if name not in table}
-    return plot_interactions(table.assign(**missing), ax=ax, top=top, label=label)
+    return plot_interactions(table.assign(**missing), ax=ax, top=top, label="estimate")
+
+
+def _ties(result: Any) -> list[tuple[tuple[str, ...], float]]:
+    """Interactions of two and more columns with their strengths, both directions of a network as one."""
+    weights, _ = operations.strengths(result)
+    return sorted(((e, v) for e, v in weights.items() if len(e) > 1 and v), key=lambda item: -abs(item[1]))
 
 
 def draw_hypergraph(result: Any, ax: Target, **options: Any) -> Axes:
@@ -101,6 +110,9 @@ def _rows(result: Any, data: Any, method: str) -> Observations:
 # The page on a result of any family: its size, its table, and its interactions as a picture.
 
 _SHOWN = 8
+_NAMED, _WIDTH = 3, 80  # interactions in a sentence, and characters of one
+_TITLE = 2  # columns that name a table without a name
+_DIRECTIONS = (("go together", 1), ("avoid each other", -1))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -121,7 +133,7 @@ class ResultStudy(Study[Part]):
             result=result,
             stored=stored,
             size=figures,
-            title=stored.info.get("data", "data"),
+            title=stored.info.get("data") or listed(stored.domain.names, _TITLE),
             about=[] if joined is None else [joined.sentence()],
             parts={"train": None},
             seed=int(stored.info.get("seed", 0)),
@@ -166,16 +178,45 @@ class ResultStudy(Study[Part]):
         for note in table.attrs.get("notes", ()):
             terms.note(f"{note[0].upper()}{note[1:]}.")
         # The interactions by strength
-        section = Section("All interactions at a glance")
-        if not len(interactions(self.result)):
-            section.text("The model has no interaction.")
-            return Content(self._size(), [], [terms, section])
-        section.figure(draw_hypergraph(self.result, Figure()).figure, "Interactions around a circle")
+        section, ties = None, _ties(self.result)
+        if ties:
+            section = Section("All interactions at a glance")
+            section.figure(draw_hypergraph(self.result, Figure()).figure, "Interactions around a circle")
         if answer is not None:
             return Content(answer.sentences, answer.limits, [answer.section, section, terms], answer.picture)
-        drawing = draw_interactions(self.result, Figure(), _SHOWN).figure
-        picture = Block("figure", "Largest interactions", drawing=drawing)
-        return Content(self._size(), [CAUTION], [terms, section], picture)
+        if not ties:
+            return Content(["The model has no interaction."], [NONE], [terms])
+        drawing, narrow = (draw_interactions(self.result, Figure(), most).figure for most in (_SHOWN, _SHOWN // 2))
+        picture = Block("figure", "Largest interactions", drawing=drawing, narrow=narrow)
+        limits = ["The strengths have no intervals.", CAUTION]
+        return Content(self._strongest(ties), limits, [terms, section], picture)
+
+    def _strongest(self, ties: Sequence[tuple[tuple[str, ...], float]]) -> list[str]:
+        """Which columns go together, of a family without odds ratios."""
+        names, pairs = list(self.domain.names), sum(len(edge) == 2 for edge, _ in ties)
+        counts = [plural(pairs, "pair")] * (pairs > 0) + [plural(len(ties) - pairs, "larger set")] * (len(ties) > pairs)
+        where = "this model" if self.size.num_rows is None else self.size.rows_text
+        verb = "is" if len(ties) == 1 else "are"
+        sentences = [f"In {where}, {' and '.join(counts)} of the {plural(len(names), 'column')} {verb} associated."]
+        # The sign of an estimate says in which direction, where there is one.
+        table, values = pd.DataFrame(self.result.summary()), dict(ties)
+        groups = [("The strongest are", 0)]
+        if "estimate" in table:
+            signed = dict.fromkeys(table["term"].astype(str), 0.0)
+            for term, estimate in zip(table["term"].astype(str), table["estimate"].astype(float), strict=True):
+                signed[term] += estimate
+            values = {edge: signed.get(":".join(edge), 0.0) for edge in values}
+            whose = "whose second levels " if family_of_model(self.result).data_type == "labels" else "that "
+            groups = [(f"Those {whose}{how} most are", sign) for how, sign in _DIRECTIONS]
+        for words, sign in groups:
+            shown = [
+                f"{' with '.join(edge)} ({coefficient(value).replace('-', '−') if sign else digits(value)})"
+                for edge, value in values.items()
+                if value * sign > 0 or not sign
+            ]
+            sentences += [f"{words} {listed(shown[:_NAMED], _NAMED, _WIDTH)}."] if shown else []
+        alone = [name for name in names if not any(name in edge for edge in values)]
+        return sentences + ([f"No interaction includes {listed(alone, _NAMED)}."] if alone else [])
 
     def _size(self) -> list[str]:
         """How large the model is, and how well it fits."""

@@ -429,10 +429,6 @@ def structure_sections(record: StructureRecord, fit: FitResult) -> list[Section]
     return [section for section in found if section is not None]
 
 
-def _label(edge: Edge) -> str:
-    return short_edge(edge, _LABEL)
-
-
 def _ranked(record: StructureRecord) -> list[tuple[Edge, float]]:
     """Interactions by falling probability."""
     inclusion = record.posterior.inclusion

@@ -119,7 +119,7 @@ def test_page_holds_what_the_analysis_found():
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "<b>wing</b>" not in page and "&lt;b&gt;wing&lt;/b&gt;" in page and "Made up." in page
     titles = [part.title for part in made.sections]
-    assert titles[0] == "Pairs" and made.picture is not None
+    assert titles[:2] == ["All interactions at a glance", "Pairs"] and made.picture is not None
     assert titles[-3:] == ["The penalty", "How it was estimated", "How well it predicts rows"]
     tables = {p.title: b for p in reversed(made.sections) for b in reversed(p.blocks) if b.kind == "table"}
     strongest, cells = strongest_pair(found), tables["Pairs"].rows

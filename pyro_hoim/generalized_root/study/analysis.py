@@ -34,6 +34,7 @@ from ...data.counts import CountTable
 from ...errors import conflict, is_real, none_received, other_domain, refused, unexpected
 from ...plots.drawing import FAINT, FONT, INK, KINDS, SLATE, WIDTH, figure_of, plain_axes, wrapped
 from ...plots.hypergraph import plot_hypergraph
+from ...plots.intervals import plot_forest
 from ...results.answer import CAUTION
 from ...results.confirmation import InteractionTest, add_tests, confirmation_json, kept_sentence
 from ...schema import Domain
@@ -179,7 +180,7 @@ class RootAnalysis(Study[Part]):
     @override
     def content(self) -> Content:
         """What varies together, tests, single columns, and how it was estimated."""
-        sections = [_tuples(self, size) for size in _sizes(self)]
+        sections = [_glance(self), *(_tuples(self, size) for size in _sizes(self))]
         sections += [_confirmed(record) for record in [self.fit.confirmed] if record is not None]
         section = Section("Single columns", is_folded=True)
         lower = [key for key in sorted(self.fit.num_terms) if key[1] == 1 and key[0] > 1]
@@ -576,6 +577,7 @@ def penalty_path_figure(path: Sequence[PathStep], chosen: float) -> Figure:
 
 _FIRST, _BRIEF = 6, 6
 _DRAWN = 24  # columns
+_WIDE, _NARROW = 6, 4  # interactions in the first picture
 _NODES = 20
 _SIGNS = ((1, "Rise together"), (-1, "Avoid each other"))
 _SIZES = {2: "Pairs", 3: "Triples"}
@@ -603,19 +605,16 @@ def _summary(analysis: RootAnalysis) -> list[str]:
     )
     verb = "vary" if sum(counts.values()) > 1 else "varies"
     columns = plural(len(analysis.domain), "column")
-    sentences = [f"In {plural(fit.num_rows, 'row')}, {learned or 'no set'} of the {columns} {verb} together."]
-    # Pairs by the sum of their coefficients over all roots, their effect at values of one.
-    p_values = {test.edge: test.p_value for test in _tests_of(analysis)}
-    net: dict[tuple[str, ...], float] = {}
-    for term in fit.terms():
-        if term.key[1] == 2:
-            net[term.names] = net.get(term.names, 0.0) + standardise_term(term, analysis.scales).coefficient
-    ordered = sorted(net.items(), key=lambda item: -abs(item[1]))
+    tests = _tests_of(analysis)
+    confirmed = sum(test.is_kept for test in tests)
+    known = f"; tests confirm {confirmed or 'none'} of these" if tests else ""
+    sentences = [f"In {plural(fit.num_rows, 'row')}, {learned or 'no set'} of the {columns} {verb} together{known}."]
+    net = _net(analysis)
     for sign, word in ((1, "rise together"), (-1, "avoid each other")):
         strongest = [
-            f"{' and '.join(names)} ({coefficient(value)}{_p_text(p_values.get(names))})"
-            for names, value in ordered
-            if value * sign > 0
+            f"{' and '.join(names)} ({coefficient(value).replace('-', '−')}{_p_text(p_value)})"
+            for names, (value, p_value) in net.items()
+            if value * sign > 0 and len(names) == 2
         ][:2]
         if strongest:
             sentences.append(f"The pairs that {word} most, given all other columns: {'; '.join(strongest)}.")
@@ -632,6 +631,19 @@ def _summary(analysis: RootAnalysis) -> list[str]:
             f"{digits(abs(gain))} nats a row."
         )
     return sentences
+
+
+def _net(analysis: RootAnalysis) -> dict[tuple[str, ...], tuple[float, float | None]]:
+    """Sums of the coefficients of sets over their roots with p-values, strongest first; those that rows confirm."""
+    tests = {test.edge: test for test in _tests_of(analysis)}
+    sums: dict[tuple[str, ...], float] = {}
+    for term in analysis.fit.terms():
+        if term.key[1] > 1:
+            sums[term.names] = sums.get(term.names, 0.0) + standardise_term(term, analysis.scales).coefficient
+    net = sorted(sums.items(), key=lambda item: -abs(item[1]))
+    if not any(test.is_kept for test in tests.values()):
+        return {names: (value, tests[names].p_value if names in tests else None) for names, value in net}
+    return {names: (value, tests[names].p_value) for names, value in net if names in tests and tests[names].is_kept}
 
 
 def _p_text(p_value: float | None) -> str:
@@ -720,13 +732,31 @@ def _warnings(analysis: RootAnalysis) -> list[str]:
 
 
 def _answer_picture(analysis: RootAnalysis) -> Block | None:
-    """The strongest interactions on a circle."""
+    """Coefficients of the strongest interactions, fewer on a small screen."""
+    net = list(_net(analysis).items())
+    if not net:
+        return None
+
+    def drawn(most: int) -> Figure:
+        labels = [" and ".join(names) for names, _ in net[:most]]
+        values, none = np.array([value for _, (value, _) in net[:most]]), np.full(len(labels), np.nan)
+        beside = [f"{coefficient(v).replace('-', '−')}{_p_text(p)}" for _, (v, p) in net[:most]]
+        return figure_of(plot_forest, labels, values, none, none, beside=beside, label="coefficient")
+
+    about = "Strongest interactions: above 0 the columns rise together, below 0 they avoid each other"
+    return Block("figure", about, drawing=drawn(_WIDE), narrow=drawn(_NARROW) if len(net) > _NARROW else None)
+
+
+def _glance(analysis: RootAnalysis) -> Section | None:
+    """All interactions on a circle."""
     terms = [term for size in _sizes(analysis) for sign, _ in _SIGNS for term in _terms_of(analysis, size, sign)]
     terms = sorted((standardise_term(term, analysis.scales) for term in terms), key=lambda term: -abs(term.coefficient))
     if not terms:
         return None
+    section = Section("All interactions at a glance")
     about = "The strongest interactions: columns on a circle, pairs as arcs, larger sets as regions or stars"
-    return Block("figure", about, drawing=root_network_figure(terms, max_variables=_DRAWN))
+    section.figure(root_network_figure(terms, max_variables=_DRAWN), about)
+    return section
 
 
 def _signed(value: float | None) -> Cell:
