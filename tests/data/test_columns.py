@@ -3,7 +3,9 @@
 The oracle is the table below, written by hand; cut points are those of numpy's order statistics.
 """
 
+import contextlib
 import datetime as dt
+import io
 import re
 import warnings
 
@@ -14,7 +16,7 @@ from click.testing import CliRunner
 
 import pyro_hoim as hoim
 from pyro_hoim import Observations
-from pyro_hoim.cli import cli
+from pyro_hoim.cli import cli, run
 from pyro_hoim.core.operations import stored_model
 from pyro_hoim.data import find_bins, open_rows, read_columns
 from pyro_hoim.data.bins import cuts_of
@@ -100,10 +102,11 @@ def by_command(*words):
         rules = [*(["--bins", bins] if bins else []), *(["--exclude", ",".join(exclude)] if exclude else [])]
         name, *options = words
         arguments = [name, str(folder / "t.csv"), *options, *rules, "--missing", "drop", "--out", str(folder / "o")]
-        found = CliRunner().invoke(cli, arguments)
-        if found.exit_code:
-            raise InputError(found.stderr)
-        if notes := re.findall(r"note: \S+: (columns were left out.*)", found.stderr):
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as stderr:
+            status = run(arguments)
+        if status:
+            raise InputError(stderr.getvalue())
+        if notes := re.findall(r"note: \S+: (columns were left out.*)", stderr.getvalue()):
             warnings.warn(DataWarning(notes[0]), stacklevel=1)
         return labels(hoim.load(next((folder / "o").glob("*.safetensors"))))
 
