@@ -7,15 +7,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from pyro_hoim import Domain, Observations, fit, load_table
+from pyro_hoim import Domain, Observations, fit, learn_network, load_table
+from pyro_hoim.boltzmann import LearningOptions, fit_machine
 from pyro_hoim.core.page import Block, Page, Section
-from pyro_hoim.plots.drawing import BLUE, FAINT, ORANGE, WIDTH, figure_of
+from pyro_hoim.plots.drawing import BLUE, FAINT, ORANGE, SLATE, WIDTH, figure_of
 from pyro_hoim.plots.intervals import plot_forest
 from pyro_hoim.report import plain_text, render_page
 from pyro_hoim.results.answer import CAUTION, Ratio, odds_answer, ratio_text
 from pyro_hoim.results.contrasts import pair_odds_ratios
+from pyro_hoim.results.pictures import ResultStudy
 
 UCB = load_table("ucb_admissions")
 SMOKE = Domain.from_labels({"smoke": ["n", "y"], "ill": ["n", "y"]})
@@ -183,6 +186,42 @@ def test_odds_ratios_of_two_columns_are_woolfs():
     np.testing.assert_allclose(fitted[["odds_ratio", "lower", "upper"]].to_numpy(), [expected], rtol=1e-6)
     weighted = TABLE.replaced(codes=TABLE.codes, counts=TABLE.counts * 0.5)
     assert pair_odds_ratios(weighted, [("smoke", "ill")])["odds_ratio"].tolist() == pytest.approx([6.0])
+
+
+def test_without_odds_ratios_a_result_says_what_goes_together():
+    bits = pd.DataFrame(np.random.default_rng(0).integers(0, 2, (300, 3)), columns=list("abc")).astype(str)
+    bits["b"] = bits["a"].where(np.random.default_rng(1).random(300) < 0.8, bits["b"])
+    machine = fit_machine(bits, 2, LearningOptions("exact", iterations=300, scale=0.5))
+    shown = ResultStudy.of(machine).page()
+    value = dict(zip(*[machine.summary()[name] for name in ("term", "estimate")], strict=True))["a:b"]
+    assert shown.title == "Boltzmann machine of a, b and 1 more" and len(shown.summary) <= 5
+    assert shown.summary[0] == "In 300 rows, 3 pairs and 1 larger set of the 3 columns are associated."
+    assert shown.summary[1].startswith(f"Those whose second levels go together most are a with b (+{value:.4f})")
+    assert shown.warnings[0] == "The strengths have no intervals."
+
+
+def test_strengths_without_a_sign_are_slate_and_named_once():
+    table = pd.DataFrame({"a": list("xxyy") * 40, "b": list("xxyy") * 40, "c": list("xyxy") * 40})
+    axes = learn_network(table).plot_interactions(ax=Figure())
+    (point,) = [line for line in axes.lines if line.get_marker() == "o"]
+    assert to_hex(point.get_color()) == SLATE and axes.get_legend() is None
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a:b"]  # not b:a, too
+
+
+def test_a_model_of_single_columns_draws_no_circle():
+    alone = ResultStudy.of(fit("smoke + ill", TABLE)).page()
+    assert [section.title for section in alone.sections] == ["What the model consists of"]
+
+
+def test_a_table_of_twelve_columns_has_intervals():
+    generator = np.random.default_rng(0)
+    wide = pd.DataFrame({f"c{k:02d}": generator.integers(0, 2 + (k < 8), 500) for k in range(12)}).astype(str)
+    table = fit(".^2", wide).odds_ratios()  # 104,976 cells
+    assert table[["lower", "upper"]].notna().to_numpy().all()
+    by_pairs = fit(".^2", wide, objective="pseudo-likelihood").odds_ratios()
+    logs = [np.log(of.set_index("levels")[["lower", "upper"]]).sort_index() for of in (table, by_pairs)]
+    widths = [of["upper"] - of["lower"] for of in logs]
+    assert float((widths[0] / widths[1]).sub(1).abs().max()) < 0.1  # of another estimator of the same effects
 
 
 def page(**changes):
