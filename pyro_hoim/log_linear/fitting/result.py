@@ -392,11 +392,16 @@ class FitResult(Fitted):
     @plain_mode()
     def _empty(self) -> torch.Tensor:
         """Positions of the entries of the observed marginal tables that are zero."""
-        margins = self.margins
-        if margins is None:
-            assert self.data is not None
-            margins = self.data.marginal_counts(self.hypergraph.edges)
-        return (margins <= 0).nonzero().squeeze(-1)
+        return (self._margins_of_rows <= 0).nonzero().squeeze(-1)
+
+    @cached_property
+    @plain_mode()
+    def _margins_of_rows(self) -> torch.Tensor:
+        """Observed marginal counts (num_terms,), also where the fit took its sums over the rows."""
+        if self.margins is not None:
+            return self.margins
+        assert self.data is not None
+        return self.data.marginal_counts(self.hypergraph.edges)
 
     def _is_finite(self, values: torch.Tensor, vectors: torch.Tensor) -> bool:
         r"""Whether the gradient is so small that the loss must have a minimum nearby.
@@ -407,12 +412,19 @@ class FitResult(Fitted):
         :math:`h(u) = (e^{-u} + u - 1) / u^2`. That grows without bound in every direction when
         :math:`\nu R < \sqrt{\lambda_{\min}(H)}`; half of it is asked for. Francis Bach, Self-concordant analysis for
         logistic regression, 2010, propositions 1 and 2.
+
+        With missing cells f is the loss that the next step of EM minimises. It has the same gradient here, and the
+        observed information, which is smaller than its Hessian, stands for H.
         """
         if not len(values):
             return True
-        assert self.margins is not None
-        coordinates = parametrization(self.hypergraph)
-        gradient = vectors.T @ (self.mean_statistics - coordinates.mean_statistics(self.margins) / self.num_rows)
+        if self.data is not None and self.data.has_missing:
+            rows = self.data.unique()
+            change = torch.from_numpy(-rows.counts.numpy() @ self._scores_of(rows.codes.numpy())) / self.num_rows
+        else:
+            observed = parametrization(self.hypergraph).mean_statistics(self._margins_of_rows) / self.num_rows
+            change = self.mean_statistics - observed
+        gradient = vectors.T @ change
         decrement = float((gradient**2 * self.num_rows / values).sum().sqrt())
         shapes = self.hypergraph.edge_shapes
         diameter = 2 * math.sqrt(sum(math.prod(1 - 1 / n for n in shape) for shape in shapes))

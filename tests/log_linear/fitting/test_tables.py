@@ -217,6 +217,25 @@ def test_a_small_gradient_proves_that_an_undecided_estimate_is_finite():
     torch.testing.assert_close(open_fit.standard_errors("corner"), exact.standard_errors("corner"), rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_rows_of_an_undecided_estimate_have_errors_too(missing):
+    data = load_table("czech_autoworkers")
+    if missing:
+        codes = data.codes.clone()
+        codes[::7, 2] = -1
+        data = Observations.from_tensor(codes, data.domain, data.counts)
+    pairs = InteractionHypergraph.from_order(data.domain, 2)
+    exact = (fit_incomplete if missing else fit)(pairs, data, stopping=Stopping(tolerance=1e-8))
+    undecided = existence_module.MLEExistence(None, "unknown")
+    open_fit = dataclasses.replace(exact, existence=undecided, margins=None)
+    torch.testing.assert_close(open_fit.standard_errors("corner"), exact.standard_errors("corner"), rtol=0, atol=0)
+    moved = dataclasses.replace(
+        open_fit, theta=exact.theta + 1.0
+    )  # the control: away from the estimate nothing is proved
+    with pytest.raises(IntractableError, match="was not decided|is singular"):
+        moved.standard_errors("corner")
+
+
 def test_balanced_errors_of_a_large_saturated_model_stay_small():
     domain = Domain.from_cardinalities([2] * 8)
     counts = torch.randint(1, 20, domain.cardinalities, generator=torch.Generator().manual_seed(0))
