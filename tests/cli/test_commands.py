@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import re
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 import torch
 from command_line import messages, stored
 
-from pyro_hoim import load_table
+from pyro_hoim import load, load_table
 from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import fit, goodness_of_fit, load_model
 from pyro_hoim.structure import InteractionHypergraph
@@ -220,6 +221,56 @@ assert "numpy" in sys.modules  # the control
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "fit           Fit a model to a table and write a report." in done.stdout
+
+
+def same(value, expected):
+    """Whether a number of JSON is that of Python, null standing for what is not finite."""
+    return value == expected if math.isfinite(expected) else value is None
+
+
+@pytest.mark.parametrize(
+    ("table", "options"),
+    [
+        ("czech_autoworkers", ["--order", "2"]),
+        ("titanic", ["--order", "2"]),
+        ("hair_eye_color", ["learn"]),
+        ("czech_autoworkers", ["--model", "dependency-network"]),
+    ],
+    ids=["pairs", "infinite", "learned", "network"],
+)
+def test_interactions_show_the_odds_ratios_of_python(table, options, shell):
+    verb = [word for word in options if word == "learn"] or ["fit"]
+    shell(*verb, table, *(word for word in options if word != "learn"), "--out", "out")
+    expected = load("out").odds_ratios()
+    fast = [] if "--model" in options else ["--no-information"]
+    found = shell.json("interactions", "out", *fast)["odds_ratios"]
+    assert found["level"] == 0.95 and found["left_out"] == 0 and found["notes"] == expected.attrs["notes"]
+    for row, of_python in zip(found["rows"], expected.to_dict("records"), strict=True):
+        assert ":".join(row["edge"]) == of_python["term"] and row["levels"] == of_python["levels"]
+        names = [name for name in expected.columns if name not in ("term", "levels")]
+        assert all(same(row[name], of_python[name]) for name in names)
+        assert row["is_infinite"] == math.isinf(of_python["odds_ratio"])
+    # On a terminal the same, of five interactions with the rest counted.
+    terms = list(dict.fromkeys(expected["term"]))
+    cut = shell.json("interactions", "out", "--top", "2", *fast)["odds_ratios"]
+    assert cut["rows"] == [row for row in found["rows"] if ":".join(row["edge"]) in terms[:2]]
+    assert cut["left_out"] == max(0, len(terms) - 2)
+    text = shell("interactions", "out", "--top", "2", *fast).out.split("Odds ratios, the most certain first\n")[1]
+    assert expected["levels"].iloc[0][:40] in text
+    assert len(terms) < 3 or f"... {len(terms) - 2} more interaction" in text
+    assert str(expected).split("\n")[1] in shell("interactions", "out", *fast).out
+
+
+def test_the_level_of_odds_ratios_and_models_without(shell):
+    shell("fit", "czech_autoworkers", "--order", "2", "--out", "out")
+    found = shell.json("interactions", "out", "--no-information", "--level", "0.5")["odds_ratios"]
+    expected = load("out").odds_ratios(0.5)
+    assert found["level"] == 0.5 and found["rows"][0]["lower"] == expected["lower"].iloc[0]
+    assert "(50% intervals" in shell("interactions", "out", "--no-information", "--level", "0.5").out
+    Path("few.csv").write_text("a,b,c\n" + "0,0,1\n1,1,1\n0,1,0\n1,1,0\n" * 20, encoding="utf-8")
+    shell("fit", "few.csv", "--model", "rbm", "--iterations", "50", "--hidden", "2", "--out", "machine")
+    assert shell.json("interactions", "machine")["odds_ratios"] is None
+    assert "(no odds ratios: a " in shell("interactions", "machine").out
 
 
 def test_impossible_rows_make_scores_infinite_not_arbitrary(shell):

@@ -114,9 +114,13 @@ def test_predict_is_the_conditional_itself(fitted, shell):
 
 def test_interactions_are_directed_with_what_the_reader_gains(fitted, shell):
     fit = json.loads((fitted / "out" / "fit.json").read_text())
-    assert shell.json("interactions", str(fitted / "out")) == {"interactions": fit["interactions"], "left_out": 0}
+    every = shell.json("interactions", str(fitted / "out"))
+    assert (every["interactions"], every["left_out"]) == (fit["interactions"], 0)
     two = shell.json("interactions", str(fitted / "out"), "--top", "2")  # two of six pairs, both ways
-    assert two == {"interactions": fit["interactions"][:4], "left_out": 4}
+    assert (two["interactions"], two["left_out"]) == (fit["interactions"][:4], 4)
+    assert {tuple(row["edge"]) for row in two["odds_ratios"]["rows"]} < {
+        tuple(row["edge"]) for row in every["odds_ratios"]["rows"]
+    }
     first = fit["interactions"][0]
     line = shell("interactions", str(fitted / "out"), "--top", "1").out.splitlines()[1]
     assert line.split() == [first["edge"][0], "->", first["edge"][1], f"{first['value']:.4f}"]
@@ -298,4 +302,8 @@ def test_large_networks_are_drawn_approximately_or_refused(shell):
     assert found["pseudo_nll"] == pytest.approx(17 * torch.log(torch.tensor(2.0)).item(), abs=1e-6)
     told = shell.refused("score", "wide.safetensors", "row.csv", "--method", "exact")
     assert "it has 131,072 states, at most 65,536" in told
-    assert shell.json("interactions", "wide.safetensors") == {"interactions": [], "left_out": 0}
+    assert shell.json("interactions", "wide.safetensors") == {
+        "interactions": [],
+        "left_out": 0,
+        "odds_ratios": None,
+    }

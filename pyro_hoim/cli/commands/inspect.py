@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +12,11 @@ import click
 
 from ...budgets import MAX_SWEEPS
 from ...core.command.answers import describe_log_z, margins as margins_of
-from ...errors import InputError, refused
+from ...core.family import more_interactions, top_interactions
+from ...errors import InputError, IntractableError, refused
 from ...families import load
 from ...results.comparison import compare as compare_models
+from ...results.fitted import LoadedModel
 from ..asking import JSON, MODEL, SAFE_CSV, FamilyCommand, ask, parse_given, with_rows
 from ..options import SEED, Command, WholeNumber
 from ..output import echo_json, new_folder, say
@@ -120,13 +123,36 @@ def interactions(ctx: click.Context, model: Path, as_json: bool, **_: Any) -> No
 
     For a dependency network this shows which column is predicted from which, with the information gained in nats a row.
     For a generalized root model it shows the tuples by coefficient, with the entry of the tensor.
+
+    Below stand the odds ratios with their intervals, as odds_ratios() gives them in Python, the most certain first.
     """
     family, question = ask(ctx, model)
     answer = family.interactions(question)
+    # Of a list that is cut, odds ratios of as many interactions, in an order of their own.
+    ratios, lines = _odds_ratios(load(model), question.values.get("level", 0.95), question["top"])
     if as_json:
-        echo_json(answer.json)
+        echo_json({**answer.json, "odds_ratios": ratios})
     else:
-        say(*(answer.lines if answer.json["interactions"] else ["no interactions"]))
+        say(*([*answer.lines, "", *lines] if answer.json["interactions"] else ["no interactions"]))
+
+
+def _odds_ratios(model: LoadedModel, level: float, top: int | None) -> tuple[dict[str, Any] | None, list[str]]:
+    """What ``odds_ratios()`` of a model says in Python, for a program and as lines; or why it has none."""
+    try:
+        table = model.odds_ratios(level)
+    except IntractableError as refusal:
+        return None, [f"(no odds ratios: {refusal.problem or refusal})"]
+    positions, left_out = top_interactions([term.split(":") for term in table["term"]], top)
+    table, notes = table.iloc[positions].reset_index(drop=True), table.attrs.pop("notes")
+    # JSON has null for what is not known, and for what is infinite.
+    rows = [
+        {"edge": row.pop("term").split(":"), **row, "is_infinite": math.isinf(row["odds_ratio"])}
+        for row in table.to_dict("records")
+    ]
+    table.attrs.pop("notes", None)
+    lines = ["Odds ratios, the most certain first", *str(table).split("\n"), *more_interactions(left_out)]
+    json = {"level": level, "rows": rows, "left_out": left_out, "notes": notes}
+    return json, [*lines, *(f"({note})" for note in notes)]
 
 
 @click.command(cls=FamilyCommand)
