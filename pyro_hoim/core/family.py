@@ -456,6 +456,10 @@ class Family(ABC):
         problem, hint = "has no odds ratios", "interactions() lists what ties its columns, the strongest first"
         raise self.lack("odds_ratios", problem, hint)
 
+    def caveats(self, model: Any) -> list[str]:  # noqa: ARG002
+        """What limits the answer of a model beside what limits every model: sentences for its page."""
+        return []
+
     def figures(self, model: Any) -> Figures:  # noqa: ARG002
         """Size of a model and how well it fits; where a family has none, variables and interactions are counted."""
         raise self.lack("figures", "has no figures")

@@ -13,6 +13,7 @@ from .words import BASELINE, against_majority, amount_column, digits, number
 __all__ = ["Block", "Cell", "Page", "Section", "cell"]
 
 _MOST = 500  # rows of a table on a page
+_TEXT, _BESIDE = 24, 70  # characters of a cell of text in one line, and of a table that stands beside a picture
 _ALIKE = 3  # rows from which on a column that repeats itself is said once
 
 
@@ -83,6 +84,12 @@ class Block:
         if len(self.rows) < _ALIKE:
             return tuple(every)
         return tuple(i for i in every if not i or len({row[i].shown for row in self.rows}) > 1)
+
+    @property
+    def is_broad(self) -> bool:
+        """Whether a table has no room beside a picture."""
+        longest = (max((len(row[i].shown) for row in self.rows), default=0) for i in self.varying)
+        return sum(min(max(size, 4), _TEXT) + 2 for size in longest) > _BESIDE
 
     @property
     def told_once(self) -> str:

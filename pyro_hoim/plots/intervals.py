@@ -77,6 +77,7 @@ def plot_forest(
     label: str = "",
     beside: Sequence[str] = (),
     is_ratio: bool = False,
+    legend: bool = True,
 ) -> Axes:
     """Estimates with their intervals, the first label on top; an infinite estimate is an arrow.
 
@@ -93,6 +94,7 @@ def plot_forest(
         label: what the estimates are, with their unit.
         beside: words at the right of every label, such as the numbers drawn.
         is_ratio: whether the numbers are ratios, which have a logarithmic axis; an estimate of 0 is an arrow.
+        legend: whether the colours are explained below, which a small picture may leave to the text beside it.
 
     Raises:
         InputError: arrays of other shapes.
@@ -145,7 +147,7 @@ def plot_forest(
     _name_lines(axes, rows, texts)
     axes.set_xlabel(wrapped(label, 50), color=INK, fontsize=FONT)
     is_bare = bool(np.isnan(lower).all() and np.isnan(upper).all())
-    legend_below(ax, axes, _meanings(centre, signs, mark, is_bare) if is_signed else [])
+    legend_below(ax, axes, _meanings(centre, signs, mark, is_bare) if is_signed and legend else [])
     return axes
 
 

@@ -196,6 +196,8 @@ def odds_answer(table: pd.DataFrame, where: str, most: int = 5) -> OddsAnswer:
     unknown = [r for r in best if not r.is_estimated]
     clear = [r for r in best if r.is_estimated and (r.is_clear or not has_intervals)]
     unclear = [r for r in best if r.is_estimated and has_intervals and not r.is_clear]
+    # A pair at reference levels does not say whether columns go together whose larger interaction is real.
+    unclear = [r for r in unclear if not any(set(r.names) < set(larger.names) for larger in clear)]
     total = plural(len(best), "interaction")
     if has_intervals:
         verb = "is" if len(clear) == 1 else "are"
@@ -256,20 +258,19 @@ def _picture(best: Sequence[Ratio]) -> Block | None:
     if not shown:
         return None
     about = "Odds ratios of the strongest interactions"
-    narrow = _forest(shown[:_NARROW]) if len(shown) > _NARROW else None
+    narrow = _forest(shown[:_NARROW], legend=False)
     return Block("figure", about, drawing=_forest(shown[:_WIDE]), narrow=narrow)
 
 
-def _forest(ratios: Sequence[Ratio]) -> Any:
+def _forest(ratios: Sequence[Ratio], legend: bool = True) -> Any:
     """A forest of odds ratios."""
     centre, lower, upper = (np.array([getattr(r, name) for r in ratios]) for name in ("value", "lower", "upper"))
     beside = [ratio.numbers for ratio in ratios]
     room = _ROOM - max(map(len, beside))
     label = "odds ratio, 95 % interval" if any(r.has_interval for r in ratios) else "odds ratio"
     labels = [ratio.label(room) for ratio in ratios]
-    return figure_of(
-        plot_forest, labels, centre, lower, upper, reference=1.0, is_ratio=True, beside=beside, label=label
-    )
+    options = {"reference": 1.0, "is_ratio": True, "beside": beside, "label": label, "legend": legend}
+    return figure_of(plot_forest, labels, centre, lower, upper, **options)
 
 
 def _section(table: pd.DataFrame) -> Section:

@@ -183,13 +183,14 @@ class ResultStudy(Study[Part]):
             section = Section("All interactions at a glance")
             section.figure(draw_hypergraph(self.result, Figure()).figure, "Interactions around a circle")
         if answer is not None:
-            return Content(answer.sentences, answer.limits, [answer.section, section, terms], answer.picture)
+            limits = [*family_of_model(self.result).caveats(self.result), *answer.limits]
+            return Content(answer.sentences, limits, [answer.section, section, terms], answer.picture)
         if not ties:
             return Content(["The model has no interaction."], [NONE], [terms])
         drawing, narrow = (draw_interactions(self.result, Figure(), most).figure for most in (_SHOWN, _SHOWN // 2))
         picture = Block("figure", "Largest interactions", drawing=drawing, narrow=narrow)
-        limits = ["The strengths have no intervals.", CAUTION]
-        return Content(self._strongest(ties), limits, [terms, section], picture)
+        caveats = ["The strengths have no intervals.", CAUTION]
+        return Content(self._strongest(ties), caveats, [terms, section], picture)
 
     def _strongest(self, ties: Sequence[tuple[tuple[str, ...], float]]) -> list[str]:
         """Which columns go together, of a family without odds ratios."""

@@ -63,15 +63,16 @@ from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 from .constrained import ConstrainedRecord, constrained_section, constrained_warnings
 from .model import (
-    LEAST_FIT,
     ModelAnalysis,
     TestMethod,
     add_cells,
     cell_section,
     glance_section,
-    goodness_figures,
     goodness_json,
     goodness_sentences,
+    infinite_sentence,
+    is_testable,
+    misfit_sentences,
     posterior_section,
     structure_section,
     uncertainty,
@@ -439,11 +440,7 @@ def analyse(
         draws = None
         if posterior is not None:
             draws = run_posterior(graph_of(structure), train, posterior, seed=seed + 1000 * index, name=name, run=run)
-        is_tested = (
-            not train.has_missing
-            and every["validation"] is None
-            and (result.hypergraph.domain.num_states <= MAX_TABLE_CELLS and result.objective == "likelihood")
-        )
+        is_tested = every["validation"] is None and is_testable(result, train)
         rows = None if draws is None else draws.theta.reshape(-1, draws.theta.shape[-1])
         scores = {
             part: _scored(result, independent, rows_of, target, laws.get(part)) for part, rows_of in every.items()
@@ -588,8 +585,7 @@ def _warnings(analysis: Analysis) -> list[str]:
         warnings += _model_warnings(model, f"{model.name}: " * (len(analysis.models) > 1))
     test = analysis.chosen.goodness
     if test is not None and test.p_value_method is not None and test.df_adjusted > 0:
-        if test.p_value < LEAST_FIT:
-            warnings.append(f"The model misses something ({goodness_figures(test)}), so {_MISSED}.")
+        warnings += misfit_sentences(test)
     elif analysis.no_goodness is not None and analysis.chosen.fit.objective == "likelihood":
         warnings.append(f"Whether the model misses something was not tested: {analysis.no_goodness}.")
     if analysis.prior is not None and not analysis.prior.is_flat:
@@ -597,9 +593,6 @@ def _warnings(analysis: Analysis) -> list[str]:
     if analysis.has_weights:
         warnings.append("The rows have weights, so that intervals use robust errors and G² has no p-value.")
     return warnings
-
-
-_MISSED = "its odds ratios are averages over what it leaves out"
 
 
 def _model_warnings(model: ModelAnalysis, whose: str) -> list[str]:
@@ -621,23 +614,8 @@ def _model_warnings(model: ModelAnalysis, whose: str) -> list[str]:
                 f"{whose}Leave-one-out is unreliable for some cells (largest Pareto k {run.max_pareto_k:.2f})."
             )
     if existence is not None and existence.exists is False:
-        warnings.append(f"{whose}{_infinite_sentence(model)}")
+        warnings.append(f"{whose}{infinite_sentence(model.fit)}")
     return warnings
-
-
-def _infinite_sentence(model: ModelAnalysis) -> str:
-    """Why an estimate is infinite, and what follows."""
-    existence = model.fit.existence
-    assert existence is not None
-    shown = " or ".join(str(combination) for combination in existence.offending[:2])
-    left = existence.num_offending - 2
-    more = f" or {plural(left, 'other combination')}" if left > 0 else ""
-    verb = "has" if existence.kind == "zero margin" else "can have"
-    if model.fit.status == "early_stopped":
-        return f"No row {verb} {shown}{more}. Only early stopping on the validation rows keeps this fit finite."
-    return (
-        f"No row {verb} {shown}{more}, so odds ratios there are infinite or zero and such rows have probability zero."
-    )
 
 
 _COLUMNS = {

@@ -25,10 +25,11 @@ from ..core.words import (
     short_edge,
     shorten,
 )
+from ..data.observations import Observations
 from ..errors import IntractableError
 from ..log_linear.coding import parametrization
 from ..log_linear.fitting.result import FitResult
-from ..log_linear.goodness.goodness_of_fit import GoodnessOfFit, term_tests
+from ..log_linear.goodness.goodness_of_fit import GoodnessOfFit, goodness_of_fit, term_tests
 from ..log_linear.goodness.p_values import SMALLER
 from ..log_linear.goodness.summary import fit_summary
 from ..log_linear.infinite import has_cheap_covariance
@@ -40,7 +41,7 @@ from ..plots.fitted import LARGE
 from ..plots.hypergraph import plot_hypergraph
 from ..plots.intervals import plot_gaps
 from ..structure.hypergraph import InteractionHypergraph
-from .parts import TablePart
+from .parts import MAX_TABLE_CELLS, TablePart
 from .posterior import Posterior
 
 __all__ = [
@@ -49,11 +50,15 @@ __all__ = [
     "add_cells",
     "cell_section",
     "finite_contrast_lines",
+    "fit_caveats",
     "glance_section",
     "goodness_figures",
     "goodness_json",
     "goodness_sentences",
+    "infinite_sentence",
+    "is_testable",
     "label_of",
+    "misfit_sentences",
     "posterior_section",
     "rank_figure",
     "structure_section",
@@ -401,6 +406,42 @@ def goodness_sentences(test: GoodnessOfFit) -> list[str]:
     elif how is not None:
         sentences.append(f"The table is sparse, so p comes from {how}.")
     return sentences
+
+
+def misfit_sentences(test: GoodnessOfFit) -> list[str]:
+    """That the model misses something, where a test against the saturated model says so."""
+    if test.p_value_method is None or test.df_adjusted <= 0 or not test.p_value < LEAST_FIT:
+        return []
+    missed = "its odds ratios are averages over what it leaves out"
+    return [f"The model misses something ({goodness_figures(test)}), so {missed}."]
+
+
+def infinite_sentence(fit: FitResult) -> str:
+    """Why an estimate is infinite, and what follows."""
+    existence = fit.existence
+    assert existence is not None
+    shown = " or ".join(str(combination) for combination in existence.offending[:2])
+    left = existence.num_offending - 2
+    more = f" or {plural(left, 'other combination')}" if left > 0 else ""
+    verb = "has" if existence.kind == "zero margin" else "can have"
+    if fit.status == "early_stopped":
+        return f"No row {verb} {shown}{more}. Only early stopping on the validation rows keeps this fit finite."
+    return f"No row {verb} {shown}{more}, so odds ratios there are infinite or 0 and such rows have probability zero."
+
+
+def is_testable(fit: FitResult, rows: Observations) -> bool:
+    """Whether a fit can be tested against the counts of all cells."""
+    is_small = fit.hypergraph.domain.num_states <= MAX_TABLE_CELLS
+    return is_small and not rows.has_missing and fit.objective == "likelihood"
+
+
+def fit_caveats(fit: FitResult) -> list[str]:
+    """What limits the answer of a fit: estimates that are infinite, and what the model misses."""
+    is_lost = fit.existence is not None and fit.existence.exists is False
+    caveats = [infinite_sentence(fit)] if is_lost else []
+    if isinstance(fit.data, Observations) and fit.restriction is None and is_testable(fit, fit.data):
+        caveats += misfit_sentences(goodness_of_fit(fit))
+    return caveats
 
 
 def goodness_figures(test: GoodnessOfFit) -> str:

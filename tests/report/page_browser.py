@@ -1,9 +1,13 @@
 """A page in Chromium: what a reader would stumble over, found by a script."""
 
+import io
 import os
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
+
+import numpy as np
+from matplotlib.image import imread
 
 SCRIPT = """() => {
   const found = [], root = document.documentElement;
@@ -125,5 +129,21 @@ def layout(browser, html, width):
         Math.min(...[...document.images].filter(image => image.width).map(image => image.width / image.naturalWidth)),
         Math.max(...[...document.images].map(image => image.getBoundingClientRect().right))]"""
     )
+    page.close()
+    return found
+
+
+def edge_shades(browser, html, width):
+    """Mean brightness right and left beside the first table that scrolls: at its beginning, and at its end."""
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="light")
+    page.goto(Path(html).resolve().as_uri())
+    places = page.query_selector_all(".scroll")
+    place = next(part for part in places if part.evaluate("part => part.scrollWidth > part.clientWidth + 20"))
+    found = []
+    for move in ("0", "part.scrollWidth"):
+        place.evaluate(f"part => {{ part.scrollLeft = {move}; }}")
+        pixels = 255 * imread(io.BytesIO(place.screenshot()))[..., :3].mean(2)
+        right, left = (np.median(pixels[:, side], axis=0).mean() for side in (slice(-8, -3), slice(3, 8)))
+        found.append((right, left))
     page.close()
     return found

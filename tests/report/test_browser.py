@@ -16,7 +16,7 @@ from pyro_hoim.report import write_page
 
 sys.path.append(str(Path(__file__).parent))
 
-from page_browser import colours, find_chromium, hidden_width, layout, opened, printed, problems
+from page_browser import colours, edge_shades, find_chromium, hidden_width, layout, opened, printed, problems
 
 from support.verbs import verb_first
 
@@ -84,7 +84,7 @@ def test_a_page_is_whole_at_both_widths(browser, pages, name):
     html = pages(name)
     for width, scheme in ((1200, "light"), (400, "dark")):
         assert problems(browser, html, width, scheme) == []
-    for width, most in ((1200, 5.0), (400, 8.0)):
+    for width, most in ((1200, 5.0), (400, 6.0)):
         screens, limits, scale, end = layout(browser, html, width)
         assert screens <= most and limits < 800 and end <= width
         assert scale >= 10 / 12 - 0.01  # the smallest type, of nine points, has ten pixels
@@ -144,6 +144,14 @@ def test_a_comparison_of_models_with_posteriors_is_not_cut_on_a_wide_screen(brow
     text = html.read_text(encoding="utf-8")
     html.write_text(text.replace('<table class="wide">', "<table>"), encoding="utf-8")
     assert hidden_width(browser, html, 1200) > 0  # control: with the space of other tables it would be
+
+
+def test_a_table_that_scrolls_shows_it(browser, pages):
+    html = pages("log-linear")
+    assert hidden_width(browser, html, 400) > 0
+    (cut, whole), (end, other) = edge_shades(browser, html, 400)
+    assert cut < whole - 20  # darker at the side where a table goes on
+    assert other < end - 20 and end > 250  # and after it was scrolled at the other one
 
 
 def test_what_paper_would_lose_is_found(browser, pages, tmp_path):

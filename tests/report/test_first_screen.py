@@ -2,6 +2,7 @@
 
 import math
 import re
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from pyro_hoim import Domain, Observations, fit, learn_network, load_table
+from pyro_hoim import Domain, NonexistentEstimateWarning, Observations, fit, learn_network, load_table
 from pyro_hoim.boltzmann import LearningOptions, fit_machine
 from pyro_hoim.core.page import Block, Page, Section
 from pyro_hoim.plots.drawing import BLUE, FAINT, ORANGE, SLATE, WIDTH, figure_of
@@ -141,6 +142,14 @@ def test_what_cannot_be_estimated_is_not_called_absent():
     assert answer.sentences[-1] == "These rows show no clear association of c with d."  # control
 
 
+def test_a_pair_of_a_real_triple_is_not_called_absent():
+    pair = row("a:b", "a=1 vs 0, b=1 vs 0", 1.1, 0.9, 1.3)
+    triple = row("a:b:c", "a=1 vs 0, b=1 vs 0, c=1 vs 0", 3.0, 2.0, 4.0)
+    assert "no clear association" not in " ".join(odds_answer(pd.DataFrame([triple, pair]), "9 rows").sentences)
+    alone = odds_answer(pd.DataFrame([triple | {"lower": 0.5}, pair]), "9 rows")
+    assert "no clear association of a, b and c together or a with b" in " ".join(alone.sentences)  # control
+
+
 def test_beyond_chance_counts_how_many_comparisons_were_made():
     generator = np.random.default_rng(0)
     noise = pd.DataFrame({f"c{k}": generator.choice(list("uvw"), 400) for k in range(8)})
@@ -206,6 +215,17 @@ def test_strengths_without_a_sign_are_slate_and_named_once():
     (point,) = [line for line in axes.lines if line.get_marker() == "o"]
     assert to_hex(point.get_color()) == SLATE and axes.get_legend() is None
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a:b"]  # not b:a, too
+
+
+def test_the_page_of_a_result_says_what_limits_it():
+    titanic = load_table("titanic")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NonexistentEstimateWarning)
+        shown = ResultStudy.of(fit(".^2", titanic)).page()
+    assert shown.warnings[0].startswith("No row has Class=Crew, Age=Child, so odds ratios there are infinite or 0")
+    assert shown.warnings[1].startswith("The model misses something (G² = 116.59 on 10 degrees of freedom")
+    assert shown.warnings[-1] == CAUTION
+    assert ResultStudy.of(fit("smoke*ill", TABLE)).page().warnings == [CAUTION]  # control: saturated
 
 
 def test_a_model_of_single_columns_draws_no_circle():

@@ -347,11 +347,16 @@ def dependency_figure(
     return figure
 
 
+_CROWDED = 16  # variables between which arrows are short
+
+
 def _arrow(axes: Axes, start: np.ndarray, end: np.ndarray, share: float, is_target: bool, size: int) -> None:
     """One arrow, bent to the right of its direction."""
     # Many variables leave less room for heads and gaps.
-    room = 5.0 if size > 30 else 7.0 if size > 8 else 10.0  # points between an arrow and the middle of its variables
-    scale = 0.55 if size > 30 else 1.0
+    room = (
+        5.0 if size > _CROWDED else 7.0 if size > 8 else 10.0
+    )  # points between an arrow and the middle of its variables
+    scale = 0.55 if size > _CROWDED else 1.0
     axes.add_patch(
         FancyArrowPatch(
             (float(start[0]), float(start[1])),
@@ -370,7 +375,7 @@ def _arrow(axes: Axes, start: np.ndarray, end: np.ndarray, share: float, is_targ
 
 def _width(share: float, size: int) -> float:
     """Points of a line, thinner where many variables stand close."""
-    return 0.6 + (1.5 if size > 30 else 3.4) * share
+    return 0.6 + (1.5 if size > _CROWDED else 3.4) * share
 
 
 def _legend(values: Arrows, shown: Sequence[tuple[str, str]], target: str | None, size: int) -> list[Any]:

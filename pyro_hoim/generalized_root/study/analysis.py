@@ -737,14 +737,14 @@ def _answer_picture(analysis: RootAnalysis) -> Block | None:
     if not net:
         return None
 
-    def drawn(most: int) -> Figure:
+    def drawn(most: int, legend: bool = True) -> Figure:
         labels = [" and ".join(names) for names, _ in net[:most]]
         values, none = np.array([value for _, (value, _) in net[:most]]), np.full(len(labels), np.nan)
         beside = [f"{coefficient(v).replace('-', '−')}{_p_text(p)}" for _, (v, p) in net[:most]]
-        return figure_of(plot_forest, labels, values, none, none, beside=beside, label="coefficient")
+        return figure_of(plot_forest, labels, values, none, none, beside=beside, label="coefficient", legend=legend)
 
     about = "Strongest interactions: above 0 the columns rise together, below 0 they avoid each other"
-    return Block("figure", about, drawing=drawn(_WIDE), narrow=drawn(_NARROW) if len(net) > _NARROW else None)
+    return Block("figure", about, drawing=drawn(_WIDE), narrow=drawn(_NARROW, legend=False))
 
 
 def _glance(analysis: RootAnalysis) -> Section | None:

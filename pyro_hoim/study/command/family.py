@@ -413,6 +413,12 @@ class LogLinearFamily(Family):
         return model_summary(self.file_of(model), coding, reference, level)
 
     @override
+    def caveats(self, model: Any) -> list[str]:
+        from ..model import fit_caveats  # which imports what draws pictures
+
+        return fit_caveats(model) if isinstance(model, FitResult) else []
+
+    @override
     def odds_ratios(
         self,
         model: Any,
