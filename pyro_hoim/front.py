@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -34,6 +35,7 @@ from .data.sources import RowSource
 from .data.wide import long_table, with_index
 from .errors import (
     CostWarning,
+    IntractableError,
     MissingDataError,
     UnknownNameError,
     caller_level,
@@ -47,7 +49,8 @@ from .errors import (
     refused,
     wrong_type,
 )
-from .log_linear.fitting.fit import check_duration, fit as fit_log_linear, rows_or_margins
+from .log_linear.fitting.duration import check_duration, check_pseudo_duration
+from .log_linear.fitting.fit import fit as fit_log_linear, rows_or_margins
 from .log_linear.fitting.incomplete import fit_incomplete
 from .log_linear.fitting.penalties import Conjugate, Penalty, ProximalPenalty, SmoothPenalty
 from .log_linear.fitting.result import FitResult
@@ -56,7 +59,7 @@ from .log_linear.named_priors import Prior
 from .log_linear.restricted.interactions import Interactions, RestrictedInteractions, graph_of
 from .log_linear.restricted.terms import FUNCTIONS, restricted_interactions
 from .log_linear.search.rounds import SelectionOptions
-from .planning import Route, advise, counts_in_frame, gaps_of, routes_of, size_of, words_of
+from .planning import Route, advise, counts_in_frame, gaps_of, plan, routes_of, size_of, words_of
 from .schema import Domain
 from .structure.formula import FunctionTerm, parse_terms, split_formula
 from .structure.hypergraph import InteractionHypergraph
@@ -183,20 +186,32 @@ def fit(
     check_names(options, [*_OWN, *accepted], "fit", noun="option")
     rules: Any = {name: options.pop(name) for name in ColumnRules.__annotations__ if name in options}
     # Without a structure the plan chooses the model: all pairs, where exact sums are in reach or options ask for them.
-    columns, from_frame = _Columns(weights, count, missing_values, rules), is_frame(data)
+    columns, table = _Columns(weights, count, missing_values, rules), data
+    reading = {"weights": weights, "count": count, "missing": missing, "missing_values": missing_values, **rules}
     if structure is order is edges is None:
         structure = _ALL_PAIRS
         is_read = isinstance(data, Observations | RowSource) and columns == _Columns()
-        if prior is None and not options and (from_frame or is_read):
-            route, why, read = _advised(data, columns, missing)
+        if prior is None and not options and (is_frame(data) or is_read):
+            route, why, read = _advised(data, columns, reading)
             if route.name != "pairs":
-                return _along(route, why, read, _shown(columns, missing, data))
+                return _along(route, why, read, _plan_call(reading, table))
             data, columns = read, _Columns()
-    # Interactions and rows, over the columns that both have.
     asked = _said(structure, order, edges)
+    try:
+        return _fit_given(asked, data, columns, missing, prior, options)
+    except IntractableError as error:
+        raise _with_route(error, asked, table, reading) from None
+
+
+def _fit_given(
+    asked: Any, data: Any, columns: _Columns, missing: str | None, prior: Any, options: dict[str, Any]
+) -> FitResult:
+    """The fit of interactions that were asked for."""
+    # Interactions and rows, over the columns that both have.
     rows: Observations | torch.Tensor
     if is_frame(data):
         interactions, rows = _read_frame(asked, data, columns)
+        warn_of_columns(rows)
     else:
         if columns != _Columns():
             names = ", ".join(["weights, count, missing_values", *ColumnRules.__annotations__])
@@ -213,19 +228,35 @@ def fit(
         penalty = _penalty(prior, interactions)
     if isinstance(interactions, RestrictedInteractions):
         warn_of_ranks(interactions.orders)
-    if from_frame and isinstance(rows, Observations):
-        warn_of_columns(rows)
-        if penalty is None and weights is None:
-            warn_of_size(rows, interactions.num_parameters)
-    if options.get("partition") is None and options.get("objective", "likelihood") == "likelihood":
-        check_duration(graph_of(interactions))
+    if is_frame(data) and isinstance(rows, Observations) and penalty is None and columns.weights is None:
+        warn_of_size(rows, interactions.num_parameters)
+    graph, num_rows = graph_of(interactions), rows.num_rows if isinstance(rows, Observations) else math.inf
+    objective = options.get("objective", "likelihood")
+    if options.get("partition") is None and objective == "likelihood":
+        is_summed = isinstance(rows, Observations) and rows.has_missing and missing == "marginalise"
+        check_duration(graph, num_rows, has_missing=is_summed)
+    elif objective == "pseudo-likelihood":
+        check_pseudo_duration(graph, num_rows)
     return _fitted(interactions, rows, missing, {**options, "penalty": penalty})
 
 
-def _advised(data: Any, columns: _Columns, missing: str | None) -> tuple[Route, str, Any]:
+def _with_route(error: IntractableError, asked: Any, data: Any, reading: Mapping[str, Any]) -> IntractableError:
+    """A refusal for size that also names the route that is open for the table, if any."""
+    if isinstance(data, torch.Tensor):
+        return error
+    table = plan(data, **reading) if is_frame(data) else plan(data, missing=reading["missing"])
+    # All pairs are no way out of all pairs.
+    refused_route = "pairs" if asked in (2, _ALL_PAIRS) else None
+    routes = [table.advised, table["learn"], table["network"], table["pseudo-likelihood"]]
+    ways = [f"{r.call} takes {r.words}" for r in routes if r and r.is_open and r.name != refused_route][:1]
+    ways += [f"{_plan_call(reading, data)} shows all routes", *([error.hint] if error.hint else [])]
+    return error.replace(hint="; ".join(ways))
+
+
+def _advised(data: Any, columns: _Columns, reading: Mapping[str, Any]) -> tuple[Route, str, Any]:
     """The route that the plan advises, why, and what it takes: a frame of counts, or rows of labels of all columns."""
     # Counts are told from labels before they are read as such.
-    words = _shown(columns, missing, data)
+    words = words_of(reading, data)
     if is_frame(data):
         numbers = counts_in_frame(as_frame(data), columns.weights, columns.count, columns.rules)
         if numbers is not None:
@@ -237,23 +268,21 @@ def _advised(data: Any, columns: _Columns, missing: str | None) -> tuple[Route, 
     else:
         rows = data
     # Costs are those of the rows that will be fitted.
-    rows = _dealt_with(rows, missing)
+    rows = _dealt_with(rows, reading["missing"])
     route, why = advise(routes_of(size_of(rows), words))
     if route is None:
         raise refused("data", why)
     return route, why, rows
 
 
-def _shown(columns: _Columns, missing: str | None, data: Any) -> dict[str, str]:
-    """What was said of the columns of a table, as calls repeat it."""
-    said = {name: getattr(columns, name) for name in ("weights", "count", "missing_values")}
-    return words_of({**said, **columns.rules, "missing": missing}, data)
+def _plan_call(reading: Mapping[str, Any], data: Any) -> str:
+    """The call that plans a table of which so much was said."""
+    return "hoim.plan({data}{options})".format_map(words_of(reading, data))
 
 
-def _along(route: Route, why: str, data: Any, words: Mapping[str, str]) -> Any:
+def _along(route: Route, why: str, data: Any, planned: str) -> Any:
     """What a route other than all pairs ends in, with one line that says so and how to ask for another."""
-    shown = "hoim.plan({data}{options})".format_map(words)
-    others = f"order=2 asks for all pairs all the same, and {shown} shows all routes"
+    others = f"order=2 asks for all pairs all the same, and {planned} shows all routes"
     warnings.warn(CostWarning(f"{why}, so this is {route.call}; {others}"), stacklevel=caller_level())
     if route.name == "roots":
         from .generalized_root.regress.fit import fit_roots

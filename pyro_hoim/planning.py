@@ -1,9 +1,13 @@
 """A plan before work: how the columns of a table are read, which routes are open at what cost, and which is advised.
 
-Nothing is fitted. Costs are formulas of the numbers of rows, columns and levels. Their constants were measured on 28
-November 2026 on two cores shared with others, with tables of 3 to 300 columns and 300 to 20,000 rows, where the seconds
-were right within a factor of 4 for exact fits, learning and dependency networks, and within 10 for pseudo-likelihoods,
-posteriors of structures and root models. They leave out starting Python, compiling, and writing a report.
+Nothing is fitted. Costs are formulas of the numbers of rows, columns and levels. Their constants were measured on 29
+November 2026 with one thread of two cores shared with others, on tables of 3 to 300 columns of 2 to 10 levels and 300
+to 100,000 rows: once with ten planted pairs, and once with four latent classes, so that all columns depend on each
+other. Where a route took more than a second the seconds were right within a factor of 3 for exact fits of all pairs,
+with and without missing cells, for dependency networks, root models, posteriors of structures and pseudo-likelihoods.
+Learning takes as long as it finds interactions: a formula of sizes lies between tables of few and of many, which differ
+by a factor of 10 to 20, and so within a factor of 5 of both. What took more than 200 seconds was ended, and fits that
+are sampled were not measured. The seconds leave out starting Python, compiling, reading the table, and writing a report.
 """
 
 from __future__ import annotations
@@ -28,7 +32,8 @@ from .data.wide import long_table
 from .errors import check_choice, check_names, conflict, visible, wrong_type
 from .inference.structure.kernel import MAX_CELLS, is_dense
 from .log_linear.auto import Auto
-from .log_linear.fitting.fit import duration_words, is_newton
+from .log_linear.fitting.duration import duration_words, exact_seconds, pair_reads, pseudo_seconds
+from .log_linear.fitting.fit import uses_design
 from .results.table import html_of
 from .schema import Domain
 from .structure.hypergraph import InteractionHypergraph
@@ -185,7 +190,7 @@ class Route:
         """How long it takes, in words."""
         if self.seconds is None:
             return "closed"
-        return "under a second" if self.seconds < 1 else duration_words(self.seconds)
+        return "under a second" if self.seconds < 1 else f"about {duration_words(self.seconds)}"
 
 
 _Cost = tuple[float | None, float | None, str]  # seconds, MiB, reason
@@ -203,14 +208,11 @@ def _pairs(size: TableSize) -> _Cost:
         return _closed(too_many)
     graph = _graph(size, 2)
     cost = Auto().plan(graph)
-    parameters = graph.num_parameters
-    design = states * parameters
-    if is_newton(graph):
-        seconds, memory = 0.05 + 2e-9 * design * parameters, 16.0 * design
-    else:
-        seconds, memory = 0.05 + 1.5e-6 * cost.flops, 3.0 * cost.memory_bytes
     if not cost.feasible:
         return _closed(too_many)
+    parameters = graph.num_parameters
+    seconds = exact_seconds(graph, cost, size.num_rows, has_missing=size.has_missing)
+    memory = 16.0 * states * parameters if uses_design(graph) else 3.0 * cost.memory_bytes
     if seconds > _MOST_SECONDS:
         return _closed(f"exact sums over {possible_rows(states)} take about {duration_words(seconds)}")
     fewer = f", more than the {plural(size.num_seen, 'row')}" if parameters > size.num_seen else ""
@@ -222,7 +224,9 @@ def _pseudo(size: TableSize) -> _Cost:
     if size.has_missing:
         return _closed("needs rows without missing cells")
     entries, widest = num_entries(size.levels.values(), 2), max(size.levels.values())
-    seconds = 0.5 + 2e-6 * size.num_rows * entries * max(1, widest - 1)
+    levels = list(size.levels.values())
+    num_rows = min(size.num_rows, size.num_states)
+    seconds = pseudo_seconds(pair_reads(levels), num_entries([number - 1 for number in levels], 2), num_rows)
     if seconds > 12 * _MOST_SECONDS:
         return _closed(f"{plural(entries, 'entry', 'entries')} of pair tables take about {duration_words(seconds)}")
     memory = 8.0 * size.num_rows * len(size.levels) * (widest + 2) + 200.0 * entries
@@ -248,11 +252,11 @@ def _learn(size: TableSize) -> _Cost:
         return _closed(f"needs more than {plural(size.num_seen, 'row')} to fit and to judge by")
     columns, pairs = size.num_varying, math.comb(size.num_varying, 2)
     if size.num_states <= _EXACT_STATES:
-        seconds = 2 + 1.2e-5 * size.num_states
+        seconds = 1 + 5e-6 * size.num_states
     elif pairs <= _LEARN_ALL:
-        seconds = 5 + 0.05 * num_entries(size.levels.values(), 2)
+        seconds = 2 + 0.04 * num_entries(size.levels.values(), 2)
     else:
-        seconds = 40 + 0.25 * columns * max(1.0, size.num_rows / 2000) ** 0.5
+        seconds = columns * max(1.0, size.num_rows / 2000) ** 0.5
     if seconds > 24 * _MOST_SECONDS:
         return _closed(f"{plural(columns, 'column')} take about {duration_words(seconds)}")
     return seconds, 100 + 24 * size.num_rows * columns / _MB, "finds which interactions there are, and tests them"
@@ -283,7 +287,9 @@ def _network(size: TableSize) -> _Cost:
     work = size.num_rows * columns * (columns - 1)
     if work // NETWORK_BITS_AT_ONCE > MAX_NETWORK_WORK:
         return _closed(f"{plural(columns, 'column')} of {plural(size.num_rows, 'row')} take more than an hour")
-    seconds = 1.5 + 1.1e-8 * size.num_rows * columns * levels
+    # Rows that are counted, weighted or not whole are not held as bits.
+    is_held_as_bits = not size.has_missing and not size.is_weighted and size.num_seen == size.num_rows
+    seconds = 0.1 + (1.6e-9 if is_held_as_bits else 5e-9) * size.num_rows * columns * levels
     memory = 16.0 * size.num_rows * columns + 16.0 * levels * max(size.levels.values()) * 1000
     return seconds, memory / _MB, "predicts every column from others; edges are sorted by their information"
 
@@ -294,7 +300,7 @@ def _roots(size: TableSize) -> _Cost:
         return _closed(size.no_counts)
     if size.has_missing or size.is_weighted:
         return _closed(f"needs rows without {'missing cells' if size.has_missing else 'weights'}")
-    seconds = 2 + 8e-6 * size.counts
+    seconds = 0.1 + 2.5e-6 * size.counts
     if seconds > 24 * _MOST_SECONDS:
         return _closed(f"{plural(len(size.levels), 'column')} of counts take about {duration_words(seconds)}")
     return seconds, 50 + 100 * size.counts / _MB, "finds which counts rise and fall together"
@@ -397,17 +403,17 @@ def advise(routes: Sequence[Route]) -> tuple[Route | None, str]:
     exact, learn, network, roots = (by_name[name] for name in ("pairs", "learn", "network", "roots"))
     far = exact.reason if "out of reach" in exact.reason else f"all pairs cannot be fitted exactly ({exact.reason})"
     if exact.seconds is not None and exact.seconds > PATIENCE:
-        far = f"an exact fit of all pairs takes about {exact.words}"
+        far = f"an exact fit of all pairs takes {exact.words}"
     # The first that applies.
     if roots.is_open:
         return roots, "the columns hold counts, whose sizes a model of unordered levels would lose"
     if exact.is_open and exact.seconds is not None and exact.seconds <= PATIENCE:
         return exact, "all pairs can be fitted exactly, with tests and odds ratios"
     if learn.seconds is not None and learn.seconds <= PATIENCE:
-        return learn, f"{far}, and learning finds in about {learn.words} which interactions there are"
+        return learn, f"{far}, and learning finds in {learn.words} which interactions there are"
     if network.is_open:
-        slow = f", learning takes about {learn.words}," if learn.is_open else ""
-        return network, f"{far}{slow} and a dependency network is learned in about {network.words}"
+        slow = f", learning takes {learn.words}," if learn.is_open else ""
+        return network, f"{far}{slow} and a dependency network is learned in {network.words}"
     rest = sorted((route for route in routes if route.seconds is not None), key=lambda route: route.seconds or 0.0)
     if rest:
         return rest[0], f"{far}, and this is the fastest route that is open"

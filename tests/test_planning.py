@@ -50,7 +50,7 @@ SIZES = {
     "small": (TableSize({"a": 2, "b": 3, "c": 2}, 200), "pairs", {"roots": "labels, and not counts"}),
     "twelve of two": (TableSize({f"v{i}": 2 for i in range(12)}, 500), "pairs", {"structures": "thousand cells"}),
     "middling": (
-        TableSize({f"v{i}": 3 if i < 2 else 4 for i in range(12)}, 900),
+        TableSize({f"v{i}": 2 for i in range(26)}, 900),
         "learn",
         {"structures": "a few thousand cells"},
     ),
@@ -179,9 +179,58 @@ def test_between_both_a_structure_is_learned(monkeypatch):
     taken = []
     monkeypatch.setattr(front, "learn", lambda rows, search: taken.append((rows.num_rows, search.max_order)))
     with pytest.warns(CostWarning, match=r"learning finds in about .* so this is hoim\.learn\("):
-        hoim.fit(labels(12, 4, 900).replace({"v0": {"3": "2"}, "v1": {"3": "2"}}))
+        hoim.fit(labels(26, 2, 900))
     assert taken == [(900, 2)]
     assert LearnResult  # what the call would return
+
+
+def gapped(frame):
+    """A frame without its first cells."""
+    return frame.where(np.arange(frame.size).reshape(frame.shape) > 8)
+
+
+@pytest.mark.parametrize(
+    ("call", "way"),
+    [
+        (lambda frame: hoim.fit(".^2", frame), "hoim.learn_network(data, penalty='ebic') takes under a second"),
+        (lambda frame: hoim.fit(frame, order=2), "hoim.learn_network(data, penalty='ebic') takes under a second"),
+        (lambda frame: hoim.fit(frame, prior="unit"), "hoim.learn_network(data, penalty='ebic') takes under a second"),
+        (lambda frame: hoim.fit(frame.iloc[:, :21], order=6), "hoim.fit(data, order=2) takes about"),
+        (lambda frame: hoim.fit(frame, order=6), "hoim.learn_network(data, penalty='ebic') takes under a second"),
+        (
+            lambda frame: hoim.fit(gapped(frame), order=2, missing="marginalise", exclude=["v1"]),
+            "hoim.learn_network(data, penalty='ebic', exclude=['v1'], missing='marginalise') takes under a second",
+        ),
+        (lambda frame: hoim.fit(".^2", hoim.Observations.from_pandas(frame)), "hoim.learn_network(data, penalty="),
+    ],
+)
+def test_a_refusal_for_size_names_the_route_that_is_open(call, way):
+    frame = labels(300, 2)
+    with warnings.catch_warnings(), pytest.raises(IntractableError) as caught:  # noqa: PT012 (warnings of rows)
+        warnings.simplefilter("ignore", DataWarning)
+        call(frame)
+    assert f"; {way}" in str(caught.value) and "shows all routes" in str(caught.value)
+
+
+def test_a_long_fit_by_pseudo_likelihood_warns_by_the_formula_of_the_plan(monkeypatch):
+    monkeypatch.setattr(front, "_fitted", lambda *_: None)
+    frame = labels(120, 3, 2000)
+    seconds = hoim.plan(frame)["pseudo-likelihood"].seconds
+    assert 10 < seconds < 100
+    with pytest.warns(CostWarning, match=rf"very roughly {seconds:.0f} seconds \(28,800 parameters, 2,000 rows\)"):
+        hoim.fit(frame, order=2, prior="unit", objective="pseudo-likelihood")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CostWarning)
+        hoim.fit(frame.iloc[:, :30], order=2, prior="unit", objective="pseudo-likelihood")
+
+
+def test_a_fit_of_few_rows_and_many_parameters_warns_of_the_study_of_existence(monkeypatch):
+    monkeypatch.setattr(front, "_fitted", lambda *_: None)
+    with pytest.warns(CostWarning, match=r"takes very roughly . minutes"):
+        hoim.fit(labels(12, 2, 300), order=4, prior="unit")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CostWarning)
+        hoim.fit(labels(12, 2, 3000), order=4, prior="unit")
 
 
 def test_options_of_fits_of_given_interactions_ask_for_these():

@@ -262,7 +262,7 @@ VARIANTS = {
 def test_other_ways_to_fit_know_the_same_states(name, monkeypatch):
     kind, options = VARIANTS[name]
     if name.endswith("linear program"):
-        monkeypatch.setattr("pyro_hoim.log_linear.fitting.existence._MAX_FACIAL_CELLS", 1)
+        monkeypatch.setattr("pyro_hoim.log_linear.fitting.existence.MAX_FACIAL_CELLS", 1)
     _, structural, formula = KINDS[kind]
     rows, law, _ = case(kind)
     graph = InteractionHypergraph.from_formula(rows.domain, formula)

@@ -29,7 +29,7 @@ _RANK_TOLERANCE = 1e-9
 _ZERO = 1e-12
 _SLACK = 1e-6  # larger ones are no rounding: directions fill the unit box, entries on cells are of order one
 _LISTED = 1000
-_MAX_FACIAL_CELLS, _MAX_FACIAL_PARAMETERS = 20_000, 2500  # for which the exact linear program is solved
+MAX_FACIAL_CELLS, MAX_FACIAL_PARAMETERS = 20_000, 2500  # for which the exact linear program is solved
 _FITS = 200  # rounds of proportional fitting before it
 _SMALL_PROGRAM, _SMALL_DESIGN = 2**13, 500  # undecided cells times parameters; parameters
 _FITTED_AN_ENTRY = 300  # updates of a cell by fitting that take as long as an entry of the program, roughly
@@ -281,7 +281,7 @@ def find_face(
     is_open = allowed & ~dead
     # The linear program for the rest, where the table is small enough for it.
     augmented, solution = np.hstack([design, np.ones((len(design), 1))]), None
-    if int((is_open | positive).sum()) <= _MAX_FACIAL_CELLS and design.shape[1] <= _MAX_FACIAL_PARAMETERS:
+    if int((is_open | positive).sum()) <= MAX_FACIAL_CELLS and design.shape[1] <= MAX_FACIAL_PARAMETERS:
         can_fit = hypergraph.is_hierarchical and space is None and bool(positive.any())
         # A small program is solved sooner than a table is fitted; of a large one HiGHS may find no answer.
         num_groups, undecided = len(hypergraph.maximal_edges), int((is_open & ~positive).sum())

@@ -1,9 +1,8 @@
-"""Fitting a hierarchical log-linear model: choice of objective, penalty and solver, how long it takes, the result."""
+"""Fitting a hierarchical log-linear model: choice of objective, penalty and solver, and the result."""
 
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,21 +14,18 @@ import torch
 from tqdm import tqdm
 
 from ...checks import check_finite
-from ...core.partition import Cost, PartitionBackend
-from ...core.words import plural
+from ...core.partition import PartitionBackend
 from ...data.counts import digest
 from ...data.frames import DataLike, RowsLike, as_observations, is_frame, is_source
 from ...data.observations import Observations
 from ...data.sources.sourced import few_rows
 from ...errors import (
     ConvergenceWarning,
-    CostWarning,
     NonexistentEstimateWarning,
     caller_level,
     check_choice,
     check_type,
     conflict,
-    out_of_reach,
     unexpected,
     wrong_type,
 )
@@ -83,63 +79,6 @@ from .solvers import (
 __all__ = ["fit"]
 
 
-# How long a fit by exact inference takes: one evaluation of log Z and its gradient is timed before it begins.
-
-_EVALUATIONS = 30  # of log Z and its gradient: fits of 300 to 20,000 rows without a prior took 9 to 46
-_FASTEST = 4e-9  # seconds per operation of the engines at their best
-_SHORT, _LONG, _MOST = 1.0, 10.0, 300.0
-_SHORT_ENTRIES = 2**14  # of the design, with which a fit is short by any engine, so that none is planned
-
-
-def expected_seconds(graph: InteractionHypergraph, cost: Cost) -> float:
-    """Seconds that a fit of interactions takes very roughly; 0 where it is short.
-
-    What ``cost``, the plan of ``Auto()``, says of operations differs between engines by a factor of ten in time. So
-    the engine is asked: it evaluates log Z of the uniform law, once more where the first time it had to be loaded. What
-    takes more than five minutes at best is not tried.
-    """
-    least = _EVALUATIONS * _FASTEST * cost.flops
-    if 10 * least < _SHORT or least > _MOST:
-        return 2 * least if least > _MOST else 0.0
-    tables = torch.zeros(graph.num_terms, dtype=torch.float64, requires_grad=True)
-    taken = list[float]()
-    while len(taken) < 2 and sum(taken) < _LONG / _EVALUATIONS:
-        start = time.perf_counter()
-        Auto().log_partition(LogLinearEnergy(graph, tables, validate=False)).value.backward()
-        taken.append(time.perf_counter() - start)
-    return _EVALUATIONS * min(taken)
-
-
-def duration_words(seconds: float) -> str:
-    """A length of time in words."""
-    return plural(round(seconds), "second") if seconds < 100 else plural(round(seconds / 60), "minute")
-
-
-def check_duration(graph: InteractionHypergraph) -> None:
-    """Refuse a fit that would take more than five minutes, before anything is computed, and say how long others take.
-
-    Raises:
-        IntractableError: a fit that takes longer with the fastest engine, or log Z out of reach.
-
-    Warns:
-        CostWarning: more than ten seconds.
-    """
-    if design_entries(graph) <= _SHORT_ENTRIES:
-        return
-    cost = Auto().plan(graph).check()
-    less = (
-        "fewer levels (pyro_hoim.data.bin_columns) or columns make smaller tables, a lower order fewer interactions, "
-        "and learn() chooses them"
-    )
-    tables = f"tables of up to {plural(cost.cells, 'cell')}"
-    if (seconds := expected_seconds(graph, cost)) > _MOST and _EVALUATIONS * _FASTEST * cost.flops > _MOST:
-        problem = f"{tables}, summed some {_EVALUATIONS} times, take very roughly {duration_words(seconds)}"
-        raise out_of_reach("the fit", problem, f"{less}; partition=Auto() of pyro_hoim.log_linear takes the time")
-    if seconds > _LONG:
-        warning = f"the fit takes very roughly {duration_words(seconds)} ({tables})"
-        warnings.warn(CostWarning(f"{warning}; {less}"), stacklevel=caller_level())
-
-
 # Checks of the arguments of a fit, all made before any work, and the choice of a method.
 
 METHODS = ("auto", "newton", "lbfgs", "proximal-gradient", "gradient")
@@ -150,6 +89,11 @@ _NEWTON_PARAMETERS = 600
 def is_newton(hypergraph: InteractionHypergraph) -> bool:
     """Whether a Hessian is formed and solved in a moment, so that fits without further wishes take Newton's steps."""
     return design_entries(hypergraph) <= _NEWTON_ENTRIES and hypergraph.num_parameters <= _NEWTON_PARAMETERS
+
+
+def uses_design(hypergraph: InteractionHypergraph) -> bool:
+    """Whether a likelihood without further wishes is that of a dense design, and not of a partition backend."""
+    return is_newton(hypergraph) or design_entries(hypergraph) <= _NEWTON_ENTRIES
 
 
 def read_data(
@@ -210,7 +154,7 @@ def choose_method(
             method = "lbfgs"
     # What was chosen or asked for must go with objective and penalty.
     needs_hessian, needs_prox = method == "newton", method == "proximal-gradient"
-    is_dense = likelihood and partition is None and (needs_hessian or design_entries(hypergraph) <= _NEWTON_ENTRIES)
+    is_dense = likelihood and partition is None and (needs_hessian or uses_design(hypergraph))
     if needs_hessian and not is_dense:
         title = "the likelihood through a partition backend" if likelihood else "the pseudo-likelihood"
         raise conflict("method", f"'newton' needs a Hessian, which {title} does not offer", "use 'lbfgs'")

@@ -68,7 +68,8 @@ from ...log_linear.coding import Coding, Reference, parametrization
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.exact.elimination import VariableElimination
 from ...log_linear.file import ModelFile
-from ...log_linear.fitting.fit import check_duration, fit
+from ...log_linear.fitting.duration import check_duration, check_pseudo_duration
+from ...log_linear.fitting.fit import fit
 from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
 from ...log_linear.fitting.result import CovarianceKind, FitResult
 from ...log_linear.given import impossible_rows, impute, possible_draws, predict as predict_rows
@@ -223,7 +224,9 @@ class LogLinearFamily(Family):
         if objective == "auto":
             objective = "likelihood" if cost.feasible and cost.flops <= _MOST_FLOPS else "pseudo-likelihood"
         elif objective == "likelihood":
-            check_duration(graph)
+            check_duration(graph, rows.num_rows)
+        if objective == "pseudo-likelihood":
+            check_pseudo_duration(graph, rows.num_rows)
         quick = _QUICK if objective == "pseudo-likelihood" else None
         return fit(structure, rows, penalty=penalty, objective=objective, partition=quick)
 

@@ -25,7 +25,7 @@ from ...data.order import Order
 from ...errors import check_fraction, conflict, out_of_range, out_of_reach, refused
 from ...log_linear.auto import Auto
 from ...log_linear.energy import LogLinearEnergy
-from ...log_linear.fitting.fit import duration_words, expected_seconds
+from ...log_linear.fitting.duration import duration_words, timed_seconds
 from ...log_linear.fitting.result import FitResult
 from ...log_linear.named_priors import Prior
 from ...log_linear.restricted.interactions import Interactions, RestrictedInteractions, graph_of, is_within
@@ -231,7 +231,7 @@ class _LogLinearPlan(LabelledPlan):
                     raise out_of_reach(f"{option('edges')} with functions needs exact inference", cost.reason, hint)
                 return train_given(self.asked, graph, cost.reason, request, self.prior)
             size = f"{plural(structure.num_parameters, 'parameter')}, tables of up to {plural(cost.cells, 'cell')}"
-            if (seconds := expected_seconds(graph, cost)) >= 2:
+            if (seconds := timed_seconds(graph, cost, rows.num_rows)) >= 2:
                 size += f", very roughly {duration_words(seconds)}"
             request.announce(f"fitting {name}: {size}")
         # Maximum likelihood with more parameters than rows is warned of; a posterior needs memory for its draws.
