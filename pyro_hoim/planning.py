@@ -7,7 +7,7 @@ other. Where a route took more than a second the seconds were right within a fac
 with and without missing cells, for dependency networks, root models, posteriors of structures and pseudo-likelihoods.
 Learning takes as long as it finds interactions: a formula of sizes lies between tables of few and of many, which differ
 by a factor of 10 to 20, and so within a factor of 5 of both. What took more than 200 seconds was ended, and fits that
-are sampled were not measured. The seconds leave out starting Python, compiling, reading the table, and writing a report.
+are sampled were not measured. The seconds leave out starting Python, compiling, reading a table and writing a report.
 """
 
 from __future__ import annotations

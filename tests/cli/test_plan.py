@@ -231,3 +231,24 @@ def test_a_folder_of_files_is_planned_and_routed(routes, verb, shell, monkeypatc
     assert hoim.load("o").kind == ("dependency-network" if verb == "fit" else "hierarchical-log-linear")
     shell(*commands[plan["advised"]][1:], "--json", "--out", "again")
     pd.testing.assert_frame_equal(hoim.load("o").interactions(), hoim.load("again").interactions())
+
+
+@pytest.mark.parametrize(
+    ("words", "way"),
+    [
+        (["fit", "--order", "2", "--posterior"], "pyro-hoim fit 'wide table.csv' --model dependency-network --penalty"),
+        (["fit", "--order", "2", "--missing", "marginalise"], "--missing marginalise --model dependency-network"),
+        (["structures", "--exclude", "v0"], "pyro-hoim fit 'wide table.csv' --exclude v0 --model dependency-network"),
+        (["structures", "--columns", "20", "--seed", "3"], "--columns 20 --seed 3 --order 2 takes about "),
+    ],
+)
+def test_a_refusal_for_size_names_the_command_that_is_open(words, way, shell):
+    codes = np.random.default_rng(0).integers(0, 2, (300, 90)).astype(str)
+    frame = pd.DataFrame(codes).add_prefix("v")
+    if "marginalise" in words:
+        frame.loc[3, "v1"] = None
+    frame.to_csv("wide table.csv", index=False)
+    verb, *options = words
+    shown = shell(verb, "wide table.csv", *options, "--out", "o", status=2).err
+    (line,) = [line for line in shown.splitlines() if line.startswith("pyro-hoim: error: ")]
+    assert way in line and "; pyro-hoim plan 'wide table.csv' " in line and " shows all routes; " in line

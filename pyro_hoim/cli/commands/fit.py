@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -21,7 +23,7 @@ from ...core.page import Page, Section
 from ...core.studies import Study
 from ...data.counts import CountTable
 from ...data.observations import Observations
-from ...errors import check_names, check_unique, conflict, refused, unexpected
+from ...errors import IntractableError, check_names, check_unique, conflict, refused, unexpected
 from ...families import DEFAULT
 from ...planning import Route, advise, routes_of, size_of
 from ...report import plain_text, provenance, write_page
@@ -40,10 +42,11 @@ from ..output import (
     say,
     to_json_text,
     without_folder,
+    written,
 )
 from ..reading import fit_file_options, keep_split, say_notes
 from ..session import Session, command_line, session
-from .plan import READING, cells_of_file, command_of, counts_in
+from .plan import READING, cells_of_file, command_of, counts_in, given_options
 
 __all__ = ["fit", "learn", "structures"]
 
@@ -173,7 +176,8 @@ def _run(ctx: click.Context, verb: str, model: str) -> None:
     folder = None if out is None else new_folder(out, "", resume)  # before rows are read, which may take minutes
     # The rows as they are, by the route that the plan of the table advises, as they are fitted, and in their parts.
     plan, read = routed(plan, asked, ctx.params) if is_open else (plan, plan.read())
-    table = plan.complete(read)
+    with _naming_routes(ctx.params, verb, read.rows):
+        table = plan.complete(read)
     if targets:
         check_names(targets, table.rows.domain.names, "target", noun="column")
         check_unique(targets, "target")
@@ -185,7 +189,7 @@ def _run(ctx: click.Context, verb: str, model: str) -> None:
     folder = folder or new_folder(None, table.name, resume)
     say: Progress = ctx.obj
     say.opening = table.size()
-    with session(folder, started, read.rows, resume) as run:
+    with session(folder, started, read.rows, resume) as run, _naming_routes(ctx.params, verb, table.rows):
         study = plan.run(
             Request(
                 table,
@@ -263,11 +267,38 @@ def routed(plan: Plan, asked: Asked, values: Mapping[str, Any]) -> tuple[Plan, A
     return _taken(family.fit(learned), read, route, why, values)
 
 
+@contextmanager
+def _naming_routes(values: Mapping[str, Any], verb: str, rows: Any) -> Generator[None]:
+    """A refusal for size inside also names the route that is open for rows of labels, if any."""
+    try:
+        yield
+    except IntractableError as error:
+        if values["source"] is None or not isinstance(rows, Observations):
+            raise
+        routes = routes_of(size_of(rows))
+        by_name = {route.name: route for route in routes}
+        # What was asked for is no way out of itself.
+        is_pairs = verb == "fit" and values["order"] in ((), (2,))
+        asked_for = {"fit": "pairs" if is_pairs else "", "learn": "learn", "structures": "structures"}[verb]
+        ways = [
+            f"{command_of(route, values['source'], values, {})} takes {route.words}"
+            for route in (advise(routes)[0], by_name["learn"], by_name["network"])
+            if route is not None and route.is_open and route.name != asked_for
+        ]
+        others = f"{_plan_command(values)} shows all routes"
+        raise error.replace(hint="; ".join([*ways[:1], others, *([error.hint] if error.hint else [])])) from None
+
+
+def _plan_command(values: Mapping[str, Any]) -> str:
+    """The command that plans the rows of another."""
+    words = (written(name, one) for name, one in given_options(values, READING))
+    return " ".join(["pyro-hoim", "plan", shlex.quote(values["source"]), *words])
+
+
 def _taken(plan: Plan, read: Any, route: Route, why: str, values: Mapping[str, Any]) -> tuple[Plan, Any]:
     """A plan and its rows, with one line on the route and how to ask for another."""
     source = values["source"]
-    shown = command_of(replace(route, verb="plan", options={}), source, values, {}, READING)
-    others = f"--order 2 asks for all pairs all the same, and {shown} shows all routes"
+    others = f"--order 2 asks for all pairs all the same, and {_plan_command(values)} shows all routes"
     words = f"{why}, so this is {command_of(route, source, values, {})}; {others}"
     say_notes([words])
     return plan, replace(read, about=(*read.about, f"{words[0].upper()}{words[1:]}."))

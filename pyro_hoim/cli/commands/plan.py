@@ -34,7 +34,7 @@ from ..options import Command
 from ..output import echo_json, say, written
 from ..reading import fit_file_options, say_notes
 
-__all__ = ["READING", "cells_of_file", "command_of", "counts_in", "plan"]
+__all__ = ["READING", "cells_of_file", "command_of", "counts_in", "given_options", "plan"]
 
 _MISSING = "drop: plan without the rows that have missing cells; marginalise: with them; LABEL: such cells are missing."
 READING = (
@@ -100,9 +100,17 @@ def _of_labels(
     return plan_of_readings(readings, size, words.policy)
 
 
-def command_of(
-    route: Route, source: str, values: Mapping[str, Any], assumed: Mapping[str, Any], names: Collection[str] = _GIVEN
-) -> str:
+def given_options(values: Mapping[str, Any], names: Collection[str] = _GIVEN) -> list[tuple[str, Any]]:
+    """Those options among ``values`` that were typed, in the order of ``names``, each as often as it was typed."""
+    given: list[tuple[str, Any]] = []
+    for name in names:
+        value = values.get(name)
+        each: list[Any] = [*(value or ())] if name in _SEVERAL else [value]
+        given += [(name, one) for one in each if one is not None and (name, one) != ("seed", 0)]
+    return given
+
+
+def command_of(route: Route, source: str, values: Mapping[str, Any], assumed: Mapping[str, Any]) -> str:
     """The command line of a route, with what was typed on the rows; empty where there is none.
 
     Args:
@@ -110,18 +118,11 @@ def command_of(
         source: table or file.
         values: of options, by name, of which any may be absent.
         assumed: options on the reading that nothing was said of, as the plan takes them.
-        names: of the options that are repeated.
     """
     if not route.verb:
         return ""
-    words = ["pyro-hoim", route.verb, shlex.quote(source)]
-    for name in names:
-        value = values.get(name)
-        each: list[Any] = [*(value or ())] if name in _SEVERAL else [value]
-        each = [one for one in each if one is not None and (name, one) != ("seed", 0)]
-        each += [assumed[name]] if name in assumed else []
-        words += [written(name, one) for one in each]
-    return " ".join([*words, *(written(name, value) for name, value in route.options.items())])
+    options = [*given_options(values), *assumed.items(), *route.options.items()]
+    return " ".join(["pyro-hoim", route.verb, shlex.quote(source), *(written(name, value) for name, value in options)])
 
 
 def cells_of_file(source: str, values: Mapping[str, Any]) -> CsvColumns | None:
