@@ -481,6 +481,6 @@ def select_columns(
     check_names(wanted, header, f"columns of {source}", noun="column")
     counting = [name for name in wanted if name in exclude]
     if counting:
-        problem = f"{counting[0]!r} holds the counts of {source} and cannot also be a variable"
+        problem = f"{counting[0]!r} holds the counts or weights of {source} and cannot also be a variable"
         raise conflict("columns", problem)
     return wanted

@@ -87,14 +87,21 @@ class Ratio:
         """The interval in words, behind the ratio; nothing where there is none."""
         return f" (95 % CI {ratio_text(self.lower)} to {ratio_text(self.upper)})" if self.has_interval else ""
 
-    def sentence(self, where: str = "") -> str:
-        """What it says, in the words of the levels; ``where`` is at which levels of other columns."""
-        steps, names = self.steps, [shorten(name, _NAME) for name in self.names]
+    def sentence(self, where: str = "", outcome: str | None = None) -> str:
+        """What it says, in the words of the levels.
+
+        Args:
+            where: at which levels of other columns.
+            outcome: the column whose odds are compared, where it is one of these; else the last.
+        """
+        steps, order = self.steps, sorted(range(len(self.names)), key=lambda i: self.names[i] == outcome)
+        names = [shorten(self.names[i], _NAME) for i in order]
+        steps = None if steps is None else [steps[i] for i in order]
         if steps is None or len(steps) > 3:
             return f"{' and '.join(names)}: odds ratio {ratio_text(self.value)} for {self.levels}{self.interval}."
         levels = [(at_level(name, step[0]), level_words(step[1])) for name, step in zip(names, steps, strict=True)]
         compared = f"with {levels[-2][0]} as with {levels[-2][1]}"
-        outcome = f"{levels[-1][0]} (not {levels[-1][1]})"
+        event = f"{levels[-1][0]} (not {levels[-1][1]})"
         if len(steps) == 3:
             return (
                 f"{names[1]} and {names[2]} go together differently by {names[0]}: their odds ratio is "
@@ -104,8 +111,8 @@ class Ratio:
             end = f"from {ratio_text(self.lower)}" if self.value else f"up to {ratio_text(self.upper)}"
             known = f" (95 % CI {end})" if self.has_interval else ""
             many = "infinitely many" if self.value else "zero"
-            return f"The odds of {outcome} are {many} times as high {compared}{where}{known}."
-        return f"The odds of {outcome} are {ratio_text(self.value)} times as high {compared}{where}{self.interval}."
+            return f"The odds of {event} are {many} times as high {compared}{where}{known}."
+        return f"The odds of {event} are {ratio_text(self.value)} times as high {compared}{where}{self.interval}."
 
     @property
     def numbers(self) -> str:
@@ -174,13 +181,18 @@ def at_level(name: str, level: str) -> str:
     return f"{name} {words}" if words != shorten(level, _LEVEL) else f"{name} = {words}"
 
 
-def odds_answer(table: pd.DataFrame, where: str, most: int = 5) -> OddsAnswer:
+def odds_answer(
+    table: pd.DataFrame, where: str, most: int = 5, tests: pd.DataFrame | None = None, target: str | None = None
+) -> OddsAnswer:
     """Sentences, a picture and a section on the odds ratios of a result.
 
     Args:
         table: what ``odds_ratios()`` of a result gives, the strongest first.
         where: the rows that they are of, such as ``"2,201 rows"``.
         most: sentences, at least two.
+        tests: what ``test_terms()`` gives, which then says what is beyond chance. It looks at all levels of an
+            interaction, where one odds ratio looks at two, and at the reference levels of what changes it.
+        target: the column that a reader asks about; its interactions come first, and the odds are its own.
     """
     rows = table.to_dict("records")
     ratios = [Ratio(tuple(row["term"].split(":")), row["levels"], *_numbers(row)) for row in rows]
@@ -191,33 +203,45 @@ def odds_answer(table: pd.DataFrame, where: str, most: int = 5) -> OddsAnswer:
     by_names: dict[tuple[str, ...], Ratio] = {}
     for ratio in ratios:
         by_names.setdefault(ratio.names, ratio)
-    best = list(by_names.values())
+    best = sorted(by_names.values(), key=lambda ratio: target is not None and target not in ratio.names)
     has_intervals = any(ratio.has_interval for ratio in best)
     unknown = [r for r in best if not r.is_estimated]
     clear = [r for r in best if r.is_estimated and (r.is_clear or not has_intervals)]
-    unclear = [r for r in best if r.is_estimated and has_intervals and not r.is_clear]
-    # A pair at reference levels does not say whether columns go together whose larger interaction is real.
-    unclear = [r for r in unclear if not any(set(r.names) < set(larger.names) for larger in clear)]
+    # Columns go together, too, whose larger interaction is real.
+    adjusted = {} if tests is None else dict(zip(tests["term"], tests["p_value_adjusted"], strict=True))
+    judged = [r for r in best if _is_real(r, adjusted.get(":".join(r.names), math.nan))]
+    real = [r for r in best if any(set(r.names) <= set(larger.names) for larger in judged)]
+    if has_intervals:
+        clear = [r for r in clear if r in real]
+    others = [r for r in real if r not in clear]
+    unclear = [r for r in best if has_intervals and r.is_estimated and r not in real]
+    unknown = [r for r in unknown if r not in real]
     total = plural(len(best), "interaction")
     if has_intervals:
-        verb = "is" if len(clear) == 1 else "are"
+        verb = "is" if len(real) == 1 else "are"
         share = {1: "the only interaction", 2: "both interactions"}.get(len(best), f"all {total}")
-        share = share if len(clear) == len(best) else f"{len(clear) or 'none'} of the {total}"
-        is_tested = any(not math.isnan(ratio.p_value) for ratio in best)
+        share = share if len(real) == len(best) else f"{len(real) or 'none'} of the {total}"
+        is_tested = bool(adjusted) or any(not math.isnan(ratio.p_value) for ratio in best)
         verdict = f"beyond chance (adjusted p at most {_REAL:g})" if is_tested else "clear (95 % CI without 1)"
         first = f"In {where}, {share} in the model {verb} {verdict}."
     else:
         first = f"In {where}, the model has {total}. {'These are' if len(best) > 1 else 'This is'} the strongest."
     # The strongest one by one, those that cannot be told, and those of which the rows show nothing.
     references = _references(ratios)
-    endings = [f"The odds ratios of {_listed(unknown, 'and')} cannot be estimated."] if unknown else []
+    endings = [f"Also beyond chance, by a test of all levels: {_listed(others, 'and')}."] if others else []
+    endings += [f"The odds ratios of {_listed(unknown, 'and')} cannot be estimated."] if unknown else []
     endings += [f"These rows show no clear association of {_listed(unclear, 'or')}."] if unclear else []
-    strongest = clear[: min(_STRONGEST, most - 1 - len(unknown[:1]))]
-    sentences = [first, *(ratio.sentence(_modifiers(ratio, best, references)) for ratio in strongest), *endings]
+    strongest = clear[: min(_STRONGEST, most - 1 - len(others[:1]) - len(unknown[:1]))]
+    sentences = [first, *(ratio.sentence(_modifiers(ratio, best, references), target) for ratio in strongest), *endings]
     caution = _ALONE if table.attrs.get("is_crude") else CAUTION
     limits = (caution,) if has_intervals else ("The odds ratios have no intervals.", caution)
     limits += (_CHOSEN,) if table.attrs.get("is_searched") else ()
     return OddsAnswer(tuple(sentences[:most]), _picture([*clear, *unclear]), _section(table), limits)
+
+
+def _is_real(ratio: Ratio, adjusted: float) -> bool:
+    """Whether an interaction is beyond chance by its test, or without one by its odds ratio."""
+    return ratio.is_estimated and ratio.is_clear if math.isnan(adjusted) else adjusted <= _REAL
 
 
 def _listed(ratios: Sequence[Ratio], conjunction: str) -> str:

@@ -242,7 +242,8 @@ class ResultStudy(Study[Part]):
             table = self.result.odds_ratios()
         except IntractableError:  # a model that no rows made, of a family that has them of its rows
             return None
-        return odds_answer(table, rows)
+        has_tests = family.has("term_tests") and "p_value" in table
+        return odds_answer(table, rows, tests=self.result.test_terms() if has_tests else None)
 
 
 def _cell(name: object, value: object) -> Cell:

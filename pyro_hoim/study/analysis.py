@@ -179,7 +179,11 @@ class Analysis(Study[TablePart]):
         """Goodness of fit, interactions, tests, cells and posteriors."""
         model, structures = self.chosen, self.structures
         first = _first(self)
-        answer = odds_answer(self.odds_ratios(), amount_text(self.train.total_count, self.has_weights), 5 - len(first))
+        tests = None if model.uncertainty is None else model.uncertainty.tests
+        accuracy = self.held[self.judged_on].accuracy
+        target = None if accuracy is None else accuracy["target"]
+        rows = amount_text(self.train.total_count, self.has_weights)
+        answer = odds_answer(self.odds_ratios(), rows, 5 - len(first), tests, target)
         # In the order in which a reader asks: what was found, whether it fits, and how sure it is.
         return Content(
             [*first, *answer.sentences],

@@ -312,6 +312,31 @@ def test_blue_is_above_one_orange_below_and_grey_not_shown():
     assert ticks["1"] == 0.0 and all(math.log(float(text)) == pytest.approx(x) for text, x in ticks.items())
 
 
+def test_tests_of_all_levels_say_what_is_beyond_chance():
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame({name: rng.integers(0, 2, 3000) for name in ("smoke", "drink", "sex")})
+    both = frame["smoke"] & frame["drink"]
+    frame["ill"] = (rng.random(3000) < 0.1 + 0.3 * both).astype(int)  # at the reference of drink smoking does nothing
+    result = fit("smoke*drink*ill + sex*ill", frame)
+    tests = result.test_terms().set_index("term")["p_value_adjusted"]
+    assert tests["smoke:drink:ill"] < 1e-4 and tests["sex:ill"] > 0.05
+    answer = odds_answer(result.odds_ratios(), "3,000 rows", tests=result.test_terms(), target="ill")
+    assert answer.sentences[0].startswith("In 3,000 rows, 4 of the 5 interactions in the model are beyond chance")
+    assert answer.sentences[1].startswith("drink and ill go together differently by smoke")
+    assert "These rows show no clear association of sex with ill." in answer.sentences
+    # The control: where there is no triple, its pairs are judged by themselves.
+    pairs = fit("smoke*drink + sex*ill", frame)
+    none = odds_answer(pairs.odds_ratios(), "3,000 rows", tests=pairs.test_terms())
+    assert none.sentences[0].startswith("In 3,000 rows, none of the 2 interactions")
+
+
+@pytest.mark.parametrize(("target", "outcome", "other"), [("ill", "ill", "smoke"), ("smoke", "smoke", "ill")])
+def test_the_odds_are_those_of_the_column_asked_about(target, outcome, other):
+    table = fit("smoke*ill", TABLE).odds_ratios()
+    sentence = odds_answer(table, "100 rows", target=target).sentences[1]
+    assert sentence.startswith(f"The odds of {outcome} = y (not n) are 6.00 times as high with {other} = y as with n")
+
+
 def test_noise_is_not_called_beyond_chance():
     noise = pd.DataFrame(np.random.default_rng(1).integers(0, 2, (500, 12)), columns=list("abcdefghijkl"))
     table = fit(".^2", noise).odds_ratios()

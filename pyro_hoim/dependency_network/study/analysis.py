@@ -193,7 +193,7 @@ class NetworkAnalysis(Study[NetworkPart]):
                 f"{self.judged_on} rows (always the most frequent level: {judged['majority_accuracy']:.1%})"
                 + (f": {against}." if against else ".")
             )
-        answer = odds_answer(self.learned.odds_ratios(), rows, 5 - len(sentences))
+        answer = odds_answer(self.learned.odds_ratios(), rows, 5 - len(sentences), target=self.target)
         return Content(
             [*answer.sentences, *sentences],
             [*_warnings(self), *answer.limits],
