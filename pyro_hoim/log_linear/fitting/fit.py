@@ -668,7 +668,15 @@ def _solver(problem: Problem, method: str, penalty: Penalty | None) -> tuple[Eva
     if method == "newton":
         assert not isinstance(target, Likelihood | PseudoLikelihood)
         return target.evaluate, partial(newton, hessian=target.hessian, goal=_ROWS / problem.num_rows)
-    return target.evaluate, lbfgs if method == "lbfgs" else gradient_descent
+    if method != "lbfgs":
+        return target.evaluate, gradient_descent
+    is_coupled = isinstance(penalty, CoupledPenalty) and not penalty.is_diagonal(problem.hypergraph)
+    if not isinstance(problem.objective, PseudoLikelihood) or problem.basis is not None or is_coupled:
+        return target.evaluate, lbfgs
+    precision = np.zeros(problem.hypergraph.num_parameters)
+    if isinstance(penalty, SmoothPenalty):
+        precision += penalty.hessian_diagonal(problem.start, problem.hypergraph) / problem.num_rows
+    return target.evaluate, partial(lbfgs, precondition=problem.objective.preconditioner(precision))
 
 
 def _solved(

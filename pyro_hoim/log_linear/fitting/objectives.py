@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 import torch
@@ -17,10 +18,14 @@ from scipy.linalg import get_blas_funcs
 from ...core.partition import LogPartition, PartitionBackend
 from ...data.observations import Observations
 from ...structure.hypergraph import InteractionHypergraph
+from ..coding import corner_embedding, level_contrasts
 from ..energy import LogLinearEnergy
 from .design import Coordinates, own_coordinates
 from .penalties import SmoothPenalty
-from .solvers import Point
+from .solvers import Point, Precondition
+
+_MOST_IN_BLOCK, _MOST_IN_GROUP = 1024, 2**22  # parameters of a block that is inverted, and entries of all of a shape
+_LEAST_CURVATURE = 1e-8  # of the largest, where levels are absent and no penalty holds them
 
 # The mean negative log pseudo-likelihood of rows and its gradient, without autograd.
 
@@ -245,6 +250,57 @@ class PseudoLikelihood:
     def value(self, theta: np.ndarray) -> float:
         """The loss at parameters (num_parameters,), without a gradient."""
         return self._rows.value(self._layout, self._coordinates.tables(theta))
+
+    def preconditioner(self, precision: np.ndarray) -> Precondition:
+        r"""Multiplies by the inverse of the Hessian's block of every interaction S, were the variables independent.
+
+        .. math:: \sum_{i \in S} C_i \otimes \bigotimes_{j \in S \setminus i} A_j + \lambda, \qquad
+            A_j = B_j^\top \mathrm{diag}(p_j) B_j, \quad C_i = A_i - B_i^\top p_i p_i^\top B_i
+
+        with :math:`p_j` the shares of the levels of variable j and :math:`B_j` the contrasts of the coordinates. Rare
+        levels have little curvature, by which the Hessian is else far from even.
+
+        Args:
+            precision: of the penalty per row (num_parameters,).
+        """
+        graph, rows = self._layout.hypergraph, self._rows.rows
+        contrasts = corner_embedding if self._coordinates.coding == "corner" else level_contrasts
+        weights = rows.counts.numpy() / rows.total_count
+        second, covariance = list[np.ndarray](), list[np.ndarray]()
+        for codes, variable in zip(rows.codes.numpy().T, graph.domain, strict=True):
+            shares, basis = np.bincount(codes, weights, variable.cardinality), contrasts(variable.cardinality)
+            second.append(basis.T @ (shares[:, None] * basis))
+            covariance.append(second[-1] - np.outer(basis.T @ shares, basis.T @ shares))
+        # Blocks of one shape are inverted and multiplied together; of large ones only the diagonal.
+        by_shape: dict[tuple[int, ...], list[int]] = {}
+        for k, shape in enumerate(graph.edge_shapes):
+            by_shape.setdefault(shape, []).append(k)
+        slices, groups = list(graph.parameter_slices.values()), list[tuple[np.ndarray, np.ndarray]]()
+        for members in by_shape.values():
+            places = np.stack([np.arange(slices[k].start, slices[k].stop) for k in members])
+            if not places.size:
+                continue
+            is_whole = places.shape[1] <= _MOST_IN_BLOCK and places.size * places.shape[1] <= _MOST_IN_GROUP
+            blocks = list[np.ndarray]()
+            for k in members:
+                edge = graph.edge_indices[k]
+                terms = ([covariance[j] if j == i else second[j] for j in edge] for i in edge)
+                block = sum(reduce(np.kron, term if is_whole else map(np.diag, term)) for term in terms)
+                blocks.append(block + (np.diag(precision[slices[k]]) if is_whole else precision[slices[k]]))
+            stack = np.stack(blocks)
+            least = _LEAST_CURVATURE * max(float(stack.max()), 1e-300)
+            groups.append(
+                (places, np.linalg.inv(stack + least * np.eye(len(stack[0]))) if is_whole else 1 / (stack + least))
+            )
+
+        def multiply(values: np.ndarray) -> np.ndarray:
+            result = values.copy()
+            for places, inverse in groups:
+                part = values[places]
+                result[places] = inverse * part if inverse.ndim == 2 else (inverse @ part[:, :, None])[:, :, 0]
+            return result
+
+        return multiply
 
 
 Objective = DenseLikelihood | Likelihood | PseudoLikelihood

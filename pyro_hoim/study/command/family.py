@@ -72,6 +72,7 @@ from ...log_linear.fitting.duration import check_duration, check_pseudo_duration
 from ...log_linear.fitting.fit import fit
 from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
 from ...log_linear.fitting.result import CovarianceKind, FitResult
+from ...log_linear.fitting.solvers import Stopping
 from ...log_linear.given import impossible_rows, impute, possible_draws, predict as predict_rows
 from ...log_linear.goodness.goodness_of_fit import (
     likelihood_ratio_test,
@@ -109,6 +110,8 @@ __all__ = ["FAMILY", "LogLinearFamily"]
 _MOST_FLOPS, _MOST_SUMS = 2**20, 2**24
 _QUICK = Auto(elimination=VariableElimination(max_operations=2**28))
 """Log Z where it takes about a second."""
+_ENOUGH = 1e-4
+"""Largest entry of the gradient per row of a pseudo-likelihood, as of scikit-learn's logistic regression."""
 
 _PORTION = 1024  # rows drawn between two steps of the progress bar
 _EDGE, _LEVELS = 48, 32  # characters
@@ -225,10 +228,11 @@ class LogLinearFamily(Family):
             objective = "likelihood" if cost.feasible and cost.flops <= _MOST_FLOPS else "pseudo-likelihood"
         elif objective == "likelihood":
             check_duration(graph, rows.num_rows)
-        if objective == "pseudo-likelihood":
-            check_pseudo_duration(graph, rows.num_rows)
-        quick = _QUICK if objective == "pseudo-likelihood" else None
-        return fit(structure, rows, penalty=penalty, objective=objective, partition=quick)
+        if objective == "likelihood":
+            return fit(structure, rows, penalty=penalty, objective=objective)
+        check_pseudo_duration(graph, rows.num_rows)
+        stopping = Stopping(tolerance=_ENOUGH)
+        return fit(structure, rows, penalty=penalty, objective=objective, partition=_QUICK, stopping=stopping)
 
     @override
     def record_of(self, model: Any) -> ModelFile:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyro
@@ -13,7 +14,12 @@ from law_models import corner_indicators
 
 from pyro_hoim import Domain, InteractionHypergraph, Observations
 from pyro_hoim.log_linear import LogLinearPseudoLikelihood, normal_prior
-from pyro_hoim.log_linear.fitting.design import cell_counts, design_matrix
+from pyro_hoim.log_linear.coding import parametrization
+from pyro_hoim.log_linear.fitting import objectives
+from pyro_hoim.log_linear.fitting.design import Coordinates, cell_counts, design_matrix
+from pyro_hoim.log_linear.fitting.objectives import Penalised, PseudoLikelihood
+from pyro_hoim.log_linear.fitting.penalties import L2
+from pyro_hoim.log_linear.fitting.solvers import lbfgs
 from pyro_hoim.testing import raises
 
 MODELS = {
@@ -104,6 +110,56 @@ def test_corner_theta_against_sums_over_one_variable(levels: list[int], missing:
     if missing:
         with raises("no-method"):
             LogLinearPseudoLikelihood(graph.in_coding("corner"), data, coding="free")
+
+
+@pytest.mark.parametrize("coding", ["free", "corner"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_preconditioner_is_the_inverse_of_the_blocks_of_independent_rows(
+    name: str, coding: Literal["free", "corner"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Rows in which the variables are independent: their blocks of the Hessian are known where theta says so, too.
+    hypergraph, *_ = case(name)
+    rng = np.random.default_rng(8)
+    counts = [rng.integers(1, 6, size=k) for k in hypergraph.domain.cardinalities]
+    shares = [count / count.sum() for count in counts]
+    data = Observations.from_table(hypergraph.domain, functools.reduce(np.multiply.outer, counts))
+    codings = parametrization(hypergraph)
+    tables = torch.zeros(hypergraph.num_terms, dtype=torch.float64)
+    for i, share in enumerate(shares):
+        tables[hypergraph.term_slices[hypergraph.domain.names[i],]] = torch.from_numpy(np.log(share))
+    theta = codings.purify(tables)[0]
+    theta = codings.convert(theta, "balanced", coding).numpy()
+    objective = PseudoLikelihood(hypergraph, data, Coordinates(hypergraph, coding))
+    step, size = 1e-5, hypergraph.num_parameters
+    slopes = [objective.evaluate(theta + sign * step * unit).gradient for unit in np.eye(size) for sign in (1, -1)]
+    hessian = (np.array(slopes[::2]) - np.array(slopes[1::2])) / (2 * step)
+    precision = rng.random(size)
+    inverse = np.column_stack([objective.preconditioner(precision)(unit) for unit in np.eye(size)])
+    expected = np.zeros((size, size))
+    for where in hypergraph.parameter_slices.values():
+        expected[where, where] = np.linalg.inv(hessian[where, where] + np.diag(precision[where]))
+    assert inverse == pytest.approx(expected, abs=1e-6)
+    monkeypatch.setattr(objectives, "_MOST_IN_BLOCK", 0)
+    diagonal = np.column_stack([objective.preconditioner(precision)(unit) for unit in np.eye(size)])
+    assert diagonal == pytest.approx(np.diag(1 / (np.diag(hessian) + precision)), abs=1e-6)
+    assert size == 1 or coding == "free" or abs(diagonal - inverse).max() > 1e-3  # control
+
+
+def test_an_even_hessian_needs_few_steps() -> None:
+    rng = np.random.default_rng(2)
+    shares = np.array([0.6, 0.3, 0.06, 0.02, 0.01, 0.005, 0.005])
+    codes = rng.choice(7, size=(3000, 6), p=shares)
+    codes[:, 1] = np.where(rng.random(3000) < 0.5, codes[:, 0], codes[:, 1])
+    data = Observations.from_numpy(codes)
+    graph = InteractionHypergraph.from_order(data.domain, 2)
+    target = PseudoLikelihood(graph, data)
+    penalised = Penalised(target, L2(1.0), graph, data.total_count)
+    start = penalised.evaluate(np.zeros(graph.num_parameters))
+    even = target.preconditioner(np.full(graph.num_parameters, 1 / 3000))
+    with_it, without = (lbfgs(penalised.evaluate, start, 1e-6, 5000, lambda *_: False, p) for p in (even, None))
+    assert with_it.status == without.status == "converged"
+    assert abs(with_it.point.theta - without.point.theta).max() < 1e-2
+    assert 2 * with_it.num_iterations < without.num_iterations
 
 
 def test_collections_that_are_not_hierarchical_and_fractional_weights() -> None:
