@@ -233,16 +233,21 @@ def _check_levels(name: str, values: Any, levels: Iterable[tuple[Any, str]], rea
 
 
 def check_alike(words: Collection[str], what: str) -> None:
-    """Warn of words that look alike: they differ in blanks around them, or in how an accent is encoded."""
-    if "".join(words).isascii() and [*map(str.strip, words)] == [*words]:
+    """Warn of words that look alike.
+
+    They differ in blanks around them, in how an accent is encoded, or in large and small letters. Single letters that
+    do are taken for symbols, as of alleles.
+    """
+    looks = {word: unicodedata.normalize("NFC", word).strip() for word in words}
+    looks = {word: look.casefold() if len(look) > 1 else look for word, look in looks.items()}
+    if len(set(looks.values())) == len(looks):
         return
     seen: dict[str, str] = {}
-    looks = {word: unicodedata.normalize("NFC", word).strip() for word in words}
     alike = [(one, word) for word, look in looks.items() if (one := seen.setdefault(look, word)) != word]
     if alike:
         shown = " and ".join(ascii(word) for word in alike[0])
         more = f" ({len(alike)} such pairs)" if len(alike) > 1 else ""
-        problem = f"{what}: {shown} look alike and are kept apart{more}; strip or normalise them if they are the same"
+        problem = f"{what}: {shown} look alike and are kept apart{more}; write them alike if they are the same"
         warnings.warn(DataWarning(problem), stacklevel=caller_level())
 
 

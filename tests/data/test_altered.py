@@ -1,6 +1,7 @@
 """Data that would be changed in silence: masks, values of several types in a column, cells that are no labels."""
 
 import datetime as dt
+import warnings
 from decimal import Decimal
 
 import numpy as np
@@ -145,12 +146,18 @@ def test_dates_durations_and_complex_numbers_are_no_counts(cells):
         CountTable.from_pandas(frame, kind="real", count=None)
 
 
-@pytest.mark.parametrize("pair", [("\u00e9", "e\u0301"), ("a", "a "), (" a", "a")])
+@pytest.mark.parametrize("pair", [("\u00e9", "e\u0301"), ("a", "a "), (" a", "a"), ("No", "no")])
 def test_labels_and_names_that_look_alike_are_told(pair):
     with pytest.warns(DataWarning, match="column 'c': .* look alike and are kept apart"):
         assert len(column(list(pair)).domain["c"].labels) == 2
     with pytest.warns(DataWarning, match="names of the frame: .* look alike"):
         Observations.from_pandas(pd.DataFrame([[1, 2]], columns=list(pair)))
+
+
+def test_single_letters_in_two_cases_are_symbols():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert column(["A", "a", "A"]).domain["c"].labels == ("A", "a")
 
 
 def test_text_of_missing_cells_in_an_array_is_told():
