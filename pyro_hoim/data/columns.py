@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
@@ -78,6 +79,7 @@ _MANY_ROWS = 1000  # levels from which on fewer than two rows each make a column
 _FEW_EACH = 5  # times that one person may be counted
 _WORDS = 3  # blanks in an answer of free text, on average
 _MOST_CUT, _ROWS_EACH, _MOST_STATES = 5, 5, 2**20  # of columns that are cut without a rule
+_FEW_WORDS = 3  # among numbers, as "refused" among ages
 _SHOWN = 6
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)?(\.\d*)?([eE][-+]?\d+)?")
 _TIME = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d+)?)?|-?\d+ days( [-+]?\d\d:\d\d:\d\d(\.\d+)?)?")
@@ -111,6 +113,8 @@ class ColumnReading:
         order: ``declared`` by an ordered type, ``cuts``, ``numbers`` (labels that are numbers, in their order, but
             taken as unordered) or ``none``.
         cuts: the cut points of numbers or dates: those in use, or of refused numbers those of ``bins="auto"``.
+        words: labels that are none among numbers with many values, for which there are no cut points until these are
+            said to mean missing.
     """
 
     name: str
@@ -123,6 +127,7 @@ class ColumnReading:
     levels: tuple[str, ...] = ()
     order: Literal["declared", "cuts", "numbers", "none"] = "none"
     cuts: Bins | None = None
+    words: tuple[str, ...] = ()
 
     @property
     def num_levels(self) -> int:
@@ -412,10 +417,14 @@ def _look(name: str, table: Source, how: ColumnOptions, counts: np.ndarray, tota
     if name in how.allow:
         kind, reason, is_refused = "labels", "", False
     else:
-        traits = Traits(name, total, variable.cardinality, variable.kind == "ordinal", has_levels(dtype))
+        traits = Traits(name, total, variable.cardinality, variable.kind == "ordinal", _declares_levels(dtype))
         kind, reason, is_refused = kind_of(labels, traits)
     if rule == "auto" and numbers is not None:
         kind, reason, is_refused = "numbers", _many_numbers(len(labels)), True
+    if kind == "numbers" and numbers is None:
+        words = tuple(label for label in labels if not is_number(label))
+        reading = ColumnReading(name, kind, len(labels), missing, False, reason, is_refused, words=words)
+        return _Look(reading, positions)
     if kind == "numbers":
         assert numbers is not None
         return _look_of_numbers(name, numbers, positions, len(labels), total, kind)
@@ -424,6 +433,13 @@ def _look(name: str, table: Source, how: ColumnOptions, counts: np.ndarray, tota
     levels = variable.labels if is_used else ()
     reading = ColumnReading(name, kind, len(labels), missing, is_used, reason, is_refused, levels, order)
     return _Look(reading, positions, numbers, variable)
+
+
+def _declares_levels(dtype: Any) -> bool:
+    """Whether a type declares the levels of its column; readers list numbers beside the words of some labels."""
+    if not isinstance(dtype, pd.CategoricalDtype):
+        return has_levels(dtype)
+    return len({isinstance(level, Real) and not isinstance(level, bool) for level in dtype.categories}) < 2
 
 
 def _any_label(values: Any, missing_values: Collection[str]) -> bool:
@@ -486,6 +502,9 @@ def kind_of(labels: Sequence[str], traits: Traits) -> tuple[ColumnKind, str, boo
         if _name_rows(name, numbers, levels, total):
             return "id", _as_identifier(levels, total), False
         return "numbers", _many_numbers(levels), True
+    words = [label for label in labels if not is_number(label)]
+    if not is_declared and len(words) <= _FEW_WORDS and _are_many(levels - len(words), total):
+        return "numbers", f"{_many_numbers(levels - len(words))} and {_listed(map(repr, words), ' and ')}", True
     # Labels that hardly repeat say nothing about other rows.
     is_rare = is_identifier(levels, cardinality, total) or (levels > _FEW_ROWS and 2 * levels > total)
     blanks = sum(label.count(" ") for label in labels) / levels
@@ -583,7 +602,7 @@ def _levels_cut(look: _Look, cuts: Bins) -> _Look:
 
 def _cut(looks: Sequence[_Look], how: ColumnOptions, counts: np.ndarray) -> list[_Look]:
     """Columns with numbers of many values cut, or with the cut points that they would get."""
-    many = [look for look in looks if look.reading.kind == "numbers" and look.reading.is_refused]
+    many = [look for look in looks if look.numbers is not None and _is_cut(look.reading)]
     if not many:
         return list(looks)
     others = [look.reading.num_levels for look in looks if look.reading.is_used]
@@ -591,10 +610,9 @@ def _cut(looks: Sequence[_Look], how: ColumnOptions, counts: np.ndarray) -> list
     levels = num_cut_levels(total, others, len(many))
     cut = list[_Look]()
     for look in looks:
-        if not (look.reading.kind == "numbers" and look.reading.is_refused):
+        if look.numbers is None or not _is_cut(look.reading):
             cut.append(look)
             continue
-        assert look.numbers is not None
         known = look.positions >= 0
         shares = np.bincount(look.positions[known], counts[known], len(look.numbers))
         rule = how.rules.get(look.reading.name, how.common_rule)
@@ -607,6 +625,10 @@ def _cut(looks: Sequence[_Look], how: ColumnOptions, counts: np.ndarray) -> list
         else:
             cut.append(replace(look, reading=replace(look.reading, cuts=cuts)))
     return cut
+
+
+def _is_cut(reading: ColumnReading) -> bool:
+    return reading.kind == "numbers" and reading.is_refused
 
 
 def num_cut_levels(total: float, others: Sequence[int], number: int) -> int:
@@ -709,7 +731,10 @@ def _refusal(
     if len(bad) > _SHOWN:
         reasons.append(f"likewise {', '.join(repr(reading.name) for reading in bad[_SHOWN:])}")
     ways = list[str]()
-    numbers = [reading for reading in bad if reading.kind == "numbers"]
+    words = list(dict.fromkeys(word for reading in bad for word in reading.words))
+    if words:
+        ways.append(f"{how.write('missing_values', ['', *words])} if these words mean that a number is missing")
+    numbers = [reading for reading in bad if reading.kind == "numbers" and not reading.words]
     if numbers:
         points = _listed((f"{reading.name} at {reading.cut_text}" for reading in numbers), " and ")
         is_known = all(reading.cuts is not None for reading in numbers)

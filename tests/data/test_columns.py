@@ -94,6 +94,15 @@ def labels(rows):
     return {variable.name: set(variable.labels) for variable in domain_of(rows)}
 
 
+def by_command_line(*words):
+    """What a command writes on standard error, which is raised where it fails."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as stderr:
+        status = run(words)
+    if status:
+        raise InputError(stderr.getvalue())
+    return stderr.getvalue()
+
+
 def by_command(*words):
     """What a command reads: its model's levels; its notes and, where it is refused, its line."""
 
@@ -102,11 +111,7 @@ def by_command(*words):
         rules = [*(["--bins", bins] if bins else []), *(["--exclude", ",".join(exclude)] if exclude else [])]
         name, *options = words
         arguments = [name, str(folder / "t.csv"), *options, *rules, "--missing", "drop", "--out", str(folder / "o")]
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as stderr:
-            status = run(arguments)
-        if status:
-            raise InputError(stderr.getvalue())
-        if notes := re.findall(r"note: \S+: (columns were left out.*)", stderr.getvalue()):
+        if notes := re.findall(r"note: \S+: (columns were left out.*)", by_command_line(*arguments)):
             warnings.warn(DataWarning(notes[0]), stacklevel=1)
         return labels(hoim.load(next((folder / "o").glob("*.safetensors"))))
 
@@ -301,3 +306,27 @@ def test_one_rule_for_all_other_numbers_is_that_of_each():
     assert (readings["age"].num_missing, readings["codes"].order) == (10, "numbers")
     with pytest.raises(InputError, match="bins of 'age': expected"):
         read_columns(frame, bins={"*": "halves"})
+
+
+@pytest.mark.parametrize("kind", ["text", "categories"])
+def test_numbers_beside_a_word_are_numbers(kind, tmp_path):
+    cells = np.random.default_rng(0).integers(18, 94, 2000).astype(object)
+    cells[:40] = "refused"
+    age = pd.Series(cells).astype(str) if kind == "text" else pd.Series(pd.Categorical(cells))
+    frame = pd.DataFrame({"age": age, "ill": np.tile(["n", "y"], 1000)})
+    (reading, _) = read_columns(frame, bins="auto", missing_values=("", "refused"))
+    assert reading.kind == "numbers" and reading.num_missing == 40 and reading.cut_text == "34, 50, 65, 79"
+    with pytest.raises(InputError, match=r"holds 76 different numbers") as refusal:
+        hoim.fit(".^2", frame)
+    assert "write missing_values=['', 'refused'] if these words mean that a number is missing" in str(refusal.value)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(InputError, match="write --missing refused if these words mean"):
+        by_command_line("fit", str(tmp_path / "t.csv"), "--bins", "auto", "--out", str(tmp_path / "o"))
+    # The controls: levels of a type, labels that hold a number, and many words beside numbers.
+    assert read_columns(frame.assign(age=pd.Categorical(cells[40:].tolist() + [18] * 40)))[0].is_used
+    ordered = frame.assign(age=pd.Categorical(age, ordered=True))
+    assert read_columns(ordered)[0].is_used
+    for label in ("age {}", "{} years"):
+        assert read_columns(frame.assign(age=[label.format(cell) for cell in cells]))[0].kind == "labels"
+    several = [cell if i > 200 else f"word {i % 5}" for i, cell in enumerate(cells)]
+    assert read_columns(frame.assign(age=pd.Series(several).astype(str)))[0].kind == "labels"

@@ -137,6 +137,7 @@ def test_scores_go_by_the_known_order_through_every_door(source, levels):
     assert abs(steps) > 0.5  # control: the other direction is another slope
 
 
+@pytest.mark.filterwarnings("ignore:.*look alike")
 @pytest.mark.parametrize("levels", [text.split("|") for text in UNKNOWN], ids=lambda levels: levels[0])
 def test_an_order_that_nothing_says_is_refused_until_it_is_said(levels):
     frame, steps = frame_of(levels), slope_of(len(levels))

@@ -253,7 +253,9 @@ class Reading:
 
 
 def _written(name: str, value: Any) -> str:
-    """An option of columns; that there are none is a word of its own."""
+    """An option of columns; that there are none is a word of its own, and words for missing are given one by one."""
+    if name == "missing_values":
+        return " ".join(option("missing", word) for word in value if word)
     return option(name, _NONE if value is None else value)
 
 
