@@ -23,6 +23,7 @@ _TOLERANCE = 1e-7  # of the largest entry of the gradient per row, in units of t
 _ROUGH = 1e-4  # likewise, where fits are compared
 _FREEDOMS = (0.5, 0.1), (2.0, 0.1), (1.0, 1.0)
 """Walk and spread of numbers: nearly linear, smooth, and every level by itself."""
+_LEAST_SCORED = 4  # levels: of three there is little for a line to say
 _PARTS, _SMALL = 5, 3e5  # of rows that are left out, and cells times classes of a table of which every part is
 
 
@@ -177,7 +178,7 @@ def fit_scored(
     strengths: Sequence[float],
     scores: Sequence[np.ndarray | None],
 ) -> ClassInteractions:
-    """As :func:`fit_conditional`, with priors of :func:`number_prior` for columns of three levels or more with scores.
+    """As :func:`fit_conditional`, with priors of :func:`number_prior` for columns of four levels or more with scores.
 
     How far levels may leave the line of their numbers is chosen by the likelihood of rows that are left out: one of
     three settings for all columns. Equal rows are left out together. All fifths of a small table are left out in turn,
@@ -193,7 +194,7 @@ def fit_scored(
     """
     # Shares of the levels, by which the numbers are scaled.
     factors = list[Any]()
-    is_scored = [s is not None and size > 2 for s, size in zip(scores, sizes[:-1], strict=True)]
+    is_scored = [s is not None and size >= _LEAST_SCORED for s, size in zip(scores, sizes[:-1], strict=True)]
     if not any(is_scored):
         return fit_conditional(codes, classes, sizes, weights, strengths)
     for walk, spread in _FREEDOMS:

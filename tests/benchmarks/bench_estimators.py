@@ -96,15 +96,22 @@ def judged(model, cells):
 
 
 def scores(probs, y):
-    """Area under the curve (one class against the rest), log loss and Brier score."""
+    """Area under the curve (one class against the rest), log loss, Brier score and error of calibration.
+
+    The last one is the mean distance of predicted from observed shares over fifteen groups of equal size, in which
+    the predictions of all classes are sorted.
+    """
     area = roc_auc_score(y, probs[:, 1] if probs.shape[1] == 2 else probs, multi_class="ovr")
     answers = np.eye(probs.shape[1])[np.unique(y, return_inverse=True)[1]]
-    return area, log_loss(y, probs), ((probs - answers) ** 2).sum(1).mean()
+    order = np.argsort(probs.ravel(), kind="stable")
+    groups = np.array_split((probs - answers).ravel()[order], 15)
+    error = sum(abs(group.sum()) for group in groups) / probs.size
+    return area, log_loss(y, probs), ((probs - answers) ** 2).sum(1).mean(), error
 
 
 @part("A classifier without advice")
 def classifiers(names=TABLES, missing=0.0):
-    """Area under the curve, log loss, Brier score and seconds; ``missing`` is the share of cells that are lost."""
+    """Scores (see :func:`scores`) and seconds; ``missing`` is the share of cells that are lost."""
     rows = []
     for name in names:
         cells = [*table(name)]
@@ -117,7 +124,7 @@ def classifiers(names=TABLES, missing=0.0):
                 probs, y, seconds = judged(model, cells)
             rows.append((name, label, *(f"{score:.4f}" for score in scores(probs, y)), f"{seconds:.2f}"))
             print(*rows[-1], flush=True)
-    return markdown(("table", "classifier", "AUC", "log loss", "Brier", "s a fit"), rows)
+    return markdown(("table", "classifier", "AUC", "log loss", "Brier", "calibration", "s a fit"), rows)
 
 
 @part("A single row, and a pickle")
