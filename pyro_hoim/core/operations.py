@@ -12,10 +12,11 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pandas as pd
 
+from ..data.columns import RowOptions
 from ..data.counts import CountTable
 from ..data.frames import (
     DataLike,
@@ -24,15 +25,19 @@ from ..data.frames import (
     as_observations,
     codes_of,
     column_named,
+    drop_missing,
     is_frame,
     is_source,
     labels_like,
+    long_table,
 )
 from ..data.observations import Observations
 from ..errors import (
+    check_choice,
     check_names,
     check_type,
     check_whole,
+    conflict,
     is_whole,
     none_received,
     other_domain,
@@ -94,6 +99,7 @@ def score(
     *,
     count: str | None = "count",
     weights: str | None = None,
+    missing: str | None = None,
     missing_values: Collection[str] = ("",),
     **options: Any,
 ) -> dict[str, Any]:
@@ -104,6 +110,8 @@ def score(
         rows: a data frame, :class:`~pyro_hoim.Observations`, or a :class:`~pyro_hoim.CountTable` of numbers.
         count: column of whole counts of a data frame, which may be absent.
         weights: column of weights of a data frame, in place of counts; not of numbers.
+        missing: ``"drop"`` leaves rows of a data frame with missing cells out, which are else summed over; not of
+            numbers.
         missing_values: labels of a data frame that mean "missing", besides None and NaN; not of numbers.
         options: of the command ``score`` of its family, such as ``method="ais"``.
 
@@ -124,7 +132,10 @@ def score(
         (2.8875, 0.2295, 'exact')
     """
     family, question = _question("score", model, options)
-    rows = _checked_rows(family, question.stored, rows, count=count, weights=weights, each=False, words=missing_values)
+    said = {"count": count, "weights": weights, "missing": missing, "missing_values": missing_values}
+    unsaid = {"count": "count", "weights": None, "missing": None, "missing_values": ("",)}
+    given: Any = {name: value for name, value in said.items() if value != unsaid[name]}
+    rows = _checked_rows(family, question.stored, rows, each=False, **given)
     answer = family.score(replace(question, rows=rows))
     return {**answer.json, "notes": list(answer.notes)}
 
@@ -175,7 +186,7 @@ def predict(
         column = column_named(rows, target)
         has_target = column is not None and (family.data_type == "labels" or not bool(column.isna().any()))
         read = rows if has_target or column is None else rows.drop(columns=column.name)
-    read = _checked_rows(family, question.stored, read, count=None, absent=(target,), words=missing_values)
+    read = _checked_rows(family, question.stored, read, absent=(target,), **_by_row(rows, missing_values))
     values = {**question.values, "target": target}
     answer = family.predict(replace(question, rows=read, values=values, has_target=has_target))
     frame, lost = _frame(answer), answer.json.get("impossible_rows")
@@ -190,13 +201,21 @@ def predict(
     return frame
 
 
-def impute(model: object, rows: DataLike, number: int = 1, **options: Any) -> pd.DataFrame:
+def impute(
+    model: object,
+    rows: DataLike,
+    number: int = 1,
+    *,
+    missing_values: Collection[str] = ("",),
+    **options: Any,
+) -> pd.DataFrame:
     """Rows with their missing cells drawn given the others, each ``number`` times.
 
     Args:
         model: of any family.
         rows: some cells of which are missing.
         number: completions of every row; a first column ``imputation`` numbers them where there are several.
+        missing_values: as of :func:`score`; cells that hold such a label are drawn, too.
         options: of the command ``sample`` of its family, such as ``seed``.
 
     Returns:
@@ -221,13 +240,13 @@ def impute(model: object, rows: DataLike, number: int = 1, **options: Any) -> pd
     if not family.has("complete"):
         family.complete(question)  # refuses, before any work
     if not is_frame(rows):
-        read = _checked_rows(family, question.stored, rows)
+        read = _checked_rows(family, question.stored, rows, **_by_row(rows, missing_values))
         return _frame(family.complete(replace(question, rows=read)))
     frame = as_frame(rows, "rows")
     if number > 1 and "imputation" in frame:
         problem = "the data frame has a column 'imputation'"
         raise refused("rows", problem, "rename it", code="repeated-name")
-    read = _checked_rows(family, question.stored, frame, count=None)
+    read = _checked_rows(family, question.stored, frame, **_by_row(frame, missing_values))
     return _completed(frame, _frame(family.complete(replace(question, rows=read))), question.stored, number)
 
 
@@ -356,7 +375,9 @@ def signed_strengths(
     return strengths, ("second levels together: more frequent", "less frequent") if is_signed else None
 
 
-def row_log_likelihood(model: object, rows: DataLike | CountTable, *, pseudo: bool = False) -> pd.Series:
+def row_log_likelihood(
+    model: object, rows: DataLike | CountTable, *, pseudo: bool = False, missing_values: Collection[str] = ("",)
+) -> pd.Series:
     """Log-likelihood of every row, missing cells summed over, in nats.
 
     Args:
@@ -364,6 +385,7 @@ def row_log_likelihood(model: object, rows: DataLike | CountTable, *, pseudo: bo
         rows: as of :func:`score`; counts and weights play no role.
         pseudo: whether the log pseudo-likelihood is wanted, the sum over the cells of a row of the log probability of
             each given the others.
+        missing_values: as of :func:`score`.
 
     Returns:
         The values, with the index of a data frame; ``attrs`` say the ``kind``, ``likelihood``, or where that is out of
@@ -373,7 +395,7 @@ def row_log_likelihood(model: object, rows: DataLike | CountTable, *, pseudo: bo
         IntractableError: the family has none.
         UnknownNameError, InputError, InputTypeError: as :func:`score`.
     """
-    found, _ = scored_rows(model, rows, pseudo=pseudo)
+    found, _ = scored_rows(model, rows, pseudo=pseudo, **_by_row(rows, missing_values))
     index = as_frame(rows, "rows").index if is_frame(rows) else None
     series = pd.Series(found.values.numpy(), index=index, name="log_likelihood")
     series.attrs = {"kind": found.kind, "is_exact": found.is_exact}
@@ -381,20 +403,20 @@ def row_log_likelihood(model: object, rows: DataLike | CountTable, *, pseudo: bo
 
 
 def scored_rows(
-    model: object, rows: DataLike | CountTable, *, pseudo: bool = False
+    model: object, rows: DataLike | CountTable, *, pseudo: bool = False, **options: Unpack[RowOptions]
 ) -> tuple[RowLogLikelihood, Observations | CountTable]:
-    """Log-likelihoods as of :func:`row_log_likelihood`, and the rows as they were read."""
+    """Log-likelihoods as of :func:`row_log_likelihood`, and the rows as they were read, as options say."""
     family, stored = stored_model(model)
     if not family.has("row_log_likelihood"):
         family.row_log_likelihood(stored, rows, pseudo)  # refuses, before any work
-    read = _checked_rows(family, stored, rows)
+    read = _checked_rows(family, stored, rows, **options)
     return family.row_log_likelihood(stored, read, pseudo), read
 
 
-def read_rows(model: object, rows: DataLike | CountTable) -> Observations | CountTable:
+def read_rows(model: object, rows: DataLike | CountTable, **options: Unpack[RowOptions]) -> Observations | CountTable:
     """Rows over the variables of a model, as :func:`score` reads them."""
     family, stored = stored_model(model)
-    return _checked_rows(family, stored, rows, each=False)
+    return _checked_rows(family, stored, rows, each=False, **options)
 
 
 def stored_model(model: object) -> tuple[Family, Stored]:
@@ -436,32 +458,41 @@ def _question(command: str, model: object, options: Mapping[str, Any], **values:
     return family, Question(stored, Path("model"), values, frozenset(options))
 
 
+def _by_row(rows: Any, missing_values: Collection[str]) -> RowOptions:
+    """How a data frame is read for an answer about every row: counts and weights of the rows play no role."""
+    options: RowOptions = {"count": None} if is_frame(rows) else {}
+    return options if missing_values == ("",) else {**options, "missing_values": missing_values}
+
+
 def _checked_rows(
     family: Family,
     stored: Stored,
     rows: Any,
-    count: str | None = "count",
-    weights: str | None = None,
     absent: Collection[str] = (),
     each: bool = True,
-    words: Collection[str] = ("",),
+    **options: Unpack[RowOptions],
 ) -> Observations | CountTable:
     """Rows over the variables of a model, one at least; columns of a data frame that are ``absent`` may be.
 
-    Of rows that need not be in memory, ``each`` in its place or else the distinct ones with their counts. ``words``
-    are labels that mean missing.
+    Of rows that need not be in memory, ``each`` in its place or else the distinct ones with their counts.
     """
-    domain = stored.domain
+    check_names(options, list(RowOptions.__annotations__), "rows", noun="option of rows")
+    domain, frame = stored.domain, long_table(rows, argument="rows") if isinstance(rows, pd.Series) else rows
+    if options and not is_frame(frame):
+        problem = f"{', '.join(options)} describe a data frame"
+        raise conflict("rows", problem, "other rows hold their own counts, weights and missing cells")
     if family.data_type == "labels":
-        if each and is_source(rows):
-            rows = rows.observations()
-        how: dict[str, Any] = {"count": count, "weights": weights, "missing_values": words}
-        read = as_observations(rows, domain=domain, absent=absent, argument="rows", **how)
-        read = extend_rows(read, domain)
+        if each and is_source(frame):
+            frame = frame.observations()
+        check_choice(options.get("missing"), (None, "drop", "marginalise"), "missing")
+        how: Any = {name: value for name, value in options.items() if name != "missing"}
+        read = extend_rows(as_observations(frame, domain=domain, absent=absent, argument="rows", **how), domain)
+        if options.get("missing") == "drop" and read.has_missing:
+            read = drop_missing(read, "rows")
     else:
-        if weights is not None:
-            raise refused("weights", f"a {family.name} takes no weights", code="conflict")
-        read = as_counts(rows, domain=domain, count=count, absent=absent, argument="rows")
+        if others := [name for name, value in options.items() if name != "count" and value is not None]:
+            raise refused(others[0], f"a {family.name} takes rows of numbers, each in full", code="conflict")
+        read = as_counts(frame, domain=domain, absent=absent, argument="rows", count=options.get("count", "count"))
         if read.domain.names != domain.names:
             raise other_domain("rows", f"columns {', '.join(domain.names)}", ", ".join(read.domain.names))
     if not read.total_count > 0:

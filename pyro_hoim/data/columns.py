@@ -42,6 +42,7 @@ __all__ = [
     "ColumnRules",
     "Encoded",
     "FrameOptions",
+    "RowOptions",
     "Write",
     "columns_read",
     "encode_columns",
@@ -63,13 +64,17 @@ class ColumnRules(TypedDict, total=False):
     allow: Collection[str]
 
 
-class FrameOptions(ColumnRules, total=False):
-    """What may be said of a data frame wherever one is taken; see :func:`pyro_hoim.fit`."""
+class RowOptions(TypedDict, total=False):
+    """What may be said of the rows of a data frame whose columns a model knows; see :func:`pyro_hoim.fit`."""
 
     weights: str | None
     count: str | None
     missing: str | None
     missing_values: Collection[str]
+
+
+class FrameOptions(ColumnRules, RowOptions, total=False):
+    """What may be said of a data frame wherever one is taken; see :func:`pyro_hoim.fit`."""
 
 
 _EVERY = "*"

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
+from typing import Any, Unpack
 
 import pandas as pd
 import torch
@@ -14,8 +14,9 @@ import torch
 from ..core.family import family_of_model
 from ..core.operations import interactions, scored_rows, stored_model
 from ..core.scores import Figures, mean_gain
+from ..data.columns import RowOptions
 from ..data.observations import Observations
-from ..errors import InputError, InputTypeError, IntractableError, check_type, none_received, other_domain
+from ..errors import InputError, InputTypeError, IntractableError, check_type, conflict, none_received, other_domain
 from .table import SummaryTable
 
 __all__ = ["compare", "figures_of"]
@@ -32,7 +33,7 @@ def figures_of(model: object) -> Figures:
     return Figures(num_variables=len(stored.domain), num_interactions=len(interactions(stored)))
 
 
-def compare(models: Mapping[str, object], data: Any = None) -> SummaryTable:
+def compare(models: Mapping[str, object], data: Any = None, **options: Unpack[RowOptions]) -> SummaryTable:
     r"""Compare models of the same columns, of one family or of several.
 
     .. math:: \mathrm{AIC} = 2k - 2\ell, \qquad \mathrm{BIC} = k \log N - 2\ell, \qquad
@@ -49,6 +50,8 @@ def compare(models: Mapping[str, object], data: Any = None) -> SummaryTable:
         models: results of fits or loaded models, by name.
         data: rows to compare the models on, best such as no model was estimated from: a data frame,
             :class:`~pyro_hoim.Observations` or a :class:`~pyro_hoim.CountTable`.
+        options: of a data frame ``weights``, ``count``, ``missing`` and ``missing_values``, as :func:`pyro_hoim.score`
+            has them.
 
     Returns:
         One row for every model, in the order given: ``family``, ``parameters``, ``rows``, ``log_likelihood`` (or
@@ -97,8 +100,10 @@ def compare(models: Mapping[str, object], data: Any = None) -> SummaryTable:
     # Tests of nested models, and on further rows the gains, where they can be had.
     tests, reasons = _tests(models)
     frame = frame.join(tests)
+    if data is None and options:
+        raise conflict("data", f"{', '.join(options)} describe a data frame, and data= names none")
     if data is not None:
-        gains, measure = _on_rows(models, data)
+        gains, measure = _on_rows(models, data, options)
         frame = frame.join(gains)
         notes.append(measure)
     for name in ("parameters", "rows", *_COLUMNS, "statistic", "test_df", "p_value"):
@@ -170,13 +175,13 @@ def _is_smaller(one: Figures, other: Figures) -> bool:
     return is_within and (one.log_likelihood or 0) <= (other.log_likelihood or 0)
 
 
-def _on_rows(models: Mapping[str, object], data: Any) -> tuple[pd.DataFrame, str]:
+def _on_rows(models: Mapping[str, object], data: Any, options: RowOptions) -> tuple[pd.DataFrame, str]:
     """Mean log-likelihoods of rows, and gains over the first model row by row."""
-    scored = {name: scored_rows(model, data) for name, model in models.items()}
+    scored = {name: scored_rows(model, data, **options) for name, model in models.items()}
     kinds = {rows.kind for rows, _ in scored.values()}
     # One measure for all, else they are not comparable.
     if len(kinds) > 1:
-        scored = {name: scored_rows(model, data, pseudo=True) for name, model in models.items()}
+        scored = {name: scored_rows(model, data, pseudo=True, **options) for name, model in models.items()}
     measure = "pseudo-likelihood" if "pseudo-likelihood" in kinds else "likelihood"
     lines = dict[str, dict[str, Any]]()
     first = next(iter(scored.values()))[0].values.double()

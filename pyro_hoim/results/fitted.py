@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pandas as pd
 from typing_extensions import override
@@ -16,6 +16,7 @@ from ..atomic import made_folder
 from ..core import operations
 from ..core.family import Stored, family_of_model
 from ..core.words import plural
+from ..data.columns import RowOptions
 from ..data.counts import CountTable
 from ..data.observations import Observations
 from ..errors import check_fraction, check_names, refused
@@ -164,13 +165,16 @@ class Fitted:
         """Rows with their missing cells drawn given the others; see :func:`pyro_hoim.impute`."""
         return operations.impute(self, data, number, **options)
 
-    def row_log_likelihood(self, data: Any, pseudo: bool = False) -> pd.Series:
+    def row_log_likelihood(
+        self, data: Any, pseudo: bool = False, *, missing_values: Collection[str] = ("",)
+    ) -> pd.Series:
         """Log-likelihood of every row; see :func:`pyro_hoim.core.operations.row_log_likelihood`."""
-        return operations.row_log_likelihood(self, data, pseudo=pseudo)
+        return operations.row_log_likelihood(self, data, pseudo=pseudo, missing_values=missing_values)
 
-    def compare(self, *others: Any, data: Any = None) -> SummaryTable:
+    def compare(self, *others: Any, data: Any = None, **options: Unpack[RowOptions]) -> SummaryTable:
         """This model, number 1, beside others; see :func:`pyro_hoim.compare`, which takes names."""
-        return compare({f"model {number}": model for number, model in enumerate((self, *others), 1)}, data)
+        models = {f"model {number}": model for number, model in enumerate((self, *others), 1)}
+        return compare(models, data, **options)
 
     def plot_interactions(self, ax: Target = None, *, top: int | None = 20) -> Axes:
         """Coefficients of two and more columns with their intervals, the largest; see :mod:`pyro_hoim.plots`.
@@ -194,12 +198,14 @@ class Fitted:
 
         return draw_hypergraph(self, ax, **options)
 
-    def plot_fitted(self, ax: Target = None, *, data: Any = None) -> Axes:
+    def plot_fitted(self, ax: Target = None, *, data: Any = None, **options: Unpack[RowOptions]) -> Axes:
         """Counts of cells against those that the model expects.
 
         Args:
             ax: as of :meth:`plot_interactions`.
             data: rows to count; by default those that the result keeps.
+            options: of a data frame ``weights``, ``count``, ``missing`` and ``missing_values``, as
+                :func:`pyro_hoim.score` has them.
 
         Raises:
             InputError: no rows given, and none kept.
@@ -207,15 +213,16 @@ class Fitted:
         """
         from .pictures import draw_fitted
 
-        return draw_fitted(self, ax, data)
+        return draw_fitted(self, ax, data, options)
 
-    def plot_mosaic(self, *names: str, ax: Target = None, data: Any = None) -> Axes:
+    def plot_mosaic(self, *names: str, ax: Target = None, data: Any = None, **options: Unpack[RowOptions]) -> Axes:
         """A mosaic of the counts of one to four columns, shaded by how far they are from independence.
 
         Args:
             names: the columns, in the order of the splits; all when none is named.
             ax: as of :meth:`plot_interactions`.
             data: as of :meth:`plot_fitted`.
+            options: likewise.
 
         Raises:
             InputError: as of :meth:`plot_fitted`, or more than four columns.
@@ -223,7 +230,7 @@ class Fitted:
         """
         from .pictures import draw_mosaic
 
-        return draw_mosaic(self, names, ax, data)
+        return draw_mosaic(self, names, ax, data, options)
 
     def report(self, folder: str | os.PathLike[str], *, safe_csv: bool = False) -> Path:
         """Write a page on the model, ``report.html``, into a folder, which is made where there is none.

@@ -23,6 +23,7 @@ from ..core.page import Block, Cell, Page, Section
 from ..core.scores import Figures
 from ..core.studies import Content, Part, Study
 from ..core.words import coefficient, digits, listed, plural
+from ..data.columns import RowOptions
 from ..data.observations import Observations
 from ..errors import IntractableError, none_received, out_of_reach
 from ..plots.drawing import Target
@@ -72,9 +73,9 @@ def draw_hypergraph(result: Any, ax: Target, **options: Any) -> Axes:
     return plot_hypergraph(graph, weights, ax=ax, **options)
 
 
-def draw_fitted(result: Any, ax: Target, data: Any) -> Axes:
+def draw_fitted(result: Any, ax: Target, data: Any, options: RowOptions) -> Axes:
     """Observed counts of cells against those that the model expects: of all cells, or where many of observed ones."""
-    rows = _rows(result, data, "plot_fitted").drop_missing()
+    rows = _rows(result, data, "plot_fitted", options).drop_missing()
     merged = rows.unique()
     if rows.domain.num_states <= _MOST_CELLS:
         grid = torch.cartesian_prod(*(torch.arange(n) for n in rows.domain.cardinalities))
@@ -88,12 +89,12 @@ def draw_fitted(result: Any, ax: Target, data: Any) -> Axes:
     return plot_fitted(merged.counts.numpy(), expected.numpy(), ax=ax)
 
 
-def draw_mosaic(result: Any, names: tuple[str, ...], ax: Target, data: Any) -> Axes:
+def draw_mosaic(result: Any, names: tuple[str, ...], ax: Target, data: Any, options: RowOptions) -> Axes:
     """The observed table of some columns, shaded by how far it is from their independence."""
-    return plot_mosaic(_rows(result, data, "plot_mosaic"), names or None, ax=ax)
+    return plot_mosaic(_rows(result, data, "plot_mosaic", options), names or None, ax=ax)
 
 
-def _rows(result: Any, data: Any, method: str) -> Observations:
+def _rows(result: Any, data: Any, method: str, options: RowOptions) -> Observations:
     """Rows of labels as given, or those that the result keeps."""
     family = family_of_model(result)
     if family.data_type != "labels":
@@ -102,7 +103,7 @@ def _rows(result: Any, data: Any, method: str) -> Observations:
     kept = getattr(result, "data", None) if data is None else data
     if kept is None:
         raise none_received("data", "rows, for the model does not keep those it was fitted to", "give data=")
-    read = operations.read_rows(result, kept)
+    read = operations.read_rows(result, kept, **options)
     assert isinstance(read, Observations)
     return read
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import numpy as np
 import torch
 
+from ...data.columns import FrameOptions
 from ...data.frames import DataLike
 from ...errors import check_whole, conflict, out_of_reach
 from ...runs.arguments import checked_seed
@@ -27,6 +29,7 @@ def average_decomposable(
     *,
     num_draws: int = 10_000,
     seed: int = 0,
+    **options: Unpack[FrameOptions],
 ) -> StructurePosterior:
     r"""The posterior over decomposable collections by independent draws of junction trees, without a chain.
 
@@ -46,6 +49,8 @@ def average_decomposable(
             law of the inclusion enters the weights.
         num_draws: of trees.
         seed: of the draws; the global generators are left as they are.
+        options: of a data frame ``weights``, ``count``, ``missing`` (``"drop"``), ``missing_values``, ``bins``,
+            ``exclude`` and ``allow``, as :func:`pyro_hoim.fit` has them.
 
     Returns:
         The posterior over the distinct collections drawn.
@@ -67,7 +72,7 @@ def average_decomposable(
         >>> posterior.is_exact, abs(posterior.inclusion["phys", "protein"] - 0.743) < 0.03
         (True, True)
     """
-    data, structure_prior = rows_and_prior(data, structure_prior, "decomposable")
+    data, structure_prior = rows_and_prior(data, structure_prior, "decomposable", options)
     space = structure_prior.space
     if space.name != "decomposable":
         raise conflict("structure_prior", f"its space is {space.name!r}", "use space='decomposable'")

@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ...budgets import check_draws
+from ...data.columns import FrameOptions
 from ...data.frames import DataLike
 from ...errors import (
     ConvergenceWarning,
@@ -547,6 +548,7 @@ def sample_structures(
     collapsed: bool = True,
     seed: int = 0,
     run: RunOptions | None = None,
+    **options: Unpack[FrameOptions],
 ) -> StructurePosterior:
     r"""The posterior over collections by chains of births, deaths and swaps, with theta integrated out or drawn.
 
@@ -573,6 +575,8 @@ def sample_structures(
         seed: of everything random; the global generators are left as they are.
         run: the file from which an interrupted run continues with the same arguments, and progress. A prior that is a
             function cannot be told from another one in a file, and is refused with a checkpoint.
+        options: of a data frame ``weights``, ``count``, ``missing`` (``"drop"``), ``missing_values``, ``bins``,
+            ``exclude`` and ``allow``, as :func:`pyro_hoim.fit` has them.
 
     Returns:
         The posterior with ``index`` of shape (num_chains, num_draws), and ``theta`` where it is drawn.
@@ -601,7 +605,7 @@ def sample_structures(
         ('converged', True, True)
     """
     # Rows and priors, then chains with the file that they continue from.
-    data, structure_prior = rows_and_prior(data, structure_prior)
+    data, structure_prior = rows_and_prior(data, structure_prior, options=options)
     check_type(settings, ChainSettings | None, "settings")
     check_type(collapsed, bool, "collapsed")
     settings = ChainSettings() if settings is None else settings

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Unpack, get_args
 
 import numpy as np
 import torch
@@ -15,8 +15,9 @@ from scipy.special import gammaln
 
 from ..._modes import plain_mode
 from ...core.partition import PartitionBackend
+from ...data.columns import FrameOptions
 from ...data.counting import merge_rows
-from ...data.frames import DataLike, as_observations
+from ...data.frames import DataLike, as_observations, rows_of_frame
 from ...data.readers import check_complete
 from ...errors import check_choice, check_type, conflict, other_domain, out_of_reach, refused
 from ...log_linear.auto import Auto
@@ -66,6 +67,7 @@ def log_evidence(
     method: EvidenceMethod = "auto",
     partition: PartitionBackend | None = None,
     seed: int = 0,
+    **options: Unpack[FrameOptions],
 ) -> LogEvidence:
     r"""The evidence of a collection of interactions: the likelihood of the rows averaged over the prior of theta.
 
@@ -106,6 +108,8 @@ def log_evidence(
         method: see above.
         partition: exact backend for tables that are not small; ``Auto()`` when None.
         seed: of ``bridge`` and ``path``; the global generators are left as they are.
+        options: of a data frame ``weights``, ``count``, ``missing`` (``"drop"``), ``missing_values``, ``bins``,
+            ``exclude`` and ``allow``, as :func:`pyro_hoim.fit` has them.
 
     Raises:
         InputError: another domain, a prior that is flat, without its constant or of the wrong shape, or a method that
@@ -133,7 +137,8 @@ def log_evidence(
     check_balanced_family(hypergraph, "the evidence")
     check_choice(method, get_args(EvidenceMethod), "method")
     check_type(partition, PartitionBackend | None, "partition", "a backend")
-    data = as_observations(data, domain=hypergraph.domain)
+    rows = rows_of_frame(data, options, domain=hypergraph.domain)
+    data = as_observations(rows, domain=hypergraph.domain)
     checked_seed(seed)
     # A conjugate prior on a decomposable collection has its evidence in closed form.
     law = resolved_prior(checked_prior(prior), hypergraph)

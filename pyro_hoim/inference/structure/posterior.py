@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, Unpack, get_args
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from ..._modes import plain_mode
 from ...core.partition import PartitionBackend
 from ...core.prediction import Prediction, extend_rows
 from ...core.rows import row_patterns
+from ...data.columns import FrameOptions
 from ...data.frames import DataLike
 from ...data.observations import Observations
 from ...errors import check_names, check_type, check_whole, conflict, out_of_range, out_of_reach
@@ -450,6 +451,7 @@ def enumerate_structures(
     method: EvidenceMethod = "auto",
     partition: PartitionBackend | None = None,
     seed: int = 0,
+    **options: Unpack[FrameOptions],
 ) -> StructurePosterior:
     r"""The posterior over all collections of a space, by the evidence of each.
 
@@ -470,6 +472,8 @@ def enumerate_structures(
             compare, and ``laplace`` for other priors.
         partition: exact backend for tables that are not small; ``Auto()`` when None.
         seed: of ``bridge`` and ``path``.
+        options: of a data frame ``weights``, ``count``, ``missing`` (``"drop"``), ``missing_values``, ``bins``,
+            ``exclude`` and ``allow``, as :func:`pyro_hoim.fit` has them.
 
     Raises:
         InputError: another domain, a flat prior, a distribution of one collection, a method that does not fit.
@@ -491,7 +495,7 @@ def enumerate_structures(
         >>> posterior.models(1)[0].hypergraph.maximal_edges
         (('family',), ('mental', 'phys'), ('systol', 'protein'), ('smoke', 'phys', 'protein'))
     """
-    data, structure_prior = rows_and_prior(data, structure_prior)
+    data, structure_prior = rows_and_prior(data, structure_prior, options=options)
     space = structure_prior.space
     evidence = StructureEvidence(data, space, prior, method=method, partition=partition, seed=seed)
     members = space.members

@@ -16,7 +16,8 @@ from torch.distributions import constraints
 from ..._modes import plain_mode
 from ...checks import check_shape, checked_sample_shape
 from ...core.laws.expansion import check_expandable
-from ...data.frames import DataLike, as_observations
+from ...data.columns import FrameOptions
+from ...data.frames import DataLike, as_observations, rows_of_frame
 from ...data.observations import Observations
 from ...errors import check_fraction, check_positive, check_type, conflict, out_of_range, out_of_reach, unexpected
 from ...schema import Domain
@@ -360,11 +361,15 @@ class StructurePrior(TorchDistribution):
 
 
 def rows_and_prior(
-    data: DataLike, structure_prior: StructurePrior | None, space: SpaceName = "hierarchical"
+    data: DataLike,
+    structure_prior: StructurePrior | None,
+    space: SpaceName = "hierarchical",
+    options: FrameOptions | None = None,
 ) -> tuple[Observations, StructurePrior]:
     """Rows with a prior over collections, by default one that makes every member of a space as probable."""
     check_type(structure_prior, StructurePrior | None, "structure_prior")
-    data = as_observations(data, domain=None if structure_prior is None else structure_prior.space.domain)
+    domain = None if structure_prior is None else structure_prior.space.domain
+    data = as_observations(rows_of_frame(data, options or {}, domain=domain), domain=domain)
     return data, StructurePrior(data.domain, space=space) if structure_prior is None else structure_prior
 
 
