@@ -199,7 +199,7 @@ class Fitted:
         return draw_hypergraph(self, ax, **options)
 
     def plot_fitted(self, ax: Target = None, *, data: Any = None, **options: Unpack[RowOptions]) -> Axes:
-        """Counts of cells against those that the model expects.
+        """Counts of cells against those expected; in a sparse table cells of like probability are taken together.
 
         Args:
             ax: as of :meth:`plot_interactions`.
@@ -209,7 +209,8 @@ class Fitted:
 
         Raises:
             InputError: no rows given, and none kept.
-            IntractableError: the columns are numbers, or the probabilities of cells are out of reach.
+            IntractableError: the columns are numbers, the table has more than 131,072 cells, or the probabilities of
+                these are out of reach.
         """
         from .pictures import draw_fitted
 

@@ -40,7 +40,8 @@ from .table import cell_text
 __all__ = ["ResultStudy", "draw_fitted", "draw_hypergraph", "draw_interactions", "draw_mosaic"]
 
 
-_MOST_CELLS = 2**12
+_MOST_CELLS = 2**17
+_SPARSE, _ROWS_TOGETHER, _GROUPS = 1.0, 5.0, 40  # expected in a cell, and in a group of cells; groups
 
 
 def draw_interactions(result: Any, ax: Target, top: int | None) -> Axes:
@@ -74,19 +75,35 @@ def draw_hypergraph(result: Any, ax: Target, **options: Any) -> Axes:
 
 
 def draw_fitted(result: Any, ax: Target, data: Any, options: RowOptions) -> Axes:
-    """Observed counts of cells against those that the model expects: of all cells, or where many of observed ones."""
+    """Observed counts of all cells against those that the model expects; of sparse tables, of cells of like chance."""
     rows = _rows(result, data, "plot_fitted", options).drop_missing()
-    merged = rows.unique()
-    if rows.domain.num_states <= _MOST_CELLS:
-        grid = torch.cartesian_prod(*(torch.arange(n) for n in rows.domain.cardinalities))
-        cells = grid.reshape(-1, len(rows.domain))
-        merged = rows.replaced(codes=cells, counts=rows.table().flatten())
-    scores, _ = operations.scored_rows(result, merged)
+    remedy = "look at predict(data, target), column by column"
+    if rows.domain.num_states > _MOST_CELLS:
+        problem = f"a table of more than {_MOST_CELLS:,} cells has too few rows in each"
+        raise out_of_reach("plot_fitted", problem, remedy)
+    grid = torch.cartesian_prod(*(torch.arange(n) for n in rows.domain.cardinalities))
+    cells = grid.reshape(-1, len(rows.domain))
+    observed = rows.table().flatten()
+    scores, _ = operations.scored_rows(result, rows.replaced(codes=cells, counts=observed))
     if scores.kind != "likelihood":
-        problem = "the probabilities of cells are out of reach, for log Z is"
-        raise out_of_reach("plot_fitted", problem, "look at predict(data, target), column by column")
-    expected = rows.total_count * scores.values.double().exp()
-    return plot_fitted(merged.counts.numpy(), expected.numpy(), ax=ax)
+        raise out_of_reach("plot_fitted", "the probabilities of cells are out of reach, for log Z is", remedy)
+    expected = (rows.total_count * scores.values.double().exp()).numpy()
+    # Single cells of a sparse table hold 0 or 1 row, which would be stripes.
+    if float(np.median(expected)) >= _SPARSE:
+        return plot_fitted(observed.numpy(), expected, ax=ax)
+    is_possible = expected > 0
+    chance, sums = np.log(expected[is_possible]), list[tuple[float, float]]()
+    groups = np.digitize(chance, np.linspace(chance.min(), chance.max(), _GROUPS)[1:-1])
+    together = [0.0, float(observed.numpy()[~is_possible].sum())]
+    for m, n in zip(*(np.bincount(groups, of[is_possible]) for of in (expected, observed.numpy())), strict=True):
+        together = [together[0] + m, together[1] + n]
+        if together[0] >= _ROWS_TOGETHER:
+            sums.append((together[0], together[1]))
+            together = [0.0, 0.0]
+    sums += [(together[0], together[1])] if any(together) else []
+    axes = plot_fitted([n for _, n in sums], [m for m, _ in sums], ax=ax)
+    axes.set_xlabel("expected count, cells of like probability together")
+    return axes
 
 
 def draw_mosaic(result: Any, names: tuple[str, ...], ax: Target, data: Any, options: RowOptions) -> Axes:

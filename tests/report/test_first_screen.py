@@ -228,6 +228,18 @@ def test_the_page_of_a_result_says_what_limits_it():
     assert ResultStudy.of(fit("smoke*ill", TABLE)).page().warnings == [CAUTION]  # control: saturated
 
 
+def test_counts_of_a_sparse_table_are_no_stripes():
+    generator = np.random.default_rng(0)
+    wide = pd.DataFrame({f"c{k}": generator.choice(list("uvwx"), 600, p=[0.6, 0.2, 0.15, 0.05]) for k in range(6)})
+    result = fit(order=1, data=wide)
+    axes = result.plot_fitted(ax=Figure())
+    points = [line.get_xydata() for line in axes.lines if line.get_linestyle() == "None"]
+    expected, observed = np.concatenate(points).T
+    assert observed.sum() == pytest.approx(600) and expected.sum() == pytest.approx(600)  # every row is in one group
+    assert len(np.unique(observed)) > 8 and expected.min() >= 1
+    assert (np.abs(observed - expected) < 5 * np.sqrt(expected)).all()  # columns are independent
+
+
 def test_a_model_of_single_columns_draws_no_circle():
     alone = ResultStudy.of(fit("smoke + ill", TABLE)).page()
     assert [section.title for section in alone.sections] == ["What the model consists of"]
