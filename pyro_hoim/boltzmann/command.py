@@ -416,18 +416,18 @@ def _kind(analysis: MachineAnalysis) -> str:
 
 def _warnings(analysis: MachineAnalysis) -> list[str]:
     """What a careful reader must know before trusting the page."""
-    found: list[str] = []
+    warnings: list[str] = []
     if analysis.log_z.verdict == "unreliable":
-        found.append("The estimate of log Z is unreliable, and with it every likelihood here; see its notes.")
+        warnings.append("The estimate of log Z is unreliable, and with it every likelihood here; see its notes.")
     if analysis.result.converged is False:
-        found.append("Learning stopped early: more iterations would change the machine.")
+        warnings.append("Learning stopped early: more iterations would change the machine.")
     judged = analysis.held[analysis.judged_on]
     if judged.gain is not None and judged.gain < 2 * (judged.gain_std_error or 0.0):
-        found.append(
+        warnings.append(
             f"On the {analysis.judged_on} rows the machine is not shown to be better than independent columns, so its "
-            "interactions say nothing; try more iterations."
+            "own interactions say nothing; try more iterations."
         )
-    return found
+    return warnings
 
 
 def _interactions(analysis: MachineAnalysis) -> Section:

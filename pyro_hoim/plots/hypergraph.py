@@ -252,7 +252,7 @@ def circle_axes(ax: Target, labels: Mapping[str, str], points: _Places) -> Axes:
     beyond = list[tuple[float, float, float, float]]()
     for name, label in labels.items():
         lines = label.split("\n")
-        x, y = (abs(float(place)) for place in points[name])
+        x, y = (abs(float(coordinate)) for coordinate in points[name])
         length, height = max(map(len, lines)) * size * _LETTER, len(lines) * size / 60
         if many:
             beyond.append((x, y, (_CLEAR + length) * x + height / 2, (_CLEAR + length) * y + height / 2))

@@ -127,7 +127,7 @@ class Ratio:
             return f"{':'.join(self.names)} ({self.levels})"
         parts = [visible(f"{n} {level} / {before}") for n, (level, before) in zip(self.names, steps, strict=True)]
         line = " and ".join(parts)
-        return line if len(line) <= width else ",\n".join(parts)
+        return line if len(line) <= width else "\n".join(parts)
 
 
 @dataclass(frozen=True)

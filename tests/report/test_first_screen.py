@@ -165,7 +165,7 @@ def test_beyond_chance_counts_how_many_comparisons_were_made():
 def test_a_label_of_the_picture_breaks_between_columns():
     ratio = Ratio(("item_000", "item_003"), "item_000=1 vs 0, item_003=1 vs 0", 38.5, 23.3, 63.4)
     assert ratio.label(40) == "item_000 1 / 0 and item_003 1 / 0"
-    assert ratio.label(20) == "item_000 1 / 0,\nitem_003 1 / 0"
+    assert ratio.label(20) == "item_000 1 / 0\nitem_003 1 / 0"
     (axes,) = figure_of(plot_forest, [ratio.label(20)], *(np.array([x]) for x in (38.5, 23.3, 63.4))).axes
     assert axes.get_yticklabels()[0].get_text() == ratio.label(20)
 

@@ -198,7 +198,10 @@ def notes_on_errors(result: FitResult, covariance: CovarianceKind | None) -> lis
             notes.append(f"p-values are rough, because the expected counts are small: {shown}")
     else:  # a test of zero would ask of a prior that says otherwise
         notes.append(f"{INTERVALS} by a normal approximation of the posterior at its mode{robust}")
-        notes.append(f"the estimates are drawn towards zero by {result.penalty!r}")
+        # Of a penalty that differs by interaction the numbers are for programs.
+        many = isinstance(result.penalty, InteractionRidge)
+        penalty = "normal priors, one for every interaction" if many else repr(result.penalty)
+        notes.append(f"the estimates are drawn towards zero by {penalty}")
     if has_weights:
         size = f"weights that add up to {result.num_rows:g}; effective rows (Kish): {result.effective_num_rows:.0f}"
         notes.append(size if is_robust else f"{size}; covariance='robust' takes them for survey weights")
