@@ -9,7 +9,7 @@ import click
 from ..errors import ConvergenceWarning, HoimError
 from .options import option_of
 
-__all__ = ["error_message", "usage_message", "warning_message"]
+__all__ = ["error_message", "hint_of", "usage_message", "warning_message"]
 
 _ARGUMENTS = {
     "number": "-n",
@@ -54,20 +54,26 @@ def error_message(error: HoimError, command: click.Command | None = None, words:
 
     An argument that is no option stays, as does one among the words that were typed: a file may have such a name.
     """
-    argument, hint = error.argument, error.hint
-    for key in ((error.code, (argument or "").partition(" ")[0]), (error.code, None)):
-        if key in _HINTS and "--" not in (hint or ""):
-            hint = _HINTS[key]
-            hint = hint and hint.replace("{received}", str(error.received))
-            break
-    if error.code == "over-budget" and "--" not in f"{error.problem} {hint}" and command is not None:
-        hint = _SMALLER.get(str(command.name), hint)
+    argument, hint = error.argument, hint_of(error, command)
     if argument is not None and command is not None:
         options = {str(p.name): option_of(p) for p in command.get_params(click.Context(command))}
         known = {**{name: option for name, option in _ARGUMENTS.items() if option in options.values()}, **options}
         name, space, rest = argument.partition(" ")
         argument = (name if name in words else known.get(name, name)) + space + rest
     return _one_line(str(error.replace(argument=argument, hint=hint)))
+
+
+def hint_of(error: HoimError, command: click.Command | None) -> str | None:
+    """What to do about an exception, in options of a command."""
+    hint = error.hint
+    for key in ((error.code, (error.argument or "").partition(" ")[0]), (error.code, None)):
+        if key in _HINTS and "--" not in (hint or ""):
+            hint = _HINTS[key]
+            hint = hint and hint.replace("{received}", str(error.received))
+            break
+    if error.code == "over-budget" and "--" not in f"{error.problem} {hint}" and command is not None:
+        hint = _SMALLER.get(str(command.name), hint)
+    return hint
 
 
 def warning_message(warning: Warning | str) -> str:

@@ -46,6 +46,7 @@ from ..output import (
 )
 from ..reading import fit_file_options, keep_split, say_notes
 from ..session import Session, command_line, session
+from ..wording import hint_of
 from .plan import READING, cells_of_file, command_of, counts_in, given_options
 
 __all__ = ["fit", "learn", "structures"]
@@ -285,8 +286,8 @@ def _naming_routes(values: Mapping[str, Any], verb: str, rows: Any) -> Generator
             for route in (advise(routes)[0], by_name["learn"], by_name["network"])
             if route is not None and route.is_open and route.name != asked_for
         ]
-        others = f"{_plan_command(values)} shows all routes"
-        raise error.replace(hint="; ".join([*ways[:1], others, *([error.hint] if error.hint else [])])) from None
+        others, hint = f"{_plan_command(values)} shows all routes", hint_of(error, click.get_current_context().command)
+        raise error.replace(hint="; ".join([*ways[:1], others, *([hint] if hint else [])])) from None
 
 
 def _plan_command(values: Mapping[str, Any]) -> str:
