@@ -160,6 +160,24 @@ def test_a_wide_table_ends_in_a_network_with_the_planted_pairs_on_top():
     assert {frozenset(term.split(":")) for term in top} == planted
 
 
+@pytest.mark.parametrize(("levels", "is_counted", "has_gaps"), [(2, True, False), (3, False, True), (3, True, True)])
+def test_planted_pairs_of_wide_tables_are_on_top_with_counts_and_without_rows_with_gaps(levels, is_counted, has_gaps):
+    rng = np.random.default_rng(levels)
+    codes = rng.integers(0, levels, (2000, 100))
+    for first in range(0, 20, 2):
+        follows = rng.random(2000) < 0.4
+        codes[follows, first + 1] = codes[follows, first]
+    frame = pd.DataFrame(codes).add_prefix("x").astype(str)
+    if has_gaps:
+        frame = frame.mask(rng.random(frame.shape) < 0.001)
+    if is_counted:
+        frame["count"] = rng.integers(1, 4, 2000)
+    with pytest.warns(CostWarning, match="so this is hoim.learn_network"):
+        result = hoim.fit(frame, missing="drop" if has_gaps else None)
+    planted = {frozenset((f"x{first}", f"x{first + 1}")) for first in range(0, 20, 2)}
+    assert {frozenset(term.split(":")) for term in result.interactions(10)["term"]} == planted
+
+
 def test_control_columns_that_were_not_planted_are_not_on_top():
     frame, planted = baskets()
     shuffled = frame.apply(np.random.default_rng(4).permutation)
