@@ -274,7 +274,7 @@ def _naming_routes(values: Mapping[str, Any], verb: str, rows: Any) -> Generator
     try:
         yield
     except IntractableError as error:
-        if values["source"] is None or not isinstance(rows, Observations):
+        if values["source"] is None or not all(variable.is_finite for variable in rows.domain):
             raise
         routes = routes_of(size_of(rows))
         by_name = {route.name: route for route in routes}
