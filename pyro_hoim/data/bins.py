@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import re
 from bisect import bisect_right
@@ -269,11 +270,12 @@ def _edges(words: Sequence[str], kind: Literal["numbers", "dates"], rule: str, n
 
 
 def is_dates(values: Any) -> bool:
-    """Whether all values that are not missing are dates, or text that looks like them."""
+    """Whether there are dates, or texts all of which look like them."""
     if pd.api.types.is_datetime64_any_dtype(values):
         return True
     texts = {value for value in values if isinstance(value, str) and value.strip()}
-    return bool(texts) and all(_DATE.fullmatch(text.strip()) for text in texts)
+    has_dates = any(isinstance(value, dt.date) and value is not pd.NaT for value in values)  # moments are dates, too
+    return bool(texts or has_dates) and all(_DATE.fullmatch(text.strip()) for text in texts)
 
 
 def _numbers(values: Any, kind: str, where: Callable[[int], str], name: str) -> np.ndarray:

@@ -79,7 +79,7 @@ class Column:
             return cls(variable, position, values, scores=scores, **how)
         # Between cut points: the cell in the middle, and the mean.
         rows = [np.flatnonzero(codes == level) for level in levels]
-        numbers = reading.cuts.numbers(column, name=variable.name)
+        numbers = reading.cuts.numbers(_without_words(column, missing_values), name=variable.name)
         values = _objects(column.iloc[part[_median(numbers[part], weights[part])]] for part in rows)
         scores = np.array([np.average(numbers[part], weights=weights[part]) for part in rows])
         return cls(variable, position, values, scores=scores, **how)
@@ -90,19 +90,13 @@ class Column:
         # By the cuts of the fit, or by its levels.
         if self.cuts is not None:
             labels = np.array([*self.cuts.labels, None], dtype=object)
-            column = pd.Series(labels[self.cuts.codes(self._without(column), row_position, name)])
+            column = pd.Series(labels[self.cuts.codes(_without_words(column, self.missing_values), row_position, name)])
         if unknown == "missing":
             levels = {*self.variable.labels, *self.missing_values}
             lost = [value for value in column.unique() if not pd.isna(value) and label_of(value) not in levels]
             column = column.astype(object).mask(column.isin(lost)) if lost else column
         options: dict[str, Any] = {"missing_values": self.missing_values, "where": row_position}
         return encode_column(name, column, variable=self.variable, **options)[1]
-
-    def _without(self, column: pd.Series) -> Any:
-        """A column of numbers or dates without words for missing."""
-        if pd.api.types.is_numeric_dtype(column.dtype):
-            return numbers_without(column.to_numpy(dtype=float, na_value=math.nan), self.missing_values)
-        return column.mask(column.isin([*self.missing_values]))
 
     @cached_property
     def _code_of(self) -> dict[Any, int]:
@@ -188,7 +182,9 @@ class Columns:
         """
         frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
         for i, name in enumerate(frame.columns):
-            frame.isetitem(i, _hashable(frame.iloc[:, i]))
+            cells = frame.iloc[:, i]
+            if (texts := _hashable(cells)) is not cells:
+                frame.isetitem(i, texts)
             if name not in options.exclude and (
                 counting := seeming_counting(name, frame.iloc[:, i], where=row_position)
             ):
@@ -273,6 +269,13 @@ def _hashable(column: pd.Series) -> pd.Series:
     except TypeError:
         return column.map(lambda value: value if np.ndim(value) == 0 and pd.isna(value) else label_of(value))
     return column
+
+
+def _without_words(column: pd.Series, missing_values: Collection[str]) -> Any:
+    """A column of numbers or dates without words for missing."""
+    if pd.api.types.is_numeric_dtype(column.dtype):
+        return numbers_without(column.to_numpy(dtype=float, na_value=math.nan), missing_values)
+    return column.mask(column.isin([*missing_values]))
 
 
 def _numbers(column: pd.Series) -> np.ndarray | None:

@@ -624,7 +624,7 @@ class InteractionImputer(OneToOneFeatureMixin, TransformerMixin, InteractionEsti
         frame, rows = self._rows(X)
         if not rows.has_missing:
             return [self._filled(X, frame, rows.codes.numpy()) for _ in range(number)]
-        options = {"most_probable": True} if self.strategy == "most_probable" else {}
+        options: dict[str, Any] = {"most_probable": True} if self.strategy == "most_probable" else {}
         # Completions come as labels below one another, and go back as values.
         imputed = impute(self.result_, rows, number, seed=self._seed(), **options)
         labels = imputed if number == 1 else imputed.drop(columns="imputation")

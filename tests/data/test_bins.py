@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from pyro_hoim import Observations
 from pyro_hoim.data import Bins, bin_columns, find_bins
 from pyro_hoim.testing import raises
 
@@ -67,6 +68,20 @@ def test_dates_are_cut_at_months_and_years():
     with raises("invalid-value", "column 'day'"):
         find_bins(["01/02/2024", "03/04/2024"], "width:year", name="day")
     assert find_bins(["13/02/2024", "03/04/2025"], "width:year").labels[0] == "<2025-01-01"
+
+
+@pytest.mark.parametrize("kind", [pd.Timestamp, lambda day: pd.Timestamp(day).date(), str])
+def test_dates_of_every_type_are_cut_alike(kind):
+    dates = ["2023-11-30", "2023-12-01", None, "2024-02-29"]
+    cells = [None if day is None else kind(day) for day in dates]
+    bins = find_bins(cells, "width:month")
+    assert bins == find_bins(pd.to_datetime(pd.Series(dates)), "width:month")
+    assert bins.apply(cells) == bins.apply(["2023-11-30", "2023-12-01", "", "2024-02-29"])
+    frame = pd.DataFrame({"day": cells, "ill": [0, 1, 0, 1]})
+    for column in (frame["day"], pd.to_datetime(frame["day"])):
+        rows = Observations.from_pandas(frame.assign(day=column), bins={"day": "width:month"})
+        assert rows.domain["day"].labels == tuple(bins.labels[i] for i in (0, 1, 3))
+        assert rows.codes[:, 0].tolist() == [0, 1, -1, 2]
 
 
 def test_cut_points_are_kept_and_serve_other_rows():

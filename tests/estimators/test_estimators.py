@@ -340,6 +340,21 @@ def test_columns_of_classifiers_and_imputers_may_be_left_out():
     )
 
 
+def test_words_among_numbers_and_dates_are_read_again():
+    frame = TABLE.assign(age=TABLE["age"].astype(object), day=pd.date_range("2020-01-01", periods=300))
+    frame.loc[:9, "age"] = "refused"
+    with pytest.raises(InputError, match=r"write missing_values=\['', 'refused'\] if these words"):
+        InteractionClassifier().fit(frame.drop(columns="sex"), frame["sex"])
+    options = {"missing_values": ("", "refused"), "bins": {"day": "width:month"}}
+    model = InteractionClassifier(**options).fit(frame.drop(columns="sex"), frame["sex"])
+    assert model.domain_["day"].cardinality == 10
+    known = frame.assign(age=pd.to_numeric(frame["age"], errors="coerce"))
+    every = model.predict_proba(known.drop(columns="sex"))
+    for rows in (slice(None), slice(0, 3), slice(20, 40)):
+        assert model.predict_proba(frame.drop(columns="sex")[rows]) == pytest.approx(every[rows], abs=1e-12)
+    assert abs(every[0] - every[20]).max() > 1e-6  # control
+
+
 @pytest.mark.parametrize("unknown", ["missing", "error"])
 def test_words_for_missing_are_missing_in_other_rows_too(unknown):
     frame = TABLE.assign(score=RANDOM.choice([1, 2, 3, -9], 300))
