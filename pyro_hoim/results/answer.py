@@ -182,7 +182,12 @@ def at_level(name: str, level: str) -> str:
 
 
 def odds_answer(
-    table: pd.DataFrame, where: str, most: int = 5, tests: pd.DataFrame | None = None, target: str | None = None
+    table: pd.DataFrame,
+    where: str,
+    most: int = 5,
+    tests: pd.DataFrame | None = None,
+    target: str | None = None,
+    confirmed_at: float | None = None,
 ) -> OddsAnswer:
     """Sentences, a picture and a section on the odds ratios of a result.
 
@@ -193,6 +198,8 @@ def odds_answer(
         tests: what ``test_terms()`` gives, which then says what is beyond chance. It looks at all levels of an
             interaction, where one odds ratio looks at two, and at the reference levels of what changes it.
         target: the column that a reader asks about; its interactions come first, and the odds are its own.
+        confirmed_at: the false discovery rate of the tests that chose all interactions, if tests did. Without tests of
+            any kind nothing is called real.
     """
     rows = table.to_dict("records")
     ratios = [Ratio(tuple(row["term"].split(":")), row["levels"], *_numbers(row)) for row in rows]
@@ -209,7 +216,8 @@ def odds_answer(
     clear = [r for r in best if r.is_estimated and (r.is_clear or not has_intervals)]
     # Columns go together, too, whose larger interaction is real.
     adjusted = {} if tests is None else dict(zip(tests["term"], tests["p_value_adjusted"], strict=True))
-    judged = [r for r in best if _is_real(r, adjusted.get(":".join(r.names), math.nan))]
+    is_all = confirmed_at is not None
+    judged = [r for r in best if is_all or _is_real(r, adjusted.get(":".join(r.names), math.nan))]
     real = [r for r in best if any(set(r.names) <= set(larger.names) for larger in judged)]
     if has_intervals:
         clear = [r for r in clear if r in real]
@@ -217,18 +225,21 @@ def odds_answer(
     unclear = [r for r in best if has_intervals and r.is_estimated and r not in real]
     unknown = [r for r in unknown if r not in real]
     total = plural(len(best), "interaction")
-    if has_intervals:
+    is_tested = is_all or bool(adjusted) or any(not math.isnan(ratio.p_value) for ratio in best)
+    if confirmed_at is not None:
+        wrong = f"at most {100 * confirmed_at:g} % of such findings are expected to be wrong"
+        first = f"In {where}, tests confirm {total} ({wrong})."
+    elif has_intervals and is_tested:
         verb = "is" if len(real) == 1 else "are"
         share = {1: "the only interaction", 2: "both interactions"}.get(len(best), f"all {total}")
         share = share if len(real) == len(best) else f"{len(real) or 'none'} of the {total}"
-        is_tested = bool(adjusted) or any(not math.isnan(ratio.p_value) for ratio in best)
-        verdict = f"beyond chance (adjusted p at most {_REAL:g})" if is_tested else "clear (95 % CI without 1)"
-        first = f"In {where}, {share} in the model {verb} {verdict}."
+        first = f"In {where}, {share} in the model {verb} beyond chance (adjusted p at most {_REAL:g})."
     else:
         first = f"In {where}, the model has {total}. {'These are' if len(best) > 1 else 'This is'} the strongest."
     # The strongest one by one, those that cannot be told, and those of which the rows show nothing.
     references = _references(ratios)
-    endings = [f"Also beyond chance, by a test of all levels: {_listed(others, 'and')}."] if others else []
+    by = "a test of all levels" if confirmed_at is None else "their tests"
+    endings = [f"Also beyond chance, by {by}: {_listed(others, 'and')}."] if others and is_tested else []
     endings += [f"The odds ratios of {_listed(unknown, 'and')} cannot be estimated."] if unknown else []
     endings += [f"These rows show no clear association of {_listed(unclear, 'or')}."] if unclear else []
     strongest = clear[: min(_STRONGEST, most - 1 - len(others[:1]) - len(unknown[:1]))]

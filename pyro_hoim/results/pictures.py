@@ -261,7 +261,8 @@ class ResultStudy(Study[Part]):
         except IntractableError:  # a model that no rows made, of a family that has them of its rows
             return None
         has_tests = family.has("term_tests") and "p_value" in table
-        return odds_answer(table, rows, tests=self.result.test_terms() if has_tests else None)
+        tests = self.result.test_terms() if has_tests else None
+        return odds_answer(table, rows, tests=tests, confirmed_at=self.stored.info.get("false_discovery_rate"))
 
 
 def _cell(name: object, value: object) -> Cell:

@@ -113,7 +113,9 @@ class LearnedAnalysis(Study[TablePart]):
         if "lower" not in table and only_pairs and len(self.pairs):  # of two columns at a time there are intervals
             count = self.held[self.judged_on].scores.rows
             table, rows = self.pairs, f"{amount_text(count, self.has_weights)} ({self.judged_on})"
-        answer = odds_answer(table, rows, target=self.target)
+        confirmation = model.confirmation
+        rate = None if confirmation is None else confirmation.false_discovery_rate
+        answer = odds_answer(table, rows, target=self.target, confirmed_at=rate)
         return Content(
             answer.sentences,
             [*_warnings(self), *answer.limits],

@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from pyro_hoim import Domain, NonexistentEstimateWarning, Observations, fit, learn_network, load_table
+from pyro_hoim import Domain, NonexistentEstimateWarning, Observations, fit, learn, learn_network, load_table
 from pyro_hoim.boltzmann import LearningOptions, fit_machine
 from pyro_hoim.core.page import Block, Page, Section
 from pyro_hoim.plots.drawing import BLUE, FAINT, ORANGE, SLATE, WIDTH, figure_of
@@ -366,3 +366,26 @@ def test_noise_is_not_called_beyond_chance():
     planted = noise.assign(m=np.where(np.random.default_rng(2).random(500) < 0.8, noise["a"], 1 - noise["a"]))
     found = pair_odds_ratios(Observations.from_pandas(planted), [*chosen, ("a", "m")], is_searched=True)
     assert found["term"][0] == "a:m" and found["p_value_adjusted"][0] < 1e-6
+
+
+def test_without_tests_nothing_is_called_real():
+    table = pd.DataFrame(
+        [row("a:b", "a=1 vs 0, b=1 vs 0", 2.0, 1.5, 3.0), row("a:c", "a=1 vs 0, c=1 vs 0", 1.1, 0.8, 1.5)]
+    )
+    first, *others = odds_answer(table, "90 rows").sentences
+    assert first == "In 90 rows, the model has 2 interactions. These are the strongest."
+    assert not any(word in line for line in (first, *others) for word in ("beyond chance", "confirm"))
+    confirmed = odds_answer(table, "90 rows", confirmed_at=0.1).sentences  # the control: tests chose them
+    assert confirmed[0].startswith("In 90 rows, tests confirm 2 interactions (at most 10 % of")
+    assert confirmed[-1] == "Also beyond chance, by their tests: a with c."
+
+
+def test_the_page_of_a_learned_model_is_that_of_what_tests_confirm(tmp_path):
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(rng.integers(0, 2, (3000, 8)), columns=list("abcdefgh"))
+    frame["b"] = np.where(rng.random(3000) < 0.7, frame["a"], 1 - frame["a"])
+    learned = learn(frame, seed=1)
+    assert learned.structure is not None and learned.hypergraph != learned.structure.hypergraph
+    pages = [model.report(tmp_path / name).read_text() for name, model in (("l", learned), ("s", learned.structure))]
+    answers = [re.findall(r"tests confirm \d+ interactions? \(at most 10 % of", page) for page in pages]
+    assert answers[0] and answers[0] == answers[1]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from typing_extensions import override
 
 from ...core.partition import LogPartition
 from ...core.scores import Scores
@@ -124,6 +126,13 @@ class LearnResult(Fitted):
         if self.selection is not None:
             content["selection"] = self.selection.to_json()
         return ModelFile(energy.hypergraph, energy.tables, coding="balanced", info=content)
+
+    @override
+    def report(self, folder: str | os.PathLike[str], *, safe_csv: bool = False) -> Path:
+        """Write the page of :meth:`Fitted.report`: of the structure, where there is one, for that is what holds."""
+        if self.structure is not None:
+            return self.structure.report(folder, safe_csv=safe_csv)
+        return super().report(folder, safe_csv=safe_csv)
 
     def save(self, path: str | os.PathLike[str], info: Mapping[str, Any] | None = None) -> None:
         """Write the model file."""
