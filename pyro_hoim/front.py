@@ -287,7 +287,7 @@ def _along(route: Route, why: str, data: Any, planned: str) -> Any:
     if route.name == "roots":
         from .generalized_root.regress.fit import fit_roots
 
-        return fit_roots(data, order=2, refit="all")
+        return fit_roots(data, order=2, l1=0.1, refit="all")
     if route.name == "learn":
         return learn(data, search=SelectionOptions(max_order=2))
     if route.name == "network":

@@ -250,7 +250,7 @@ def routed(plan: Plan, asked: Asked, values: Mapping[str, Any]) -> tuple[Plan, A
     size = None if cells is None else counts_in(cells, asked.columns, asked.values, asked.given)
     route, why = (None, "") if size is None else advise(routes_of(size))
     if route is not None and route.name == "roots":
-        numbers = family_named("grm").fit(replace(asked, values={**asked.values, "order": (2,)}))
+        numbers = family_named("grm").fit(replace(asked, values={**asked.values, "order": (2,), "l1": ("0.1",)}))
         return _taken(numbers, numbers.read(), route, why, values)
     # Labels.
     read = plan.read()

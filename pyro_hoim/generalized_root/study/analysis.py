@@ -603,12 +603,16 @@ def _summary(analysis: RootAnalysis) -> list[str]:
         plural(n, words.get(size, f"set of {size}"), f"sets of {size}" if size > 3 else "")
         for size, n in counts.items()
     )
-    verb = "vary" if sum(counts.values()) > 1 else "varies"
     columns = plural(len(analysis.domain), "column")
     tests = _tests_of(analysis)
-    confirmed = sum(test.is_kept for test in tests)
-    known = f"; tests confirm {confirmed or 'none'} of these" if tests else ""
-    sentences = [f"In {plural(fit.num_rows, 'row')}, {learned or 'no set'} of the {columns} {verb} together{known}."]
+    confirmed, where_in = sum(test.is_kept for test in tests), f"In {plural(fit.num_rows, 'row')}"
+    if tests:
+        known = f"{confirmed} of them" if confirmed else "none of them"
+        sentences = [f"{where_in}, regressions find {learned} of the {columns}, and tests confirm {known}."]
+    elif learned:
+        sentences = [f"{where_in}, regressions find {learned} of the {columns}, which nothing has tested."]
+    else:
+        sentences = [f"{where_in}, no set of the {columns} varies together."]
     net = _net(analysis)
     for sign, word in ((1, "rise together"), (-1, "avoid each other")):
         strongest = [
