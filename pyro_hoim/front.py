@@ -215,7 +215,7 @@ def _fit_given(
     else:
         if columns != _Columns():
             names = ", ".join(["weights, count, missing_values", *ColumnRules.__annotations__])
-            problem = f"{names} describe a data frame"
+            problem = f"{names} can only be said of a data frame"
             raise conflict("fit", problem, "observations hold their own counts and missing cells")
         interactions, rows = _read_rows(asked, data)
         if isinstance(rows, RowSource):

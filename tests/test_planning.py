@@ -267,7 +267,7 @@ def test_options_of_fits_of_given_interactions_ask_for_these():
         (lambda: hoim.fit(labels(3, 2).replace("1", "")), MissingDataError, "missing='drop'"),
         (lambda: hoim.fit(labels(3, 2).assign(Freq=range(400))), InputError, "count='Freq'"),
         (lambda: hoim.fit(labels(3, 2), weights="w"), InputError, "unknown column 'w'"),
-        (lambda: hoim.fit(hoim.load_table("titanic"), count="n"), InputError, "describe a data frame"),
+        (lambda: hoim.fit(hoim.load_table("titanic"), count="n"), InputError, "can only be said of a data frame"),
         (lambda: hoim.fit(None), InputError, "data: expected a data frame"),
     ],
 )

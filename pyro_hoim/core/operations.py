@@ -479,7 +479,7 @@ def _checked_rows(
     check_names(options, list(RowOptions.__annotations__), "rows", noun="option of rows")
     domain, frame = stored.domain, long_table(rows, argument="rows") if isinstance(rows, pd.Series) else rows
     if options and not is_frame(frame):
-        problem = f"{', '.join(options)} describe a data frame"
+        problem = f"{', '.join(options)} can only be said of a data frame"
         raise conflict("rows", problem, "other rows hold their own counts, weights and missing cells")
     if family.data_type == "labels":
         if each and is_source(frame):

@@ -301,7 +301,7 @@ def rows_of_frame(
     data = long_table(data, argument=argument) if isinstance(data, pd.Series) else data
     if not is_frame(data):
         if options:
-            problem = f"{', '.join(options)} describe a data frame"
+            problem = f"{', '.join(options)} can only be said of a data frame"
             raise conflict(argument, problem, "observations hold their own counts, levels and missing cells")
         return data
     how: dict[str, Any] = {name: value for name, value in options.items() if name != "missing"}

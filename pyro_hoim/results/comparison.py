@@ -101,7 +101,7 @@ def compare(models: Mapping[str, object], data: Any = None, **options: Unpack[Ro
     tests, reasons = _tests(models)
     frame = frame.join(tests)
     if data is None and options:
-        raise conflict("data", f"{', '.join(options)} describe a data frame, and data= names none")
+        raise conflict("data", f"{', '.join(options)} can only be said of a data frame, and data= names none")
     if data is not None:
         gains, measure = _on_rows(models, data, options)
         frame = frame.join(gains)

@@ -261,7 +261,10 @@ class ResultStudy(Study[Part]):
         except IntractableError:  # a model that no rows made, of a family that has them of its rows
             return None
         has_tests = family.has("term_tests") and "p_value" in table
-        tests = self.result.test_terms() if has_tests else None
+        try:
+            tests = self.result.test_terms() if has_tests else None
+        except IntractableError:  # a model of a file, or of rows with missing cells
+            tests = None
         return odds_answer(table, rows, tests=tests, confirmed_at=self.stored.info.get("false_discovery_rate"))
 
 

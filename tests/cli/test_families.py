@@ -290,7 +290,7 @@ def test_what_cannot_be_asked_is_refused():
         (lambda: score(found, counts), "wrong-type", "rows"),
         (lambda: score(found, rows.drop_missing().project(["a"]), depth=3), "unknown-name", "options"),
         (lambda: score(found, rows, method="guess"), "unknown-choice", "method"),
-        (lambda: score(found, rows, missing=("?",)), "unknown-name", "options"),  # it says how a file is read
+        (lambda: score(found, rows, missing="drop"), "conflict", "rows"),  # it says how a data frame is read
         (lambda: sample(found, 3, complete="rows.csv"), "unknown-name", "options"),
         (lambda: score(found, rows, num_chains=0), "out-of-range", "num_chains"),
         (lambda: score(found, rows, num_chains=64), "conflict", "num_chains"),

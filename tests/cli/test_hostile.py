@@ -69,7 +69,7 @@ def test_names_that_pictures_and_pages_could_misread(shell):
     lines = [f"l {i % 2},{i % 2},$x$ {i % 3 % 2},{'[u]' if i % 5 else '_v'},{i % 2}" for i in range(120)]
     assert "first name:a:b" in shell("learn", table(header, lines), "--max-order", "2", "--out", "out").out
     page = Path("out/report.html").read_text(encoding="utf-8")
-    assert page.count("data:image/svg+xml") == 3 and "<b>" not in page and "&lt;b&gt;&amp;" in page
+    assert page.count("data:image/svg+xml") == 4 and "<b>" not in page and "&lt;b&gt;&amp;" in page
 
 
 def test_levels_absent_from_training(shell):

@@ -205,7 +205,7 @@ def test_excluded_columns_must_not_be_asked_for(tmp_path):
 def test_options_of_frames_are_refused_for_rows_that_hold_theirs():
     rows = Observations.from_pandas(FRAME[["codes", "yes"]])
     for call in (hoim.learn, hoim.learn_network, lambda data, **how: hoim.fit("codes*yes", data, **how)):
-        with pytest.raises(InputError, match="describe a data frame"):
+        with pytest.raises(InputError, match="can only be said of a data frame"):
             call(rows, bins="auto")
         with pytest.raises(InputError, match="unknown option 'bin'; did you mean 'bins'"):
             call(FRAME, bin="auto")

@@ -140,7 +140,7 @@ def test_answers_about_every_row_take_no_weights(method, option):
 @pytest.mark.parametrize("method", MEAN)
 def test_options_of_frames_are_refused_for_other_rows(method):
     rows = Observations.from_pandas(WHOLE[NAMES])
-    with pytest.raises(InputError, match=r"missing_values.* describe a data frame"):
+    with pytest.raises(InputError, match=r"missing_values.* can only be said of a data frame"):
         MEAN[method](rows, missing_values=["?"])
 
 

@@ -157,7 +157,7 @@ def test_scores_of_ordered_columns(frame):
         (lambda f: hoim.fit("smoke", f, prior="unit", penalty=L2(1.0)), "prior, penalty: at most one of them"),
         (lambda f: hoim.fit("smoke", f, penlty=L2(1.0)), "fit: unknown option 'penlty'; did you mean 'penalty'"),
         (lambda f: hoim.fit("smoke", f, missing="ignore"), "missing: expected 'drop' or 'marginalise'"),
-        (lambda f: hoim.fit("smoke", load_table("titanic"), count="n"), "describe a data frame"),
+        (lambda f: hoim.fit("smoke", load_table("titanic"), count="n"), "can only be said of a data frame"),
         (lambda f: hoim.fit("smoke", f.assign(smoke=None)), "column 'smoke': expected at least one level"),
     ],
 )

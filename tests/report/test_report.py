@@ -128,7 +128,7 @@ def test_page_holds_the_numbers_of_the_analysis(analysis, tmp_path):
     plain = re.sub(r"<[^>]+>", " ", page)
     for value in ("20.204", "order 1", "order 2", "Admit:Gender", "Posterior", "chain"):
         assert value in plain
-    assert page.count("<img") + page.count("<source") == page.count("data:image/svg+xml;base64,") == 6
+    assert page.count("<img") + page.count("<source") == page.count("data:image/svg+xml;base64,") == 7
     assert page.count("<section") == page.count("</section>")
     names = {p.name for p in tmp_path.iterdir()}
     assert names == {

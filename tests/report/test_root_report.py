@@ -115,7 +115,7 @@ def test_page_holds_what_the_analysis_found():
     found = analysis()
     made = found.page()
     page = render_page(made)
-    assert page.count("data:image/svg+xml;base64,") == page.count("<img") > 0
+    assert page.count("data:image/svg+xml;base64,") == page.count("<img") + page.count("<source") > 0
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "<b>wing</b>" not in page and "&lt;b&gt;wing&lt;/b&gt;" in page and "Made up." in page
     titles = [part.title for part in made.sections]
