@@ -424,6 +424,9 @@ def caller_level() -> int:
     return level
 
 
+_ALIKE = 0.65  # of two words, of which one may be the other misspelled: share of letters in common
+
+
 def check_names(
     names: Iterable[str], known: Sequence[str], argument: str, noun: str = "variable", problem: str = "unknown"
 ) -> None:
@@ -434,7 +437,9 @@ def check_names(
             folded: dict[str, list[str]] = {}
             for one in map(str, known):
                 folded.setdefault(one.casefold(), []).append(one)
-            matches = difflib.get_close_matches(str(name).casefold(), folded, n=3, cutoff=0.5)
+            # Digits say which number it is, so that no other number is a misspelling.
+            is_number = str(name).strip().lstrip("+-").replace(".", "", 1).isdecimal()
+            matches = [] if is_number else difflib.get_close_matches(str(name).casefold(), folded, 3, _ALIKE)
             close = [one for key in matches for one in folded[key]][:3]
             shown = close or [str(k) for k in known[:6]]
             hint = ("did you mean " if close else "known: ") + ", ".join(map(repr, shown))

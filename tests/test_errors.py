@@ -189,6 +189,16 @@ def test_check_names_lists_the_closest():
         check_names(["zzz"], [str(i) for i in range(9)], "x", noun="label")
 
 
+@pytest.mark.parametrize(
+    ("name", "known"), [("14", ["1", "4", "5"]), ("-1.5", ["1.5", "-1"]), ("nope", ["income", "open_date"])]
+)
+def test_names_that_are_no_misspellings_are_not_suggested(name, known):
+    with pytest.raises(UnknownNameError, match=f"unknown name '{name}'; known: '{known[0]}'"):
+        check_names([name], known, "x", noun="name")
+    with pytest.raises(UnknownNameError, match=r"unknown name 'icnome'; did you mean 'income'$"):
+        check_names(["icnome"], ["nope", "income"], "x", noun="name")
+
+
 @pytest.mark.parametrize("shape", [(3, 2), (5, 3, 2)])
 def test_check_shape_accepts_batches(shape):
     check_shape(torch.zeros(shape), (3, 2), "x")
