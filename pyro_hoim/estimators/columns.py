@@ -14,9 +14,10 @@ import numpy as np
 import pandas as pd
 import torch
 
+from ..core.words import listed, plural
 from ..data.bins import Bins
 from ..data.columns import ColumnOptions, ColumnReading, encode_columns, numbers_without, warn_of_note
-from ..data.encoding import encode_column, label_of
+from ..data.encoding import code_reader, encode_column, label_of, meaning_of
 from ..data.frames import as_observations
 from ..data.observations import Observations
 from ..data.readers import Source, row_position, seeming_counting, warn_of_missing_words
@@ -84,19 +85,55 @@ class Column:
         scores = np.array([np.average(numbers[part], weights=weights[part]) for part in rows])
         return cls(variable, position, values, scores=scores, **how)
 
-    def read(self, column: pd.Series, unknown: Unknown) -> np.ndarray:
-        """Codes (N,) of the values of a column, -1 where missing or, where told so, unknown."""
+    def read(self, column: pd.Series, unknown: Unknown) -> tuple[np.ndarray, int, int]:
+        """Codes (N,) of the values of a column, -1 where missing, and how many cells have a level the fit did not meet.
+
+        Where such cells are not refused, numbers have the level below them, or the lowest one, and others are missing.
+        They are counted one after the other.
+        """
         name, column = self.variable.name, _hashable(column)
         # By the cuts of the fit, or by its levels.
         if self.cuts is not None:
             labels = np.array([*self.cuts.labels, None], dtype=object)
             column = pd.Series(labels[self.cuts.codes(_without_words(column, self.missing_values), row_position, name)])
-        if unknown == "missing":
-            levels = {*self.variable.labels, *self.missing_values}
-            lost = [value for value in column.unique() if not pd.isna(value) and label_of(value) not in levels]
-            column = column.astype(object).mask(column.isin(lost)) if lost else column
+        column, moved, lost = (column, 0, 0) if unknown == "error" else self._met(column)
         options: dict[str, Any] = {"missing_values": self.missing_values, "where": row_position}
-        return encode_column(name, column, variable=self.variable, **options)[1]
+        return encode_column(name, column, variable=self.variable, **options)[1], moved, lost
+
+    def _met(self, column: pd.Series) -> tuple[pd.Series, int, int]:
+        """A column whose cells have levels of the fit or none, and how many had another one, as :meth:`read` counts."""
+        labels: dict[Any, str | None] = {}
+        for value in column.unique():
+            is_missing = pd.isna(value) or label_of(value) in self.missing_values
+            if not is_missing and self._code_reader(value) is None:
+                labels[value] = self._lower(value)
+        if not labels:
+            return column, 0, 0
+        is_unmet = column.isin(list(labels)).to_numpy()
+        cells = column.to_numpy(dtype=object, copy=True)
+        cells[is_unmet] = _objects(labels[value] for value in cells[is_unmet])
+        moved = sum(label is not None for label in cells[is_unmet])
+        return pd.Series(cells), moved, int(is_unmet.sum()) - moved
+
+    @cached_property
+    def _code_reader(self) -> Any:
+        return code_reader(self.variable)
+
+    @cached_property
+    def _level_numbers(self) -> list[float] | None:
+        """Increasing numbers of the levels, of those between cut points their positions; None for other labels."""
+        if self.cuts is not None:
+            return [self.cuts.labels.index(label) for label in self.variable.labels]
+        return None if self.scores is None or self.variable.kind == "ordinal" else self.scores.tolist()
+
+    def _lower(self, value: Any) -> str | None:
+        """The level below a number, or the lowest one; None for another value, and in a column of other labels."""
+        if self._level_numbers is None:
+            return None
+        number = meaning_of(value) if self.cuts is None else self.cuts.labels.index(value)
+        if number is None:
+            return None
+        return self.variable.labels[max(0, bisect_right(self._level_numbers, number) - 1)]
 
     @cached_property
     def _code_of(self) -> dict[Any, int]:
@@ -221,12 +258,30 @@ class Columns:
         return {"bins": cuts} if cuts else {}
 
     def read(self, frame: pd.DataFrame, unknown: Unknown) -> np.ndarray:
-        """Codes (N, d) of the rows of a data frame with the columns of the fit in their order."""
+        """Codes (N, d) of the rows of a data frame with the columns of the fit in their order.
+
+        Warns:
+            DataWarning: cells with levels that the fit did not meet, by column.
+        """
         cells = frame.to_numpy(dtype=object).T.tolist() if len(frame) <= _FEW_ROWS else None
-        codes = list[Any]()
+        codes, moved, lost = list[Any](), list[str](), list[str]()
         for column in self.columns:
             read = None if cells is None else column.read_cells(cells[column.position])
-            codes.append(column.read(frame.iloc[:, column.position], unknown) if read is None else read)
+            if read is None:
+                given = frame.iloc[:, column.position]
+                read, *numbers = column.read(given, unknown)
+                for number, names in zip(numbers, (moved, lost), strict=True):
+                    if number:
+                        every = "all " if number > 1 and number == given.notna().sum() else ""
+                        names.append(f"{every}{plural(number, 'cell')} of {column.variable.name!r}")
+            codes.append(read)
+        # One warning of what the fit did not meet.
+        sentences = [f"labels that the fit did not meet are taken for missing: {listed(lost)}"] if lost else []
+        if moved:
+            sentence = "numbers that the fit did not meet are read as the level below them, or as the lowest one"
+            sentences.append(f"{sentence}: {listed(moved)}. If they are codes, write them as text")
+        if sentences:
+            warnings.warn(DataWarning("; ".join(sentences)), stacklevel=caller_level())
         return np.column_stack(codes).astype(np.int64)
 
     def observations(self, codes: np.ndarray, weights: np.ndarray | None = None, more: Variable | None = None) -> Any:

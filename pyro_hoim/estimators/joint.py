@@ -312,7 +312,7 @@ class InteractionClassifier(ClassifierMixin, InteractionEstimator):
         exclude: likewise.
         allow: likewise.
         missing_values: likewise.
-        handle_unknown: likewise, but a level that the fit did not meet is a ``missing`` cell by default.
+        handle_unknown: likewise, but ``missing`` is the default.
         random_state: of families that learn by chance, and of averages over chains for missing cells.
         target: name of the class in the model.
 
@@ -445,7 +445,10 @@ class InteractionDensity(DensityMixin, InteractionEstimator):
         exclude: columns that are left out; those of arrays are x0, x1, ...
         allow: columns that are taken as they are.
         missing_values: labels that mean "missing", besides None, NaN and NA.
-        handle_unknown: what a level is that the fit did not meet: an ``error``, or a ``missing`` cell.
+        handle_unknown: what a level is that the fit did not meet: an ``error``, or a ``missing`` cell, of which a
+            warning says how many there are. In a column of numbers ``missing`` reads other numbers as the level below
+            them, or as the lowest one, with a warning likewise; codes that are no numbers should be text. Truth values
+            are read as 0 and 1 always, and numbers that are cut may lie anywhere.
         random_state: of draws, and of families that learn by chance.
 
     Attributes:
@@ -541,7 +544,7 @@ class InteractionImputer(OneToOneFeatureMixin, TransformerMixin, InteractionEsti
         exclude: likewise.
         allow: likewise.
         missing_values: likewise.
-        handle_unknown: likewise; with ``missing`` a level that the fit did not meet is not filled, either.
+        handle_unknown: likewise; with ``missing`` a label that the fit did not meet is not filled, either.
         random_state: of the draws.
         strategy: ``draw`` cells together, which keeps spread and dependence, or the ``most_probable`` ones (of a
             log-linear model).

@@ -355,6 +355,64 @@ def test_words_among_numbers_and_dates_are_read_again():
     assert abs(every[0] - every[20]).max() > 1e-6  # control
 
 
+@pytest.mark.parametrize("rows", [3, 60])
+def test_other_numbers_are_read_as_the_level_below_and_other_labels_as_missing_with_one_warning(rows):
+    late, city = np.array([0, 1, 2, 5, 9] * 40), np.array(list("abcb") * 50)
+    frame = pd.DataFrame({"late": late, "city": city, "flag": [True, False] * 100})
+    model = InteractionClassifier().fit(frame, late + 3 * (city == "b") > 4)
+    other = pd.DataFrame({"late": [13, -2, 4] * (rows // 3), "city": ["a", "z", "b"] * (rows // 3), "flag": "maybe"})
+    parts = (f"{rows // 3} cells? of 'city', all {rows} cells of 'flag'", f"all {rows} cells of 'late'")
+    with pytest.warns(DataWarning, match=f"labels .* missing: {parts[0]}; numbers .* lowest one: {parts[1]}") as caught:
+        probs = model.predict_proba(other)
+    assert len(caught) == 1
+    nearest = other.assign(late=[9, 0, 2] * (rows // 3), flag=None).replace({"city": {"z": None}})
+    assert np.array_equal(probs, model.predict_proba(nearest))
+    assert abs(probs[0] - model.predict_proba(nearest.assign(late=None))[0]).max() > 0.01  # control
+    # Texts and numbers as floats are numbers, too, and codes written as text are labels.
+    for values in ([13.5, -2.0, 4.25], ["13", "-2", "4.5"]):
+        with pytest.warns(DataWarning, match=parts[1]):
+            again = model.predict_proba(other.assign(late=values * (rows // 3)))
+        assert np.array_equal(again, probs)
+    codes = InteractionClassifier().fit(frame.astype({"late": str}), late > 4)
+    with pytest.warns(DataWarning, match=f"missing: all {rows} cells of 'late'"):
+        codes.predict_proba(nearest.assign(late=7))
+    with pytest.raises(UnknownNameError, match=r"row 0 .*, column 'late': unknown label '13'"):
+        InteractionClassifier(handle_unknown="error").fit(frame, late > 4).predict(other)
+
+
+def test_a_number_between_cut_points_that_no_row_lies_between_has_the_level_below():
+    frame = pd.DataFrame({"age": [1, 2, 3, 20, 21, 30] * 10, "other": list("ab") * 30})
+    model = InteractionClassifier(bins={"age": "edges:5,10,15"}).fit(frame, frame["age"] > 2)
+    assert model.domain_["age"].labels == ("<5", ">=15")
+    with pytest.warns(DataWarning, match="lowest one: all 2 cells of 'age'"):
+        probs = model.predict_proba(pd.DataFrame({"age": [7, 12], "other": "a"}))
+    assert np.array_equal(probs, model.predict_proba(pd.DataFrame({"age": [2, 4], "other": "a"})))
+
+
+@pytest.mark.parametrize("unknown", ["missing", "error"])
+@pytest.mark.parametrize("kind", [InteractionClassifier, InteractionDensity, InteractionImputer])
+def test_truth_values_and_their_numbers_are_read_alike(kind, unknown):
+    flag = np.array([True, False, True, True] * 30)
+    spellings = [flag, flag.astype(int), flag.astype(float), flag.astype(object), flag.astype(str), flag.astype("i1")]
+    spellings += [pd.array(flag, dtype="boolean"), pd.array(flag.astype(int), dtype="Int64")]
+    city = np.array(list("abcb") * 30)
+
+    def answers(model, column, rows):
+        frame = pd.DataFrame({"city": city, "flag": column})[:rows]
+        if kind is InteractionImputer:
+            frame["city"] = None
+            return model.transform(frame)["city"].tolist()
+        return (model.predict_proba if kind is InteractionClassifier else model.score_samples)(frame).tolist()
+
+    for fitted in spellings:
+        options = {"strategy": "most_probable"} if kind is InteractionImputer else {}
+        model = kind(handle_unknown=unknown, **options).fit(pd.DataFrame({"city": city, "flag": fitted}), flag ^ True)
+        for rows in (3, 120):
+            expected = answers(model, fitted, rows)
+            assert all(answers(model, other, rows) == expected for other in spellings)
+    assert len({str(answer) for answer in expected}) > 1  # control
+
+
 @pytest.mark.parametrize("unknown", ["missing", "error"])
 def test_words_for_missing_are_missing_in_other_rows_too(unknown):
     frame = TABLE.assign(score=RANDOM.choice([1, 2, 3, -9], 300))
