@@ -252,8 +252,8 @@ class KnownRows:
 
 _BINS = (
     "Cut a column of numbers or dates into ordered levels: quantile:4 (as many rows in each), width:5 (units; of dates "
-    "days, or week, month, quarter, year) or edges:0,10,20; auto cuts all numbers of many values at quantiles. The cut "
-    "points are kept in the model."
+    "days, or week, month, quarter, year) or edges:0,10,20; auto cuts all numbers of many values at quantiles, and "
+    "a RULE without a column cuts them by it. The cut points are kept in the model."
 )
 _CLUSTER = (
     "Read FILE, or the files of a folder, on a cluster of Dask: the address of its scheduler, such as "
@@ -282,7 +282,7 @@ def fit_file_options(command: Callable[..., Any]) -> Callable[..., Any]:
     several = (
         ("--allow", "NAME", "Take this column as it is, although it looks like an identifier, free text or numbers."),
         ("--exclude", "NAME", "Leave this column out; several with commas."),
-        ("--bins", "auto|COL=RULE", _BINS),
+        ("--bins", "auto|RULE|COL=RULE", _BINS),
     )
     # Decorators apply from the last to the first: the help is in reading order.
     for name, metavar, what in several:

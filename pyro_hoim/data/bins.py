@@ -14,14 +14,25 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from ..errors import InputError, check_names, check_type, check_unique, none_received, out_of_range, refused, unexpected
+from ..errors import (
+    InputError,
+    check_names,
+    check_type,
+    check_unique,
+    conflict,
+    none_received,
+    out_of_range,
+    refused,
+    unexpected,
+)
 from .encoding import is_empty, to_numbers
 from .readers import row_position
 
 __all__ = ["Bins", "bin_columns", "find_bins"]
 
 _MOST_LEVELS = 1000
-_RULES = "quantile:4, width:5 or edges:0,10,20"
+_RULES = "quantile:4, spread:32, width:5 or edges:0,10,20"
+_RULE = re.compile(r"(quantile|spread|width|edges):.+")
 _MOST_DAYS = 1e7
 _PERIODS = {"week": "W", "month": "M", "quarter": "Q", "year": "Y"}
 _DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}(?:[ T].*)?|\d{1,2}[./]\d{1,2}[./]\d{4}")
@@ -122,19 +133,25 @@ def cuts_of(labels: Sequence[str]) -> Bins | None:
 
 
 def parse_bins(words: Sequence[str]) -> dict[str, str]:
-    """Rules by column from ``COLUMN=RULE``, and from ``auto`` the rule of all others, under ``*``."""
+    """Rules by column from ``COLUMN=RULE``, and from ``auto`` or ``RULE`` that of all others, under ``*``."""
     rules: dict[str, str] = {}
     for text in words:
-        if text == "auto":
-            rules["*"] = text
+        if text == "auto" or is_rule(text):
+            if rules.setdefault("*", text) != text:
+                raise conflict("bins", f"{rules['*']} and {text} cannot both be the rule of all columns")
             continue
         name, equals, rule = text.rpartition("=")
         if not equals or not name.strip():
-            raise unexpected("bins", f"auto, or COLUMN=RULE, the rule being {_RULES}", text)
+            raise unexpected("bins", f"auto, RULE or COLUMN=RULE, the rule being {_RULES}", text)
         if name.strip() in rules:
             raise refused("bins", f"column {name.strip()!r} is cut twice", code="repeated-name")
         rules[name.strip()] = rule.strip()
     return rules
+
+
+def is_rule(text: str) -> bool:
+    """Whether a text is a rule of :func:`find_bins` by its first word, and no name of a column with a rule."""
+    return bool(_RULE.fullmatch(text)) and "=" not in text
 
 
 def edge_bins(rule: str, name: str) -> Bins:
@@ -271,10 +288,11 @@ def _edges(words: Sequence[str], kind: Literal["numbers", "dates"], rule: str, n
 
 def is_dates(values: Any) -> bool:
     """Whether there are dates, or texts all of which look like them."""
-    if pd.api.types.is_datetime64_any_dtype(values):
+    if pd.api.types.is_datetime64_any_dtype(values) or isinstance(getattr(values, "dtype", None), pd.PeriodDtype):
         return True
     texts = {value for value in values if isinstance(value, str) and value.strip()}
-    has_dates = any(isinstance(value, dt.date) and value is not pd.NaT for value in values)  # moments are dates, too
+    dates = (value for value in values if isinstance(value, dt.date | pd.Period))  # a moment is a date, too
+    has_dates = any(value is not pd.NaT for value in dates)
     return bool(texts or has_dates) and all(_DATE.fullmatch(text.strip()) for text in texts)
 
 
@@ -302,6 +320,7 @@ def _numbers(values: Any, kind: str, where: Callable[[int], str], name: str) -> 
 
 def _days(present: Any, name: str) -> pd.Series:
     """Days since 1970-01-01 of dates, read in the one order of day and month that fits them all."""
+    present = present.map(lambda day: day.start_time if isinstance(day, pd.Period) else day)
     parsed = pd.to_datetime(present, format="ISO8601", errors="coerce", utc=True)
     if parsed.isna().any():
         texts = pd.Series([str(value).strip() for value in present], present.index, dtype=object)

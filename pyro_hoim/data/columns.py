@@ -30,7 +30,7 @@ from ..errors import (
     wrong_type,
 )
 from ..schema import Domain, Variable
-from .bins import Bins, find_bins, is_dates
+from .bins import Bins, find_bins, is_dates, is_rule
 from .encoding import check_alike, encode_column, has_levels, label_of, parse_counts, variable_of
 from .files.table_file import CsvColumns
 from .readers import Source, asked_columns, check_counting, row_position, seeming_columns
@@ -51,7 +51,7 @@ __all__ = [
 
 ColumnKind = Literal["labels", "numbers", "date", "id", "text", "count", "weights", "constant", "empty"]
 BinRules = str | Mapping[str, str | Bins]
-"""How numbers with many values are read: ``refuse``, ``auto``, or by column a rule, ``*`` being that of all others."""
+"""How numbers with many values are read: ``refuse``, ``auto``, a rule, or by column a rule, ``*`` for all others."""
 Write = Callable[[str, Any], str]
 """Writes an option and its value for a reader, as Python or a command spells them."""
 
@@ -175,9 +175,9 @@ class ColumnOptions:
             if isinstance(getattr(self, name), str):
                 what = "labels" if name == "missing_values" else "names of columns"
                 raise wrong_type(name, f"a collection of {what}", received=repr(getattr(self, name)))
-        check_type(self.bins, str | Mapping, "bins", "refuse, auto, or rules by column such as {'age': 'quantile:4'}")
-        if isinstance(self.bins, str) and self.bins not in ("refuse", "auto"):
-            expected = "refuse, auto, or rules by column such as {'age': 'quantile:4'}"
+        expected = "refuse, auto, a rule such as 'quantile:4', or rules by column such as {'age': 'quantile:4'}"
+        check_type(self.bins, str | Mapping, "bins", expected)
+        if isinstance(self.bins, str) and self.bins not in ("refuse", "auto") and not is_rule(self.bins):
             raise unexpected("bins", expected, self.bins, code="unknown-choice")
 
     @property
@@ -259,9 +259,9 @@ def read_columns(
 
     Args:
         table: a data frame of pandas, or the cells of a file (:func:`~pyro_hoim.data.read_table_file`).
-        bins: ``refuse`` or ``auto`` for numbers of many values; or by column a rule of
-            :func:`~pyro_hoim.data.find_bins`, cut points or ``auto``, where ``"*"`` stands for all other columns that
-            are *numbers*.
+        bins: ``refuse``, ``auto`` or a rule of :func:`~pyro_hoim.data.find_bins` such as ``quantile:4`` for all columns
+            that are *numbers*; or by column such a rule, cut points or ``auto``, where ``"*"`` stands for all others
+            that are *numbers*.
         exclude: columns that are left out.
         allow: columns that are taken as they are.
         count: column of whole counts; the default may be absent.

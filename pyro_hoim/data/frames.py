@@ -285,7 +285,7 @@ def cut_alike(frame: pd.DataFrame, domain: Domain, missing_values: Collection[st
         if column is None or set(column.dropna().astype(str)) <= {*domain[name].labels, *words}:
             del cuts[name]
         elif not pd.api.types.is_numeric_dtype(column.dtype):
-            frame = frame.assign(**{name: column.mask(column.isin(words))})
+            frame = frame.assign(**{name: column.astype(object).mask(column.astype(object).isin(words))})
     return bin_columns(frame, cuts) if cuts else frame
 
 

@@ -177,8 +177,8 @@ class Column:
 
     def fill(self, column: pd.Series, codes: np.ndarray) -> pd.Series:
         """A column with values in the place of its missing cells, its type and index kept where they can be."""
-        gaps = column.isna().to_numpy() | column.isin([*self.missing_values]).to_numpy()
-        gaps &= codes >= 0
+        is_gap = column.isna() | column.astype(object).isin([*self.missing_values])
+        gaps = is_gap.to_numpy(dtype=bool) & (codes >= 0)
         if not gaps.any():
             return column.copy()
         values = self.values[codes[gaps]]
@@ -330,6 +330,7 @@ def _without_words(column: pd.Series, missing_values: Collection[str]) -> Any:
     """A column of numbers or dates without words for missing."""
     if pd.api.types.is_numeric_dtype(column.dtype):
         return numbers_without(column.to_numpy(dtype=float, na_value=math.nan), missing_values)
+    column = column.astype(object)  # types of Arrow are compared with no words
     return column.mask(column.isin([*missing_values]))
 
 

@@ -15,6 +15,7 @@ from ..core.family import Family, family_named
 from ..core.operations import READING
 from ..core.scores import RowLogLikelihood
 from ..core.words import plural
+from ..data.bins import is_rule
 from ..data.columns import BinRules, ColumnOptions
 from ..data.counts import CountTable
 from ..data.encoding import label_of
@@ -191,8 +192,8 @@ class InteractionEstimator(BaseEstimator):
 
         Numbers with fractions are cut also where they have few values for their rows, as other rows have others.
         """
-        expected = "auto, refuse, a whole number of levels, or rules by column"
-        if isinstance(self.bins, str) and self.bins not in ("auto", "refuse"):
+        expected = "auto, refuse, a whole number of levels, a rule such as 'quantile:4', or rules by column"
+        if isinstance(self.bins, str) and self.bins not in ("auto", "refuse") and not is_rule(self.bins):
             raise unexpected("bins", expected, self.bins, code="unknown-choice")
         by_column: Any = {} if is_whole(self.bins) or isinstance(self.bins, str) else self.bins
         check_type(by_column, Mapping, "bins", expected)
@@ -440,8 +441,9 @@ class InteractionDensity(DensityMixin, InteractionEstimator):
             network; ``hidden``, ``method``, ``iterations``, ... of an rbm; ``family``, ``l1``, ... of a grm;
             ``objective`` of a log-linear model.
         bins: how numbers of many values are cut: ``auto`` and ``refuse`` as in :func:`~pyro_hoim.fit`, a whole number
-            of levels for all of them, or by column a rule of :func:`~pyro_hoim.data.find_bins`, cut points or ``auto``,
-            where all other columns are read by ``auto`` unless ``"*"`` has another rule.
+            of levels or a rule of :func:`~pyro_hoim.data.find_bins` such as ``spread:32`` for all of them, or by column
+            such a rule, cut points or ``auto``, where all other columns are read by ``auto`` unless ``"*"`` has another
+            rule. Numbers beyond the cut points are in the first or the last level, however far they lie.
         exclude: columns that are left out; those of arrays are x0, x1, ...
         allow: columns that are taken as they are.
         missing_values: labels that mean "missing", besides None, NaN and NA.

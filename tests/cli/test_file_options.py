@@ -73,7 +73,7 @@ def test_options_that_do_not_fit_are_refused(shell):
     shell.refused("fit", "titanic", "--sep", ";", says=["--sep: belongs to a table of text, received titanic"])
     shell.refused("fit", "titanic", "--count", "Age", says=["--count"])
     written()
-    shell.refused("fit", "t.csv", "--bins", "age", says=["--bins: expected auto, or COLUMN=RULE"])
+    shell.refused("fit", "t.csv", "--bins", "age", says=["--bins: expected auto, RULE or COLUMN=RULE"])
     shell.refused("fit", "t.csv", "--bins", "agee=width:5", says=["--bins: unknown column 'agee'; did you mean 'age'"])
     shell.refused("fit", "t.csv", "--bins", "sex=width:5", says=["line 2: expected a number in column 'sex'"])
     shell.refused("fit", "t.csv", "--allow", "agee", says=["--allow: unknown column 'agee'; did you mean 'age'"])

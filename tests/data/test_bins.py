@@ -70,7 +70,9 @@ def test_dates_are_cut_at_months_and_years():
     assert find_bins(["13/02/2024", "03/04/2025"], "width:year").labels[0] == "<2025-01-01"
 
 
-@pytest.mark.parametrize("kind", [pd.Timestamp, lambda day: pd.Timestamp(day).date(), str])
+@pytest.mark.parametrize(
+    "kind", [pd.Timestamp, lambda day: pd.Timestamp(day).date(), lambda day: pd.Period(day, "D"), str]
+)
 def test_dates_of_every_type_are_cut_alike(kind):
     dates = ["2023-11-30", "2023-12-01", None, "2024-02-29"]
     cells = [None if day is None else kind(day) for day in dates]
@@ -78,7 +80,8 @@ def test_dates_of_every_type_are_cut_alike(kind):
     assert bins == find_bins(pd.to_datetime(pd.Series(dates)), "width:month")
     assert bins.apply(cells) == bins.apply(["2023-11-30", "2023-12-01", "", "2024-02-29"])
     frame = pd.DataFrame({"day": cells, "ill": [0, 1, 0, 1]})
-    for column in (frame["day"], pd.to_datetime(frame["day"])):
+    days = pd.to_datetime(pd.Series(dates))
+    for column in (frame["day"], days, days.dt.to_period("D"), days.astype("date32[pyarrow]")):
         rows = Observations.from_pandas(frame.assign(day=column), bins={"day": "width:month"})
         assert rows.domain["day"].labels == tuple(bins.labels[i] for i in (0, 1, 3))
         assert rows.codes[:, 0].tolist() == [0, 1, -1, 2]

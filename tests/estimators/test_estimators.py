@@ -22,6 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pyro_hoim as hoim
 from pyro_hoim import CountTable, InteractionHypergraph, LogLinearEnergy, Observations, fit
+from pyro_hoim.data.bins import parse_bins
 from pyro_hoim.errors import DataWarning, InputError, UnknownNameError
 from pyro_hoim.estimators import InteractionClassifier, InteractionDensity, InteractionImputer
 from pyro_hoim.families import families
@@ -387,6 +388,59 @@ def test_a_number_between_cut_points_that_no_row_lies_between_has_the_level_belo
     with pytest.warns(DataWarning, match="lowest one: all 2 cells of 'age'"):
         probs = model.predict_proba(pd.DataFrame({"age": [7, 12], "other": "a"}))
     assert np.array_equal(probs, model.predict_proba(pd.DataFrame({"age": [2, 4], "other": "a"})))
+
+
+@pytest.mark.parametrize("kind", [InteractionClassifier, InteractionDensity, InteractionImputer])
+def test_dates_of_every_type_are_cut_alike_in_fits_and_predictions(kind):
+    days, more = pd.Series(pd.date_range("2015-01-01", periods=120, freq="13D")), np.arange(120) % 2
+    types = [days, days.astype(str), days.astype(object), days.dt.date, days.dt.to_period("D")]
+    types += [days.astype("date32[pyarrow]"), days.astype("datetime64[s]"), days.astype("timestamp[us][pyarrow]")]
+    frames = [pd.DataFrame({"opened": column, "more": more}) for column in types]
+    y = days.dt.year < 2017
+
+    def answer(model, frame):
+        if kind is InteractionImputer:
+            return model.transform(frame.assign(more=None))["more"].tolist()
+        return (model.predict_proba if kind is InteractionClassifier else model.score_samples)(frame).tolist()
+
+    options = {"strategy": "most_probable"} if kind is InteractionImputer else {}
+    models = [kind(bins={"opened": "width:year"}, **options).fit(frame, y) for frame in frames]
+    for rows in (3, 120):
+        expected = answer(models[1], frames[1][:rows])
+        assert all(answer(model, frame[:rows]) == expected for model in models for frame in frames)
+    assert models[0].domain_["opened"].cardinality == 5
+    if kind is InteractionImputer:  # gaps are filled with dates
+        filled = [
+            m.transform(f.assign(opened=f["opened"].mask(more == 1))) for m, f in zip(models, frames, strict=True)
+        ]
+        assert all(column["opened"].notna().all() for column in filled)
+
+
+def test_a_rule_is_that_of_all_columns_at_every_door():
+    frame = pd.DataFrame({"age": np.arange(300) % 60, "late": np.arange(300) % 50 + 0.0, "sex": list("fm") * 150})
+    for rule in ("quantile:5", "spread:32", "width:10", "edges:20,30,40"):
+        every = {"*": rule}
+        first, second = (InteractionClassifier(bins=bins).fit(frame, frame["sex"]) for bins in (rule, every))
+        assert first.columns_ == second.columns_ == hoim.data.read_columns(frame, bins=rule)
+        assert first.columns_ == hoim.data.read_columns(frame, bins=every)
+        assert hoim.plan(frame, bins=rule).columns == hoim.plan(frame, bins=every).columns
+        with pytest.warns(DataWarning, match="numbers were cut into levels: age at .* and late at"):
+            first, second, opened = [
+                Observations.from_pandas(frame, bins=rule).domain,
+                Observations.from_pandas(frame, bins=every).domain,
+                hoim.data.open_rows(frame, bins=rule).domain,
+            ]
+        assert first == second == opened
+    with pytest.warns(DataWarning, match="numbers were cut into levels: age at"):
+        fitted = hoim.fit("age*sex", frame[["age", "sex"]], bins="quantile:3")
+    assert fitted.hypergraph.domain["age"].cardinality == 3
+    assert parse_bins(["spread:32", "age=width:5"]) == {"*": "spread:32", "age": "width:5"}
+    with pytest.raises(InputError, match="auto and spread:32 cannot both be the rule of all columns"):
+        parse_bins(["auto", "spread:32"])
+    for call in (hoim.plan, hoim.data.read_columns, lambda f, bins: InteractionDensity(bins=bins).fit(f)):
+        for wrong in ("many", "halves:2"):
+            with pytest.raises(InputError, match=f"bins: expected .*a rule such as 'quantile:4'.* received '{wrong}'"):
+                call(frame, bins=wrong)
 
 
 @pytest.mark.parametrize("unknown", ["missing", "error"])

@@ -203,7 +203,7 @@ class Reading:
         names = list(select_columns(header, chosen, exclude=without, source=source))
         if "*" in self.bins:
             hint = f"give edges, such as {option('bins', f'{names[0]}=edges:20,40,60')}"
-            raise unexpected("bins", "edges by column, for rows that are read piece by piece", "auto", hint)
+            raise unexpected("bins", "edges by column, for rows that are read piece by piece", self.bins["*"], hint)
         cuts = {name: edge_bins(rule, name) for name, rule in self.bins.items()}
         columns = names if weight is None else [*names, weight]
         # Blocks are read when they are asked for, so that mistakes above cost nothing.

@@ -134,7 +134,7 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
         return MemoryRows.of(rows, chunk_rows=how.chunk_rows)
     # Pieces of Dask, or of files; a small table in wide form is made long as a whole.
     missing = tuple(sorted({"", *how.missing_values}))
-    if how.bins == "auto":
+    if how.bins != "refuse" and (isinstance(how.bins, str) or "*" in how.bins):
         hint = "give edges, such as {'age': 'edges:20,40,60'}"
         raise unexpected("bins", "edges by column, for rows that are read piece by piece", how.bins, hint)
     cuts = {name: edge_bins(rule, name) if isinstance(rule, str) else rule for name, rule in how.rules.items()}
