@@ -375,6 +375,11 @@ class InteractionClassifier(ClassifierMixin, InteractionEstimator):
         if y is None:
             name = type(self).__name__
             raise InputError(f"This {name} estimator requires y to be passed, but the target y is None", argument="y")
+        is_array = isinstance(y, pd.Series | pd.DataFrame | np.ndarray) or hasattr(type(y), "_from_sequence")
+        gaps = int(np.sum(np.asarray(pd.isna(y if is_array else np.asarray(y, dtype=object)))))
+        if gaps:
+            problem = f"{plural(gaps, 'row')} without a class (None, NaN or NA)"
+            raise refused("y", problem, "leave these rows out of X and y", code="missing-cells")
         types: Any = {"dtype": None}  # as it is
         target: Any = check_array(column_or_1d(y, warn=True), ensure_2d=False, input_name="y", **types)
         check_consistent_length(frame, target)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.optimize import minimize
-from scipy.sparse import block_diag, csr_matrix
+from scipy.sparse import block_diag, csr_matrix, identity
 
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
@@ -137,8 +137,8 @@ def fit_conditional(
         tolerance: of the largest entry of the gradient per row, in units of the curvature.
     """
     rows = _Rows.of(codes, classes, sizes, weights)
-    factors = [p if isinstance(p, np.ndarray) else np.eye(size) for size, p in zip(sizes[:-1], priors, strict=True)]
-    factor: Any = block_diag([*factors, np.eye(1)], format="csr")
+    factors = [p if isinstance(p, np.ndarray) else identity(size) for size, p in zip(sizes[:-1], priors, strict=True)]
+    factor: Any = block_diag([*factors, identity(1)], format="csr")
     strengths = [
         np.full(f.shape[1], 1.0 if isinstance(p, np.ndarray) else p) for f, p in zip(factors, priors, strict=True)
     ]

@@ -259,7 +259,7 @@ def test_what_does_not_go_together_is_refused():
         ({"prior": "flat"}, "prior: expected none, unit"),
         (
             {"bins": "many"},
-            "bins: expected auto, refuse, a whole number of levels, or rules by column, received 'many'",
+            "bins: expected auto, refuse, a whole number of levels, a rule .*, or rules by column, received 'many'",
         ),
         ({"bins": 1}, "bins: expected a whole number from 2"),
         ({"target": "x1"}, "target: X has a column 'x1'"),

@@ -583,6 +583,23 @@ def test_parameters_are_checked_by_the_fit():
         InteractionImputer(strategy="most_probable").fit(X).impute(X, 2)
 
 
+@pytest.mark.parametrize("gap", [None, math.nan, pd.NA, pd.NaT])
+def test_rows_without_a_class_are_refused_alike(gap):
+    X = np.array([["a", "b"], ["a", "c"], ["b", "b"]] * 2)
+    texts = ["well", gap, "ill"] * 2
+    targets = [texts, np.array(texts, dtype=object), pd.Series(texts), pd.Series(texts, dtype="string")]
+    targets += [pd.Series(pd.Categorical(texts)), pd.DataFrame({"y": texts})]
+    if gap is None:
+        days = pd.Series(pd.to_datetime(["2020-01-01", None, "2020-01-02"] * 2))
+        targets += [[1, gap, 0] * 2, [1.0, math.nan, 0.0] * 2, np.array([1.0, math.nan, 0.0] * 2), days]
+        targets += [pd.array([1, None, 0] * 2, dtype="Int64"), pd.array([True, None, False] * 2, dtype="boolean")]
+    for target in targets:
+        for options in ({}, {"order": 2}):
+            with pytest.raises(InputError, match="y: 2 rows without a class .* leave these rows out of X and y"):
+                InteractionClassifier(**options).fit(X, target)
+    assert InteractionClassifier().fit(X, ["well", "", "ill"] * 2).classes_.tolist() == ["", "ill", "well"]
+
+
 def test_without_scikit_learn_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.base", None)
     monkeypatch.delitem(sys.modules, "pyro_hoim.estimators.joint")
