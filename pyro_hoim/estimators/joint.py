@@ -22,6 +22,7 @@ from ..data.encoding import label_of
 from ..data.frames import as_frame, is_frame
 from ..errors import (
     ConvergenceWarning,
+    CostWarning,
     DataWarning,
     InputError,
     caller_level,
@@ -37,9 +38,12 @@ from ..errors import (
 )
 from ..families import DEFAULT, impute, predict, sample
 from ..log_linear.conditional import ClassInteractions, fit_conditional, fit_scored
+from ..log_linear.file import GIVEN_COLUMNS
+from ..log_linear.fitting.duration import duration_words, incomplete_seconds
 from ..log_linear.fitting.penalties import L2, Conjugate
 from ..log_linear.named_priors import Prior
 from ..log_linear.training.ridge import InteractionRidge
+from ..planning import PATIENCE
 from ..results.fitted import LoadedModel
 from ..schema import Domain, Variable
 from ..structure.hypergraph import InteractionHypergraph
@@ -56,6 +60,7 @@ except ImportError as error:
 __all__ = ["InteractionClassifier", "InteractionDensity", "InteractionImputer"]
 
 
+_NETWORK, _DAY = "dependency-network", 86400.0
 _CONDITIONAL_RULE = "spread:32"
 """How numbers are cut, given which a class is fitted with bins="auto"; a joint distribution takes the rule of `fit`."""
 _CONDITIONAL_PRIORS = "ridge:2", "ridge:1"
@@ -184,8 +189,25 @@ class InteractionEstimator(BaseEstimator):
             self._interactions = _conditional(rows.domain, codes, weights, self.prior, scores)
             self.result_ = _loaded(self._interactions, rows.domain, float(weights.sum()), family, reading)
             return
+        family = self._affordable(family, rows)
+        self._model_family = family
         self.result_ = self._estimate(family, rows)
         object.__setattr__(self.result_, READING, reading)  # so that its file reads numbers, too
+
+    def _affordable(self, family: Family, rows: Any) -> Family:
+        """The family, or a dependency network where nothing was said and to sum over missing cells takes too long."""
+        is_default = family.short == DEFAULT and self.options is None and self.prior is None
+        is_default &= self.order is None and self.edges is None
+        if not is_default or not rows.has_missing or getattr(self, "strategy", "draw") != "draw":
+            return family
+        graph = InteractionHypergraph.from_order(rows.domain, min(2, len(rows.domain)))
+        seconds = incomplete_seconds(graph, rows.num_rows)
+        if seconds <= PATIENCE:
+            return family
+        long = "are out of reach" if seconds > _DAY else f"take very roughly {duration_words(seconds)}"
+        problem = f"sums over missing cells of all pairs {long}, so this is family='{_NETWORK}', which takes a second"
+        warnings.warn(CostWarning(f"{problem}; order=2 asks for all pairs all the same"), stacklevel=caller_level())
+        return family_named(_NETWORK)
 
     def _options(self, frame: pd.DataFrame, is_conditional: bool) -> ColumnOptions:
         """How the columns of a data frame are read: by the rule of every function that takes one.
@@ -280,7 +302,7 @@ def _loaded(
     stored = family.stored(fitted.energy(domain))
     assert stored is not None
     info = {**stored.info, "rows": num_rows, "status": "converged" if fitted.is_converged else "max_iterations"}
-    info |= {"reading": reading} if reading else {}
+    info |= {GIVEN_COLUMNS: domain.names[-1], **({"reading": reading} if reading else {})}
     return LoadedModel(stored.kind, replace(stored.model, info=info), domain, info)
 
 
@@ -436,7 +458,9 @@ class InteractionDensity(DensityMixin, InteractionEstimator):
 
     Args:
         family: ``log-linear``, ``dependency-network``, ``rbm`` (binary columns), ``grm`` (counts or real numbers, which
-            are not cut) or another that is registered.
+            are not cut) or another that is registered. Where none of ``order``, ``edges``, ``prior`` and ``options`` is
+            given and sums over missing cells would take more than a minute, a dependency network takes the place of the
+            default, with a warning.
         order: interactions of up to so many columns; default of the family: 2.
         edges: of a log-linear model a formula such as ``"smoke*lung + ."``, or sets of names, in place of ``order``.
             Columns of arrays are named x0, x1, ...
@@ -488,6 +512,7 @@ class InteractionDensity(DensityMixin, InteractionEstimator):
             return self
         if sample_weight is not None:
             raise refused("sample_weight", f"a {family.name} takes no weights", code="conflict")
+        self._model_family = family
         self.result_ = self._estimate(family, self._numbers(frame))
         stored = family.stored(self.result_)
         assert stored is not None
@@ -497,7 +522,7 @@ class InteractionDensity(DensityMixin, InteractionEstimator):
     def score_rows(self, X: Any) -> RowLogLikelihood:
         """As :meth:`score_samples`, with whether the values are likelihoods or pseudo-likelihoods, and exact."""
         _, rows = self._rows(X)
-        family = self._family
+        family = self._model_family
         stored = family.stored(self.result_)
         assert stored is not None
         if family.row_log_likelihood is None:

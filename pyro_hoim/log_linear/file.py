@@ -56,6 +56,8 @@ _CONTRAST = {"before": Items(TEXT), "after": Items(TEXT), "estimate": NUMBER, "s
 _SIZES = {"position": WHOLE, "num_parameters": WHOLE, "num_identified": optional(WHOLE)}
 _SIGN = Leaf("-1 or 1", (int,), lambda value: abs(value) == 1)
 _TESTED = ("std_error", "df", "statistic", "p_value", "p_value_adjusted")
+GIVEN_COLUMNS = "given_columns"
+"""Entry of a model of which one variable, whose name it holds, was fitted given all others."""
 _INFO: dict[str, Rule] = {
     "independent": optional(SHARES),
     "infinite_combinations": Items(Fields(_CELLS)),
@@ -75,6 +77,7 @@ _INFO: dict[str, Rule] = {
             "rows": Items(Fields(COEFFICIENT)),
         }
     ),
+    GIVEN_COLUMNS: TEXT,
     "learned_edges": Items(NAMES),
     "effective_rows": optional(NUMBER),
     "num_parameters": optional(WHOLE),
@@ -85,6 +88,19 @@ _INFO: dict[str, Rule] = {
     "has_structural_zeros": FLAG,
 }
 """Entries of the information that commands read."""
+
+
+def conditional_words(file: ModelFile) -> str:
+    """Why a variable that was fitted given all others has no standard errors; empty for another model."""
+    target = file.info.get(GIVEN_COLUMNS)
+    if target is None:
+        return ""
+    others = [name for name in file.domain.names if name != target]
+    formula = f"{target}*({' + '.join(others[:3])}{' + ...' if len(others) > 3 else ''})"
+    ways = (
+        f"pyro_hoim.fit({formula!r}, ...) gives intervals and tests, and the estimator with edges={formula!r} intervals"
+    )
+    return f"{target} was fitted given the other columns under a prior, and the rows are not kept; {ways}"
 
 
 @dataclass(frozen=True, eq=False)

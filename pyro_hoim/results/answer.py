@@ -21,6 +21,7 @@ __all__ = ["CAUTION", "NONE", "OddsAnswer", "odds_answer"]
 
 CAUTION = "These are associations given the other columns, not causes."
 """What limits every answer."""
+_NO_ERRORS = "no standard errors: "
 _ALONE = "These are associations of two columns at a time, which other columns may explain, not causes."
 
 NONE = "A model without interactions does not show that the columns are independent."
@@ -245,9 +246,15 @@ def odds_answer(
     strongest = clear[: min(_STRONGEST, most - 1 - len(others[:1]) - len(unknown[:1]))]
     sentences = [first, *(ratio.sentence(_modifiers(ratio, best, references), target) for ratio in strongest), *endings]
     caution = _ALONE if table.attrs.get("is_crude") else CAUTION
-    limits = (caution,) if has_intervals else ("The odds ratios have no intervals.", caution)
+    limits = (caution,) if has_intervals else (f"The odds ratios have no intervals.{_why(table)}", caution)
     limits += (_CHOSEN,) if table.attrs.get("is_searched") else ()
     return OddsAnswer(tuple(sentences[:most]), _picture([*clear, *unclear]), _section(table), limits)
+
+
+def _why(table: pd.DataFrame) -> str:
+    """A sentence on why there are no intervals, where a note of the table says so."""
+    reasons = [note.removeprefix(_NO_ERRORS) for note in table.attrs.get("notes", ()) if note.startswith(_NO_ERRORS)]
+    return f" The reason is that {reasons[0]}." if reasons else ""
 
 
 def _is_real(ratio: Ratio, adjusted: float) -> bool:

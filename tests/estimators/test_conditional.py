@@ -3,6 +3,7 @@
 import itertools
 import math
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -16,9 +17,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import pyro_hoim as hoim
-from pyro_hoim.errors import DataWarning, InputError, UnknownNameError
+from pyro_hoim.core.words import plural
+from pyro_hoim.errors import DataWarning, HoimError, InputError, UnknownNameError
 from pyro_hoim.estimators import InteractionClassifier, InteractionDensity
 from pyro_hoim.log_linear.conditional import fit_conditional, number_prior
+from pyro_hoim.results.answer import odds_answer
 
 
 def _table(num_classes, number=300):
@@ -250,6 +253,31 @@ def test_saved_models_keep_their_cuts(tmp_path):
     assert predicted["p(ill)"].to_numpy() == pytest.approx(model.predict_proba(frame)[:, 0], abs=1e-10)
     assert len(loaded.domain["age"].labels) == 32
     assert {*model.predict(frame)} == {"ill", "well"}
+
+
+def test_odds_ratios_of_a_class_say_why_they_have_no_intervals_and_what_gives_them(tmp_path):
+    X, y = _table(2)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    fitted = InteractionClassifier().fit(frame, y).result_
+    fitted.save(tmp_path / "m.safetensors")
+    way = r"pyro_hoim.fit\('y\*\(a \+ b \+ c\)', ...\) gives intervals and tests, and the estimator with edges="
+    for model in (fitted, hoim.load(tmp_path / "m.safetensors")):
+        odds = model.odds_ratios()
+        assert odds["lower"].isna().all()
+        for table in (odds, model.summary()):
+            assert re.match(
+                f"no standard errors: y was fitted given the other columns .*; {way}", table.attrs["notes"][-1]
+            )
+        with pytest.raises(HoimError, match=f"test_terms: y was fitted given .*; {way}"):
+            model.test_terms()
+        limit = odds_answer(odds, plural(len(X), "row")).limits[0]
+        assert re.match(f"The odds ratios have no intervals. The reason is that y was fitted given .*; {way}", limit)
+    # What is named gives them.
+    assert hoim.fit("y*(a + b + c)", frame.assign(y=y)).test_terms()["p_value"].notna().any()
+    edges = InteractionClassifier(edges="y*(a + b + c)").fit(frame, y).result_
+    assert edges.odds_ratios()["lower"].notna().all()
+    wide = InteractionClassifier().fit(np.hstack([X, X[:, :2]]), y).result_
+    assert "'y*(x0 + x1 + x2 + ...)'" in wide.odds_ratios().attrs["notes"][-1]
 
 
 def test_what_does_not_go_together_is_refused():

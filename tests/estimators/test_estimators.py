@@ -23,7 +23,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import pyro_hoim as hoim
 from pyro_hoim import CountTable, InteractionHypergraph, LogLinearEnergy, Observations, fit
 from pyro_hoim.data.bins import parse_bins
-from pyro_hoim.errors import DataWarning, InputError, UnknownNameError
+from pyro_hoim.errors import CostWarning, DataWarning, InputError, UnknownNameError
 from pyro_hoim.estimators import InteractionClassifier, InteractionDensity, InteractionImputer
 from pyro_hoim.families import families
 from pyro_hoim.log_linear.scores import row_log_pseudo_prob
@@ -242,7 +242,10 @@ def test_a_large_model_says_that_it_has_a_pseudo_likelihood():
     gaps = X.astype(float)
     gaps[0, 0] = math.nan
     with pytest.raises(ValueError, match="missing cells: to sum over them needs log Z of"):
-        InteractionDensity().fit(gaps)
+        InteractionDensity(order=2).fit(gaps)
+    with pytest.warns(CostWarning, match="sums over missing cells of all pairs are out of reach, so this is family="):
+        density = InteractionDensity().fit(gaps)
+    assert density.score_rows(X).values.isfinite().all()
 
 
 # Numbers are cut again; the oracle is pandas.cut at the cut points of the estimator
@@ -595,9 +598,43 @@ def test_rows_without_a_class_are_refused_alike(gap):
         targets += [pd.array([1, None, 0] * 2, dtype="Int64"), pd.array([True, None, False] * 2, dtype="boolean")]
     for target in targets:
         for options in ({}, {"order": 2}):
-            with pytest.raises(InputError, match="y: 2 rows without a class .* leave these rows out of X and y"):
+            with pytest.raises(InputError, match=r"y: 2 rows without a class .* leave these rows out of X and y"):
                 InteractionClassifier(**options).fit(X, target)
     assert InteractionClassifier().fit(X, ["well", "", "ill"] * 2).classes_.tolist() == ["", "ill", "well"]
+
+
+def _wide_gaps(number=400):
+    rng = np.random.default_rng(0)
+    first = rng.integers(6, size=number)
+    columns = {f"v{i}": np.where(rng.random(number) < 0.5, first, rng.integers(6, size=number)) for i in range(8)}
+    return pd.DataFrame(columns).mask(rng.random((number, 8)) < 0.1)
+
+
+@pytest.mark.parametrize("kind", [InteractionDensity, InteractionImputer])
+def test_sums_over_missing_cells_that_take_minutes_give_way_to_a_network(kind):
+    frame = _wide_gaps()
+    with pytest.warns(CostWarning, match=r"take very roughly .*this is family='dependency-network'.*order=2 asks"):
+        model = kind(random_state=0).fit(frame)
+    network = kind(family="dependency-network", random_state=0).fit(frame)
+    if kind is InteractionDensity:
+        assert np.array_equal(model.score_samples(frame[:50]), network.score_samples(frame[:50]))
+        assert model.sample(5).equals(network.sample(5))
+    else:
+        assert model.transform(frame).equals(network.transform(frame)) and not model.transform(frame).isna().any().any()
+    # Tables of which the sums are short, and what was asked for, stay as they are.
+    assert type(kind().fit(frame[["v0", "v1", "v2"]]).result_) is not type(model.result_)
+
+
+@pytest.mark.parametrize("kind", [InteractionDensity, InteractionImputer, InteractionClassifier])
+def test_long_sums_that_were_asked_for_say_their_time_before(kind, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib.import_module("pyro_hoim.study.command.family"), "fit_incomplete", stop)
+    frame = _wide_gaps()
+    words = r"the fit takes very roughly \d+ (seconds|minutes) .*family='dependency-network'"
+    with pytest.warns(CostWarning, match=words), pytest.raises(KeyboardInterrupt):
+        kind(order=2).fit(frame[list(frame)[:7]], frame.index % 2)
 
 
 def test_without_scikit_learn_the_error_names_the_extra(monkeypatch):

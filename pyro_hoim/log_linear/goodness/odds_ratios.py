@@ -23,7 +23,7 @@ from ...errors import HoimError, conflict
 from ...results.contrasts import INTERVALS, STORED_LEVEL, Contrasts, contrast_frame
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import Reference, parametrization, reference_codes
-from ..file import ModelFile
+from ..file import ModelFile, conditional_words
 from ..fitting.design import design_matrix
 from ..fitting.result import CovarianceKind, FitResult
 from ..infinite import contrast_signs, covariance_problem, mark_infinite, size_problem
@@ -235,6 +235,8 @@ def contrasts_of_file(file: ModelFile, reference: Reference | None = None) -> Co
 def _learned_fit(file: ModelFile) -> FitResult | str:
     """A learned model as the penalised fit of its interactions; or why it has no covariance at hand."""
     info, ridge = file.info, file.info.get("ridge")
+    if conditional := conditional_words(file):
+        return conditional
     if ridge is None or "learned_edges" not in info:
         return "the model does not keep them"
     if info.get("trainer") == "pseudo-likelihood":

@@ -37,7 +37,7 @@ from ..coding import (
     reference_matrix,
     to_reference,
 )
-from ..file import ModelFile
+from ..file import ModelFile, conditional_words
 from ..fitting.result import CovarianceKind, FitResult
 from ..fitting.tables import coefficient_table
 from ..infinite import contrast_signs, covariance_problem
@@ -187,7 +187,7 @@ def model_summary(
     theta = parametrization(graph).convert(file.theta, file.coding, coding)
     if reference is not None:
         theta = to_reference(graph, theta, reference)
-    why = _NO_ERRORS if stored is None else _OTHER_ERRORS.format(stored["coding"])
+    why = conditional_words(file) or _NO_ERRORS if stored is None else _OTHER_ERRORS.format(stored["coding"])
     notes = [_meaning(coding, reference), f"no standard errors: {why}"]
     if file.info.get("ridge", {}).get("smoothness", 0) > 0:
         orders = ordinal_orders(graph.domain)

@@ -67,8 +67,8 @@ from ...log_linear.auto import Auto
 from ...log_linear.coding import Coding, Reference, parametrization
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.exact.elimination import VariableElimination
-from ...log_linear.file import ModelFile
-from ...log_linear.fitting.duration import check_duration, check_pseudo_duration
+from ...log_linear.file import ModelFile, conditional_words
+from ...log_linear.fitting.duration import check_duration, check_incomplete_duration, check_pseudo_duration
 from ...log_linear.fitting.fit import fit
 from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
 from ...log_linear.fitting.result import CovarianceKind, FitResult
@@ -108,6 +108,10 @@ __all__ = ["FAMILY", "LogLinearFamily"]
 
 
 _MOST_FLOPS, _MOST_SUMS = 2**20, 2**24
+_WITHOUT_SUMS = (
+    "a dependency network (family='dependency-network') takes a second, a fit to the rows without missing cells less, "
+    "and fewer levels or columns make smaller tables"
+)
 _QUICK = Auto(elimination=VariableElimination(max_operations=2**28))
 """Log Z where it takes about a second."""
 _ENOUGH = 1e-4
@@ -223,6 +227,7 @@ class LogLinearFamily(Family):
                 raise out_of_reach(
                     "missing cells", problem, "leave out their rows, or use fewer interactions or levels"
                 )
+            check_incomplete_duration(graph, rows.num_rows, _WITHOUT_SUMS)
             return fit_incomplete(structure, rows, penalty=penalty)
         if objective == "auto":
             objective = "likelihood" if cost.feasible and cost.flops <= _MOST_FLOPS else "pseudo-likelihood"
@@ -447,7 +452,10 @@ class LogLinearFamily(Family):
     def term_tests(self, model: Any, **options: Any) -> pd.DataFrame:
         if not isinstance(model, FitResult):
             problem = f"interactions are tested on the rows of a fit, which a {type(model).__name__} does not keep"
-            raise out_of_reach("test_terms", problem, "fit its hypergraph to the rows, and test that", code="no-method")
+            hint = "fit its hypergraph to the rows, and test that"
+            if isinstance(model, Stored) and (conditional := conditional_words(model.model)):
+                problem, _, hint = conditional.partition("; ")
+            raise out_of_reach("test_terms", problem, hint, code="no-method")
         return term_tests(model, **options)
 
     @override
