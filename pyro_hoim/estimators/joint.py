@@ -61,6 +61,7 @@ __all__ = ["InteractionClassifier", "InteractionDensity", "InteractionImputer"]
 
 
 _NETWORK, _DAY = "dependency-network", 86400.0
+_ENTRY, _LONG = 2e-6, 10.0  # seconds of a pair of levels of numbers; seconds that are said before
 _CONDITIONAL_RULE = "spread:32"
 """How numbers are cut, given which a class is fitted with bins="auto"; a joint distribution takes the rule of `fit`."""
 _CONDITIONAL_PRIORS = "ridge:2", "ridge:1"
@@ -288,6 +289,14 @@ def _conditional(
         strengths = np.full(len(names), penalty.strength)
     # Without a prior that was asked for, levels of numbers know their numbers.
     rows = codes[:, :-1], codes[:, -1], domain.cardinalities, weights
+    sizes = {name: domain[name].cardinality for name, numbers in zip(names, scores, strict=True) if numbers is not None}
+    seconds = _ENTRY * sum(size**2 for size in sizes.values())
+    if prior is None and seconds > _LONG:
+        name = max(sizes, key=lambda name: sizes[name])
+        levels = f"{name!r} has {plural(sizes[name], 'level')} of numbers"
+        remedy = f"bins={ {name: _CONDITIONAL_RULE} } cuts them, and exclude=[{name!r}] leaves them out"
+        problem = f"the fit takes very roughly {duration_words(seconds)}, because {levels}; {remedy}"
+        warnings.warn(CostWarning(problem), stacklevel=caller_level())
     fitted = fit_conditional(*rows, strengths) if prior is not None else fit_scored(*rows, strengths, scores)
     if not fitted.is_converged:
         problem = f"the fit did not converge within {fitted.num_iterations} iterations"

@@ -1,5 +1,6 @@
 """A class that is fitted alone: against logistic regression, enumeration of its joint distribution, and pandas."""
 
+import importlib
 import itertools
 import math
 import pickle
@@ -18,7 +19,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import pyro_hoim as hoim
 from pyro_hoim.core.words import plural
-from pyro_hoim.errors import DataWarning, HoimError, InputError, UnknownNameError
+from pyro_hoim.errors import CostWarning, DataWarning, HoimError, InputError, UnknownNameError
 from pyro_hoim.estimators import InteractionClassifier, InteractionDensity
 from pyro_hoim.log_linear.conditional import fit_conditional, number_prior
 from pyro_hoim.results.answer import odds_answer
@@ -278,6 +279,23 @@ def test_odds_ratios_of_a_class_say_why_they_have_no_intervals_and_what_gives_th
     assert edges.odds_ratios()["lower"].notna().all()
     wide = InteractionClassifier().fit(np.hstack([X, X[:, :2]]), y).result_
     assert "'y*(x0 + x1 + x2 + ...)'" in wide.odds_ratios().attrs["notes"][-1]
+
+
+def test_thousands_of_numbers_as_levels_say_their_time_before(monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib.import_module("pyro_hoim.estimators.joint"), "fit_scored", stop)
+    rows = np.arange(4000)
+    frame, y = pd.DataFrame({"n": rows % 2500, "text": (rows % 3000).astype(str)}), rows % 2
+    words = (
+        r"seconds, because 'n' has 2,500 levels of numbers; bins=\{'n': 'spread:32'\} cuts them, and exclude=\['n'\]"
+    )
+    with pytest.warns(CostWarning, match=words), pytest.raises(KeyboardInterrupt):
+        InteractionClassifier(allow=["n", "text"]).fit(frame, y)
+    # Labels are sums of few terms each: thousands take no more than others.
+    with pytest.raises(KeyboardInterrupt):
+        InteractionClassifier(allow=["text"], exclude=["n"]).fit(frame, y)
 
 
 def test_what_does_not_go_together_is_refused():
