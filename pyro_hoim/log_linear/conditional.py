@@ -137,7 +137,9 @@ def fit_conditional(
         tolerance: of the largest entry of the gradient per row, in units of the curvature.
     """
     rows = _Rows.of(codes, classes, sizes, weights)
-    factors = [p if isinstance(p, np.ndarray) else identity(size) for size, p in zip(sizes[:-1], priors, strict=True)]
+    factors: list[Any] = [
+        p if isinstance(p, np.ndarray) else identity(size) for size, p in zip(sizes[:-1], priors, strict=True)
+    ]
     factor: Any = block_diag([*factors, identity(1)], format="csr")
     strengths = [
         np.full(f.shape[1], 1.0 if isinstance(p, np.ndarray) else p) for f, p in zip(factors, priors, strict=True)
