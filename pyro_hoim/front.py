@@ -59,7 +59,7 @@ from .log_linear.named_priors import Prior
 from .log_linear.restricted.interactions import Interactions, RestrictedInteractions, graph_of
 from .log_linear.restricted.terms import FUNCTIONS, restricted_interactions
 from .log_linear.search.rounds import SelectionOptions
-from .planning import Route, advise, counts_in_frame, gaps_of, plan, routes_of, size_of, words_of
+from .planning import Route, advise, counts_in_frame, gaps_of, plan, routes_of, size_of, with_assumed, words_of
 from .schema import Domain
 from .structure.formula import FunctionTerm, parse_terms, split_formula
 from .structure.hypergraph import InteractionHypergraph
@@ -261,7 +261,8 @@ def _advised(data: Any, columns: _Columns, reading: Mapping[str, Any]) -> tuple[
         numbers = counts_in_frame(as_frame(data), columns.weights, columns.count, columns.rules)
         if numbers is not None:
             frame, size = numbers
-            route, why = advise(routes_of(size, words))
+            without = with_assumed(reading, {"exclude": size.left_out})
+            route, why = advise(routes_of(size, words_of(without, data)))
             if route is not None and route.name == "roots":
                 return route, why, frame if columns.count == "count" else as_counts(frame, count=columns.count)
         rows = _read_frame(1, data, columns)[1]
@@ -282,7 +283,7 @@ def _plan_call(reading: Mapping[str, Any], data: Any) -> str:
 
 def _along(route: Route, why: str, data: Any, planned: str) -> Any:
     """What a route other than all pairs ends in, with one line that says so and how to ask for another."""
-    others = f"order=2 asks for all pairs all the same, and {planned} shows all routes"
+    others = f"order=2 alone asks for a log-linear model of all pairs, and {planned} shows all routes"
     warnings.warn(CostWarning(f"{why}, so this is {route.call}; {others}"), stacklevel=caller_level())
     if route.name == "roots":
         from .generalized_root.regress.fit import fit_roots

@@ -23,10 +23,11 @@ from typing_extensions import Unpack
 
 from .budgets import MAX_NETWORK_WORK, MAX_SAMPLED_ENTRIES, NETWORK_BITS_AT_ONCE, num_entries
 from .core.words import listed, option, plural, possible_rows
-from .data.columns import ColumnReading, ColumnRules, read_columns
+from .data.columns import ColumnReading, ColumnRules, left_out_of_numbers, read_columns
 from .data.encoding import to_numbers
 from .data.frames import DataLike, as_frame, is_frame
 from .data.observations import Observations
+from .data.readers import Source
 from .data.sources import RowBatch, RowSource
 from .data.wide import long_table
 from .errors import check_choice, check_names, conflict, visible, wrong_type
@@ -56,6 +57,7 @@ __all__ = [
     "routes_of",
     "size_of",
     "size_of_counts",
+    "with_assumed",
     "words_of",
 ]
 
@@ -124,6 +126,7 @@ class TableSize:
         is_weighted: whether rows bear weights.
         counts: where all columns hold counts, how many pairs of cells above zero stand in one row, over all rows; None
             for other tables.
+        left_out: columns of a table of counts that hold none, such as names of rows.
         no_counts: why a table is none of counts.
 
     Example:
@@ -137,6 +140,7 @@ class TableSize:
     has_missing: bool = False
     is_weighted: bool = False
     counts: float | None = None
+    left_out: Mapping[str, ColumnReading] = field(default_factory=dict[str, ColumnReading])
     no_counts: str = "the columns hold labels, and not counts"
 
     @property
@@ -480,7 +484,8 @@ def size_of_counts(frame: pd.DataFrame, weights: str | None = None, count: str |
 
     A table is one of counts where it has three columns or more, all of whole numbers from 0 and nearly all with a zero,
     with means below half of the largest count, which differs between columns and is five or more somewhere. So 0 and 1,
-    genotypes and answers from 1 to 5 are levels. A column of weights, or of how often rows were seen, is none of them.
+    genotypes and answers from 1 to 5 are levels. A column of weights, or of how often rows were seen, is none of them,
+    and neither are those that every reading leaves out, such as names of rows and free text.
 
     Example:
         >>> words = pd.DataFrame({"sea": [0, 1, 7, 0], "sun": [3, 0, 0, 1], "sand": [0, 0, 2, 0]})
@@ -490,23 +495,40 @@ def size_of_counts(frame: pd.DataFrame, weights: str | None = None, count: str |
     columns = {str(name): frame.iloc[:, i] for i, name in enumerate(frame.columns) if str(name) not in (weights, count)}
     if len(columns) < _LEAST_COUNTS or not len(frame):
         return None
-    numbers: list[np.ndarray] = []
-    for cells in columns.values():
-        if isinstance(cells.dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(cells.dtype):
-            return None
-        values = to_numbers(cells).to_numpy(dtype=float, na_value=np.nan)
-        # Most tables are told from counts by their first column.
-        if not np.isfinite(values).all() or (values < 0).any() or (values != np.floor(values)).any():
-            return None
-        numbers.append(values)
-    matrix = np.stack(numbers, axis=1)
+    numbers: dict[str, np.ndarray] = {}
+    left_out: dict[str, ColumnReading] = {}
+    for name, cells in columns.items():
+        values = _whole_numbers(cells)
+        if values is None:
+            reading = left_out_of_numbers(Source.of_frame(cells.to_frame(name)), [name])
+            # Most tables are told from counts by their first column that is a variable.
+            if not reading:
+                return None
+            left_out |= reading
+        else:
+            numbers[name] = values
+    # Whole numbers may name rows, too.
+    left_out |= left_out_of_numbers(Source.of_frame(pd.DataFrame(numbers)), numbers)
+    numbers = {name: values for name, values in numbers.items() if name not in left_out}
+    if len(numbers) < _LEAST_COUNTS:
+        return None
+    matrix = np.stack(list(numbers.values()), axis=1)
     largest = matrix.max(0)
     is_sparse = (matrix.min(0) == 0) & (2 * matrix.mean(0) < np.maximum(largest, 1))
     if is_sparse.mean() < _MOSTLY or largest.max() < _LARGEST or len(np.unique(largest)) < 2:
         return None
     work = float(((matrix > 0).sum(1).astype(float) ** 2).sum())
-    levels = {name: len(np.unique(values)) for name, values in zip(columns, matrix.T, strict=True)}
-    return TableSize(levels, len(frame), is_weighted=weights is not None, counts=work)
+    levels = {name: len(np.unique(values)) for name, values in numbers.items()}
+    return TableSize(levels, len(frame), is_weighted=weights is not None, counts=work, left_out=left_out)
+
+
+def _whole_numbers(cells: pd.Series) -> np.ndarray | None:
+    """The cells as whole numbers from 0, (N,); None where some are none, or a type says that they are labels."""
+    if isinstance(cells.dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(cells.dtype):
+        return None
+    values = to_numbers(cells).to_numpy(dtype=float, na_value=np.nan)
+    is_whole = np.isfinite(values).all() and not (values < 0).any() and not (values != np.floor(values)).any()
+    return values if is_whole else None
 
 
 # The plan of a table, for a person and for a program.
@@ -709,7 +731,7 @@ def plan(
     numbers = counts_in_frame(frame, weights, count, rules)
     no_counts = TableSize.no_counts
     if numbers is not None:
-        table = plan_of_counts(numbers[1], words_of(options, data))
+        table = plan_of_counts(numbers[1], words_of(with_assumed(options, {"exclude": numbers[1].left_out}), data))
         if table["roots"].is_open:
             return table
         no_counts = table["roots"].reason
@@ -718,7 +740,7 @@ def plan(
     readings = read_columns(frame, **how)
     total = counted(readings, lambda name: frame.loc[:, [str(column) == name for column in frame.columns]].iloc[:, 0])
     size = TableSize({}, len(frame), total, is_weighted=weights is not None, no_counts=no_counts)
-    return plan_of_readings(readings, size, missing, lambda assumed: words_of(_with_assumed(options, assumed), data))
+    return plan_of_readings(readings, size, missing, lambda assumed: words_of(with_assumed(options, assumed), data))
 
 
 def counted(readings: Sequence[ColumnReading], column: Callable[[str], Sequence[Any]]) -> float | None:
@@ -727,7 +749,7 @@ def counted(readings: Sequence[ColumnReading], column: Callable[[str], Sequence[
     return None if name is None else float(to_numbers(pd.Series(column(name))).sum())
 
 
-def _with_assumed(said: Mapping[str, Any], assumed: Mapping[str, Any]) -> dict[str, Any]:
+def with_assumed(said: Mapping[str, Any], assumed: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a data frame with those that a plan takes where nothing was said."""
     options = {**said, **assumed}
     if "bins" in assumed and isinstance(said.get("bins"), Mapping):
@@ -806,8 +828,11 @@ def _remedy(reading: ColumnReading) -> str:
 def plan_of_counts(size: TableSize, words: Mapping[str, str] | None = None) -> TablePlan:
     """The plan of a table of counts."""
     routes = routes_of(size, words)
-    columns = tuple(PlannedColumn(name, "counts" if levels > 1 else "constant") for name, levels in size.levels.items())
-    return TablePlan(size.num_rows, size.num_seen, columns, routes, *advise(routes))
+    columns = [PlannedColumn(name, "counts" if levels > 1 else "constant") for name, levels in size.levels.items()]
+    columns += [
+        PlannedColumn(c.name, c.kind, num_missing=c.num_missing, reason=c.reason) for c in size.left_out.values()
+    ]
+    return TablePlan(size.num_rows, size.num_seen, tuple(columns), routes, *advise(routes))
 
 
 def plan_of(rows: Observations | RowSource, missing: str | None = None, *, is_weighted: bool = False) -> TablePlan:

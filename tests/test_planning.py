@@ -467,3 +467,42 @@ print([name for name in sys.modules if name.startswith((*families, "matplotlib.p
 def test_a_plan_imports_no_other_family():
     done = subprocess.run([sys.executable, "-c", PLANNED], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def named_counts():
+    """Counts beside what every reading leaves out: names of rows, also as numbers, and free text."""
+    frame = counts()
+    texts = [f"a note of {i} words for row {i}" for i in range(len(frame))]
+    return frame.assign(id=range(len(frame)), note=texts, doc=[f"doc_{i:03d}" for i in range(len(frame))])
+
+
+def test_columns_that_every_reading_leaves_out_make_no_labels_of_counts():
+    frame = named_counts()
+    assert size_of_counts(frame).levels == size_of_counts(counts()).levels
+    assert set(size_of_counts(frame).left_out) == {"id", "note", "doc"}
+    assert size_of_counts(frame.assign(group=["a", "b"] * 150)) is None
+    table = hoim.plan(frame)
+    assert table.advised.name == "roots"
+    assert {c.name: c.kind for c in table.columns if c.reason} == {"id": "id", "note": "text", "doc": "id"}
+    expected = hoim.fit_roots(counts(), order=2, l1=0.1, refit="all")
+    # The call as printed, the fit without a structure, and both ways to leave columns out.
+    called = eval(table.advised.call, {"hoim": hoim, "data": frame})
+    with pytest.warns(DataWarning, match="columns were left out: 'id' .*'note' holds free text.*'doc'"):
+        by_rule = hoim.fit_roots(frame, order=2, l1=0.1, refit="all")
+    with pytest.warns(CostWarning, match="so this is hoim.fit_roots"), pytest.warns(DataWarning, match="left out"):
+        routed = hoim.fit(frame)
+    without = hoim.fit_roots(frame, order=2, l1=0.1, refit="all", exclude=["id", "note", "doc"])
+    for result in (called, by_rule, routed, without):
+        assert result.structure.domain == expected.structure.domain
+        pd.testing.assert_frame_equal(result.interactions(), expected.interactions())
+    repeated = hoim.plan(frame.assign(times=2), count="times")
+    assert eval(repeated.advised.call, {"hoim": hoim, "data": frame.assign(times=2)}).num_rows == 2 * len(frame)
+
+
+def test_words_among_numbers_are_refused_with_a_way_out():
+    frame = counts().assign(group=["a", "b"] * 150)
+    with pytest.raises(InputError, match="column 'group': expected a number, received 'a'; leave column 'group' out"):
+        hoim.fit_roots(frame, order=2)
+    assert "group" not in hoim.fit_roots(frame, order=1, exclude=["group"]).structure.domain.names
+    with pytest.raises(InputError, match="exclude"):
+        hoim.fit_roots(counts().to_numpy(), order=1, exclude=["group"])

@@ -42,10 +42,13 @@ __all__ = [
     "ColumnRules",
     "Encoded",
     "FrameOptions",
+    "NumberColumns",
     "RowOptions",
     "Write",
+    "columns_of_numbers",
     "columns_read",
     "encode_columns",
+    "left_out_of_numbers",
     "read_columns",
 ]
 
@@ -62,6 +65,12 @@ class ColumnRules(TypedDict, total=False):
     bins: BinRules
     exclude: Collection[str]
     allow: Collection[str]
+
+
+class NumberColumns(TypedDict, total=False):
+    """What may be said of the columns of a data frame of numbers."""
+
+    exclude: Collection[str]
 
 
 class RowOptions(TypedDict, total=False):
@@ -311,6 +320,33 @@ def columns_read(table: Source, how: ColumnOptions) -> tuple[ColumnReading, ...]
     for name in how.exclude:
         readings[name] = ColumnReading(name, "labels", 0, 0, False, "excluded")
     return tuple(readings[name] for name in table.header if name in readings)
+
+
+def left_out_of_numbers(table: Source, names: Iterable[str]) -> dict[str, ColumnReading]:
+    """Columns that the rule of :func:`read_columns` leaves out, so that they are none of a table of numbers."""
+    how, counts = ColumnOptions(count=None), np.ones(table.num_rows)
+    readings = (_look(name, table, how, counts, table.num_rows).reading for name in names)
+    return {reading.name: reading for reading in readings if not (reading.is_used or reading.is_refused)}
+
+
+def columns_of_numbers(table: Source, how: ColumnOptions) -> tuple[list[str], str]:
+    """Names of the columns that are read as numbers, and a note on those that the rule leaves out.
+
+    Columns that were asked for by name are taken as they are.
+
+    Raises:
+        UnknownNameError: a column that is not there.
+        InputError: no column is left.
+    """
+    names, *_ = asked_columns(table.header, table.name, None, how.columns, how.count, how.weights, how.exclude)
+    left_out = left_out_of_numbers(table, [name for name in names if name not in how.spelled]) if table.num_rows else {}
+    if not left_out:
+        return names, ""
+    reasons = _listed(f"{name!r} {reading.reason}" for name, reading in left_out.items())
+    ways = f"write {how.write('columns', list(left_out)[:1])} and the names of the others to take a column as it is"
+    if len(left_out) == len(names):
+        raise refused(table.name, f"no column of numbers is left, because {reasons}", ways)
+    return [name for name in names if name not in left_out], f"columns were left out: {reasons}"
 
 
 def encode_columns(table: Source, domain: Domain | None, how: ColumnOptions) -> Encoded:

@@ -453,7 +453,8 @@ def parse_numbers(columns: Mapping[str, Any], *, source: str, where: Callable[[i
             text = np.flatnonzero(unknown & ~is_empty(given))
             if len(text):
                 row = int(text[0])
-                raise out_of_range(f"{where(row)}, column {name!r}", "a number", given.iloc[row])
+                hint = f"leave column {name!r} out where it holds no numbers, or ask for the other columns by name"
+                raise out_of_range(f"{where(row)}, column {name!r}", "a number", given.iloc[row], hint=hint)
             gaps[name] = int(unknown.sum())
         parsed.append(numbers)
     if gaps:

@@ -19,10 +19,12 @@ from .columns import (
     ColumnRules,
     FrameOptions,
     Write,
+    columns_of_numbers,
     encode_columns,
     is_identifier,
     num_seen,
     python_words,
+    warn_of_note,
 )
 from .counts import CountTable
 from .encoding import code_reader, has_levels, label_of, meaning_of
@@ -330,13 +332,17 @@ def as_counts(
     kind: NumberKind = "count",
     count: str | None = "count",
     columns: Sequence[str] | int | None = None,
+    exclude: Collection[str] = (),
     absent: Collection[str] = (),
     argument: str = "data",
 ) -> CountTable:
     """Rows of numbers: a table as it is, data frames by :meth:`CountTable.from_pandas`.
 
     Arguments as :func:`as_observations`; ``kind`` is that of the variables without a domain. Columns that are absent
-    are zero.
+    are zero. Without a domain, columns that the rule of :func:`read_columns` leaves out are none.
+
+    Warns:
+        DataWarning: which columns were left out.
 
     Raises:
         InputTypeError: neither a table of numbers nor a data frame.
@@ -350,7 +356,10 @@ def as_counts(
     frame = as_frame(data, argument)
     # Of a known domain other columns are ignored, and absent ones are zero.
     if domain is None:
-        return CountTable.from_pandas(frame, kind=kind, count=count, columns=columns)
+        how = ColumnOptions(count, columns=columns, exclude=exclude)
+        names, note = columns_of_numbers(Source.of_frame(frame), how)
+        warn_of_note(note)
+        return CountTable.from_pandas(frame, kind=kind, count=count, columns=names)
     if any(variable.is_finite for variable in domain):
         raise other_domain("domain", "variables of numbers", received="variables with labels")
     present, count = _known_columns(frame, domain, count, absent, argument)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -34,10 +34,21 @@ from ..core.partition import LogPartition
 from ..core.prediction import beside_figures
 from ..core.scores import Figures, RowLogLikelihood, Scores, mean_gain
 from ..core.words import coefficient, columns_of, listed, option, plural, short_edge
+from ..data.columns import columns_of_numbers
 from ..data.counts import CountTable
 from ..data.files.table_file import CsvColumns, read_table_file
+from ..data.readers import Source as Cells
 from ..datasets.public import classic3_info, load_classic3
-from ..errors import InputError, IntractableError, conflict, none_received, out_of_range, refused, unexpected
+from ..errors import (
+    InputError,
+    IntractableError,
+    check_names,
+    conflict,
+    none_received,
+    out_of_range,
+    refused,
+    unexpected,
+)
 from ..results.contrasts import STORED_LEVEL, Contrasts, contrast_frame, odds_ratios_table
 from ..runs.checkpoint import RunOptions
 from ..runs.container import GENERALIZED_ROOT
@@ -150,7 +161,7 @@ class _CountSource(Source):
             if vocab is not None:
                 raise conflict("vocab", f"belongs to a .npz file, received the data set {source}")
             rows = _LOADERS[source]()
-            rows = rows if chosen is None else rows.columns(chosen)
+            rows = _without(rows if chosen is None else rows.columns(chosen), reading.exclude)
             table = cls(source, rows, (f"The public data set {source}. Source: {classic3_info().source}.",))
         elif not path.exists():
             problem = f"no such file, nor one of the data sets of counts {', '.join(_LOADERS)}"
@@ -158,15 +169,17 @@ class _CountSource(Source):
         else:
             if path.suffix == ".npz":
                 reading.check_unused(source)
-                rows = CountTable.from_npz(path, vocab, kind=family.kind, columns=chosen)
+                rows = _without(CountTable.from_npz(path, vocab, kind=family.kind, columns=chosen), reading.exclude)
             elif vocab is not None:
                 raise conflict("vocab", f"belongs to a .npz file, received {source}, whose header names its columns")
             else:
                 if cells is None:
                     cells = read_table_file(path, sep=reading.sep, encoding=reading.encoding)
                 count = None if reading.count_column == "none" else reading.count_column or "count"
-                rows = CountTable.from_csv(cells, kind=family.kind, count=count, columns=chosen)
-                notes = cells.note
+                how = reading.columns(count=count, chosen=chosen)
+                names, left_out = columns_of_numbers(Cells.of_csv(cells), how)
+                rows = CountTable.from_csv(cells, kind=family.kind, count=count, columns=names)
+                notes = (*cells.note, *([left_out] if left_out else []))
             table = cls(path.stem, rows, (f"Read from {path.name}.",), notes)
         if not table.rows.num_rows:
             raise none_received(source, "at least one observation")
@@ -182,6 +195,12 @@ class _CountSource(Source):
         if constant:
             found.append(f"Constant column{'s' * (len(constant) > 1)}: {listed(constant)}.")
         return tuple(found)
+
+
+def _without(rows: CountTable, exclude: Collection[str]) -> CountTable:
+    """The rows without some columns."""
+    check_names(exclude, rows.domain.names, "exclude", noun="column")
+    return rows.columns([name for name in rows.domain.names if name not in exclude]) if exclude else rows
 
 
 def check_support(rows: CountTable, family: NodeFamily) -> None:

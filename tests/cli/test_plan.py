@@ -252,3 +252,26 @@ def test_a_refusal_for_size_names_the_command_that_is_open(words, way, shell):
     shown = shell(verb, "wide table.csv", *options, "--out", "o", status=2).err
     (line,) = [line for line in shown.splitlines() if line.startswith("pyro-hoim: error: ")]
     assert way in line and "; pyro-hoim plan 'wide table.csv' " in line and " shows all routes; " in line
+
+
+def test_names_of_rows_make_no_labels_of_counts_and_are_left_out_by_the_rule_or_by_hand(shell):
+    frame = pd.read_csv(counts())
+    write("named.csv", frame.assign(doc=[f"doc_{i:03d}" for i in range(len(frame))]))
+    write("counts.csv", frame)
+    command = "pyro-hoim fit {} --model grm --order 2 --l1 0.1"
+    assert shell.json("plan", "named.csv")["routes"][-1]["command"] == command.format("named.csv")
+    excluded = shell.json("plan", "named.csv", "--exclude", "doc")["routes"][-1]["command"]
+    assert excluded == "pyro-hoim fit named.csv --exclude doc --model grm --order 2 --l1 0.1"
+    # Each command as printed, and a fit without a model: the model of the counts alone.
+    for i, line in enumerate([command.format("counts.csv"), command.format("named.csv"), excluded]):
+        done = shell(*shlex.split(line)[1:], "--out", f"fit{i}")
+        assert ("'doc' (200 levels in 200 rows) is (almost) unique per row" in done.err) == (i == 1)
+    done = shell("fit", "named.csv", "--out", "fit3")
+    assert "so this is pyro-hoim fit named.csv --model grm" in done.err and "columns were left out: 'doc'" in done.err
+    tables = [pd.DataFrame(hoim.load(f"fit{i}").interactions()) for i in range(4)]
+    for table in tables[1:]:
+        pd.testing.assert_frame_equal(table, tables[0])
+    # What cannot be a number and is no name of rows says how to go on.
+    write("group.csv", frame.assign(group=["a", "b"] * 100))
+    shell.refused("fit", "group.csv", "--model", "grm", "--order", "2", says=["leave column 'group' out"])
+    shell("fit", "group.csv", "--model", "grm", "--order", "2", "--l1", "0.1", "--exclude", "group", "--out", "fit4")

@@ -299,7 +299,7 @@ def _plan_command(values: Mapping[str, Any]) -> str:
 def _taken(plan: Plan, read: Any, route: Route, why: str, values: Mapping[str, Any]) -> tuple[Plan, Any]:
     """A plan and its rows, with one line on the route and how to ask for another."""
     source = values["source"]
-    others = f"--order 2 asks for all pairs all the same, and {_plan_command(values)} shows all routes"
+    others = f"--order 2 alone asks for a log-linear model of all pairs, and {_plan_command(values)} shows all routes"
     words = f"{why}, so this is {command_of(route, source, values, {})}; {others}"
     say_notes([words])
     return plan, replace(read, about=(*read.about, f"{words[0].upper()}{words[1:]}."))

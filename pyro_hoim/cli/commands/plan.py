@@ -19,6 +19,7 @@ from ...data.files.table_file import CsvColumns
 from ...data.readers import Source
 from ...data.wide import long_cells
 from ...datasets.tables import tables
+from ...errors import check_names
 from ...planning import (
     Route,
     TablePlan,
@@ -136,8 +137,10 @@ def counts_in(
     cells: CsvColumns, columns: str | None, values: Mapping[str, Any], given: Collection[str] = ()
 ) -> TableSize | None:
     """The size of a file that is a table of counts; None for another, and where options say that it holds labels."""
-    if given or any(values.get(name) for name in ("bins", "allow", "exclude", "weights")):
+    if given or any(values.get(name) for name in ("bins", "allow", "weights")):
         return None
+    exclude = Reading.of(values).exclude
+    check_names(exclude, cells.header, "exclude", noun="column")
     chosen = select_columns(cells.header, parse_columns(columns), exclude=(), source=cells.path)
-    frame = pd.DataFrame({name: cells.column(name) for name in chosen})
+    frame = pd.DataFrame({name: cells.column(name) for name in chosen if name not in exclude})
     return size_of_counts(frame, count=values.get("count") or "count")

@@ -224,12 +224,7 @@ class Reading:
 
     def check_numbers(self) -> None:
         """Refuse options that rows of numbers have no use for."""
-        for name, value in {
-            "weights": self.weight_column,
-            "bins": self.bins,
-            "allow": self.allow,
-            "exclude": self.exclude,
-        }.items():
+        for name, value in {"weights": self.weight_column, "bins": self.bins, "allow": self.allow}.items():
             if value:
                 raise conflict(name, f"has no use with {option('model', 'grm')}, which takes numbers as they are")
         self.pieces.check_unused(option("model", "grm"))

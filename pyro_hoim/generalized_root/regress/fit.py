@@ -16,8 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
+from typing_extensions import Unpack
 
-from ...data.frames import is_source
+from ...data.columns import NumberColumns
+from ...data.frames import as_counts, is_frame, is_source
 from ...errors import (
     ConvergenceWarning,
     check_choice,
@@ -224,6 +226,7 @@ def fit_roots(
     settings: RootSettings | None = None,
     run: RunOptions | None = None,
     counts: Any = None,
+    **columns: Unpack[NumberColumns],
 ) -> RootFitResult:
     r"""Learn a generalized root model by l1-penalised regressions of every variable on all others.
 
@@ -247,7 +250,8 @@ def fit_roots(
     every row that a feature of the working set touches.
 
     Args:
-        data: (n, d) rows: SciPy sparse matrix, array, tensor, or :class:`~pyro_hoim.data.CountTable`; or a
+        data: (n, d) rows: SciPy sparse matrix, array, tensor, :class:`~pyro_hoim.data.CountTable` or data frame, of
+            which identifiers, dates and free text are left out; or a
             :class:`~pyro_hoim.data.RowSource` of numbers (:func:`~pyro_hoim.data.open_rows`), whose distinct rows are
             held with their counts.
         family: ``poisson``, ``exponential``, ``gaussian``, or a family object (truncated Poisson needs its maximum).
@@ -262,6 +266,7 @@ def fit_roots(
         run: the file with the nodes that are done, rewritten about every 30 seconds and when the run is interrupted;
             whether to continue from it (rows and arguments must be the same); and progress.
         counts: how often each row was seen, whole numbers (n,): the fit is that of the rows repeated so often.
+        columns: ``exclude``, columns of a data frame that are left out.
 
     Raises:
         InputError: values outside the family's support (the first one is named with its place), a negative penalty,
@@ -273,6 +278,7 @@ def fit_roots(
     Warns:
         ConvergenceWarning: a node's residual, or that of the refit, is above the tolerance, or a refit was shortened.
         CostWarning: the sets found are so many that they were not tested.
+        DataWarning: columns of a data frame that were left out.
 
     References:
         Paper 2 (generalized root models), section 4, equations (8) to (14). Cho-Jui Hsieh, Inderjit S. Dhillon, Pradeep
@@ -284,6 +290,10 @@ def fit_roots(
         >>> fitted.structure.num_terms, bool((fitted.kkt_residual < 1e-6).all())
         (3, True)
     """
+    if is_frame(data):
+        data = as_counts(data, kind=checked_family(family).kind, **columns)
+    elif columns:
+        raise conflict("exclude", "leaves out columns of a data frame, and these are rows without one")
     return _fit(data, [l1], family, order, names, full, refit, settings, run, counts)[0]
 
 
