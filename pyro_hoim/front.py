@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from .core.command.rows import warn_of_columns, warn_of_ranks, warn_of_size
-from .core.words import plural
+from .core.words import listed, plural
 from .data.columns import ColumnOptions, ColumnRules, python_words
 from .data.encoding import plain_numbers
 from .data.frames import (
@@ -482,7 +482,7 @@ def _dealt_with(rows: Observations | RowSource, missing: str | None) -> Any:
         gaps = {name: n for name, n in gaps_of(rows).items() if n}
         if not gaps:
             return rows
-        where = ", ".join(f"{name!r} ({n})" for name, n in gaps.items())
+        where = listed([f"{name!r} ({n})" for name, n in gaps.items()])
         hint = "pass missing='drop' to leave these rows out, or missing='marginalise' to sum over the missing cells"
         raise MissingDataError(f"missing cells in {where}", argument="data", hint=hint)
     return rows.drop_missing() if isinstance(rows, RowSource) else drop_missing(rows, "data")

@@ -506,3 +506,13 @@ def test_words_among_numbers_are_refused_with_a_way_out():
     assert "group" not in hoim.fit_roots(frame, order=1, exclude=["group"]).structure.domain.names
     with pytest.raises(InputError, match="exclude"):
         hoim.fit_roots(counts().to_numpy(), order=1, exclude=["group"])
+
+
+def test_many_columns_with_missing_cells_are_counted_and_tests_of_a_fit_to_them_say_what_to_pass():
+    frame = labels(9, 2)
+    with pytest.raises(MissingDataError, match=r"'v5' \(1\) and 3 more; pass missing='drop'"):
+        hoim.fit(pd.concat([frame, pd.DataFrame([[None] * 9], columns=frame.columns)], ignore_index=True))
+    frame = labels(2, 2)
+    frame.iloc[0, 0] = None
+    with pytest.raises(MissingDataError, match="fit with missing='drop'"):
+        hoim.fit(frame, order=2, missing="marginalise").complete_data()

@@ -266,7 +266,7 @@ def _listed(ratios: Sequence[Ratio], conjunction: str) -> str:
     """Columns of interactions in a sentence, beyond three of them counted."""
     names = [[shorten(name, _NAME) for name in ratio.names] for ratio in ratios]
     groups = [" with ".join(of) if len(of) == 2 else f"{', '.join(of[:-1])} and {of[-1]} together" for of in names]
-    last = groups[-1] if len(groups) <= 3 else f"{len(groups) - 3} others"
+    last = groups[-1] if len(groups) <= 3 else plural(len(groups) - 3, "other")
     groups = groups[:-1] if len(groups) <= 3 else groups[:3]
     return f"{', '.join(groups)} {conjunction} {last}" if groups else last
 

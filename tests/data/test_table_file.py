@@ -280,3 +280,16 @@ def test_blank_lines_are_skipped_and_lines_counted(tmp_path):
 
 def test_other_delimiter(tmp_path):
     assert read_csv(write(tmp_path, "a;b\n1; 2\n"), sep=";").columns == (("1",), ("2",))
+
+
+def test_a_title_above_the_names_is_said_to_be_one(tmp_path):
+    path = tmp_path / "title.csv"
+    path.write_text("Report of 2023;;\n;;\nid;Region;ill\n1;West;no\n2;East;yes\n", encoding="utf-8")
+    with pytest.raises(
+        InputError, match=r"first line must hold the names.*\(a title\).*seem to be 'id', 'Region', 'ill'"
+    ):
+        read_table_file(path)
+    path.write_text("id;;ill\na;West;no\nb;East;yes\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"none for column 2.*or name it there") as caught:
+        read_table_file(path)
+    assert "seem" not in str(caught.value)

@@ -315,10 +315,24 @@ def named_columns(
     for position, i in enumerate(positions, start=1):
         if not header[i]:
             received = f"none for column {position}"
-            hint = "name it in the first line, or remove the column"
+            hint = (
+                "the first line must hold the names of the columns: remove lines above it (a title){}, or name it there"
+            )
+            # Beneath a title, which fills one cell, names stand in the first full line.
+            full = _first_full_line(column(j) for j in positions) if sum(map(bool, header)) == 1 else None
+            hint = hint.format("" if full is None else f", since the names seem to be {full}")
             raise unexpected(path, "a name for every column", received=received, hint=hint, code="missing-part")
     check_unique([header[i] for i in positions], f"{path} header", "rename or remove one of them")
     return {header[i]: i for i in positions}, notes
+
+
+def _first_full_line(columns: Iterable[Iterable[str]]) -> str | None:
+    """The first of some rows whose cells are all full, different words and no numbers, as words to name it by."""
+    for cells in islice(zip(*columns, strict=True), _SAMPLE_ROWS):
+        words = [cell.strip() for cell in cells]
+        if all(words) and len({*words}) == len(words) and not any(word[0].isdigit() for word in words):
+            return f"{', '.join(map(repr, words[:3]))}{', ...' if len(words) > 3 else ''}"
+    return None
 
 
 def _differ(path: Any, cells: Iterable[str]) -> bool:

@@ -137,7 +137,7 @@ class FitResult(Fitted):
         if self.data.has_missing:
             expected = "a fit to complete observations"
             received = f"{self.data.num_missing_cells} missing cells"
-            hint = "refit to data.drop_missing() or data.missing_as_level(label)"
+            hint = "fit with missing='drop', or to observations with missing_as_level(label)"
             raise MissingDataError(argument="result", expected=expected, received=received, hint=hint)
         return self.data
 
@@ -297,7 +297,7 @@ class FitResult(Fitted):
                 information = information - torch.from_numpy(lost)
         elif self.data is not None and self.data.has_missing:
             problem = f"{self.data.num_missing_cells} missing cells and a table without a dense design"
-            hint = "refit to data.drop_missing(), or use a posterior"
+            hint = "fit with missing='drop', or use a posterior"
             raise MissingDataError(problem, argument="covariance", hint=hint)
         else:
             assert self.partition is not None
