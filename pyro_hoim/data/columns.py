@@ -668,6 +668,41 @@ def _cut(looks: Sequence[_Look], how: ColumnOptions, counts: np.ndarray) -> list
     return cut
 
 
+def cuts_of_counts(
+    counts_of: Mapping[Variable, np.ndarray], total: int, how: ColumnOptions
+) -> tuple[dict[str, Bins], str]:
+    """Cut points of columns of numbers whose levels are counted, as of the rows themselves, with a note on them.
+
+    Args:
+        counts_of: variables as they were read, with the number of rows (K,) of every level.
+        total: as :func:`num_seen` of the rows.
+        how: what was asked of the columns.
+    """
+    cuts, others, many = dict[str, Bins](), list[int](), dict[str, tuple[np.ndarray, np.ndarray]]()
+    for variable, counts in counts_of.items():
+        name, rule = variable.name, how.rules.get(variable.name, "auto" if variable.name in how.rules else None)
+        labels = [label for label, count in zip(variable.labels, counts, strict=True) if count > 0]
+        traits = Traits(name, total, variable.cardinality, variable.kind == "ordinal")
+        kind, _, is_refused = ("labels", "", False) if name in how.allow else kind_of(labels, traits)
+        is_numeric = all(map(is_number, variable.labels))
+        if isinstance(rule, str) and rule != "auto":
+            cuts[name] = find_bins(pd.Series(variable.labels, dtype=object), rule, counts, name=name)
+            others.append(len({*cuts[name].apply(pd.Series(labels, dtype=object), row_position, name)}))
+        elif is_numeric and name not in how.allow and (rule == "auto" or kind == "numbers"):
+            numbers = np.array([float(label) for label in variable.labels])
+            order = np.argsort(numbers)
+            many[name] = (numbers[order], counts[order])
+        elif kind in ("labels", "constant") and not is_refused:
+            others.append(len(labels))
+    # All that have no rule of their own get the same number of levels.
+    levels = num_cut_levels(total, others, len(many))
+    for name, (numbers, counts) in many.items():
+        rule = how.rules.get(name, how.common_rule)
+        cuts[name] = _cuts(numbers, f"quantile:{levels}" if rule == "auto" else rule, counts, name)
+    points = _listed((f"{name} at {cuts[name].cut_text}" for name in many), " and ")
+    return cuts, f"numbers were cut into levels: {points}" if many else ""
+
+
 def _is_cut(reading: ColumnReading) -> bool:
     return reading.kind == "numbers" and reading.is_refused
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, Unpack, cast
 
+import numpy as np
 import pandas as pd
 
 from ...errors import (
@@ -22,7 +23,16 @@ from ...errors import (
 )
 from ...schema import Domain
 from ..bins import Bins, edge_bins
-from ..columns import BinRules, ColumnOptions, ColumnRules, cells_seen, judged_levels, python_words, warn_of_note
+from ..columns import (
+    BinRules,
+    ColumnOptions,
+    ColumnRules,
+    cells_seen,
+    cuts_of_counts,
+    judged_levels,
+    python_words,
+    warn_of_note,
+)
 from ..frames import FrameLike, as_observations, is_frame
 from ..observations import Observations
 from ..readers import Counting, asked_columns, check_levels_told, warn_of_missing_words
@@ -30,6 +40,7 @@ from ..wide import long_table
 from .chunked import ChunkedRows, ColumnLevels, LabelReader, in_threads, joined_files, merged_levels, piece_levels
 from .cluster import DaskRows, connected, is_dask, of_piece, partitions_of, run_tasks
 from .files import RowFiles, open_files
+from .folds import RowBatch
 from .rows import MemoryRows, RowSource, View
 
 __all__ = ["open_rows"]
@@ -69,7 +80,7 @@ def open_rows(
         sep: of text, the character between cells; None finds it.
         encoding: of text; None finds it.
         rules: ``bins``, ``exclude`` and ``allow`` as of :func:`~pyro_hoim.data.read_columns`, without a domain. Of
-            what is read piece by piece, ``bins`` are edges (``edges:0,10``) or cut points by column.
+            what is read piece by piece, rules that look at the rows cost two passes more.
 
     Returns:
         :class:`~pyro_hoim.data.RowSource`.
@@ -134,14 +145,17 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
         return MemoryRows.of(rows, chunk_rows=how.chunk_rows)
     # Pieces of Dask, or of files; a small table in wide form is made long as a whole.
     missing = tuple(sorted({"", *how.missing_values}))
-    if how.bins != "refuse" and (isinstance(how.bins, str) or "*" in how.bins):
+    asked = ColumnOptions(columns=columns, bins=how.bins, exclude=how.exclude, allow=how.allow)
+    is_open_rule = asked.common_rule != "refuse" or any(map(_looks_at_rows, asked.rules.values()))
+    if is_open_rule and domain is not None:
         hint = "give edges, such as {'age': 'edges:20,40,60'}"
-        raise unexpected("bins", "edges by column, for rows that are read piece by piece", how.bins, hint)
-    cuts = {name: edge_bins(rule, name) if isinstance(rule, str) else rule for name, rule in how.rules.items()}
+        raise unexpected("bins", "edges by column, for levels that are known", how.bins, hint)
+    known = {name: rule for name, rule in asked.rules.items() if not _looks_at_rows(rule)}
+    cuts = {name: edge_bins(rule, name) if isinstance(rule, str) else rule for name, rule in known.items()}
     if is_dask(data):
         labels = LabelReader(False, False, missing, "the rows", cuts)
         client = connected(how.cluster)
-        pieces, header = partitions_of(data)
+        (pieces, header), again = partitions_of(data), data
     else:
         files = data if isinstance(data, RowFiles) else files_of(data, how)
         is_open = how.is_checked and domain is None and columns is None and count == "count"
@@ -149,7 +163,7 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
             rows = Observations.from_csv(wide, missing_values=missing)
             return MemoryRows.of(rows, chunk_rows=how.chunk_rows)
         labels = LabelReader(True, files.is_text, missing, files.source, cuts)
-        pieces, header, client = files.pieces, list(files.header), files.client
+        pieces, header, client, again = files.pieces, list(files.header), files.client, files
     check_unique(header, f"columns of {labels.source}")
     # Levels that are not known are found in one pass, with what speaks against columns.
     names, domain, count, is_told = asked_columns(header, labels.source, domain, columns, count, exclude=how.exclude)
@@ -161,12 +175,36 @@ def opened_rows(data: Any, how: HowRead) -> RowSource:
         empty = empty if how.is_checked and len(empty) < len(names) else {}
         read = {name: levels for name, levels in levels_of.items() if name not in empty}
         domain = Domain(merged_levels(name, levels, cuts.get(name)) for name, levels in read.items())
+        if is_open_rule:  # what looks at the rows needs their counts, and then the levels are read anew
+            rows = _rows_of(domain, options, client)
+            counts = rows.fold(partial(_level_counts, sizes=domain.cardinalities))
+            parts = np.split(counts, np.cumsum(domain.cardinalities)[:-1])
+            total = cells_seen(sum(options["lengths"]), rows.total_count, len(names))
+            bins = {**asked.rules, **cuts, "*": asked.common_rule}
+            points, note = cuts_of_counts(dict(zip(domain, parts, strict=True)), total, replace(asked, bins=bins))
+            warn_of_note(note)
+            return opened_rows(again, replace(how, bins=cuts | points))
         if how.is_checked and not is_told:
             check_levels_told(domain.variables, labels.source, _say)
         if how.is_checked:
             domain = _judged(domain, how, options, client, empty)
             warn_of_missing_words(domain.variables)
     return _rows_of(domain, options, client)
+
+
+def _looks_at_rows(rule: str | Bins) -> bool:
+    """Whether a rule needs to know how often a column has its values."""
+    return isinstance(rule, str) and not rule.startswith("edges:")
+
+
+def _level_counts(batch: RowBatch, sizes: Sequence[int]) -> np.ndarray:
+    """How often rows of a batch have each level of each column, one column after the other."""
+    known = [codes >= 0 for codes in batch.codes]
+    counts = [
+        np.bincount(codes[is_known], batch.weights[is_known], size)
+        for codes, is_known, size in zip(batch.codes, known, sizes, strict=True)
+    ]
+    return np.rint(np.concatenate(counts)).astype(np.int64) if counts else np.zeros(0, dtype=np.int64)
 
 
 def _rows_of(domain: Domain, options: Mapping[str, Any], client: Any) -> RowSource:

@@ -84,11 +84,39 @@ def test_columns_of_numbers_are_cut_alike_wherever_they_lie(tmp_path, client, wr
         assert torch.equal(rows.observations().codes, expected.codes)
 
 
+@pytest.mark.filterwarnings("ignore:numbers were cut")
+@pytest.mark.parametrize(
+    "bins",
+    ["auto", "quantile:3", {"b": "auto"}, {"*": "auto", "c": "edges:10,30"}, {"b": "width:1", "c": "quantile:2"}],
+)
+def test_rules_that_look_at_the_rows_give_pieces_the_cut_points_of_the_whole(tmp_path, client, write_parquet, bins):
+    import dask.dataframe as dd
+
+    random = np.random.default_rng(6)
+    values = np.where(random.random(400) < 0.1, np.nan, random.normal(0, 1, 400).round(2))
+    frame = pd.DataFrame({"a": random.choice(["x", "y"], 400), "b": values, "c": random.integers(0, 60, 400)})
+    frame["count"] = random.integers(1, 5, 400)
+    allow = ["c"] if bins == {"b": "auto"} else []
+    held = open_rows(frame, bins=bins, allow=allow)
+    assert held.domain["b"].kind == "ordinal" and held.domain["b"].cardinality > 1
+    expected = held.observations()
+    folder = write_parquet(tmp_path / "rows", frame)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    for rows in (
+        open_rows(folder, bins=bins, allow=allow, chunk_rows=50),
+        open_rows(tmp_path / "t.csv", bins=bins, allow=allow, chunk_rows=70),
+        open_rows(dd.from_pandas(frame, npartitions=3), bins=bins, allow=allow, cluster=client),
+    ):
+        assert rows.domain == held.domain
+        found = rows.observations()
+        assert torch.equal(found.codes, expected.codes) and torch.equal(found.counts, expected.counts)
+
+
 def test_columns_that_cannot_be_cut_are_refused(tmp_path, frame):
     path = written(tmp_path, "t.csv", "a,b\nx,1\ny,2\n")
     for bins, message in (
         ({"a": "edges:1"}, "expected a number in column 'a', which is cut into levels, received 'x'"),
-        ({"b": "width:2"}, "expected numbers to cut at"),
+        ({"b": "width"}, "bins of 'b'"),
         ({"c": "edges:1"}, "unknown column 'c'"),
         ({"b": "edges:2,1"}, "edges in increasing order"),
     ):
