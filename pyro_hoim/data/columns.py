@@ -783,7 +783,7 @@ def _decided(readings: Sequence[ColumnReading], how: ColumnOptions, source: str)
         raise refused(source, f"no column is left to learn from, because {reasons}", allowed)
     sentences = [f"columns were left out: {reasons}"] if left_out else []
     if dates := [reading.name for reading in left_out if reading.kind == "date"]:
-        sentences.append(f"write {how.write('bins', {dates[0]: 'width:year'})} to cut dates")
+        sentences.append(f"write {_dates_cut(how, dates[0])} to cut dates")
     sentences += [allowed] if known else []
     on_left_out = _joined(sentences)
     # Cut points that nobody asked for one by one.
@@ -818,7 +818,7 @@ def _refusal(
         ways.append(f"{how.write('bins', 'auto')} to cut {points}" if is_known else by_hand)
     dates = [reading for reading in bad if reading.kind == "date"]
     if dates:
-        ways.append(f"{how.write('bins', {dates[0].name: 'width:year'})} to cut dates")
+        ways.append(f"{_dates_cut(how, dates[0].name)} to cut dates")
     names = [reading.name for reading in bad]
     if len(bad) < sum(reading.is_used or reading in bad for reading in readings):
         named = [name for name in names if name in how.spelled]
@@ -828,6 +828,12 @@ def _refusal(
     ways.append(f"{how.write('allow', names[:1])} to take a column as it is")
     problem = f"expected columns that describe rows by few levels, but {', '.join(reasons)}"
     return refused(source, problem, f"write {_listed(ways, ', or ')}")
+
+
+def _dates_cut(how: ColumnOptions, name: str) -> str:
+    """What cuts a column of dates; in Python one argument holds this beside what was said of all other columns."""
+    others = {} if how.common_rule == "refuse" or how.write is not python_words else {_EVERY: how.common_rule}
+    return how.write("bins", {**others, **(how.rules if others else {}), name: "width:year"})
 
 
 def _listed(texts: Iterable[str], last: str = ", ") -> str:

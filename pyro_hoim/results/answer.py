@@ -16,8 +16,9 @@ from ..core.words import listed, number, plural, shorten
 from ..errors import visible
 from ..plots.drawing import figure_of
 from ..plots.intervals import plot_forest
+from .contrasts import step_up
 
-__all__ = ["CAUTION", "NONE", "OddsAnswer", "odds_answer"]
+__all__ = ["CAUTION", "NONE", "OddsAnswer", "interaction_tests", "odds_answer"]
 
 CAUTION = "These are associations given the other columns, not causes."
 """What limits every answer."""
@@ -29,6 +30,7 @@ _CHOSEN = "The pairs were chosen in these rows for being strong, so that new row
 _STRONGEST = 3  # interactions with a sentence
 _WIDE, _NARROW = 6, 3  # odds ratios in the picture
 _HUGE = 1e6  # odds ratios from which on only their size is worth saying
+_MOST_REFITS = 12  # tests that take a fit each
 _REAL = 0.05  # adjusted p-value up to which an interaction is beyond chance
 _SHOWN = 10  # in the table, before further ones
 _NAME, _LEVEL = 26, 18  # characters of a column and of a level in a sentence
@@ -255,6 +257,23 @@ def _why(table: pd.DataFrame) -> str:
     """A sentence on why there are no intervals, where a note of the table says so."""
     reasons = [note.removeprefix(_NO_ERRORS) for note in table.attrs.get("notes", ()) if note.startswith(_NO_ERRORS)]
     return f" The reason is that {reasons[0]}." if reasons else ""
+
+
+def interaction_tests(result: Any, wald: pd.DataFrame) -> pd.DataFrame:
+    """Wald's tests of the interactions of a fit, with likelihood ratios where an estimate is infinite.
+
+    Args:
+        result: the fit, which has ``test_terms``.
+        wald: what it gives by ``method="wald"``.
+    """
+    is_open = wald["p_value"].isna().to_numpy()
+    if not is_open.any() or is_open.sum() > _MOST_REFITS:
+        return wald
+    terms = [term.split(":") for term in wald["term"][is_open]]
+    ratios = result.test_terms(method="likelihood-ratio", terms=terms, p_value="chi-square", correction=None)
+    p_values = wald["p_value"].to_numpy(dtype=float, copy=True)
+    p_values[is_open] = ratios["p_value"].to_numpy(dtype=float)
+    return wald.assign(p_value=p_values, p_value_adjusted=step_up(p_values))
 
 
 def _is_real(ratio: Ratio, adjusted: float) -> bool:

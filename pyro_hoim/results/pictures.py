@@ -33,7 +33,7 @@ from ..plots.intervals import plot_forest, plot_interactions
 from ..plots.mosaic import plot_mosaic
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
-from .answer import CAUTION, NONE, OddsAnswer, odds_answer
+from .answer import CAUTION, NONE, OddsAnswer, interaction_tests, odds_answer
 from .comparison import figures_of
 from .table import cell_text
 
@@ -262,7 +262,7 @@ class ResultStudy(Study[Part]):
             return None
         has_tests = family.has("term_tests") and "p_value" in table
         try:
-            tests = self.result.test_terms() if has_tests else None
+            tests = interaction_tests(self.result, self.result.test_terms(method="wald")) if has_tests else None
         except IntractableError:  # a model of a file, or of rows with missing cells
             tests = None
         return odds_answer(table, rows, tests=tests, confirmed_at=self.stored.info.get("false_discovery_rate"))

@@ -56,7 +56,7 @@ from ..log_linear.scores import (
 )
 from ..plots.drawing import figure_of
 from ..plots.intervals import plot_comparison
-from ..results.answer import odds_answer
+from ..results.answer import interaction_tests, odds_answer
 from ..runs.arguments import checked_seed
 from ..runs.checkpoint import RunOptions, checked_run
 from ..schema import Domain
@@ -180,6 +180,7 @@ class Analysis(Study[TablePart]):
         model, structures = self.chosen, self.structures
         first = _first(self)
         tests = None if model.uncertainty is None else model.uncertainty.tests
+        tests = None if tests is None else interaction_tests(model.fit, tests)
         accuracy = self.held[self.judged_on].accuracy
         target = None if accuracy is None else accuracy["target"]
         rows = amount_text(self.train.total_count, self.has_weights)

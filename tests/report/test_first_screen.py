@@ -17,7 +17,7 @@ from pyro_hoim.core.page import Block, Page, Section
 from pyro_hoim.plots.drawing import BLUE, FAINT, ORANGE, SLATE, WIDTH, figure_of
 from pyro_hoim.plots.intervals import plot_forest
 from pyro_hoim.report import plain_text, render_page
-from pyro_hoim.results.answer import CAUTION, Ratio, odds_answer, ratio_text
+from pyro_hoim.results.answer import CAUTION, Ratio, interaction_tests, odds_answer, ratio_text
 from pyro_hoim.results.contrasts import pair_odds_ratios
 from pyro_hoim.results.pictures import ResultStudy
 
@@ -389,3 +389,21 @@ def test_the_page_of_a_learned_model_is_that_of_what_tests_confirm(tmp_path):
     pages = [model.report(tmp_path / name).read_text() for name, model in (("l", learned), ("s", learned.structure))]
     answers = [re.findall(r"tests confirm \d+ interactions? \(at most 10 % of", page) for page in pages]
     assert answers[0] and answers[0] == answers[1]
+
+
+@pytest.mark.filterwarnings("ignore")  # of the estimate, and of levels that look alike
+def test_a_rare_first_level_hides_nothing(tmp_path):
+    rng = np.random.default_rng(4)
+    frame = pd.DataFrame({"smoker": rng.choice(["no", "yes"], 2000), "sex": rng.choice(["f", "m"], 2000)})
+    frame["ill"] = np.where(rng.random(2000) < np.where(frame["smoker"] == "yes", 0.5, 0.25), "y", "n")
+    frame.loc[0, ["smoker", "ill"]] = "No", "y"  # one row: all odds ratios against it are infinite
+    result = fit(".^2", frame)
+    page = result.report(tmp_path).read_text()
+    assert "1 of the 3 interactions in the model is beyond chance" in page
+    assert "by a test of all levels: smoker with ill" in page
+    wald = result.test_terms(method="wald").set_index("term")
+    ratio = result.test_terms(method="likelihood-ratio", p_value="chi-square").set_index("term")
+    merged = interaction_tests(result, wald.reset_index()).set_index("term")
+    assert math.isnan(wald["p_value"]["smoker:ill"])
+    assert merged["p_value"]["smoker:ill"] == ratio["p_value"]["smoker:ill"] < 1e-6
+    assert merged["p_value"]["sex:ill"] == wald["p_value"]["sex:ill"]  # the control: known ones stay
