@@ -25,7 +25,7 @@ from ..core.studies import Content, Part, Study
 from ..core.words import coefficient, digits, listed, plural
 from ..data.columns import RowOptions
 from ..data.observations import Observations
-from ..errors import IntractableError, none_received, out_of_reach
+from ..errors import IntractableError, MissingDataError, none_received, out_of_reach
 from ..plots.drawing import Target
 from ..plots.fitted import plot_fitted
 from ..plots.hypergraph import plot_hypergraph
@@ -263,7 +263,7 @@ class ResultStudy(Study[Part]):
         has_tests = family.has("term_tests") and "p_value" in table
         try:
             tests = interaction_tests(self.result, self.result.test_terms(method="wald")) if has_tests else None
-        except IntractableError:  # a model of a file, or of rows with missing cells
+        except (IntractableError, MissingDataError):  # a model of a file, or of rows with missing cells
             tests = None
         return odds_answer(table, rows, tests=tests, confirmed_at=self.stored.info.get("false_discovery_rate"))
 

@@ -407,3 +407,16 @@ def test_a_rare_first_level_hides_nothing(tmp_path):
     assert math.isnan(wald["p_value"]["smoker:ill"])
     assert merged["p_value"]["smoker:ill"] == ratio["p_value"]["smoker:ill"] < 1e-6
     assert merged["p_value"]["sex:ill"] == wald["p_value"]["sex:ill"]  # the control: known ones stay
+
+
+@pytest.mark.parametrize("weights", [None, "w"])
+def test_pages_of_rows_with_missing_cells_are_judged_by_their_odds_ratios(weights, tmp_path):
+    rng = np.random.default_rng(4)
+    frame = pd.DataFrame({"smoker": rng.choice(["no", "yes"], 2000), "sex": rng.choice(["f", "m"], 2000)})
+    frame["ill"] = np.where(rng.random(2000) < np.where(frame["smoker"] == "yes", 0.5, 0.25), "y", "n")
+    frame.loc[5:40, "sex"] = None
+    frame = frame if weights is None else frame.assign(w=rng.uniform(0.5, 2, 2000))
+    page = fit(".^2", frame, missing="marginalise", weights=weights).report(tmp_path).read_text()
+    assert "1 of the 3 interactions in the model is beyond chance" in page
+    (unclear,) = re.findall(r"These rows show no clear association of ([^<.]*)", page)
+    assert set(unclear.split(" or ")) == {"smoker with sex", "sex with ill"}
