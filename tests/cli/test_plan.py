@@ -90,7 +90,7 @@ def test_a_fit_of_a_wide_file_is_a_network_and_one_line_says_so(shell):
     done = shell("fit", baskets(), "--json", "--out", "o")
     (line,) = [line for line in done.err.splitlines() if "so this is" in line]
     command = "pyro-hoim fit baskets.csv --model dependency-network --penalty ebic"
-    assert f"so this is {command}; --order 2 asks for all pairs" in line and "pyro-hoim plan baskets.csv shows" in line
+    assert f"so this is {command}; --order 2 alone asks for" in line and "pyro-hoim plan baskets.csv shows" in line
     assert {frozenset(term.split(":")) for term in hoim.load("o").interactions(2)["term"]} == {frozenset(("x0", "x1"))}
     # The command that the line names gives the same model.
     shell(*command.split()[1:], "--json", "--out", "again")
@@ -199,7 +199,7 @@ def test_a_learned_structure_is_fitted_where_the_plan_says_so(shell, monkeypatch
     name = mixed()
     done = shell("fit", name, *TYPED, "--seed", "3", "--json", "--out", "o")
     (line,) = [line for line in done.err.splitlines() if "so this is" in line]
-    command = line.partition("so this is ")[2].partition("; --order 2 asks for all pairs")[0]
+    command = line.partition("so this is ")[2].partition("; --order 2 alone asks for")[0]
     assert command.startswith("pyro-hoim learn 'my table.csv' --columns 'a,b c,d,age' --sep ';' --bins age=quantile:3")
     assert command.endswith("--missing drop --seed 3 --max-order 2")
     assert "and pyro-hoim plan 'my table.csv' --columns 'a,b c,d,age' " in line and line.endswith(" shows all routes")

@@ -228,7 +228,7 @@ def incomplete_fit():
 def test_rows_with_missing_cells_have_an_observed_information_and_no_table_tests():
     result = incomplete_fit()
     for function in (goodness_of_fit, cell_table):
-        with pytest.raises(MissingDataError, match=r"5 missing cells; refit to data\.drop_missing"):
+        with pytest.raises(MissingDataError, match="5 missing cells; fit with missing='drop'"):
             function(result)
 
     def loss(theta):
