@@ -267,9 +267,10 @@ def interaction_tests(result: Any, wald: pd.DataFrame) -> pd.DataFrame:
         wald: what it gives by ``method="wald"``.
     """
     is_open = wald["p_value"].isna().to_numpy()
-    if not is_open.any() or is_open.sum() > _MOST_REFITS:
+    edges = {":".join(edge): edge for edge in result.hypergraph.edges}  # a name may hold a colon, too
+    terms = [edges[term] for term in wald["term"][is_open] if term in edges]
+    if not terms or len(terms) > _MOST_REFITS or len(terms) < is_open.sum():
         return wald
-    terms = [term.split(":") for term in wald["term"][is_open]]
     ratios = result.test_terms(method="likelihood-ratio", terms=terms, p_value="chi-square", correction=None)
     p_values = wald["p_value"].to_numpy(dtype=float, copy=True)
     p_values[is_open] = ratios["p_value"].to_numpy(dtype=float)

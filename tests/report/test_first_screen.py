@@ -392,6 +392,15 @@ def test_the_page_of_a_learned_model_is_that_of_what_tests_confirm(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")  # of the estimate, and of levels that look alike
+def test_a_column_with_a_colon_in_its_name_has_tests_of_infinite_estimates(tmp_path):
+    frame = pd.DataFrame({"a:b": list("xxyyz") * 40, "c": list("uvuvu") * 40, "d": list("pppqq") * 40})
+    result = fit([["a:b", "c"], ["c", "d"]], frame)
+    wald = result.test_terms(method="wald")
+    assert wald["p_value"].isna().any() and interaction_tests(result, wald)["p_value"].notna().all()
+    assert result.report(tmp_path).exists()
+
+
+@pytest.mark.filterwarnings("ignore")  # of the estimate, and of levels that look alike
 def test_a_rare_first_level_hides_nothing(tmp_path):
     rng = np.random.default_rng(4)
     frame = pd.DataFrame({"smoker": rng.choice(["no", "yes"], 2000), "sex": rng.choice(["f", "m"], 2000)})
