@@ -14,6 +14,7 @@ from .errors import MissingDataError, is_whole, out_of_range, refused, unexpecte
 
 __all__ = [
     "array_of",
+    "check_below_infinity",
     "check_dense",
     "check_exact_shape",
     "check_finite",
@@ -150,8 +151,18 @@ def refuse_transforms(what: str, *tensors: torch.Tensor) -> None:
 def check_finite(tensor: torch.Tensor, argument: str) -> None:
     """Raise :class:`InputError` if ``tensor`` holds NaN or an infinity, where its values can be looked at."""
     if tensor.is_floating_point() and not is_hidden(tensor):
-        bad = ~torch.isfinite(tensor)
-        if bool(bad.any()):
-            where = tuple(int(i) for i in bad.nonzero()[0])
-            received = f"{tensor[where].item()} at index {where} ({int(bad.sum())} such entries)"
-            raise unexpected(argument, "finite numbers", received=received, code="not-finite")
+        _refuse(tensor, ~torch.isfinite(tensor), argument, "finite numbers")
+
+
+def check_below_infinity(tensor: torch.Tensor, argument: str) -> None:
+    """Raise :class:`InputError` if ``tensor`` holds NaN or plus infinity, where its values can be looked at."""
+    if not is_hidden(tensor):
+        _refuse(tensor, ~(tensor < math.inf), argument, "finite numbers, or minus infinity where cells are impossible")
+
+
+def _refuse(tensor: torch.Tensor, bad: torch.Tensor, argument: str, expected: str) -> None:
+    """Raise :class:`InputError` that names the first entry that is bad."""
+    if bool(bad.any()):
+        where = tuple(int(i) for i in bad.nonzero()[0])
+        received = f"{tensor[where].item()} at index {where} ({int(bad.sum())} such entries)"
+        raise unexpected(argument, expected, received=received, code="not-finite")

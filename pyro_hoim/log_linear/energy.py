@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from typing_extensions import override
 
-from ..checks import check_finite, check_shape, checked_floating
+from ..checks import check_below_infinity, check_shape, checked_floating
 from ..core.model import ParametricEnergy
 from ..errors import check_type
 from ..runs.container import LOG_LINEAR
@@ -31,16 +31,15 @@ class LogLinearEnergy(ParametricEnergy):
     Args:
         hypergraph: the interaction structure.
         tables: interaction tables, flat, in the layout of ``hypergraph.term_slices``; in nats.
-        validate: check that the tables are finite. Shape and type are always checked. Without the check an entry of
-            minus infinity makes its cells impossible: exact backends sum the others, samplers and annealed estimates
-            refuse the model by name.
+            An entry of minus infinity makes its cells impossible: every state that selects it has probability zero.
+        validate: check that no entry is NaN or plus infinity. Shape and type are always checked.
 
     Shape:
         tables (*batch, num_terms).
 
     Raises:
-        InputError: wrong length, or NaN or infinite entries; of its methods a wrong shape, or a code that is read and
-            is no level of its variable.
+        InputError: wrong length, or entries of NaN or plus infinity; of its methods a wrong shape, or a code that is
+            read and is no level of its variable.
         InputTypeError: not a hypergraph or not a floating-point tensor.
 
     References:
@@ -60,13 +59,13 @@ class LogLinearEnergy(ParametricEnergy):
         check_type(hypergraph, InteractionHypergraph, "hypergraph")
         check_shape(checked_floating(tables, "tables"), (hypergraph.num_terms,), "tables")
         if validate:
-            check_finite(tables, "tables")
+            check_below_infinity(tables, "tables")
         self.hypergraph = hypergraph
         self.tables = tables
 
     @classmethod
     def _trusted(cls, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> LogLinearEnergy:
-        """The model of tables that were checked before; an entry of minus infinity as without ``validate``."""
+        """The model of tables that were checked before."""
         model = cls.__new__(cls)
         model.hypergraph, model.tables = hypergraph, tables
         return model

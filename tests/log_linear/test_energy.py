@@ -224,7 +224,10 @@ def test_refusals_name_what_was_received():
     ):
         with pytest.raises(error, match=text):
             call()
+    with pytest.raises(InputError, match="received inf at index"):
+        LogLinearEnergy(graph, torch.full((11,), math.inf))
     LogLinearEnergy(graph, torch.full((11,), math.inf), validate=False)
+    assert math.isinf(float(LogLinearEnergy(graph, torch.full((11,), -math.inf)).energy(torch.tensor([0, 0]))))
 
 
 def test_huge_block_is_refused_with_numbers():
