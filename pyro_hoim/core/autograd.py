@@ -1,13 +1,16 @@
-"""Log Z in autograd for backends that find eta along the way: its gradient needs no graph of the computation."""
+"""Log Z in autograd: for backends that find eta along the way, and where whole sums are over impossible cells."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-__all__ = ["is_recorded", "log_z_with_gradient"]
+from ..checks import is_hidden
+
+__all__ = ["is_recorded", "log_sum_exp", "log_z_with_gradient", "may_have_zeros"]
 
 Evaluate = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
@@ -18,6 +21,18 @@ def is_recorded(tables: torch.Tensor) -> bool:
     Without an operation of its own, what compiled loops find would be a constant of the traced function.
     """
     return torch.jit.is_tracing() or (torch.is_grad_enabled() and tables.requires_grad)
+
+
+def may_have_zeros(tables: torch.Tensor) -> bool:
+    """Whether an entry is minus infinity; True where values cannot be looked at."""
+    return torch.jit.is_tracing() or is_hidden(tables) or bool(torch.isneginf(tables.detach()).any())
+
+
+def log_sum_exp(logs: torch.Tensor, dim: int | Sequence[int] = -1) -> torch.Tensor:
+    """As ``torch.logsumexp``, with a gradient of zero, where that is NaN, of terms that all are minus infinity."""
+    is_zero = (logs == -math.inf).all(dim, keepdim=True)  # pyright: ignore[reportCallIssue, reportArgumentType]
+    total = torch.logsumexp(logs.masked_fill(is_zero, 0.0), dim, keepdim=True).masked_fill(is_zero, -math.inf)
+    return total.squeeze(dim)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 class _LogZ(torch.autograd.Function):  # pyright: ignore[reportUntypedBaseClass]

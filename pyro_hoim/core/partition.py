@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import torch
 from typing_extensions import override
 
-from ..checks import is_transformed
+from ..checks import is_hidden, is_transformed
 from ..errors import IntractableError, out_of_reach, refused, size_text, unexpected
 from ..structure.hypergraph import InteractionHypergraph
 from .model import LogLinearModel
@@ -219,14 +219,15 @@ class LogPartition:
 
     @classmethod
     def exact(cls, value: torch.Tensor, cost: Cost, coding: str = "balanced") -> LogPartition:
-        """Result of an exact method; NaN or infinity is an :class:`InputError`, never a result.
+        """Result of an exact method: minus infinity where no state is possible; NaN or infinity is an
+        :class:`InputError`, never a result.
 
         Inside ``torch.func.vmap`` and its kin values cannot be looked at; there the check is left to the caller.
         """
         if not is_transformed(value) and not (
-            math.isfinite(value.item()) if value.numel() == 1 else bool(torch.isfinite(value.detach()).all())
+            value.item() < math.inf if value.numel() == 1 else bool((value.detach() < math.inf).all())
         ):
-            problem = "log Z is not finite; expected finite tables, received NaN or infinite ones"
+            problem = "log Z is not finite; expected tables below infinity, received NaN or infinite ones"
             raise refused("log_partition", problem, code="not-finite")
         return cls(value, "exact", 0.0, None, value, value, cost, cost.method, coding)
 
@@ -295,6 +296,10 @@ class PartitionBackend(Protocol):
     * ``log_partition(model).value`` is differentiable once; for the same random numbers its gradient is
       ``expectations(model)``.
 
+    A state that selects an entry of minus infinity is impossible: q is 0 there. Where every state is, log Z is minus
+    infinity with a gradient of zero, and there is nothing to draw or to expect: every other method raises
+    :class:`~pyro_hoim.errors.InputError` with the code "impossible".
+
     Where ``is_exact`` is False, results are random. Z, not log Z, then has the right expectation, eta and marginals
     approach the truth as chains are added, the gradient is an estimate of the true one rather than the slope of the
     random value, draws come close to ``q / Z``, and there may be no ``mode``.
@@ -324,7 +329,7 @@ class PartitionBackend(Protocol):
         ...
 
     def log_partition(self, model: LogLinearModel) -> LogPartition:
-        """Log Z in nats, value (*batch); InputError for tables that are not finite."""
+        """Log Z in nats, value (*batch): minus infinity where no state is possible; InputError for NaN or infinity."""
         ...
 
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
@@ -354,6 +359,13 @@ class PartitionBackend(Protocol):
         ...
 
 
+def check_any_possible(log_z: torch.Tensor) -> None:
+    """Raise :class:`InputError` where log Z (or the log weight of a mode) is minus infinity: no state is possible."""
+    if not is_hidden(log_z) and bool((log_z.detach() == -math.inf).any()):
+        hint = "take out some of the entries of minus infinity"
+        raise refused("model", "no state is possible, all have probability zero", hint, code="impossible")
+
+
 class PlannedBackend(PartitionBackend):
     """A backend that knows its cost from the structure that evidence leaves."""
 
@@ -379,3 +391,9 @@ class ExactBackend(PlannedBackend):
     @override
     def marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
         return self.log_marginal(model, names).exp()
+
+    def _checked(self, model: LogLinearModel, eta: torch.Tensor) -> torch.Tensor:
+        """Expectations (*batch, num_terms), refused where they are zeros as no state is possible."""
+        for shape in model.hypergraph.edge_shapes[:1]:
+            check_any_possible(eta.detach()[..., : math.prod(shape)].sum(-1).log())
+        return eta

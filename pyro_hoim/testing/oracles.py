@@ -224,4 +224,6 @@ def log_sum_exp(values: np.ndarray, num_axes: int) -> np.ndarray:
     """Log-sum-exp over the last ``num_axes`` axes."""
     flat = values.reshape(*values.shape[: values.ndim - num_axes], -1)
     top = flat.max(axis=-1, keepdims=True)
-    return np.log(np.exp(flat - top).sum(axis=-1)) + top[..., 0]
+    top = np.where(np.isneginf(top), 0.0, top)  # no state is possible
+    with np.errstate(divide="ignore"):
+        return np.log(np.exp(flat - top).sum(axis=-1)) + top[..., 0]

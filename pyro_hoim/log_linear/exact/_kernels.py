@@ -1,8 +1,9 @@
 """Compiled loops of elimination and perfect sampling in scaled linear space (Numba, CPU). Imported when first needed.
 
 Values are stored divided by scales that are kept as logarithms. For every node a lower and an upper bound of the log
-of its stored values is known; before a step whose result might leave the range of the dtype, its operands are
-rescaled by their true maximum. If that does not help, the step number is returned and the caller turns to log space.
+of its stored values is known, and whether some of these may be zero, which the lower bound then leaves out; before a
+step whose result might leave the range of the dtype, its operands are rescaled by their true maximum. If that does not
+help, the caller is told and turns to log space.
 The functions release the interpreter lock and use no parallel runtime, so that a forked process may call them. What
 they call a program are the :class:`~._program.Arrays` of one.
 
@@ -188,6 +189,14 @@ def load(tables, start, V, bounds, exponential):
                 top = value
             if value < bottom:
                 bottom = value
+        has_zeros = bottom == -np.inf
+        if has_zeros:
+            if top == -np.inf:
+                top = tables.dtype.type(0)
+            bottom = top
+            for i in range(start[t], start[t + 1]):
+                if tables[i] < bottom and tables[i] > -np.inf:
+                    bottom = tables[i]
         # Every table is divided by its largest entry.
         if exponential:
             for i in range(start[t], start[t + 1]):
@@ -198,9 +207,9 @@ def load(tables, start, V, bounds, exponential):
         scale += top
         bounds[t + 1, 0] = bottom - top
         bounds[t + 1, 1] = 0.0
+        bounds[t + 1, 2] = has_zeros
     V[0] = 1.0
-    bounds[0, 0] = 0.0
-    bounds[0, 1] = 0.0
+    bounds[0] = 0.0
     return scale
 
 
@@ -212,6 +221,15 @@ def tighten(V, start, size, node, bounds, factor):
     for i in range(start, start + size):
         top = max(top, V[i])
         bottom = min(bottom, V[i])
+    if bounds[node, 2] != 0.0:
+        bottom = top
+        for i in range(start, start + size):
+            if V[i] < bottom and V[i] > 0.0:
+                bottom = V[i]
+        if top == 0.0:
+            bounds[node, 0] = 0.0
+            bounds[node, 1] = 0.0
+            return 0.0
     if not (bottom > 0.0 and top < np.inf):
         bounds[node, 0] = -np.inf
         return 0.0
@@ -238,12 +256,14 @@ def prepare(V, step, offset, size, cells, bounds, factor, limit):
         low = bounds[x, 0] + bounds[y, 0]
         high = bounds[x, 1] + bounds[y, 1] + grow
         if low >= -limit and high <= limit:
-            bounds[z, 0] = low + grow
+            bounds[z, 2] = max(bounds[x, 2], bounds[y, 2])
+            bounds[z, 0] = low if bounds[z, 2] != 0.0 else low + grow  # one term of a sum may be all that is not zero
             bounds[z, 1] = high
             return scale
         if attempt == 0:
             for node in (x, y):
-                if node != 0:
+                # What underflowed beside the zeros of a table is not told from them.
+                if node != 0 and (bounds[node, 2] == 0.0 or bounds[node, 0] >= -limit):
                     scale += tighten(V, offset[node], size[node], node, bounds, factor)
     return np.nan
 
@@ -266,7 +286,15 @@ def upward(V, program, offset, bounds, factor, limit, sums, begin, end):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def downward(V, G, program, offset, factor, sums, begin, end):
+def silence(V, start, G, gradient, size):
+    """Zero adjoints where values are zero: no state has these cells, and what the others give there is unbounded."""
+    for j in range(size):
+        if V[start + j] == 0.0:
+            G[gradient + j] = 0.0
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def downward(V, G, program, offset, bounds, factor, sums, begin, end):
     """Adjoints of steps ``end`` - 1 down to ``begin``."""
     steps, size, gradient, form = program.steps, program.size, program.gradient, program.form
     for i in range(end - 1, begin - 1, -1):
@@ -274,6 +302,8 @@ def downward(V, G, program, offset, factor, sums, begin, end):
         if factor[z] != 1.0:
             for j in range(gradient[z], gradient[z] + size[z]):
                 G[j] *= factor[z]
+        if bounds[z, 2] != 0.0:
+            silence(V, offset[z], G, gradient[z], size[z])
         for r in range(1, 3):
             node, other = steps[i, r - 1], steps[i, 2 - r]
             if node == 0:
@@ -286,12 +316,15 @@ def downward(V, G, program, offset, factor, sums, begin, end):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def run_batch(tables, log_z, eta, want_eta, constant, program, offset, num_values, num_gradients, limit):
-    """Log Z (B,) and, if wanted, eta (B, num_terms) of small programs; NaN where the range does not suffice."""
+    """Log Z (B,) and, if wanted, eta (B, num_terms) of small programs; NaN where the range does not suffice.
+
+    Of a model without a possible state log Z is minus infinity, and its eta are zero.
+    """
     start, gradient, num_steps = program.table_start, program.gradient, len(program.steps)
     V = np.empty(num_values, dtype=tables.dtype)
     G = np.empty(num_gradients if want_eta else 0, dtype=tables.dtype)
     sums = np.empty(256, dtype=np.float64)
-    bounds = np.empty((len(program.size), 2), dtype=np.float64)
+    bounds = np.empty((len(program.size), 3), dtype=np.float64)
     factor = np.empty(len(program.size), dtype=np.float64)
     # Up to the roots, whose product is Z; down from them for the marginals.
     for b in range(len(tables)):
@@ -301,10 +334,15 @@ def run_batch(tables, log_z, eta, want_eta, constant, program, offset, num_value
         for r in program.roots:
             scale += np.log(np.float64(V[offset[r]]))
         log_z[b] = scale
-        if want_eta and not np.isnan(scale):
+        if want_eta and scale == -np.inf:
+            eta[b] = 0.0
+        elif want_eta and not np.isnan(scale):
             for r in program.roots:
                 G[gradient[r]] = 1.0 / V[offset[r]]
-            downward(V, G, program, offset, factor, sums, 0, num_steps)
+            downward(V, G, program, offset, bounds, factor, sums, 0, num_steps)
+            for t in range(len(start) - 1):
+                if bounds[t + 1, 2] != 0.0:
+                    silence(V, start[t] + 1, G, start[t] + 1, start[t + 1] - start[t])
             for i in range(start[-1]):
                 eta[b, i] = V[i + 1] * G[i + 1]
 

@@ -13,6 +13,7 @@ import torch
 
 from ...checks import is_transformed
 from ...core.autograd import is_recorded, log_z_with_gradient
+from ...core.partition import check_any_possible
 from . import _log_space as log_space
 from ._program import BucketPlan, Ints, Program, compiled
 
@@ -62,7 +63,7 @@ class _LargeRun:
         self.place = program.offset if want_eta else program.reused
         self.values = torch.empty(program.buffers[0 if want_eta else 1], dtype=table.dtype)
         self.limit = _LIMITS[table.dtype]
-        self.bounds = np.empty((len(program.arrays.size), 2))
+        self.bounds = np.empty((len(program.arrays.size), 3))
         self.factor = np.ones(len(program.arrays.size))
         self.sums = np.empty(256)
         self.table = table
@@ -127,32 +128,36 @@ class _LargeRun:
                     self._contract(3 * begin, x, y, z, int(arrays.size[step[2]]))
             if math.isnan(scale):
                 return scale
-        return scale + sum(math.log(values[self.place[r]]) for r in arrays.roots)
+        with np.errstate(divide="ignore"):  # where no state is possible
+            return scale + sum(float(np.log(values[self.place[r]])) for r in arrays.roots)
 
     def downward(self) -> torch.Tensor:
         """Eta (num_terms,), after :meth:`upward`."""
         program, values = self.program, self.values.numpy()
         gradients = torch.empty(program.buffers[2], dtype=self.table.dtype)
         arrays, G, offsets = program.arrays, gradients.numpy(), self.place
-        back, size = arrays.gradient, arrays.size
+        back, size, has_zeros = arrays.gradient, arrays.size, self.bounds[:, 2]
         # Adjoints of the roots, then of all steps in reverse.
         for r in arrays.roots:
             G[back[r]] = 1.0 / values[offsets[r]]
         for begin, end, is_large in reversed(list(self._ranges())):
             if not is_large:
-                self.kernels.downward(values, G, arrays, offsets, self.factor, self.sums, begin, end)
+                self.kernels.downward(values, G, arrays, offsets, self.bounds, self.factor, self.sums, begin, end)
                 continue
             step = [int(node) for node in arrays.steps[begin]]
             z = step[2]
             if self.factor[z] != 1.0:
                 G[back[z] : back[z] + size[z]] *= self.factor[z]
+            if has_zeros[z]:
+                self.kernels.silence(values, int(offsets[z]), G, int(back[z]), int(size[z]))
             for r in (1, 2):
                 node, other = step[r - 1], step[2 - r]
                 if node:
                     x, y = (G, int(back[z])), (values, int(offsets[other]))
                     self._contract(3 * begin + r, x, y, (G, int(back[node])), int(size[node]))
         terms = slice(1, 1 + program.num_terms)
-        return self.values[terms] * gradients[terms]
+        eta = self.values[terms] * gradients[terms]
+        return eta.masked_fill_(self.values[terms] == 0, 0.0) if has_zeros.any() else eta
 
 
 def _run(plan: BucketPlan, tables: torch.Tensor, want_eta: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -168,7 +173,7 @@ def _run(plan: BucketPlan, tables: torch.Tensor, want_eta: bool) -> tuple[torch.
             run = _LargeRun(pool, program, row, want_eta)
             logs.append(run.upward())
             if want_eta:
-                etas.append(row if math.isnan(logs[-1]) else run.downward())
+                etas.append(run.downward() if math.isfinite(logs[-1]) else torch.zeros_like(row))
     return torch.tensor(logs, dtype=torch.float64), torch.stack(etas) if want_eta and etas else tables
 
 
@@ -192,7 +197,7 @@ def evaluate(plan: BucketPlan, tables: torch.Tensor, want_eta: bool) -> tuple[to
         values = torch.logsumexp(logs, -1)
         eta = torch.zeros_like(tables)
         if want_eta:
-            weights = torch.softmax(logs, -1).to(tables.dtype)
+            weights = torch.softmax(logs, -1).nan_to_num_(nan=0.0).to(tables.dtype)  # zero where nothing is possible
             for number, (piece, (_, part)) in enumerate(zip(pieces, runs, strict=True)):
                 eta[:, piece] += weights[:, number : number + 1] * part
     # Where the range of the numbers does not suffice.
@@ -215,9 +220,10 @@ def _gradients(
     keep_graph = torch.is_grad_enabled() and tables.requires_grad
     chunks = (tables,) if keep_graph else log_space.split(plan, tables, True)
     parts: list[torch.Tensor] = []
-    with torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():
         for chunk, weight in zip(chunks, weights.split([len(chunk) for chunk in chunks]), strict=True):
-            leaf = chunk if keep_graph else chunk.detach().requires_grad_()
+            plain = chunk.clone() if chunk.is_inference() else chunk
+            leaf = plain if keep_graph else plain.detach().requires_grad_()
             total = value(leaf, weight).sum()
             if total.requires_grad:
                 parts.extend(torch.autograd.grad(total, leaf, create_graph=keep_graph, materialize_grads=True))
@@ -309,6 +315,7 @@ def sample(
     """Independent states (n, d) of one model with flat tables (num_terms,); None where the range does not suffice."""
     if not plan.slices:
         log_z, values = values_of(plan, table)
+        check_any_possible(torch.tensor(log_z))
         return None if math.isnan(log_z) else _draw(plan, values, num_draws, generator)
     slices = [(state, table[terms]) for state, terms in plan.each_slice()]
     logs: list[float] = []
@@ -316,6 +323,7 @@ def sample(
         logs.append(values_of(plan, piece)[0])
         if math.isnan(logs[-1]):
             return None
+    check_any_possible(torch.tensor(max(logs)))
     # The slice of every draw, then the draws slice by slice.
     law = torch.softmax(torch.tensor(logs, dtype=torch.float64), 0).cumsum(0)
     uniform = torch.rand(num_draws, dtype=torch.float64, generator=generator)

@@ -8,6 +8,8 @@ from functools import partial
 
 import torch
 
+from ...checks import is_transformed
+from ...core.autograd import log_sum_exp, may_have_zeros
 from ._program import Bucket, BucketPlan
 
 Reduce = Callable[[torch.Tensor], torch.Tensor]
@@ -60,6 +62,7 @@ def _sum_of(plan: BucketPlan, factors: list[torch.Tensor], bucket: Bucket, like:
 
 
 log_sum = partial(torch.logsumexp, dim=-1)
+log_sum_of_zeros = partial(log_sum_exp, dim=-1)
 log_max = partial(torch.amax, dim=-1)
 
 
@@ -88,18 +91,27 @@ def log_root(plan: BucketPlan, factors: list[torch.Tensor], like: torch.Tensor) 
 def log_z(plan: BucketPlan, tables: torch.Tensor, reduce: Reduce = log_sum) -> torch.Tensor:
     """Log Z (B,), or the unnormalised log table over ``keep``, all slices together, of flat tables (B, num_terms)."""
     with_graph = torch.is_grad_enabled() and tables.requires_grad
+    if reduce is log_sum and (with_graph or is_transformed(tables)) and may_have_zeros(tables):
+        reduce = log_sum_of_zeros
     return torch.cat([_log_z(plan, chunk, reduce) for chunk in split(plan, tables, with_graph)])
 
 
 def _log_z(plan: BucketPlan, tables: torch.Tensor, reduce: Reduce) -> torch.Tensor:
     """One chunk of :func:`log_z`."""
     if not plan.slices:
-        return log_root(plan, upward(plan, tables, reduce, release=True), tables)
+        total = log_root(plan, upward(plan, tables, reduce, release=True), tables)
+        return _cut_off(total) if reduce is log_sum_of_zeros else total
     parts: list[torch.Tensor] = []
     for _, terms in plan.each_slice():
         piece = tables.index_select(1, terms.to(tables.device))
         parts.append(log_root(plan, upward(plan, piece, reduce, release=True), piece))
-    return reduce(torch.stack(parts, -1))
+    stacked = torch.stack(parts, -1)
+    return reduce(_cut_off(stacked) if reduce is log_sum_of_zeros else stacked)
+
+
+def _cut_off(logs: torch.Tensor) -> torch.Tensor:
+    """The same numbers, of which those that are minus infinity do not depend on the tables of other components."""
+    return logs.masked_fill(logs == -math.inf, -math.inf)
 
 
 def trace_back(

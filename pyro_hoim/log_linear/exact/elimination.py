@@ -13,7 +13,7 @@ from typing_extensions import override
 from ...checks import checked_sample_shape
 from ...core.autograd import is_recorded
 from ...core.model import LogLinearModel
-from ...core.partition import Cost, ExactBackend, LogPartition
+from ...core.partition import Cost, ExactBackend, LogPartition, check_any_possible
 from ...errors import check_choice, other_domain, out_of_range, size_text, unexpected
 from ...structure.hypergraph import InteractionHypergraph
 from . import _linear_space as linear_space, _log_space as log_space
@@ -178,14 +178,16 @@ class VariableElimination(ExactBackend):
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
         plan, _, tables = self._ready(model, "gradient")
         eta = linear_space.expectations if self._is_linear(tables) else linear_space.differentiable_expectations
-        return eta(plan, tables).reshape(model.tables.shape)
+        return self._checked(model, eta(plan, tables).reshape(model.tables.shape))
 
     @override
     def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
         plan, _, tables = self._ready(model, keep=names)
         joint = log_space.log_z(plan, tables)
         flat = joint.reshape(joint.shape[0], plan.size(plan.keep))
-        result = flat - torch.logsumexp(flat, -1, keepdim=True)
+        log_z = torch.logsumexp(flat, -1, keepdim=True)
+        check_any_possible(log_z)
+        result = flat - log_z
         return result.reshape((*model.tables.shape[:-1], *joint.shape[1:]))
 
     @override
@@ -210,6 +212,8 @@ class VariableElimination(ExactBackend):
             uniform = torch.rand(shape, dtype=torch.float64, device=log_weights.device, generator=generator)
             return (uniform * cumulative[:, -1:] >= cumulative[:, :last]).sum(-1)
 
+        if missing:
+            check_any_possible(log_space.log_z(plan, tables[missing]))
         parts = iter(log_space.trace_back(plan, tables[missing], num_draws, draw, log_space.log_sum).unbind(1))
         states = [next(parts) if part is None else part for part in drawn]
         d = len(model.hypergraph.domain)
@@ -221,6 +225,7 @@ class VariableElimination(ExactBackend):
     def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
         plan, _, tables = self._ready(model, "states")
         batch = model.tables.shape[:-1]
-        states = log_space.trace_back(plan, tables, 1, lambda w: w.argmax(-1), log_space.log_max)
         value = log_space.log_z(plan, tables, log_space.log_max)
+        check_any_possible(value)
+        states = log_space.trace_back(plan, tables, 1, lambda w: w.argmax(-1), log_space.log_max)
         return states.reshape(*batch, len(model.hypergraph.domain)), value.reshape(batch)

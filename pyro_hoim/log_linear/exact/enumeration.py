@@ -16,9 +16,9 @@ from typing_extensions import override
 
 from ..._modes import plain_mode
 from ...checks import checked_sample_shape, is_transformed
-from ...core.autograd import is_recorded, log_z_with_gradient
+from ...core.autograd import is_recorded, log_sum_exp, log_z_with_gradient, may_have_zeros
 from ...core.model import LogLinearModel
-from ...core.partition import Cost, ExactBackend, LogPartition
+from ...core.partition import Cost, ExactBackend, LogPartition, check_any_possible
 from ...errors import out_of_range, size_text
 from ...structure.hypergraph import InteractionHypergraph, cell_index
 
@@ -251,7 +251,7 @@ class Enumeration(ExactBackend):
         """
         if tables.device.type != "cpu" or tables.dtype not in (torch.float32, torch.float64):
             eta = self._differentiable_eta(hypergraph, tables) if want_eta else tables
-            return torch.logsumexp(self._log_joint(hypergraph, tables), -1), eta
+            return log_sum_exp(self._log_joint(hypergraph, tables)), eta
         table = self._accumulate(hypergraph, tables.numpy())
         free = math.log(hypergraph.domain.num_states)
         if table is None:
@@ -260,10 +260,12 @@ class Enumeration(ExactBackend):
         flat = table.reshape(table.shape[0], math.prod(table.shape[1:]))
         # Weights less the largest, so that none overflows.
         top = flat.max(-1, keepdims=True)
-        with np.errstate(invalid="ignore"):  # tables that are not finite are reported by the caller
+        top[top == -np.inf] = 0.0  # no state is possible
+        with np.errstate(invalid="ignore", divide="ignore"):  # tables that are not finite are reported by the caller
             weights = np.exp(flat - top)
-        total = weights.sum(-1, keepdims=True)
-        log_z = torch.from_numpy((np.log(total) + top + free)[:, 0])
+            total = weights.sum(-1, keepdims=True)
+            log_z = torch.from_numpy((np.log(total) + top + free)[:, 0])
+        total[total == 0.0] = 1.0
         eta = self._statistics(hypergraph, weights.reshape(table.shape)) / total if want_eta else table
         return log_z, torch.from_numpy(eta)
 
@@ -272,13 +274,17 @@ class Enumeration(ExactBackend):
         table = self._accumulate(hypergraph, tables)
         if table is None:
             return tables
-        probs = torch.softmax(table.reshape(tables.shape[0], math.prod(table.shape[1:])), -1)
+        logs = table.reshape(tables.shape[0], math.prod(table.shape[1:]))
+        if may_have_zeros(tables):
+            probs = (logs - log_sum_exp(logs).nan_to_num(neginf=0.0).unsqueeze(-1)).exp()
+        else:
+            probs = torch.softmax(logs, -1)
         return self._statistics(hypergraph, probs.reshape(table.shape))
 
     def _log_z(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
         """Log Z (b,); its gradient is the eta found in the same pass."""
         if is_transformed(tables):
-            return torch.logsumexp(self._log_joint(hypergraph, tables), -1)
+            return log_sum_exp(self._log_joint(hypergraph, tables))
         if is_recorded(tables):
             return log_z_with_gradient(
                 tables, lambda t: self._evaluate(hypergraph, t), lambda t: self._differentiable_eta(hypergraph, t)
@@ -298,7 +304,7 @@ class Enumeration(ExactBackend):
             parts = [self._differentiable_eta(hypergraph, chunk) for chunk in chunks]
         else:
             parts = [self._evaluate(hypergraph, chunk.detach())[1] for chunk in chunks]
-        return torch.cat(parts).reshape(model.tables.shape)
+        return self._checked(model, torch.cat(parts).reshape(model.tables.shape))
 
     @override
     def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
@@ -306,13 +312,17 @@ class Enumeration(ExactBackend):
         wanted = hypergraph.domain.indices(names)
         axes = _accumulation(hypergraph).axes if self.plan(hypergraph).feasible else ()
         wanted_axes = [v for v in axes if v in wanted]
+        gone = [i + 1 for i, v in enumerate(axes) if v not in wanted]
+        zeros = may_have_zeros(model.tables)
         parts: list[torch.Tensor] = []
         for chunk in self._chunks(model):
             table = self._log_table(hypergraph, chunk)
             flat = table.reshape(chunk.shape[0], hypergraph.domain.num_states)
+            if zeros:
+                check_any_possible(flat.amax(-1))
             table = torch.log_softmax(flat, -1).reshape(table.shape)
-            gone = [i + 1 for i, v in enumerate(axes) if v not in wanted]
-            table = torch.logsumexp(table, gone) if gone else table
+            if gone:
+                table = log_sum_exp(table, gone) if zeros else torch.logsumexp(table, gone)
             parts.append(table.permute(0, *(wanted_axes.index(v) + 1 for v in wanted)))
         joint = torch.cat(parts)
         return joint.reshape((*model.tables.shape[:-1], *joint.shape[1:]))
@@ -328,7 +338,10 @@ class Enumeration(ExactBackend):
         draws = math.prod(sample_shape)
         parts: list[torch.Tensor] = []
         for chunk in self._chunks(model):
-            weights = torch.softmax(self._log_joint(model.hypergraph, chunk).double(), -1).cumsum(-1)
+            logs = self._log_joint(model.hypergraph, chunk).double()
+            weights = torch.softmax(logs, -1).cumsum(-1)
+            if bool(weights[:, -1:].isnan().any()):
+                check_any_possible(logs.max(-1).values)
             uniform = torch.rand(
                 weights.shape[0], draws, dtype=torch.float64, device=weights.device, generator=generator
             )
@@ -341,6 +354,7 @@ class Enumeration(ExactBackend):
     @torch.no_grad()
     def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
         best = [self._log_joint(model.hypergraph, chunk).max(-1) for chunk in self._chunks(model)]
+        check_any_possible(torch.cat([b.values for b in best]))
         batch = model.tables.shape[:-1]
         states = decode_states(model.hypergraph, torch.cat([b.indices for b in best]))
         return states.reshape(*batch, len(model.hypergraph.domain)), torch.cat([b.values for b in best]).reshape(batch)
@@ -375,17 +389,17 @@ def _design(hypergraph: InteractionHypergraph, dtype: torch.dtype, device: torch
     return matrix
 
 
-def _logits(tables: torch.Tensor, design: torch.Tensor) -> torch.Tensor:
+def _logits(tables: torch.Tensor, design: torch.Tensor) -> tuple[torch.Tensor, bool]:
     """Log unnormalised probabilities (*batch, num_states); entries of minus infinity exclude the states they belong to.
 
-    The product alone would make NaN of them, 0 times infinity. Inside ``torch.func`` values cannot be looked at.
+    Also whether there may be such entries. The product alone would make NaN of them, 0 times infinity. Inside ``torch.func`` values cannot be looked at.
     """
     logits = torch.matmul(tables, design.T)
     if not is_transformed(tables) and math.isfinite(logits.detach().sum().item()):
-        return logits
+        return logits, False
     is_impossible = torch.isneginf(tables)
     excluded = torch.matmul(is_impossible.to(design.dtype), design.T) > 0
-    return torch.where(excluded, -math.inf, torch.matmul(torch.where(is_impossible, 0.0, tables), design.T))
+    return torch.where(excluded, -math.inf, torch.matmul(torch.where(is_impossible, 0.0, tables), design.T)), True
 
 
 @dataclass(frozen=True)
@@ -424,26 +438,29 @@ class MatrixEnumeration(Enumeration):
         return _cost(self, hypergraph.domain.num_states, hypergraph.num_terms)
 
     def _log_table(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
-        flat = _logits(tables, _design(hypergraph, tables.dtype, tables.device))
+        flat, _ = _logits(tables, _design(hypergraph, tables.dtype, tables.device))
         return flat.reshape(
             tables.shape[0], *(hypergraph.domain.cardinalities[v] for v in enumeration_axes(hypergraph))
         )
 
     @override
     def log_partition(self, model: LogLinearModel) -> LogPartition:
-        cost, _, logits = self._ready(model)
-        return LogPartition.exact(torch.logsumexp(logits, -1), cost, model.hypergraph.coding)
+        cost, _, logits, zeros = self._ready(model)
+        value = log_sum_exp(logits) if zeros else torch.logsumexp(logits, -1)
+        return LogPartition.exact(value, cost, model.hypergraph.coding)
 
     @override
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
-        _, design, logits = self._ready(model)
+        _, design, logits, zeros = self._ready(model)
+        if zeros:
+            check_any_possible(logits.amax(-1))
         return torch.matmul(torch.softmax(logits, -1), design)
 
-    def _ready(self, model: LogLinearModel) -> tuple[Cost, torch.Tensor, torch.Tensor]:
-        """Cost, design matrix and log unnormalised probabilities of a model within the budget."""
+    def _ready(self, model: LogLinearModel) -> tuple[Cost, torch.Tensor, torch.Tensor, bool]:
+        """Cost, design matrix and log unnormalised probabilities of a model within the budget; if some may be zero."""
         cost = _cost(self, model.hypergraph.domain.num_states, model.hypergraph.num_terms).check()
         design = _design(model.hypergraph, model.tables.dtype, model.tables.device)
-        return cost, design, _logits(model.tables, design)
+        return cost, design, *_logits(model.tables, design)
 
 
 @lru_cache(maxsize=256)
