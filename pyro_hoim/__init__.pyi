@@ -40,7 +40,7 @@ from .inference import (
     run_mcmc as run_mcmc,
     sample_posterior as sample_posterior,
 )
-from .interop import to_arviz as to_arviz
+from .interop import read_uai as read_uai, to_arviz as to_arviz
 from .log_linear import (
     AnnealedImportance as AnnealedImportance,
     Auto as Auto,

@@ -1,4 +1,4 @@
-"""Bridges to other libraries: ArviZ of both generations, imported when first used."""
+"""Bridges to other libraries and their files: ArviZ of both generations, imported when first used, and UAI."""
 
 import lazy_loader
 

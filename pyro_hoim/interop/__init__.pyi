@@ -7,3 +7,11 @@ from .loo import (
     loo_figures as loo_figures,
     summarise as summarise,
 )
+from .uai import (
+    UaiResult as UaiResult,
+    read_uai as read_uai,
+    read_uai_evidence as read_uai_evidence,
+    read_uai_result as read_uai_result,
+    write_uai_evidence as write_uai_evidence,
+    write_uai_result as write_uai_result,
+)

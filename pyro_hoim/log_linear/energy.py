@@ -3,6 +3,7 @@ r"""Log-linear energies: minus the sum of the entries that a state selects in th
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -11,7 +12,8 @@ from typing_extensions import override
 
 from ..checks import check_below_infinity, check_shape, checked_floating
 from ..core.model import ParametricEnergy
-from ..errors import check_type
+from ..data.files.uai import write_tables
+from ..errors import check_type, wrong_shape
 from ..runs.container import LOG_LINEAR
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph, cell_index, check_codes, evidence_codes, gather_slices
@@ -226,3 +228,32 @@ class LogLinearEnergy(ParametricEnergy):
         pieces = [parts[e].expand(*shape, parts[e].shape[-1]) for e in rest.edges]
         flat = torch.cat([self.tables.new_zeros(*shape, 0), *pieces], -1)
         return self._trusted(rest, flat), constant.expand(shape)
+
+    def to_uai(self, path: str | os.PathLike[str]) -> None:
+        r"""Write the model as a MARKOV file in the UAI format: weights :math:`\exp \theta^S_{x_S}`, zeros exact.
+
+        The variables are numbered in schema order; the format has no names and no labels. Nothing is rescaled, so that
+        Z stays. A table with entries beyond 600 nats is written as 2, 4, ... factors over the same variables, each of
+        an equal share, because its weights would leave the range of float64. Reading gives every entry back to the last
+        bit where a weight of float64 has this log, as of each model that was read, else to the nearest weight, whose
+        log is wrong by 1.2e-16 at most.
+
+        Raises:
+            InputError: a batch of models, entries beyond 614,400 nats, no variables, or a file that cannot be written.
+
+        Example:
+            >>> from pathlib import Path
+            >>> from tempfile import TemporaryDirectory
+            >>> from pyro_hoim import Domain
+            >>> graph = InteractionHypergraph(Domain.from_cardinalities([2]), [("x0",)])
+            >>> model = LogLinearEnergy(graph, torch.tensor([0.0, -math.inf]))
+            >>> with TemporaryDirectory() as folder:
+            ...     model.to_uai(f"{folder}/model.uai")
+            ...     Path(f"{folder}/model.uai").read_text().split()
+            ['MARKOV', '1', '2', '1', '1', '0', '2', '1.0', '0.0']
+        """
+        if self.batch_shape:
+            raise wrong_shape("tables", "(num_terms,), of one model", self.tables)
+        tables = self.tables.detach().double().cpu().numpy()
+        parts = (tables[where] for where in self.hypergraph.term_slices.values())
+        write_tables(path, self.domain.cardinalities, self.hypergraph.edge_indices, parts)
