@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import compress
+from functools import cached_property
+from itertools import accumulate, compress, pairwise
 
 import numpy as np
 import torch
 
 from ..checks import check_exact_shape, is_hidden
-from ..errors import unexpected, wrong_type
+from ..errors import InputError, out_of_reach, refused, unexpected, wrong_type
 from ..schema import Domain
 from ..structure.hypergraph import Edge, InteractionHypergraph
 from .energy import LogLinearEnergy
+from .exact.elimination import VariableElimination
+from .exact.enumeration import Enumeration
 
 __all__ = ["ImpossibleStates"]
 
-_WALL = 200.0
+_UNDERFLOW = 800.0  # nats beyond which a weight is zero in float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,9 +134,147 @@ def check_possible(energy: LogLinearEnergy, argument: str) -> None:
         raise unexpected(argument, "a model without impossible states", hint=hint, received="-inf", code="impossible")
 
 
+# The support of a model, and product laws that are restricted to it.
+
+
+def support_of(energy: LogLinearEnergy) -> LogLinearEnergy | None:
+    """The model of zeros and minus infinities on the sets of variables that hold any, of any element of a batch.
+
+    None where there is none. It has the batch of the model, float64, and stands for the set of its possible states.
+    """
+    lost = torch.isneginf(energy.tables.detach())
+    if not bool(lost.any()):
+        return None
+    graph = energy.hypergraph
+    parts = [lost[..., where] for where in graph.term_slices.values()]
+    has_any = [bool(part.any()) for part in parts]
+    structure = InteractionHypergraph(graph.domain, compress(graph.edges, has_any), hierarchical=False)
+    excluded = torch.cat(list(compress(parts, has_any)), -1)
+    return LogLinearEnergy._trusted(
+        structure, torch.zeros_like(excluded, dtype=torch.float64).where(~excluded, -math.inf)
+    )
+
+
 def walled(energy: LogLinearEnergy) -> LogLinearEnergy:
-    """The same with impossible states made so improbable that chains, which need finite tables, do not enter them."""
+    """The same with finite tables, in which impossible states are so improbable that their weights are zero.
+
+    An entry of minus infinity falls below the others of its table by the sum of the ranges of all tables and 800 nats:
+    a state that selects one is less probable than every possible state, whatever the other tables say.
+    """
     lost = torch.isneginf(energy.tables)
     if not bool(lost.any()):
         return energy
-    return LogLinearEnergy._trusted(energy.hypergraph, energy.tables.masked_fill(lost, -_WALL))
+    low = energy.tables.masked_fill(lost, math.inf)
+    height, lowest = torch.full_like(energy.tables[..., 0], _UNDERFLOW), torch.zeros_like(energy.tables)
+    for where in energy.hypergraph.term_slices.values():
+        least = low[..., where].amin(-1)
+        least = least.where(least.isfinite(), torch.zeros_like(least))  # a table may exclude every cell
+        most = energy.tables[..., where].amax(-1)
+        height = height + (most - least).where(most.isfinite(), torch.zeros_like(most))
+        lowest[..., where] = least[..., None]
+    tables = energy.tables.where(~lost, lowest - height[..., None])
+    return LogLinearEnergy._trusted(energy.hypergraph, tables)
+
+
+def no_state(argument: str) -> InputError:
+    """The error about a model of which no state is possible."""
+    return refused(argument, "no state is possible, as impossible combinations exclude every one", code="impossible")
+
+
+@dataclass(frozen=True)
+class ProductInside:
+    """Product laws restricted to the support of models.
+
+    Attributes:
+        support: models of zeros and minus infinities, batch (*batch).
+        log_weights: finite log weights of all levels, one variable after the other, that broadcast to (*batch, levels).
+    """
+
+    support: LogLinearEnergy
+    log_weights: torch.Tensor
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The variables of which combinations are impossible; the others are independent of these and one another."""
+        names = {name for edge in self.support.hypergraph.edges for name in edge}
+        return tuple(name for name in self.support.domain.names if name in names)
+
+    @cached_property
+    def _levels(self) -> dict[str, slice]:
+        """Where the log weights of every variable are."""
+        ends = list(accumulate(self.support.domain.cardinalities, initial=0))
+        return {name: slice(*where) for name, where in zip(self.support.domain.names, pairwise(ends), strict=True)}
+
+    @cached_property
+    def model(self) -> LogLinearEnergy:
+        """The laws of these variables as models of their support."""
+        given = self.support.hypergraph
+        singles = [(name,) for name in self.names]
+        domain = self.support.domain.project(self.names)
+        graph = InteractionHypergraph(domain, {*given.edges, *singles}, hierarchical=False)
+        batch = torch.broadcast_shapes(self.support.batch_shape, self.log_weights.shape[:-1])
+        tables = self.support.tables.new_zeros(*batch, graph.num_terms)
+        for edge, where in given.term_slices.items():
+            tables[..., graph.term_slices[edge]] = self.support.tables[..., where]
+        for (name,) in singles:
+            tables[..., graph.term_slices[name,]] += self.log_weights[..., self._levels[name]]
+        return LogLinearEnergy._trusted(graph, tables)
+
+    @cached_property
+    def _backend(self) -> VariableElimination | Enumeration | None:
+        """The exact method for these, if any."""
+        plans = ((backend, backend.plan(self.model.hypergraph)) for backend in (VariableElimination(), Enumeration()))
+        return next((backend for backend, plan in plans if plan.feasible), None)
+
+    def at(self, rows: torch.Tensor) -> ProductInside:
+        """The laws of some elements of a batch of one dimension."""
+        support = LogLinearEnergy._trusted(self.support.hypergraph, self.support.tables[rows])
+        return ProductInside(support, self.log_weights[rows])
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether an exact method is within reach, so that there are normalisers and draws."""
+        return self._backend is not None
+
+    @property
+    def num_operations(self) -> float:
+        """Operations of one normaliser, of which there are as many as elements of the batch."""
+        return math.inf if self._backend is None else float(self._backend.plan(self.model.hypergraph).flops)
+
+    def _reached(self, argument: str) -> VariableElimination | Enumeration:
+        """The exact method; IntractableError where there is none, InputError where no state is possible."""
+        if self._backend is None:
+            cost = VariableElimination().plan(self.model.hypergraph)
+            problem = f"summing over the possible states of {len(self.names)} variables is out of reach: {cost.reason}"
+            raise out_of_reach(argument, problem, "draw with GibbsChains and init= or condition on some variables")
+        if bool(torch.isneginf(self._backend.mode(self.model)[1]).any()):
+            raise no_state(argument)
+        return self._backend
+
+    def log_normaliser(self) -> torch.Tensor:
+        """Log of the sum of the weights of the possible states, float64 (*batch).
+
+        Raises:
+            InputError: no state of an element of the batch is possible.
+            IntractableError: no exact method is within reach.
+        """
+        value = self._reached("model").log_partition(self.model).value
+        free = [where for name, where in self._levels.items() if name not in self.names]
+        return value + sum(self.log_weights[..., where].logsumexp(-1) for where in free)
+
+    def sample(self, number: int, random: torch.Generator, argument: str = "model") -> torch.Tensor:
+        """Independent states of the variables ``names``, long (*batch, number, names); errors as of the normaliser."""
+        states = self._reached(argument).sample(self.model, (number,), random)
+        return states.movedim(0, -2)
+
+    def condition(self, codes: Mapping[str, int | torch.Tensor]) -> ProductInside | None:
+        """The law of the other variables given codes, which broadcast with the batch; None where all are possible.
+
+        Combinations of the known variables alone must be possible: InputError where they are not.
+        """
+        rest, constant = self.support.condition(codes)
+        if bool(torch.isneginf(constant).any()):
+            raise refused("clamped", "has values that are impossible together", code="impossible")
+        weights = torch.cat([self.log_weights[..., self._levels[name]] for name in rest.domain.names], -1)
+        left = support_of(rest)
+        return None if left is None else ProductInside(left, weights)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..checks import check_finite, check_shape
+from ..checks import check_below_infinity, check_shape
 from ..core.model import LogLinearModel
 from ..errors import check_names, check_type, check_whole, is_whole, out_of_range, unexpected, wrong_type
 from ..schema import Domain
@@ -19,7 +19,7 @@ _LARGEST = 1e30  # sums of tables below it stay far from the end of float32
 
 
 def checked_tables(model: LogLinearModel, precision: torch.dtype = torch.float64) -> torch.Tensor:
-    """Checked tables of a model, without a graph."""
+    """Checked tables of a model, without a graph; entries of minus infinity are impossible cells."""
     # A model is told by its parts: families have classes of their own.
     hypergraph, tables = getattr(model, "hypergraph", None), getattr(model, "tables", None)
     if not isinstance(hypergraph, InteractionHypergraph) or not isinstance(tables, torch.Tensor):
@@ -28,17 +28,12 @@ def checked_tables(model: LogLinearModel, precision: torch.dtype = torch.float64
         raise unexpected(
             "model", f"tables (..., {hypergraph.num_terms})", received=tuple(tables.shape), code="wrong-shape"
         )
-    if bool(torch.isneginf(tables).any()):
-        hint = (
-            "samplers and annealed estimates do not know impossible cells: use an exact backend (VariableElimination, "
-            "Enumeration), or a large negative number"
-        )
-        raise out_of_range("model: tables", "finite numbers", hint=hint, received="-inf")
-    check_finite(tables, "model: tables")
-    if precision == torch.float32 and tables.numel() and float(tables.detach().abs().max()) > _LARGEST:
-        expected = f"tables within +-{_LARGEST:g} for conditionals in float32"
-        hint = "use precision=torch.float64"
-        raise out_of_range("model", expected, hint=hint, received=f"{float(tables.detach().abs().max()):g}")
+    check_below_infinity(tables, "model: tables")
+    if precision == torch.float32 and tables.numel():
+        largest = float(tables.detach().nan_to_num(neginf=0.0).abs().max())
+        if largest > _LARGEST:
+            expected = f"tables within +-{_LARGEST:g} for conditionals in float32"
+            raise out_of_range("model", expected, hint="use precision=torch.float64", received=f"{largest:g}")
     return tables.detach().clone()
 
 

@@ -15,8 +15,10 @@ from typing_extensions import override
 from ...budgets import check_cells
 from ...checks import check_exact_shape, check_finite, checked_floating
 from ...compute.engine import Engine, Record, Wanted, join_records
+from ...core.certificate import state_text
 from ...core.model import Chains, LogLinearModel
 from ...errors import (
+    InputError,
     check_choice,
     check_type,
     check_whole,
@@ -24,6 +26,7 @@ from ...errors import (
     other_domain,
     out_of_range,
     out_of_reach,
+    refused,
     unexpected,
     wrong_shape,
     wrong_type,
@@ -43,6 +46,10 @@ from ...runs.container import checksum
 from ...runs.schedule import GibbsSchedule
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
+from ..energy import LogLinearEnergy
+from ..impossible import support_of
+from .connected import Connectedness, connectedness, joined_blocks
+from .inside import InsideChains
 
 __all__ = ["GibbsChains"]
 
@@ -51,6 +58,7 @@ __all__ = ["GibbsChains"]
 
 EngineName = Literal["auto", "products", "tables", "torch"]
 _MAX_CELLS = 2**31 - 1
+_LEAST_BETA = 2.0**-120  # at which finite tables weigh nothing and impossible states stay impossible
 _REFERENCE_STREAM = 0x5EED
 
 
@@ -62,6 +70,7 @@ def make_engine(
     seed: int,
     precision: torch.dtype,
     device: torch.device,
+    has_impossible: bool = False,
 ) -> Engine:
     """The engine that moves the chains; compiled ones are imported when first needed."""
     # PyTorch on every other device; on the CPU tables must be within reach of 32-bit positions.
@@ -80,8 +89,10 @@ def make_engine(
             f"the tables and their transposed copies have {cells} cells, the compiled engines address {_MAX_CELLS}"
         )
         raise out_of_reach("model", problem, "use engine='torch' or smaller interactions")
-    # Products are faster, where the model has binary variables alone.
-    if name != "tables":
+    # Products are faster, where the model has binary variables alone, and finite tables.
+    if name == "products" and has_impossible:
+        raise conflict("engine", "'products' needs models without impossible states", "use 'tables' or 'auto'")
+    if name != "tables" and not has_impossible:
         from .products_engine import ProductsEngine
 
         if ProductsEngine.supports(hypergraph):
@@ -122,18 +133,24 @@ class GibbsChains(Chains):
     laws, at 0. A sweep costs one look-up per variable, state and interaction that holds it. The chains are exact
     Markov chains; how far they are from their target is what burn-in and diagnostics are for.
 
+    Where tables hold minus infinity, states are impossible at every beta: chains begin in possible ones and stay there.
+    First states are then drawn from the reference law restricted to these, exactly where exact methods reach the
+    impossible combinations, else as a search of 2,200 sweeps finds them. A schedule of sites or colours gets further
+    blocks where it would not connect the possible states and some do; :attr:`connectedness` says what is known.
+
     Args:
         model: the energies; a batch of tables makes a batch of chains.
         num_chains: chains per element of the batch.
         schedule: blocks and scan; None visits all sites, on another device than the CPU by colour classes.
         clamped: variables held fixed, ``{name: code, label or codes per chain}``.
-        init: first states; drawn from the reference law when None. Clamped variables keep their clamped values.
+        init: first states, possible ones; drawn from the reference law when None. Clamped variables keep their clamped
+            values.
         reference: log weights of the laws at beta 0, one variable after the other; uniform laws when None.
         seed: of everything random, or what it is drawn from (None: the global generator). The stream of chain c of
             batch element g depends on (seed, g, c) alone (the torch engine has one stream for all chains, that of a
             generator of the device).
-        engine: "products" (binary models, fastest), "tables" (any levels), both compiled for the CPU; "torch" (any
-            device; the reference); "auto" picks by cardinalities and device.
+        engine: "products" (binary models without impossible states, fastest), "tables" (any levels), both compiled for
+            the CPU; "torch" (any device; the reference); "auto" picks by cardinalities and device.
         precision: of the conditionals; float32 has relative errors of 1e-6 in probabilities, and levels below 1e-7 may
             never be drawn. Energies are float64.
 
@@ -142,10 +159,11 @@ class GibbsChains(Chains):
         (*batch, num_chains, d); energies (*batch, num_chains), in nats.
 
     Raises:
-        InputError: numbers of chains below 1, tables or reference not finite, a clamped value or initial code that
-            is no level, shapes or types that do not fit, an engine that cannot do the model.
+        InputError: numbers of chains below 1, tables of NaN or plus infinity, a reference that is not finite, a clamped
+            value or initial code that is no level, shapes or types that do not fit, an engine that cannot do the model,
+            no possible state, first states or clamped values that are impossible.
         UnknownNameError: a block or clamped name that is not in the domain.
-        IntractableError: a block with more than 4,096 joint states.
+        IntractableError: a block with more than 4,096 joint states, or no possible state found.
 
     References:
         Paper 1, appendix B.5.
@@ -211,21 +229,60 @@ class GibbsChains(Chains):
         self._clamped = tuple(self.domain.names[i] for i in fixed)
         self._clamped_codes = [torch.as_tensor(codes) for codes in fixed.values()]
         self._blocks = self._schedule.resolve(self._hypergraph, self._clamped)
+        self._fixed = fixed
+        self._set_impossible(tables)
         states = None if init is None else self._checked_codes(init, "init")
         self._init = "" if states is None else checksum({"init": states})
+        if self._inside is not None and self._schedule.blocks in ("sites", "colours"):
+            joined = joined_blocks(self._inside.law.support, self.blocks)
+            self._blocks += tuple(tuple(self.domain.indices(block)) for block in joined)
         # Weights come before states, because energies are those of both.
-        shape = self._groups, self._num_chains
-        self._engine = make_engine(engine, self._hypergraph, self._blocks, shape, self._seed, precision, self._device)
+        shape, has_impossible = (self._groups, self._num_chains), self._impossible is not None
+        engine_options = self._seed, precision, self._device, has_impossible
+        self._engine = make_engine(engine, self._hypergraph, self._blocks, shape, *engine_options)
         self._engine.set_weights(self._rows(tables), self._reference)
         if states is None:
             states = self._reference_draws()
+            if self._inside is not None:
+                columns = self._inside.columns
+                states[..., columns] = self._inside.draw(self._seed, GibbsChains).reshape(*self._lead, len(columns))
         for i, codes in fixed.items():
             states[..., i] = codes
         self._engine.set_codes(self._grouped(states, 1))
+        self._check_inside("init")
 
     def __repr__(self) -> str:
         engine = type(self._engine).__name__
         return f"GibbsChains({self._hypergraph!r}, batch={tuple(self._batch)}, chains={self._num_chains}, {engine})"
+
+    def _set_impossible(self, tables: torch.Tensor) -> None:
+        """Take up which cells of tables are impossible, and so which states chains may not enter."""
+        model = LogLinearEnergy._trusted(self._hypergraph, self._rows(tables))
+        support = support_of(model)
+        self._impossible = None if support is None else torch.isneginf(model.tables)
+        self._inside: InsideChains | None = None
+        if support is not None:
+            fixed = dict(self._fixed)
+            for i, codes in fixed.items():
+                if isinstance(codes, torch.Tensor) and codes.ndim:
+                    fixed[i] = self._grouped(codes, 0)
+            self._inside = InsideChains.of(support, self._reference, fixed, (self._groups, self._num_chains))
+        self._connected: Connectedness | None = None
+
+    def _check_inside(self, argument: str) -> None:
+        """InputError where chains are in impossible states."""
+        if self._impossible is None:
+            return
+        is_outside = ~torch.isfinite(self.energy)
+        if bool(is_outside.any()):
+            state = self.states[is_outside][0].tolist()
+            labels = [v.labels[code] for v, code in zip(self.domain, state, strict=True)]
+            problem = f"{int(is_outside.sum())} of {is_outside.numel()} chains would be in impossible states, such as "
+            raise refused(argument, problem + state_text(self.domain.names, labels), code="impossible")
+
+    def _whole(self, betas: np.ndarray) -> np.ndarray:
+        """Inverse temperatures at which impossible states stay impossible, also where they are zero."""
+        return betas if self._impossible is None else np.maximum(betas, _LEAST_BETA)
 
     def _grouped(self, values: torch.Tensor, num_trailing: int) -> torch.Tensor:
         """(*batch, chains, *trailing) as (groups, chains, *trailing)."""
@@ -289,6 +346,25 @@ class GibbsChains(Chains):
         return tuple(tuple(self.domain.names[i] for i in block) for block in self._blocks)
 
     @property
+    def connectedness(self) -> Literal["proved", "refuted", "untested"]:
+        """Whether the blocks lead from every possible state to every other one, given the clamped variables.
+
+        "refuted" chains that begin in different parts of the possible states stay there, so that their law depends on
+        where they begin. It is "untested" where more than 65,536 states would have to be listed of variables that
+        impossible combinations join, or more than 64 sets of impossible combinations be looked at.
+        """
+        return self._connection().verdict
+
+    def _connection(self) -> Connectedness:
+        """What is known of the chains' possible states."""
+        if self._connected is None:
+            inside = self._inside
+            self._connected = (
+                Connectedness("proved") if inside is None else connectedness(inside.law.support, self.blocks)
+            )
+        return self._connected
+
+    @property
     @override
     def states(self) -> torch.Tensor:
         return self._engine.get_codes().reshape(*self._lead, -1)
@@ -305,16 +381,34 @@ class GibbsChains(Chains):
 
     @override
     def set_states(self, states: torch.Tensor) -> None:
-        codes = self._checked_codes(states, "states")
-        self._init = checksum({"init": codes})
+        codes, before = self._checked_codes(states, "states"), self._engine.get_codes()
         self._engine.set_codes(self._grouped(codes, 1))
+        try:
+            self._check_inside("states")
+        except InputError:
+            self._engine.set_codes(before)
+            raise
+        self._init = checksum({"init": codes})
 
     def set_model(self, model: LogLinearModel, *, validate: bool = True) -> None:
         """New tables for the same interactions; refused are another hypergraph or batch shape.
 
+        Refused are also tables in which the states of the chains are impossible. The blocks stay as they are.
+
         ``validate`` looks at every entry; leave it out only for tables that are known to be finite.
         """
-        self._tables = self._other_tables(model, validate)
+        tables = self._other_tables(model, validate)
+        lost = torch.isneginf(self._rows(tables)) if validate else None
+        if lost is None or not bool(lost.any()):
+            self._impossible = self._inside = self._connected = None
+        elif self._impossible is None or not torch.equal(lost, self._impossible):
+            if type(self._engine).__name__ == "ProductsEngine":
+                raise conflict("model", "has impossible states, which the engine 'products' cannot deal with")
+            if bool(torch.isinf(self.energy_of(model)).any()):
+                problem = "chains are in states that are impossible in it"
+                raise refused("model", problem, "give the chains other states first", code="impossible")
+            self._set_impossible(tables)
+        self._tables = tables
         self._engine.set_weights(self._rows(self._tables), self._reference)
 
     def energy_of(self, model: LogLinearModel, *, validate: bool = True) -> torch.Tensor:
@@ -365,7 +459,7 @@ class GibbsChains(Chains):
         if not bool(((values >= 0) & (values <= 1)).all()):
             raise out_of_range("beta", "inverse temperatures within [0, 1]", received=values.tolist())
         values = values.to("cpu") if values.dim() == 0 else self._broadcast(values, self._batch, "beta").cpu()
-        levels = np.ascontiguousarray(values.expand(self._batch).reshape(-1).numpy())
+        levels = self._whole(np.ascontiguousarray(values.expand(self._batch).reshape(-1).numpy()))
         wanted, parts = Wanted(thin, counts, energies, states), list[Record]()
         limit = max(1, self._sweeps_per_call(num_sweeps, thin))
         for first in range(0, max(1, num_sweeps), limit):
@@ -401,14 +495,15 @@ class GibbsChains(Chains):
                 exact reversal of the rising run.
             start: another model of the same interactions, to stand at beta 0 in place of the reference; the tables at
                 beta are then :math:`(1 - \beta) \theta_{\mathrm{start}} + \beta \theta`. A model that is close and
-                can be drawn from exactly, such as a tree, makes the path short.
+                can be drawn from exactly, such as a tree, makes the path short. It is restricted to the possible
+                states of the model, as the reference is.
 
         Shape:
             betas (steps + 1,); returns float64 (*batch, num_chains), nats.
 
         Raises:
             InputError: fewer than one beta, values outside [0, 1], a number of sweeps below 1, or a start with another
-                hypergraph or batch shape.
+                hypergraph or batch shape, or with impossible cells that are possible in the model.
 
         References:
             Radford Neal, Annealed importance sampling, Statistics and Computing 11, 2001, equations (3) to (11).
@@ -419,6 +514,11 @@ class GibbsChains(Chains):
             raise out_of_range("betas", "a sequence of inverse temperatures within [0, 1]", received=path.tolist())
         sweeps_per_step = check_whole(sweeps_per_step, "sweeps_per_step")
         first_tables = None if start is None else self._rows(self._other_tables(start))
+        if first_tables is not None and self._impossible is not None:
+            first_tables = first_tables.masked_fill(self._impossible, 0.0)
+        if first_tables is not None and bool(torch.isneginf(first_tables).any()):
+            raise refused("start", "has impossible cells that the model has not", code="impossible")
+        levels = self._whole(path.numpy())
         steps = len(path) - 1
         weights = torch.zeros(self._groups, self._num_chains, dtype=torch.float64, device=self._device)
         # In calls whose orders take little memory; reversed runs go back through the same ones.
@@ -432,7 +532,7 @@ class GibbsChains(Chains):
             )
             if reverse_order:
                 order = np.ascontiguousarray(order[::-1, ::-1])
-            weights += self._engine.anneal(order, path[begin : stop + 1].numpy(), sweeps_per_step, first_tables)
+            weights += self._engine.anneal(order, levels[begin : stop + 1], sweeps_per_step, first_tables)
             self._num_sweeps += length
         return weights.reshape(self._lead)
 

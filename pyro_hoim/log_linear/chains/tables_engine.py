@@ -353,7 +353,8 @@ class TablesEngine(EnergyChains):
         structure, folded = self._structure, self._folded(tables)
         cells = np.concatenate([folded, np.zeros((len(folded), 1))], axis=1)
         weights = cells[:, structure.plus]
-        weights[:, : structure.num_differences] -= cells[:, structure.minus]
+        with np.errstate(invalid="ignore"):  # where both levels are impossible, which no chain ever looks up
+            weights[:, : structure.num_differences] -= cells[:, structure.minus]
         return folded, np.ascontiguousarray(weights, dtype=self._real)  # picking columns transposes the memory
 
     def energies(self) -> tuple[torch.Tensor, torch.Tensor]:

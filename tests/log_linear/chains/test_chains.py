@@ -488,14 +488,12 @@ def _replaced(value):
     return SimpleNamespace(hypergraph=MIXED, tables=tables)
 
 
-@pytest.mark.parametrize(
-    ("value", "code"), [(math.nan, "not-finite"), (math.inf, "not-finite"), (-math.inf, "out-of-range")]
-)
-def test_tables_that_are_not_finite_are_refused(value, code):
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_tables_that_are_not_finite_are_refused(value):
     chains = _chains("torch")
     before = chains.energy
     for call in (partial(GibbsChains, num_chains=5), chains.set_model):
-        with raises(code, "model: tables"):
+        with raises("not-finite", "model: tables"):
             call(_replaced(value))
     assert torch.equal(chains.energy, before)
 
