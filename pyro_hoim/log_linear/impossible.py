@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, compress, pairwise
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
 
 from ..checks import check_exact_shape, is_hidden
-from ..errors import InputError, out_of_reach, refused, unexpected, wrong_type
+from ..data.observations import Observations
+from ..errors import InputError, none_received, out_of_reach, refused, size_text, unexpected, wrong_type
 from ..schema import Domain
-from ..structure.hypergraph import Edge, InteractionHypergraph
+from ..structure.hypergraph import Edge, InteractionHypergraph, row_strides
 from .energy import LogLinearEnergy
 from .exact.elimination import VariableElimination
 from .exact.enumeration import Enumeration
@@ -22,6 +24,10 @@ from .exact.enumeration import Enumeration
 __all__ = ["ImpossibleStates"]
 
 _UNDERFLOW = 800.0  # nats beyond which a weight is zero in float64
+_MAX_CELLS = 2**22  # of the table of a combination
+
+Levels = Mapping[str, "str | SupportsIndex | Collection[str | SupportsIndex]"]
+"""Levels of some variables by name; several of one stand for as many combinations."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +63,13 @@ class ImpossibleStates:
         return cls(structure, torch.from_numpy(np.concatenate([tables[edge].ravel() for edge in structure.edges])))
 
     @classmethod
-    def of_cells(cls, hypergraph: InteractionHypergraph, cells: np.ndarray) -> ImpossibleStates | None:
+    def of_cells(
+        cls, hypergraph: InteractionHypergraph, cells: np.ndarray, further: Iterable[Edge] = ()
+    ) -> ImpossibleStates | None:
         """From a mask of impossible cells, (num_states,) or of the table's shape; None where all are possible.
 
-        The mask is taken apart into combinations of the model's interactions, so that these stay all that it has, and
-        what is left into combinations of as few further variables as hold it.
+        The mask is taken apart into combinations of the model's interactions, so that these stay all that it has, then
+        of ``further`` sets, and what is left into combinations of as few variables as hold it.
         """
         domain = hypergraph.domain
         cells = cells.reshape(domain.cardinalities)
@@ -73,8 +81,8 @@ class ImpossibleStates:
             return np.asarray(cells.all(axis=others, keepdims=True))
 
         # Combinations of interactions, the small ones first.
-        for edge, members in zip(hypergraph.edges, hypergraph.edge_indices, strict=True):
-            empty_cells = empty(members)
+        for edge in dict.fromkeys([*hypergraph.edges, *further]):
+            empty_cells = empty(domain.indices(edge))
             if (left & empty_cells).any():
                 tables[edge] = empty_cells
                 left &= ~empty_cells
@@ -89,15 +97,69 @@ class ImpossibleStates:
         return cls._of_tables(domain, tables)
 
     @classmethod
-    def of_combinations(cls, domain: Domain, combinations: Iterable[Mapping[str, int]]) -> ImpossibleStates | None:
-        """From codes of some variables by name; None where there is no combination."""
+    def of_combinations(cls, domain: Domain, combinations: Iterable[Levels]) -> ImpossibleStates | None:
+        """From levels of some variables by name, labels or codes; None where there is no combination.
+
+        Args:
+            domain: the variables.
+            combinations: of every one the level of some variables. Several levels of a variable, as a list, stand for
+                as many combinations.
+
+        Raises:
+            UnknownNameError: no such variable or label.
+            InputError: a combination of no variable, or a code that is no level.
+            IntractableError: a combination of so many variables that their table has more than 2^22 cells.
+
+        Example:
+            >>> domain = Domain.from_labels({"sex": ["f", "m"], "pregnant": ["no", "yes"]})
+            >>> states = ImpossibleStates.of_combinations(domain, [{"sex": "m", "pregnant": "yes"}])
+            >>> states.structure.edges, states.excluded.tolist()
+            ((('sex', 'pregnant'),), [False, False, False, True])
+        """
         tables = dict[Edge, np.ndarray]()
-        for codes in combinations:
-            edge = tuple(sorted(codes, key=domain.index))
+        for combination in combinations:
+            if not isinstance(combination, Mapping) or not combination:
+                raise wrong_type("combinations", "levels by the names of their variables", received=repr(combination))
+            edge = tuple(sorted(combination, key=domain.index))
             if edge not in tables:
-                tables[edge] = np.zeros([domain[name].cardinality for name in edge], dtype=bool)
-            tables[edge][tuple(codes[name] for name in edge)] = True
+                shape = [domain[name].cardinality for name in edge]
+                if math.prod(shape) > _MAX_CELLS:
+                    problem = f"the table of {', '.join(edge)} has {size_text(math.prod(shape), 'cells')}"
+                    raise out_of_reach("combinations", problem, f"name fewer variables, of at most {_MAX_CELLS} cells")
+                tables[edge] = np.zeros(shape, dtype=bool)
+            levels = [_levels(domain, name, combination[name]) for name in edge]
+            tables[edge][np.ix_(*levels)] = True
         return cls._of_tables(domain, tables)
+
+    @classmethod
+    def union(cls, *states: ImpossibleStates | None) -> ImpossibleStates | None:
+        """What any of some excludes, over the same variables; None where none excludes anything."""
+        tables = dict[Edge, np.ndarray]()
+        several = [part for part in states if part is not None]
+        for part in several:
+            for edge, where in part.structure.term_slices.items():
+                shape = [part.structure.domain[name].cardinality for name in edge]
+                excluded = part.excluded[where].reshape(shape).numpy()
+                tables[edge] = tables[edge] | excluded if edge in tables else excluded
+        return cls._of_tables(several[0].structure.domain, tables) if several else None
+
+    def tally(self, rows: Observations) -> list[tuple[dict[str, str], float]]:
+        """Excluded combinations that rows hold in known cells, as labels by name, with the total count of these rows.
+
+        A row that holds several counts for the first of them.
+        """
+        left, tallied = rows.counts > 0, list[tuple[dict[str, str], float]]()
+        for edge, where in self.structure.term_slices.items():
+            variables = [self.structure.domain[name] for name in edge]
+            levels = rows.codes[:, rows.domain.indices(edge)]
+            cells = (levels.clamp(min=0) * torch.tensor(row_strides([v.cardinality for v in variables]))).sum(1)
+            is_held = left & (levels >= 0).all(1) & self.excluded[where][cells]
+            left = left & ~is_held
+            for cell in cells[is_held].unique().tolist():
+                codes = np.unravel_index(cell, [v.cardinality for v in variables])
+                labels = {v.name: v.labels[int(code)] for v, code in zip(variables, codes, strict=True)}
+                tallied.append((labels, float(rows.counts[is_held & (cells == cell)].sum())))
+        return tallied
 
     @classmethod
     def of_energy(cls, energy: LogLinearEnergy) -> ImpossibleStates | None:
@@ -113,18 +175,28 @@ class ImpossibleStates:
         structure = InteractionHypergraph(graph.domain, compress(graph.edges, is_held), hierarchical=False)
         return cls(structure, torch.cat(list(compress(parts, is_held))))
 
+    def added_to(self, graph: InteractionHypergraph) -> InteractionHypergraph:
+        """The interactions of a model with these states: its own, and further sets of variables where it has none."""
+        added = [edge for edge in self.structure.edges if edge not in graph]
+        return graph.add_edges(added, hierarchical=False) if added else graph
+
     def applied(self, energy: LogLinearEnergy) -> LogLinearEnergy:
         """The model without these states: entries of minus infinity, in tables of their own where it has none."""
-        graph = energy.hypergraph
-        added = [edge for edge in self.structure.edges if edge not in graph]
-        if added:
-            graph = graph.add_edges(added, hierarchical=False)
+        graph = self.added_to(energy.hypergraph)
         tables = energy.tables.new_zeros(*energy.batch_shape, graph.num_terms)
         for edge, where in energy.hypergraph.term_slices.items():
             tables[..., graph.term_slices[edge]] = energy.tables[..., where]
         for edge, where in self.structure.term_slices.items():
             tables[..., graph.term_slices[edge]].masked_fill_(self.excluded[where].to(tables.device), -math.inf)
         return LogLinearEnergy._trusted(graph, tables)
+
+
+def _levels(domain: Domain, name: str, value: str | SupportsIndex | Collection[str | SupportsIndex]) -> list[int]:
+    """Codes of one level or several levels of a variable."""
+    several: Collection[Any] = value if isinstance(value, list | tuple | set | frozenset) else [value]
+    if not several:
+        raise none_received(f"variable {name!r}", "at least one level")
+    return [domain.encode_state({name: level})[name] for level in several]
 
 
 def check_possible(energy: LogLinearEnergy, argument: str) -> None:

@@ -8,8 +8,9 @@ interaction's observed table is the common cause; it is not the only one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,10 +18,15 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_matrix, hstack, identity
 
 from ...checks import check_exact_shape
+from ...core.words import plural
 from ...data.observations import Observations
 from ...errors import none_received, other_domain, refused, wrong_type
+from ...schema import Domain
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import parametrization
+from ..energy import LogLinearEnergy
+from ..given import impossible_rows
+from ..impossible import ImpossibleStates, Levels
 from .design import MAX_DESIGN_ENTRIES, cell_codes, cell_counts, design_entries, design_matrix, fitted_margins
 
 __all__ = ["Combination", "MLEExistence", "mle_existence"]
@@ -29,6 +35,7 @@ _RANK_TOLERANCE = 1e-9
 _ZERO = 1e-12
 _SLACK = 1e-6  # larger ones are no rounding: directions fill the unit box, entries on cells are of order one
 _LISTED = 1000
+_SHOWN = 3  # combinations that a refusal names
 MAX_FACIAL_CELLS, MAX_FACIAL_PARAMETERS = 20_000, 2500  # for which the exact linear program is solved
 _FITS = 200  # rounds of proportional fitting before it
 _SMALL_PROGRAM, _SMALL_DESIGN = 2**13, 500  # undecided cells times parameters; parameters
@@ -60,6 +67,8 @@ class MLEExistence:
         num_cells_zero: possible cells that the extended estimate fits as zero; None when not computed.
         num_parameters_lost: free parameters that the facial set cannot identify; None when not computed.
         facial_set: mask over all cells (row-major) of those that stay positive; None when not computed.
+        is_complete: whether every forced zero is known. False of a table beyond the linear program, whose model is not
+            decomposable: what no row has is known there, and the margins may force more.
     """
 
     exists: bool | None
@@ -69,6 +78,7 @@ class MLEExistence:
     num_cells_zero: int | None = None
     num_parameters_lost: int | None = None
     facial_set: np.ndarray | None = field(default=None, repr=False, compare=False)
+    is_complete: bool = True
 
     def num_parameters_identified(self, hypergraph: InteractionHypergraph) -> int | None:
         """Free parameters of the model that the data identify, as df, AIC and BIC count them; None if unknown."""
@@ -89,9 +99,14 @@ class MLEExistence:
         more = f"; and {self.num_offending - limit} more" if self.num_offending > limit else ""
         noun = "combination of levels is" if self.num_offending == 1 else "combinations of levels are"
         number = f"{self.num_offending} {noun} {reason}"
-        return f"no finite maximum-likelihood estimate: {number}: {shown}{more}"
+        left = "" if self.is_complete else f". {UNDECIDED}"
+        return f"no finite maximum-likelihood estimate: {number}: {shown}{more}{left}"
 
 
+UNDECIDED = (
+    "The table is beyond the linear programs that find all zeros of an estimate "
+    f"({MAX_FACIAL_CELLS:,} cells, {MAX_FACIAL_PARAMETERS:,} parameters): known zeros are used, and there may be more"
+)
 INTERIOR = MLEExistence(True, "interior", num_cells_zero=0, num_parameters_lost=0)
 
 
@@ -292,9 +307,17 @@ def find_face(
             positive[_shown_positive(hypergraph, augmented, counts, is_open)] = True
             solution = forced_zeros(augmented, np.flatnonzero(positive), np.flatnonzero(is_open & ~positive))
     if solution is None:
-        return _from_margins(
-            hypergraph, empty_margins if (possible is None and space is None) or empty_margins else None
-        ), None
+        is_closed = hypergraph.is_decomposable and possible is None and space is None
+        existence, face = _from_margins(hypergraph, empty_margins, is_closed), allowed & ~dead
+        if face.all():
+            return existence, None
+        basis = identified_directions(design, face)
+        parts = parametrization(hypergraph).from_tables(torch.from_numpy(direction)).numpy()
+        result = Face(face, basis.shape[1], basis if space is None else space @ basis, parts)
+        if is_closed:
+            lost = basis.shape[0] - basis.shape[1]
+            existence = replace(existence, num_cells_zero=int(dead.sum()), num_parameters_lost=lost, facial_set=face)
+        return existence, result
     # The face, what is identified on it, and what the law loses there.
     forced, recession = solution
     face = allowed & ~dead
@@ -320,20 +343,42 @@ def find_face(
     return MLEExistence(False, kind, offending, number, lost, design.shape[1] - rank, face), result
 
 
-def _from_margins(hypergraph: InteractionHypergraph, empty: list[tuple[Edge, tuple[int, ...]]] | None) -> MLEExistence:
-    """What the empty margins alone say; None when nothing can be concluded from there being none."""
+def _from_margins(
+    hypergraph: InteractionHypergraph, empty: list[tuple[Edge, tuple[int, ...]]], is_closed: bool
+) -> MLEExistence:
+    """What the empty margins alone say; everything in closed form, a product of clique over separator margins."""
     if empty:
-        return MLEExistence(False, "zero margin", _named(hypergraph, empty), len(empty))
-    if empty is not None and hypergraph.is_decomposable:
-        return INTERIOR  # closed form: a product of clique margins over separator margins
-    return MLEExistence(None, "unknown")
+        return MLEExistence(False, "zero margin", _named(hypergraph, empty), len(empty), is_complete=is_closed)
+    return INTERIOR if is_closed else MLEExistence(None, "unknown", is_complete=False)
+
+
+def known_zeros(
+    hypergraph: InteractionHypergraph, margins: torch.Tensor, structural: ImpossibleStates | None = None
+) -> tuple[MLEExistence, ImpossibleStates | None]:
+    """What observed margins say at any size: existence, and the combinations that the estimate excludes.
+
+    Margins that are empty because all their cells are structural zeros say nothing.
+    """
+    empty = zero_margins(hypergraph, margins) if hypergraph.is_hierarchical else []
+    names = hypergraph.domain.names
+    combinations = [dict(zip(edge, codes, strict=True)) for edge, codes in empty]
+    if structural is not None and empty:
+        rows = torch.tensor([[codes.get(name, -1) for name in names] for codes in combinations])
+        flat = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms, dtype=torch.float64))
+        is_structural = impossible_rows(structural.applied(flat), rows).tolist()
+        empty = [pair for pair, is_known in zip(empty, is_structural, strict=True) if not is_known]
+        combinations = [dict(zip(edge, codes, strict=True)) for edge, codes in empty]
+    # The closed form of a decomposable model holds where the zeros are cells of its cliques.
+    is_inside = structural is None or all(edge in hypergraph for edge in structural.structure.edges)
+    existence = _from_margins(hypergraph, empty, hypergraph.is_decomposable and is_inside)
+    return existence, ImpossibleStates.of_combinations(hypergraph.domain, combinations)
 
 
 def mle_existence(
     hypergraph: InteractionHypergraph,
     data: Observations | torch.Tensor,
     *,
-    structural_zeros: np.ndarray | torch.Tensor | None = None,
+    structural_zeros: StructuralZeros = None,
 ) -> MLEExistence:
     r"""Whether the maximum-likelihood estimate of a log-linear model is finite for given data.
 
@@ -345,7 +390,7 @@ def mle_existence(
     Args:
         hypergraph: the interaction structure.
         data: complete observations, or flat marginal counts (num_terms,), for which only margins are examined.
-        structural_zeros: mask of impossible cells, of the table's shape.
+        structural_zeros: impossible cells, as :func:`fit` takes them.
 
     Raises:
         MissingDataError: missing cells.
@@ -362,37 +407,68 @@ def mle_existence(
         >>> str(mle_existence(InteractionHypergraph.saturated(domain), data).offending[0])
         'a=0, b=1'
     """
+    structural = structural_states(hypergraph.domain, structural_zeros)
     if not isinstance(data, Observations):
-        empty_margins = zero_margins(hypergraph, data) if hypergraph.is_hierarchical else []
-        return _from_margins(hypergraph, empty_margins)
+        return known_zeros(hypergraph, data, structural)[0]
     if data.domain != hypergraph.domain:
         raise other_domain("data", f"the variables {hypergraph.domain.names}", received=data.domain.names)
-    possible = check_structural_zeros(hypergraph, structural_zeros)
+    check_rows_possible(structural, data)
     if design_entries(hypergraph) > MAX_DESIGN_ENTRIES:
-        return mle_existence(hypergraph, data.marginal_counts(hypergraph.edges))
-    counts = cell_counts(data)
-    check_impossible_counts(counts, possible)
-    return find_face(hypergraph, design_matrix(hypergraph), counts, possible, data)[0]
+        return known_zeros(hypergraph, data.marginal_counts(hypergraph.edges), structural)[0]
+    possible = None if structural is None else cells_outside(structural)
+    return find_face(hypergraph, design_matrix(hypergraph), cell_counts(data), possible, data)[0]
 
 
-def check_structural_zeros(
-    hypergraph: InteractionHypergraph, structural_zeros: np.ndarray | torch.Tensor | None
-) -> np.ndarray | None:
-    """Mask of possible cells (num_states,), or None when all are."""
+# Structural zeros, said in one of three ways.
+
+StructuralZeros = np.ndarray | torch.Tensor | ImpossibleStates | Iterable[Levels] | None
+"""A mask of the table's shape, combinations of levels by name, or the states themselves."""
+
+
+def structural_states(domain: Domain, structural_zeros: StructuralZeros | Any) -> ImpossibleStates | None:
+    """The states that a fit is told of, None for none; refused where these are all states, or of other variables."""
     if structural_zeros is None:
         return None
+    if isinstance(structural_zeros, ImpossibleStates):
+        if structural_zeros.structure.domain != domain:
+            raise other_domain("structural_zeros", f"states of the variables {domain.names}")
+        return structural_zeros if bool(structural_zeros.excluded.any()) else None
+    if not isinstance(structural_zeros, np.ndarray | torch.Tensor):
+        several: list[Any] = [structural_zeros] if isinstance(structural_zeros, Mapping) else list(structural_zeros)
+        if all(isinstance(combination, Mapping) for combination in several):
+            return ImpossibleStates.of_combinations(domain, several)
+        structural_zeros = np.asarray(several)
     mask = np.asarray(structural_zeros)
     if mask.dtype != np.bool_:
-        raise wrong_type("structural_zeros", "a mask of booleans", received=f"dtype {mask.dtype}")
-    check_exact_shape(mask, hypergraph.domain.cardinalities, "structural_zeros")
+        expected = "a mask of booleans, combinations such as [{name: level, ...}], or ImpossibleStates"
+        raise wrong_type("structural_zeros", expected, received=f"dtype {mask.dtype}")
+    check_exact_shape(mask, domain.cardinalities, "structural_zeros")
     if mask.all():
         raise none_received("structural_zeros", "at least one possible cell")
-    return ~mask.ravel() if mask.any() else None
+    if not mask.any():
+        return None
+    whole = InteractionHypergraph(domain, [domain.names], hierarchical=False)
+    return ImpossibleStates(whole, torch.from_numpy(np.ascontiguousarray(mask)).flatten())
 
 
-def check_impossible_counts(counts: np.ndarray, possible: np.ndarray | None, what: str = "data") -> None:
-    """Refuse counts in impossible cells."""
-    if possible is not None and bool((counts[~possible] > 0).any()):
-        total = float(counts[~possible].sum())
-        problem = f"{total:g} observations of {what} lie in cells marked as impossible"
-        raise refused("structural_zeros", problem, code="impossible")
+def cells_outside(states: ImpossibleStates) -> np.ndarray:
+    """Mask (num_states,) of the cells of a small table that are possible."""
+    lost = np.zeros(states.structure.domain.cardinalities, dtype=bool)
+    for members, where in zip(states.structure.edge_indices, states.structure.term_slices.values(), strict=True):
+        shape = [n if i in members else 1 for i, n in enumerate(lost.shape)]
+        lost |= states.excluded[where].numpy().reshape(shape)
+    return ~lost.ravel()
+
+
+def check_rows_possible(structural: ImpossibleStates | None, rows: Observations, what: str = "data") -> None:
+    """Refuse rows that hold structural zeros in their known cells, naming these with the number of rows."""
+    lost = [] if structural is None else structural.tally(rows)
+    if not lost:
+        return
+    first = [", ".join(f"{name}={level}" for name, level in labels.items()) for labels, _ in lost[:_SHOWN]]
+    more = f" and {plural(len(lost) - _SHOWN, 'other combination')}" if len(lost) > _SHOWN else ""
+    total = f"{sum(count for _, count in lost):,g}"
+    hold = "row of {} holds" if total == "1" else "rows of {} hold"
+    shown = "; ".join(f"({words})" for words in first)
+    problem = f"{total} {hold.format(what)} what is marked as impossible: {shown}{more}"
+    raise refused("structural_zeros", problem, "correct these rows, or leave the zero out", code="impossible")

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -26,18 +26,18 @@ from ...errors import (
     check_choice,
     check_type,
     conflict,
-    unexpected,
+    refused,
     wrong_type,
 )
 from ...runs.checkpoint import RunFile, RunOptions, check_arrays, checked_run
 from ...runs.container import checksum
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
+from ..coding import parametrization
 from ..energy import LogLinearEnergy
 from ..impossible import ImpossibleStates
 from ..restricted.interactions import RestrictedInteractions
 from .design import (
-    MAX_DESIGN_ENTRIES,
     Coordinates,
     cell_counts,
     check_data,
@@ -51,12 +51,14 @@ from .design import (
 from .existence import (
     Face,
     MLEExistence,
-    check_impossible_counts,
-    check_structural_zeros,
+    StructuralZeros,
+    cells_outside,
+    check_rows_possible,
     find_face,
     identified_directions,
+    known_zeros,
     mle_existence,
-    zero_margins,
+    structural_states,
 )
 from .objectives import DenseLikelihood, Likelihood, Objective, Penalised, PseudoLikelihood, WithFictiveRows
 from .penalties import Conjugate, CoupledPenalty, Penalty, ProximalPenalty, SmoothPenalty, working_coordinates
@@ -175,7 +177,7 @@ def choose_method(
 SMALL_ENTRIES = 2**23
 """Up to this many entries of the design, existence is examined exactly although a backend was asked for."""
 
-_PUSH = 32.0  # forced zeros get at most exp(-32) of the probability together
+_PUSH = 32.0  # by so many nats theta moves forced zeros below what is possible
 
 
 @dataclass
@@ -184,7 +186,8 @@ class Problem:
 
     ``start`` is in those coordinates: ``coordinates``, or with ``basis`` (num_parameters, rank) those along its
     columns, which are directions of the ``face`` or of a restriction. ``own_mean`` are the empirical means of the
-    statistics of the family, empty for the pseudo-likelihood; ``design`` is that of the family, too.
+    statistics of the family, empty for the pseudo-likelihood; ``design`` is that of the family, too. ``support`` are
+    the impossible states of the law that the solver works on, ``limit`` those of an infinite estimate.
     """
 
     coordinates: Coordinates
@@ -194,9 +197,11 @@ class Problem:
     own_mean: np.ndarray
     rows: Observations | None = None
     margins: torch.Tensor | None = None
-    possible: np.ndarray | None = None
+    support: ImpossibleStates | None = None
+    limit: ImpossibleStates | None = None
     existence: MLEExistence | None = None
     face: Face | None = None
+    recession: np.ndarray | None = None
     basis: np.ndarray | None = None
     design: np.ndarray | None = None
 
@@ -209,28 +214,6 @@ class Problem:
     def is_infinite(self) -> bool:
         """Whether the estimate is known to be infinite."""
         return self.existence is not None and self.existence.exists is False
-
-    def impossible(self, status: str) -> ImpossibleStates | None:
-        """What has probability zero in the result of a fit that ended so: structural zeros, and the limit's zeros.
-
-        Those of a large table are the combinations that no row has.
-        """
-        graph, existence = self.coordinates.hypergraph, self.existence
-        if status == "infinite" and existence is not None and existence.facial_set is not None:
-            return ImpossibleStates.of_cells(graph, ~existence.facial_set)
-        lost = None if self.face is None else ~self.face.cells
-        if status == "infinite":
-            margins = self.margins
-            if margins is None:
-                assert self.rows is not None
-                margins = self.rows.marginal_counts(graph.edges)
-            combinations = [dict(zip(edge, codes, strict=True)) for edge, codes in zero_margins(graph, margins)]
-            if lost is None:
-                return ImpossibleStates.of_combinations(graph.domain, combinations)
-            table = lost.reshape(graph.domain.cardinalities)
-            for codes in combinations:
-                table[tuple(codes.get(name, slice(None)) for name in graph.domain.names)] = True
-        return None if lost is None else ImpossibleStates.of_cells(graph, lost)
 
     def lift(self, theta: np.ndarray) -> np.ndarray:
         """Theta of the family from the solver's coordinates."""
@@ -256,31 +239,63 @@ class Problem:
         difference = self.own_mean - mean
         return lambda theta, loss: loss + float(self.lift(theta) @ difference)
 
-    def limit(self, theta: np.ndarray) -> np.ndarray:
-        """Theta of the family moved along the direction of recession until the forced zeros are negligible."""
-        face, design = self.face, self.design
-        if not (self.basis is not None and self.is_infinite and face is not None and design is not None):
+    def moved(self, theta: np.ndarray) -> np.ndarray:
+        """Theta of the family moved along the direction of recession until forced zeros are below what is possible.
+
+        The law on the support is the same. Finite tables alone, which do not know it, then come close.
+        """
+        if not (self.is_infinite and self.recession is not None):
             return theta
-        forced = ~face.cells if self.possible is None else self.possible & ~face.cells
-        if not forced.any():
-            return theta
-        logits, slope = design @ theta, design @ face.recession
-        loss = slope - float(slope[face.cells].mean())
-        log_z = float(np.logaddexp.reduce(logits[face.cells]))
-        excess = logits[forced] - log_z + math.log(int(forced.sum())) + _PUSH
-        scale = float((excess / np.maximum(-loss[forced], 1e-6)).max())
-        return theta + max(scale, 0.0) * face.recession
+        if self.design is None or self.face is None:
+            return theta + 2 * _PUSH * self.recession
+        logits, slope = self.design @ theta, self.design @ self.recession
+        cells = self.face.cells
+        loss = float(slope[cells].mean()) - slope
+        is_lost = ~cells & (loss > 0.5)  # of forced zeros at least one
+        excess = logits[is_lost] - float(np.logaddexp.reduce(logits[cells])) + math.log(len(cells)) + _PUSH
+        return theta + float((excess / loss[is_lost]).max(initial=0.0)) * self.recession
 
 
-def pseudo_problem(coordinates: Coordinates, rows: Observations, penalty: Penalty | None) -> Problem:
+def _with_limit(
+    problem: Problem, margins: torch.Tensor, structural: ImpossibleStates | None, rows: Observations | None
+) -> None:
+    """Existence of the estimate, and the limit where it is infinite, of a fit that does not list every cell."""
+    graph = problem.hypergraph
+    if rows is None:
+        problem.existence, empty = known_zeros(graph, margins, structural)
+    else:
+        problem.existence, empty = mle_existence(graph, rows, structural_zeros=structural), None
+        if problem.is_infinite and problem.existence.facial_set is not None:
+            further = () if structural is None else structural.structure.edges
+            empty = ImpossibleStates.of_cells(graph, ~problem.existence.facial_set, further)
+        elif problem.is_infinite:
+            empty = known_zeros(graph, margins, structural)[1]
+    problem.limit = ImpossibleStates.union(structural, empty)
+    if problem.is_infinite:
+        fallen = torch.zeros(graph.num_terms, dtype=torch.float64)
+        fallen[margins <= 0] = -1.0
+        problem.recession = parametrization(graph).from_tables(fallen).numpy()
+
+
+def pseudo_problem(
+    coordinates: Coordinates,
+    rows: Observations,
+    penalty: Penalty | None,
+    structural: ImpossibleStates | None,
+    from_zero: bool,
+) -> Problem:
     """Pseudo-likelihood of complete rows; an empty margin makes its maximum infinite, too."""
     hypergraph = coordinates.hypergraph
-    start = np.zeros(hypergraph.num_parameters)
-    target = PseudoLikelihood(hypergraph, rows, coordinates)
-    problem = Problem(coordinates, target, start, rows.total_count, np.empty(0), rows)
+    start, margins = np.zeros(hypergraph.num_parameters), rows.marginal_counts(hypergraph.edges)
+    target = PseudoLikelihood(hypergraph, rows, coordinates, structural)
+    problem = Problem(coordinates, target, start, rows.total_count, np.empty(0), rows, support=structural)
     if penalty is None:
-        existence = mle_existence(hypergraph, rows.marginal_counts(hypergraph.edges))
-        problem.existence = existence if existence.kind == "zero margin" else None
+        _with_limit(problem, margins, structural, None)
+        if not problem.is_infinite:
+            problem.existence = None  # of the likelihood it says no more
+        elif not from_zero:
+            problem.support = problem.limit
+            problem.objective = PseudoLikelihood(hypergraph, rows, coordinates, problem.limit)
     return problem
 
 
@@ -289,11 +304,14 @@ def general_problem(
     data: Observations | torch.Tensor,
     penalty: Penalty | None,
     partition: PartitionBackend | None,
+    structural: ImpossibleStates | None,
+    from_zero: bool,
     space: np.ndarray | None = None,
 ) -> Problem:
     """Likelihood from marginal counts, through a backend, or without one through the dense design.
 
-    ``space`` is the basis of a subspace that theta is restricted to.
+    ``space`` is the basis of a subspace that theta is restricted to. The support of an infinite estimate is that of its
+    limit, unless a path from zero is wanted.
     """
     # The means of the statistics, from rows or margins.
     hypergraph = coordinates.hypergraph
@@ -305,27 +323,32 @@ def general_problem(
         num_rows = float(margins[next(iter(hypergraph.term_slices.values()))].sum())
     mean, own_mean = (c.statistics(margins) / num_rows for c in (coordinates, own_coordinates(hypergraph)))
     # Through the design where there is no backend; a subspace has fewer parameters.
-    design = None
+    design, support = None, structural
     if partition is None:
         design, working = design_matrix(hypergraph), design_matrix(hypergraph, coordinates.coding)
         used = (working, mean) if space is None else (working @ space, mean @ space)
         objective: Objective = DenseLikelihood(*used)
     else:
-        objective = Likelihood(hypergraph, mean, partition, coordinates, space)
+        objective = Likelihood(hypergraph, mean, partition, coordinates, space, support)
     start = np.zeros(hypergraph.num_parameters if space is None else space.shape[1])
-    existence = None if space is None else MLEExistence(None, "unknown")
-    if penalty is None and space is None:
-        is_small = rows is not None and design_entries(hypergraph) <= SMALL_ENTRIES
-        existence = mle_existence(hypergraph, rows if rows is not None and is_small else margins)
-    return Problem(
-        coordinates, objective, start, num_rows, own_mean, rows, margins, None, existence, basis=space, design=design
+    problem = Problem(
+        coordinates, objective, start, num_rows, own_mean, rows, margins, support, support, basis=space, design=design
     )
+    if space is not None:
+        problem.existence = MLEExistence(None, "unknown", is_complete=False)
+    elif penalty is None:
+        is_small = rows is not None and design_entries(hypergraph) <= SMALL_ENTRIES
+        _with_limit(problem, margins, structural, rows if is_small else None)
+        if problem.is_infinite and partition is not None and not from_zero:
+            problem.support = problem.limit
+            problem.objective = Likelihood(hypergraph, mean, partition, coordinates, None, problem.limit)
+    return problem
 
 
 def dense_problem(
     coordinates: Coordinates,
     rows: Observations,
-    possible: np.ndarray | None,
+    structural: ImpossibleStates | None,
     penalty: Penalty | None,
     from_zero: bool,
     space: np.ndarray | None = None,
@@ -337,9 +360,7 @@ def dense_problem(
     # The design, and the means of its statistics.
     num_rows, hypergraph = rows.total_count, coordinates.hypergraph
     design, working = design_matrix(hypergraph), design_matrix(hypergraph, coordinates.coding)
-    counts = cell_counts(rows)
-    if possible is not None:
-        check_impossible_counts(counts, possible)
+    counts, possible = cell_counts(rows), None if structural is None else cells_outside(structural)
     own_mean = counts @ design / num_rows
     mean = own_mean if working is design else counts @ working / num_rows
     # The facial set, on which the estimate is finite.
@@ -347,6 +368,11 @@ def dense_problem(
     within = design if space is None else design @ space
     if penalty is None:
         existence, face = find_face(hypergraph, within, counts, possible, rows, space)
+    limit, recession = structural, None
+    if face is not None:
+        further = () if structural is None else structural.structure.edges
+        limit, recession = ImpossibleStates.of_cells(hypergraph, ~face.cells, further), face.recession
+    support = structural if from_zero else limit
     if from_zero or face is None:  # the path need not reach the limit: all but structural zeros are possible
         face = None
         if possible is not None:  # a penalty identifies every parameter there
@@ -372,7 +398,19 @@ def dense_problem(
         hessian[np.diag_indices_from(hessian)] += 1e-9
         start = np.linalg.solve(np.triu(hessian) + np.triu(hessian, 1).T, right)
     return Problem(
-        coordinates, objective, start, num_rows, own_mean, rows, None, possible, existence, face, basis, design
+        coordinates,
+        objective,
+        start,
+        num_rows,
+        own_mean,
+        rows,
+        support=support,
+        limit=limit,
+        existence=existence,
+        face=face,
+        recession=recession,
+        basis=basis,
+        design=design,
     )
 
 
@@ -447,7 +485,7 @@ def fit(
     objective: ObjectiveName = "likelihood",
     penalty: Penalty | None = None,
     partition: PartitionBackend | None = None,
-    structural_zeros: np.ndarray | torch.Tensor | None = None,
+    structural_zeros: StructuralZeros = None,
     validation: DataLike | None = None,
     stopping: Stopping | None = None,
     run: RunOptions | None = None,
@@ -478,8 +516,10 @@ def fit(
             (of the likelihood without structural zeros) or ``InteractionRidge``. Of the first three ``coding`` says
             whether free or corner theta is penalised; a corner family takes corner penalties alone.
         partition: backend for log Z and its gradient; default ``Auto()``, or the dense design when it is small.
-        structural_zeros: mask of impossible cells, of the table's shape; small tables only. The result gives them
-            probability zero in all that it does.
+        structural_zeros: what is impossible: combinations of levels by name, such as
+            ``[{"sex": "male", "pregnant": "yes"}]``, of which a value may be a list of levels;
+            :class:`~pyro_hoim.log_linear.ImpossibleStates`; or of a small table a mask of its shape. The result gives
+            these states probability zero in all that it does.
         validation: rows whose divergence the result holds, and by which the fit may stop early.
         stopping: tolerance (1e-9 for Newton, else 1e-6), iterations (100 for Newton, else 5,000), and the patience
             with which a fit stops early on the validation rows (never). The parameters that were best then come back,
@@ -492,7 +532,8 @@ def fit(
 
     Raises:
         MissingDataError: missing cells in ``data`` or ``validation``.
-        InputError: arguments that do not fit together, another domain, no observations.
+        InputError: arguments that do not fit together, another domain, no observations, or rows that hold what is
+            marked as impossible, which are counted and named.
         IntractableError: no feasible way to log Z, with the cells needed and the option that raises the budget.
 
     Warns:
@@ -526,34 +567,40 @@ def fit(
     stopping, run = stopping or Stopping(), checked_run(run)
     stops_early = stopping.patience is not None
     check_validation(hypergraph, validation, stops_early)
+    structural = structural_states(hypergraph.domain, structural_zeros)
+    if structural is not None:
+        _check_structural(structural, hypergraph, data, penalty, validation)
+        if partition is None and objective == "likelihood" and not isinstance(data, Observations):
+            partition = Auto()  # the dense design has no support of margins alone
     is_dense, chosen = choose_method(hypergraph, data, method, objective, penalty, partition, stops_early)
     coordinates = working_coordinates(hypergraph, penalty)
-    possible = None
-    if structural_zeros is not None:
-        possible = _checked_possible(hypergraph, data, structural_zeros, is_dense, penalty, validation)
     if objective == "likelihood" and not is_dense:
         partition = Auto() if partition is None else partition
-        partition.plan(hypergraph).check()
+        partition.plan(hypergraph if structural is None else structural.added_to(hypergraph)).check()
     # The objective with its start, on the face of the estimate where that is infinite.
-    file = run.file()
+    file, from_zero = run.file(), stops_early or chosen == "gradient"
     if objective == "pseudo-likelihood":
         assert isinstance(data, Observations)
-        problem = pseudo_problem(coordinates, data, penalty)
+        problem = pseudo_problem(coordinates, data, penalty, structural, from_zero)
     elif is_dense and isinstance(data, Observations):
-        from_zero = stops_early or chosen == "gradient"
-        problem = dense_problem(coordinates, data, possible, penalty, from_zero, space)
+        problem = dense_problem(coordinates, data, structural, penalty, from_zero, space)
     else:
-        problem = general_problem(coordinates, data, penalty, None if is_dense else partition, space)
+        problem = general_problem(
+            coordinates, data, penalty, None if is_dense else partition, structural, from_zero, space
+        )
     # A checkpoint puts the solver where it was.
     defaults = (1e-9, 100) if chosen == "newton" else (1e-6, 5000)
     stopping = Stopping(stopping.tolerance or defaults[0], stopping.max_iterations or defaults[1], stopping.patience)
     monitor = _Monitor(problem, validation, stopping, file, run.progress)
     state = None if file is None else _taken_up(problem, chosen, penalty, validation, monitor, file)
     outcome, best = _solved(problem, chosen, penalty, stopping, monitor, state or {})
-    # Back in the coordinates of the family, moved towards the limit where the estimate is infinite.
+    # Back in the coordinates of the family.
     _warn(problem, outcome, chosen, stopping)
-    theta = torch.from_numpy(np.ascontiguousarray(problem.limit(problem.lift(outcome.point.theta))))
-    log_likelihood, log_partition = _likelihood(problem, theta, outcome.point.loss, partition)
+    theta, impossible = problem.lift(outcome.point.theta), problem.support
+    if outcome.status == "infinite":
+        theta, impossible = problem.moved(theta), problem.limit
+    theta = torch.from_numpy(np.ascontiguousarray(theta))
+    log_likelihood, log_partition = _likelihood(problem, theta, impossible, outcome.point.loss, partition)
     return FitResult(
         hypergraph=hypergraph,
         theta=theta,
@@ -570,11 +617,12 @@ def fit(
         partition=partition,
         data=problem.rows,
         margins=problem.margins,
-        possible=possible,
-        impossible=problem.impossible(outcome.status),
+        structural_zeros=structural,
+        impossible=impossible,
         best_iteration=best,
         validation_kl=monitor.validation_kl(),
         restriction=restriction,
+        recession=None if problem.recession is None else torch.from_numpy(problem.recession),
         _face=problem.face,
         _design=problem.design,
         _penalised=None if problem.basis is not None else torch.from_numpy(outcome.point.theta),
@@ -591,7 +639,7 @@ def _taken_up(
 ) -> State | None:
     """The state in a checkpoint, if there is one, where the solver and its patience go on from."""
     rows = digest(problem.rows) if problem.rows is not None else checksum({"means": torch.from_numpy(problem.own_mean)})
-    settings = {
+    settings: dict[str, Any] = {
         "hypergraph digest": problem.hypergraph.to_json(),
         "data digest": rows,
         "method": method,
@@ -599,6 +647,9 @@ def _taken_up(
         "penalty": repr(penalty),
         "validation digest": None if validation is None else digest(validation),
     }
+    if problem.support is not None:
+        settings["support digest"] = problem.support.structure.to_json()
+        settings["excluded digest"] = checksum({"excluded": problem.support.excluded})
     arrays = file.start(settings)
     if arrays is None:
         return None
@@ -616,29 +667,26 @@ def _taken_up(
     return state
 
 
-def _checked_possible(
+def _check_structural(
+    structural: ImpossibleStates,
     hypergraph: InteractionHypergraph,
     data: Observations | torch.Tensor,
-    structural_zeros: np.ndarray | torch.Tensor,
-    is_dense: bool,
     penalty: Penalty | None,
     validation: Observations | None,
-) -> np.ndarray | None:
-    """Mask of the possible cells, if what else was asked for goes together with structural zeros."""
-    possible = check_structural_zeros(hypergraph, structural_zeros)
-    if possible is None:
-        return None
+) -> None:
+    """Refuse structural zeros that rows or margins hold, or that go with no such penalty."""
     if isinstance(penalty, Conjugate):
         raise conflict("penalty", "Conjugate spreads rows over all cells, received structural_zeros", "use L2")
-    if not (is_dense and isinstance(data, Observations)):
-        expected = (
-            f"observations of a table whose design has at most {MAX_DESIGN_ENTRIES} entries and no partition backend"
-        )
-        hint = f"this one has {design_entries(hypergraph):.4g}"
-        raise unexpected("structural_zeros", expected, hint=hint, code="conflict")
     if validation is not None:
-        check_impossible_counts(cell_counts(validation), possible, "validation")
-    return possible
+        check_rows_possible(structural, validation, "validation")
+    if isinstance(data, Observations):
+        check_rows_possible(structural, data)
+        return
+    for edge, where in structural.structure.term_slices.items():
+        counts = data[hypergraph.term_slices[edge]] if edge in hypergraph else torch.zeros(1)
+        if edge in hypergraph and bool((counts[structural.excluded[where]] > 0).any()):
+            problem = f"margins of {', '.join(edge)} count rows in cells that are marked as impossible"
+            raise refused("structural_zeros", problem, code="impossible")
 
 
 def _entropy(problem: Problem, rows: Observations | None) -> float:
@@ -709,17 +757,23 @@ def _solved(
 
 
 def _likelihood(
-    problem: Problem, theta: torch.Tensor, loss: float, partition: PartitionBackend | None
+    problem: Problem,
+    theta: torch.Tensor,
+    impossible: ImpossibleStates | None,
+    loss: float,
+    partition: PartitionBackend | None,
 ) -> tuple[float | None, float | None]:
     """Log-likelihood of all rows and log Z; after a pseudo-likelihood fit only where log Z is within reach."""
     if problem.objective.name == "likelihood":
         return -problem.num_rows * loss, loss + float(theta.numpy() @ problem.own_mean)
     backend = Auto() if partition is None else partition
-    if problem.rows is None or not backend.plan(problem.hypergraph).feasible:
-        return None, None
     model = LogLinearEnergy.from_theta(problem.hypergraph, theta)
+    model = model if impossible is None else impossible.applied(model)
+    if problem.rows is None or not backend.plan(model.hypergraph).feasible:
+        return None, None
     log_partition = float(backend.log_partition(model).value)
-    energy = float(problem.rows.counts @ model.energy(problem.rows.codes))
+    rows = problem.rows.rows(problem.rows.counts > 0)
+    energy = float(rows.counts @ model.energy(rows.codes))
     return -energy - problem.num_rows * log_partition, log_partition
 
 

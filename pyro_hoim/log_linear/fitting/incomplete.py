@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from tqdm import tqdm
 
@@ -27,13 +26,12 @@ from ...errors import (
     refused,
     size_text,
 )
-from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..energy import LogLinearEnergy
 from ..given import impossible_rows, possible_patterns
 from ..restricted.interactions import RestrictedInteractions
-from .existence import check_structural_zeros
+from .existence import check_rows_possible, structural_states
 from .fit import fit
 from .result import FitResult
 
@@ -119,12 +117,12 @@ def row_log_likelihood(
     return values - backend.log_partition(model).value if normalised else values
 
 
-def _first_shares(domain: Domain, completed: torch.Tensor, zeros: Any) -> torch.Tensor:
+def _first_shares(structure: InteractionHypergraph, completed: torch.Tensor, zeros: Any) -> torch.Tensor:
     """Equal shares (R, C) of the completions (R, C, d) of rows; none of those that are structural zeros."""
     shares = torch.ones(completed.shape[:2], dtype=torch.float64)
     if zeros is not None:
-        cells = np.ravel_multi_index(tuple(completed.movedim(-1, 0).numpy()), domain.cardinalities)
-        shares[torch.from_numpy(np.asarray(zeros).ravel()[cells])] = 0.0
+        flat = LogLinearEnergy(structure, torch.zeros(structure.num_terms, dtype=torch.float64))
+        shares[torch.isposinf(zeros.applied(flat).energy(completed))] = 0.0
         lost = int((shares.sum(1) == 0).sum())
         if lost:
             problem = f"{plural(lost, 'distinct row')} have no completion that is not marked as impossible"
@@ -188,7 +186,8 @@ def fit_incomplete(
     merged = data.unique()
     if not merged.has_missing:
         return fit(hypergraph, data, partition=partition, **options)
-    check_structural_zeros(structure, options.get("structural_zeros"))
+    zeros = options["structural_zeros"] = structural_states(structure.domain, options.get("structural_zeros"))
+    check_rows_possible(zeros, merged)
     # All completions, with equal shares at first.
     patterns = list(row_patterns(merged))
     total = sum(len(rows) * _num_completions(merged, missing) for missing, rows in patterns)
@@ -198,7 +197,7 @@ def fit_incomplete(
     completed = [_completions(merged, missing, rows) for missing, rows in patterns]
     codes = torch.cat([part.flatten(0, 1) for part in completed])
     counts = [merged.counts[rows].unsqueeze(-1) for _, rows in patterns]
-    shares = [_first_shares(structure.domain, part, options.get("structural_zeros")) for part in completed]
+    shares = [_first_shares(structure, part, zeros) for part in completed]
     # Alternate: counts by the shares are fitted, and the fit says the shares.
     result, last, likelihood, status = None, -math.inf, -math.inf, "max_iterations"
     for _ in tqdm(range(max_iterations), desc="EM", disable=not progress, leave=False):

@@ -19,6 +19,7 @@ from ...errors import MissingDataError, check_choice, out_of_reach, refused, siz
 from ...results.fitted import Fitted
 from ...runs.container import LOG_LINEAR
 from ...structure.hypergraph import InteractionHypergraph
+from ..auto import Auto
 from ..coding import Coding, Reference, check_corner, parametrization, reference_matrix, to_reference
 from ..energy import LogLinearEnergy
 from ..impossible import ImpossibleStates
@@ -32,7 +33,7 @@ from ..sandwich import (
     score_products,
 )
 from .design import design_matrix, edge_basis, row_statistics
-from .existence import Face, MLEExistence, identified_directions
+from .existence import Face, MLEExistence, cells_outside, identified_directions
 from .penalties import Conjugate, CoupledPenalty, Penalty, SmoothPenalty, coding_of
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ CovarianceKind = Literal["model", "robust"] | torch.Tensor
 """Whose standard errors: the model's, robust ones of the rows, or those of a covariance (num_parameters, same)."""
 
 _MAX_COVARIANCE_PARAMETERS = 3000
+_MAX_RANK_PARAMETERS = 600  # of which a matrix is made by as many backward passes
+_RANK_TOLERANCE = 1e-9
 _CHUNK = 256
 
 
@@ -53,12 +56,12 @@ class FitResult(Fitted):
 
     Attributes:
         hypergraph: the interaction structure.
-        theta: parameters (num_parameters,), float64, in :attr:`coding`. Where the estimate is infinite they are a
-            finite member of the family whose probabilities differ from the limit by less than 1e-12 (small tables), or
-            the last iterate (large ones).
+        theta: parameters (num_parameters,), float64, in :attr:`coding`, of the finite part: the law is that of
+            :attr:`model`, which theta makes together with :attr:`impossible`. Where the estimate is infinite they are a
+            finite member of the family near the limit.
         log_likelihood: of all rows, in nats; None where log Z is out of reach (pseudo-likelihood of a large model).
         log_partition: log Z of the balanced tables, or of corner tables in a corner family, in nats; None likewise.
-            With structural zeros, over possible cells.
+            It sums over the states that are not :attr:`impossible`.
         num_rows: number of observations N (the sum of counts).
         status: ``converged``, ``infinite`` (converged towards an infinite estimate), ``max_iterations``, ``stalled``,
             ``diverged`` (fixed steps that are too long), ``early_stopped`` or ``interrupted``.
@@ -70,13 +73,14 @@ class FitResult(Fitted):
         method, penalty, partition: as asked of the fit, or chosen by it; no backend where a design serves.
             The penalty says which coordinates it acts on; those are where the estimate has exact zeros.
         data, margins: the observations, or None; observed marginal counts (num_terms,), if the fit used them.
-        possible: mask (num_states,) of cells that are no structural zeros, None when all are.
+        structural_zeros: the states that the fit was told are impossible; None when there are none.
         impossible: the states of probability zero: structural zeros, and those that an infinite estimate excludes; None
             when there are none.
         best_iteration: iteration whose parameters these are, after early stopping.
         validation_kl: mean negative log-likelihood of the validation rows minus the entropy of their law, in nats; for
             the pseudo-likelihood their mean negative log pseudo-likelihood; None without such rows.
         restriction: the subspace that :attr:`theta` was restricted to, if it was.
+        recession: direction (num_parameters,) along which an infinite estimate runs away; None where there is none.
     """
 
     model_kind: ClassVar[str] = LOG_LINEAR
@@ -96,11 +100,12 @@ class FitResult(Fitted):
     partition: PartitionBackend | None = field(default=None, repr=False)
     data: Observations | None = field(default=None, repr=False)
     margins: torch.Tensor | None = field(default=None, repr=False)
-    possible: np.ndarray | None = field(default=None, repr=False)
+    structural_zeros: ImpossibleStates | None = field(default=None, repr=False)
     impossible: ImpossibleStates | None = field(default=None, repr=False)
     best_iteration: int | None = None
     validation_kl: float | None = None
     restriction: RestrictedInteractions | None = None
+    recession: torch.Tensor | None = field(default=None, repr=False)
     _face: Face | None = field(default=None, repr=False)
     _design: np.ndarray | None = field(default=None, repr=False)
     _penalised: torch.Tensor | None = field(default=None, repr=False)
@@ -155,11 +160,10 @@ class FitResult(Fitted):
     @cached_property
     @plain_mode()
     def model(self) -> LogLinearEnergy:
-        """The fitted energy, with entries of minus infinity for :attr:`impossible` states.
+        """The fitted law as an energy, with entries of minus infinity for :attr:`impossible` states.
 
-        These may stand in tables of further sets of variables. Exact backends, scores, predictions, completions and
-        :func:`~pyro_hoim.log_linear.synthesise` take such a model; other samplers and annealed estimates refuse it by
-        name. ``LogLinearEnergy(result.hypergraph, result.tables)`` has finite tables, and another law.
+        These may stand in tables of further sets of variables. ``LogLinearEnergy(result.hypergraph, result.tables)``
+        has finite tables, and another law.
         """
         finite = LogLinearEnergy(self.hypergraph, self.tables)
         return finite if self.impossible is None else self.impossible.applied(finite)
@@ -184,23 +188,60 @@ class FitResult(Fitted):
         """Free parameters of the family: those of the interactions, or the coefficients of restricted ones."""
         return (self.restriction or self.hypergraph).num_parameters
 
+    @cached_property
+    def possible(self) -> np.ndarray | None:
+        """Mask (num_states,) of cells that are no structural zeros, of a listed table; None when all are possible."""
+        return cells_outside(self.structural_zeros) if self.is_listed and self.structural_zeros is not None else None
+
+    @property
+    def num_cells_possible(self) -> int:
+        """Cells that are no structural zeros."""
+        return self._num_cells_outside(self.structural_zeros)
+
     @property
     def num_cells_fitted(self) -> int:
-        """Possible cells that are not fitted as zero."""
-        if self._face is not None:
-            return int(self._face.cells.sum())
-        lost = self.existence.num_cells_zero if self.existence is not None and self.status == "infinite" else None
-        return self.hypergraph.domain.num_states - (lost or 0)
+        """Possible cells that are not fitted as zero, as far as that is known."""
+        return self._num_cells_outside(self.impossible)
+
+    def _num_cells_outside(self, states: ImpossibleStates | None) -> int:
+        """Number of cells that states leave, by a sum over the support; of very many cells rounded."""
+        if states is None:
+            return self.hypergraph.domain.num_states
+        return round(math.exp(float(Auto().log_partition(states.applied(self._flat)).value)))
+
+    @property
+    def _flat(self) -> LogLinearEnergy:
+        """The uniform law."""
+        return LogLinearEnergy(self.hypergraph, torch.zeros(self.hypergraph.num_terms, dtype=torch.float64))
 
     @cached_property
     @plain_mode()
     def identified_by_possible(self) -> torch.Tensor | None:
         """Basis (num_parameters, rank) of what tables with the possible cells identify; None for all."""
+        return self._identified_outside(self.structural_zeros)
+
+    @cached_property
+    @plain_mode()
+    def identified_by_fitted(self) -> torch.Tensor | None:
+        """The same of tables with the cells that are not fitted as zero."""
+        return self._identified_outside(self.impossible)
+
+    def _identified_outside(self, states: ImpossibleStates | None) -> torch.Tensor | None:
+        """Basis (num_parameters, rank) of what tables without some states identify; None for all.
+
+        Of a large table without a list of cells it is what the uniform law on the others identifies; with more than 600
+        parameters it is not computed, and all count.
+        """
         space = None if self.restriction is None else self.restriction.basis
-        if self.possible is None:
+        if states is None or not (self.is_listed or self.hypergraph.num_parameters <= _MAX_RANK_PARAMETERS):
             return None if space is None else torch.from_numpy(space)
-        assert self._design is not None
-        basis = identified_directions(self._design if space is None else self._design @ space, self.possible)
+        if self._design is None:
+            gram = backend_hessian(self.hypergraph, torch.zeros_like(self.theta), Auto(), states)
+            within = torch.eye(len(gram), dtype=torch.float64) if space is None else torch.from_numpy(space)
+            values, vectors = torch.linalg.eigh(within.T @ gram @ within)
+            return within @ vectors[:, values > _RANK_TOLERANCE * values.max()]
+        cells = cells_outside(states)
+        basis = identified_directions(self._design if space is None else self._design @ space, cells)
         return torch.from_numpy(np.ascontiguousarray(basis if space is None else space @ basis))
 
     @property
@@ -214,21 +255,19 @@ class FitResult(Fitted):
         """Free parameters that the data identify (all, unless the estimate is infinite or cells are impossible)."""
         if self._face is not None:
             return self._face.rank
-        identified = self.existence.num_parameters_identified(self.hypergraph) if self.existence is not None else None
-        return self.num_parameters if identified is None or self.status != "infinite" else identified
+        if self.status == "infinite" and self.existence is not None and self.existence.num_parameters_lost is not None:
+            return self.num_parameters - self.existence.num_parameters_lost
+        basis = None if self.impossible is None or self.penalty is not None else self.identified_by_fitted
+        return self.num_parameters if basis is None else basis.shape[1]
 
     @property
     def is_counted_by_family(self) -> bool:
         """Whether :attr:`num_parameters_fitted` is all of the family, as those that the data identify are unknown."""
         existence = self.existence
-        if existence is None or self._face is not None:
-            return False
-        return not existence.exists and existence.num_parameters_lost is None
-
-    @property
-    def recession(self) -> torch.Tensor | None:
-        """Direction (num_parameters,) along which an infinite estimate runs away; None where it was not computed."""
-        return None if self._face is None else torch.from_numpy(self._face.recession)
+        if existence is None or not existence.is_complete:
+            return existence is not None
+        is_known = self._face is not None or self.impossible is None or existence.num_parameters_lost is not None
+        return not is_known and self.identified_by_fitted is None
 
     @property
     def is_bounded(self) -> bool:
@@ -301,7 +340,7 @@ class FitResult(Fitted):
             raise MissingDataError(problem, argument="covariance", hint=hint)
         else:
             assert self.partition is not None
-            information = num_rows * backend_hessian(self.hypergraph, self.theta, self.partition)
+            information = num_rows * backend_hessian(self.hypergraph, self.theta, self.partition, self.impossible)
         # The Hessian of the penalty, in the coordinates of the family.
         if isinstance(self.penalty, SmoothPenalty):
             information = information + self._penalty_hessian(self.penalty)
@@ -347,7 +386,9 @@ class FitResult(Fitted):
         if basis is not None:
             vectors = basis @ vectors
         # An estimate that may be infinite has no covariance.
-        is_open = self.existence is not None and self.existence.exists is None and self.objective == "likelihood"
+        existence = self.existence
+        is_open = existence is not None and (existence.exists is None or not existence.is_complete)
+        is_open = is_open and self.objective == "likelihood"
         if is_open and not self._is_finite(values, vectors):
             problem = (
                 "whether the estimate is finite was not decided for this table, and a gradient of "
@@ -364,22 +405,18 @@ class FitResult(Fitted):
         # What a face, a restriction or a facial set says.
         if self._face is not None:
             return torch.from_numpy(np.ascontiguousarray(self._face.basis))
-        if self.restriction is not None:
-            return torch.from_numpy(self.restriction.basis)
-        if self.existence is None or self.existence.exists is not False:
-            return None
-        if self.existence.facial_set is not None:
+        if self.existence is not None and self.existence.facial_set is not None and not self.existence.exists:
             basis = identified_directions(design_matrix(self.hypergraph), self.existence.facial_set)
             return torch.from_numpy(np.ascontiguousarray(basis))
-        size = self.hypergraph.num_parameters
-        if not self.hypergraph.is_decomposable or size > _MAX_COVARIANCE_PARAMETERS:
-            raise out_of_reach(
-                "covariance",
-                "the estimate is infinite, and beyond the empty margins this table is too large to tell what the data "
-                "identify",
-                "refit with a penalty such as L2, or without the interactions of those margins",
-            )
+        if self.impossible is None or self.hypergraph.num_parameters <= _MAX_RANK_PARAMETERS:
+            return self.identified_by_fitted
         # In a decomposable model every forced zero lies in an empty margin (a clique's cell that was never observed).
+        size = self.hypergraph.num_parameters
+        is_inside = all(edge in self.hypergraph for edge in self.impossible.structure.edges)
+        if not (self.hypergraph.is_decomposable and is_inside) or size > _MAX_COVARIANCE_PARAMETERS:
+            problem = "the table and its model are too large to tell what the data identify beside impossible states"
+            hint = "refit with a penalty such as L2, or without the interactions of these states"
+            raise out_of_reach("covariance", problem, hint)
         gram = torch.zeros(size, size, dtype=torch.float64)
         for part in self._empty.split(_CHUNK):
             tables = torch.nn.functional.one_hot(part, self.hypergraph.num_terms).to(torch.float64)
@@ -442,13 +479,12 @@ class FitResult(Fitted):
         if self.restriction is not None:  # what theta cannot do needs no data
             space = torch.from_numpy(self.restriction.basis)
             contrasts = (contrasts @ space) @ space.T
-        if self._face is not None or (self.existence is not None and self.existence.facial_set is not None):
+        size = self.hypergraph.num_parameters
+        if self.impossible is None or self._face is not None or size <= _MAX_RANK_PARAMETERS:
             basis = self.identified
             if basis is None:
                 return torch.ones(len(contrasts), dtype=torch.bool)
             return (contrasts - (contrasts @ basis) @ basis.T).norm(dim=1) <= scale
-        if self.existence is None or self.existence.exists is not False or not self.hypergraph.is_hierarchical:
-            return torch.ones(len(contrasts), dtype=torch.bool)
         # An entry of a table with an empty margin can fall without end; what moves with it is not identified.
         moved: list[torch.Tensor] = []
         for part in contrasts.split(_CHUNK):
@@ -466,9 +502,9 @@ class FitResult(Fitted):
         if self._design is not None:
             return torch.from_numpy(self.probs.numpy() @ self._design)
         assert self.partition is not None
-        return parametrization(self.hypergraph).mean_statistics(
-            self.partition.expectations(LogLinearEnergy(self.hypergraph, self.tables)).detach()
-        )
+        expected, slices = self.partition.expectations(self.model).detach(), self.model.hypergraph.term_slices
+        own = torch.cat([expected[slices[edge]] for edge in self.hypergraph.edges])
+        return parametrization(self.hypergraph).mean_statistics(own)
 
     @cached_property
     def effective_num_rows(self) -> float:

@@ -31,9 +31,10 @@ from ..auto import Auto
 from ..coding import MARGIN_TOLERANCE, parametrization
 from ..file import ModelFile
 from ..fitting.design import cell_codes, cell_counts, design_entries, design_matrix
-from ..fitting.existence import INTERIOR, Face, MLEExistence, identified_directions
+from ..fitting.existence import INTERIOR, Face, MLEExistence, cells_outside, identified_directions
 from ..fitting.fit import SMALL_ENTRIES, fit
 from ..fitting.result import CovarianceKind, FitResult
+from ..impossible import ImpossibleStates
 from ..restricted.interactions import RestrictedInteractions, is_within
 from .bootstrap import PValue
 from .p_values import (
@@ -59,6 +60,7 @@ __all__ = [
 
 
 _A_FIT = "the result of fit"
+_MAX_STATES = 2**22  # of a table over which impossible states are compared cell by cell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +179,7 @@ def goodness_of_fit(
     data = result.complete_data()
     log_likelihood = _log_likelihood(result)
     assert result.log_partition is not None
-    rows = data.unique()
+    rows = data.rows(data.counts > 0).unique()
     counts, total = rows.counts, result.num_rows
     # From all cells where these are listed, else from the cells that hold rows.
     listed = _listed(result)
@@ -189,7 +191,7 @@ def goodness_of_fit(
     else:
         deviance, pearson = listed
     # Degrees of freedom, of the family and on the cells that are not fitted as zero.
-    num_cells = result.hypergraph.domain.num_states if result.possible is None else int(result.possible.sum())
+    num_cells = result.num_cells_possible
     fitted = result.num_parameters_fitted
     df, adjusted = num_cells - 1 - result.num_parameters_possible, result.num_cells_fitted - 1 - fitted
     test = p_value_of(Comparison(result, None, deviance, pearson, adjusted), p_value, num_tables, seed)
@@ -312,8 +314,7 @@ def likelihood_ratio_test(
         raise conflict("big", "expected more interactions than in small, received the same model twice")
     if not _same_data(small, big):
         raise other_domain("small, big", "fits to the same observations")
-    cells = [np.zeros(0) if fitted.possible is None else fitted.possible for fitted in (small, big)]
-    if not np.array_equal(cells[0], cells[1]):
+    if not _same_states(small.structural_zeros, big.structural_zeros):
         raise other_domain("small, big", "fits with the same structural zeros")
     # Of listed cells the statistic is a difference of deviances, in which nothing large cancels.
     listed = _listed(small), _listed(big)
@@ -363,6 +364,18 @@ def _df_adjusted(small: FitResult, big: FitResult) -> int:
     if small.status == "converged":
         return big.num_parameters_possible - small.num_parameters_possible
     return big.num_parameters_fitted - small.num_parameters_fitted
+
+
+def _same_states(first: ImpossibleStates | None, second: ImpossibleStates | None) -> bool:
+    """Whether two collections of states are the same, in tables of the same variables or in those of other ones."""
+    if first is None or second is None:
+        return first is second
+    graph = first.structure
+    if graph == second.structure:
+        return torch.equal(first.excluded, second.excluded)
+    if graph.domain.num_states > _MAX_STATES:
+        return False
+    return np.array_equal(cells_outside(first), cells_outside(second))
 
 
 def _same_data(small: FitResult, big: FitResult) -> bool:
@@ -563,12 +576,11 @@ def _removals(graph: InteractionHypergraph, terms: Iterable[Sequence[str]] | Non
 
 def _without(result: FitResult, removal: _Removal) -> FitResult:
     """The fit of what is left to the same rows, over the same cells."""
-    zeros = None if result.possible is None else ~result.possible.reshape(result.hypergraph.domain.cardinalities)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NonexistentEstimateWarning)  # the fit that is tested has warned
         whole = result.restriction
         left = removal.left if whole is None else whole.without(removal.removed, removal.left)
-        return fit(left, result.complete_data(), partition=result.partition, structural_zeros=zeros)
+        return fit(left, result.complete_data(), partition=result.partition, structural_zeros=result.structural_zeros)
 
 
 def rough_terms(result: FitResult) -> list[str]:

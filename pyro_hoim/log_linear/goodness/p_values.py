@@ -81,7 +81,7 @@ class Comparison:
     @property
     def is_exact(self) -> bool:
         """Whether tables with the margins that the smaller model fits can be drawn independently."""
-        return self.result.hypergraph.is_decomposable and self.result.possible is None
+        return self.result.hypergraph.is_decomposable and self.result.structural_zeros is None
 
 
 def _by_chi_square(test: Comparison, reason: str, factor: float = 1.0) -> PValue:

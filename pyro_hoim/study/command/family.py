@@ -253,7 +253,7 @@ class LogLinearFamily(Family):
             if model.data is not None:
                 info["independent"] = column_shares(model.data)
             info["infinite_interactions"] = infinite_interactions(model)
-            info["has_structural_zeros"] = model.possible is not None
+            info["has_structural_zeros"] = model.structural_zeros is not None
             return ModelFile(model.hypergraph, model.theta, model.coding, info, directions_of(model), model.impossible)
         if not isinstance(model, LogLinearEnergy):
             search: LearnResult | SelectionResult = model  # the classes left, which are not imported to be asked for

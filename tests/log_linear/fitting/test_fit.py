@@ -357,7 +357,7 @@ def test_validation_rows_that_the_estimate_excludes_lose_infinitely_much():
     with pytest.warns(NonexistentEstimateWarning):
         assert fit(hypergraph, data, validation=outside).validation_kl == np.inf
     mask = np.array([[False, True], [False, False]])
-    with pytest.raises(InputError, match="1 observations of validation lie in cells marked as impossible"):
+    with pytest.raises(InputError, match=r"1 row of validation holds what is marked as impossible: \(a=0, b=1\)"):
         fit(hypergraph, data, validation=outside, structural_zeros=mask)
 
 

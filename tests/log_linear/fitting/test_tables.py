@@ -147,8 +147,10 @@ def test_infinite_coefficients_have_infinite_errors_or_none_where_what_is_identi
     hypergraph = InteractionHypergraph.from_order(data.domain, 2)
     dense = fit(hypergraph, data)
     margins = fit(hypergraph, data.marginal_counts(hypergraph.edges), partition=Enumeration())
-    with pytest.raises(IntractableError, match="the estimate is infinite, and beyond the empty margins"):
-        coefficient_table(margins)
+    # Of margins alone the empty ones are known; on what they leave a small gradient proves that there are no more.
+    known, all_of_it = coefficient_table(margins), np.isfinite(frame["std_error"])
+    assert np.isfinite(known["std_error"]).equals(all_of_it)
+    np.testing.assert_allclose(known.loc[all_of_it, "std_error"], frame.loc[all_of_it, "std_error"], rtol=1e-3)
     contrasts = parametrization(hypergraph).matrix("free", "corner")
     assert torch.equal(margins.is_identified(contrasts), dense.is_identified(contrasts))
     # Not decided, and infinite all the same: margins without zeros that force two cells to zero.
