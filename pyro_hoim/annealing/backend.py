@@ -216,6 +216,9 @@ def result_of(
         best.value + log_z0, np.sqrt(best.error**2 + rounding**2 + unseen**2), lower + log_z0, upper + log_z0, reliable
     )
     outcome = _with_checks(outcome, checks, notes, is_perfect)
+    if not traits.is_connected:
+        outcome = outcome._replace(reliable=outcome.reliable & checks.certificate.is_complete)
+    notes.lines += [traits.caution] if traits.caution else []
     # Verified is what was listed, or runs from perfect samples that agree; the rest is consistent at best.
     precision = torch.finfo(like.dtype).eps * np.abs(outcome.value)
     is_known = checks.certificate.is_complete
@@ -426,7 +429,8 @@ class AnnealedBackend(AnnealingOptions):
     def _weighted(self, models: Sequence[AnnealedModel]) -> list[Run]:
         """Forward runs, with a warning where their weights are degenerate."""
         runs = self._forward(models)
-        if not all(bool(estimate_of(self, rows(run.log_weights)).is_reliable.all()) for run in runs):
+        reliable = (bool(estimate_of(self, rows(run.log_weights)).is_reliable.all()) for run in runs)
+        if not all(reliable) or not all(model.traits.is_connected for model in models):
             self._warn()
         return runs
 

@@ -249,6 +249,8 @@ class Traits:
     conditional_error: float  # relative error of the probabilities that chains draw from
     cardinalities: tuple[int, ...] | None = None  # levels of every variable; None of counts, which have no end
     is_reversible: bool = True  # whether a reverse run makes the very sweeps of the forward run, in reverse
+    is_connected: bool = True  # whether chains reach every possible state from every other one, as far as is known
+    caution: str = ""  # a note about what is known of that
 
 
 class AnnealedModel(Protocol):

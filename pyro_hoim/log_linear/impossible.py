@@ -227,24 +227,26 @@ def support_of(energy: LogLinearEnergy) -> LogLinearEnergy | None:
     )
 
 
-def walled(energy: LogLinearEnergy) -> LogLinearEnergy:
+def walled(energy: LogLinearEnergy, height: float | None = None) -> LogLinearEnergy:
     """The same with finite tables, in which impossible states are so improbable that their weights are zero.
 
-    An entry of minus infinity falls below the others of its table by the sum of the ranges of all tables and 800 nats:
-    a state that selects one is less probable than every possible state, whatever the other tables say.
+    An entry of minus infinity falls below the others of its table by the ``height``, else by the sum of the ranges of
+    all tables and 800 nats: then a state that selects one is less probable than every possible state, whatever the
+    other tables say.
     """
     lost = torch.isneginf(energy.tables)
     if not bool(lost.any()):
         return energy
     low = energy.tables.masked_fill(lost, math.inf)
-    height, lowest = torch.full_like(energy.tables[..., 0], _UNDERFLOW), torch.zeros_like(energy.tables)
+    below, lowest = torch.full_like(energy.tables[..., 0], _UNDERFLOW), torch.zeros_like(energy.tables)
     for where in energy.hypergraph.term_slices.values():
         least = low[..., where].amin(-1)
         least = least.where(least.isfinite(), torch.zeros_like(least))  # a table may exclude every cell
         most = energy.tables[..., where].amax(-1)
-        height = height + (most - least).where(most.isfinite(), torch.zeros_like(most))
+        below = below + (most - least).where(most.isfinite(), torch.zeros_like(most))
         lowest[..., where] = least[..., None]
-    tables = energy.tables.where(~lost, lowest - height[..., None])
+    below = below if height is None else torch.full_like(below, height)
+    tables = energy.tables.where(~lost, lowest - below[..., None])
     return LogLinearEnergy._trusted(energy.hypergraph, tables)
 
 
@@ -313,8 +315,12 @@ class ProductInside:
         """Operations of one normaliser, of which there are as many as elements of the batch."""
         return math.inf if self._backend is None else float(self._backend.plan(self.model.hypergraph).flops)
 
+    def check(self, argument: str) -> None:
+        """IntractableError unless there are normalisers and draws, InputError where no state is possible."""
+        self._reached(argument)
+
     def _reached(self, argument: str) -> VariableElimination | Enumeration:
-        """The exact method; IntractableError where there is none, InputError where no state is possible."""
+        """The exact method; errors as of :meth:`check`."""
         if self._backend is None:
             cost = VariableElimination().plan(self.model.hypergraph)
             problem = f"summing over the possible states of {len(self.names)} variables is out of reach: {cost.reason}"

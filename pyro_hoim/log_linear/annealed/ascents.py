@@ -16,6 +16,7 @@ from ...runs.schedule import GibbsSchedule
 from ...structure.hypergraph import InteractionHypergraph
 from ..chains.gibbs import EngineName, GibbsChains
 from ..energy import LogLinearEnergy
+from ..impossible import ProductInside, walled
 
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -30,6 +31,7 @@ _STEPS = 8  # from a level to those that it draws to, over interactions
 _MOST_GAINS = 2**24  # pairs of levels, or table entries, that are looked at for this
 _FIELDLESS = 2  # sweeps under interactions alone
 _SWEEPS = 12  # of an ascent
+_SHALLOW = 2.0  # nats by which impossible cells are worse than others, where ascents look for states to begin with
 _COLD = 1000.0  # inverse temperature that leaves nothing to chance
 _BLOCK_STARTS = 32  # best states that moves of whole interactions begin with
 _BLOCK_SWEEPS = 3
@@ -38,17 +40,21 @@ _BLOCK_STATES = 256  # of one block
 _FEWEST = 64  # starts, where there are as many chains
 
 
-def ascend(model: LogLinearEnergy, run: Run, engine: EngineName) -> tuple[torch.Tensor, torch.Tensor]:
-    """States (B, n, d) at which ascents ended, and their log q (B, n).
+def ascend(
+    model: LogLinearEnergy, run: Run, engine: EngineName, support: LogLinearEnergy | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """States (B, n, d) at which ascents ended, possible ones, and their log q (B, n).
 
     They start from chain ends, from the best cells of the strongest interactions, from what every level of every
     variable draws the others to, from random states mixed with these, and from the rows of the options, which are among
-    the states. Names and order of the levels do not matter to any of them.
+    the states. Names and order of the levels do not matter to any of them. Where states are impossible, ascents start
+    from random possible ones too, and those that begin outside of these climb a wall that is higher than all else.
     """
     options, graph = run.model.options, model.hypergraph
     if not len(graph.domain) or not len(model.tables):
         return run.ends, run.log_q
-    energy = LogLinearEnergy(graph, model.tables.double(), validate=False)
+    energy = walled(LogLinearEnergy(graph, model.tables.double(), validate=False))
+    shallow = energy if support is None else walled(model.to(dtype=torch.float64), _SHALLOW)
     steps = options.num_chains * options.num_steps * options.sweeps_per_step
     climb = partial(climbed, seed=derived(run.seed, 8), engine=engine)
 
@@ -63,7 +69,7 @@ def ascend(model: LogLinearEnergy, run: Run, engine: EngineName) -> tuple[torch.
 
     # Tables (B, num_terms) less what single variables contribute: the sum over levels of any one variable is as
     # zero. Tables of more than two variables lose what is additive in these.
-    tables = energy.tables.cpu().numpy()
+    tables = shallow.tables.cpu().numpy()
     alone = np.zeros_like(tables)
     for piece, shape in zip(graph.term_slices.values(), graph.edge_shapes, strict=True):
         if len(shape) < 2:
@@ -74,17 +80,31 @@ def ascend(model: LogLinearEnergy, run: Run, engine: EngineName) -> tuple[torch.
         for axis in axes:
             rest = rest - part.mean(tuple(a for a in axes if a != axis), keepdims=True)
         alone[:, piece] = rest.reshape(len(tables), -1)
-    drawn, others = _starts(model, alone, run, min(_STARTS, max(_FEWEST, options.num_chains)))
+    drawn, others = _starts(shallow, alone, run, min(_STARTS, max(_FEWEST, options.num_chains)))
     if drawn.shape[-2]:  # fields may hide what interactions favour
         fieldless = LogLinearEnergy(graph, torch.from_numpy(alone).to(model.device), validate=False)
         drawn = climb(fieldless, drawn, GibbsSchedule(), _FIELDLESS)[0]
+    starts = [others, drawn]
+    if support is not None:
+        law = ProductInside(support, model.tables.new_zeros(sum(graph.domain.cardinalities), dtype=torch.float64))
+        random = torch.Generator(model.device).manual_seed(derived(run.seed, 12))
+        inside = others[:, -others.shape[1] // 2 :].clone()
+        inside[..., list(graph.domain.indices(law.names))] = law.sample(inside.shape[1], random)
+        starts.append(inside)
     # From all these starts, and from the rows of the options, which count as met.
-    ends = searched(torch.cat([others, drawn], -2))
+    ends = searched(torch.cat(starts, -2))
     rows = options.rows_within([k - 1 for k in graph.domain.cardinalities])
     if rows is not None:
         rows = rows.to(model.device).expand(len(model.tables), -1, -1)
         ends += [climb(energy, rows, GibbsSchedule(), 0), *searched(rows)]
-    return torch.cat([states for states, _ in ends], -2), torch.cat([log_q for _, log_q in ends], -1)
+    states, log_q = (torch.cat(part, dim) for part, dim in zip(zip(*ends, strict=True), (-2, -1), strict=True))
+    if support is None:
+        return states, log_q
+    # Ascents that ended outside count as the best end of the run.
+    log_q = -LogLinearEnergy(graph, model.tables.double()[:, None], validate=False).energy(states, validate=False)
+    is_inside, best = torch.isfinite(log_q), run.log_q.argmax(-1, keepdim=True)
+    end = run.ends.gather(1, best[..., None].expand(-1, -1, states.shape[-1]))
+    return torch.where(is_inside[..., None], states, end), torch.where(is_inside, log_q, run.log_q.gather(1, best))
 
 
 def climbed(

@@ -38,10 +38,12 @@ from ...errors import (
 )
 from ...runs.schedule import GibbsSchedule
 from ...structure.hypergraph import InteractionHypergraph, row_strides
+from ..chains.connected import Connectedness, connection_of
 from ..chains.gibbs import EngineName, GibbsChains
 from ..energy import LogLinearEnergy
 from ..exact.elimination import VariableElimination
 from ..exact.enumeration import Enumeration
+from ..impossible import ProductInside, support_of
 from .ascents import ascend
 
 __all__ = ["AnnealedImportance", "log_frequencies"]
@@ -75,7 +77,7 @@ def single_terms(hypergraph: InteractionHypergraph, tables: torch.Tensor) -> tor
     source, target, _ = _layout(hypergraph)
     terms = tables.new_zeros(*tables.shape[:-1], sum(hypergraph.domain.cardinalities), dtype=torch.float64)
     terms[..., target.to(tables.device)] = tables[..., source.to(tables.device)].double()
-    return terms
+    return terms.masked_fill_(torch.isneginf(terms), 0.0)  # impossible levels are not the reference's to leave out
 
 
 def reference_normaliser(hypergraph: InteractionHypergraph, reference: torch.Tensor) -> torch.Tensor:
@@ -140,10 +142,16 @@ class ProductLaws:
 
     graph: InteractionHypergraph
     weights: NDArray[np.float64]
+    log_share: NDArray[np.float64] | float = 0.0
+    """Log probability (J, B) of the possible states, to which the laws are restricted."""
 
     @classmethod
-    def of(cls, graph: InteractionHypergraph, codes: NDArray[np.generic]) -> ProductLaws:
-        """The laws of states (J, B, m, d): levels not seen share as many states as levels were seen.
+    def of(
+        cls, graph: InteractionHypergraph, codes: NDArray[np.generic], support: LogLinearEnergy | None = None
+    ) -> ProductLaws:
+        """The laws of states (J, B, m, d), restricted to the ``support`` that all models share, if any.
+
+        Levels not seen share as many states as levels were seen.
 
         Few seen say that the others are rare, many seen that many more are to come (Ian Witten and Timothy Bell, The
         zero-frequency problem, 1991, method C).
@@ -160,20 +168,25 @@ class ProductLaws:
         spread = seen / np.where(seen < levels, levels - seen, levels)
         is_new = (counts == 0) | np.repeat(seen == levels, levels, -1)
         shares = (counts + np.where(is_new, np.repeat(spread, levels, -1), 0)) / (count + np.repeat(seen, levels, -1))
-        return cls(graph, np.log(shares).reshape(*codes.shape[:2], total))
+        weights = np.log(shares).reshape(*codes.shape[:2], total)
+        if support is None:
+            return cls(graph, weights)
+        law = ProductInside(support, torch.from_numpy(weights).to(support.device))
+        return cls(graph, weights, law.log_normaliser().cpu().numpy() if law.num_operations < _MOST_OPERATIONS else 0.0)
 
     def log_prob(self, states: NDArray[np.generic]) -> NDArray[np.float64]:
         """Log probabilities (J, B, n) of states (B, n, d), or (J, B, n, d) under their own laws."""
         places = states + np.cumsum([0, *self.graph.domain.cardinalities[:-1]])
         if states.ndim == 4:
             flat = places.reshape(*places.shape[:2], -1)
-            return np.take_along_axis(self.weights, flat, -1).reshape(places.shape).sum(-1)
+            log_prob = np.take_along_axis(self.weights, flat, -1).reshape(places.shape).sum(-1)
+            return log_prob - np.asarray(self.log_share)[..., None]
         log_probs = list[NDArray[np.float64]]()
         for b, where in enumerate(places):
             chosen = np.zeros((len(where), self.weights.shape[-1]))
             np.put_along_axis(chosen, where, 1, -1)
             log_probs.append(self.weights[:, b] @ chosen.T)
-        return np.stack(log_probs, 1)
+        return np.stack(log_probs, 1) - np.asarray(self.log_share)[..., None]
 
 
 # Log-linear models as annealed runs see them.
@@ -208,7 +221,8 @@ class AnnealedChains(GibbsChains):
 class AnnealedLogLinear:
     """Tables (B, num_terms) without a graph, log weights of the reference law (B, levels) or (levels,).
 
-    ``own`` are arguments of all chains: schedule, engine, precision.
+    ``own`` are arguments of all chains: schedule, engine, precision; ``support`` is that of the models, if any state is
+    impossible.
     """
 
     energy: LogLinearEnergy
@@ -216,10 +230,17 @@ class AnnealedLogLinear:
     options: AnnealingOptions
     traits: Traits
     own: dict[str, Any]
+    support: LogLinearEnergy | None
+
+    def _normaliser(self, reference: torch.Tensor) -> torch.Tensor:
+        """Log normalising constants (..., B) of product laws (..., B, levels), restricted to the possible states."""
+        if self.support is None:
+            return reference_normaliser(self.energy.hypergraph, reference)
+        return ProductInside(self.support, reference).log_normaliser()
 
     @property
     def log_z0(self) -> torch.Tensor:
-        return reference_normaliser(self.energy.hypergraph, self.reference).expand(self.energy.batch_shape)
+        return self._normaliser(self.reference).expand(self.energy.batch_shape)
 
     def begin(self, num_chains: int, seed: int) -> AnnealedChains:
         return AnnealedChains(self.energy, num_chains, reference=self.reference, seed=seed, **self.own)
@@ -232,14 +253,18 @@ class AnnealedLogLinear:
         return exact.sample(self.energy, (self.options.num_chains,), random).movedim(0, -2)
 
     def ascend(self, run: Run) -> tuple[torch.Tensor, torch.Tensor]:
-        return ascend(self.energy, run, self.own["engine"])
+        return ascend(self.energy, run, self.own["engine"], self.support)
 
     def chains_at(self, run: Run, starts: Numbers, stream: int) -> AnnealedChains:
         init, seed = torch.from_numpy(starts).to(self.energy.device), derived(run.seed, 20 + stream)
         return AnnealedChains(self.energy, starts.shape[-2], init=init, seed=seed, **self.own)
 
     def fitted(self, states: Numbers) -> ProductLaws:
-        return ProductLaws.of(self.energy.hypergraph, states)
+        support = self.support
+        if support is not None:
+            is_shared = bool((support.tables == support.tables[:1]).all())
+            support = LogLinearEnergy._trusted(support.hypergraph, support.tables[0]) if is_shared else None
+        return ProductLaws.of(self.energy.hypergraph, states, support)
 
     def mode_runs(self, run: Run, starts: Numbers) -> ModeRuns:
         graph, options = self.energy.hypergraph, self.options
@@ -250,7 +275,7 @@ class AnnealedLogLinear:
         # Product laws fitted to where the chains are, and forward runs from them.
         reference = fitted(graph, chains.states)
         chains = AnnealedChains(many, count, reference=reference, seed=derived(run.seed, 10), **self.own)
-        log_z0 = reference_normaliser(graph, reference)
+        log_z0 = self._normaliser(reference)
         log_weights = chains.anneal(run.betas, options.sweeps_per_step) + log_z0[..., None]
         return ModeRuns(*(part.cpu().numpy() for part in (log_weights, chains.states, chains.log_q)))
 
@@ -269,6 +294,7 @@ _MAX_CHAINS = 2**16  # chains of one call of sample
 _SAMPLE_TEMPERATURES = 100  # of the path that leads draws to the model
 _THIN = 20  # sweeps between two draws of one chain
 _MAX_CELLS = 2**26  # of a marginal table
+_MOST_OPERATIONS = 1e5  # for the share of possible states under a law fitted to a phase, of which there are many
 CONDITIONAL_ERRORS = {torch.float32: 1e-6, torch.float64: 1e-15}  # relative error of the chains' probabilities
 
 
@@ -392,8 +418,8 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         self.rows_within([k - 1 for k in model.hypergraph.domain.cardinalities])
         return self._estimated([self._annealed(model)], model.tables, cost, lambda runs: _statistics(runs[0], model))
 
-    def _annealed(self, model: LogLinearModel) -> AnnealedLogLinear:
-        """The model without a graph, its batch flat, as the engine sees it."""
+    def _annealed(self, model: LogLinearModel, is_weighted: bool = True) -> AnnealedLogLinear:
+        """The model without a graph, its batch flat, as the engine sees it; weights need exact starts of the runs."""
         graph, tables = model.hypergraph, model.tables
         if is_transformed(tables):
             raise refused(
@@ -403,11 +429,17 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
                 code="no-method",
             )
         tables = tables.detach().reshape(tables.shape[:-1].numel(), graph.num_terms)
+        energy = LogLinearEnergy._trusted(graph, tables)
+        reference, support, connection = self._reference(energy), support_of(energy), Connectedness("proved")
+        if support is not None:
+            connection = connection_of(support, self.schedule, graph)
+            if is_weighted:
+                ProductInside(support, reference).check("AnnealedImportance")
         error, cards = CONDITIONAL_ERRORS[self.precision], graph.domain.cardinalities
-        traits = Traits(graph.coding, ADVICE, hamming, error, cards, self._is_reversible)
-        energy = LogLinearEnergy(graph, tables, validate=False)
+        is_connected, caution = connection.verdict != "refuted", connection.words(graph.domain)
+        traits = Traits(graph.coding, ADVICE, hamming, error, cards, self._is_reversible, is_connected, caution)
         options: dict[str, Any] = {"schedule": self.schedule, "engine": self.engine, "precision": self.precision}
-        return AnnealedLogLinear(energy, self._reference(energy), self, traits, options)
+        return AnnealedLogLinear(energy, reference, self, traits, options, support)
 
     def _reference(self, model: LogLinearEnergy) -> torch.Tensor:
         """Log weights of the reference law, float64 (B, sum of cardinalities) or without the batch."""
@@ -473,12 +505,13 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         batch, d = model.tables.shape[:-1], len(model.hypergraph.domain)
         sample_shape = checked_sample_shape(sample_shape, batch.numel() * d)
         self.plan(model.hypergraph).check()
-        annealed = self._annealed(model)
+        annealed = self._annealed(model, is_weighted=False)
         draws = math.prod(sample_shape)
         if not draws or not batch.numel():
             return torch.zeros(*sample_shape, *batch, d, dtype=torch.long, device=model.tables.device)
         num_chains = min(draws, max(1, _MAX_CHAINS // batch.numel()))
         chains = annealed.begin(num_chains, drawn_seed(generator))
+        chains.warn_unless_connected("sample")
         chains.anneal(torch.linspace(0, 1, _SAMPLE_TEMPERATURES + 1, dtype=torch.float64))
         chains.sweep(self.burn_in)
         parts = [chains.states]

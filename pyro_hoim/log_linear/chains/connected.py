@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -13,19 +14,22 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from ...runs.schedule import MAX_BLOCK_STATES, Blocks
+from ...core.certificate import state_text
+from ...runs.schedule import MAX_BLOCK_STATES, Blocks, GibbsSchedule
+from ...schema import Domain
+from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
 
 # Possible states form a product over the connected components of the sets of variables that exclude combinations.
 # Chains with given blocks connect the product if and only if they connect the states of every component, in which two
-# states are neighbours where they differ within one block. A variable with a level that no combination excludes can
-# always be moved there, after which the combinations that hold it exclude nothing: it and they can be left out.
+# states are neighbours where they differ within one block.
 
 Flags = NDArray[np.bool_]
 Codes = NDArray[np.int64]
 
 _MOST_STATES = 2**16  # of a component that are listed
 _MOST_ROWS = 2**18  # on the way there
+_MOST_LOCAL, _MOST_PAIRS = 2**14, 2**22  # states of a variable and those that it shares combinations with, and pairs
 _MOST_PATTERNS = 64  # of excluded combinations, over a batch and the values of clamped variables
 
 
@@ -35,6 +39,18 @@ class Connectedness(NamedTuple):
     verdict: Literal["proved", "refuted", "untested"]
     names: tuple[str, ...] = ()
     states: Codes | None = None
+
+    def words(self, domain: Domain) -> str:
+        """What is known in a sentence; empty where chains connect all possible states."""
+        if self.verdict == "proved":
+            return ""
+        if self.states is None:
+            return "whether the chains reach every possible state was not tested, as there are too many to list"
+        labels = (
+            [domain[name].labels[code] for name, code in zip(self.names, row, strict=True)] for row in self.states
+        )
+        first, second = (state_text(self.names, row) for row in labels)
+        return f"the chains do not reach every possible state: none leads from {first} to {second}"
 
 
 class _Excluding(NamedTuple):
@@ -62,7 +78,7 @@ def connectedness(support: LogLinearEnergy, blocks: Sequence[Sequence[str]]) -> 
     patterns = _patterns(support)
     names, places = support.domain.names, _positions(support, blocks)
     verdicts = {"proved"} if len(patterns) <= _MOST_PATTERNS else {"untested"}
-    for component in _components(support, patterns):
+    for component in _components(support, patterns, places):
         verdict, states = _examined(component, places)
         if verdict == "refuted":
             members = _members(component)
@@ -71,16 +87,27 @@ def connectedness(support: LogLinearEnergy, blocks: Sequence[Sequence[str]]) -> 
     return Connectedness("untested" if "untested" in verdicts else "proved")
 
 
-def joined_blocks(support: LogLinearEnergy, blocks: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+def connection_of(support: LogLinearEnergy, schedule: GibbsSchedule, graph: InteractionHypergraph) -> Connectedness:
+    """Whether chains of models connect the possible states, where no variable is clamped."""
+    blocks = [tuple(graph.domain.names[v] for v in block) for block in schedule.resolve(graph)]
+    return connectedness(support, [*blocks, *joined_blocks(support, schedule, blocks)])
+
+
+def joined_blocks(
+    support: LogLinearEnergy, schedule: GibbsSchedule, blocks: Sequence[Sequence[str]]
+) -> list[tuple[str, ...]]:
     """Further blocks by which chains connect components that they would not connect else; arguments as above.
 
-    Tried are the sets of variables that exclude combinations, small ones first, then the whole component, as far as a
-    block has at most 4,096 joint states; a component that none of these connects gets none.
+    There are none for a schedule whose blocks were chosen, which are neither sites nor colours. Tried are the sets of
+    variables that exclude combinations, small ones first, then the whole component, as far as a block has at most 4,096
+    joint states; a component that none of these connects gets none.
     """
+    if schedule.blocks not in ("sites", "colours"):
+        return []
     cards, names = support.domain.cardinalities, support.domain.names
     before = _positions(support, blocks)
     places = before
-    for component in _components(support, _patterns(support)):
+    for component in _components(support, _patterns(support), before):
         if _examined(component, places)[0] != "refuted":
             continue
         edges = sorted({part.members for part in component if len(part.members) > 1}, key=lambda e: (len(e), e))
@@ -108,56 +135,82 @@ def _members(component: _Component) -> tuple[int, ...]:
     return tuple(sorted({v for part in component for v in part.members}))
 
 
-def _components(support: LogLinearEnergy, patterns: Flags) -> Iterator[_Component]:
-    """Distinct components of the first patterns, less the variables with a level that nothing excludes."""
+def _components(support: LogLinearEnergy, patterns: Flags, blocks: Blocks) -> Iterator[_Component]:
+    """Distinct components of the first patterns, less the variables that do not matter to chains with these blocks."""
     graph, seen = support.hypergraph, set[_Component]()
     pieces = list(zip(graph.edge_indices, graph.term_slices.values(), graph.edge_shapes, strict=True))
     for row in patterns[:_MOST_PATTERNS]:
-        parts = [(members, row[where].reshape(shape)) for members, where, shape in pieces if row[where].any()]
-        for component in _joined(_without_free(parts, graph.domain.cardinalities)):
+        parts = {members: row[where].reshape(shape) for members, where, shape in pieces if row[where].any()}
+        _take_out(parts, blocks)
+        for component in _joined(parts):
             if component not in seen:
                 seen.add(component)
                 yield component
 
 
-def _without_free(
-    parts: list[tuple[tuple[int, ...], Flags]], cards: Sequence[int]
-) -> list[tuple[tuple[int, ...], Flags]]:
-    """The parts that are left when every variable with a level that none of them excludes is taken out, in turn."""
-    incident = dict[int, set[int]]()
-    for k, (members, _) in enumerate(parts):
-        for v in members:
-            incident.setdefault(v, set()).add(k)
-    # Combinations of levels that are excluded alone exclude nothing more.
-    allowed = {v: np.ones(cards[v], dtype=bool) for v in incident}
-    for members, table in parts:
-        if len(members) == 1:
-            allowed[members[0]] &= ~table
-    left, waiting = set(range(len(parts))), sorted(incident)
+def _take_out(parts: dict[tuple[int, ...], Flags], blocks: Blocks) -> None:
+    """Take variables out of excluded combinations, by members, as far as chains connect the states without them alike.
+
+    A variable goes where every move of the others leaves it a level that is possible before and after: chains can then
+    make the moves of the others at any level of it. What others may not be, as it leaves it none, is excluded of them.
+    """
+    cards = {v: n for members, table in parts.items() for v, n in zip(members, table.shape, strict=True)}
+    waiting = deque(sorted(cards, key=lambda v: (sum(v in members for members in parts), v)))
     while waiting:
-        v = waiting.pop()
-        is_safe = allowed[v].copy()
-        for k in incident[v] & left:
-            members, table = parts[k]
-            inside = table[np.ix_(*(allowed[u] for u in members))]
-            axes = tuple(a for a, u in enumerate(members) if u != v)
-            is_safe[allowed[v]] &= ~inside.any(axes)
-        if is_safe.any():
-            gone = {k for k in incident[v] & left if len(parts[k][0]) > 1}
-            left -= gone
-            waiting += sorted({u for k in gone for u in parts[k][0]} - {v} - set(waiting))
-    return [parts[k] for k in sorted(left)]
+        v = waiting.popleft()
+        touching = [members for members in parts if v in members]
+        others = tuple(sorted({u for members in touching for u in members} - {v}))
+        shape = (*(cards[u] for u in others), cards[v])
+        if not touching or math.prod(shape) > _MOST_LOCAL:
+            continue
+        levels = np.ones(shape, dtype=bool)
+        for members in touching:
+            levels &= ~_spread(parts[members], members, (*others, v), shape)
+        is_left = np.asarray(levels.any(-1))
+        is_state = is_left.copy()
+        for members, table in parts.items():
+            if set(members) <= set(others):
+                is_state &= ~_spread(table, members, others, shape[:-1])
+        if not is_left.any() or not all(_is_followed(levels, is_state, others, b) for b in blocks if v not in b):
+            continue
+        for members in touching:
+            del parts[members]
+        if not is_left.all():
+            parts[others] = ~is_left | parts.get(others, np.zeros(1, dtype=bool))
+        waiting.extend(u for u in others if u not in waiting)
 
 
-def _joined(parts: list[tuple[tuple[int, ...], Flags]]) -> list[_Component]:
+def _spread(table: Flags, members: Sequence[int], axes: Sequence[int], shape: Sequence[int]) -> Flags:
+    """A table over sorted members along the axes of more variables."""
+    order = sorted(range(len(members)), key=lambda k: axes.index(members[k]))
+    sizes = [shape[k] if axes[k] in members else 1 for k in range(len(axes))]
+    return table.transpose(order).reshape(sizes)
+
+
+def _is_followed(levels: Flags, is_state: Flags, others: Sequence[int], block: Sequence[int]) -> bool:
+    """Whether any two states (*others) that differ within a block share a level of a variable, (*others, levels)."""
+    moving = [k for k, u in enumerate(others) if u in block]
+    if not moving:
+        return True
+    still = [k for k in range(len(others)) if k not in moving]
+    size = math.prod(levels.shape[k] for k in moving)
+    if levels.size * size > _MOST_PAIRS:
+        return False
+    several = levels.transpose([*still, *moving, len(others)]).reshape(-1, size, levels.shape[-1]).astype(np.float32)
+    flags = is_state.transpose([*still, *moving]).reshape(-1, size)
+    shares = several @ several.swapaxes(1, 2) > 0
+    return bool((shares | ~flags[:, :, None] | ~flags[:, None, :]).all())
+
+
+def _joined(parts: dict[tuple[int, ...], Flags]) -> list[_Component]:
     """Parts that share variables together."""
-    size = 1 + max((v for members, _ in parts for v in members), default=-1)
-    pairs = [(members[0], v) for members, _ in parts for v in members]
+    size = 1 + max((v for members in parts for v in members), default=-1)
+    pairs = [(members[0], v) for members in parts for v in members]
     first, second = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     graph = coo_matrix((np.ones(len(pairs), dtype=bool), (first, second)), shape=(size, size))
     label = connected_components(graph, directed=False)[1]
     components = dict[int, list[_Excluding]]()
-    for members, table in parts:
+    for members, table in parts.items():
         components.setdefault(int(label[members[0]]), []).append(_Excluding(members, table.tobytes(), table.shape))
     return [tuple(component) for component in components.values()]
 

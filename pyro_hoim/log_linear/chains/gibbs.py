@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast, get_args
 
@@ -18,7 +19,9 @@ from ...compute.engine import Engine, Record, Wanted, join_records
 from ...core.certificate import state_text
 from ...core.model import Chains, LogLinearModel
 from ...errors import (
+    ConvergenceWarning,
     InputError,
+    caller_level,
     check_choice,
     check_type,
     check_whole,
@@ -233,8 +236,8 @@ class GibbsChains(Chains):
         self._set_impossible(tables)
         states = None if init is None else self._checked_codes(init, "init")
         self._init = "" if states is None else checksum({"init": states})
-        if self._inside is not None and self._schedule.blocks in ("sites", "colours"):
-            joined = joined_blocks(self._inside.law.support, self.blocks)
+        if self._inside is not None:
+            joined = joined_blocks(self._inside.law.support, self._schedule, self.blocks)
             self._blocks += tuple(tuple(self.domain.indices(block)) for block in joined)
         # Weights come before states, because energies are those of both.
         shape, has_impossible = (self._groups, self._num_chains), self._impossible is not None
@@ -353,16 +356,23 @@ class GibbsChains(Chains):
         where they begin. It is "untested" where more than 65,536 states would have to be listed of variables that
         impossible combinations join, or more than 64 sets of impossible combinations be looked at.
         """
-        return self._connection().verdict
+        return self._connection.verdict
 
+    @property
     def _connection(self) -> Connectedness:
-        """What is known of the chains' possible states."""
+        """The same with two states that no chain connects, if any."""
         if self._connected is None:
             inside = self._inside
             self._connected = (
                 Connectedness("proved") if inside is None else connectedness(inside.law.support, self.blocks)
             )
         return self._connected
+
+    def warn_unless_connected(self, argument: str) -> None:
+        """Give :class:`ConvergenceWarning` where the chains are not known to reach every possible state."""
+        if problem := self._connection.words(self.domain):
+            hint = "draw larger blocks (GibbsSchedule), or use an exact backend"
+            warnings.warn(ConvergenceWarning(problem, argument=argument, hint=hint), stacklevel=caller_level())
 
     @property
     @override

@@ -110,7 +110,7 @@ class InsideChains:
             )
             raise out_of_reach("model", problem, "give first states (init=), or clamp some variables")
         # Chains that are still outside begin where others are.
-        inside = (~is_inside).sort(-1, stable=True).indices
+        inside = (~is_inside).sort(dim=-1, stable=True).indices
         turn = torch.arange(most, device=inside.device) % is_inside.sum(-1, keepdim=True)
         index = torch.where(is_inside, torch.arange(most, device=inside.device), inside.gather(-1, turn))
         states = states.gather(-2, index[..., None].expand_as(states))
