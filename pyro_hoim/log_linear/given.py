@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Literal
 
@@ -43,7 +43,7 @@ from .annealed.importance import AnnealedImportance
 from .auto import Auto
 from .chains.gibbs import GibbsChains
 from .energy import LogLinearEnergy
-from .impossible import ImpossibleStates, walled
+from .impossible import ImpossibleStates
 
 __all__ = ["impute", "predict", "row_log_weights", "synthesise"]
 
@@ -56,7 +56,6 @@ _MAX_BYTES = 2**28
 _LOOK_UPS_PER_CALL = 2**22
 _MAX_SCORE_OPERATIONS = 5e9
 _EXCLUDED = -1e6  # more than the log of any number of states that could be summed
-_TRIES = 50
 
 
 def check_energy(model: object, argument: str = "model") -> None:
@@ -272,34 +271,19 @@ def impossible_rows(model: LogLinearEnergy, codes: torch.Tensor) -> torch.Tensor
     return is_impossible[inverse]
 
 
-def possible_draws(
-    model: LogLinearEnergy, number: int, draw: Callable[[LogLinearEnergy, torch.Tensor], torch.Tensor]
-) -> torch.Tensor:
-    """States (number, d) by chains, which need finite tables; those that are impossible are drawn again.
-
-    ``draw`` is given the model with such tables, and which of the draws are asked for, (n,).
-    """
-    finite = walled(model)
-    wanted = torch.arange(number)
-    states = draw(finite, wanted)
-    for _ in range(_TRIES):
-        wanted = wanted[impossible_rows(model, states[wanted])]
-        if not len(wanted):
-            return states
-        states[wanted] = draw(finite, wanted)
-    problem = f"{len(wanted)} of {number} chains found no possible state in {_TRIES} attempts"
-    raise out_of_reach("method 'gibbs'", problem, "'exact' draws from possible states alone")
-
-
 def row_chains(
     model: LogLinearEnergy, missing: Sequence[str], codes: torch.Tensor, num_chains: int, gibbs: ClampedGibbs, seed: int
 ) -> GibbsChains:
-    """Chains (R * num_chains) of what rows, codes (R, d), miss, annealed and burnt in; those of a row side by side."""
+    """Chains (R * num_chains) of what rows, codes (R, d), miss, annealed and burnt in; those of a row side by side.
+
+    They begin in states that are possible given what is known of their row, of which there have to be some.
+    """
     gone = set(missing)
     clamped = {
         name: codes[:, i].repeat_interleave(num_chains) for i, name in enumerate(model.domain.names) if name not in gone
     }
     chains = GibbsChains(model, len(codes) * num_chains, clamped=clamped, seed=seed)
+    chains.warn_unless_connected("method 'gibbs'")
     chains.anneal(torch.linspace(0, 1, gibbs.num_temperatures + 1, dtype=torch.float64))
     chains.sweep(gibbs.burn_in)
     return chains
@@ -406,21 +390,11 @@ def _by_chains(
     how: str,
 ) -> torch.Tensor:
     """Completions (k, R, d) of rows, codes (R, d): the ends of all chains, or the best states that they met."""
+    chains = row_chains(model, missing, codes, num_chains, gibbs, drawn_seed(generator))
     if how == "draws":
-
-        def draw(finite: LogLinearEnergy, wanted: torch.Tensor) -> torch.Tensor:
-            rows = codes[wanted // num_chains]
-            return row_chains(finite, missing, rows, 1, gibbs, drawn_seed(generator)).states
-
-        states = possible_draws(model, len(codes) * num_chains, draw)
-        return states.reshape(len(codes), num_chains, -1).movedim(1, 0)
-    columns = list(model.domain.indices(missing))
-
-    def best(finite: LogLinearEnergy, wanted: torch.Tensor) -> torch.Tensor:
-        chains = row_chains(finite, missing, codes[wanted], num_chains, gibbs, drawn_seed(generator))
-        return _ascend(finite, _best_states(finite, chains, gibbs, len(wanted)), columns)
-
-    return possible_draws(model, len(codes), best).unsqueeze(0)
+        return chains.states.reshape(len(codes), num_chains, -1).movedim(1, 0)
+    best = _best_states(model, chains, gibbs, len(codes))
+    return _ascend(model, best, list(model.domain.indices(missing))).unsqueeze(0)
 
 
 def _best_states(model: LogLinearEnergy, chains: GibbsChains, gibbs: ClampedGibbs, num_rows: int) -> torch.Tensor:
@@ -521,7 +495,6 @@ def predict(
     is_exact = ~excluded
     generator = torch.Generator().manual_seed(seed)
     settings = checked_gibbs(gibbs)
-    finite = walled(model)
     degree = sum(target in edge for edge in model.hypergraph.edges)
     most = max(1, _LOOK_UPS_PER_PREDICTION // max(1, size * degree))
     num_incomplete = int(((codes < 0).sum(1) > 1).sum())
@@ -537,21 +510,10 @@ def predict(
         else:
             is_exact[positions] = False
             for part in chain_portions(positions, settings.num_chains):
-                chains = row_chains(finite, missing, codes[part], settings.num_chains, settings, drawn_seed(generator))
-                probs, error = chain_averages(chains, settings, size, most, partial(finite.block_conditional, [target]))
-                if finite is not model:
-                    lost = _impossible_labels(model, codes[part], column)
-                    probs, error = probs.masked_fill(lost, 0.0), error.masked_fill(lost, 0.0)
-                    probs = probs / probs.sum(1, keepdim=True)
+                chains = row_chains(model, missing, codes[part], settings.num_chains, settings, drawn_seed(generator))
+                probs, error = chain_averages(chains, settings, size, most, partial(model.block_conditional, [target]))
                 log_probs[part], std_error[part] = probs.log(), error
     return Prediction.of(data, target, log_probs[inverse], std_error[inverse], is_exact[inverse])
-
-
-def _impossible_labels(model: LogLinearEnergy, codes: torch.Tensor, column: int) -> torch.Tensor:
-    """Levels of a variable that have probability zero given the known cells of rows, codes (R, d): (R, K)."""
-    filled = codes.repeat_interleave(size := model.domain.cardinalities[column], 0)
-    filled[:, column] = torch.arange(size).repeat(len(codes))
-    return impossible_rows(model, filled).reshape(len(codes), size)
 
 
 # Synthetic rows drawn from a fitted model.
@@ -601,6 +563,5 @@ def synthesise(
     if cost.feasible and method != "gibbs":
         codes = Auto().sample(model, (num_rows,), generator)
     else:
-        backend = AnnealedImportance(burn_in=burn_in)
-        codes = possible_draws(model, num_rows, lambda finite, n: backend.sample(finite, (len(n),), generator))
+        codes = AnnealedImportance(burn_in=burn_in).sample(model, (num_rows,), generator)
     return Observations.from_tensor(codes, model.domain)

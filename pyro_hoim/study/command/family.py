@@ -73,7 +73,7 @@ from ...log_linear.fitting.fit import fit
 from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
 from ...log_linear.fitting.result import CovarianceKind, FitResult
 from ...log_linear.fitting.solvers import Stopping
-from ...log_linear.given import impossible_rows, impute, possible_draws, predict as predict_rows
+from ...log_linear.given import impossible_rows, impute, predict as predict_rows
 from ...log_linear.goodness.goodness_of_fit import (
     likelihood_ratio_test,
     ratio_test_of_files,
@@ -81,7 +81,7 @@ from ...log_linear.goodness.goodness_of_fit import (
 )
 from ...log_linear.goodness.odds_ratios import contrasts_of_file, contrasts_of_fit
 from ...log_linear.goodness.summary import answers_of_fit, fit_figures, fit_summary, model_figures, model_summary
-from ...log_linear.impossible import ImpossibleStates, walled
+from ...log_linear.impossible import ImpossibleStates
 from ...log_linear.infinite import with_infinite
 from ...log_linear.laws.law import HierarchicalLogLinear
 from ...log_linear.named_priors import Prior
@@ -394,8 +394,7 @@ class LogLinearFamily(Family):
         if of_file is not None and not Auto().plan(stored.hypergraph).feasible:
             estimate = replace(of_file, method=f"{of_file.method}, as the model file holds it")
         else:
-            energy = walled(stored.energy) if question["method"] == "ais" else stored.energy
-            estimate = log_z_of(question, energy, AnnealedImportance, Auto(), starts)
+            estimate = log_z_of(question, stored.energy, AnnealedImportance, Auto(), starts)
         more = (
             f"try more {option('num_temperatures')} or {option('num_chains')}; in Python there are block moves and "
             "resampling"
@@ -493,16 +492,12 @@ def _drawn(energy: LogLinearEnergy, question: Question) -> tuple[torch.Tensor, l
             cost.reason, hint=f"{gibbs} draws approximately, at any size, or fix columns with {given}"
         )
     backend = AnnealedImportance() if burn_in is None else AnnealedImportance(burn_in=burn_in)
-
-    def by_chains(finite: LogLinearEnergy, wanted: torch.Tensor) -> torch.Tensor:
-        parts: list[torch.Tensor] = []
-        with drawn_rows(question, "gibbs") as advance:
-            for portion in wanted.split(_PORTION):
-                parts.append(backend.sample(finite, (len(portion),), generator))
-                advance(len(portion))
-        return torch.cat(parts)
-
-    return possible_draws(energy, number, by_chains), [annealed_rows_note(backend.burn_in)]
+    parts: list[torch.Tensor] = []
+    with drawn_rows(question, "gibbs") as advance:
+        for portion in torch.arange(number).split(_PORTION):
+            parts.append(backend.sample(energy, (len(portion),), generator))
+            advance(len(portion))
+    return torch.cat(parts), [annealed_rows_note(backend.burn_in)]
 
 
 _PRECISE = {"SE": "std_error", "lower": "lower", "upper": "upper", "p": "p_value", "adjusted p": "p_value_adjusted"}
