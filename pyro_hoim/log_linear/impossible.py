@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from ..checks import check_exact_shape, is_hidden
+from ..core.partition import check_any_possible
 from ..data.observations import Observations
-from ..errors import InputError, none_received, out_of_reach, refused, size_text, unexpected, wrong_type
+from ..errors import none_received, out_of_reach, refused, size_text, unexpected, wrong_type
 from ..schema import Domain
 from ..structure.hypergraph import Edge, InteractionHypergraph, row_strides
 from .energy import LogLinearEnergy
@@ -250,11 +251,6 @@ def walled(energy: LogLinearEnergy, height: float | None = None) -> LogLinearEne
     return LogLinearEnergy._trusted(energy.hypergraph, tables)
 
 
-def no_state(argument: str) -> InputError:
-    """The error about a model of which no state is possible."""
-    return refused(argument, "no state is possible, as impossible combinations exclude every one", code="impossible")
-
-
 @dataclass(frozen=True)
 class ProductInside:
     """Product laws restricted to the support of models.
@@ -315,20 +311,15 @@ class ProductInside:
         """Operations of one normaliser, of which there are as many as elements of the batch."""
         return math.inf if self._backend is None else float(self._backend.plan(self.model.hypergraph).flops)
 
-    def check(self, argument: str) -> None:
-        """IntractableError unless there are normalisers and draws, InputError where no state is possible."""
-        self._reached(argument)
-
-    def _reached(self, argument: str) -> VariableElimination | Enumeration:
-        """The exact method; errors as of :meth:`check`."""
+    def _reached(self) -> VariableElimination | Enumeration:
+        """The exact method, or IntractableError."""
         if self._backend is None:
             cost = VariableElimination().plan(self.model.hypergraph)
             problem = f"summing over the possible states of {len(self.names)} variables is out of reach: {cost.reason}"
-            raise out_of_reach(argument, problem, "draw with GibbsChains and init= or condition on some variables")
-        if bool(torch.isneginf(self._backend.mode(self.model)[1]).any()):
-            raise no_state(argument)
+            raise out_of_reach("model", problem, "draw with GibbsChains, or condition on some variables")
         return self._backend
 
+    @cached_property
     def log_normaliser(self) -> torch.Tensor:
         """Log of the sum of the weights of the possible states, float64 (*batch).
 
@@ -336,14 +327,14 @@ class ProductInside:
             InputError: no state of an element of the batch is possible.
             IntractableError: no exact method is within reach.
         """
-        value = self._reached("model").log_partition(self.model).value
+        value = self._reached().log_partition(self.model).value
+        check_any_possible(value)
         free = [where for name, where in self._levels.items() if name not in self.names]
         return value + sum(self.log_weights[..., where].logsumexp(-1) for where in free)
 
-    def sample(self, number: int, random: torch.Generator, argument: str = "model") -> torch.Tensor:
+    def sample(self, number: int, random: torch.Generator) -> torch.Tensor:
         """Independent states of the variables ``names``, long (*batch, number, names); errors as of the normaliser."""
-        states = self._reached(argument).sample(self.model, (number,), random)
-        return states.movedim(0, -2)
+        return self._reached().sample(self.model, (number,), random).movedim(0, -2)
 
     def condition(self, codes: Mapping[str, int | torch.Tensor]) -> ProductInside | None:
         """The law of the other variables given codes, which broadcast with the batch; None where all are possible.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, cast, get_args
 
@@ -172,7 +172,7 @@ class ProductLaws:
         if support is None:
             return cls(graph, weights)
         law = ProductInside(support, torch.from_numpy(weights).to(support.device))
-        return cls(graph, weights, law.log_normaliser().cpu().numpy() if law.num_operations < _MOST_OPERATIONS else 0.0)
+        return cls(graph, weights, law.log_normaliser.cpu().numpy() if law.num_operations < _MOST_OPERATIONS else 0.0)
 
     def log_prob(self, states: NDArray[np.generic]) -> NDArray[np.float64]:
         """Log probabilities (J, B, n) of states (B, n, d), or (J, B, n, d) under their own laws."""
@@ -221,8 +221,8 @@ class AnnealedChains(GibbsChains):
 class AnnealedLogLinear:
     """Tables (B, num_terms) without a graph, log weights of the reference law (B, levels) or (levels,).
 
-    ``own`` are arguments of all chains: schedule, engine, precision; ``support`` is that of the models, if any state is
-    impossible.
+    ``own`` are arguments of all chains: schedule, engine, precision; ``inside`` is the reference law restricted to the
+    possible states, if any state is impossible.
     """
 
     energy: LogLinearEnergy
@@ -230,17 +230,18 @@ class AnnealedLogLinear:
     options: AnnealingOptions
     traits: Traits
     own: dict[str, Any]
-    support: LogLinearEnergy | None
+    inside: ProductInside | None
 
     def _normaliser(self, reference: torch.Tensor) -> torch.Tensor:
         """Log normalising constants (..., B) of product laws (..., B, levels), restricted to the possible states."""
-        if self.support is None:
+        if self.inside is None:
             return reference_normaliser(self.energy.hypergraph, reference)
-        return ProductInside(self.support, reference).log_normaliser()
+        return replace(self.inside, log_weights=reference).log_normaliser
 
     @property
     def log_z0(self) -> torch.Tensor:
-        return self._normaliser(self.reference).expand(self.energy.batch_shape)
+        log_z0 = self._normaliser(self.reference) if self.inside is None else self.inside.log_normaliser
+        return log_z0.expand(self.energy.batch_shape)
 
     def begin(self, num_chains: int, seed: int) -> AnnealedChains:
         return AnnealedChains(self.energy, num_chains, reference=self.reference, seed=seed, **self.own)
@@ -253,17 +254,18 @@ class AnnealedLogLinear:
         return exact.sample(self.energy, (self.options.num_chains,), random).movedim(0, -2)
 
     def ascend(self, run: Run) -> tuple[torch.Tensor, torch.Tensor]:
-        return ascend(self.energy, run, self.own["engine"], self.support)
+        return ascend(self.energy, run, self.own["engine"], None if self.inside is None else self.inside.support)
 
     def chains_at(self, run: Run, starts: Numbers, stream: int) -> AnnealedChains:
         init, seed = torch.from_numpy(starts).to(self.energy.device), derived(run.seed, 20 + stream)
         return AnnealedChains(self.energy, starts.shape[-2], init=init, seed=seed, **self.own)
 
     def fitted(self, states: Numbers) -> ProductLaws:
-        support = self.support
-        if support is not None:
-            is_shared = bool((support.tables == support.tables[:1]).all())
-            support = LogLinearEnergy._trusted(support.hypergraph, support.tables[0]) if is_shared else None
+        support: LogLinearEnergy | None = None
+        if self.inside is not None:
+            tables = self.inside.support.tables
+            if bool((tables == tables[:1]).all()):
+                support = LogLinearEnergy._trusted(self.inside.support.hypergraph, tables[0])
         return ProductLaws.of(self.energy.hypergraph, states, support)
 
     def mode_runs(self, run: Run, starts: Numbers) -> ModeRuns:
@@ -430,16 +432,17 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
             )
         tables = tables.detach().reshape(tables.shape[:-1].numel(), graph.num_terms)
         energy = LogLinearEnergy._trusted(graph, tables)
-        reference, support, connection = self._reference(energy), support_of(energy), Connectedness("proved")
+        reference, support = self._reference(energy), support_of(energy)
+        inside, connection = None, Connectedness("proved")
         if support is not None:
-            connection = connection_of(support, self.schedule, graph)
+            inside, connection = ProductInside(support, reference), connection_of(support, self.schedule, graph)
             if is_weighted:
-                ProductInside(support, reference).check("AnnealedImportance")
+                _ = inside.log_normaliser  # which says where there is none
         error, cards = CONDITIONAL_ERRORS[self.precision], graph.domain.cardinalities
         is_connected, caution = connection.verdict != "refuted", connection.words(graph.domain)
         traits = Traits(graph.coding, ADVICE, hamming, error, cards, self._is_reversible, is_connected, caution)
         options: dict[str, Any] = {"schedule": self.schedule, "engine": self.engine, "precision": self.precision}
-        return AnnealedLogLinear(energy, reference, self, traits, options, support)
+        return AnnealedLogLinear(energy, reference, self, traits, options, inside)
 
     def _reference(self, model: LogLinearEnergy) -> torch.Tensor:
         """Log weights of the reference law, float64 (B, sum of cardinalities) or without the batch."""
