@@ -155,28 +155,36 @@ def _take_out(parts: dict[tuple[int, ...], Flags], blocks: Blocks) -> None:
     make the moves of the others at any level of it. What others may not be, as it leaves it none, is excluded of them.
     """
     cards = {v: n for members, table in parts.items() for v, n in zip(members, table.shape, strict=True)}
-    waiting = deque(sorted(cards, key=lambda v: (sum(v in members for members in parts), v)))
+    touching: dict[int, set[tuple[int, ...]]] = {v: set() for v in cards}
+    for members in parts:
+        for v in members:
+            touching[v].add(members)
+    drawn_with: dict[int, list[tuple[int, ...]]] = {v: [b for b in blocks if v in b] for v in cards}
+    waiting = deque(sorted(cards, key=lambda v: (len(touching[v]), v)))
     while waiting:
         v = waiting.popleft()
-        touching = [members for members in parts if v in members]
-        others = tuple(sorted({u for members in touching for u in members} - {v}))
+        others = tuple(sorted({u for members in touching[v] for u in members} - {v}))
         shape = (*(cards[u] for u in others), cards[v])
-        if not touching or math.prod(shape) > _MOST_LOCAL:
+        if not touching[v] or math.prod(shape) > _MOST_LOCAL:
             continue
         levels = np.ones(shape, dtype=bool)
-        for members in touching:
+        for members in touching[v]:
             levels &= ~_spread(parts[members], members, (*others, v), shape)
         is_left = np.asarray(levels.any(-1))
         is_state = is_left.copy()
-        for members, table in parts.items():
-            if set(members) <= set(others):
-                is_state &= ~_spread(table, members, others, shape[:-1])
-        if not is_left.any() or not all(_is_followed(levels, is_state, others, b) for b in blocks if v not in b):
+        for members in {members for u in others for members in touching[u] if set(members) <= set(others)}:
+            is_state &= ~_spread(parts[members], members, others, shape[:-1])
+        moves = {tuple(u in block for u in others) for u in others for block in drawn_with[u] if v not in block}
+        if not is_left.any() or not all(_is_followed(levels, is_state, move) for move in moves):
             continue
-        for members in touching:
+        for members in list(touching[v]):
             del parts[members]
+            for u in members:
+                touching[u].remove(members)
         if not is_left.all():
             parts[others] = ~is_left | parts.get(others, np.zeros(1, dtype=bool))
+            for u in others:
+                touching[u].add(others)
         waiting.extend(u for u in others if u not in waiting)
 
 
@@ -187,16 +195,13 @@ def _spread(table: Flags, members: Sequence[int], axes: Sequence[int], shape: Se
     return table.transpose(order).reshape(sizes)
 
 
-def _is_followed(levels: Flags, is_state: Flags, others: Sequence[int], block: Sequence[int]) -> bool:
-    """Whether any two states (*others) that differ within a block share a level of a variable, (*others, levels)."""
-    moving = [k for k, u in enumerate(others) if u in block]
-    if not moving:
-        return True
-    still = [k for k in range(len(others)) if k not in moving]
+def _is_followed(levels: Flags, is_state: Flags, move: Sequence[bool]) -> bool:
+    """Whether any two states (*others) that differ in what moves share a level of a variable, (*others, levels)."""
+    moving, still = np.flatnonzero(move).tolist(), np.flatnonzero(~np.array(move)).tolist()
     size = math.prod(levels.shape[k] for k in moving)
     if levels.size * size > _MOST_PAIRS:
         return False
-    several = levels.transpose([*still, *moving, len(others)]).reshape(-1, size, levels.shape[-1]).astype(np.float32)
+    several = levels.transpose([*still, *moving, len(move)]).reshape(-1, size, levels.shape[-1]).astype(np.float32)
     flags = is_state.transpose([*still, *moving]).reshape(-1, size)
     shares = several @ several.swapaxes(1, 2) > 0
     return bool((shares | ~flags[:, :, None] | ~flags[:, None, :]).all())
@@ -245,29 +250,23 @@ def _examined(component: _Component, blocks: Blocks) -> tuple[Literal["proved", 
 @lru_cache(maxsize=256)
 def _listed(component: _Component, members: tuple[int, ...]) -> Codes | None:
     """The possible states of a component (states, members), grown variable by variable; None of too many."""
-    column = {v: k for k, v in enumerate(members)}
     cards = {v: n for part in component for v, n in zip(part.members, part.shape, strict=True)}
-    # A variable comes where the most sets are then known as a whole.
-    order, left = list[int](), set(members)
-    while left:
-        known = set(order)
-        chosen = max(
-            sorted(left),
-            key=lambda v: (
-                sum(set(part.members) <= known | {v} for part in component),
-                sum(v in part.members and not known.isdisjoint(part.members) for part in component),
-            ),
-        )
-        order.append(chosen)
-        left.remove(chosen)
-    states, done = np.zeros((1, len(members)), dtype=np.int64), set[int]()
-    for v in order:
+    touching = {v: [part for part in component if v in part.members] for v in members}
+    states, known = np.zeros((1, 0), dtype=np.int64), dict[int, int]()  # and their columns
+
+    def gain(v: int) -> tuple[int, int]:
+        """Sets that are known as a whole with a variable, and sets of which a part is known."""
+        unknown = [sum(u not in known for u in part.members) for part in touching[v]]
+        pairs = zip(unknown, touching[v], strict=True)
+        return unknown.count(1), sum(number < len(part.members) for number, part in pairs)
+
+    while len(known) < len(members):
+        v = max((v for v in members if v not in known), key=gain)
         if len(states) * cards[v] > _MOST_ROWS:
             return None
-        states = np.repeat(states, cards[v], 0)
-        states[:, column[v]] = np.tile(np.arange(cards[v]), len(states) // cards[v])
-        done.add(v)
-        for part in component:
-            if v in part.members and done.issuperset(part.members):
-                states = states[~part.table[tuple(states[:, column[u]] for u in part.members)]]
-    return states if len(states) <= _MOST_STATES else None
+        known[v] = len(known)
+        states = np.column_stack([np.repeat(states, cards[v], 0), np.tile(np.arange(cards[v]), len(states))])
+        for part in touching[v]:
+            if all(u in known for u in part.members):
+                states = states[~part.table[tuple(states[:, known[u]] for u in part.members)]]
+    return states[:, [known[v] for v in members]] if len(states) <= _MOST_STATES else None
