@@ -24,8 +24,8 @@ def is_recorded(tables: torch.Tensor) -> bool:
 
 
 def may_have_zeros(tables: torch.Tensor) -> bool:
-    """Whether an entry is minus infinity; True where values cannot be looked at."""
-    return torch.jit.is_tracing() or is_hidden(tables) or bool(torch.isneginf(tables.detach()).any())
+    """Whether an entry is minus infinity; True where values cannot be looked at, or are not finite otherwise."""
+    return torch.jit.is_tracing() or is_hidden(tables) or not math.isfinite(float(tables.detach().sum()))
 
 
 def log_sum_exp(logs: torch.Tensor, dim: int | Sequence[int] = -1) -> torch.Tensor:

@@ -14,7 +14,7 @@ import torch
 from typing_extensions import override
 
 from ..checks import is_hidden, is_transformed
-from ..errors import IntractableError, out_of_reach, refused, size_text, unexpected
+from ..errors import InputError, IntractableError, out_of_reach, refused, size_text, unexpected
 from ..structure.hypergraph import InteractionHypergraph
 from .model import LogLinearModel
 
@@ -219,10 +219,10 @@ class LogPartition:
 
     @classmethod
     def exact(cls, value: torch.Tensor, cost: Cost, coding: str = "balanced") -> LogPartition:
-        """Result of an exact method: minus infinity where no state is possible; NaN or infinity is an
-        :class:`InputError`, never a result.
+        """Result of an exact method; NaN or infinity is an :class:`InputError`, never a result.
 
-        Inside ``torch.func.vmap`` and its kin values cannot be looked at; there the check is left to the caller.
+        Minus infinity is log Z of a model without a possible state. Inside ``torch.func.vmap`` and its kin values
+        cannot be looked at; there the check is left to the caller.
         """
         if not is_transformed(value) and not (
             value.item() < math.inf if value.numel() == 1 else bool((value.detach() < math.inf).all())
@@ -361,9 +361,14 @@ class PartitionBackend(Protocol):
 
 def check_any_possible(log_z: torch.Tensor) -> None:
     """Raise :class:`InputError` where log Z (or the log weight of a mode) is minus infinity: no state is possible."""
-    if not is_hidden(log_z) and bool((log_z.detach() == -math.inf).any()):
-        hint = "take out some of the entries of minus infinity"
-        raise refused("model", "no state is possible, all have probability zero", hint, code="impossible")
+    if not is_hidden(log_z) and float(log_z.detach().sum()) == -math.inf:
+        raise no_state()
+
+
+def no_state() -> InputError:
+    """The error of a model all of whose states have probability zero."""
+    hint = "take out some of the entries of minus infinity"
+    return refused("model", "no state is possible, all have probability zero", hint, code="impossible")
 
 
 class PlannedBackend(PartitionBackend):
@@ -391,9 +396,3 @@ class ExactBackend(PlannedBackend):
     @override
     def marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
         return self.log_marginal(model, names).exp()
-
-    def _checked(self, model: LogLinearModel, eta: torch.Tensor) -> torch.Tensor:
-        """Expectations (*batch, num_terms), refused where they are zeros as no state is possible."""
-        for shape in model.hypergraph.edge_shapes[:1]:
-            check_any_possible(eta.detach()[..., : math.prod(shape)].sum(-1).log())
-        return eta

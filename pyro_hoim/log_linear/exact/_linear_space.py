@@ -13,7 +13,7 @@ import torch
 
 from ...checks import is_transformed
 from ...core.autograd import is_recorded, log_z_with_gradient
-from ...core.partition import check_any_possible
+from ...core.partition import no_state
 from . import _log_space as log_space
 from ._program import BucketPlan, Ints, Program, compiled
 
@@ -128,8 +128,8 @@ class _LargeRun:
                     self._contract(3 * begin, x, y, z, int(arrays.size[step[2]]))
             if math.isnan(scale):
                 return scale
-        with np.errstate(divide="ignore"):  # where no state is possible
-            return scale + sum(float(np.log(values[self.place[r]])) for r in arrays.roots)
+        roots = [values[self.place[r]] for r in arrays.roots]
+        return scale + sum(map(math.log, roots)) if all(roots) else -math.inf
 
     def downward(self) -> torch.Tensor:
         """Eta (num_terms,), after :meth:`upward`."""
@@ -184,8 +184,13 @@ def values_of(plan: BucketPlan, table: torch.Tensor) -> tuple[float, np.ndarray]
         return run.upward(), run.values.numpy()
 
 
-def evaluate(plan: BucketPlan, tables: torch.Tensor, want_eta: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log Z (B,) and, if wanted, eta (B, num_terms), without a graph; log space takes over where it must."""
+def evaluate(
+    plan: BucketPlan, tables: torch.Tensor, want_eta: bool, is_checked: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log Z (B,) and, if wanted, eta (B, num_terms), without a graph; log space takes over where it must.
+
+    Without a possible state eta are zeros, or an error when ``is_checked``.
+    """
     tables = tables.detach().contiguous()
     # One slice, or all of them weighted by their share of Z.
     if not plan.slices:
@@ -201,12 +206,16 @@ def evaluate(plan: BucketPlan, tables: torch.Tensor, want_eta: bool) -> tuple[to
             for number, (piece, (_, part)) in enumerate(zip(pieces, runs, strict=True)):
                 eta[:, piece] += weights[:, number : number + 1] * part
     # Where the range of the numbers does not suffice.
-    failed = torch.isnan(values)
-    if bool(failed.any()):
+    total = float(values.sum())
+    if math.isnan(total):
+        failed = torch.isnan(values)
         rows = tables[failed]
         values[failed] = log_space.log_z(plan, rows).double()
         if want_eta:
             eta[failed] = differentiable_expectations(plan, rows)
+        total = float(values.sum())
+    if is_checked and total == -math.inf:
+        raise no_state()
     return values.to(tables.dtype), eta
 
 
@@ -241,15 +250,15 @@ class _Expectations(torch.autograd.Function):  # pyright: ignore[reportUntypedBa
     """Eta, whose derivatives go through log space."""
 
     @staticmethod
-    def forward(ctx: Any, tables: torch.Tensor, plan: BucketPlan) -> torch.Tensor:
+    def forward(ctx: Any, tables: torch.Tensor, plan: BucketPlan, is_checked: bool) -> torch.Tensor:
         ctx.plan = plan
         ctx.save_for_backward(tables)
-        return evaluate(plan, tables, True)[1]
+        return evaluate(plan, tables, True, is_checked)[1]
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         (tables,), plan = ctx.saved_tensors, ctx.plan
-        return _gradients(plan, tables, lambda t, w: differentiable_expectations(plan, t) * w, grads[0]), None
+        return _gradients(plan, tables, lambda t, w: differentiable_expectations(plan, t) * w, grads[0]), None, None
 
 
 _apply_expectations: Callable[..., torch.Tensor] = _Expectations.apply
@@ -258,15 +267,17 @@ _apply_expectations: Callable[..., torch.Tensor] = _Expectations.apply
 def log_z(plan: BucketPlan, tables: torch.Tensor) -> torch.Tensor:
     """Log Z (B,) of flat tables (B, num_terms); differentiable."""
     if is_recorded(tables):
-        return log_z_with_gradient(tables, lambda t: evaluate(plan, t, True), lambda t: _apply_expectations(t, plan))
+        return log_z_with_gradient(
+            tables, lambda t: evaluate(plan, t, True), lambda t: _apply_expectations(t, plan, False)
+        )
     return evaluate(plan, tables, False)[0]
 
 
 def expectations(plan: BucketPlan, tables: torch.Tensor) -> torch.Tensor:
     """Eta (B, num_terms) of flat tables (B, num_terms); differentiable."""
     if is_recorded(tables):
-        return _apply_expectations(tables, plan)
-    return evaluate(plan, tables, True)[1]
+        return _apply_expectations(tables, plan, True)
+    return evaluate(plan, tables, True, is_checked=True)[1]
 
 
 # Perfect samples from the values of a compiled program, in scaled linear space on the CPU, against its order.
@@ -315,7 +326,8 @@ def sample(
     """Independent states (n, d) of one model with flat tables (num_terms,); None where the range does not suffice."""
     if not plan.slices:
         log_z, values = values_of(plan, table)
-        check_any_possible(torch.tensor(log_z))
+        if log_z == -math.inf:
+            raise no_state()
         return None if math.isnan(log_z) else _draw(plan, values, num_draws, generator)
     slices = [(state, table[terms]) for state, terms in plan.each_slice()]
     logs: list[float] = []
@@ -323,7 +335,8 @@ def sample(
         logs.append(values_of(plan, piece)[0])
         if math.isnan(logs[-1]):
             return None
-    check_any_possible(torch.tensor(max(logs)))
+    if max(logs) == -math.inf:
+        raise no_state()
     # The slice of every draw, then the draws slice by slice.
     law = torch.softmax(torch.tensor(logs, dtype=torch.float64), 0).cumsum(0)
     uniform = torch.rand(num_draws, dtype=torch.float64, generator=generator)

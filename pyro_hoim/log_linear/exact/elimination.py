@@ -11,7 +11,7 @@ import torch
 from typing_extensions import override
 
 from ...checks import checked_sample_shape
-from ...core.autograd import is_recorded
+from ...core.autograd import is_recorded, may_have_zeros
 from ...core.model import LogLinearModel
 from ...core.partition import Cost, ExactBackend, LogPartition, check_any_possible
 from ...errors import check_choice, other_domain, out_of_range, size_text, unexpected
@@ -177,8 +177,11 @@ class VariableElimination(ExactBackend):
     @override
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
         plan, _, tables = self._ready(model, "gradient")
-        eta = linear_space.expectations if self._is_linear(tables) else linear_space.differentiable_expectations
-        return self._checked(model, eta(plan, tables).reshape(model.tables.shape))
+        if self._is_linear(tables):
+            return linear_space.expectations(plan, tables).reshape(model.tables.shape)
+        if may_have_zeros(tables):
+            check_any_possible(log_space.log_z(plan, tables.detach()))
+        return linear_space.differentiable_expectations(plan, tables).reshape(model.tables.shape)
 
     @override
     def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:

@@ -18,7 +18,7 @@ from ..._modes import plain_mode
 from ...checks import checked_sample_shape, is_transformed
 from ...core.autograd import is_recorded, log_sum_exp, log_z_with_gradient, may_have_zeros
 from ...core.model import LogLinearModel
-from ...core.partition import Cost, ExactBackend, LogPartition, check_any_possible
+from ...core.partition import Cost, ExactBackend, LogPartition, check_any_possible, no_state
 from ...errors import out_of_range, size_text
 from ...structure.hypergraph import InteractionHypergraph, cell_index
 
@@ -243,14 +243,15 @@ class Enumeration(ExactBackend):
 
     @torch.no_grad()
     def _evaluate(
-        self, hypergraph: InteractionHypergraph, tables: torch.Tensor, want_eta: bool = True
+        self, hypergraph: InteractionHypergraph, tables: torch.Tensor, want_eta: bool = True, is_checked: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Log Z (b,) and eta (b, num_terms) in one pass, without a graph; in NumPy on the CPU, on one core.
 
-        NumPy's sums are faster than PyTorch's here, and unlike them do not slow down when the cores are shared.
+        NumPy's sums are faster than PyTorch's here, and unlike them do not slow down when the cores are shared. Without
+        a possible state eta are zeros, or an error when ``is_checked``.
         """
         if tables.device.type != "cpu" or tables.dtype not in (torch.float32, torch.float64):
-            eta = self._differentiable_eta(hypergraph, tables) if want_eta else tables
+            eta = self._differentiable_eta(hypergraph, tables, is_checked) if want_eta else tables
             return log_sum_exp(self._log_joint(hypergraph, tables)), eta
         table = self._accumulate(hypergraph, tables.numpy())
         free = math.log(hypergraph.domain.num_states)
@@ -260,23 +261,31 @@ class Enumeration(ExactBackend):
         flat = table.reshape(table.shape[0], math.prod(table.shape[1:]))
         # Weights less the largest, so that none overflows.
         top = flat.max(-1, keepdims=True)
-        top[top == -np.inf] = 0.0  # no state is possible
-        with np.errstate(invalid="ignore", divide="ignore"):  # tables that are not finite are reported by the caller
+        with np.errstate(invalid="ignore"):  # tables that are not finite are reported by the caller
             weights = np.exp(flat - top)
             total = weights.sum(-1, keepdims=True)
-            log_z = torch.from_numpy((np.log(total) + top + free)[:, 0])
-        total[total == 0.0] = 1.0
+        if top.min(initial=0.0) == -np.inf:
+            if is_checked:
+                raise no_state()
+            weights[top[:, 0] == -np.inf] = 0.0
+            total[top == -np.inf] = 1.0
+        log_z = torch.from_numpy((np.log(total) + top + free)[:, 0])
         eta = self._statistics(hypergraph, weights.reshape(table.shape)) / total if want_eta else table
         return log_z, torch.from_numpy(eta)
 
-    def _differentiable_eta(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> torch.Tensor:
-        """Eta (b, num_terms) by PyTorch operations."""
+    def _differentiable_eta(
+        self, hypergraph: InteractionHypergraph, tables: torch.Tensor, is_checked: bool = False
+    ) -> torch.Tensor:
+        """Eta (b, num_terms) by PyTorch operations; zeros, or refused, where no state is possible."""
         table = self._accumulate(hypergraph, tables)
         if table is None:
             return tables
         logs = table.reshape(tables.shape[0], math.prod(table.shape[1:]))
         if may_have_zeros(tables):
-            probs = (logs - log_sum_exp(logs).nan_to_num(neginf=0.0).unsqueeze(-1)).exp()
+            log_z = log_sum_exp(logs)
+            if is_checked:
+                check_any_possible(log_z)
+            probs = (logs - log_z.masked_fill(log_z == -math.inf, 0.0).unsqueeze(-1)).exp()
         else:
             probs = torch.softmax(logs, -1)
         return self._statistics(hypergraph, probs.reshape(table.shape))
@@ -301,10 +310,10 @@ class Enumeration(ExactBackend):
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
         hypergraph, chunks = model.hypergraph, self._chunks(model)
         if is_recorded(model.tables) or is_transformed(model.tables):
-            parts = [self._differentiable_eta(hypergraph, chunk) for chunk in chunks]
+            parts = [self._differentiable_eta(hypergraph, chunk, True) for chunk in chunks]
         else:
-            parts = [self._evaluate(hypergraph, chunk.detach())[1] for chunk in chunks]
-        return self._checked(model, torch.cat(parts).reshape(model.tables.shape))
+            parts = [self._evaluate(hypergraph, chunk.detach(), is_checked=True)[1] for chunk in chunks]
+        return torch.cat(parts).reshape(model.tables.shape)
 
     @override
     def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
@@ -340,12 +349,13 @@ class Enumeration(ExactBackend):
         for chunk in self._chunks(model):
             logs = self._log_joint(model.hypergraph, chunk).double()
             weights = torch.softmax(logs, -1).cumsum(-1)
-            if bool(weights[:, -1:].isnan().any()):
+            total = weights[:, -1:]
+            if math.isnan(float(total.sum())):
                 check_any_possible(logs.max(-1).values)
             uniform = torch.rand(
                 weights.shape[0], draws, dtype=torch.float64, device=weights.device, generator=generator
             )
-            index = torch.searchsorted(weights, uniform * weights[:, -1:], right=True)
+            index = torch.searchsorted(weights, uniform * total, right=True)
             parts.append(index.clamp_(max=weights.shape[1] - 1))
         states = decode_states(model.hypergraph, torch.cat(parts).T)
         return states.reshape(*sample_shape, *model.tables.shape[:-1], len(model.hypergraph.domain))
@@ -392,7 +402,8 @@ def _design(hypergraph: InteractionHypergraph, dtype: torch.dtype, device: torch
 def _logits(tables: torch.Tensor, design: torch.Tensor) -> tuple[torch.Tensor, bool]:
     """Log unnormalised probabilities (*batch, num_states); entries of minus infinity exclude the states they belong to.
 
-    Also whether there may be such entries. The product alone would make NaN of them, 0 times infinity. Inside ``torch.func`` values cannot be looked at.
+    Also whether there may be such entries. The product alone would make NaN of them, 0 times infinity. Inside
+    ``torch.func`` values cannot be looked at.
     """
     logits = torch.matmul(tables, design.T)
     if not is_transformed(tables) and math.isfinite(logits.detach().sum().item()):
@@ -460,7 +471,8 @@ class MatrixEnumeration(Enumeration):
         """Cost, design matrix and log unnormalised probabilities of a model within the budget; if some may be zero."""
         cost = _cost(self, model.hypergraph.domain.num_states, model.hypergraph.num_terms).check()
         design = _design(model.hypergraph, model.tables.dtype, model.tables.device)
-        return cost, design, *_logits(model.tables, design)
+        logits, zeros = _logits(model.tables, design)
+        return cost, design, logits, zeros
 
 
 @lru_cache(maxsize=256)
