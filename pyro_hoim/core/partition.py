@@ -359,16 +359,15 @@ class PartitionBackend(Protocol):
         ...
 
 
-def check_any_possible(log_z: torch.Tensor) -> None:
+def check_any_possible(log_z: torch.Tensor, argument: str = "model") -> None:
     """Raise :class:`InputError` where log Z (or the log weight of a mode) is minus infinity: no state is possible."""
     if not is_hidden(log_z) and float(log_z.detach().sum()) == -math.inf:
-        raise no_state()
+        raise no_state(argument)
 
 
-def no_state() -> InputError:
-    """The error of a model all of whose states have probability zero."""
-    hint = "take out some of the entries of minus infinity"
-    return refused("model", "no state is possible, all have probability zero", hint, code="impossible")
+def no_state(argument: str = "model") -> InputError:
+    """The error about a model of which no state is possible."""
+    return refused(argument, "no state is possible, as impossible combinations exclude every one", code="impossible")
 
 
 class PlannedBackend(PartitionBackend):
