@@ -1,16 +1,16 @@
-"""Log Z in autograd: for backends that find eta along the way, and where whole sums are over impossible cells."""
+"""Log Z in autograd: for backends that find eta along the way, and where all terms of a sum are impossible."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from ..checks import is_hidden
 
-__all__ = ["is_recorded", "log_sum_exp", "log_z_with_gradient", "may_have_zeros"]
+__all__ = ["is_recorded", "log_softmax", "log_sum_exp", "log_z_with_gradient", "may_have_zeros"]
 
 Evaluate = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
@@ -28,11 +28,17 @@ def may_have_zeros(tables: torch.Tensor) -> bool:
     return torch.jit.is_tracing() or is_hidden(tables) or not math.isfinite(float(tables.detach().sum()))
 
 
-def log_sum_exp(logs: torch.Tensor, dim: int | Sequence[int] = -1) -> torch.Tensor:
+def log_sum_exp(logs: torch.Tensor, dim: int | tuple[int, ...] = -1) -> torch.Tensor:
     """As ``torch.logsumexp``, with a gradient of zero, where that is NaN, of terms that all are minus infinity."""
-    is_zero = (logs == -math.inf).all(dim, keepdim=True)  # pyright: ignore[reportCallIssue, reportArgumentType]
+    is_zero = logs.amax(dim, keepdim=True) == -math.inf
     total = torch.logsumexp(logs.masked_fill(is_zero, 0.0), dim, keepdim=True).masked_fill(is_zero, -math.inf)
-    return total.squeeze(dim)  # pyright: ignore[reportCallIssue, reportArgumentType]
+    return total.squeeze(dim)
+
+
+def log_softmax(logs: torch.Tensor) -> torch.Tensor:
+    """As ``torch.log_softmax`` over the last dimension, minus infinity where that is NaN as all of it is."""
+    is_zero = logs.amax(-1, keepdim=True) == -math.inf
+    return torch.log_softmax(logs.masked_fill(is_zero, 0.0), -1).masked_fill(is_zero, -math.inf)
 
 
 class _LogZ(torch.autograd.Function):  # pyright: ignore[reportUntypedBaseClass]

@@ -13,6 +13,7 @@ from pyro import sample
 from pyro.distributions import Categorical, Delta, MaskedDistribution
 from pyro.infer.reparam.reparam import Reparam
 
+from ..core.laws.expansion import list_states
 from ..core.laws.shared import FiniteLaw
 from ..errors import wrong_type
 from ..generalized_root.law import GeneralizedRoot
@@ -65,7 +66,7 @@ class StateIndexReparam(Reparam):
         for fn in reversed(around):
             is_mask = isinstance(fn, MaskedDistribution)
             index_law = index_law.mask(fn._mask) if is_mask else index_law.to_event(fn.reinterpreted_batch_ndims)
-        states = law.enumerate_support(expand=False).reshape(-1, len(law.domain))
+        states = _states(law)
         # An observed state has an observed index.
         value, observed = msg["value"], None
         if value is not None:
@@ -91,6 +92,13 @@ class StateIndexReparam(Reparam):
         zeros: Any = logits.new_zeros(state.shape[: state.dim() - msg["fn"].event_dim])
         known = Delta(state, zeros, msg["fn"].event_dim).mask(torch.zeros((), dtype=torch.bool, device=zeros.device))
         return {"fn": known, "value": state, "is_observed": True}
+
+
+def _states(law: Any) -> torch.Tensor:
+    """The states that an index counts, (num_states, d); of a finite law the impossible ones too."""
+    if isinstance(law, FiniteLaw):
+        return list_states(law.domain.cardinalities, law._law.device)
+    return law.enumerate_support(expand=False).reshape(-1, len(law.domain))
 
 
 def _logits(name: str, law: Any) -> torch.Tensor:

@@ -10,7 +10,9 @@ from typing import ClassVar
 import torch
 from typing_extensions import override
 
-from ..checks import check_below_infinity, check_shape, checked_floating
+from ..checks import check_below_infinity, check_shape, checked_floating, is_hidden
+from ..core.autograd import log_softmax, may_have_zeros
+from ..core.laws.parameter_cache import version_of
 from ..core.model import ParametricEnergy
 from ..data.files.uai import write_tables
 from ..errors import check_type, wrong_shape
@@ -56,6 +58,7 @@ class LogLinearEnergy(ParametricEnergy):
     """
 
     model_kind: ClassVar[str] = LOG_LINEAR
+    _zeros: tuple[int, bool] | None = None
 
     def __init__(self, hypergraph: InteractionHypergraph, tables: torch.Tensor, *, validate: bool = True) -> None:
         check_type(hypergraph, InteractionHypergraph, "hypergraph")
@@ -150,6 +153,8 @@ class LogLinearEnergy(ParametricEnergy):
             x: codes; the entries of the block are not read.
             validate: check the codes; leave it out only for codes that were checked before.
 
+        Where all states of the block are impossible beside the rest, they are minus infinity, with gradients of zero.
+
         Shape:
             x (*sample, d); result (*sample broadcast with batch, *cardinalities of the block).
 
@@ -167,6 +172,8 @@ class LogLinearEnergy(ParametricEnergy):
     def log_pseudo_prob(self, x: torch.Tensor) -> torch.Tensor:
         r"""Log pseudo-likelihood, :math:`\sum_i \log q(x_i \mid x_{-i})`; it needs no partition function.
 
+        Minus infinity where x is impossible.
+
         Shape:
             x (*sample, d); result: sample broadcast with the batch shape, in nats.
         """
@@ -183,7 +190,17 @@ class LogLinearEnergy(ParametricEnergy):
         """Log probabilities (*shape, num_states) of the states of a block in row-major order."""
         cells = cell_index(self.hypergraph)
         index, offsets = cells.block(codes, positions)  # (*sample, edges), (states, edges)
-        return torch.log_softmax(self._look_up(index[..., None, :] + offsets, self._shape(codes), 2).sum(-1), -1)
+        logs = self._look_up(index[..., None, :] + offsets, self._shape(codes), 2).sum(-1)
+        return log_softmax(logs) if self._has_zeros() else torch.log_softmax(logs, -1)
+
+    def _has_zeros(self) -> bool:
+        """Whether the tables may hold minus infinity; looked at once, and after changes in place."""
+        if torch.jit.is_tracing() or is_hidden(self.tables):
+            return True
+        version = version_of(self.tables)
+        if self._zeros is None or self._zeros[0] != version:
+            self._zeros = version, may_have_zeros(self.tables)
+        return self._zeros[1]
 
     def condition(self, evidence: Mapping[str, int | str | torch.Tensor]) -> tuple[LogLinearEnergy, torch.Tensor]:
         r"""The model of the remaining variables when some are fixed.
@@ -200,7 +217,9 @@ class LogLinearEnergy(ParametricEnergy):
             tensors broadcast with each other and with the batch shape; the batch shape of the result is the common one.
 
         Returns:
-            The model on the remaining variables, in schema order, and the constant c in nats, shape (*batch,).
+            The model on the remaining variables, in schema order, and the constant c in nats, shape (*batch,). It is
+            minus infinity where the evidence holds an impossible combination. Other evidence may still be impossible,
+            as log Z of the remaining model then says.
 
         Raises:
             UnknownNameError: unknown variable or label.

@@ -321,7 +321,7 @@ class Enumeration(ExactBackend):
         wanted = hypergraph.domain.indices(names)
         axes = _accumulation(hypergraph).axes if self.plan(hypergraph).feasible else ()
         wanted_axes = [v for v in axes if v in wanted]
-        gone = [i + 1 for i, v in enumerate(axes) if v not in wanted]
+        gone = tuple(i + 1 for i, v in enumerate(axes) if v not in wanted)
         zeros = may_have_zeros(model.tables)
         parts: list[torch.Tensor] = []
         for chunk in self._chunks(model):

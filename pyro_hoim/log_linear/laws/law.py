@@ -9,22 +9,32 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from pyro.distributions import constraints
 
-from ...checks import check_finite, check_shape, checked_floating, is_hidden
-from ...core.laws.expansion import check_cells
+from ...checks import (
+    array_of,
+    check_below_infinity,
+    check_exact_shape,
+    check_finite,
+    check_shape,
+    checked_floating,
+    is_hidden,
+)
+from ...core.laws.expansion import check_cells, check_expandable, list_states
 from ...core.laws.parameter_cache import ParameterCache
 from ...core.laws.shared import EnergyLaw, FiniteLaw
 from ...core.laws.traces import check_seed, refuse_traced
-from ...core.partition import LogPartition, PartitionBackend
-from ...errors import out_of_reach, refused, size_text, wrong_shape, wrong_type
+from ...core.partition import LogPartition, PartitionBackend, check_any_possible
+from ...errors import check_type, other_domain, out_of_reach, refused, size_text, wrong_shape, wrong_type
 from ...runs.container import LOG_LINEAR
 from ...schema import Domain
-from ...structure.hypergraph import InteractionHypergraph
+from ...structure.hypergraph import InteractionHypergraph, evidence_codes
 from ..auto import Auto, in_coding
 from ..coding import Coding, Parametrization, family_of, parametrization
 from ..energy import LogLinearEnergy
+from ..impossible import ImpossibleStates, support_of
 
 __all__ = ["HierarchicalLogLinear", "cell_log_likelihood"]
 
@@ -65,6 +75,58 @@ def check_estimate(partition: PartitionBackend, hypergraph: InteractionHypergrap
     return partition
 
 
+# The states that are impossible in a law: models of zeros and minus infinities on the sets of variables that have any.
+
+Impossible = ImpossibleStates | LogLinearEnergy | torch.Tensor | np.ndarray
+
+
+def checked_support(
+    hypergraph: InteractionHypergraph, impossible: Impossible | None, batch_shape: torch.Size
+) -> LogLinearEnergy | None:
+    """The support of a law, whose batch broadcasts to that of theta; None where every state is possible."""
+    if impossible is None:
+        return None
+    cards = hypergraph.domain.cardinalities
+    if isinstance(impossible, torch.Tensor | np.ndarray):
+        cells = array_of(impossible, "impossible")
+        if cells.dtype != bool:
+            raise wrong_type("impossible", "a mask of the table, true where a cell is impossible", received=cells.dtype)
+        check_exact_shape(cells, cards, "impossible")
+        impossible = ImpossibleStates.of_cells(hypergraph, cells)
+    check_type(impossible, ImpossibleStates | LogLinearEnergy | None, "impossible")
+    if isinstance(impossible, ImpossibleStates):
+        structure = impossible.structure
+        zeros = LogLinearEnergy._trusted(structure, torch.zeros(structure.num_terms, dtype=torch.float64))
+        impossible = impossible.applied(zeros)
+    support = None if impossible is None else support_of(impossible)
+    if support is None:
+        return None
+    if support.domain != hypergraph.domain:
+        raise other_domain("impossible", f"the variables {hypergraph.domain.names}", support.domain.names)
+    check_expandable(support.batch_shape, batch_shape)
+    return support
+
+
+def shown_evidence(domain: Domain, codes: Mapping[str, int | torch.Tensor], lost: torch.Tensor) -> str:
+    """The first impossible evidence of a batch (*batch,) in words."""
+    where = tuple(lost.nonzero()[0].tolist())
+    names = [name for name in domain.names if name in codes]
+    levels = [int(torch.as_tensor(codes[name]).expand(lost.shape)[where]) for name in names]
+    cells = [f"{name}={domain[name].labels[level]}" for name, level in zip(names, levels, strict=True)]
+    return ", ".join(cells) + (f" at index {where}" if where else "")
+
+
+def filled_tables(tables: torch.Tensor, slices: Iterable[slice]) -> torch.Tensor:
+    """Finite tables: the mean of the others of its table in the place of minus infinity, zero where there is none."""
+    parts = [tables[..., :0]]
+    for where in slices:
+        part = tables[..., where]
+        lost = torch.isneginf(part)
+        mean = part.masked_fill(lost, 0.0).sum(-1, keepdim=True) / (~lost).sum(-1, keepdim=True).clamp(min=1)
+        parts.append(torch.where(lost, mean, part))
+    return torch.cat(parts, -1)
+
+
 # The parameters of a log-linear law with everything that is computed from them once, and work on its flat tables.
 
 _Names = tuple[str, ...]
@@ -80,6 +142,7 @@ class Law(ParameterCache):
         theta: torch.Tensor,
         coding: Coding | None,
         partition: PartitionBackend | None,
+        impossible: Impossible | None = None,
         *,
         is_lenient: bool = False,
     ) -> None:
@@ -107,6 +170,14 @@ class Law(ParameterCache):
             raise wrong_shape("theta", expected, theta)
         self.batch_shape = torch.Size(theta.shape[:-1])
         self.domain = self.hypergraph.domain
+        self.support = checked_support(self.hypergraph, impossible, self.batch_shape)
+        self.graph, self._lost = self.hypergraph, None
+        if self.support is not None:
+            edges = [edge for edge in self.support.hypergraph.edges if edge not in self.hypergraph]
+            if edges:
+                self.graph = self.hypergraph.add_edges(edges, hierarchical=False)
+            lost = torch.isneginf(parametrization(self.support.hypergraph).lift(self.support.tables, self.graph))
+            self._lost = lost.to(theta.device)
         self._is_lenient = is_lenient
         self._forget()
 
@@ -136,19 +207,25 @@ class Law(ParameterCache):
 
     @property
     def tables(self) -> torch.Tensor:
-        """Balanced tables (*batch, num_terms); corner tables of a family that has them alone."""
-        return self.model.tables
+        """Balanced tables (*batch, num_terms); corner tables of a family that has them alone. Always finite."""
+        return self.model.tables if self._lost is None else self._cached("tables", self._compute_tables)
 
-    @property
-    def model(self) -> LogLinearEnergy:
-        """The unnormalised model with the tables."""
-        return self._cached("model", self._compute_model)
-
-    def _compute_model(self) -> LogLinearEnergy:
+    def _compute_tables(self) -> torch.Tensor:
         tables = self.parametrization.tables_map(self.coding)(self.theta)
         if tables.requires_grad and not torch.jit.is_tracing():
             tables = self._watched(tables)
-        return LogLinearEnergy._trusted(self.hypergraph, tables)
+        return tables
+
+    @property
+    def model(self) -> LogLinearEnergy:
+        """The unnormalised model: the tables, with minus infinity where states are impossible, on ``graph``."""
+        return self._cached("model", self._compute_model)
+
+    def _compute_model(self) -> LogLinearEnergy:
+        if self._lost is None:
+            return LogLinearEnergy._trusted(self.hypergraph, self._compute_tables())
+        lifted = self.parametrization.lift(self.tables, self.graph)
+        return LogLinearEnergy._trusted(self.graph, lifted.masked_fill(self._lost, -math.inf))
 
     @property
     def log_partition(self) -> LogPartition:
@@ -156,12 +233,22 @@ class Law(ParameterCache):
         return self._cached("log_partition", self._compute_log_partition)
 
     def _compute_log_partition(self) -> LogPartition:
-        return check_estimate(self.partition, self.hypergraph).log_partition(self.model)
+        log_z = check_estimate(self.partition, self.graph).log_partition(self.model)
+        if self.support is not None:
+            check_any_possible(log_z.value, "impossible")
+        return log_z
 
     @property
     def eta(self) -> torch.Tensor:
         """Marginal probabilities of every edge (*batch, num_terms)."""
-        return self._cached("eta", lambda: check_estimate(self.partition, self.hypergraph).expectations(self.model))
+        return self._cached("eta", self._compute_eta)
+
+    def _compute_eta(self) -> torch.Tensor:
+        eta = check_estimate(self.partition, self.graph).expectations(self.model)
+        if self.graph is self.hypergraph:
+            return eta
+        where = self.graph.term_slices
+        return torch.cat([eta[..., :0], *(eta[..., where[edge]] for edge in self.hypergraph.edges)], -1)
 
     def diverging(self, log_probs: torch.Tensor) -> torch.Tensor:
         """The same numbers, NaN in a traced program where theta is not :attr:`is_finite`, (*sample, *batch)."""
@@ -170,12 +257,26 @@ class Law(ParameterCache):
     @property
     def draws_exactly(self) -> bool:
         """Whether log Z, eta and samples of this law are exact."""
-        return is_exact_for(self.partition, self.hypergraph)
+        return is_exact_for(self.partition, self.graph)
 
     @property
     def num_sweeps(self) -> int:
         """Gibbs sweeps at the model itself before a state is a draw, after the run that leads chains there."""
-        return int(getattr(acting_backend(self.partition, self.hypergraph), "burn_in", 0))
+        return int(getattr(acting_backend(self.partition, self.graph), "burn_in", 0))
+
+    def condition_support(self, evidence: Mapping[str, str | int | torch.Tensor]) -> LogLinearEnergy | None:
+        """Support of the law given evidence, refused where that has probability zero."""
+        if self.support is None:
+            return None
+        rest, constant = self.support.condition(evidence)
+        lost = torch.isneginf(constant)
+        if Auto().plan(rest.hypergraph).feasible:
+            lost = lost | torch.isneginf(Auto().log_partition(rest).value)
+        if bool(lost.any()):
+            codes, _ = evidence_codes(self.domain, evidence, self.support.batch_shape)
+            problem = f"{shown_evidence(self.domain, codes, lost)} has probability zero"
+            raise refused("evidence", problem, code="impossible")
+        return rest
 
     @property
     def device(self) -> torch.device:
@@ -190,12 +291,12 @@ def _is_small(theta: torch.Tensor) -> torch.Tensor:
 
 def log_prob_cells(law: Law) -> torch.Tensor:
     """Log-probability of every cell (*law batch, *cardinalities); where log Z is not exact, by the sum of the cells."""
-    cards, batch = law.hypergraph.domain.cardinalities, law.batch_shape
+    cards, batch, model = law.domain.cardinalities, law.batch_shape, law.model
     ones = (*batch, *(1,) * len(cards))
     total = (-law.log_partition.value if law.draws_exactly else law.tables.new_zeros(batch)).reshape(ones)
-    for where, members in zip(law.hypergraph.term_slices.values(), law.hypergraph.edge_indices, strict=True):
+    for where, members in zip(model.hypergraph.term_slices.values(), model.hypergraph.edge_indices, strict=True):
         shape = [n if i in members else 1 for i, n in enumerate(cards)]
-        total = total + law.tables[..., where].reshape((*batch, *shape))
+        total = total + model.tables[..., where].reshape((*batch, *shape))
     if not law.draws_exactly:
         flat = total.expand((*batch, *cards)).reshape((*batch, -1)) if cards else total.unsqueeze(-1)
         total = total - flat.logsumexp(-1).reshape(ones)
@@ -204,11 +305,10 @@ def log_prob_cells(law: Law) -> torch.Tensor:
 
 def extended_expectations(law: Law, edges: Iterable[tuple[str, ...]]) -> tuple[torch.Tensor, Mapping[_Names, slice]]:
     """Eta (*law batch, num_terms) of the hypergraph with more edges (zero tables there), and its slices."""
-    source = law.hypergraph
-    extended = source.add_edges(edges, hierarchical=False)
+    extended = law.graph.add_edges(edges, hierarchical=False)
     backend = check_estimate(law.partition, extended)
-    tables = parametrization(source).lift(law.tables, extended)
-    return backend.expectations(LogLinearEnergy(extended, tables)), extended.term_slices
+    tables = parametrization(law.graph).lift(law.model.tables, extended)
+    return backend.expectations(LogLinearEnergy._trusted(extended, tables)), extended.term_slices
 
 
 def flatten_tables(hypergraph: InteractionHypergraph, tables: Mapping[Sequence[str] | str, Any]) -> torch.Tensor:
@@ -231,12 +331,14 @@ def flatten_tables(hypergraph: InteractionHypergraph, tables: Mapping[Sequence[s
     return parametrization(hypergraph).join({**zeros, **{edge: table.to(dtype) for edge, table in given.items()}})
 
 
-def marginal_tables(law: Law, names: Iterable[str]) -> tuple[InteractionHypergraph, torch.Tensor]:
-    """Structure and tables (*law batch, num_terms), of the kind of the law's, of the law of some variables."""
+def marginal_tables(
+    law: Law, names: Iterable[str]
+) -> tuple[InteractionHypergraph, torch.Tensor, LogLinearEnergy | None]:
+    """Structure, tables (*law batch, num_terms), of the kind of the law's, and support of the law of some variables."""
     source = law.hypergraph
     domain = source.domain.project(names)
     # Every component that goes leaves one table on its boundary.
-    parts = _eliminated_components(source, domain)
+    parts = _eliminated_components(law.graph, domain)
     boundaries = [boundary for _, boundary in parts if boundary]
     terms = sum(math.prod(1 + source.domain[n].cardinality for n in boundary) for boundary in boundaries)
     if terms > _MAX_TERMS:
@@ -248,16 +350,36 @@ def marginal_tables(law: Law, names: Iterable[str]) -> tuple[InteractionHypergra
     target = InteractionHypergraph(domain, edges, hierarchical=source.is_hierarchical, coding=source.coding)
     tables, slices = law.tables, source.term_slices
     pieces = {e: tables[..., slices[e]] for e in target.edges if e in slices}
+    zeros: dict[_Names, torch.Tensor] = {}
+    if law.support is not None:
+        held = law.support.hypergraph.term_slices
+        zeros = {e: law.support.tables[..., where] for e, where in held.items() if set(e) <= set(domain.names)}
     for component, boundary in parts:
         if boundary:
-            for edge, table in _boundary_tables(law, component, boundary).items():
+            full = _boundary_table(law, component, boundary)
+            if law.support is not None:
+                lost = torch.zeros_like(full).masked_fill(torch.isneginf(full.detach()), -math.inf)
+                zeros[boundary] = zeros[boundary] + lost if boundary in zeros else lost
+                full = filled_tables(full, [slice(None)])
+            for edge, table in _taken_apart(source, boundary, full).items():
                 pieces[edge] = pieces[edge] + table if edge in pieces else table
-    return target, torch.cat([pieces[e] for e in target.edges], -1) if target.edges else tables[..., :0]
+    flat = torch.cat([pieces[e] for e in target.edges], -1) if target.edges else tables[..., :0]
+    return target, flat, _support_of_tables(domain, zeros)
 
 
-def _boundary_tables(law: Law, component: _Names, boundary: _Names) -> dict[_Names, torch.Tensor]:
-    """Tables of the law's kind on all subsets of a boundary that summing out a component leaves, {edge: flat}."""
-    source = law.hypergraph
+def _support_of_tables(domain: Domain, zeros: Mapping[_Names, torch.Tensor]) -> LogLinearEnergy | None:
+    """The model of tables of zeros and minus infinities; None where no state is impossible."""
+    if not zeros:
+        return None
+    graph = InteractionHypergraph(domain, zeros, hierarchical=False)
+    batch = torch.broadcast_shapes(*(table.shape[:-1] for table in zeros.values()))
+    flat = torch.cat([zeros[e].double().expand(*batch, -1) for e in graph.edges], -1)
+    return support_of(LogLinearEnergy._trusted(graph, flat))
+
+
+def _boundary_table(law: Law, component: _Names, boundary: _Names) -> torch.Tensor:
+    """Log table (*law batch, cells) on a boundary that summing out a component leaves."""
+    source = law.graph
     domain = source.domain.project((*component, *boundary))
     # The part of the model that the component touches, summed over it.
     touched = [e for e in source.edges if not set(e).isdisjoint(component)]
@@ -267,12 +389,15 @@ def _boundary_tables(law: Law, component: _Names, boundary: _Names) -> dict[_Nam
     if not cost.feasible:
         problem = f"summing out {', '.join(map(repr, component[:6]))}: {cost.reason}"
         raise out_of_reach("marginal", problem, cost.hint)
-    tables = torch.cat([law.tables[..., source.term_slices[e]] for e in part.edges], -1)
-    table = backend.log_marginal(LogLinearEnergy(part, tables), boundary)
-    # The table taken apart into interactions of the law's kind.
+    tables = torch.cat([law.model.tables[..., source.term_slices[e]] for e in part.edges], -1)
+    table = backend.log_marginal(LogLinearEnergy._trusted(part, tables), boundary)
+    return table.reshape((*law.batch_shape, -1))
+
+
+def _taken_apart(source: InteractionHypergraph, boundary: _Names, full: torch.Tensor) -> dict[_Names, torch.Tensor]:
+    """Tables of a law's kind on all subsets of a boundary, {edge: flat}, of a table (*batch, cells) on the boundary."""
     simplex = InteractionHypergraph.saturated(source.domain.project(boundary))
-    full = table.reshape((*law.batch_shape, -1))
-    flat = torch.cat([full.new_zeros((*law.batch_shape, simplex.num_terms - full.shape[-1])), full], -1)
+    flat = torch.cat([full.new_zeros((*full.shape[:-1], simplex.num_terms - full.shape[-1])), full], -1)
     codings = parametrization(simplex)
     if source.coding == "corner":
         left = codings.corner_tables(codings.from_tables(flat, "corner"))
@@ -317,6 +442,9 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
     Args:
         hypergraph: the interactions :math:`\mathcal I`.
         theta: natural parameters (nats) in the given coding.
+        impossible: states of probability zero, whatever theta is: an :class:`~pyro_hoim.log_linear.ImpossibleStates`, a
+            mask of the table's shape, or a :class:`~pyro_hoim.log_linear.LogLinearEnergy`, whose entries of minus
+            infinity are meant (of a batch, other ones for every element). Theta parametrises the finite part.
         coding: "free" (default; orthonormal coordinates of the balanced tables, the natural space of symmetric
             priors and of NUTS), "corner" (level 0 is the reference) or "balanced" (full tables, fibres sum to 0). A
             collection that lacks subsets has another family in the corner coding: that of the tables that vanish at
@@ -332,7 +460,8 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
 
     Raises:
         InputError: theta of the wrong shape or not finite; an unknown coding; the free or balanced coding for a
-            collection of corner coding that lacks subsets. :meth:`log_prob` raises it for values outside the support
+            collection of corner coding that lacks subsets; impossible states of other variables; on use, impossible
+            states that leave none. :meth:`log_prob` raises it for values outside the support
             when validating, and where an estimate with fresh randomness is wanted inside HMC, NUTS, importance sampling
             or a trace.
         IntractableError: on use, when an exact computation exceeds the backend's budget, or an estimated log Z would
@@ -376,12 +505,13 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         hypergraph: InteractionHypergraph,
         theta: torch.Tensor,
         *,
+        impossible: Impossible | None = None,
         coding: Coding | None = None,
         partition: PartitionBackend | None = None,
         validate_args: bool | None = None,
     ) -> None:
         is_validation_off = validate_args is None and not torch.distributions.Distribution._validate_args
-        self._law = Law(hypergraph, theta, coding, partition, is_lenient=is_validation_off)
+        self._law = Law(hypergraph, theta, coding, partition, impossible, is_lenient=is_validation_off)
         self._settle(self._law.batch_shape, len(hypergraph.domain), validate_args)
 
     @classmethod
@@ -402,7 +532,8 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         Args:
             hypergraph: the interactions.
             tables: ``{edge: table}``, every table with axes in schema order (edges left out have zero tables; an edge
-                of one variable may be given by its name), or flat tables.
+                of one variable may be given by its name), or flat tables. Combinations with an entry of minus infinity
+                are impossible; theta is that of tables with the mean of the others in their place.
             coding: coding of the theta of the result.
             partition: as in the class.
             validate_args: as in the class.
@@ -421,9 +552,12 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         hypergraph, coding = family_of(hypergraph, coding)
         flat = tables if isinstance(tables, torch.Tensor) else flatten_tables(hypergraph, tables)
         check_shape(flat, (hypergraph.num_terms,), "tables")
-        check_finite(flat.detach(), "tables")
-        theta = parametrization(hypergraph).from_tables(flat, coding)
-        return cls(hypergraph, theta, coding=coding, partition=partition, validate_args=validate_args)
+        check_below_infinity(flat.detach(), "tables")
+        options: dict[str, Any] = {"partition": partition, "validate_args": validate_args}
+        if not is_hidden(flat) and bool(torch.isneginf(flat.detach()).any()):
+            options["impossible"] = LogLinearEnergy._trusted(hypergraph, flat)
+            flat = filled_tables(flat, hypergraph.term_slices.values())
+        return cls(hypergraph, parametrization(hypergraph).from_tables(flat, coding), coding=coding, **options)
 
     @property
     def hypergraph(self) -> InteractionHypergraph:
@@ -440,18 +574,28 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         """Natural parameters in :attr:`coding`, (*batch, size)."""
         return self._expanded(self._law.theta, 1)
 
+    @property
+    def impossible(self) -> LogLinearEnergy | None:
+        """A model of zeros and minus infinities, which exclude the impossible states; None where all are possible."""
+        return self._law.support
+
     def __repr__(self) -> str:
-        return self._repr(repr(self.hypergraph), f"coding={self.coding!r}")
+        support = self._law.support
+        words = [] if support is None else [f"impossible={int(torch.isneginf(support.tables).sum())} combinations"]
+        return self._repr(repr(self.hypergraph), f"coding={self.coding!r}", *words)
 
     def log_partition_in(self, coding: Coding) -> LogPartition:
         """Log Z in a coding, as :func:`~pyro_hoim.log_linear.log_partition` defines it, from the one found by the law.
 
         :attr:`log_partition` itself is that of :attr:`energy_model`: balanced, or corner in a family of corner tables.
         """
-        return in_coding(self.energy_model, self.log_partition, coding)
+        model = LogLinearEnergy._trusted(self.hypergraph, self._expanded(self._law.tables, 1))
+        return in_coding(model, self.log_partition, coding)
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Log-probability in nats, differentiable in theta; an estimate with an annealed backend (see the class).
+
+        Minus infinity, with a finite gradient, of a value that is impossible.
 
         Shape:
             value broadcasts with (*sample, *batch, d); the result is (*sample, *batch).
@@ -503,6 +647,18 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
             hint = "draw it with pyro_hoim.MixedGibbs(model), or raise HierarchicalLogLinear.max_enumerated_states"
             raise out_of_reach("enumerate_support", problem, hint)
 
+    def enumerate_support(self, expand: bool = True) -> torch.Tensor:
+        """Every state that is possible (in any element of the batch) once, the last variable fastest.
+
+        (num_states, *batch, d); a batch of ones unless expanded.
+        """
+        states, support = super().enumerate_support(expand), self._law.support
+        if support is None:
+            return states
+        listed = list_states(self.domain.cardinalities, torch.device("cpu"))
+        weights = support.energy(listed.reshape(len(listed), *(1,) * len(support.batch_shape), -1), validate=False)
+        return states[torch.isfinite(weights).reshape(len(listed), -1).any(1).to(states.device)]
+
     @property
     def eta(self) -> torch.Tensor:
         """Marginal probabilities of every edge, flat (*batch, num_terms), and the gradient of log Z in the tables.
@@ -513,7 +669,7 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
 
     def _moments(self, what: str) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ARG002
         law, names = self._law, self.domain.names
-        eta, slices = law.eta, law.hypergraph.term_slices
+        eta, slices = law.eta, law.hypergraph.term_slices  # eta of the interactions, not of further impossible sets
         if missing := [name for name in names if (name,) not in slices]:
             eta, slices = extended_expectations(law, [(name,) for name in missing])
         if not names:
@@ -552,7 +708,8 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
 
         Raises:
             UnknownNameError: an unknown name or label; the closest ones are listed.
-            InputError: a code out of range, or tensors whose shapes do not broadcast.
+            InputError: a code out of range, tensors whose shapes do not broadcast, or values that are impossible
+                together.
 
         Example:
             >>> from pyro_hoim import Domain
@@ -563,10 +720,12 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
                     [0.7311, 0.2689]])
         """
         self._require_finite()
-        model, _ = self._law.model.condition(evidence)
-        return self._derived(model.hypergraph, model.tables)
+        model, _ = LogLinearEnergy._trusted(self.hypergraph, self._law.tables).condition(evidence)
+        return self._derived(model.hypergraph, model.tables, self._law.condition_support(evidence))
 
-    def _derived(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> HierarchicalLogLinear:
+    def _derived(
+        self, hypergraph: InteractionHypergraph, tables: torch.Tensor, support: LogLinearEnergy | None
+    ) -> HierarchicalLogLinear:
         """A law of this one's settings from tables of the kind of its own, of their batch shape and of this law's."""
         codings = parametrization(hypergraph)
         if self.hypergraph.coding == "corner":  # tables that vanish at level 0, whatever sets are left
@@ -574,6 +733,8 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         else:
             theta = codings.convert(tables, "balanced", self.coding, validate=False)
         options: dict[str, Any] = {"partition": self.partition, "validate_args": self._own_validation}
+        if support is not None:
+            options["impossible"] = support
         return self._in_batch(type(self)(hypergraph, theta, coding=self.coding, **options))
 
     def marginal(self, names: Iterable[str]) -> HierarchicalLogLinear:
