@@ -10,9 +10,10 @@ import torch
 from typing_extensions import override
 
 from .._modes import plain_mode
+from ..checks import is_hidden
 from ..core.model import LogLinearModel
 from ..core.partition import Cost, LogPartition, PartitionBackend, PlannedBackend
-from ..errors import IntractableError, check_choice, check_type, size_text
+from ..errors import IntractableError, check_choice, check_type, size_text, unexpected
 from ..structure.hypergraph import InteractionHypergraph, cell_index
 from .annealed.importance import AnnealedImportance
 from .coding import Coding, Reference, check_corner, reference_codes
@@ -190,7 +191,7 @@ def log_partition(
         every number (*batch) of the model; the field ``coding`` is "corner" or "balanced".
 
     Raises:
-        InputError: an unknown coding.
+        InputError: an unknown coding; a model with impossible states, whose tables have no coding.
         IntractableError: log Z exceeds the budget of the backend.
 
     References:
@@ -220,6 +221,14 @@ def in_coding(
         levels = list(reference_codes(model.domain, reference).values())
         state = torch.tensor(levels, dtype=torch.long, device=tables.device).reshape(1, -1)
         first = cell_index(model.hypergraph).flat(state)[0]
-        return log_z.moved(-tables.index_select(-1, first).sum(-1), "corner")
+        return log_z.moved(_finite(-tables.index_select(-1, first).sum(-1)), "corner")
     sizes = torch.tensor([where.stop - where.start for where in slices], dtype=torch.long, device=tables.device)
-    return log_z.moved(-(tables / sizes.repeat_interleave(sizes)).sum(-1), "balanced")
+    return log_z.moved(_finite(-(tables / sizes.repeat_interleave(sizes)).sum(-1)), "balanced")
+
+
+def _finite(constant: torch.Tensor) -> torch.Tensor:
+    """The constant of a coding, refused of tables with impossible entries, which have none."""
+    if not is_hidden(constant) and bool(torch.isinf(constant.detach()).any()):
+        hint = "the log_partition of a backend is that of the tables as they are"
+        raise unexpected("model", "finite tables, which have a coding", hint=hint, received="-inf", code="impossible")
+    return constant

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -253,6 +253,14 @@ class Law(ParameterCache):
     def diverging(self, log_probs: torch.Tensor) -> torch.Tensor:
         """The same numbers, NaN in a traced program where theta is not :attr:`is_finite`, (*sample, *batch)."""
         return log_probs if self._divergence is None else log_probs + self._divergence
+
+    @cached_property
+    def lost_terms(self) -> torch.Tensor | None:
+        """Which combinations of the interactions are impossible by themselves, (*batch or (), num_terms); or None."""
+        if self._lost is None:
+            return None
+        where = self.graph.term_slices
+        return torch.cat([self._lost[..., :0], *(self._lost[..., where[edge]] for edge in self.hypergraph.edges)], -1)
 
     @property
     def draws_exactly(self) -> bool:

@@ -29,8 +29,10 @@ from ...errors import (
     wrong_type,
 )
 from ...structure.hypergraph import InteractionHypergraph
+from ..auto import Auto
 from ..coding import Coding, margin_fault
-from .law import HierarchicalLogLinear, exact_backend, extended_expectations
+from ..energy import LogLinearEnergy
+from .law import HierarchicalLogLinear, Impossible, exact_backend, extended_expectations
 
 __all__ = ["LogLinearStatistics", "statistics_of"]
 
@@ -53,7 +55,7 @@ class LogLinearStatistics(SharedLaw):
     precision for large N: the rounding error of single precision is about 1e-7 N.
 
     Args:
-        hypergraph, theta, coding, partition: as of :class:`~pyro_hoim.log_linear.HierarchicalLogLinear`.
+        hypergraph, theta, impossible, coding, partition: as of :class:`~pyro_hoim.log_linear.HierarchicalLogLinear`.
         total_count: number of rows N, whole and non-negative; a number or a tensor that broadcasts with the batch.
         validate_args: check values given to :meth:`log_prob` (signs, sums, agreement of overlapping margins); default
             is Pyro's global setting.
@@ -95,11 +97,13 @@ class LogLinearStatistics(SharedLaw):
         theta: torch.Tensor,
         total_count: torch.Tensor | float,
         *,
+        impossible: Impossible | None = None,
         coding: Coding | None = None,
         partition: PartitionBackend | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        rows = HierarchicalLogLinear(hypergraph, theta, coding=coding, partition=partition, validate_args=validate_args)
+        options: dict[str, Any] = {"coding": coding, "partition": partition, "validate_args": validate_args}
+        rows = HierarchicalLogLinear(hypergraph, theta, impossible=impossible, **options)
         self._total: float | torch.Tensor = _checked_count(total_count)
         shape = rows.batch_shape
         if isinstance(self._total, torch.Tensor):
@@ -176,6 +180,9 @@ class LogLinearStatistics(SharedLaw):
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Log-likelihood of N ordered rows with these counts, in nats; the cost does not depend on N.
 
+        Minus infinity of counts with a row in an impossible combination of one of the interactions. Of combinations
+        of other sets of variables the counts do not tell.
+
         Shape:
             value broadcasts with (*sample, *batch, num_terms); the result is (*sample, *batch).
         """
@@ -187,6 +194,8 @@ class LogLinearStatistics(SharedLaw):
         log_z = law.log_partition
         count = self._total if not isinstance(self._total, torch.Tensor) else self._count_like(log_z.value)
         result = law.diverging((law.tables * value).sum(-1) - count * log_z.value)
+        if (lost := law.lost_terms) is not None:
+            result = result.masked_fill((value * lost).sum(-1) > 0, -math.inf)
         log_z.check_log_probs(result, lambda place: f"the table of counts at place {place}", count)
         return result if not self.batch_shape else result.expand(self._sample_batch(value))
 
@@ -388,6 +397,7 @@ def _kl_log_linear(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> torch.
 
     Exact where the backends of both laws are. With an annealed backend the estimates of log Z and eta are put in: the
     result is biased in O(1 / chains), has the errors of ``log_partition`` of both laws, and may be a little below zero.
+    Infinite where a state that is possible in p is impossible in q.
     """
     # Both must be laws of the same states.
     if p.domain != q.domain:
@@ -403,7 +413,7 @@ def _kl_log_linear(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> torch.
     eta = {edge: p._law.eta[..., slices[edge]] for edge in edges if edge in slices}
     if missing:
         backend = exact_backend(p.partition) if p._law.draws_exactly else p.partition
-        if backend.plan(p.hypergraph.add_edges(missing, hierarchical=False)).feasible:
+        if backend.plan(p._law.graph.add_edges(missing, hierarchical=False)).feasible:
             flat, where = extended_expectations(p._law, missing)
             eta = {edge: flat[..., where[edge]] for edge in edges}
         else:
@@ -414,7 +424,22 @@ def _kl_log_linear(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> torch.
         total = total + (eta[edge] * q._law.tables[..., where]).sum(-1)
     cross = total - q._law.log_partition.value
     shape = torch.broadcast_shapes(p.batch_shape, q.batch_shape)
-    return (common - cross).expand(shape)
+    divergence = common - cross
+    if q._law.support is not None:
+        divergence = divergence.masked_fill(_is_left(p, q._law.support), math.inf)
+    return divergence.expand(shape)
+
+
+def _is_left(p: HierarchicalLogLinear, support: LogLinearEnergy) -> torch.Tensor:
+    """Whether a state that is possible in p lies outside of a support, (*batch of both); by supports alone, exactly."""
+    inside = p._law.support
+    is_left = torch.zeros((), dtype=torch.bool)
+    for edge, where in support.hypergraph.term_slices.items():
+        outside = torch.isneginf(support.tables[..., where])
+        if inside is not None:
+            outside = outside & (Auto().log_marginal(inside, edge).flatten(-len(edge)) > -math.inf)
+        is_left = is_left | outside.any(-1)
+    return is_left.to(p._law.device)
 
 
 @register_kl(LogLinearStatistics, LogLinearStatistics)
@@ -424,4 +449,4 @@ def _kl_statistics(p: LogLinearStatistics, q: LogLinearStatistics) -> torch.Tens
         raise refused("kl_divergence", "the statistics belong to different hypergraphs", code="other-domain")
     if not bool((p.total_count == q.total_count).all()):
         raise refused("kl_divergence", "the numbers of rows differ", code="other-domain")
-    return p.total_count * kl_divergence(p.rows, q.rows)
+    return torch.where(p.total_count == 0, 0.0, p.total_count * kl_divergence(p.rows, q.rows))
