@@ -83,6 +83,7 @@ from .posets.machine import (
     train_machine as train_machine,
 )
 from .posets.poset import Poset as Poset
+from .possible import PossibleStates as PossibleStates
 from .restricted.interactions import RestrictedInteractions as RestrictedInteractions
 from .restricted.terms import (
     interactions_of as interactions_of,

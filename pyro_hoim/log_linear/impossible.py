@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate, compress, pairwise
 from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
 
+from .._modes import plain_mode
 from ..checks import check_exact_shape, is_hidden
 from ..core.partition import check_any_possible
 from ..data.observations import Observations
@@ -183,13 +184,40 @@ class ImpossibleStates:
 
     def applied(self, energy: LogLinearEnergy) -> LogLinearEnergy:
         """The model without these states: entries of minus infinity, in tables of their own where it has none."""
-        graph = self.added_to(energy.hypergraph)
-        tables = energy.tables.new_zeros(*energy.batch_shape, graph.num_terms)
-        for edge, where in energy.hypergraph.term_slices.items():
-            tables[..., graph.term_slices[edge]] = energy.tables[..., where]
-        for edge, where in self.structure.term_slices.items():
-            tables[..., graph.term_slices[edge]].masked_fill_(self.excluded[where].to(tables.device), -math.inf)
-        return LogLinearEnergy._trusted(graph, tables)
+        support = support_of_states(energy.hypergraph, self)
+        return LogLinearEnergy._trusted(support.hypergraph, support.tables(energy.tables))
+
+
+@dataclass(frozen=True, eq=False)
+class Support:
+    """Where finite tables of a collection stand in those of a model with impossible states.
+
+    Attributes:
+        hypergraph: interactions of the model.
+        own: positions (num_terms,) of the finite tables.
+        walls: tables of the model without finite ones: zero, and minus infinity where states are impossible.
+    """
+
+    hypergraph: InteractionHypergraph
+    own: torch.Tensor
+    walls: torch.Tensor
+
+    def tables(self, tables: torch.Tensor) -> torch.Tensor:
+        """Tables (*batch, num_terms) of the model, differentiable in the finite ones (*batch, num_terms)."""
+        walls = self.walls.to(tables).expand(*tables.shape[:-1], -1)
+        return walls.index_add(-1, self.own.to(tables.device), tables)
+
+
+@lru_cache(maxsize=16)
+@plain_mode()
+def support_of_states(graph: InteractionHypergraph, states: ImpossibleStates) -> Support:
+    """The support that some impossible states leave a model."""
+    whole = states.added_to(graph)
+    slices, walls = whole.term_slices, torch.zeros(whole.num_terms, dtype=torch.float64)
+    for edge, where in states.structure.term_slices.items():
+        walls[slices[edge]].masked_fill_(states.excluded[where].cpu(), -math.inf)
+    own = [torch.arange(slices[edge].start, slices[edge].stop) for edge in graph.edges]
+    return Support(whole, torch.cat([torch.zeros(0, dtype=torch.long), *own]), walls)
 
 
 def _levels(domain: Domain, name: str, value: str | SupportsIndex | Collection[str | SupportsIndex]) -> list[int]:

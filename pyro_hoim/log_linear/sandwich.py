@@ -26,7 +26,6 @@ from ..structure.hypergraph import InteractionHypergraph
 from .coding import parametrization
 from .energy import LogLinearEnergy
 from .fitting.design import cell_codes
-from .impossible import ImpossibleStates
 
 WeightKind = Literal["auto", "frequency", "sampling"]
 """Whether weights are numbers of observations or say how many others a row stands for; ``auto``: whole ones are."""
@@ -67,17 +66,13 @@ def known_statistics(
 
 
 def backend_hessian(
-    hypergraph: InteractionHypergraph,
-    theta: torch.Tensor,
-    partition: PartitionBackend,
-    impossible: ImpossibleStates | None = None,
+    hypergraph: InteractionHypergraph, theta: torch.Tensor, partition: PartitionBackend
 ) -> torch.Tensor:
     """Covariance of the statistics (num_parameters, num_parameters), by a backward pass for every parameter."""
     coordinates = parametrization(hypergraph)
     with torch.enable_grad():
         free = theta.clone().requires_grad_()
         model = LogLinearEnergy(hypergraph, coordinates.to_tables(free), validate=False)
-        model = model if impossible is None else impossible.applied(model)
         value = partition.log_partition(model).value
         (gradient,) = torch.autograd.grad(value, free, create_graph=True)
         rows = [torch.autograd.grad(g, free, retain_graph=True)[0] for g in gradient]

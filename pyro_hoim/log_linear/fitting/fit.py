@@ -36,6 +36,7 @@ from ..auto import Auto
 from ..coding import parametrization
 from ..energy import LogLinearEnergy
 from ..impossible import ImpossibleStates
+from ..possible import on_support
 from ..restricted.interactions import RestrictedInteractions
 from .design import (
     Coordinates,
@@ -329,7 +330,7 @@ def general_problem(
         used = (working, mean) if space is None else (working @ space, mean @ space)
         objective: Objective = DenseLikelihood(*used)
     else:
-        objective = Likelihood(hypergraph, mean, partition, coordinates, space, support)
+        objective = Likelihood(hypergraph, mean, on_support(partition, support), coordinates, space)
     start = np.zeros(hypergraph.num_parameters if space is None else space.shape[1])
     problem = Problem(
         coordinates, objective, start, num_rows, own_mean, rows, margins, support, support, basis=space, design=design
@@ -341,7 +342,7 @@ def general_problem(
         _with_limit(problem, margins, structural, rows if is_small else None)
         if problem.is_infinite and partition is not None and not from_zero:
             problem.support = problem.limit
-            problem.objective = Likelihood(hypergraph, mean, partition, coordinates, None, problem.limit)
+            problem.objective = Likelihood(hypergraph, mean, on_support(partition, problem.limit), coordinates)
     return problem
 
 
@@ -576,7 +577,7 @@ def fit(
     coordinates = working_coordinates(hypergraph, penalty)
     if objective == "likelihood" and not is_dense:
         partition = Auto() if partition is None else partition
-        partition.plan(hypergraph if structural is None else structural.added_to(hypergraph)).check()
+        on_support(partition, structural).plan(hypergraph).check()
     # The objective with its start, on the face of the estimate where that is infinite.
     file, from_zero = run.file(), stops_early or chosen == "gradient"
     if objective == "pseudo-likelihood":

@@ -20,7 +20,7 @@ from ...data.observations import Observations
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import corner_embedding, level_contrasts
 from ..energy import LogLinearEnergy
-from ..impossible import ImpossibleStates
+from ..impossible import ImpossibleStates, support_of_states
 from .design import Coordinates, own_coordinates
 from .penalties import SmoothPenalty
 from .solvers import Point, Precondition
@@ -164,36 +164,15 @@ class DenseLikelihood:
         return covariance
 
 
-class Support:
-    """Where finite tables of a collection stand in those of a model with impossible states."""
-
-    def __init__(self, hypergraph: InteractionHypergraph, impossible: ImpossibleStates) -> None:
-        flat = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms, dtype=torch.float64))
-        model = impossible.applied(flat)
-        self.hypergraph = model.hypergraph
-        slices = [model.hypergraph.term_slices[edge] for edge in hypergraph.edges]
-        self.own = torch.cat([torch.zeros(0).long(), *(torch.arange(where.start, where.stop) for where in slices)])
-        self._walls = model.tables
-
-    def tables(self, tables: torch.Tensor) -> torch.Tensor:
-        """Tables with entries of minus infinity, differentiable in the finite ones."""
-        return self._walls.index_add(0, self.own, tables)
-
-
 class BackendEngine:
     """Log Z and its derivatives by a partition backend and one sweep of autograd."""
 
-    def __init__(
-        self, hypergraph: InteractionHypergraph, backend: PartitionBackend, impossible: ImpossibleStates | None = None
-    ) -> None:
+    def __init__(self, hypergraph: InteractionHypergraph, backend: PartitionBackend) -> None:
         self.hypergraph = hypergraph
         self._backend = backend
-        self._support = None if impossible is None else Support(hypergraph, impossible)
 
-    def _model(self, tables: torch.Tensor) -> LogLinearEnergy:
-        if self._support is None:
-            return LogLinearEnergy(self.hypergraph, tables, validate=False)
-        return LogLinearEnergy(self._support.hypergraph, self._support.tables(tables), validate=False)
+    def _model(self, tables: np.ndarray) -> LogLinearEnergy:
+        return LogLinearEnergy(self.hypergraph, torch.from_numpy(tables), validate=False)
 
     def evaluate(self, tables: np.ndarray) -> tuple[float, np.ndarray]:
         """Log Z in nats and eta (num_terms,) of tables (num_terms,)."""
@@ -201,7 +180,7 @@ class BackendEngine:
             return math.nan, np.full(len(tables), math.nan)
         with torch.enable_grad():
             leaf = torch.from_numpy(tables.copy()).requires_grad_()
-            value = self._backend.log_partition(self._model(leaf)).value
+            value = self._backend.log_partition(LogLinearEnergy(self.hypergraph, leaf, validate=False)).value
             if not leaf.numel():
                 return float(value.detach()), np.zeros(0)
             (eta,) = torch.autograd.grad(value, leaf)
@@ -209,12 +188,12 @@ class BackendEngine:
 
     def log_partition(self, tables: np.ndarray) -> LogPartition:
         """Log Z and what it cost."""
-        return self._backend.log_partition(self._model(torch.from_numpy(tables)))
+        return self._backend.log_partition(self._model(tables))
 
     def margins(self, tables: np.ndarray, edges: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
         """Laws over sets of variables, given by increasing schema positions; axes in that order."""
         names = self.hypergraph.domain.names
-        model = self._model(torch.from_numpy(tables))
+        model = self._model(tables)
         return [self._backend.marginal(model, [names[v] for v in edge]).numpy() for edge in edges]
 
 
@@ -233,10 +212,9 @@ class Likelihood:
         partition: PartitionBackend,
         coordinates: Coordinates | None = None,
         space: np.ndarray | None = None,
-        impossible: ImpossibleStates | None = None,
     ) -> None:
         self.statistics = statistics
-        self._engine = BackendEngine(hypergraph, partition, impossible)
+        self._engine = BackendEngine(hypergraph, partition)
         self._coordinates = coordinates or own_coordinates(hypergraph)
         self._space = space
 
@@ -266,7 +244,7 @@ class PseudoLikelihood:
         impossible: ImpossibleStates | None = None,
     ) -> None:
         self._rows = PseudoRows(rows)
-        self._support = None if impossible is None else Support(hypergraph, impossible)
+        self._support = None if impossible is None else support_of_states(hypergraph, impossible)
         self._layout = ConditionalLayout(hypergraph if self._support is None else self._support.hypergraph)
         self._coordinates = coordinates or own_coordinates(hypergraph)
 

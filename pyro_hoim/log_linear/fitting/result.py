@@ -23,6 +23,7 @@ from ..auto import Auto
 from ..coding import Coding, Reference, check_corner, parametrization, reference_matrix, to_reference
 from ..energy import LogLinearEnergy
 from ..impossible import ImpossibleStates
+from ..possible import on_support
 from ..restricted.interactions import RestrictedInteractions
 from ..sandwich import (
     WeightKind,
@@ -207,12 +208,8 @@ class FitResult(Fitted):
         """Number of cells that states leave, by a sum over the support; of very many cells rounded."""
         if states is None:
             return self.hypergraph.domain.num_states
-        return round(math.exp(float(Auto().log_partition(states.applied(self._flat)).value)))
-
-    @property
-    def _flat(self) -> LogLinearEnergy:
-        """The uniform law."""
-        return LogLinearEnergy(self.hypergraph, torch.zeros(self.hypergraph.num_terms, dtype=torch.float64))
+        flat = LogLinearEnergy(self.hypergraph, torch.zeros(self.hypergraph.num_terms, dtype=torch.float64))
+        return round(math.exp(float(on_support(Auto(), states).log_partition(flat).value)))
 
     @cached_property
     @plain_mode()
@@ -236,7 +233,7 @@ class FitResult(Fitted):
         if states is None or not (self.is_listed or self.hypergraph.num_parameters <= _MAX_RANK_PARAMETERS):
             return None if space is None else torch.from_numpy(space)
         if self._design is None:
-            gram = backend_hessian(self.hypergraph, torch.zeros_like(self.theta), Auto(), states)
+            gram = backend_hessian(self.hypergraph, torch.zeros_like(self.theta), on_support(Auto(), states))
             within = torch.eye(len(gram), dtype=torch.float64) if space is None else torch.from_numpy(space)
             values, vectors = torch.linalg.eigh(within.T @ gram @ within)
             return within @ vectors[:, values > _RANK_TOLERANCE * values.max()]
@@ -340,7 +337,9 @@ class FitResult(Fitted):
             raise MissingDataError(problem, argument="covariance", hint=hint)
         else:
             assert self.partition is not None
-            information = num_rows * backend_hessian(self.hypergraph, self.theta, self.partition, self.impossible)
+            information = num_rows * backend_hessian(
+                self.hypergraph, self.theta, on_support(self.partition, self.impossible)
+            )
         # The Hessian of the penalty, in the coordinates of the family.
         if isinstance(self.penalty, SmoothPenalty):
             information = information + self._penalty_hessian(self.penalty)
@@ -502,9 +501,8 @@ class FitResult(Fitted):
         if self._design is not None:
             return torch.from_numpy(self.probs.numpy() @ self._design)
         assert self.partition is not None
-        expected, slices = self.partition.expectations(self.model).detach(), self.model.hypergraph.term_slices
-        own = torch.cat([expected[slices[edge]] for edge in self.hypergraph.edges])
-        return parametrization(self.hypergraph).mean_statistics(own)
+        backend, finite = on_support(self.partition, self.impossible), LogLinearEnergy(self.hypergraph, self.tables)
+        return parametrization(self.hypergraph).mean_statistics(backend.expectations(finite).detach())
 
     @cached_property
     def effective_num_rows(self) -> float:

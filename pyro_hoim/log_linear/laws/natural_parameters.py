@@ -18,6 +18,7 @@ from ...errors import check_type, out_of_range, out_of_reach, refused, wrong_typ
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import check_balanced_family, check_margins, parametrization
 from ..energy import LogLinearEnergy
+from ..possible import PossibleStates
 from .hyper_dirichlet import clique_tables
 from .law import exact_backend
 
@@ -173,7 +174,8 @@ def _statistics_and_information(
     codings = parametrization(hypergraph)
     cells = hypergraph.domain.num_states
     # Of few cells a sum over their statistics.
-    if cells * max(hypergraph.num_parameters, hypergraph.num_terms) <= _MAX_DESIGN:
+    is_small = cells * max(hypergraph.num_parameters, hypergraph.num_terms) <= _MAX_DESIGN
+    if is_small and not isinstance(partition, PossibleStates):
         with torch.no_grad():
             model = LogLinearEnergy.from_theta(hypergraph, theta.detach())
             mean = codings.mean_statistics(partition.expectations(model))
