@@ -35,6 +35,7 @@ from ..log_linear.auto import Auto
 from ..log_linear.coding import check_balanced_family
 from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.file import ModelFile
+from ..log_linear.fitting.existence import StructuralZeros, structural_states
 from ..log_linear.fitting.fit import fit
 from ..log_linear.fitting.incomplete import fit_incomplete
 from ..log_linear.fitting.result import FitResult
@@ -42,6 +43,7 @@ from ..log_linear.fitting.solvers import Stopping
 from ..log_linear.fitting.tables import cell_table
 from ..log_linear.goodness.goodness_of_fit import goodness_of_fit, likelihood_ratio_test
 from ..log_linear.goodness.summary import answers_of_fit, is_maximum
+from ..log_linear.impossible import ImpossibleStates
 from ..log_linear.infinite import infinite_to_json, mark_infinite
 from ..log_linear.named_priors import Prior
 from ..log_linear.restricted.interactions import Interactions, graph_of, is_within
@@ -70,13 +72,13 @@ from .model import (
     glance_section,
     goodness_json,
     goodness_sentences,
-    infinite_sentence,
     is_testable,
     misfit_sentences,
     posterior_section,
     structure_section,
     uncertainty,
     uncertainty_section,
+    zero_sentences,
 )
 from .parts import MAX_TABLE_CELLS, TablePart, held_out, split_of_part, split_section
 from .posterior import PosteriorSettings, compare_models, file_stem, run_posterior
@@ -269,6 +271,7 @@ class Analysis(Study[TablePart]):
             "status": model.fit.status,
             "is_maximum": is_maximum(model.fit),
             "is_restricted": model.fit.restriction is not None,
+            "has_structural_zeros": model.fit.structural_zeros is not None,
             "num_parameters": model.fit.num_parameters_fitted,
             "infinite_interactions": [infinite_to_json(row) for row in model.interactions if row["is_infinite"]],
             "prior": str(self.prior or "none"),
@@ -394,6 +397,7 @@ def analyse(
     about: Sequence[str] = (),
     run: RunOptions | None = None,
     estimate: Callable[[InteractionHypergraph, Observations], FitResult] | None = None,
+    structural_zeros: StructuralZeros = None,
 ) -> Analysis:
     """Fit every structure to a table and collect fits, tests, scores, predictions and posteriors.
 
@@ -415,6 +419,7 @@ def analyse(
             refused); and progress.
         estimate: how a structure is fitted to the rows of ``train``; by
             :func:`~pyro_hoim.log_linear.fit` when None.
+        structural_zeros: what is impossible in every model, as :func:`~pyro_hoim.log_linear.fit` takes it.
 
     Raises:
         InputError: a part without rows, a seed out of range, or missing cells together with validation or a posterior.
@@ -432,6 +437,9 @@ def analyse(
     """
     seed = checked_seed(seed)
     parts = _checked(parts, structures, posterior)
+    zeros = structural_states(parts["train"].domain, structural_zeros)
+    if posterior is not None and zeros is not None:
+        posterior = replace(posterior, impossible=zeros)
     run = checked_run(run)
     run.folder()
     train = parts["train"]
@@ -441,7 +449,7 @@ def analyse(
     # Every structure: fit, posterior, tests against the saturated model, and scores of all parts.
     models: list[ModelAnalysis] = []
     for index, (name, structure) in enumerate(structures.items()):
-        result = _fitted(structure, parts, name, prior, run, estimate)
+        result = _fitted(structure, parts, name, prior, run, estimate, zeros)
         draws = None
         if posterior is not None:
             draws = run_posterior(graph_of(structure), train, posterior, seed=seed + 1000 * index, name=name, run=run)
@@ -519,6 +527,7 @@ def _fitted(
     prior: Prior | None,
     run: RunOptions,
     estimate: Callable[[InteractionHypergraph, Observations], FitResult] | None,
+    zeros: ImpossibleStates | None,
 ) -> FitResult:
     """The fit of one structure; KeyboardInterrupt where it was interrupted."""
     penalty = None if prior is None else prior.penalty(graph_of(structure))
@@ -528,10 +537,11 @@ def _fitted(
     if estimate is not None:
         result = estimate(graph_of(structure), train)
     elif train.has_missing:
-        result = fit_incomplete(structure, train, progress=run.progress, penalty=penalty)
+        result = fit_incomplete(structure, train, progress=run.progress, penalty=penalty, structural_zeros=zeros)
     else:
         stopping = Stopping(patience=None if validation is None else 20)
-        result = fit(structure, train, penalty=penalty, validation=validation, stopping=stopping, run=run)
+        options: dict[str, Any] = {"penalty": penalty, "structural_zeros": zeros}
+        result = fit(structure, train, validation=validation, stopping=stopping, run=run, **options)
     if result.status == "interrupted":
         raise KeyboardInterrupt
     return result
@@ -602,7 +612,7 @@ def _warnings(analysis: Analysis) -> list[str]:
 
 def _model_warnings(model: ModelAnalysis, whose: str) -> list[str]:
     """What limits one fit."""
-    warnings, existence, run = list[str](), model.fit.existence, model.posterior
+    warnings, run = list[str](), model.posterior
     if model.fit.status in ("max_iterations", "stalled"):
         warnings.append(f"{whose}The fit stopped before it had converged.")
     if run is not None:
@@ -618,9 +628,7 @@ def _model_warnings(model: ModelAnalysis, whose: str) -> list[str]:
             warnings.append(
                 f"{whose}Leave-one-out is unreliable for some cells (largest Pareto k {run.max_pareto_k:.2f})."
             )
-    if existence is not None and existence.exists is False:
-        warnings.append(f"{whose}{infinite_sentence(model.fit)}")
-    return warnings
+    return [*warnings, *(f"{whose}{sentence}" for sentence in zero_sentences(model.fit))]
 
 
 _COLUMNS = {

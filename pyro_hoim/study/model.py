@@ -28,6 +28,7 @@ from ..core.words import (
 from ..data.observations import Observations
 from ..errors import IntractableError
 from ..log_linear.coding import parametrization
+from ..log_linear.fitting.existence import UNDECIDED
 from ..log_linear.fitting.result import FitResult
 from ..log_linear.goodness.goodness_of_fit import GoodnessOfFit, goodness_of_fit, term_tests
 from ..log_linear.goodness.p_values import SMALLER
@@ -55,7 +56,6 @@ __all__ = [
     "goodness_figures",
     "goodness_json",
     "goodness_sentences",
-    "infinite_sentence",
     "is_testable",
     "label_of",
     "misfit_sentences",
@@ -65,6 +65,7 @@ __all__ = [
     "trace_figure",
     "uncertainty",
     "uncertainty_section",
+    "zero_sentences",
 ]
 
 
@@ -429,6 +430,12 @@ def infinite_sentence(fit: FitResult) -> str:
     return f"No row {verb} {shown}{more}, so odds ratios there are infinite or 0 and such rows have probability zero."
 
 
+def zero_sentences(fit: FitResult) -> list[str]:
+    """What the zeros of an estimate mean, and whether all are known."""
+    sentences = [infinite_sentence(fit)] if fit.existence is not None and fit.existence.exists is False else []
+    return sentences if fit.is_support_known else [*sentences, f"{UNDECIDED}."]
+
+
 def is_testable(fit: FitResult, rows: Observations) -> bool:
     """Whether a fit can be tested against the counts of all cells."""
     is_small = fit.hypergraph.domain.num_states <= MAX_TABLE_CELLS
@@ -437,8 +444,7 @@ def is_testable(fit: FitResult, rows: Observations) -> bool:
 
 def fit_caveats(fit: FitResult) -> list[str]:
     """What limits the answer of a fit: estimates that are infinite, and what the model misses."""
-    is_lost = fit.existence is not None and fit.existence.exists is False
-    caveats = [infinite_sentence(fit)] if is_lost else []
+    caveats = zero_sentences(fit)
     if isinstance(fit.data, Observations) and fit.restriction is None and is_testable(fit, fit.data):
         caveats += misfit_sentences(goodness_of_fit(fit))
     return caveats

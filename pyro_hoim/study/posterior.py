@@ -23,15 +23,20 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
+from ..core.partition import PartitionBackend
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
-from ..errors import ConvergenceWarning, check_type, check_whole
+from ..errors import ConvergenceWarning, check_type, check_whole, conflict
 from ..inference.kernels import NUTSSettings, r_hat_limit
 from ..inference.posterior import sample_posterior
 from ..interop.arviz import ArvizNames, to_arviz
 from ..interop.loo import compare_by_cell, loo_by_cell, loo_figures, summarise
+from ..log_linear.auto import Auto
+from ..log_linear.fitting.existence import cells_outside, check_rows_possible
+from ..log_linear.impossible import ImpossibleStates
 from ..log_linear.laws.law import cell_log_likelihood
 from ..log_linear.named_priors import Prior
+from ..log_linear.possible import on_support
 from ..runs.arguments import checked_seed
 from ..runs.checkpoint import RunFile, RunOptions, check_arrays, checked_run
 from ..runs.container import FORMAT_VERSION
@@ -66,6 +71,7 @@ class PosteriorSettings(NUTSSettings):
 
     Attributes:
         prior: of the free parameters; any but ``none``.
+        impossible: structural zeros of the model, whose theta is that of the finite part.
         jobs: chains at a time; beyond one, each is drawn in a process of its own. None takes one per core where the
             chains have 4,000 transitions or more together, and one elsewhere.
 
@@ -78,11 +84,19 @@ class PosteriorSettings(NUTSSettings):
     burn_in: int | None = 500
     prior: Prior = field(default_factory=lambda: Prior("normal", 1.0))
     jobs: int | None = None
+    impossible: ImpossibleStates | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.jobs is not None:
             check_whole(self.jobs, "jobs")
+        if self.impossible is not None and self.prior.kind == "conjugate":
+            raise conflict("prior", "conjugate spreads rows over all cells, received impossible states", "use normal:S")
+
+    @property
+    def partition(self) -> PartitionBackend:
+        """The backend of log Z."""
+        return on_support(Auto(), self.impossible)
 
 
 def draw_chain(
@@ -96,6 +110,7 @@ def draw_chain(
             data,
             settings.prior.distribution(hypergraph),
             replace(settings, num_chains=1),
+            partition=settings.partition,
             seed=seed,
             progress=progress,
         )
@@ -249,6 +264,8 @@ def _digest(hypergraph: InteractionHypergraph, data: Observations, settings: Pos
     text = json.dumps(
         [FORMAT_VERSION, hypergraph.to_json(), settings.num_draws, settings.burn_in, str(settings.prior), seed]
     )
+    if (states := settings.impossible) is not None:
+        text += json.dumps([states.structure.to_json(), states.excluded.tolist()])
     rows = data.unique()
     return hashlib.sha256(text.encode() + rows.codes.numpy().tobytes() + rows.counts.numpy().tobytes()).hexdigest()
 
@@ -275,14 +292,20 @@ def _chains_found(
 
 
 def _replicates(
-    hypergraph: InteractionHypergraph, theta: torch.Tensor, data: Observations, seed: int
+    hypergraph: InteractionHypergraph,
+    theta: torch.Tensor,
+    data: Observations,
+    settings: PosteriorSettings,
+    seed: int,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Replicated tables (chain, draw, *cards) and the observed one, for small tables of whole counts."""
     cards = hypergraph.domain.cardinalities
     if hypergraph.domain.num_states > _MAX_REPLICATED_CELLS or not cards or data.total_count % 1:
         return None
     states = torch.cartesian_prod(*(torch.arange(n) for n in cards)).reshape(-1, len(cards))
-    probs = np.exp(cell_log_likelihood(hypergraph, theta, states).numpy())
+    probs = np.exp(cell_log_likelihood(hypergraph, theta, states, settings.partition).numpy())
+    if settings.impossible is not None:
+        probs = probs * cells_outside(settings.impossible)
     drawn = np.random.default_rng(seed).multinomial(int(data.total_count), probs / probs.sum(-1, keepdims=True))
     return drawn.reshape(*theta.shape[:2], *cards), data.table().numpy()
 
@@ -329,6 +352,7 @@ def run_posterior(
     check_type(hypergraph, InteractionHypergraph, "hypergraph")
     data = as_observations(data, domain=hypergraph.domain)
     check_type(settings, PosteriorSettings, "settings")
+    check_rows_possible(settings.impossible, data)
     seed = checked_seed(seed)
     run = checked_run(run)
     digests = [_digest(hypergraph, data, settings, seed + number) for number in range(settings.num_chains)]
@@ -373,9 +397,9 @@ def _describe(
     # Leave-one-out and replicated tables need whole counts: every row of a cell is left out once.
     groups: dict[str, Any] = {}
     if whole:
-        terms = cell_log_likelihood(hypergraph, theta, codes).numpy()
+        terms = cell_log_likelihood(hypergraph, theta, codes, settings.partition).numpy()
         groups = {"log_likelihood": {"cell": terms}, "cell_count": counts.astype(np.int64)}
-        replicated = _replicates(hypergraph, theta, data, seed)
+        replicated = _replicates(hypergraph, theta, data, settings, seed)
         if replicated is not None:
             axes = [f"{name}_level" for name in hypergraph.domain.names]
             groups |= {

@@ -104,8 +104,8 @@ class MLEExistence:
 
 
 UNDECIDED = (
-    "The table is beyond the linear programs that find all zeros of an estimate "
-    f"({MAX_FACIAL_CELLS:,} cells, {MAX_FACIAL_PARAMETERS:,} parameters): known zeros are used, and there may be more"
+    f"All zeros of an estimate are found from rows of at most {MAX_FACIAL_CELLS:,} cells and {MAX_FACIAL_PARAMETERS:,} "
+    "parameters; here the known zeros are used, and there may be more"
 )
 INTERIOR = MLEExistence(True, "interior", num_cells_zero=0, num_parameters_lost=0)
 

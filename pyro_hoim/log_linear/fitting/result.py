@@ -258,6 +258,11 @@ class FitResult(Fitted):
         return self.num_parameters if basis is None else basis.shape[1]
 
     @property
+    def is_support_known(self) -> bool:
+        """Whether :attr:`impossible` are all states that the estimate excludes, where it excludes any."""
+        return self.impossible is None or self.existence is None or self.existence.is_complete
+
+    @property
     def is_counted_by_family(self) -> bool:
         """Whether :attr:`num_parameters_fitted` is all of the family, as those that the data identify are unknown."""
         existence = self.existence

@@ -603,7 +603,10 @@ def _walds(result: FitResult, removals: Sequence[_Removal], matrix: torch.Tensor
         row["design_effect"] = float(effects.mean()) if len(effects) else math.nan
         rows.append(row)
         if not bool(result.is_identified(contrasts).all()):
-            row["note"] = "the estimate of the interaction is infinite; use the likelihood ratio"
+            lost = "the estimate of the interaction is infinite"
+            if result.status != "infinite":
+                lost = "structural zeros leave part of the interaction without an estimate"
+            row["note"] = f"{lost}; use the likelihood ratio"
             continue
         theta = (contrasts @ result.theta).numpy()
         variance = (contrasts @ matrix @ contrasts.T).numpy()

@@ -38,6 +38,7 @@ from ..coding import (
     to_reference,
 )
 from ..file import ModelFile, conditional_words
+from ..fitting.existence import UNDECIDED
 from ..fitting.result import CovarianceKind, FitResult
 from ..fitting.tables import coefficient_table
 from ..infinite import contrast_signs, covariance_problem
@@ -150,6 +151,7 @@ def coefficients_of_fit(
         notes = [_TERMS, *(f"order of {name}: {order}" for name, order in restriction.orders.items())]
         is_joint = restriction.belongs([edge for edge in graph.edges if len(edge) > 1])
         compared = [words if joint else "" for words, joint in zip(restriction.comparisons, is_joint, strict=True)]
+    notes += [] if result.is_support_known else [UNDECIDED]
     # Estimates with their errors, where a covariance is at hand.
     problem = covariance_problem(result)
     frame = None
@@ -364,6 +366,7 @@ def fit_figures(result: FitResult) -> Figures:
         deviance, df = test.deviance, test.df_adjusted
     how = [] if result.objective == "likelihood" else [result.objective]
     how += [] if result.penalty is None else [f"penalty {result.penalty!r}"]
+    how += [] if result.is_support_known else ["known zeros, perhaps not all"]
     return Figures(
         num_variables=len(graph.domain),
         num_interactions=graph.num_interactions,

@@ -768,7 +768,12 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         return self._derived(*marginal_tables(self._law, names))
 
 
-def cell_log_likelihood(hypergraph: InteractionHypergraph, theta: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+def cell_log_likelihood(
+    hypergraph: InteractionHypergraph,
+    theta: torch.Tensor,
+    states: torch.Tensor,
+    partition: PartitionBackend | None = None,
+) -> torch.Tensor:
     r"""Log-probability of each observed cell under each draw of theta: one term per cell, not per row.
 
     .. math:: \ell_{sc} = \theta_s \cdot A_{x_c} - \log Z(\theta_s)
@@ -779,6 +784,7 @@ def cell_log_likelihood(hypergraph: InteractionHypergraph, theta: torch.Tensor, 
         hypergraph: the interactions.
         theta: posterior draws in the free coding.
         states: codes of the distinct observed cells, for instance ``observations.unique().codes``.
+        partition: exact backend; ``Auto()`` when None.
 
     Shape:
         ``theta`` (\*sample, num_parameters), ``states`` (num_cells, d); returns (\*sample, num_cells), nats.
@@ -799,6 +805,6 @@ def cell_log_likelihood(hypergraph: InteractionHypergraph, theta: torch.Tensor, 
         raise wrong_shape("states", f"(num_cells, {len(hypergraph.domain)})", states)
     flat = theta.detach().reshape(-1, theta.shape[-1])
     with torch.no_grad():
-        laws = (HierarchicalLogLinear(hypergraph, chunk) for chunk in flat.split(_BATCH))
+        laws = (HierarchicalLogLinear(hypergraph, chunk, partition=partition) for chunk in flat.split(_BATCH))
         parts = [law.log_prob(states[:, None]).T for law in laws]
     return torch.cat(parts).reshape(*theta.shape[:-1], states.shape[0])

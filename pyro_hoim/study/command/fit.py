@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -22,11 +23,13 @@ from ...core.studies import PARTS
 from ...core.words import option, plural
 from ...data.observations import Observations
 from ...data.order import Order
-from ...errors import check_fraction, conflict, out_of_range, out_of_reach, refused
+from ...errors import check_fraction, conflict, out_of_range, out_of_reach, refused, unexpected
 from ...log_linear.auto import Auto
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.fitting.duration import duration_words, timed_seconds
+from ...log_linear.fitting.existence import check_rows_possible, structural_states
 from ...log_linear.fitting.result import FitResult
+from ...log_linear.impossible import ImpossibleStates
 from ...log_linear.named_priors import Prior
 from ...log_linear.restricted.interactions import Interactions, RestrictedInteractions, graph_of, is_within
 from ...log_linear.restricted.terms import interactions_of, score_names
@@ -49,6 +52,7 @@ _OTHERS = {
     "edges": "gives single interactions",
     "posterior": "draws a posterior",
     "prior": "makes estimates finite in another way",
+    "structural_zeros": "belongs to fits of given interactions by likelihood",
 }
 
 
@@ -151,6 +155,13 @@ LOG_LINEAR_OPTIONS = (
         choices=("wald", "likelihood-ratio"),
         default="wald",
     ),
+    Option(
+        "structural_zeros",
+        'Levels that are impossible together, e.g. "sex=male,pregnant=yes". A column may be named again for more of its'
+        " levels. May be given several times.",
+        multiple=True,
+        metavar="COL=LEVEL,...",
+    ),
     Option("posterior", "Sample the posterior with NUTS and compare models by leave-one-out.", kind="flag"),
     Option(
         "num_chains",
@@ -204,6 +215,7 @@ class _LogLinearPlan(LabelledPlan):
         table = table.in_said_order({name for names in scored for name in names})
         # Levels that scores order must stand in that order.
         orders: dict[str, Order] = {}
+        check_rows_possible(self._zeros(table.rows), table.rows)
         for name, structure in self._structures(table.rows).items():
             warn_of_uniform(graph_of(structure), name)
             orders |= structure.orders if isinstance(structure, RestrictedInteractions) else {}
@@ -226,6 +238,9 @@ class _LogLinearPlan(LabelledPlan):
                     names = ("posterior", True) if self.has_posterior else ("missing", "marginalise")
                     hint = f"use fewer {option('columns')}, a lower {option('order')}, or sparser {option('edges')}"
                     raise out_of_reach(f"{option(*names)} needs exact inference", cost.reason, hint)
+                if self.asked["structural_zeros"]:
+                    hint = f"use fewer {option('columns')}, a lower {option('order')}, or sparser {option('edges')}"
+                    raise out_of_reach(f"{option('structural_zeros')} needs exact inference", cost.reason, hint)
                 if graph is not structure:
                     hint = f"use fewer {option('columns')}, or a formula without functions"
                     raise out_of_reach(f"{option('edges')} with functions needs exact inference", cost.reason, hint)
@@ -257,8 +272,25 @@ class _LogLinearPlan(LabelledPlan):
             title=request.source.name,
             about=request.about,
             run=RunOptions(request.checkpoint, request.resume, request.progress),
+            structural_zeros=self._zeros(rows),
         )
         return analysis.with_uncertainty(self.asked["level"], self.asked["tests"])
+
+    def _zeros(self, data: Observations) -> ImpossibleStates | None:
+        """The states that are impossible."""
+        names = data.domain.names
+        # A label may hold a comma: parts begin with a column.
+        parts = re.compile(rf",\s*(?=(?:{'|'.join(map(re.escape, names))})=)")
+        combinations = list[dict[str, list[str]]]()
+        for text in self.asked["structural_zeros"]:
+            levels: dict[str, list[str]] = {}
+            for part in parts.split(text):
+                name, sign, level = part.partition("=")
+                if not sign:
+                    raise unexpected("structural_zeros", "COL=LEVEL,...", text)
+                levels.setdefault(name.strip(), []).append(level)
+            combinations.append(levels)
+        return structural_states(data.domain, combinations)
 
     def _structures(self, data: Observations) -> dict[str, Interactions]:
         """The collections to fit, by name."""
