@@ -17,6 +17,7 @@ from ..core.family import Answer, Family, Option, Question, families, family_of
 from ..core.joined import opened
 from ..core.words import listed, plural
 from ..data.files.safe_cells import safe_frame, warn_of_formulas
+from ..data.files.uai import is_uai
 from ..errors import check_names, check_unique, conflict, out_of_range, refused, unexpected, visible
 from ..runs.container import read_kind
 from ..schema import Domain
@@ -62,6 +63,7 @@ def options_of(command: str | None) -> list[Option]:
 
 
 _SEVERAL = "Options of several families"
+_UAI_COMMANDS = ("log-z", "mode", "margins", "sample", "score", "predict")
 
 
 class FamilyCommand(Command):
@@ -123,10 +125,24 @@ def own_options(family: Family, ctx: click.Context, not_for: str = "") -> frozen
 def ask(ctx: click.Context, model: Path) -> tuple[Family, Question]:
     """The family of a model file, or of the one in the folder of a fit, and the question that a command asks."""
     path = model_in(model) if model.is_dir() else model
+    if is_uai(path):
+        return _ask_uai(ctx, path)
     family = family_of(read_kind(path), path)
     given = own_options(family, ctx)
     family, stored = opened(family, family.read(path))
     return family, Question(stored, model, dict(ctx.params), given, is_terminal())
+
+
+def _ask_uai(ctx: click.Context, path: Path) -> tuple[Family, Question]:
+    """The same about a file in the UAI format, for the commands that need no file of our own."""
+    if ctx.command.name not in _UAI_COMMANDS:
+        names = listed(_UAI_COMMANDS)
+        raise unexpected(path, "a model file", hint=f"{names} take it", received="a UAI file", code="wrong-type")
+    from ..interop.uai import stored_uai  # which few commands need
+
+    stored = stored_uai(path)
+    family = family_of(stored.kind, path)
+    return family, Question(stored, path, dict(ctx.params), own_options(family, ctx), is_terminal())
 
 
 def with_rows(family: Family, question: Question, file: Path, targets: Sequence[str] = ()) -> Question:

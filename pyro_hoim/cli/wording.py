@@ -42,6 +42,7 @@ _SMALLER = {
     "score": "use --method ais",
     "log-z": "use --method ais",
     "interactions": "leave it out with --no-information",
+    "mode": "fix columns with --given or --evidence",
     "margins": "name fewer columns",
     "compare": "compare without --data",
 }

@@ -43,6 +43,7 @@ __all__ = [
     "Answer",
     "Asked",
     "Family",
+    "Mode",
     "Option",
     "Plan",
     "Question",
@@ -326,6 +327,27 @@ class Question:
 
 
 @dataclass(frozen=True)
+class Mode:
+    """A most probable state.
+
+    Attributes:
+        codes: of every variable.
+        log_weight: sum of the tables there, in nats.
+        log_prob: log of its probability, in nats.
+        method: how it was found.
+
+    Example:
+        >>> Mode({"a": 1}, 0.0, -0.7, "design matrix").codes
+        {'a': 1}
+    """
+
+    codes: Mapping[str, int]
+    log_weight: float
+    log_prob: float
+    method: str
+
+
+@dataclass(frozen=True)
 class Answer:
     """What a family answers.
 
@@ -434,6 +456,18 @@ class Family(ABC):
     def log_z(self, question: Question) -> LogPartition:  # noqa: ARG002
         """Log of the normalising constant."""
         raise self.lack("log-z", "has no log Z")
+
+    def condition(self, stored: Stored, codes: Mapping[str, int]) -> tuple[Stored, float]:  # noqa: ARG002
+        """The model of the other variables where some are fixed, and what their tables say alone, in nats."""
+        raise self.lack("condition", "is not conditioned on columns")
+
+    def mode(self, stored: Stored) -> Mode:  # noqa: ARG002
+        """A most probable state."""
+        raise self.lack("mode", "has no search for its most probable state", "draw rows, and count them")
+
+    def column_probabilities(self, stored: Stored) -> list[list[float]]:  # noqa: ARG002
+        """Probabilities of the levels of every variable, exact."""
+        raise self.lack("column_probabilities", "does not give exact probabilities of all its columns")
 
     def estimate(self, rows: Any, *, seed: int, **options: Any) -> Any:  # noqa: ARG002
         """A fit of rows in memory, a data frame for a family of numbers, without files."""

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from ..budgets import MAX_COLUMNS, MAX_ENTRIES
+from ..core.family import Stored
 from ..data.files.uai import (
     MAX_UAI_BYTES,
     Task,
@@ -28,6 +29,7 @@ from ..data.files.uai import (
 )
 from ..errors import check_choice, check_type
 from ..log_linear.energy import LogLinearEnergy
+from ..log_linear.file import GivenTables
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 
@@ -105,6 +107,11 @@ def _sum(tables: list[np.ndarray]) -> np.ndarray:
         pairs = [sum(tables[i + 1 : i + 2], start=tables[i]) for i in range(0, len(tables), 2)]
         tables = pairs
     return tables[0]
+
+
+def stored_uai(path: str | os.PathLike[str]) -> Stored:
+    """What commands ask about the model of a file."""
+    return GivenTables(read_uai(path)).as_stored()
 
 
 def read_uai_evidence(

@@ -20,6 +20,7 @@ from typing_extensions import override
 
 from .._modes import plain_mode
 from ..checks import check_finite, check_shape, checked_floating
+from ..core.family import Stored
 from ..core.partition import LogPartition
 from ..data.joined import JoinedColumns
 from ..errors import ModelFileError, check_type, other_domain, unexpected
@@ -224,6 +225,29 @@ class ModelFile(ModelRecord):
         """Log Z of the tables as found when the model was learned, ``info["log_partition"]``, if kept."""
         log_z = self.info.get("log_partition")
         return None if log_z is None else LogPartition.from_json(log_z)
+
+
+@dataclass(frozen=True, eq=False)
+class GivenTables:
+    """In the place of a model file, an energy whose tables are taken as they stand, such as one that is conditioned.
+
+    Attributes:
+        energy: the model.
+        info: free-form information, as of a file.
+    """
+
+    energy: LogLinearEnergy
+    info: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    log_partition: ClassVar[None] = None
+
+    @property
+    def hypergraph(self) -> InteractionHypergraph:
+        """The interaction structure."""
+        return self.energy.hypergraph
+
+    def as_stored(self) -> Stored:
+        """What commands ask about."""
+        return Stored(LOG_LINEAR, self, self.energy.domain, self.info)
 
 
 def save_model(path: str | os.PathLike[str], model: ModelFile) -> None:

@@ -101,7 +101,6 @@ def test_margins_of_counts_are_shares_of_draws_with_errors(shell):
         (["smoke", "--given", "phys"], "--given: expected COL=VALUE, received 'phys'"),
         (["smoke", "--given", "phys=maybe"], "'maybe'"),
         (["smoke", "--num-draws", "5"], "--num-draws: expected a whole number from 100 to 10000000, received 5"),
-        ([], "NAMES"),
     ],
 )
 def test_wrong_margins_are_refused(words, told, shell):

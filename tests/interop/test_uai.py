@@ -165,7 +165,7 @@ _GOOD = "MARKOV\n2\n2 3\n2\n1 0\n2 0 1\n2\n1 2\n6\n1 2 3\n4 5 6\n"
         (_GOOD.replace("\n2 0 1", "\n2 1 1"), 6, "every variable of a factor once, received '1'"),
         (_GOOD.replace("\n6\n", "\n5\n"), 9, "expected 6 entries of factor 1 (2 x 3), received '5'"),
         (_GOOD.replace("\n6\n", "\n7\n"), 9, "expected 6 entries of factor 1 (2 x 3), received '7'"),
-        (_GOOD.replace("4 5 6", "4 5"), None, "the tables of 2 factors, received the end of the file"),
+        (_GOOD.replace("4 5 6", "4 5"), None, "the tables of all factors, received the end of the file"),
         (_GOOD[:-12], None, "received the end of the file"),
         (_GOOD.replace("4 5 6", "4 5 6 7"), 11, "expected nothing after the last table, received '7'"),
         (_GOOD.replace("4 5 6", "4 -5 6"), 11, "expected a finite number from 0, received '-5'"),

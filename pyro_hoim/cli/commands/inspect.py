@@ -1,4 +1,4 @@
-"""``log-z``, ``interactions`` and ``margins``: look at a model."""
+"""``interactions``, ``compare`` and ``report``: look at a model."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ from typing import Any
 
 import click
 
-from ...budgets import MAX_SWEEPS
-from ...core.command.answers import describe_log_z, margins as margins_of
 from ...core.family import more_interactions, top_interactions
-from ...errors import InputError, IntractableError, refused
+from ...errors import IntractableError, refused
 from ...families import load
 from ...results.comparison import compare as compare_models
 from ...results.fitted import LoadedModel
-from ..asking import JSON, MODEL, SAFE_CSV, FamilyCommand, ask, parse_given, with_rows
-from ..options import SEED, Command, WholeNumber
+from ..asking import JSON, MODEL, SAFE_CSV, FamilyCommand, ask, with_rows
+from ..options import Command, WholeNumber
 from ..output import echo_json, new_folder, say
 from ..reading import file_options, say_notes
 
-__all__ = ["compare", "interactions", "log_z", "margins", "report"]
+__all__ = ["compare", "interactions", "report"]
 
 
 # ``compare`` and ``report``: models of any family beside each other, and the page of one.
@@ -83,28 +81,6 @@ def report(model: Path, out: Path | None, safe_csv: bool) -> None:
     say(f"report: {loaded.report(folder, safe_csv=safe_csv)}")
 
 
-@click.command("log-z", cls=FamilyCommand)
-@MODEL
-@JSON
-@click.pass_context
-def log_z(ctx: click.Context, model: Path, as_json: bool, **_: Any) -> None:
-    """Logarithm of the normalising constant of MODEL (balanced coding, or the roots of a grm; in nats).
-
-    For a model of corner tables without all subsets this is log Z in the corner coding, and the JSON says so. An
-    estimate comes with its standard error, one-sided limits, the effective sample size, and the verdict on them.
-    """
-    family, question = ask(ctx, model)
-    if not family.has("log_z"):
-        why = family.hint("log-z")
-        problem = f"{model} holds a {family.name}, which has no normalising constant" + (f": {why}" if why else "")
-        raise InputError(problem, code="not-normalizable")
-    result = family.log_z(question)
-    if as_json:
-        echo_json({name: value for name, value in result.to_json().items() if name != "coding" or value == "corner"})
-    else:
-        say(*describe_log_z(result))
-
-
 @click.command(cls=FamilyCommand)
 @MODEL
 @click.option("--top", type=WholeNumber(1), metavar="N", help="Only the N strongest interactions.")
@@ -153,34 +129,3 @@ def _odds_ratios(model: LoadedModel, level: float, top: int | None) -> tuple[dic
     lines = ["Odds ratios, the most certain first", *str(table).split("\n"), *more_interactions(left_out)]
     json = {"level": level, "rows": rows, "left_out": left_out, "notes": notes}
     return json, [*lines, *(f"({note})" for note in notes)]
-
-
-@click.command(cls=FamilyCommand)
-@MODEL
-@click.argument("names", nargs=-1, required=True)
-@click.option("--given", multiple=True, metavar="COL=VALUE", help="Fix a column; may be given several times.")
-@click.option(
-    "--num-draws",
-    type=WholeNumber(100, MAX_SWEEPS),
-    default=20_000,
-    show_default=True,
-    help="Draws, where they are needed.",
-)
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the draws.")
-@JSON
-@click.pass_context
-def margins(
-    ctx: click.Context, model: Path, names: tuple[str, ...], given: tuple[str, ...], as_json: bool, **_: Any
-) -> None:
-    """Probabilities of all combinations of the columns NAMES under MODEL, also given others.
-
-    They are exact if the other columns can be summed over. Otherwise they are shares of draws, with standard errors.
-    """
-    family, question = ask(ctx, model)
-    fixed = parse_given(given, question.stored.domain, family.data_type)
-    answer = margins_of(family, question, names, fixed)
-    say_notes(answer.notes)
-    if as_json:
-        echo_json({**answer.json, "given": dict(text.split("=", 1) for text in given)})
-    else:
-        say(*answer.lines)

@@ -11,12 +11,13 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Literal
 
+import pandas as pd
 import torch
 from tqdm import tqdm
 
 from ...checks import checked_device
 from ...data.observations import Observations
-from ...errors import IntractableError, check_names, check_unique, conflict, out_of_reach
+from ...errors import IntractableError, check_names, check_unique, conflict, out_of_reach, refused
 from ..family import Answer, Family, Question
 from ..partition import LogPartition
 from ..prediction import Imputation, Prediction, beside_figures
@@ -26,6 +27,7 @@ from ..words import PSEUDO, against_majority, columns_of, fixed, gain_sentence, 
 __all__ = [
     "annealed_rows_note",
     "by_part",
+    "column_margins",
     "completion_answer",
     "describe_log_z",
     "drawn_rows",
@@ -70,10 +72,7 @@ def margins(family: Family, question: Question, names: Sequence[str], given: Map
     cells, error = _exact(family, question, names, given), None
     if cells is None:
         # Shares of draws, the largest first
-        unset = {known.name: known.unset for known in family.options("sample")}
-        values = {**unset, "number": question["num_draws"], "seed": question["seed"], "given": given}
-        frame = family.draw(replace(question, values=values)).frame
-        assert frame is not None
+        frame = _draws(family, question, given)
         if any(frame[name].dtype.kind == "f" for name in names):
             raise out_of_reach("names", "columns of real numbers have no table of probabilities", "draw rows by sample")
         shares = frame.value_counts(subset=list(names)) / len(frame)
@@ -95,8 +94,59 @@ def margins(family: Family, question: Question, names: Sequence[str], given: Map
     if len(rows) > _SHOWN:
         lines.append(f"({plural(len(rows) - _SHOWN, 'more cell')})")
     kind = "exact" if error is None else "estimate"
-    notes = [] if error is None else [f"the probabilities are shares of {error:,} draws, with their standard errors"]
-    return Answer({"names": list(names), "cells": rows, "kind": kind, "draws": error}, lines, notes)
+    return Answer({"names": list(names), "cells": rows, "kind": kind, "draws": error}, lines, _notes_of_draws(error))
+
+
+def column_margins(family: Family, question: Question, given: Mapping[str, Any]) -> Answer:
+    """Probabilities of every column by itself, given some: exact where the family has them, else shares of draws.
+
+    Raises:
+        InputError: given values that are impossible.
+        IntractableError: a family of numbers.
+    """
+    domain = question.stored.domain
+    if family.data_type != "labels":
+        raise out_of_reach("names", "columns of numbers have no table of levels", "name some columns")
+    columns, draws = None, None
+    if family.has("column_probabilities"):
+        stored, constant = family.condition(question.stored, given) if given else (question.stored, 0.0)
+        if constant == -math.inf:
+            raise refused("the fixed columns", "they have probability zero", "fix other values", code="impossible")
+        try:
+            others = dict(zip(stored.domain.names, family.column_probabilities(stored), strict=True))
+            columns = [others.get(v.name) or [float(i == given[v.name]) for i in range(v.cardinality)] for v in domain]
+        except IntractableError:
+            columns = None  # of draws
+    if columns is None:
+        draws, frame = question["num_draws"], _draws(family, question, given)
+        shares = [frame[v.name].value_counts() / draws for v in domain]
+        pairs = zip(domain, shares, strict=True)
+        columns = [[float(share.get(label, 0.0)) for label in v.labels] for v, share in pairs]
+    # A column a line of the JSON, a level a line for a reader.
+    rows = list[dict[str, Any]]()
+    shown = list[list[str]]()
+    for variable, probabilities in zip(domain, columns, strict=True):
+        errors = [0.0 if draws is None else math.sqrt(p * (1 - p) / draws) for p in probabilities]
+        levels = list(variable.labels)
+        rows.append({"name": variable.name, "levels": levels, "probabilities": probabilities, "std_errors": errors})
+        for label, p, error in zip(levels, probabilities, errors, strict=True):
+            shown.append([variable.name, label, fixed(p, 6), *([f"+- {error:.1g}"] if draws else [])])
+    lines = columns_of(["column", "level", "probability", *(["error"] if draws else [])], shown)
+    kind = "exact" if draws is None else "estimate"
+    return Answer({"columns": rows, "kind": kind, "draws": draws}, lines, _notes_of_draws(draws))
+
+
+def _notes_of_draws(draws: int | None) -> list[str]:
+    return [] if draws is None else [f"the probabilities are shares of {draws:,} draws, with their standard errors"]
+
+
+def _draws(family: Family, question: Question, given: Mapping[str, Any]) -> pd.DataFrame:
+    """Rows of the model, given some columns."""
+    unset = {known.name: known.unset for known in family.options("sample")}
+    values = {**unset, "number": question["num_draws"], "seed": question["seed"], "given": given}
+    frame = family.draw(replace(question, values=values)).frame
+    assert frame is not None
+    return frame
 
 
 def _exact(

@@ -206,7 +206,7 @@ def read_tables(
         wrong = int(np.argmin(is_right))
         levels = " x ".join(f"{int(cards[i])}" for i in scopes[ends[wrong] - lengths[wrong] : ends[wrong]].astype(int))
         reader.refuse(int(present[wrong]), f"{int(sizes[wrong])} entries of factor {wrong} ({levels or 'a constant'})")
-    weights = reader.take(int(sizes.sum()) + factors, f"the tables of {factors:,} factors")
+    weights = reader.take(int(sizes.sum()) + factors, "the tables of all factors")
     is_weight = (weights >= 0) & (weights < math.inf)
     reader.check(is_weight, reader.at - len(weights), "a finite number from 0")
     reader.finish("the last table")
@@ -231,7 +231,7 @@ def _scopes(reader: _Reader, factors: int, number: int) -> tuple[np.ndarray, np.
         lengths.append(reader.whole("the number of variables of a factor", 0, number))
         reader.at += lengths[-1]
     if reader.at > len(reader.values):
-        reader.refuse(len(reader.values), f"the scopes of {factors:,} factors")
+        reader.refuse(len(reader.values), "the scopes of all factors")
     counts = np.array(lengths, dtype=np.int64)
     numbers = np.arange(first, reader.at)
     is_length = np.zeros(len(numbers), dtype=bool)

@@ -38,6 +38,7 @@ from ...core.family import (
     Answer,
     Asked,
     Family,
+    Mode,
     Option,
     Plan,
     Question,
@@ -67,7 +68,7 @@ from ...log_linear.auto import Auto
 from ...log_linear.coding import Coding, Reference, parametrization
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.exact.elimination import VariableElimination
-from ...log_linear.file import ModelFile, conditional_words
+from ...log_linear.file import GivenTables, ModelFile, conditional_words
 from ...log_linear.fitting.duration import check_duration, check_incomplete_duration, check_pseudo_duration
 from ...log_linear.fitting.fit import fit
 from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
@@ -402,6 +403,36 @@ class LogLinearFamily(Family):
         return replace(estimate, notes=tuple(note.replace(ADVICE, f"{more} as well") for note in estimate.notes))
 
     @override
+    def condition(self, stored: Stored, codes: Mapping[str, int]) -> tuple[Stored, float]:
+        """Tables sliced at the codes, as they stand."""
+        rest, constant = _energy_of_columns(stored).condition(codes)
+        return GivenTables(rest).as_stored(), float(constant)
+
+    @override
+    def mode(self, stored: Stored) -> Mode:
+        """Exact, by max-product; refused beyond its budget."""
+        energy = _energy_of_columns(stored)
+        if not len(energy.domain):
+            return Mode({}, 0.0, 0.0, "nothing is left to find")
+        state, value = Auto().mode(energy)
+        if float(value) == -math.inf:
+            raise refused("model", "no state is possible, all have probability zero", code="impossible")
+        log_prob = float(value) - float(Auto().log_partition(energy).value)
+        codes = dict(zip(energy.domain.names, state.tolist(), strict=True))
+        return Mode(codes, float(value), log_prob, Auto().plan(energy.hypergraph).method)
+
+    @override
+    def column_probabilities(self, stored: Stored) -> list[list[float]]:
+        """From the gradient of log Z in a table of every column."""
+        energy = _energy_of_columns(stored)
+        graph = energy.hypergraph.add_edges([(name,) for name in energy.domain.names], hierarchical=False)
+        tables = energy.tables.new_zeros(graph.num_terms)
+        for edge, where in energy.hypergraph.term_slices.items():
+            tables[graph.term_slices[edge]] = energy.tables[where]
+        eta = Auto().expectations(LogLinearEnergy(graph, tables))
+        return [eta[graph.term_slices[name,]].tolist() for name in energy.domain.names]
+
+    @override
     def row_log_likelihood(self, stored: Stored, rows: Observations, pseudo: bool = False) -> RowLogLikelihood:
         """Log-likelihood of every row; log pseudo-likelihood on demand and where log Z takes more than a second."""
         energy: LogLinearEnergy = stored.model.energy
@@ -474,6 +505,15 @@ class LogLinearFamily(Family):
         method = test.p_value_method
         how = "" if method == "chi-square" else f"p-value: {method or 'none'}; {test.p_value_note}"
         return test.statistic, test.df_adjusted, test.p_value, how
+
+
+def _energy_of_columns(stored: Stored) -> LogLinearEnergy:
+    """The energy of a model, refused where its variables are not the columns but join some of them."""
+    energy: LogLinearEnergy = stored.model.energy
+    if energy.domain != stored.domain:
+        problem = "a model of joined columns gives draws, scores and predictions alone"
+        raise out_of_reach("model", problem, "learn with columns that are not joined", code="no-method")
+    return energy
 
 
 def _drawn(energy: LogLinearEnergy, question: Question) -> tuple[torch.Tensor, list[str]]:

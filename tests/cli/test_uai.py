@@ -1,0 +1,152 @@
+"""Commands on UAI files, and evidence and results in this format for models of our own."""
+
+import math
+from pathlib import Path
+
+import pytest
+from command_line import save_random, stored
+
+from pyro_hoim import InteractionHypergraph
+from pyro_hoim.interop import read_uai_result
+from pyro_hoim.schema import Domain
+
+from support.uai_problems import PROBLEMS, enumerated, text_of
+
+
+@pytest.fixture(params=["noisy or", "odd scopes and zeros", "a face that is no table"])
+def problem(request, shell):
+    """A model and its evidence as files, with what enumeration says of them."""
+    chosen = PROBLEMS[request.param]
+    Path("m.uai").write_text(chosen.text)
+    pairs = [number for item in chosen.evidence.items() for number in item]
+    Path("e.evid").write_text(" ".join(map(str, (len(chosen.evidence), *pairs))))
+    return chosen, *enumerated(chosen)
+
+
+def test_log_z_mode_and_margins_given_evidence_are_those_of_enumeration(problem, shell):
+    chosen, total, margins, largest = problem
+    found = shell.json("log-z", "m.uai", "--evidence", "e.evid", "--out", "z.PR")
+    assert found["value"] == pytest.approx(math.log(total), abs=1e-12) and found["kind"] == "exact"
+    assert float(Path("z.PR").read_text().split()[1]) == pytest.approx(math.log10(total), abs=1e-12)
+    best = shell.json("mode", "m.uai", "--evidence", "e.evid", "--out", "m.MAP")
+    assert best["log_weight"] == pytest.approx(math.log(largest), abs=1e-12)
+    assert best["log_prob"] == pytest.approx(math.log(largest / total), abs=1e-12)
+    assert {int(name[1:]): int(level) for name, level in best["given"].items()} == dict(chosen.evidence)
+    assert list(read_uai_result("m.MAP").state or ()) == [int(level) for level in best["state"].values()]
+    columns = shell.json("margins", "m.uai", "--evidence", "e.evid", "--out", "m.MAR")["columns"]
+    written = read_uai_result("m.MAR").margins or ()
+    for column, part, expected in zip(columns, written, margins, strict=True):
+        assert column["probabilities"] == pytest.approx(expected, abs=1e-12)
+        assert part.tolist() == column["probabilities"]
+    one = next(i for i in range(len(margins)) if i not in chosen.evidence)
+    cells = shell.json("margins", "m.uai", f"x{one}", "--evidence", "e.evid")["cells"]
+    assert [cell["probability"] for cell in cells] == pytest.approx(margins[one], abs=1e-12)
+
+
+def test_without_evidence_the_answers_are_others(shell):
+    chosen = PROBLEMS["noisy or"]
+    Path("m.uai").write_text(chosen.text)
+    all_states, _, _ = enumerated(chosen._replace(evidence={}))
+    assert shell.json("log-z", "m.uai")["value"] == pytest.approx(math.log(all_states), abs=1e-12)
+    assert all_states != pytest.approx(enumerated(chosen)[0], rel=1e-3)  # the control
+
+
+def test_a_state_is_read_by_people_too(shell):
+    Path("m.uai").write_text(text_of([2, 3], [((0, 1), [[1, 2, 3], [0, 0, 6]])]))
+    lines = shell("mode", "m.uai").out.splitlines()
+    assert [line.split() for line in lines[:3]] == [["column", "level"], ["x0", "1"], ["x1", "2"]]
+    assert lines[3].startswith("log weight       1.79176 nats (exact") and lines[4] == "log probability  -0.693147 nats"
+    given = shell("mode", "m.uai", "--given", "x0=0").out.splitlines()
+    assert given[2].split() == ["x1", "2"] and given[4] == "log probability  -0.693147 nats given the fixed columns"
+    lines = shell("margins", "m.uai").out.splitlines()
+    assert [line.split() for line in lines[1:3]] == [["x0", "0", "0.500000"], ["x0", "1", "0.500000"]]
+    assert "log Z = 2.48490665" in shell("log-z", "m.uai").out
+
+
+def test_draws_and_scores_take_uai_files(shell):
+    Path("m.uai").write_text(text_of([2, 2], [((0, 1), [[0, 1], [3, 0]])]))
+    rows = shell("sample", "m.uai", "-n", "40").out.splitlines()
+    assert rows[0] == "x0,x1" and set(rows[1:]) == {"0,1", "1,0"}
+    Path("t.csv").write_text("x0,x1\n0,1\n1,0\n")
+    assert shell.json("score", "m.uai", "t.csv")["nll"] == pytest.approx(-math.log(3 / 16) / 2, abs=1e-12)
+
+
+# Models of our own.
+
+_DOMAIN = Domain.from_labels({"a": ("n", "y"), "b": ("l", "m", "h"), "c": ("0", "1")})
+
+
+def test_models_of_our_own_take_evidence_by_number(shell):
+    save_random("m.safetensors", InteractionHypergraph.from_order(_DOMAIN, 2), 1.0)
+    energy = stored("m.safetensors")
+    Path("e.evid").write_text("1\n2 1 2 2 0\n")
+    weights = [math.exp(-float(energy.energy(energy.tables.new_tensor([a, 2, 0]).long()))) for a in range(2)]
+    assert shell.json("log-z", "m.safetensors", "--evidence", "e.evid")["value"] == pytest.approx(
+        math.log(sum(weights)), abs=1e-12
+    )
+    best = shell.json("mode", "m.safetensors", "--evidence", "e.evid")
+    assert best["state"] == {"a": "ny"[weights.index(max(weights))], "b": "h", "c": "0"}
+    assert best["given"] == {"b": "h", "c": "0"}
+    assert best["log_prob"] == pytest.approx(math.log(max(weights) / sum(weights)), abs=1e-12)
+    cells = shell.json("margins", "m.safetensors", "a", "--given", "b=h", "--evidence", "e.evid")["cells"]
+    assert [cell["probability"] for cell in cells] == pytest.approx([w / sum(weights) for w in weights], abs=1e-12)
+
+
+@pytest.mark.parametrize("model", ["dependency-network", "rbm"])
+def test_columns_of_other_families_have_shares_of_draws(model, shell):
+    rows = [f"{i % 2},{i * i % 3 % 2},{i * 7 % 5 % 2}" for i in range(60)]
+    Path("t.csv").write_text("a,b,c\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    options = ["--method", "exact", "--hidden", "1", "--iterations", "30"] if model == "rbm" else []
+    shell("fit", "t.csv", "--model", model, *options, "--out", "o")
+    found = shell.json("margins", "o", "--num-draws", "4000", "--given", "a=1")
+    assert found["kind"] == "estimate" and found["draws"] == 4000
+    assert found["columns"][0]["probabilities"] == [0.0, 1.0]
+    for column in found["columns"][1:]:
+        (pair,) = [shell.json("margins", "o", column["name"], "--given", "a=1")["cells"]]
+        for p, error, cell in zip(column["probabilities"], column["std_errors"], pair, strict=True):
+            assert p == pytest.approx(cell["probability"], abs=4.5 * error + 0.01)
+    assert "most probable state" in shell.refused("mode", "o")
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize("command", ["log-z", "mode", "margins"])
+def test_wrong_files_are_refused_in_one_line(command, shell):
+    Path("m.uai").write_text("MARKOV 2 2 2 1 2 0 1 4 1 1 1")
+    shell.refused(command, "m.uai", says=["m.uai: ", "the tables of all factors", "truncated"])
+    Path("m.uai").write_text("MARKOV 2 2 2\n1 2 0 1\n4 1 1 -1 1")
+    shell.refused(command, "m.uai", says=["m.uai, line 3: expected a finite number from 0, received '-1'"])
+    Path("m.uai").write_text("MARKOV 2 2 2\n1 2 0 1\n4 1 1 1 1")
+    Path("e").write_text("1 2 0")
+    shell.refused(command, "m.uai", "--evidence", "e", says=["e, line 1: expected the number of a variable", "'2'"])
+    shell.refused(command, "m.uai", "--evidence", "none", says=["none: no such file"])
+    Path("r").write_text("")
+    shell.refused(command, "m.uai", "--out", "r", says=["--out: r exists"])
+    shell.refused(command, "m.uai", "--out", "none/r", says=["--out: the folder"])
+
+
+def test_other_commands_say_which_take_uai_files(shell):
+    Path("m.uai").write_text("MARKOV 1 2 0")
+    shell.refused("interactions", "m.uai", says=["received a UAI file; log-z, mode, margins"])
+
+
+def test_what_excludes_itself_is_refused(shell):
+    Path("m.uai").write_text(text_of([2, 2], [((0, 1), [[1, 0], [1, 1]])]))
+    Path("e").write_text("1 0 0")
+    shell.refused("mode", "m.uai", "--given", "x0=1", "--evidence", "e", says=["--evidence: fixes 'x0'"])
+    shell.refused("margins", "m.uai", "x1", "--out", "r", says=["--out: the file has", "leave out NAMES"])
+    shell.refused("margins", "m.uai", "x0", "--evidence", "e", says=["fixes 'x0'"])
+    shell.refused("mode", "m.uai", "--given", "x0=0", "--given", "x1=1", says=["probability zero"])
+    shell.refused("margins", "m.uai", "--given", "x0=0", "--given", "x1=1", says=["probability zero"])
+    everything = shell.json("mode", "m.uai", "--given", "x0=0", "--given", "x1=0")
+    assert everything["state"] == {"x0": "0", "x1": "0"} and everything["log_prob"] == 0
+
+
+def test_large_models_are_refused_with_what_helps(shell):
+    pairs = [((i, j), [[1, 2], [2, 1]]) for i in range(45) for j in range(i)]
+    Path("m.uai").write_text(text_of([2] * 45, pairs))
+    assert "fix columns with --given or --evidence" in shell.refused("mode", "m.uai")
+    assert "--method ais" in shell.refused("log-z", "m.uai")
+    Path("e").write_text(" ".join(map(str, [30, *(number for i in range(30) for number in (i, 0))])))
+    assert shell.json("mode", "m.uai", "--evidence", "e")["kind"] == "exact"
