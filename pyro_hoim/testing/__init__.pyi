@@ -35,3 +35,4 @@ from .oracles import (
     split_tables as split_tables,
 )
 from .results import RESULT_CHECKS as RESULT_CHECKS, ResultCase as ResultCase, check_result as check_result
+from .support import SUPPORT_CHECKS as SUPPORT_CHECKS, SupportCase as SupportCase, check_support as check_support
