@@ -82,12 +82,16 @@ class ModelConditional:
 
     @property
     def has_zeros(self) -> bool:
-        """Whether a probability may be zero: never where the model has a (finite) energy."""
-        return not isinstance(self.model, EnergyModel)
+        """Whether a probability may be zero: not where the model has an energy without impossible states."""
+        return not isinstance(self.model, EnergyModel) or getattr(self.model, "has_impossible_states", False)
 
     def log_probs(self, x: torch.Tensor) -> torch.Tensor:
-        """As the model gives them."""
-        return self.model.block_conditional([self.variable], x)
+        """As the model gives them; where no level is possible all are alike, so that chains leave such states."""
+        log_probs = self.model.block_conditional([self.variable], x)
+        if getattr(self.model, "has_impossible_states", False):
+            is_nowhere = torch.isneginf(log_probs).all(-1, keepdim=True)
+            return log_probs.masked_fill(is_nowhere, -math.log(self.domain[self.variable].cardinality))
+        return log_probs
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> ModelConditional:
         """The conditional of the model elsewhere; InputTypeError where the model has no method ``to``."""

@@ -191,10 +191,11 @@ class LogLinearEnergy(ParametricEnergy):
         cells = cell_index(self.hypergraph)
         index, offsets = cells.block(codes, positions)  # (*sample, edges), (states, edges)
         logs = self._look_up(index[..., None, :] + offsets, self._shape(codes), 2).sum(-1)
-        return log_softmax(logs) if self._has_zeros() else torch.log_softmax(logs, -1)
+        return log_softmax(logs) if self.has_impossible_states else torch.log_softmax(logs, -1)
 
-    def _has_zeros(self) -> bool:
-        """Whether the tables may hold minus infinity; looked at once, and after changes in place."""
+    @property
+    def has_impossible_states(self) -> bool:
+        """Whether an entry is minus infinity; True where values cannot be looked at, as inside ``torch.func.vmap``."""
         if torch.jit.is_tracing() or is_hidden(self.tables):
             return True
         version = version_of(self.tables)

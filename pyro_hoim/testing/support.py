@@ -173,6 +173,13 @@ def _of_law(law: Any, log_probs: np.ndarray) -> dict[str, Any]:
     def again() -> SupportCase:
         return SupportCase.of(pickle.loads(pickle.dumps(law)), log_probs)  # noqa: S301 (our own bytes)
 
+    def divergence(other: SupportCase) -> torch.Tensor:
+        return kl_divergence(law, other.subject)
+
+    try:
+        has_divergence = kl_divergence(law, law) is not None
+    except NotImplementedError:
+        has_divergence = False
     parameters = getattr(law, "theta", None)
     is_leaf = isinstance(parameters, torch.Tensor) and parameters.is_leaf and parameters.requires_grad
     return {
@@ -184,7 +191,7 @@ def _of_law(law: Any, log_probs: np.ndarray) -> dict[str, Any]:
         "conditional": lambda name, evidence: law.condition(evidence).marginal([name]).probs,
         "mode": lambda: law.mode,
         "entropy": law.entropy,
-        "divergence": lambda other: kl_divergence(law, other.subject),
+        "divergence": divergence if has_divergence else None,
         "copied": None if is_leaf else again,
         "parameters": parameters if is_leaf else None,
         "draws_exactly": law.sample_is_exact,
@@ -203,7 +210,9 @@ def _of_result(result: Any, log_probs: np.ndarray) -> dict[str, Any]:
         return {name: domain[name].labels[code] for name, code in evidence.items()}
 
     def codes_of(rows: Any) -> torch.Tensor:
-        return torch.tensor([[domain[n].labels.index(str(row[n])) for n in domain.names] for _, row in rows.iterrows()])
+        places = {v.name: {label: code for code, label in enumerate(v.labels)} for v in domain}
+        columns = [[places[name][str(label)] for label in rows[name]] for name in domain.names]
+        return torch.tensor(columns).T
 
     def draw(number: int, seed: int, evidence: Evidence) -> torch.Tensor:
         return codes_of(result.sample(number, seed=seed, given=labels(evidence) or None))

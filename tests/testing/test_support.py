@@ -1,14 +1,29 @@
 """The suite of impossible states, run by every family that can have them, and refused by laws that forget one."""
 
-import itertools
+import functools
 
 import numpy as np
 import pytest
 import torch
 
 import pyro_hoim
-from pyro_hoim import Domain, HierarchicalLogLinear, InteractionHypergraph, LogLinearEnergy, Observations
-from pyro_hoim.log_linear import Enumeration, ImpossibleStates, MatrixEnumeration, VariableElimination
+from pyro_hoim import (
+    DependencyConditionals,
+    DependencyNetwork,
+    Domain,
+    HierarchicalLogLinear,
+    InteractionHypergraph,
+    LogLinearEnergy,
+    Observations,
+)
+from pyro_hoim.log_linear import (
+    Auto,
+    Enumeration,
+    ImpossibleStates,
+    MatrixEnumeration,
+    VariableElimination,
+    parametrization,
+)
 from pyro_hoim.testing import SUPPORT_CHECKS, SupportCase, check_support, exact_table
 
 pytestmark = pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
@@ -90,6 +105,13 @@ def forced_zeros():
     return fit_case(HABERMAN, "(a + b + c)^2", THREE, HABERMAN > 0)
 
 
+def network():
+    """The conditionals of a law on its support belong together, so that their chain settles at that law."""
+    energy = ImpossibleStates.of_combinations(DOMAIN, FACE).applied(LogLinearEnergy.from_theta(GRAPH, theta()))
+    law = DependencyNetwork(DependencyConditionals.from_model(energy))
+    return SupportCase.of(law, log_probs_without(*FACE))
+
+
 CASES = {
     "energy, design matrix": lambda: energy_case(MatrixEnumeration(), *PAIRS),
     "energy, enumeration": lambda: energy_case(Enumeration(), *PAIRS, requires_grad=True),
@@ -100,15 +122,94 @@ CASES = {
     "law on a face": lambda: larger(law_case(*FACE, requires_grad=True), law_case(*PAIRS, *FACE, requires_grad=True)),
     "law of all states": lambda: larger(law_case(), law_case(*FACE)),
     "fit with structural zeros": quasi_independence,
-    "its file": lambda: quasi_independence().copied(),
+    "its file": lambda: made("fit with structural zeros").copied(),
     "fit with an empty margin": empty_margin,
-    "file of an empty margin": lambda: empty_margin().copied(),
+    "file of an empty margin": lambda: made("fit with an empty margin").copied(),
     "fit on a face": forced_zeros,
-    "file of a face": lambda: forced_zeros().copied(),
+    "dependency network": network,
+    "file of a face": lambda: made("fit on a face").copied(),
 }
+
+
+made = functools.lru_cache(lambda name: CASES[name]())
 
 
 @pytest.mark.parametrize("check", SUPPORT_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", CASES)
 def test_family_obeys_its_support(name, check):
-    check(CASES[name]())
+    check(made(name))
+
+
+def test_a_law_that_forgets_one_combination_fails():
+    forgetful = law_case(*PAIRS)
+    case = SupportCase(**{**vars(forgetful), "log_probs": log_probs_without(*PAIRS, FACE[0])})
+    with pytest.raises(AssertionError) as failure:
+        check_support(larger(case, law_case(*PAIRS, *FACE)))
+    named = {check.__name__ for check in SUPPORT_CHECKS if f"{check.__name__}:" in str(failure.value)}
+    assert named >= {
+        f"check_support_{name}" for name in ("log_prob", "total", "marginals", "entropy", "draws", "copies")
+    }
+
+
+def _outside(*_):
+    return torch.tensor([0, 1, 0])  # one of PAIRS
+
+
+BROKEN = {
+    "check_support_log_prob": {
+        "log_prob": lambda states: law_case(*PAIRS).log_prob(states).nan_to_num(neginf=torch.nan)
+    },
+    "check_support_mode": {"mode": _outside},
+    "check_support_marginals": {"marginal": lambda names: law_case().marginal(names)},
+    "check_support_conditioning": {"conditional": lambda name, _: torch.ones(DOMAIN[name].cardinality) / 2},
+    "check_support_entropy": {"entropy": lambda: torch.tensor(torch.nan)},
+    "check_support_divergence": {"divergence": lambda other: torch.zeros(())},
+    "check_support_draws": {"draw": lambda number, seed, evidence: _outside().expand(number, 3)},
+    "check_support_copies": {"copied": law_case},
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_answer_fails_its_check(name):
+    case = larger(law_case(*PAIRS), law_case(*PAIRS, *FACE))
+    check_support(case)
+    with pytest.raises(AssertionError, match=rf"1 checks failed:\nsupport: {name}"):
+        check_support(SupportCase(**{**vars(case), **BROKEN[name]}), skip=["check_support_total"])
+
+
+def test_gradients_that_are_not_finite_fail():
+    case = law_case(*PAIRS, requires_grad=True)
+    slope = case.parameters.sum() - case.parameters.detach().sum()  # zero, with a root that has no slope
+    broken = SupportCase(**{**vars(case), "log_prob": lambda states: case.log_prob(states) + slope.sqrt()})
+    with pytest.raises(AssertionError, match="check_support_gradients"):
+        check_support(broken)
+
+
+def random_case(seed):
+    """A law of random interactions, tables and support, as often as not one whose support is not connected."""
+    rng = np.random.default_rng(seed)
+    domain = Domain.from_cardinalities(rng.integers(2, 4, size=rng.integers(2, 5)).tolist())
+    sizes = rng.integers(1, min(3, len(domain)) + 1, size=3)
+    edges = {tuple(sorted(rng.choice(domain.names, size=size, replace=False))) for size in sizes}
+    graph = InteractionHypergraph(domain, edges, closure=True)
+    cells = rng.random(domain.cardinalities) < rng.choice([0.1, 0.4, 0.8])
+    cells[tuple(rng.integers(domain.cardinalities))] = False
+    coding = ("free", "corner", "balanced")[seed % 3]
+    values = parametrization(graph).convert(torch.from_numpy(rng.normal(size=graph.num_parameters)), "free", coding)
+    backend = (Auto(), Enumeration(), VariableElimination())[seed // 3 % 3]
+    with np.errstate(divide="ignore"):
+        table = exact_table(graph, LogLinearEnergy.from_theta(graph, values, coding).tables) + np.log(~cells)
+    table -= np.log(np.exp(table).sum())
+    law = HierarchicalLogLinear(graph, values.requires_grad_(), impossible=cells, coding=coding, partition=backend)
+    return SupportCase.of(law, table)
+
+
+@pytest.mark.parametrize("seed", range(9))
+def test_random_law_obeys_its_support(seed):
+    check_support(random_case(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(9, 189))
+def test_many_random_laws_obey_their_supports(seed):
+    check_support(random_case(seed))
