@@ -36,7 +36,7 @@ Levels = Mapping[str, "str | SupportsIndex | Collection[str | SupportsIndex]"]
 class ImpossibleStates:
     r"""Combinations of levels that no state may hold; a state that holds one of them has probability zero.
 
-    In an energy these are entries of minus infinity, see :meth:`applied`, which exact backends leave out of their sums.
+    In an energy these are entries of minus infinity, see :meth:`applied`, which no sum, chain or estimate enters.
 
     Attributes:
         structure: the sets of variables that have such combinations.

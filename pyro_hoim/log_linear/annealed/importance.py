@@ -335,6 +335,10 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
     They must agree with the main run about these phases; where a phase may hold 1 % of Z and no run has weighed it, the
     note says "modes found, not weighed". What phases that the main run hardly met may add is part of ``std_error``.
 
+    *Impossible states.* Where tables hold minus infinity, the product law is restricted to the possible states: its log
+    Z and draws come from an exact method on the impossible combinations alone, and no run leaves them. Blocks that do
+    not lead from every possible state to every other one make an estimate unreliable.
+
     *Verdict.* "verified", "consistent" or "unreliable", with a note and a
     :class:`~pyro_hoim.errors.ConvergenceWarning`; :doc:`/exact_or_approximate` says what each rests on.
 
@@ -406,9 +410,10 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         """Estimated log Z in nats, value (*batch), differentiable once in the tables.
 
         Raises:
-            InputError: tables that are not finite, a reference of the wrong length, or starts that are no states.
+            InputError: tables of NaN or plus infinity, no possible state, a reference of the wrong length, or starts that
+                are no states.
             IntractableError: a block too large to be drawn at once; ``combine`` without perfect samples; a second
-                derivative.
+                derivative; impossible combinations over which no exact method can sum a product law.
 
         Warns:
             ConvergenceWarning: the verdict is "unreliable".
@@ -464,7 +469,7 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         true log Z; the random value itself jumps in the tables. It has no gradient itself.
 
         Raises:
-            InputError: tables that are not finite, or a reference of the wrong length.
+            InputError: tables of NaN or plus infinity, no possible state, or a reference of the wrong length.
 
         Warns:
             ConvergenceWarning: the weights are degenerate.
@@ -497,10 +502,13 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         """States, long (*sample_shape, *batch, d), one from each of as many chains: close to the model, not exact.
 
         Every chain runs through 100 temperatures and then ``burn_in`` sweeps at beta 1. Beyond 65,536 chains, chains
-        give several states, 20 sweeps apart.
+        give several states, 20 sweeps apart. No state is an impossible one.
+
+        Warns:
+            ConvergenceWarning: the chains are not known to reach every possible state.
 
         Raises:
-            InputError: tables that are not finite, or a reference of the wrong length.
+            InputError: tables of NaN or plus infinity, no possible state, or a reference of the wrong length.
 
         Randomness:
             One seed from ``generator`` or, if it is None, PyTorch's global generator; ``seed`` is not used.

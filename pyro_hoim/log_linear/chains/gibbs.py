@@ -260,17 +260,17 @@ class GibbsChains(Chains):
 
     def _set_impossible(self, tables: torch.Tensor) -> None:
         """Take up which cells of tables are impossible, and so which states chains may not enter."""
-        model = LogLinearEnergy._trusted(self._hypergraph, self._rows(tables))
-        support = support_of(model)
-        self._impossible = None if support is None else torch.isneginf(model.tables)
-        self._inside: InsideChains | None = None
-        if support is not None:
-            fixed = dict(self._fixed)
-            for i, codes in fixed.items():
-                if isinstance(codes, torch.Tensor) and codes.ndim:
-                    fixed[i] = self._grouped(codes, 0)
-            self._inside = InsideChains.of(support, self._reference, fixed, (self._groups, self._num_chains))
-        self._connected: Connectedness | None = None
+        self._impossible = self._inside = self._connected = None
+        support = support_of(LogLinearEnergy._trusted(self._hypergraph, tables))
+        if support is None:
+            return
+        self._impossible = torch.isneginf(tables).reshape(self._groups, -1)
+        fixed = dict(self._fixed)
+        for i, codes in fixed.items():
+            if isinstance(codes, torch.Tensor) and codes.ndim:
+                fixed[i] = self._grouped(codes, 0)
+        support = LogLinearEnergy._trusted(support.hypergraph, support.tables.reshape(self._groups, -1))
+        self._inside = InsideChains.of(support, self._reference, fixed, (self._groups, self._num_chains))
 
     def _check_inside(self, argument: str) -> None:
         """InputError where chains are in impossible states."""
@@ -363,9 +363,9 @@ class GibbsChains(Chains):
         """The same with two states that no chain connects, if any."""
         if self._connected is None:
             inside = self._inside
-            self._connected = (
-                Connectedness("proved") if inside is None else connectedness(inside.law.support, self.blocks)
-            )
+            self._connected = Connectedness("proved")
+            if inside is not None:
+                self._connected = connectedness(inside.law.support, self.blocks)
         return self._connected
 
     def warn_unless_connected(self, argument: str) -> None:
@@ -398,6 +398,9 @@ class GibbsChains(Chains):
         except InputError:
             self._engine.set_codes(before)
             raise
+        if self._impossible is not None and self._fixed:  # which have other values now
+            self._fixed = {i: codes[..., i] for i in self._fixed}
+            self._set_impossible(self._tables)
         self._init = checksum({"init": codes})
 
     def set_model(self, model: LogLinearModel, *, validate: bool = True) -> None:
@@ -408,7 +411,7 @@ class GibbsChains(Chains):
         ``validate`` looks at every entry; leave it out only for tables that are known to be finite.
         """
         tables = self._other_tables(model, validate)
-        lost = torch.isneginf(self._rows(tables)) if validate else None
+        lost = torch.isneginf(tables).reshape(self._groups, -1) if validate else None
         if lost is None or not bool(lost.any()):
             self._impossible = self._inside = self._connected = None
         elif self._impossible is None or not torch.equal(lost, self._impossible):
