@@ -25,7 +25,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # every worker and child process would compile the sources and the tests anew
 
 .DEFAULT_GOAL := help
-.PHONY: help interpreter environment demo test newest offline shifted slow lint format types layers docs tutorials benchmarks clean
+.PHONY: help interpreter environment demo test newest offline shifted peers slow lint format types layers docs tutorials benchmarks clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST)
@@ -71,6 +71,10 @@ offline: $(VENV)/kernels.stamp  ## The tests of public data and of its loaders, 
 
 shifted: $(VENV)/kernels.stamp  ## Tests with every seed moved (SHIFT=1, 2, ...)
 	PYRO_HOIM_TEST_SEED_SHIFT=$(SHIFT) $(PYTEST) -m "not slow"
+
+peers: $(VENV)/kernels.stamp  ## The conversions to and from pgmpy and mbi, which are installed for it
+	$(INSTALL) --editable '.[peers]'
+	$(PYTEST) tests/interop/test_markov.py
 
 slow: $(VENV)/kernels.stamp  ## Every test, random hypothesis examples included
 	HYPOTHESIS_PROFILE=nightly $(PYTEST)

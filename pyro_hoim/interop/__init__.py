@@ -1,4 +1,4 @@
-"""Bridges to other libraries and their files: ArviZ of both generations, imported when first used, and UAI."""
+"""Bridges to other libraries and their files: ArviZ, pgmpy and mbi, imported when first used, and UAI."""
 
 import lazy_loader
 

@@ -7,6 +7,7 @@ from .loo import (
     loo_figures as loo_figures,
     summarise as summarise,
 )
+from .markov import from_mbi as from_mbi, from_pgmpy as from_pgmpy, to_mbi as to_mbi, to_pgmpy as to_pgmpy
 from .uai import (
     UaiResult as UaiResult,
     read_uai as read_uai,

@@ -1,7 +1,7 @@
 """Files of the inference competitions of UAI: models, evidence and results, whose variables and levels are numbers.
 
-A file is words between blanks, wherever its lines end, and lines that begin with ``c`` are comments. In every table the
-last variable of the scope changes fastest.
+A file is words between blanks, wherever its lines end. Lines that begin with ``c`` are comments, and so is what follows
+a ``#``, as pyAgrum writes it. In every table the last variable of the scope changes fastest.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Task = Literal["PR", "MAR", "MAP"]
 Source = str | os.PathLike[str] | BinaryIO
 _KINDS = (b"MARKOV", b"BAYES")
 _TASKS: Mapping[bytes, Task] = {b"PR": "PR", b"MAR": "MAR", b"MAP": "MAP", b"MPE": "MAP"}
-_COMMENT = re.compile(rb"(?m)^c(?:[ \t].*)?$")
+_COMMENT = re.compile(rb"(?m)^c(?:[ \t].*)?$|#.*$")
 _WORD = re.compile(rb"[^ \t\n\r\v\f]+")
 _FEWER = "raise the limit if that is meant"
 
@@ -75,7 +75,7 @@ class _Words:
         else:
             path: Any = source
             self.origin, raw = path, read_file(path, what, most)
-        if raw.startswith(b"c") or b"\nc" in raw:
+        if raw.startswith(b"c") or b"\nc" in raw or b"#" in raw:
             raw = _COMMENT.sub(b"", raw)
         self.raw = not_empty(self.origin, raw, what)
         self.words = self.raw.split()
