@@ -21,7 +21,7 @@ from .coding import parametrization
 from .energy import LogLinearEnergy
 from .fitting.result import FitResult
 from .given import check_energy, check_single, impossible_rows, predict, row_log_weights
-from .infinite import has_cheap_covariance, infinite_to_json, mark_infinite
+from .infinite import has_cheap_covariance, mark_infinite
 
 __all__ = [
     "CoefficientInterval",
@@ -203,12 +203,14 @@ def interaction_table(energy: LogLinearEnergy) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["value"], len(row["edge"])))
 
 
+def interactions_of_fit(result: FitResult) -> list[dict[str, Any]]:
+    """:func:`interaction_table` of a fit, with what an infinite estimate leaves of its rows, infinite ones first."""
+    return mark_infinite(result, interaction_table(LogLinearEnergy(result.hypergraph, result.tables)))
+
+
 def infinite_interactions(result: FitResult) -> list[dict[str, Any]]:
-    """What a model file keeps of the interactions of a fit that are infinite, because its tables are finite."""
-    if result.status != "infinite":
-        return []
-    rows = interaction_table(LogLinearEnergy(result.hypergraph, result.tables))
-    return [infinite_to_json(row) for row in mark_infinite(result, rows) if row["is_infinite"]]
+    """Those that an infinite estimate does not leave finite."""
+    return [] if result.status != "infinite" else [row for row in interactions_of_fit(result) if row["is_infinite"]]
 
 
 @dataclass(frozen=True)

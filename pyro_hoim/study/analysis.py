@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +33,6 @@ from ..inference.structure.posterior import save_structure_posterior
 from ..information.projection import Projections
 from ..log_linear.auto import Auto
 from ..log_linear.coding import check_balanced_family
-from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.file import ModelFile
 from ..log_linear.fitting.existence import StructuralZeros, structural_states
 from ..log_linear.fitting.fit import fit
@@ -44,14 +43,14 @@ from ..log_linear.fitting.tables import cell_table
 from ..log_linear.goodness.goodness_of_fit import goodness_of_fit, likelihood_ratio_test
 from ..log_linear.goodness.summary import answers_of_fit, is_maximum
 from ..log_linear.impossible import ImpossibleStates
-from ..log_linear.infinite import infinite_to_json, mark_infinite
+from ..log_linear.infinite import infinite_to_json
 from ..log_linear.named_priors import Prior
 from ..log_linear.restricted.interactions import Interactions, graph_of, is_within
 from ..log_linear.scores import (
     coefficient_intervals,
     column_shares,
     directions_of,
-    interaction_table,
+    interactions_of_fit,
     num_impossible,
     prediction_accuracy,
     score_rows,
@@ -394,7 +393,6 @@ def analyse(
     target: str | None = None,
     seed: int = 0,
     title: str = "table",
-    about: Sequence[str] = (),
     run: RunOptions | None = None,
     estimate: Callable[[InteractionHypergraph, Observations], FitResult] | None = None,
     structural_zeros: StructuralZeros = None,
@@ -413,7 +411,6 @@ def analyse(
         target: also measure how well this variable is predicted.
         seed: seed of everything random.
         title: name of the data.
-        about: sentences on the data that the report shows.
         run: the folder for finished chains and unfinished fits, so that an interrupted run can be resumed, made if
             missing inside an existing folder; whether to use what it holds (chains of other data or settings are
             refused); and progress.
@@ -466,9 +463,7 @@ def analyse(
                 goodness=goodness_of_fit(result, seed=seed) if is_tested else None,
                 cells=cell_table(result) if is_tested and result.is_listed and result.penalty is None else None,
                 parts=scores,
-                interactions=mark_infinite(
-                    result, interaction_table(LogLinearEnergy(result.hypergraph, result.tables))
-                ),
+                interactions=interactions_of_fit(result),
                 intervals=coefficient_intervals(result, rows),
                 posterior=draws,
             )
@@ -478,7 +473,7 @@ def analyse(
     chosen = _choose(models, comparison)
     return Analysis(
         title=title,
-        about=tuple(about),
+        about=(),
         parts=models[chosen].parts,
         seed=seed,
         train=train,

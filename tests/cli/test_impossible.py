@@ -66,3 +66,69 @@ def test_a_column_of_which_every_level_is_excluded(shell):
     shell("fit", "t.csv", "--edges", "a*b + a*c", "--out", "m")
     told = shell.refused("sample", "m", "-n", "2", "--given", "b=1", "--given", "c=1")
     assert "b=1, c=1 has probability zero" in told
+
+
+HEALTH = """sex,pregnant,"seen, when",count
+female,no,"never, yet",30
+female,yes,"never, yet",12
+female,no,once,9
+female,yes,once,4
+male,no,"never, yet",25
+male,no,once,14
+"""
+
+
+def test_levels_that_are_impossible_together_are_said(shell):
+    Path("health.csv").write_text(HEALTH)
+    zeros = ("--structural-zeros", "sex=male,pregnant=yes")
+    found = shell.json("fit", "health.csv", "--order", "1", *zeros, "--out", "m")
+    # Proportional fitting on the ten cells that are possible, by hand: the columns beside "seen" meet in three of four.
+    assert (found["num_parameters"], found["goodness_of_fit"]["df"]) == (3, 2) and found["status"] == "converged"
+    every = [f"{s},{p},{w}" for s in ("female", "male") for p in ("no", "yes") for w in ('"never, yet"', "once")]
+    Path("every.csv").write_text("\n".join(['sex,pregnant,"seen, when"', *every]) + "\n")
+    assert shell.json("score", "m/model.safetensors", "every.csv")["impossible_rows"] == 2
+    assert shell("sample", "m/model.safetensors", "-n", "300").out.count("male,yes") == 0 + shell(
+        "sample", "m/model.safetensors", "-n", "300"
+    ).out.count("female,yes")
+    told = shell.refused("sample", "m/model.safetensors", "-n", "3", "--given", "sex=male", "--given", "pregnant=yes")
+    assert "probability zero in the model; give other values" in told
+    # The control: the independent columns that know no zero expect pregnant men.
+    free = shell.json("fit", "health.csv", "--order", "1", "--out", "free")
+    assert free["goodness_of_fit"]["deviance"] > found["goodness_of_fit"]["deviance"] + 10
+    # A label may hold a comma, and a column may be named again for more of its levels.
+    both = ("--structural-zeros", "seen, when=never, yet,seen, when=once,sex=male,pregnant=yes")
+    again = shell.json("fit", "health.csv", "--order", "1", *both, "--out", "again")
+    assert again["goodness_of_fit"]["deviance"] == pytest.approx(found["goodness_of_fit"]["deviance"], abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("sex=female,pregnant=yes",), "16 rows of data hold what is marked as impossible: (sex=female, pregnant=yes)"),
+        (("sex",), "--structural-zeros: expected COL=LEVEL,..., received 'sex'"),
+        (("sx=male",), "unknown variable 'sx'; did you mean 'sex'"),
+        (("sex=mael",), "unknown label 'mael'"),
+        (("sex=male,pregnant=yes", "--prior", "conjugate:4"), "--prior: conjugate spreads rows over all cells"),
+        (("sex=male,pregnant=yes", "--penalty", "l1:1"), "fits all interactions within norm balls"),
+    ],
+)
+def test_zeros_that_cannot_be_taken_are_refused_in_a_line(words, expected, shell):
+    Path("health.csv").write_text(HEALTH)
+    assert expected in shell.refused("fit", "health.csv", "--structural-zeros", *words, "--out", "m")
+    assert "belongs to pyro-hoim fit" in shell.refused("learn", "health.csv", "--structural-zeros", "sex=male")
+
+
+def test_missing_cells_and_posteriors_leave_out_what_is_impossible(shell):
+    Path("health.csv").write_text(HEALTH.replace("male,no,once,14", "male,,once,14"))
+    zeros = ("--structural-zeros", "sex=male,pregnant=yes")
+    shell.json("fit", "health.csv", "--order", "2", *zeros, "--missing", "marginalise", "--out", "m")
+    Path("rows.csv").write_text('sex,pregnant,"seen, when"\nmale,,once\n')
+    predicted = shell.json("predict", "m/model.safetensors", "rows.csv", "--target", "pregnant", "--out", "out.csv")
+    assert predicted["predicted_rows"] == 0 and pd.read_csv("out.csv")["p(yes)"].tolist() == [0.0]
+    Path("health.csv").write_text(HEALTH)
+    chains = ("--posterior", "--num-chains", "2", "--num-draws", "60", "--burn-in", "60", "--jobs", "1")
+    shell.json("fit", "health.csv", "--order", "1", *zeros, *chains, "--out", "p")
+    import arviz
+
+    tables = arviz.from_netcdf("p/posterior.nc")["posterior_predictive"]["table"].to_numpy()
+    assert (tables[:, :, 1, 1] == 0).all() and (tables.sum((2, 3, 4)) == 94).all()

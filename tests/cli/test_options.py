@@ -165,7 +165,15 @@ def test_warnings_of_estimates_name_the_options():
 
 CALLS = [
     *(hoim.fit, learn_variables, SelectionOptions, hoim.learn, hoim.learn_network, hoim.fit_roots, RootSettings),
-    *(fit_machine, LearningOptions, NUTSSettings, ChainSettings, StructurePrior, hoim.AnnealedImportance),
+    *(
+        hoim.log_linear.fit,
+        fit_machine,
+        LearningOptions,
+        NUTSSettings,
+        ChainSettings,
+        StructurePrior,
+        hoim.AnnealedImportance,
+    ),
     *(hoim.sample, hoim.predict, hoim.score, hoim.compare, removal_values, Fitted.summary, Fitted.interactions),
     *(Fitted.report, hoim.data.open_rows, hoim.Observations.from_csv),
 ]

@@ -14,7 +14,6 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,8 +25,8 @@ from ..coding import Reference, parametrization, reference_codes
 from ..file import ModelFile, conditional_words
 from ..fitting.design import design_matrix
 from ..fitting.result import CovarianceKind, FitResult
-from ..infinite import contrast_signs, covariance_problem, mark_infinite, size_problem
-from ..scores import interaction_table
+from ..infinite import contrast_signs, covariance_problem, size_problem
+from ..scores import infinite_interactions
 from ..training.ridge import InteractionRidge
 from .goodness_of_fit import rough_terms
 from .profile import profile_limits
@@ -141,7 +140,7 @@ def contrasts_of_fit(
         except HoimError as refusal:  # a penalty that is not smooth, or nobody can tell what is identified
             problem = refusal.problem or str(refusal)
     if problem:
-        lost = {tuple(row["edge"]) for row in _infinite_rows(result)}
+        lost = {tuple(row["edge"]) for row in infinite_interactions(result)}
         rows.loc[_belongs(graph, codes, lost), "estimate"] = math.nan
         return Contrasts(rows, level, (*notes, f"no standard errors: {problem}"), False, False)
     # Of what the rows send to infinity the sign and the finite limit.
@@ -163,16 +162,6 @@ def _meaning(graph: InteractionHypergraph, reference: Reference | None) -> list[
     against = f"the reference level ({named}; of other columns the first)" if named else first
     higher = [note.format("reference" if named else "first") for note in _HIGHER] if graph.order > 2 else []
     return [_MEANING.format(against), *higher]
-
-
-def _infinite_rows(result: FitResult) -> list[dict[str, Any]]:
-    """Interactions that an infinite estimate does not leave finite."""
-    if result.status != "infinite":
-        return []
-    from ..energy import LogLinearEnergy
-
-    rows = interaction_table(LogLinearEnergy(result.hypergraph, result.tables))
-    return [row for row in mark_infinite(result, rows) if row["is_infinite"]]
 
 
 def _belongs(graph: InteractionHypergraph, codes: Mapping[str, int], edges: set[Edge]) -> np.ndarray:

@@ -83,7 +83,7 @@ from ...log_linear.goodness.goodness_of_fit import (
 from ...log_linear.goodness.odds_ratios import contrasts_of_file, contrasts_of_fit
 from ...log_linear.goodness.summary import answers_of_fit, fit_figures, fit_summary, model_figures, model_summary
 from ...log_linear.impossible import ImpossibleStates
-from ...log_linear.infinite import with_infinite
+from ...log_linear.infinite import infinite_to_json, with_infinite
 from ...log_linear.laws.law import HierarchicalLogLinear
 from ...log_linear.named_priors import Prior
 from ...log_linear.restricted.interactions import RestrictedInteractions, graph_of
@@ -253,7 +253,7 @@ class LogLinearFamily(Family):
             info |= {} if model.penalty is None else {"penalty": repr(model.penalty)}
             if model.data is not None:
                 info["independent"] = column_shares(model.data)
-            info["infinite_interactions"] = infinite_interactions(model)
+            info["infinite_interactions"] = [infinite_to_json(row) for row in infinite_interactions(model)]
             info["has_structural_zeros"] = model.structural_zeros is not None
             return ModelFile(model.hypergraph, model.theta, model.coding, info, directions_of(model), model.impossible)
         if not isinstance(model, LogLinearEnergy):

@@ -95,11 +95,10 @@ class PenaltyPlan(LabelledPlan):
             target=self.asked["target"],
             seed=request.seed,
             title=request.source.name,
-            about=request.about,
             run=RunOptions(request.checkpoint, request.resume, request.progress),
             estimate=estimate,
         )
-        return replace(analysis, constrained=records[0])
+        return replace(analysis, about=request.about, constrained=records[0])
 
     def _structure(self, data: Observations) -> InteractionHypergraph:
         """All interactions up to the order."""
@@ -270,11 +269,10 @@ class _LogLinearPlan(LabelledPlan):
             target=self.asked["target"],
             seed=request.seed,
             title=request.source.name,
-            about=request.about,
             run=RunOptions(request.checkpoint, request.resume, request.progress),
             structural_zeros=self._zeros(rows),
         )
-        return analysis.with_uncertainty(self.asked["level"], self.asked["tests"])
+        return replace(analysis, about=request.about).with_uncertainty(self.asked["level"], self.asked["tests"])
 
     def _zeros(self, data: Observations) -> ImpossibleStates | None:
         """The states that are impossible."""
@@ -364,6 +362,9 @@ def plan_log_linear(asked: Asked) -> _LogLinearPlan | LearnPlan | StructurePlan 
     is_main_job = asked.source is None and not asked["order"] and not edges
     if asked["jobs"] is not None and not (posterior or is_main_job):
         raise conflict("jobs", f"of a log-linear model belongs to {option('posterior', True)}")
+    if asked["structural_zeros"] and prior is not None and prior.kind == "conjugate":
+        problem = f"conjugate spreads rows over all cells, received {option('structural_zeros')}"
+        raise conflict("prior", problem, "use unit or normal:S")
     if prior is not None and prior.is_flat and (posterior or is_main_job):
         raise conflict("prior", "a posterior needs a proper prior, received none", "use normal:S or another")
     return _LogLinearPlan(asked, prior, is_main_job)

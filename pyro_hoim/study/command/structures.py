@@ -112,10 +112,9 @@ class StructurePlan(LabelledPlan):
             target=self.asked["target"],
             seed=request.seed,
             title=request.source.name,
-            about=request.about,
             run=RunOptions(request.checkpoint, request.resume, request.progress),
         )
-        return replace(analysis, structures=record)
+        return replace(analysis, about=request.about, structures=record)
 
     def _law(self, data: Observations) -> StructurePrior:
         """The prior over collections of the columns."""
