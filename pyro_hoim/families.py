@@ -14,7 +14,6 @@ from typing import Any
 
 from .atomic import draft_of
 from .core.family import families, family_of
-from .core.joined import opened
 from .core.operations import impute, predict, sample, save, score
 from .errors import ModelFileError, refused
 from .results.fitted import LoadedModel
@@ -55,10 +54,7 @@ def load(path: str | os.PathLike[str]) -> LoadedModel:
     file = Path(path)
     file = file / "model.safetensors" if os.path.isdir(file) else file
     family = family_of(read_kind(file), file)
-    stored = family.read(file)
-    if stored.info.get("joined"):
-        family, stored = opened(family, stored)
-    return LoadedModel(**vars(stored))
+    return LoadedModel(**vars(family.read(file)))
 
 
 def add_info(path: str | os.PathLike[str], info: Mapping[str, Any]) -> None:

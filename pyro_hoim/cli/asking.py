@@ -14,7 +14,6 @@ from click.core import ParameterSource
 
 from ..atomic import new_file
 from ..core.family import Answer, Family, Option, Question, families, family_of
-from ..core.joined import opened
 from ..core.words import listed, plural
 from ..data.files.safe_cells import safe_frame, warn_of_formulas
 from ..data.files.uai import is_uai
@@ -129,8 +128,7 @@ def ask(ctx: click.Context, model: Path) -> tuple[Family, Question]:
         return _ask_uai(ctx, path)
     family = family_of(read_kind(path), path)
     given = own_options(family, ctx)
-    family, stored = opened(family, family.read(path))
-    return family, Question(stored, model, dict(ctx.params), given, is_terminal())
+    return family, Question(family.read(path), model, dict(ctx.params), given, is_terminal())
 
 
 def _ask_uai(ctx: click.Context, path: Path) -> tuple[Family, Question]:

@@ -20,6 +20,7 @@ import pandas as pd
 
 from .._kinds import ENTRY_POINTS, KINDS
 from ..data.files.table_file import CsvColumns
+from ..data.joined import JoinedColumns
 from ..errors import (
     FamilyWarning,
     HoimError,
@@ -285,6 +286,17 @@ class Stored:
     model: Any
     domain: Domain
     info: Mapping[str, Any]
+
+    @property
+    def joined(self) -> JoinedColumns | None:
+        """The columns that the model has joined; None where it has not."""
+        entry = self.info.get("joined")
+        return None if entry is None else JoinedColumns.from_json(entry)
+
+    @property
+    def variables(self) -> Domain:
+        """What the interactions are of: joined variables where there are any."""
+        return self.domain if self.joined is None else self.joined.joined_domain
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,6 @@ from ..errors import (
 )
 from ..schema import Domain, Variable
 from .family import Answer, Family, Question, Stored, family_of_model, more_interactions
-from .joined import model_domain, opened
 from .prediction import extend_rows
 from .scores import RowLogLikelihood
 from .words import plural
@@ -343,7 +342,7 @@ def _ties(model: object, top: int | None, options: Mapping[str, Any]) -> Mapping
 
 def strengths(model: object) -> tuple[dict[tuple[str, ...], float], tuple[str, str] | None]:
     """Strengths of the interactions of a model as :func:`signed_strengths` gives them."""
-    return signed_strengths(model_domain(stored_model(model)[1]), _ties(model, None, {})["interactions"])
+    return signed_strengths(stored_model(model)[1].variables, _ties(model, None, {})["interactions"])
 
 
 def signed_strengths(
@@ -422,14 +421,14 @@ def read_rows(model: object, rows: DataLike | CountTable, **options: Unpack[RowO
 def stored_model(model: object) -> tuple[Family, Stored]:
     """The family of a model, and what a file holds of it; InputTypeError for what names no family.
 
-    Of a model of joined columns both answer about the columns (:mod:`pyro_hoim.core.joined`).
+    Of a model of joined columns both answer about the columns.
     """
     family = family_of_model(model)
     if isinstance(model, Stored):
-        return opened(family, model)
+        return family, model
     # A result does not change, so it keeps what was made of it; the parameters of other models may move.
     known: Any = model
-    return opened(family, known.as_stored if hasattr(type(known), "as_stored") else stored_record(known))
+    return family, known.as_stored if hasattr(type(known), "as_stored") else stored_record(known)
 
 
 def stored_record(model: Any) -> Stored:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from typing import Any, Literal, get_args
@@ -30,6 +30,7 @@ from .observations import Observations
 from .order import known_order
 
 __all__ = [
+    "BrokenLaw",
     "ColumnGroup",
     "JoinedColumns",
     "JoinedRows",
@@ -42,8 +43,68 @@ __all__ = [
 # Groups of columns as one variable each: joins rows, splits them again, and goes into a file.
 
 _SHOWN = 3
-_PORTION = 2**22  # comparisons of patterns with levels at once
+_PORTION = 2**22  # comparisons of patterns with levels, or values of their completions, at once
+_SUM = 1e-6  # what a sum of probabilities may be off by
 _SEPARATORS = "=_.:- /|["
+
+
+@dataclass(frozen=True)
+class BrokenLaw:
+    r"""How often a row breaks a group, and what its columns then hold: independent values that are together no level.
+
+    .. math:: u(x) = \prod_c s_c(x_c) \Big/ \Bigl(1 - \sum_l \prod_c s_c(x_c(l))\Bigr)
+
+    Args:
+        probability: that a row breaks the group, between 0 and 1.
+        rows: observations that this was estimated from.
+        shares: s, for every column the probabilities of its levels, all positive.
+
+    Raises:
+        InputError: numbers that are no such probabilities.
+    """
+
+    probability: float
+    rows: float
+    shares: tuple[tuple[float, ...], ...]
+
+    def __post_init__(self) -> None:
+        check_fraction(self.probability, "BrokenLaw probability")
+        for shares in self.shares:
+            if not (min(shares, default=0.0) > 0 and abs(sum(shares) - 1) < _SUM):
+                raise unexpected("BrokenLaw shares", "positive numbers that sum to one", code="out-of-range")
+
+
+class _Breaks:
+    """Sums over combinations of codes that are no level: column by column, along the beginnings that levels have.
+
+    All terms are positive, so that nothing cancels where nearly every combination is a level.
+    """
+
+    def __init__(self, levels: np.ndarray, shares: Sequence[Sequence[float]]) -> None:
+        self.log_shares = [np.log(share) for share in shares]
+        self.after: list[np.ndarray] = []
+        """Where every code of a column leads from every beginning; the last one stands for all that no level has."""
+        here = np.zeros(len(levels), dtype=np.int64)
+        for column, share in enumerate(shares):
+            there = _numbered(levels[:, : column + 1])
+            steps = np.full((here.max() + 2, len(share)), there.max() + 1)
+            steps[here, levels[:, column]] = there
+            self.after.append(steps)
+            here = there
+        self.size = sum(steps.size for steps in self.after)
+
+    def terms(self, cells: np.ndarray, reduce: Callable[..., np.ndarray]) -> list[np.ndarray]:
+        """For every column log-values (N, beginnings, codes) of a choice of its code, reduced over later columns."""
+        values = np.full((len(cells), len(np.unique(self.after[-1]))), -math.inf)
+        values[:, -1] = 0.0
+        terms: list[np.ndarray] = []
+        for column in reversed(range(len(self.after))):
+            code, steps = cells[:, column, None], self.after[column]
+            is_possible = (code < 0) | (code == np.arange(steps.shape[1]))
+            of_code = np.where(is_possible, self.log_shares[column], -math.inf)
+            terms.insert(0, of_code[:, None] + values[:, steps])
+            values = reduce(terms[0], axis=2)
+        return terms
 
 
 @dataclass(frozen=True)
@@ -52,13 +113,15 @@ class ColumnGroup:
 
     Args:
         columns: names, two at least.
-        levels: for every level the code of each column, all different; combinations that are not listed cannot occur.
+        levels: for every level the code of each column, all different.
         name: of the joined variable; by default what the names of the columns begin with, or these joined by bars.
         labels: of its levels; by default the one column whose code is not 0, ``none`` of them, or ``a=1, b=0``.
         kind: of the joined variable, ``nominal`` or ``ordinal``.
+        broken: the law of rows that no level describes; None where they are impossible.
 
     Raises:
-        InputError: fewer than two columns or levels, repeated ones, or a level of another length.
+        InputError: fewer than two columns or levels, repeated ones, a level of another length, or a law of broken rows
+            for other columns or where every combination is a level.
 
     Example:
         >>> group = ColumnGroup(("odor=a", "odor=n"), ((1, 0), (0, 1)))
@@ -71,6 +134,7 @@ class ColumnGroup:
     name: str = ""
     labels: tuple[str, ...] = ()
     kind: Kind = "nominal"
+    broken: BrokenLaw | None = None
 
     def __post_init__(self) -> None:
         columns, levels = tuple(self.columns), tuple(tuple(int(code) for code in level) for level in self.levels)
@@ -89,6 +153,11 @@ class ColumnGroup:
         for field, value in (("columns", columns), ("levels", levels), ("labels", labels)):
             object.__setattr__(self, field, value)
         object.__setattr__(self, "name", self.name or _common_name(columns))
+        # A row can break a group only if some combination is no level.
+        sizes = None if self.broken is None else [len(shares) for shares in self.broken.shares]
+        if sizes is not None and (len(sizes) != len(columns) or math.prod(sizes) <= len(levels)):
+            expected = "shares of every column, and combinations that are no level"
+            raise unexpected("ColumnGroup broken", expected, code="wrong-shape")
 
     @classmethod
     def exclusive(cls, columns: Sequence[str], *, may_be_none: bool = False) -> ColumnGroup:
@@ -106,7 +175,102 @@ class ColumnGroup:
         """JSON-ready description."""
         levels = [list(level) for level in self.levels]
         entries = {"name": self.name, "columns": list(self.columns), "levels": levels, "labels": list(self.labels)}
-        return entries | {"kind": self.kind}
+        return entries | {"kind": self.kind} | ({} if self.broken is None else {"broken": asdict(self.broken)})
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> ColumnGroup:
+        """Rebuild from :meth:`to_json`; of earlier versions, without a law of broken rows, these are impossible."""
+        levels, law = tuple(map(tuple, value["levels"])), value.get("broken")
+        if law is not None:
+            law = BrokenLaw(float(law["probability"]), float(law["rows"]), tuple(map(tuple, law["shares"])))
+        return cls(tuple(value["columns"]), levels, value["name"], tuple(value["labels"]), value["kind"], law)
+
+    # What the known cells of rows (N, k), codes or -1, say of the level, and what the missing ones may hold.
+
+    def agrees(self, cells: np.ndarray) -> np.ndarray:
+        """Levels (N, L) that agree with the known cells, all where none is known."""
+        levels = np.array(self.levels)
+        agrees = np.empty((len(cells), len(levels)), dtype=bool)
+        for part in _portions(len(cells), levels.size):
+            agrees[part] = ((cells[part, None] < 0) | (cells[part, None] == levels)).all(2)
+        return agrees
+
+    @property
+    def log_whole(self) -> float:
+        """Log-probability that a row does not break the group."""
+        return 0.0 if self.broken is None else math.log1p(-self.broken.probability)
+
+    @cached_property
+    def _breaks(self) -> _Breaks:
+        assert self.broken is not None
+        return _Breaks(np.array(self.levels), self.broken.shares)
+
+    @cached_property
+    def _log_scale(self) -> float:
+        """Log of the probability of a broken row, less that of independent values that are no level."""
+        assert self.broken is not None
+        root = self._breaks.terms(np.full((1, len(self.columns)), -1), _LOG_SUM)[0]
+        return math.log(self.broken.probability) - float(_LOG_SUM(root[0, 0], axis=0))
+
+    def log_broken(self, cells: np.ndarray, by: int = 0, *, most_probable: bool = False) -> np.ndarray:
+        """Log-probability of a broken row with the known cells, (N, K): by codes of the column at position ``by``.
+
+        Summed over other missing cells, or ``most_probable``: the largest over these.
+        """
+        if self.broken is None:
+            return np.full((len(cells), 1), -math.inf)
+        order = [by, *(column for column in range(len(self.columns)) if column != by)]
+        breaks = self._breaks
+        if by:
+            breaks = _Breaks(np.array(self.levels)[:, order], [self.broken.shares[column] for column in order])
+        values = np.empty((len(cells), len(self.broken.shares[by])))
+        for part in _portions(len(cells), breaks.size):
+            values[part] = breaks.terms(cells[part][:, order], np.max if most_probable else _LOG_SUM)[0][:, 0]
+        return values + self._log_scale
+
+    def log_weights(self, cells: np.ndarray, *, most_probable: bool = False) -> np.ndarray:
+        """Log-probability (N, L) of the known cells given each level, the row broken or not; as :meth:`log_broken`."""
+        reduce, join = (np.max, np.maximum) if most_probable else (_LOG_SUM, np.logaddexp)
+        agrees = self.agrees(cells)
+        weights = np.where(agrees, self.log_whole, -math.inf)
+        # Complete levels are not broken, and rows without a known cell say nothing.
+        left = ((cells < 0).any(1) | ~agrees.any(1)) & (cells >= 0).any(1)
+        broken = reduce(self.log_broken(cells[left], most_probable=most_probable), axis=1)
+        weights[left] = join(weights[left], broken[:, None])
+        weights[(cells < 0).all(1)] = 0.0
+        return weights
+
+    def completed(self, cells: np.ndarray, level: np.ndarray, random: np.random.Generator | None = None) -> np.ndarray:
+        """Cells with the missing ones filled, given levels (N,): drawn, or the most probable without ``random``."""
+        filled = np.where(cells >= 0, cells, np.array(self.levels)[level])
+        if self.broken is None:
+            return filled
+        # Rows that are broken, among those that may be.
+        reduce = np.max if random is None else _LOG_SUM
+        patterns, number = np.unique(cells, axis=0, return_inverse=True)
+        number = number.reshape(-1)
+        broken = reduce(self.log_broken(patterns, most_probable=random is None), axis=1)[number]
+        whole = np.where(self.agrees(patterns)[number, level], self.log_whole, -math.inf)
+        bound = 0.0 if random is None else -random.exponential(size=len(cells))
+        is_broken = broken > (whole if random is None else bound + np.logaddexp(whole, broken))
+        # Their columns, one after another.
+        for rows in np.array_split(np.flatnonzero(is_broken), 1 + int(is_broken.sum()) * self._breaks.size // _PORTION):
+            terms, each = self._breaks.terms(cells[rows], reduce), np.arange(len(rows))
+            here = np.zeros(len(rows), dtype=np.int64)
+            for column, (values, steps) in enumerate(zip(terms, self._breaks.after, strict=True)):
+                noise = 0.0 if random is None else random.gumbel(size=(len(rows), steps.shape[1]))
+                code = (values[each, here] + noise).argmax(1)
+                filled[rows, column], here = code, steps[here, code]
+        return filled
+
+
+_LOG_SUM = np.logaddexp.reduce
+
+
+def _portions(number: int, size: int) -> Iterator[slice]:
+    """Rows in portions that hold a bounded number of values, ``size`` each."""
+    step = max(1, _PORTION // max(1, size))
+    yield from (slice(start, start + step) for start in range(0, number, step))
 
 
 def _label(columns: tuple[str, ...], level: tuple[int, ...]) -> str:
@@ -141,19 +305,23 @@ def _common_name(columns: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class JoinedRows:
-    """Rows over joined columns, and where their cells did not say a level.
+    """Rows over joined columns: what their cells say of every level.
 
     Attributes:
         rows: over the joined domain; a group whose cells say no single level is missing.
+        log_factors: what the known cells add to the log-probability of these rows, (N,); minus infinity where they
+            break a group that is never broken.
+        evidence: of groups whose cells speak for some levels more than for others, by name: log-probabilities of the
+            cells given each level (S, levels), of which the first are zero, and which of them holds in every row (N,).
         is_broken: rows and groups (N, G) whose known cells are no level of the group.
         is_open: rows and groups (N, G) of which some cells are known and leave several levels.
-        allowed: for every group (N, levels), the levels that the known cells leave.
     """
 
     rows: Observations
+    log_factors: torch.Tensor
+    evidence: Mapping[str, tuple[torch.Tensor, torch.Tensor]]
     is_broken: torch.Tensor
     is_open: torch.Tensor
-    allowed: tuple[torch.Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -161,8 +329,8 @@ class JoinedColumns:
     r"""Some columns of a domain joined to one variable a group; the others stay as they are.
 
     A group stands where its first column stood. Rows are joined and split without loss: ``split(join(rows))`` are the
-    same rows. Rows that no level of a group describes *break* it: they have probability zero under a model of the
-    joined variables.
+    same rows. Rows that no level of a group describes *break* it, each group by itself with a probability of its own,
+    :class:`BrokenLaw`; without one they have probability zero under a model of the joined variables.
 
     Args:
         domain: the columns.
@@ -194,6 +362,9 @@ class JoinedColumns:
         # Every level has to be possible, and every name to be free.
         for group in self.groups:
             sizes = [self.domain[name].cardinality for name in group.columns]
+            if group.broken is not None and [len(shares) for shares in group.broken.shares] != sizes:
+                problem = f"group {group.name!r} has not one share for every level of its columns"
+                raise refused("JoinedColumns groups", problem, code="wrong-shape")
             for level in group.levels:
                 if any(code >= size for code, size in zip(level, sizes, strict=True)):
                     problem = f"group {group.name!r} has a level {level}, and its columns have {sizes} levels"
@@ -212,6 +383,11 @@ class JoinedColumns:
     def _group_of(self) -> dict[str, ColumnGroup]:
         return {name: group for group in self.groups for name in group.columns}
 
+    @cached_property
+    def _single(self) -> tuple[str, ...]:
+        """The columns that stay."""
+        return tuple(name for name in self.domain.names if name not in self._group_of)
+
     def group_of(self, name: str) -> ColumnGroup | None:
         """The group that holds a column; None for a column that stays as it is."""
         self.domain.index(name)
@@ -225,6 +401,8 @@ class JoinedColumns:
     @cached_property
     def joined_domain(self) -> Domain:
         """The joined variables and the others, in the order of their first columns."""
+        if not self.groups:
+            return self.domain
         variables: list[Variable] = []
         for variable in self.domain:
             group = self._group_of.get(variable.name)
@@ -234,30 +412,72 @@ class JoinedColumns:
                 variables.append(Variable(group.name, group.labels, group.kind))
         return Domain(variables)
 
-    def read(self, rows: Observations) -> JoinedRows:
-        """Rows over the joined domain, with what their cells leave open or break.
+    def with_breaks(self, rows: Observations) -> JoinedColumns:
+        r"""The groups with the law of rows that break them, by Laplace's rule of succession from some rows.
+
+        .. math:: \epsilon_g = \frac{b_g + 1}{N + 2}, \qquad s_c(x) = \frac{n_c(x) + 1}{N + K_c}
+
+        where b of N rows broke the group, and n of them have a value of a column with K levels. A group of which every
+        combination is a level cannot be broken.
+
+        Args:
+            rows: complete rows; those with a missing cell are left out, weights that are not whole count once.
+        """
+        codes, counts = _rows(rows)
+        total, groups = float(counts.sum()), list[ColumnGroup]()
+        for group in self.groups:
+            cells = codes[:, list(self.domain.indices(group.columns))]
+            sizes = [self.domain[name].cardinality for name in group.columns]
+            number = float(counts[~group.agrees(cells).any(1)].sum())
+            tallies = [np.bincount(c, counts, size) + 1.0 for c, size in zip(cells.T, sizes, strict=True)]
+            shares = tuple(tuple((tally / tally.sum()).tolist()) for tally in tallies)
+            law = BrokenLaw((number + 1) / (total + 2), total, shares)
+            groups.append(replace(group, broken=law if math.prod(sizes) > len(group.levels) else None))
+        return replace(self, groups=tuple(groups))
+
+    def never_broken(self) -> JoinedColumns:
+        """The groups as declared ones, whose broken rows have probability zero."""
+        return replace(self, groups=tuple(replace(group, broken=None) for group in self.groups))
+
+    def _cells(self, group: ColumnGroup, codes: torch.Tensor) -> np.ndarray:
+        return codes[..., list(self.domain.indices(group.columns))].numpy()
+
+    def read(self, rows: Observations, *, most_probable: bool = False) -> JoinedRows:
+        """Rows over the joined domain, with what their cells say of levels that they leave open.
+
+        Args:
+            rows: over the columns.
+            most_probable: missing cells of broken rows are not summed over but take the most probable values.
 
         Raises:
             InputError: rows of another domain.
         """
         if rows.domain != self.domain:
             raise other_domain("rows", "the columns that were joined", received="others")
-        # Columns that stay are copied.
         codes = torch.full((len(rows.codes), len(self.joined_domain)), -1, dtype=torch.long)
-        for name in self.domain.names:
-            if name not in self._group_of:
-                codes[:, self.joined_domain.index(name)] = rows.codes[:, self.domain.index(name)]
-        # Of a group the cells that are known may leave one level, several or none.
+        codes[:, list(self.joined_domain.indices(self._single))] = rows.codes[
+            :, list(self.domain.indices(self._single))
+        ]
+        log_factors = torch.zeros(len(codes), dtype=torch.float64)
         flags = torch.zeros((2, len(codes), len(self.groups)), dtype=torch.bool)
-        every: list[torch.Tensor] = []
+        evidence: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
         for g, group in enumerate(self.groups):
-            part = rows.codes[:, list(self.domain.indices(group.columns))]
-            allowed = _allowed(part.numpy(), np.array(group.levels))
-            number, is_known = allowed.sum(1), (part >= 0).any(1)
-            codes[number == 1, self.joined_domain.index(group.name)] = allowed[number == 1].long().argmax(1)
-            flags[0, :, g], flags[1, :, g] = number == 0, (number > 1) & is_known
-            every.append(allowed)
-        return JoinedRows(rows.replaced(domain=self.joined_domain, codes=codes), flags[0], flags[1], tuple(every))
+            patterns, of_row = np.unique(self._cells(group, rows.codes), axis=0, return_inverse=True)
+            of_row = torch.from_numpy(of_row.reshape(-1))
+            agrees = torch.from_numpy(group.agrees(patterns)).sum(1)
+            flags[0, :, g] = (agrees == 0)[of_row]
+            flags[1, :, g] = ((agrees > 1) & torch.from_numpy((patterns >= 0).any(1)))[of_row]
+            # Cells say one level, or nothing of the levels, or something of each.
+            weights = torch.from_numpy(group.log_weights(patterns, most_probable=most_probable))
+            is_one, is_none = weights.isfinite().sum(1) == 1, (weights == weights[:, :1]).all(1)
+            is_soft = ~is_one & ~is_none
+            level = torch.where(is_one, weights.argmax(1), -1)
+            codes[:, self.joined_domain.index(group.name)] = level[of_row]
+            log_factors += torch.where(is_soft, 0.0, weights.amax(1))[of_row]
+            if bool(is_soft.any()):
+                table = torch.cat([torch.zeros_like(weights[:1]), weights[is_soft]])
+                evidence[group.name] = table, (is_soft.cumsum(0) * is_soft)[of_row]
+        return JoinedRows(rows.replaced(domain=self.joined_domain, codes=codes), log_factors, evidence, *flags)
 
     def join(self, rows: Observations) -> Observations:
         """Rows over the joined domain; a group all of whose cells are missing is missing.
@@ -266,7 +486,7 @@ class JoinedColumns:
             InputError: rows of another domain, that break a group, or some of whose cells in a group are missing so
                 that several levels are left.
         """
-        read = self.read(rows)
+        read = self.never_broken().read(rows)
         for is_bad, what in ((read.is_broken, "break"), (read.is_open, "do not say the level of")):
             is_bad = is_bad & (rows.counts > 0)[:, None]
             if bool(is_bad.any()):
@@ -283,14 +503,26 @@ class JoinedColumns:
         """
         if rows.domain != self.joined_domain:
             raise other_domain("rows", "the joined variables", received="others")
-        codes = torch.empty((len(rows.codes), len(self.domain)), dtype=torch.long)
+        cells = torch.full((len(rows.codes), len(self.domain)), -1, dtype=torch.long)
+        return rows.replaced(domain=self.domain, codes=self.never_broken().completed(cells, rows.codes))
+
+    def completed(
+        self, codes: torch.Tensor, levels: torch.Tensor, random: np.random.Generator | None = None
+    ) -> torch.Tensor:
+        """Rows (N, d) with their missing cells filled, given codes of the joined variables (N, d'), -1 for none.
+
+        Rows may break groups: that, and what the cells then are, is drawn, or the most probable without ``random``.
+        """
+        filled, columns = codes.clone(), list(self.domain.indices(self._single))
+        single = levels[:, list(self.joined_domain.indices(self._single))]
+        filled[:, columns] = torch.where(codes[:, columns] < 0, single, codes[:, columns])
         for group in self.groups:
-            table = torch.tensor([*group.levels, (-1,) * len(group.columns)])
-            codes[:, list(self.domain.indices(group.columns))] = table[rows.codes[:, rows.domain.index(group.name)]]
-        for name in self.domain.names:
-            if name not in self._group_of:
-                codes[:, self.domain.index(name)] = rows.codes[:, rows.domain.index(name)]
-        return rows.replaced(domain=self.domain, codes=codes)
+            level = levels[:, self.joined_domain.index(group.name)]
+            some, columns = (level >= 0).nonzero(), torch.tensor(self.domain.indices(group.columns))
+            cells = self._cells(group, codes)[level.numpy() >= 0]
+            drawn = group.completed(cells, level[level >= 0].numpy(), random)
+            filled[some, columns] = torch.from_numpy(drawn)
+        return filled
 
     def sets(self, edges: Iterable[Iterable[str]]) -> list[tuple[str, ...]]:
         """Sets of columns as sets of joined variables; those within one group are left out."""
@@ -303,7 +535,13 @@ class JoinedColumns:
         sizes = [f"{group.name} ({len(group.columns)})" for group in self.groups[:_SHOWN]]
         more = f", ... ({len(self.groups)} groups)" if len(self.groups) > _SHOWN else ""
         noun = "one variable" if len(self.groups) == 1 else f"{len(self.groups)} variables"
-        return f"{columns} columns that say one thing together were joined to {noun}: {', '.join(sizes)}{more}."
+        joined = f"{columns} columns that say one thing together were joined to {noun}: {', '.join(sizes)}{more}."
+        laws = [group.broken for group in self.groups if group.broken is not None]
+        if not laws:
+            return f"{joined} Rows that no level describes are impossible."
+        broken = -math.expm1(sum(group.log_whole for group in self.groups))
+        rule = f"Laplace's rule, {max(law.rows for law in laws):,.0f} rows"
+        return f"{joined} No level describes a new row with probability {broken:.2g} ({rule})."
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready description, inverse of :meth:`from_json`."""
@@ -313,12 +551,7 @@ class JoinedColumns:
     def from_json(cls, value: Mapping[str, Any]) -> JoinedColumns:
         """Rebuild from :meth:`to_json`; InputError for anything else."""
         try:
-            groups = [
-                ColumnGroup(
-                    tuple(g["columns"]), tuple(map(tuple, g["levels"])), g["name"], tuple(g["labels"]), g["kind"]
-                )
-                for g in value["groups"]
-            ]
+            groups = [ColumnGroup.from_json(group) for group in value["groups"]]
             return cls(Domain.from_json(value["domain"]), tuple(groups))
         except InputError:
             raise
@@ -326,22 +559,11 @@ class JoinedColumns:
             raise unexpected("joined columns", "an object with domain and groups", value) from error
 
 
-def _allowed(codes: np.ndarray, levels: np.ndarray) -> torch.Tensor:
-    """Levels (N, K) that agree with the known cells of rows (N, k), all where none is known."""
-    patterns, pattern_of_row = np.unique(codes, axis=0, return_inverse=True)
-    agrees = np.empty((len(patterns), len(levels)), dtype=bool)
-    step = max(1, _PORTION // max(1, levels.size))
-    for start in range(0, len(patterns), step):
-        part = patterns[start : start + step, None, :]
-        agrees[start : start + step] = ((part < 0) | (part == levels[None])).all(2)
-    return torch.from_numpy(agrees[pattern_of_row.reshape(-1)])
-
-
 # Which columns say one thing together: exactly one, or at most one, is set, or one says nearly all of another.
 
-Join = Literal["exact", "exclusive", "determined", "none"]
+Join = Literal["exact", "exclusive", "determined", "none", "hard"]
 """Which columns are joined: those of which exactly one is set; of which at most one is; also those that say nearly
-all of another; none."""
+all of another; none; as ``exact``, and no row may break a group."""
 
 _ERROR = 1e-3
 _MOST_STEPS = 2_000  # of one search for an exact cover
@@ -658,7 +880,9 @@ def join_columns(rows: Observations, how: Join = "exact", *, error: float = _ERR
     Args:
         rows: from which the groups are found.
         how: ``exact``: columns of which every row has exactly one set; ``exclusive``: also those of which at most one
-            is; ``determined``: also columns that say nearly all of another; ``none``.
+            is; ``determined``: also columns that say nearly all of another; ``none``. That no row broke a group is an
+            estimate, so that rows may break it (:meth:`JoinedColumns.with_breaks`), except with ``hard``: ``exact``,
+            and such rows are declared impossible.
         error: as of :func:`find_exclusive_groups`.
 
     Raises:
@@ -667,7 +891,7 @@ def join_columns(rows: Observations, how: Join = "exact", *, error: float = _ERR
     check_choice(how, get_args(Join), "join")
     groups: list[ColumnGroup] = []
     if how != "none":
-        groups += find_exclusive_groups(rows, at_most_one=how != "exact", error=error)
+        groups += find_exclusive_groups(rows, at_most_one=how in ("exclusive", "determined"), error=error)
     # Columns that nothing says together yet may still determine each other.
     used = {name for group in groups for name in group.columns}
     left = [name for name in rows.domain.names if name not in used]
@@ -683,7 +907,8 @@ def join_columns(rows: Observations, how: Join = "exact", *, error: float = _ERR
             name, number = f"{group.name} ({number})", number + 1
         taken.add(name)
         named.append(replace(_ordered(group), name=name))
-    return JoinedColumns(rows.domain, tuple(named))
+    joined = JoinedColumns(rows.domain, tuple(named))
+    return joined if how == "hard" else joined.with_breaks(rows)
 
 
 def _ordered(group: ColumnGroup) -> ColumnGroup:

@@ -57,6 +57,7 @@ from .goodness.goodness_of_fit import (
     term_tests as term_tests,
 )
 from .impossible import ImpossibleStates as ImpossibleStates
+from .joined import JoinedLaw as JoinedLaw
 from .laws.law import HierarchicalLogLinear as HierarchicalLogLinear, cell_log_likelihood as cell_log_likelihood
 from .laws.normal import (
     HorseshoePrior as HorseshoePrior,
@@ -93,7 +94,6 @@ from .restricted.terms import (
 from .scores import (
     CoefficientInterval as CoefficientInterval,
     coefficient_intervals as coefficient_intervals,
-    gain_over_columns as gain_over_columns,
     interaction_table as interaction_table,
     num_impossible as num_impossible,
     prediction_accuracy as prediction_accuracy,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Literal
 
@@ -37,7 +37,7 @@ from ..errors import (
     wrong_type,
 )
 from ..runs.arguments import checked_seed
-from ..schema import Domain
+from ..schema import Domain, Variable
 from ..structure.hypergraph import InteractionHypergraph, row_strides
 from .annealed.importance import AnnealedImportance
 from .auto import Auto
@@ -152,6 +152,27 @@ def _strides(hypergraph: InteractionHypergraph) -> tuple[list[list[tuple[int, in
         for i, stride, _ in axes:
             weights[i, number] = stride
     return axes_of, first, weights
+
+
+def with_evidence(model: LogLinearEnergy, evidence: Mapping[str, torch.Tensor]) -> tuple[LogLinearEnergy, list[str]]:
+    """The model with observed variables, each of which hangs on one of its variables; and the names of these.
+
+    Rows that say code s of such a variable have weights w(s, l) for the levels l of the other one: soft evidence.
+
+    Args:
+        model: one model.
+        evidence: log-weights (S, levels) by the name of a variable.
+    """
+    graph, tables = model.hypergraph, model.tables
+    variables, names = list(graph.domain), list[str]()
+    for name, weights in evidence.items():
+        names.append(f"{name}{' seen' * (1 + sum(other.startswith(name) for other in graph.domain.names))}")
+        variables.append(Variable(names[-1], tuple(map(str, range(len(weights))))))
+    added = list(zip(evidence, names, strict=True))
+    graph = InteractionHypergraph(Domain(variables), [*graph.edges, *added], hierarchical=False)
+    parts = {edge: tables[where] for edge, where in model.hypergraph.term_slices.items()}
+    parts |= {edge: evidence[edge[0]].T.reshape(-1).to(tables) for edge in added}
+    return LogLinearEnergy(graph, torch.cat([parts[edge] for edge in graph.edges])), names
 
 
 def is_exactly_feasible(

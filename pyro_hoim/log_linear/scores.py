@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,6 @@ from .infinite import has_cheap_covariance, mark_infinite
 __all__ = [
     "CoefficientInterval",
     "coefficient_intervals",
-    "gain_over_columns",
     "interaction_table",
     "num_impossible",
     "prediction_accuracy",
@@ -64,21 +64,33 @@ def score_rows(
     """
     check_energy(energy, "energy")
     data = as_observations(data, domain=energy.domain)
+    if reference is not None:
+        check_energy(reference, "reference")
+    values = _log_prob(energy, data, log_z)
+    alone = None if reference is None else _log_prob(reference, data, None)
+    return scores_of(data, values, alone, partial(row_log_pseudo_prob, energy))
+
+
+def scores_of(
+    data: Observations,
+    log_probs: torch.Tensor,
+    reference: torch.Tensor | None,
+    log_pseudo_prob: Callable[[Observations], torch.Tensor],
+) -> Scores:
+    """Scores of rows from their log-probabilities under a model and a reference, (N,), and what gives pseudo ones."""
     if not data.total_count > 0:
         raise unexpected("data", "at least one row", received="a total count of 0", code="empty")
     # Rows that count, with their weights.
     total = data.total_count
     present = data.counts > 0
     counts, squares = data.counts[present], data.squared_weights[present]
-    values = _log_prob(energy, data, log_z)[present]
     gain = gain_error = None
     if reference is not None:
-        check_energy(reference, "reference")
-        gain, gain_error = mean_gain(values, _log_prob(reference, data, None)[present], counts, squares)
-    nll, nll_error = mean_over_rows(-values, counts, squares)
+        gain, gain_error = mean_gain(log_probs[present], reference[present], counts, squares)
+    nll, nll_error = mean_over_rows(-log_probs[present], counts, squares)
     # Pseudo-likelihoods of distinct rows.
     unique = data.unique()
-    pseudo = -float((unique.counts * row_log_pseudo_prob(energy, unique)).sum()) / total
+    pseudo = -float((unique.counts * log_pseudo_prob(unique)).sum()) / total
     return Scores(
         rows=total,
         nll=nll,
@@ -93,30 +105,6 @@ def score_rows(
 def _log_prob(energy: LogLinearEnergy, data: Observations, log_z: float | None) -> torch.Tensor:
     """Log-probability of the known cells of every row, (N,)."""
     return row_log_weights(energy, data) - (float(Auto().log_partition(energy).value) if log_z is None else log_z)
-
-
-def gain_over_columns(
-    energy: LogLinearEnergy, data: Observations, log_z: float, shares: Mapping[str, Sequence[float]]
-) -> tuple[float | None, float | None]:
-    """Gain over independent columns with given probabilities of levels, and its standard error (:func:`mean_gain`).
-
-    Example:
-        >>> from pyro_hoim import Domain, InteractionHypergraph
-        >>> rows = Observations.from_table(Domain.from_cardinalities({"a": 2, "b": 2}), [[40, 10], [10, 40]])
-        >>> graph = InteractionHypergraph.saturated(rows.domain)
-        >>> model = LogLinearEnergy.from_theta(graph, torch.tensor([1.0, 1.0, 4.0], dtype=torch.float64).log())
-        >>> shares = {"a": [0.5, 0.5], "b": [0.5, 0.5]}
-        >>> round(gain_over_columns(model, rows, math.log(5.0), shares)[0], 4)  # the mutual information
-        0.1927
-    """
-    present = data.counts > 0
-    codes = data.codes[present]
-    alone = torch.zeros(len(codes), dtype=torch.float64)
-    for column, name in enumerate(data.domain.names):
-        logs = torch.tensor([*shares[name], 1.0], dtype=torch.float64).log()  # a missing cell, -1, adds nothing
-        alone += logs[codes[:, column]]
-    by_model = _log_prob(energy, data, log_z)[present]
-    return mean_gain(by_model, alone, data.counts[present], data.squared_weights[present])
 
 
 def row_log_pseudo_prob(energy: LogLinearEnergy, data: DataLike) -> torch.Tensor:

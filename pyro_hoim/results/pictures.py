@@ -17,7 +17,6 @@ from typing_extensions import override
 
 from ..core import operations
 from ..core.family import Stored, family_of_model
-from ..core.joined import joined_of, model_domain
 from ..core.operations import stored_model
 from ..core.page import Block, Cell, Page, Section
 from ..core.scores import Figures
@@ -69,7 +68,7 @@ def draw_hypergraph(result: Any, ax: Target, **options: Any) -> Axes:
     _, stored = operations.stored_model(result)
     weights, signs = operations.strengths(result)
     options.setdefault("signs", signs)
-    plain = Domain.from_cardinalities(dict.fromkeys(model_domain(stored).names, 2))  # of numbers, too
+    plain = Domain.from_cardinalities(dict.fromkeys(stored.variables.names, 2))  # of numbers, too
     graph = InteractionHypergraph(plain, list(weights), hierarchical=False)
     return plot_hypergraph(graph, weights, ax=ax, **options)
 
@@ -146,7 +145,7 @@ class ResultStudy(Study[Part]):
     def of(cls, result: Any) -> ResultStudy:
         """The study of a result of any family."""
         _, stored = stored_model(result)
-        joined, figures = joined_of(stored), figures_of(result)
+        joined, figures = stored.joined, figures_of(result)
         return cls(
             result=result,
             stored=stored,

@@ -212,12 +212,13 @@ _BINS = Fields({"cuts": Items(NUMBER, 1), "kind": one_of("numbers", "dates"), "r
 _READING = {"bins": MapOf(_BINS), "count_column": optional(TEXT), "weight_column": optional(TEXT)}
 _GROUP = {"name": NAME, "columns": Items(NAME, 2), "levels": Items(Items(WHOLE), 2), "labels": Items(TEXT, 2)}
 _GROUP["kind"] = one_of(*get_args(Kind))
+_BROKEN = Fields({"probability": NUMBER, "rows": NUMBER, "shares": Items(Items(NUMBER, 1), 2)})
 COMMON: Mapping[str, Rule] = {
     "rows": optional(Leaf("a finite number from 0", (int, float), lambda value: 0 <= value <= sys.float_info.max)),
     "seed": _SEED,
     "split": optional(Fields(_SPLIT)),
     "reading": optional(Fields({}, _READING, others=True)),
-    "joined": optional(Fields({"domain": DOMAIN, "groups": Items(Fields(_GROUP))})),
+    "joined": optional(Fields({"domain": DOMAIN, "groups": Items(Fields(_GROUP, {"broken": _BROKEN}))})),
 }
 """Entries of the information that the library reads of every family."""
 

@@ -1,6 +1,8 @@
 """Columns joined to one variable: against the categorical tables that they were made from, and controls."""
 
 import json
+import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,6 +11,7 @@ import torch
 
 from pyro_hoim import Domain, InputError, Observations, load_table
 from pyro_hoim.data import (
+    BrokenLaw,
     ColumnGroup,
     JoinedColumns,
     find_determined_groups,
@@ -185,7 +188,9 @@ def test_rows_that_break_a_group_or_leave_it_open():
     assert found.rows.codes[:, 0].tolist() == [0, -1, -1, -1, -1, 1, 2]
     assert found.is_broken[:, 0].tolist() == [False, True, True, False, False, False, False]
     assert found.is_open[:, 0].tolist() == [False, False, False, True, False, False, False]
-    assert found.allowed[0][3].tolist() == [False, True, True]
+    assert found.log_factors.tolist() == [0.0, -math.inf, -math.inf, 0.0, 0.0, 0.0, 0.0]
+    weights, of_row = found.evidence["k"]
+    assert of_row.tolist() == [0, 0, 0, 1, 0, 0, 0] and weights[1].tolist() == [-math.inf, 0.0, 0.0]
     for bad in (1, 2, 3):
         with pytest.raises(InputError, match=r"1 rows (break|do not say)"):
             joined.join(Observations.from_tensor(codes[bad : bad + 1], domain))
@@ -211,6 +216,43 @@ def test_json_round_trip_and_bad_groups():
     for bad in ({}, {"domain": [], "groups": [{}]}, {"domain": 3, "groups": []}):
         with pytest.raises(InputError):
             JoinedColumns.from_json(bad)
+
+
+def test_laplace_rule_for_rows_that_break_a_group():
+    """Oracle: counts by hand of rows of which some break the group, and one has a missing cell."""
+    domain = Domain.from_cardinalities({"k=a": 2, "k=b": 2, "w": 3})
+    codes = torch.tensor([[1, 0, 0], [0, 1, 1], [1, 1, 2], [-1, 0, 1]])
+    rows = Observations(domain, codes, torch.tensor([5.0, 3.0, 2.0, 7.0]))
+    declared = JoinedColumns(domain, (ColumnGroup.exclusive(["k=a", "k=b"]),))
+    joined = declared.with_breaks(rows)
+    assert joined.groups[0].broken == BrokenLaw(3 / 12, 10.0, ((4 / 12, 8 / 12), (6 / 12, 6 / 12)))
+    assert JoinedColumns.from_json(json.loads(json.dumps(joined.to_json()))) == joined
+    assert "with probability 0.25 (Laplace's rule, 10 rows)" in joined.sentence()
+    assert joined.never_broken() == declared and "are impossible" in declared.sentence()
+    # Rows that break the group have the law of independent columns beside the levels: 11 and 00.
+    cells = np.array([[1, 1], [0, 0], [1, 0], [1, -1]])
+    found = np.logaddexp.reduce(joined.groups[0].log_broken(cells), axis=1)
+    np.testing.assert_allclose(np.exp(found), 0.25 * np.array([2 / 3, 1 / 3, 0, 2 / 3]), rtol=1e-12)
+    # Groups that are found can be broken, but not one of which every combination is a level.
+    found = join_columns(indicators(load_table("titanic")))
+    assert {group.broken.probability for group in found.groups} == {1 / 2203}
+    assert join_columns(indicators(load_table("titanic")), "hard") == found.never_broken()
+    every = ColumnGroup(("k=a", "k=b"), ((0, 0), (0, 1), (1, 0), (1, 1)))
+    assert JoinedColumns(domain, (every,)).with_breaks(rows).groups == (every,)
+
+
+def test_bad_laws_of_broken_rows():
+    group, shares = ColumnGroup.exclusive(["a", "b"]), ((0.5, 0.5), (0.1, 0.9))
+    law = BrokenLaw(0.1, 8.0, shares)
+    for probability, bad in ((0.0, shares), (1.0, shares), (0.1, ((1.0, 0.0), (0.5, 0.5))), (0.1, ((0.4, 0.5), ()))):
+        with pytest.raises(InputError, match="BrokenLaw"):
+            BrokenLaw(probability, 8.0, bad)
+    every = ColumnGroup(("a", "b"), ((0, 0), (0, 1), (1, 0), (1, 1)))
+    for other in (every, ColumnGroup.exclusive(["a", "b", "c"])):
+        with pytest.raises(InputError, match="no level"):
+            replace(other, broken=law)
+    with pytest.raises(InputError, match="one share for every level"):
+        JoinedColumns(Domain.from_cardinalities({"a": 2, "b": 3}), (replace(group, broken=law),))
 
 
 def test_names_of_groups_do_not_clash():

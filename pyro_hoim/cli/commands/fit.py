@@ -18,7 +18,6 @@ from ...atomic import write_file
 from ...core.command.options import LABELLED
 from ...core.command.rows import Fractions, Missing
 from ...core.family import Asked, Plan, Question, Request, families, family_named, family_of
-from ...core.joined import opened
 from ...core.page import Page, Section
 from ...core.studies import Study
 from ...data.counts import CountTable
@@ -325,7 +324,7 @@ def _accuracies(
     # The model as it was saved, so that the figures are those of the file.
     path = folder / "model.safetensors"
     family = family_of(read_kind(path), path)
-    family, stored = opened(family, family.read(path))
+    stored = family.read(path)
     defaults = {option.name: option.unset for option in family.options("predict")}
     for name, (part, rows) in product(targets, parts.items()):
         if rows.total_count > 0:

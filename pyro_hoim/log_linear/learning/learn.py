@@ -664,9 +664,11 @@ def learn(
         validation: complete rows that decide when the search ends, as of the recipe; a quarter of ``train`` when None.
         search: as of the recipe; names in ``candidates`` are those of columns.
         join: ``exact``; ``exclusive``, which joins columns of which at most one is set, too; ``determined``, also
-            columns that say nearly all of another; ``none``; or the groups. They are found from all rows given. Rows
-            that a group does not describe, such as with two of its columns set, have probability zero in the model.
-            Of rows beyond memory none are joined.
+            columns that say nearly all of another; ``none``; or the groups. They are found from all rows given. That
+            none of these N rows breaks a group, as by two of its columns set, is an estimate: a new row does with
+            probability 1 / (N + 2), by Laplace's rule (:meth:`~pyro_hoim.data.JoinedColumns.with_breaks`). With
+            ``hard``, which is ``exact`` otherwise, and in groups that are given without a law of broken rows, such rows
+            are impossible. Of rows beyond memory none are joined.
         options: ``trainer``, ``sampling``, ``regularisation``, ``refit``, ``false_discovery_rate``, ``seed`` and
             ``run`` of the recipe. Of data frames ``weights``, ``count``, ``missing`` (``"drop"``) and
             ``missing_values`` as :func:`pyro_hoim.fit` has them, and ``bins``, ``exclude`` and ``allow``, which say how

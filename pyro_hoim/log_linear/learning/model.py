@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +23,8 @@ from ...runs.container import LOG_LINEAR
 from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
 from ..file import ModelFile, save_model
-from ..scores import score_rows
+from ..joined import JoinedLaw
+from ..scores import scores_of
 from ..search.confirmation import Confirmation
 from ..search.rounds import SelectionResult
 from ..training.ridge import InteractionRidge
@@ -85,33 +87,37 @@ class LearnResult(Fitted):
     def row_scores(self, rows: DataLike) -> Scores:
         """Scores of complete rows in nats, with the gain over independence; without the error of log Z.
 
-        Rows are over the columns or over the joined variables; those that joined columns exclude are refused.
+        Rows are over the columns, or over the joined variables, whose law does not say how often groups are broken.
         """
-        rows, log_z = self._own(rows), float(self.log_partition.value)
-        return score_rows(self.energy, rows, log_z=log_z, reference=self.independent)
+        energy, joined = self.energy, self.joined or JoinedColumns(self.hypergraph.domain, ())
+        if isinstance(rows, Observations) and rows.domain == energy.domain:
+            joined = JoinedColumns(energy.domain, ())
+        rows, law = as_observations(rows, domain=joined.domain, argument="rows"), JoinedLaw(energy, joined)
+        log_probs = law.log_prob(rows, float(self.log_partition.value))
+        return scores_of(rows, log_probs, law.log_prob_of_columns(rows, self._shares), law.log_pseudo_prob)
+
+    @property
+    def _shares(self) -> dict[str, list[float]]:
+        """Smoothed frequencies of the levels of every variable."""
+        slices = self.independent.hypergraph.term_slices
+        return {edge[0]: self.independent.tables[at].softmax(0).tolist() for edge, at in slices.items()}
 
     def gain(self, rows: DataLike) -> float:
         """Log-likelihood above that of the independent model, in nats a row."""
-        rows = self._own(rows)
-        return self.row_scores(rows).less_nll(score_rows(self.independent, rows))
-
-    def _own(self, rows: DataLike) -> DataLike:
-        """Rows over the variables of the model."""
-        if self.joined is None or (isinstance(rows, Observations) and rows.domain == self.hypergraph.domain):
-            return rows
-        return self.joined.join(as_observations(rows, domain=self.joined.domain, argument="rows"))
+        gain = self.row_scores(rows).gain
+        return math.nan if gain is None else gain
 
     def file(self, info: Mapping[str, Any] | None = None) -> ModelFile:
         """What a model file holds: the closure's tables, the penalty, log Z and the path of the search."""
         # What every learned model has, then what some have beside it.
-        energy, slices = self.energy, self.independent.hypergraph.term_slices
+        energy = self.energy
         content: dict[str, Any] = {
             "rows": self.num_rows,
             "trainer": self.trainer,
             "ridge": self.ridge.to_json(),
             "learned_edges": [list(edge) for edge in self.hypergraph.edges],
             "log_partition": self.log_partition.to_json(),
-            "independent": {e[0]: self.independent.tables[at].softmax(0).tolist() for e, at in slices.items()},
+            "independent": self._shares,
             "refit": self.refit,
             "role": "structure" if self.confirmation is not None else "predictive",
             **({} if info is None else info),

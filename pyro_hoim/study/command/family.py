@@ -47,10 +47,10 @@ from ...core.family import (
     top_interactions,
 )
 from ...core.partition import LogPartition
-from ...core.prediction import Prediction
 from ...core.rows import ClampedGibbs
 from ...core.scores import Figures, RowLogLikelihood, Scores
-from ...core.words import columns_of, fixed, number, option, plain, short_edge
+from ...core.words import columns_of, fixed, listed, number, option, plain, short_edge
+from ...data.joined import JoinedColumns
 from ...data.observations import Observations
 from ...errors import (
     IntractableError,
@@ -74,7 +74,7 @@ from ...log_linear.fitting.fit import fit
 from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
 from ...log_linear.fitting.result import CovarianceKind, FitResult
 from ...log_linear.fitting.solvers import Stopping
-from ...log_linear.given import impossible_rows, impute, predict as predict_rows
+from ...log_linear.given import impossible_rows
 from ...log_linear.goodness.goodness_of_fit import (
     likelihood_ratio_test,
     ratio_test_of_files,
@@ -84,6 +84,7 @@ from ...log_linear.goodness.odds_ratios import contrasts_of_file, contrasts_of_f
 from ...log_linear.goodness.summary import answers_of_fit, fit_figures, fit_summary, model_figures, model_summary
 from ...log_linear.impossible import ImpossibleStates
 from ...log_linear.infinite import infinite_to_json, with_infinite
+from ...log_linear.joined import JoinedLaw
 from ...log_linear.laws.law import HierarchicalLogLinear
 from ...log_linear.named_priors import Prior
 from ...log_linear.restricted.interactions import RestrictedInteractions, graph_of
@@ -91,11 +92,9 @@ from ...log_linear.restricted.terms import interactions_of
 from ...log_linear.scores import (
     column_shares,
     directions_of,
-    gain_over_columns,
     infinite_interactions,
     interaction_table,
-    row_log_pseudo_prob,
-    score_rows,
+    scores_of,
 )
 from ...results.contrasts import odds_ratios_table
 from ...runs.container import LOG_LINEAR
@@ -275,45 +274,51 @@ class LogLinearFamily(Family):
         return replace(record, info={**record.info, **answers_of_fit(model)})
 
     @override
+    def stored(self, model: Any) -> Stored:
+        """The model, whose questions are about the columns where it has joined some."""
+        stored = super().stored(model)
+        return stored if stored.joined is None else replace(stored, domain=stored.joined.domain)
+
+    @override
     def draw(self, question: Question) -> Answer:
         """Rows given some columns, exact or by Gibbs."""
-        energy, number, evidence = question.stored.model.energy, question["number"], question["given"]
-        known = torch.tensor([[evidence.get(name, -1) for name in energy.domain.names]], dtype=torch.long)
+        law, evidence = _law(question.stored), question["given"]
+        domain = law.joined.domain
+        known = torch.tensor([[evidence.get(name, -1) for name in domain.names]], dtype=torch.long)
+        model, given, log_factors = law.given(Observations.from_tensor(known, domain))
         # Given cells that the model excludes leave nothing to draw.
-        if bool(impossible_rows(energy, known)):
-            cells = ", ".join(f"{name}={energy.domain[name].labels[code]}" for name, code in evidence.items())
-            problem = f"{cells} has probability zero in the model"
-            other = (
-                "" if question.stored.info.get("has_structural_zeros") else f", or fit with {option('prior', 'unit')}"
-            )
+        if bool(log_factors.isneginf() | impossible_rows(model, given.codes)):
+            words = ", ".join(f"{name}={domain[name].labels[code]}" for name, code in evidence.items())
+            problem = f"{words} has probability zero in the model"
+            is_declared = bool(law.joined) or question.stored.info.get("has_structural_zeros")
+            other = "" if is_declared else f", or fit with {option('prior', 'unit')}"
             raise refused("given", problem, f"give other values{other}", code="impossible")
         # The other columns, from the model given those.
-        rest, _ = energy.condition(evidence)
+        cells = zip(model.domain.names, given.codes[0].tolist(), strict=True)
+        rest, _ = model.condition({name: code for name, code in cells if code >= 0})
         drawn, notes = _drawn(rest, question)
-        codes = known.repeat(number, 1)
-        for column, name in enumerate(energy.domain.names):
-            if name not in evidence:
-                codes[:, column] = drawn[:, rest.domain.index(name)]
-        return Answer(frame=Observations.from_tensor(codes, energy.domain).to_pandas(count=None), notes=notes)
+        codes = given.codes.repeat(len(drawn), 1)
+        codes[:, list(model.domain.indices(rest.domain.names))] = drawn
+        codes = law.completed(known.repeat(len(drawn), 1), codes, question["seed"])
+        return Answer(frame=Observations.from_tensor(codes, domain).to_pandas(count=None), notes=notes)
 
     @override
     def score(self, question: Question) -> Answer:
         """Gain over independent columns, NLL and pseudo-NLL."""
-        stored, rows = question.stored, question.rows
-        energy: LogLinearEnergy = stored.model.energy
+        stored, law = question.stored, _law(question.stored)
         # Annealed chains also start at rows, so that no mode of the data is missed.
         starts = None
         if question["method"] == "ais":
-            merged = rows.drop_missing().unique()
+            merged = law.joined.read(question.rows).rows.drop_missing().unique()
             starts = chosen_rows(merged.codes, merged.counts)
         log_z = self.log_z(question, starts)
         shares: dict[str, list[float]] | None = stored.info.get("independent")
 
         def score(part: Observations) -> Scores:
-            value, lost = float(log_z.value), float(part.counts[impossible_rows(energy, part.codes)].sum())
-            gain, error = (None, None) if shares is None else gain_over_columns(energy, part, value, shares)
-            scores = score_rows(energy, part, log_z=value)
-            return replace(scores, impossible_rows=lost, gain=gain, gain_std_error=error)
+            values = law.log_prob(part, float(log_z.value))
+            alone = None if shares is None else law.log_prob_of_columns(part, shares)
+            scores = scores_of(part, values, alone, law.log_pseudo_prob)
+            return replace(scores, impossible_rows=float(part.counts[values.isneginf()].sum()))
 
         notes = _unnamed_combinations(stored)
         return score_answer(question, score, noun="model", has_reference=shares is not None, log_z=log_z, notes=notes)
@@ -321,12 +326,8 @@ class LogLinearFamily(Family):
     @override
     def predict(self, question: Question) -> Answer:
         """A column of rows."""
-        energy, target = question.stored.model.energy, question["target"]
-
-        def predicted(part: Observations) -> Prediction:
-            return predict_rows(energy, part, target, method=question["method"], seed=question["seed"])
-
-        return prediction_answer(question, predicted)
+        law, options = _law(question.stored), {name: question[name] for name in ("method", "seed")}
+        return prediction_answer(question, lambda part: law.predict(part, question["target"], **options))
 
     @override
     def interactions(self, question: Question) -> Answer:
@@ -371,13 +372,18 @@ class LogLinearFamily(Family):
             from ..model import finite_contrast_lines
 
             lines = [*lines, *finite_contrast_lines(rows)]
-        return Answer({"interactions": rows, "left_out": left_out}, lines)
+        answer: dict[str, Any] = {"interactions": rows, "left_out": left_out}
+        if question.stored.joined is not None:
+            shown = {name for row in rows for name in row["edge"]}
+            groups = {g.name: list(g.columns) for g in question.stored.joined.groups if g.name in shown}
+            answer["joined"] = groups
+            lines = [*lines, *(f"{name} joins {listed(columns)}" for name, columns in groups.items())]
+        return Answer(answer, lines)
 
     @override
     def complete(self, question: Question) -> Answer:
         """Completions of rows; those whose known cells have probability zero stay as they are."""
-        imputation = impute(
-            question.stored.model.energy,
+        imputation = _law(question.stored).impute(
             question.rows,
             question["number"],
             how="most probable" if question["most_probable"] else "draws",
@@ -435,10 +441,12 @@ class LogLinearFamily(Family):
     @override
     def row_log_likelihood(self, stored: Stored, rows: Observations, pseudo: bool = False) -> RowLogLikelihood:
         """Log-likelihood of every row; log pseudo-likelihood on demand and where log Z takes more than a second."""
-        energy: LogLinearEnergy = stored.model.energy
-        if not pseudo and _QUICK.plan(energy.hypergraph).feasible:
-            return RowLogLikelihood(row_log_likelihood(energy, rows))
-        return RowLogLikelihood(row_log_pseudo_prob(energy, rows), "pseudo-likelihood")
+        law = _law(stored)
+        if not pseudo and _QUICK.plan(law.energy.hypergraph).feasible:
+            model, given, log_factors = law.given(rows)
+            values = row_log_likelihood(model, given, normalised=False) + log_factors
+            return RowLogLikelihood(values - Auto().log_partition(law.energy).value)
+        return RowLogLikelihood(law.log_pseudo_prob(rows), "pseudo-likelihood")
 
     @override
     def summary(
@@ -514,6 +522,11 @@ def _energy_of_columns(stored: Stored) -> LogLinearEnergy:
         problem = "a model of joined columns gives draws, scores and predictions alone"
         raise out_of_reach("model", problem, "learn with columns that are not joined", code="no-method")
     return energy
+
+
+def _law(stored: Stored) -> JoinedLaw:
+    """The model as a law of the columns."""
+    return JoinedLaw(stored.model.energy, stored.joined or JoinedColumns(stored.domain, ()))
 
 
 def _drawn(energy: LogLinearEnergy, question: Question) -> tuple[torch.Tensor, list[str]]:
