@@ -3,6 +3,7 @@
 The law of 27 columns is a product over blocks of three, so that every figure has a closed form in the blocks' laws.
 """
 
+import itertools
 import math
 
 import numpy as np
@@ -233,7 +234,7 @@ def test_what_is_not_known_of_the_zeros_is_said(tmp_path):
     assert any(sentence in note for note in result.summary().attrs["notes"])
     assert sentence in result.report(tmp_path / "page").read_text(encoding="utf-8")
     # The control: without the ring the model is decomposable, and all zeros are known.
-    chain = InteractionHypergraph(graph.domain, list(zip(names, names[1:], strict=False)), closure=True)
+    chain = InteractionHypergraph(graph.domain, list(itertools.pairwise(names)), closure=True)
     assert hoim.fit(chain, rows).is_support_known
 
 

@@ -410,8 +410,8 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         """Estimated log Z in nats, value (*batch), differentiable once in the tables.
 
         Raises:
-            InputError: tables of NaN or plus infinity, no possible state, a reference of the wrong length, or starts that
-                are no states.
+            InputError: tables of NaN or plus infinity, no possible state, a reference of the wrong length, or starts
+                that are no states.
             IntractableError: a block too large to be drawn at once; ``combine`` without perfect samples; a second
                 derivative; impossible combinations over which no exact method can sum a product law.
 
