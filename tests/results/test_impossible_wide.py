@@ -206,7 +206,7 @@ def test_missing_cells_are_summed_over_possible_ones():
 
 
 def test_interactions_are_tested_beside_structural_zeros(wide):
-    rows, _, options, laws, result = wide
+    rows, _, _, laws, result = wide
     found = term_tests(result, method="likelihood-ratio", terms=[("a6", "b6")], p_value="chi-square").iloc[0]
     counts = np.zeros(SHAPE)
     np.add.at(counts, tuple(blocks_of(rows.to_pandas(count=None))[6].T), 1)

@@ -77,8 +77,8 @@ LEARN_OPTIONS = (
     Option(
         "join",
         "Which columns become one variable. exact joins those of which exactly one is set. exclusive also joins those "
-        "of which at most one is set. determined also joins those that say nearly all of another. A new row may break a "
-        "group with a small probability. hard is exact without that.",
+        "of which at most one is set. determined also joins those that say nearly all of another. A new row may break "
+        "a group with a small probability. hard is exact without that.",
         choices=get_args(Join),
         default="exact",
     ),

@@ -103,7 +103,7 @@ class _FromLaw(AnnealedLogLinear):
         error = CONDITIONAL_ERRORS[settings.precision]
         traits = Traits(model.hypergraph.coding, "raise loss_budget", hamming, error, is_reversible=False)
         chains = {"engine": settings.engine, "precision": settings.precision}
-        return cls(energy, torch.zeros(()), options, traits, chains, law)
+        return cls(energy, torch.zeros(()), options, traits, chains, None, law)
 
     @property
     @override
