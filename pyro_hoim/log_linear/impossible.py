@@ -14,7 +14,7 @@ import torch
 
 from .._modes import plain_mode
 from ..checks import check_exact_shape, is_hidden
-from ..core.partition import check_any_possible
+from ..core.partition import Cost, check_any_possible
 from ..data.observations import Observations
 from ..errors import none_received, out_of_reach, refused, size_text, unexpected, wrong_type
 from ..schema import Domain
@@ -25,6 +25,7 @@ from .exact.enumeration import Enumeration
 
 __all__ = ["ImpossibleStates"]
 
+_BYTES = 2**28  # of models that are worked on at once
 _UNDERFLOW = 800.0  # nats beyond which a weight is zero in float64
 _MAX_CELLS = 2**22  # of the table of a combination
 
@@ -334,16 +335,21 @@ class ProductInside:
         """Whether an exact method is within reach, so that there are normalisers and draws."""
         return self._backend is not None
 
+    @cached_property
+    def cost(self) -> Cost:
+        """That of one normaliser, of which there are as many as elements of the batch."""
+        return (self._backend or VariableElimination()).plan(self.model.hypergraph)
+
     @property
-    def num_operations(self) -> float:
-        """Operations of one normaliser, of which there are as many as elements of the batch."""
-        return math.inf if self._backend is None else float(self._backend.plan(self.model.hypergraph).flops)
+    def num_at_once(self) -> int:
+        """Elements of a batch that are worked on together, so that they fit into memory."""
+        return max(1, _BYTES // max(1, self.cost.memory_bytes + 16 * self.model.hypergraph.num_terms))
 
     def _reached(self) -> VariableElimination | Enumeration:
         """The exact method, or IntractableError."""
         if self._backend is None:
-            cost = VariableElimination().plan(self.model.hypergraph)
-            problem = f"summing over the possible states of {len(self.names)} variables is out of reach: {cost.reason}"
+            names, reason = self.names, self.cost.reason
+            problem = f"summing over the possible states of {len(names)} variables is out of reach: {reason}"
             raise out_of_reach("model", problem, "draw with GibbsChains, or condition on some variables")
         return self._backend
 
@@ -355,7 +361,10 @@ class ProductInside:
             InputError: no state of an element of the batch is possible.
             IntractableError: no exact method is within reach.
         """
-        value = self._reached().log_partition(self.model).value
+        graph, tables = self.model.hypergraph, self.model.tables
+        parts = tables.reshape(-1, graph.num_terms).split(self.num_at_once)
+        models = (LogLinearEnergy._trusted(graph, part) for part in parts)
+        value = torch.cat([self._reached().log_partition(model).value for model in models]).reshape(tables.shape[:-1])
         check_any_possible(value)
         free = [where for name, where in self._levels.items() if name not in self.names]
         return value + sum(self.log_weights[..., where].logsumexp(-1) for where in free)

@@ -172,7 +172,8 @@ class ProductLaws:
         if support is None:
             return cls(graph, weights)
         law = ProductInside(support, torch.from_numpy(weights).to(support.device))
-        return cls(graph, weights, law.log_normaliser.cpu().numpy() if law.num_operations < _MOST_OPERATIONS else 0.0)
+        is_quick = law.is_exact and law.cost.flops < _MOST_OPERATIONS
+        return cls(graph, weights, law.log_normaliser.cpu().numpy() if is_quick else 0.0)
 
     def log_prob(self, states: NDArray[np.generic]) -> NDArray[np.float64]:
         """Log probabilities (J, B, n) of states (B, n, d), or (J, B, n, d) under their own laws."""

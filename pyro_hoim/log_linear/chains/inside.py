@@ -13,7 +13,7 @@ from ...errors import out_of_reach
 from ..energy import LogLinearEnergy
 from ..impossible import ProductInside, walled
 
-_BYTES = 2**27  # of models whose states are drawn at once
+_CELLS = 2**24  # of states that are drawn at once
 _ROUNDS, _SWEEPS = 10, 200  # of a search where no exact method is within reach
 _LOWEST = -3.5  # decimal logarithm of the inverse temperature at which a search begins
 
@@ -81,8 +81,8 @@ class InsideChains:
         # Rows that as many chains share are drawn together.
         for number in counts.unique().tolist():
             rows = (counts == number).nonzero().squeeze(1)
-            each = 8 * (self.law.model.hypergraph.num_terms + number * len(self.columns))
-            for part in rows.split(max(1, _BYTES // each)) if number else ():
+            most = min(self.law.num_at_once, max(1, _CELLS // max(1, number * len(self.columns))))
+            for part in rows.split(most) if number else ():
                 drawn = self.law.at(part).sample(number, random)
                 where = torch.isin(flat, part).nonzero().squeeze(1)
                 where = where[flat[where].argsort(stable=True)]
