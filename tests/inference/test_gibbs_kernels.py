@@ -423,3 +423,24 @@ def test_a_network_that_cannot_reach_every_state_is_refused():
     tables = [TableConditional(pair, "a", ["b"], copies), TableConditional(pair, "b", ["a"], copies)]
     with pytest.raises(InputError, match="cannot go between a=0, b=0; a=1, b=1"):
         PseudoGibbs(DependencyConditionals(tables)).setup(0)
+
+
+def test_a_law_with_impossible_states_is_drawn_from_possible_ones_alone():
+    """Against all states, given a clamped variable; control: the law that forgets them."""
+    rng = np.random.default_rng(4)
+    impossible = rng.random((2, 3, 2)) < 0.4
+    impossible[1, 1, 1] = impossible[1, 0, 0] = False
+    theta = torch.as_tensor(rng.normal(size=HYPERGRAPH.num_parameters))
+    law = HierarchicalLogLinear(HYPERGRAPH, theta, impossible=impossible)
+    kernel = BlockGibbs(law, clamped={"a": 1})
+    run = run_mcmc(kernel, 200, burn_in=20, num_chains=20, seed=1, progress=False)
+    drawn = run.samples["x"].reshape(-1, 3).long()
+    counts = torch.zeros(2, 3, 2).index_put_(drawn.T.unbind(0), torch.ones(len(drawn)), True) / len(drawn)
+    free = HierarchicalLogLinear(HYPERGRAPH, theta).probs
+    for probs, limit in ((law.probs, 0.04), (free, -0.04)):
+        given = torch.cat([torch.zeros_like(probs[:1]), probs[1:] / probs[1:].sum()])
+        assert (float((counts - given).abs().max()) < abs(limit)) == (limit > 0)
+    assert float(counts[torch.as_tensor(impossible)].sum()) == 0
+    with raises("impossible", "states"):
+        kernel.setup(0)
+        kernel.sample({"x": torch.tensor([1.0, *np.argwhere(impossible[1])[0]])})
