@@ -153,7 +153,8 @@ class LogLinearEnergy(ParametricEnergy):
             x: codes; the entries of the block are not read.
             validate: check the codes; leave it out only for codes that were checked before.
 
-        Where all states of the block are impossible beside the rest, they are minus infinity, with gradients of zero.
+        Of the tables those are read that hold a variable of the block. Where they exclude all its states beside the
+        rest, all are minus infinity, with gradients of zero.
 
         Shape:
             x (*sample, d); result (*sample broadcast with batch, *cardinalities of the block).

@@ -369,3 +369,65 @@ def test_large_batches_are_enumerated_in_chunks(monkeypatch):
     for one, two in zip(whole, parts, strict=True):
         assert torch.equal(one, two)
     assert backend.sample(model, (2,)).shape == (2, 7, 3)
+
+
+# Impossible states: against the joint table, by sums.
+
+
+def partly_impossible():
+    graph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 3, "c": 2}), 2)
+    tables = torch.from_numpy(np.random.default_rng(3).normal(size=graph.num_terms))
+    tables[graph.term_slices["a", "b"]][:2] = -math.inf  # a=0 goes with b=2 alone
+    tables[graph.term_slices["b", "c"]][4:] = -math.inf  # b=2 with nothing
+    return LogLinearEnergy(graph, tables.requires_grad_())
+
+
+def test_conditionals_beside_impossible_states_are_those_of_the_table():
+    model = partly_impossible()
+    table, codes = np.exp(exact_table(model.hypergraph, model.tables)), states(model.hypergraph)
+    for block in (["a"], ["c"], ["b", "a"], ["c", "a", "b"]):
+        axes = [model.domain.index(name) for name in block]
+        log_probs = model.block_conditional(block, codes)
+        assert not bool(torch.isnan(log_probs).any())
+        for state, logs in zip(codes.tolist(), log_probs, strict=True):
+            rest = tuple(code for i, code in enumerate(state) if i not in axes)
+            weights = np.moveaxis(table, axes, range(len(axes)))[(..., *rest)]
+            if weights.sum() > 0:
+                close(logs.exp(), weights / weights.sum())
+    # Beside b=2 no level of c is possible.
+    assert torch.isneginf(model.block_conditional(["c"], torch.tensor([1, 2, 0]))).tolist() == [True, True]
+    (gradient,) = torch.autograd.grad(model.block_conditional(["a"], codes).exp().sum(), model.tables)
+    assert bool(torch.isfinite(gradient).all())
+
+
+def test_log_pseudo_probability_of_impossible_states_is_minus_infinity():
+    model = partly_impossible()
+    codes = states(model.hypergraph)
+    values = model.log_pseudo_prob(codes)
+    assert torch.equal(torch.isneginf(values), torch.isposinf(model.energy(codes)))
+    assert not bool(torch.isnan(values).any())
+    (gradient,) = torch.autograd.grad(values[torch.isfinite(values)].sum(), model.tables)
+    assert bool(torch.isfinite(gradient).all())
+    # Looked at again after a change in place; other supports inside vmap.
+    finite = LogLinearEnergy(model.hypergraph, model.tables.detach().nan_to_num(neginf=0.0))
+    assert not finite.has_impossible_states
+    finite.tables[0] = -math.inf
+    assert finite.has_impossible_states
+
+    def of(tables):
+        return LogLinearEnergy(model.hypergraph, tables, validate=False).log_pseudo_prob(codes[7])
+
+    batch = torch.stack([model.tables.detach(), finite.tables])
+    close(torch.func.vmap(of)(batch), torch.stack([of(tables) for tables in batch]))
+
+
+def test_evidence_that_is_impossible_shows_in_the_constant_or_in_log_z():
+    model = partly_impossible()
+    rest, constant = model.condition({"a": torch.tensor([0, 0, 1]), "b": torch.tensor([1, 2, 1])})
+    assert torch.isneginf(constant).tolist() == [True, False, False]
+    # The constant alone does not know that b=2 has no c; log Z of what is left does.
+    assert torch.isneginf(Enumeration().log_partition(rest).value).tolist() == [False, True, False]
+    pair = InteractionHypergraph(model.domain, [("a", "b")], hierarchical=False)
+    sparse = LogLinearEnergy(pair, torch.tensor([0.0, -math.inf, 1.0, 0.0, 0.5, 0.0]))
+    codes = states(pair)
+    assert torch.equal(sparse.on_closure().energy(codes), sparse.energy(codes))
