@@ -1,0 +1,231 @@
+"""Laws with impossible states: what the suite of ``pyro_hoim.testing`` does not ask for, and inference of theta."""
+
+import copy
+import math
+
+import numpy as np
+import pyro
+import pytest
+import torch
+from pyro.infer import MCMC, NUTS, SVI, Trace_ELBO, TraceEnum_ELBO, config_enumerate, infer_discrete
+from pyro.infer.autoguide import AutoNormal
+from pyro.optim import ClippedAdam
+from torch.distributions import kl_divergence
+
+from pyro_hoim import Domain, HierarchicalLogLinear, InteractionHypergraph, LogLinearEnergy, LogLinearStatistics
+from pyro_hoim.inference import StateIndexReparam
+from pyro_hoim.log_linear import ImpossibleStates, statistics_of
+from pyro_hoim.testing import assert_close, exact_table, raises
+
+DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
+GRAPH = InteractionHypergraph.from_order(DOMAIN, 2)
+CELLS = np.zeros((2, 3, 2), dtype=bool)
+CELLS[0, 1] = CELLS[1, 2, 0] = CELLS[0, 0, 0] = True
+
+
+def theta(*batch):
+    return torch.from_numpy(np.random.default_rng(2).normal(size=(*batch, GRAPH.num_parameters)))
+
+
+def probs_of(values, cells=CELLS):
+    """By enumeration of the law without impossible states."""
+    weights = np.exp(exact_table(GRAPH, LogLinearEnergy.from_theta(GRAPH, values).tables)) * ~cells
+    return weights / weights.sum(axis=(-3, -2, -1), keepdims=True)
+
+
+def test_a_batch_and_its_expansion_share_impossible_states():
+    law = HierarchicalLogLinear(GRAPH, theta(3), impossible=CELLS)
+    assert_close(law.probs, probs_of(theta(3)))
+    wide = law.expand((2, 3))
+    assert_close(wide.probs[1], probs_of(theta(3)))
+    assert_close(copy.deepcopy(wide).entropy()[0], law.entropy())
+    assert wide.sample((50,)).shape == (50, 2, 3, 3)
+    assert bool((wide.log_prob(wide.sample((50,))) > -math.inf).all())
+    listed = wide.enumerate_support(expand=False)
+    assert listed.shape == (12 - CELLS.sum(), 1, 1, 3)
+    assert "impossible=" in repr(law)
+    assert "impossible" not in repr(HierarchicalLogLinear(GRAPH, theta()))
+
+
+def test_elements_of_a_batch_have_supports_of_their_own():
+    law = HierarchicalLogLinear(GRAPH, theta(), impossible=CELLS)
+    given = law.condition({"a": torch.tensor([0, 1])})
+    whole = probs_of(theta())
+    assert_close(given.probs, whole / whole.sum(axis=(1, 2), keepdims=True))
+    assert given.enumerate_support(expand=False).shape[0] == 6  # possible for a=0 or for a=1
+    # A batch of energies says the same; theta without their batch is refused.
+    again = HierarchicalLogLinear(given.hypergraph, given.theta, impossible=given.energy_model)
+    assert_close(again.probs, given.probs)
+    with raises("wrong-shape"):
+        HierarchicalLogLinear(given.hypergraph, given.theta[0], impossible=given.energy_model)
+
+
+@pytest.mark.parametrize("coding", ["free", "corner", "balanced"])
+def test_tables_with_minus_infinity_give_the_law_on_the_others(coding):
+    pair = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 3}))
+    tables = torch.tensor([[0.0, 1.0, -math.inf], [2.0, -math.inf, 0.5]], dtype=torch.float64)
+    law = HierarchicalLogLinear.from_tables(pair, {("a", "b"): tables}, coding=coding)
+    assert_close(law.probs, tables.exp() / tables.exp().sum())
+    assert bool(torch.isfinite(law.theta).all())
+    batch = torch.stack([tables, tables.flip(0)])
+    laws = HierarchicalLogLinear.from_tables(pair, {("a", "b"): batch}, coding=coding)
+    assert_close(laws.probs, torch.stack([law.probs, law.probs.flip(0)]))
+    # Log Z of the tables is that in the balanced coding of the finite part.
+    assert_close(law.log_partition_in("balanced").value, law.log_partition.value)
+
+
+def test_what_is_impossible_is_refused_by_name():
+    law = HierarchicalLogLinear(GRAPH, theta(), impossible=CELLS)
+    with pytest.raises(ValueError, match=r"evidence: a=0, b=1 has probability zero") as failure:
+        law.condition({"a": 0, "b": 1})
+    assert failure.value.code == "impossible"
+    with pytest.raises(ValueError, match=r"a=0, b=1 has probability zero|a=0, b=1 at index \(1,\)"):
+        law.condition({"a": torch.tensor([1, 0]), "b": 1})
+    nothing = HierarchicalLogLinear(GRAPH, theta(), impossible=np.ones((2, 3, 2), dtype=bool))
+    for call in (
+        lambda: nothing.log_prob(torch.tensor([0, 0, 0])),
+        nothing.sample,
+        nothing.entropy,
+        lambda: nothing.mode,
+        lambda: nothing.probs,
+    ):
+        with raises("impossible"):
+            call()
+    with raises("wrong-shape", "impossible"):
+        HierarchicalLogLinear(GRAPH, theta(), impossible=CELLS[0])
+    with raises("wrong-type", "impossible"):
+        HierarchicalLogLinear(GRAPH, theta(), impossible=CELLS.astype(int))
+    others = Domain.from_cardinalities({"a": 2, "d": 3})
+    with raises("other-domain", "impossible"):
+        states = ImpossibleStates.of_combinations(others, [{"a": 0, "d": 1}])
+        HierarchicalLogLinear(GRAPH, theta(), impossible=states)
+
+
+def test_counts_of_rows_are_those_of_the_law_on_its_support():
+    pairs = ImpossibleStates.of_combinations(DOMAIN, [{"a": 0, "b": 1}, {"b": 2, "c": 0}])
+    values = theta().requires_grad_()
+    law = LogLinearStatistics(GRAPH, values, 40, impossible=pairs)
+    rows = law.rows.sample((40,))
+    counts = statistics_of(rows, GRAPH)
+    assert_close(law.log_prob(counts), law.rows.log_prob(rows).sum())
+    broken = rows.clone()
+    broken[0] = torch.tensor([0, 1, 0])
+    assert float(law.log_prob(statistics_of(broken, GRAPH)).detach()) == -math.inf
+    (gradient,) = torch.autograd.grad(law.log_prob(torch.stack([counts, statistics_of(broken, GRAPH)])).sum(), values)
+    assert bool(torch.isfinite(gradient).all())
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        drawn = law.sample((200,))
+    assert bool((law.log_prob(drawn) > -math.inf).all())
+    assert_close(drawn.mean(0) / 40, law.rows.eta.detach(), absolute=0.05)
+    free = LogLinearStatistics(GRAPH, values, 40)
+    assert_close(kl_divergence(law, free), 40 * kl_divergence(law.rows, free.rows))
+    assert float(kl_divergence(free, law).detach()) == math.inf
+
+
+def test_divergence_is_infinite_for_the_elements_that_reach_outside():
+    p = HierarchicalLogLinear(GRAPH, theta(), impossible=CELLS).condition({"a": torch.tensor([0, 1])})
+    q = HierarchicalLogLinear(p.hypergraph, p.theta[0], impossible=CELLS[0])
+    assert torch.isinf(kl_divergence(p, q)).tolist() == [False, True]
+    # A probability that underflows is still one of a state that is possible.
+    far = theta() * 0
+    far[0] = -3000.0
+    law, other = HierarchicalLogLinear(GRAPH, far), HierarchicalLogLinear(GRAPH, far, impossible=CELLS)
+    assert float(kl_divergence(law, other)) == math.inf
+
+
+def test_derivatives_inside_transformations():
+    support = ImpossibleStates.of_cells(GRAPH, CELLS)
+    states = torch.from_numpy(np.argwhere(~CELLS)[::3])
+
+    def log_prob(values):
+        return HierarchicalLogLinear(GRAPH, values, impossible=support, validate_args=False).log_prob(states)
+
+    batch = theta(4)
+    assert_close(torch.func.vmap(log_prob)(batch), torch.stack([log_prob(values) for values in batch]))
+    assert torch.autograd.gradcheck(log_prob, (theta().requires_grad_(),))
+    assert torch.autograd.gradgradcheck(log_prob, (theta().requires_grad_(),))
+    hessian = torch.func.hessian(lambda values: log_prob(values).sum())(theta())
+    assert_close(hessian, torch.autograd.functional.hessian(lambda values: log_prob(values).sum(), theta()))
+
+
+def test_a_latent_state_is_summed_over_possible_states_alone():
+    law = HierarchicalLogLinear(GRAPH, theta(), impossible=CELLS)
+    means = torch.linspace(-1.0, 2.0, 12, dtype=torch.float64).reshape(2, 3, 2)
+    seen = torch.tensor(0.3, dtype=torch.float64)
+
+    def program():
+        x = pyro.sample("x", law, infer={"enumerate": "parallel"})
+        pyro.sample("y", pyro.distributions.Normal(means[x[..., 0], x[..., 1], x[..., 2]], 0.5), obs=seen)
+
+    likelihood = torch.distributions.Normal(means, 0.5).log_prob(seen).exp().numpy()
+    joint = probs_of(theta()) * likelihood
+    elbo = TraceEnum_ELBO(max_plate_nesting=0)
+    assert_close(-elbo.loss(program, lambda: None), math.log(joint.sum()))
+    # By an index of all states; the impossible ones have probability zero.
+    indexed = pyro.poutine.reparam(program, {"x": StateIndexReparam()})
+    marginal = elbo.compute_marginals(config_enumerate(indexed), lambda: None)["x_index"].probs
+    assert_close(marginal, joint.ravel() / joint.sum())
+    trace = pyro.poutine.trace(infer_discrete(indexed, first_available_dim=-1)).get_trace()
+    assert not CELLS[tuple(trace.nodes["x"]["value"].tolist())]
+
+
+# Theta of one parameter, whose posterior is known on a grid: states (0, 0), (1, 0) and (1, 1).
+
+ONE = InteractionHypergraph(Domain.from_cardinalities({"a": 2, "b": 2}), [("a",)], hierarchical=False)
+TRIANGLE = ImpossibleStates.of_combinations(ONE.domain, [{"a": 0, "b": 1}])
+SCALE = 1.5
+
+
+def _counts(number, share):
+    ones = round(number * share)
+    return torch.tensor([number - ones, ones], dtype=torch.float64)
+
+
+def _program(counts, impossible=TRIANGLE):
+    values = pyro.sample("theta", pyro.distributions.Normal(torch.zeros(1).double(), SCALE).to_event(1))
+    law = LogLinearStatistics(ONE, values, counts.sum(), impossible=impossible)
+    pyro.sample("counts", law, obs=counts)
+
+
+def _posterior(counts, weights=(1.0, 2.0)):
+    """Mean and standard deviation on a grid; theta is twice the coordinate of level 1 over the root of two."""
+    grid = np.linspace(-8, 8, 20001)
+    tables = np.stack([-grid, grid]) / math.sqrt(2)
+    log_z = np.log(weights[0] * np.exp(tables[0]) + weights[1] * np.exp(tables[1]))
+    logs = counts.numpy() @ tables - counts.numpy().sum() * log_z - grid**2 / (2 * SCALE**2)
+    density = np.exp(logs - logs.max())
+    density /= density.sum()
+    mean = (grid * density).sum()
+    return mean, math.sqrt(((grid - mean) ** 2 * density).sum())
+
+
+def test_nuts_draws_theta_from_the_posterior_on_the_support():
+    counts = _counts(30, 0.8)
+    mean, deviation = _posterior(counts)
+    pyro.set_rng_seed(3)
+    run = MCMC(NUTS(_program), num_samples=300, warmup_steps=60, disable_progbar=True)
+    run.run(counts)
+    draws = run.get_samples()["theta"][:, 0]
+    error = deviation * 4 / math.sqrt(300 / 3)
+    assert abs(float(draws.mean()) - mean) < error
+    assert abs(float(draws.std()) - deviation) < error
+    # Negative control: the posterior without the impossible state is somewhere else.
+    assert abs(_posterior(counts, (2.0, 2.0))[0] - mean) > 2 * error
+
+
+def test_variational_inference_finds_the_posterior_on_the_support():
+    counts = _counts(300, 0.8)
+    mean, deviation = _posterior(counts)
+    pyro.set_rng_seed(5)
+    pyro.clear_param_store()
+    guide = AutoNormal(_program, init_scale=0.2)
+    svi = SVI(
+        _program, guide, ClippedAdam({"lr": 0.03, "lrd": 0.995}), Trace_ELBO(num_particles=8, vectorize_particles=False)
+    )
+    for _ in range(700):
+        svi.step(counts)
+    fitted = guide._get_loc_and_scale("theta")
+    assert abs(float(fitted[0].detach()) - mean) < deviation / 3
+    assert abs(float(fitted[1].detach()) / deviation - 1) < 0.2
+    pyro.clear_param_store()
