@@ -6,35 +6,32 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, reduce
+from functools import reduce
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from pyro.distributions import constraints
 
 from ...checks import (
-    array_of,
     check_below_infinity,
-    check_exact_shape,
     check_finite,
     check_shape,
     checked_floating,
     is_hidden,
 )
-from ...core.laws.expansion import check_cells, check_expandable, list_states
+from ...core.laws.expansion import check_cells
 from ...core.laws.parameter_cache import ParameterCache
 from ...core.laws.shared import EnergyLaw, FiniteLaw
 from ...core.laws.traces import check_seed, refuse_traced
 from ...core.partition import LogPartition, PartitionBackend, check_any_possible
-from ...errors import check_type, other_domain, out_of_reach, refused, size_text, wrong_shape, wrong_type
+from ...errors import out_of_reach, refused, size_text, wrong_shape, wrong_type
 from ...runs.container import LOG_LINEAR
 from ...schema import Domain
-from ...structure.hypergraph import InteractionHypergraph, evidence_codes
+from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto, in_coding
 from ..coding import Coding, Parametrization, family_of, parametrization
 from ..energy import LogLinearEnergy
-from ..impossible import ImpossibleStates, support_of
+from .support import Impossible, LawSupport, filled_tables, support_of_tables
 
 __all__ = ["HierarchicalLogLinear", "cell_log_likelihood"]
 
@@ -73,58 +70,6 @@ def check_estimate(partition: PartitionBackend, hypergraph: InteractionHypergrap
         refuse_traced("log_prob", f"the estimate of {type(backend).__name__}", ", or an exact backend")
         check_seed(backend, "Auto()", "theta", "or infer by SVI or inference.Langevin")
     return partition
-
-
-# The states that are impossible in a law: models of zeros and minus infinities on the sets of variables that have any.
-
-Impossible = ImpossibleStates | LogLinearEnergy | torch.Tensor | np.ndarray
-
-
-def checked_support(
-    hypergraph: InteractionHypergraph, impossible: Impossible | None, batch_shape: torch.Size
-) -> LogLinearEnergy | None:
-    """The support of a law, whose batch broadcasts to that of theta; None where every state is possible."""
-    if impossible is None:
-        return None
-    cards = hypergraph.domain.cardinalities
-    if isinstance(impossible, torch.Tensor | np.ndarray):
-        cells = array_of(impossible, "impossible")
-        if cells.dtype != bool:
-            raise wrong_type("impossible", "a mask of the table, true where a cell is impossible", received=cells.dtype)
-        check_exact_shape(cells, cards, "impossible")
-        impossible = ImpossibleStates.of_cells(hypergraph, cells)
-    check_type(impossible, ImpossibleStates | LogLinearEnergy | None, "impossible")
-    if isinstance(impossible, ImpossibleStates):
-        structure = impossible.structure
-        zeros = LogLinearEnergy._trusted(structure, torch.zeros(structure.num_terms, dtype=torch.float64))
-        impossible = impossible.applied(zeros)
-    support = None if impossible is None else support_of(impossible)
-    if support is None:
-        return None
-    if support.domain != hypergraph.domain:
-        raise other_domain("impossible", f"the variables {hypergraph.domain.names}", support.domain.names)
-    check_expandable(support.batch_shape, batch_shape)
-    return support
-
-
-def shown_evidence(domain: Domain, codes: Mapping[str, int | torch.Tensor], lost: torch.Tensor) -> str:
-    """The first impossible evidence of a batch (*batch,) in words."""
-    where = tuple(lost.nonzero()[0].tolist())
-    names = [name for name in domain.names if name in codes]
-    levels = [int(torch.as_tensor(codes[name]).expand(lost.shape)[where]) for name in names]
-    cells = [f"{name}={domain[name].labels[level]}" for name, level in zip(names, levels, strict=True)]
-    return ", ".join(cells) + (f" at index {where}" if where else "")
-
-
-def filled_tables(tables: torch.Tensor, slices: Iterable[slice]) -> torch.Tensor:
-    """Finite tables: the mean of the others of its table in the place of minus infinity, zero where there is none."""
-    parts = [tables[..., :0]]
-    for where in slices:
-        part = tables[..., where]
-        lost = torch.isneginf(part)
-        mean = part.masked_fill(lost, 0.0).sum(-1, keepdim=True) / (~lost).sum(-1, keepdim=True).clamp(min=1)
-        parts.append(torch.where(lost, mean, part))
-    return torch.cat(parts, -1)
 
 
 # The parameters of a log-linear law with everything that is computed from them once, and work on its flat tables.
@@ -170,14 +115,9 @@ class Law(ParameterCache):
             raise wrong_shape("theta", expected, theta)
         self.batch_shape = torch.Size(theta.shape[:-1])
         self.domain = self.hypergraph.domain
-        self.support = checked_support(self.hypergraph, impossible, self.batch_shape)
-        self.graph, self._lost = self.hypergraph, None
-        if self.support is not None:
-            edges = [edge for edge in self.support.hypergraph.edges if edge not in self.hypergraph]
-            if edges:
-                self.graph = self.hypergraph.add_edges(edges, hierarchical=False)
-            lost = torch.isneginf(parametrization(self.support.hypergraph).lift(self.support.tables, self.graph))
-            self._lost = lost.to(theta.device)
+        limits = None if impossible is None else LawSupport.of(self.hypergraph, impossible, self.batch_shape)
+        self.support = limits
+        self.graph = self.hypergraph if self.support is None else self.support.graph
         self._is_lenient = is_lenient
         self._forget()
 
@@ -208,7 +148,7 @@ class Law(ParameterCache):
     @property
     def tables(self) -> torch.Tensor:
         """Balanced tables (*batch, num_terms); corner tables of a family that has them alone. Always finite."""
-        return self.model.tables if self._lost is None else self._cached("tables", self._compute_tables)
+        return self.model.tables if self.support is None else self._cached("tables", self._compute_tables)
 
     def _compute_tables(self) -> torch.Tensor:
         tables = self.parametrization.tables_map(self.coding)(self.theta)
@@ -222,10 +162,9 @@ class Law(ParameterCache):
         return self._cached("model", self._compute_model)
 
     def _compute_model(self) -> LogLinearEnergy:
-        if self._lost is None:
+        if self.support is None:
             return LogLinearEnergy._trusted(self.hypergraph, self._compute_tables())
-        lifted = self.parametrization.lift(self.tables, self.graph)
-        return LogLinearEnergy._trusted(self.graph, lifted.masked_fill(self._lost, -math.inf))
+        return self.support.model(self.tables)
 
     @property
     def log_partition(self) -> LogPartition:
@@ -245,22 +184,11 @@ class Law(ParameterCache):
 
     def _compute_eta(self) -> torch.Tensor:
         eta = check_estimate(self.partition, self.graph).expectations(self.model)
-        if self.graph is self.hypergraph:
-            return eta
-        where = self.graph.term_slices
-        return torch.cat([eta[..., :0], *(eta[..., where[edge]] for edge in self.hypergraph.edges)], -1)
+        return eta if self.support is None else self.support.finite_terms(eta)
 
     def diverging(self, log_probs: torch.Tensor) -> torch.Tensor:
         """The same numbers, NaN in a traced program where theta is not :attr:`is_finite`, (*sample, *batch)."""
         return log_probs if self._divergence is None else log_probs + self._divergence
-
-    @cached_property
-    def lost_terms(self) -> torch.Tensor | None:
-        """Which combinations of the interactions are impossible by themselves, (*batch or (), num_terms); or None."""
-        if self._lost is None:
-            return None
-        where = self.graph.term_slices
-        return torch.cat([self._lost[..., :0], *(self._lost[..., where[edge]] for edge in self.hypergraph.edges)], -1)
 
     @property
     def draws_exactly(self) -> bool:
@@ -271,20 +199,6 @@ class Law(ParameterCache):
     def num_sweeps(self) -> int:
         """Gibbs sweeps at the model itself before a state is a draw, after the run that leads chains there."""
         return int(getattr(acting_backend(self.partition, self.graph), "burn_in", 0))
-
-    def condition_support(self, evidence: Mapping[str, str | int | torch.Tensor]) -> LogLinearEnergy | None:
-        """Support of the law given evidence, refused where that has probability zero."""
-        if self.support is None:
-            return None
-        rest, constant = self.support.condition(evidence)
-        lost = torch.isneginf(constant)
-        if Auto().plan(rest.hypergraph).feasible:
-            lost = lost | torch.isneginf(Auto().log_partition(rest).value)
-        if bool(lost.any()):
-            codes, _ = evidence_codes(self.domain, evidence, self.support.batch_shape)
-            problem = f"{shown_evidence(self.domain, codes, lost)} has probability zero"
-            raise refused("evidence", problem, code="impossible")
-        return rest
 
     @property
     def device(self) -> torch.device:
@@ -360,8 +274,9 @@ def marginal_tables(
     pieces = {e: tables[..., slices[e]] for e in target.edges if e in slices}
     zeros: dict[_Names, torch.Tensor] = {}
     if law.support is not None:
-        held = law.support.hypergraph.term_slices
-        zeros = {e: law.support.tables[..., where] for e, where in held.items() if set(e) <= set(domain.names)}
+        excluded = law.support.zeros
+        inside = [edge for edge in excluded.hypergraph.edges if set(edge) <= set(domain.names)]
+        zeros = {edge: excluded.tables[..., excluded.hypergraph.term_slices[edge]] for edge in inside}
     for component, boundary in parts:
         if boundary:
             full = _boundary_table(law, component, boundary)
@@ -372,17 +287,7 @@ def marginal_tables(
             for edge, table in _taken_apart(source, boundary, full).items():
                 pieces[edge] = pieces[edge] + table if edge in pieces else table
     flat = torch.cat([pieces[e] for e in target.edges], -1) if target.edges else tables[..., :0]
-    return target, flat, _support_of_tables(domain, zeros)
-
-
-def _support_of_tables(domain: Domain, zeros: Mapping[_Names, torch.Tensor]) -> LogLinearEnergy | None:
-    """The model of tables of zeros and minus infinities; None where no state is impossible."""
-    if not zeros:
-        return None
-    graph = InteractionHypergraph(domain, zeros, hierarchical=False)
-    batch = torch.broadcast_shapes(*(table.shape[:-1] for table in zeros.values()))
-    flat = torch.cat([zeros[e].double().expand(*batch, -1) for e in graph.edges], -1)
-    return support_of(LogLinearEnergy._trusted(graph, flat))
+    return target, flat, support_of_tables(domain, zeros)
 
 
 def _boundary_table(law: Law, component: _Names, boundary: _Names) -> torch.Tensor:
@@ -585,11 +490,12 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
     @property
     def impossible(self) -> LogLinearEnergy | None:
         """A model of zeros and minus infinities, which exclude the impossible states; None where all are possible."""
-        return self._law.support
+        support = self._law.support
+        return None if support is None else support.zeros
 
     def __repr__(self) -> str:
-        support = self._law.support
-        words = [] if support is None else [f"impossible={int(torch.isneginf(support.tables).sum())} combinations"]
+        zeros = self.impossible
+        words = [] if zeros is None else [f"impossible={int(torch.isneginf(zeros.tables).sum())} combinations"]
         return self._repr(repr(self.hypergraph), f"coding={self.coding!r}", *words)
 
     def log_partition_in(self, coding: Coding) -> LogPartition:
@@ -661,11 +567,7 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         (num_states, *batch, d); a batch of ones unless expanded.
         """
         states, support = super().enumerate_support(expand), self._law.support
-        if support is None:
-            return states
-        listed = list_states(self.domain.cardinalities, torch.device("cpu"))
-        weights = support.energy(listed.reshape(len(listed), *(1,) * len(support.batch_shape), -1), validate=False)
-        return states[torch.isfinite(weights).reshape(len(listed), -1).any(1).to(states.device)]
+        return states if support is None else states[support.possible_states().to(states.device)]
 
     @property
     def eta(self) -> torch.Tensor:
@@ -729,7 +631,8 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
         """
         self._require_finite()
         model, _ = LogLinearEnergy._trusted(self.hypergraph, self._law.tables).condition(evidence)
-        return self._derived(model.hypergraph, model.tables, self._law.condition_support(evidence))
+        support = self._law.support
+        return self._derived(model.hypergraph, model.tables, None if support is None else support.condition(evidence))
 
     def _derived(
         self, hypergraph: InteractionHypergraph, tables: torch.Tensor, support: LogLinearEnergy | None

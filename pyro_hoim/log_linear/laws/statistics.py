@@ -29,10 +29,10 @@ from ...errors import (
     wrong_type,
 )
 from ...structure.hypergraph import InteractionHypergraph
-from ..auto import Auto
 from ..coding import Coding, margin_fault
 from ..energy import LogLinearEnergy
-from .law import HierarchicalLogLinear, Impossible, exact_backend, extended_expectations
+from .law import HierarchicalLogLinear, exact_backend, extended_expectations
+from .support import Impossible, LawSupport
 
 __all__ = ["LogLinearStatistics", "statistics_of"]
 
@@ -126,6 +126,11 @@ class LogLinearStatistics(SharedLaw):
         return self._rows.hypergraph
 
     @property
+    def impossible(self) -> LogLinearEnergy | None:
+        """As of the law of one row."""
+        return self._rows.impossible
+
+    @property
     def coding(self) -> Coding:
         """The coding of :attr:`theta`."""
         return self._rows.coding
@@ -194,7 +199,8 @@ class LogLinearStatistics(SharedLaw):
         log_z = law.log_partition
         count = self._total if not isinstance(self._total, torch.Tensor) else self._count_like(log_z.value)
         result = law.diverging((law.tables * value).sum(-1) - count * log_z.value)
-        if (lost := law.lost_terms) is not None:
+        if law.support is not None:
+            lost = law.support.finite_terms(law.support.lost).to(value.device)
             result = result.masked_fill((value * lost).sum(-1) > 0, -math.inf)
         log_z.check_log_probs(result, lambda place: f"the table of counts at place {place}", count)
         return result if not self.batch_shape else result.expand(self._sample_batch(value))
@@ -426,20 +432,9 @@ def _kl_log_linear(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> torch.
     shape = torch.broadcast_shapes(p.batch_shape, q.batch_shape)
     divergence = common - cross
     if q._law.support is not None:
-        divergence = divergence.masked_fill(_is_left(p, q._law.support), math.inf)
+        own = p._law.support or LawSupport.every_state(p.hypergraph)
+        divergence = divergence.masked_fill(~own.lies_in(q._law.support).to(divergence.device), math.inf)
     return divergence.expand(shape)
-
-
-def _is_left(p: HierarchicalLogLinear, support: LogLinearEnergy) -> torch.Tensor:
-    """Whether a state that is possible in p lies outside of a support, (*batch of both); by supports alone, exactly."""
-    inside = p._law.support
-    is_left = torch.zeros((), dtype=torch.bool)
-    for edge, where in support.hypergraph.term_slices.items():
-        outside = torch.isneginf(support.tables[..., where])
-        if inside is not None:
-            outside = outside & (Auto().log_marginal(inside, edge).flatten(-len(edge)) > -math.inf)
-        is_left = is_left | outside.any(-1)
-    return is_left.to(p._law.device)
 
 
 @register_kl(LogLinearStatistics, LogLinearStatistics)

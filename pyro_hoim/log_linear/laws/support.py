@@ -1,0 +1,160 @@
+"""The states that are impossible in a log-linear law, whatever its parameters are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+import torch
+
+from ..._modes import plain_mode
+from ...checks import array_of, check_exact_shape
+from ...core.laws.expansion import check_expandable, list_states
+from ...errors import check_type, other_domain, refused, wrong_type
+from ...schema import Domain
+from ...structure.hypergraph import InteractionHypergraph, evidence_codes
+from ..auto import Auto
+from ..coding import parametrization
+from ..energy import LogLinearEnergy
+from ..impossible import ImpossibleStates, support_of
+
+Impossible = ImpossibleStates | LogLinearEnergy | torch.Tensor | np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class LawSupport:
+    """Which combinations are impossible, one set or a batch of sets, and where they stand beside finite tables.
+
+    Attributes:
+        source: the interactions of the finite tables.
+        zeros: a model of zeros and minus infinities, which excludes the impossible states.
+        graph: the interactions with those of ``zeros``.
+        lost: which terms of ``graph`` are impossible, booleans (*batch, num_terms of ``graph``).
+    """
+
+    source: InteractionHypergraph
+    zeros: LogLinearEnergy
+    graph: InteractionHypergraph
+    lost: torch.Tensor
+
+    @classmethod
+    def of(
+        cls, source: InteractionHypergraph, impossible: Impossible | None, batch_shape: torch.Size
+    ) -> LawSupport | None:
+        """From what a law is given, whose batch shape is that of theta; None where every state is possible."""
+        if isinstance(impossible, torch.Tensor | np.ndarray):
+            cells = array_of(impossible, "impossible")
+            if cells.dtype != bool:
+                expected = "a mask of the table, true where a cell is impossible"
+                raise wrong_type("impossible", expected, received=f"dtype {cells.dtype}")
+            check_exact_shape(cells, source.domain.cardinalities, "impossible")
+            impossible = ImpossibleStates.of_cells(source, cells)
+        check_type(impossible, ImpossibleStates | LogLinearEnergy | None, "impossible")
+        if impossible is None:
+            return None
+        is_set = isinstance(impossible, ImpossibleStates)
+        domain = impossible.structure.domain if is_set else impossible.domain
+        if domain != source.domain:
+            raise other_domain("impossible", f"the variables {source.domain.names}", domain.names)
+        if is_set:
+            return _of_states(source, impossible)
+        zeros = support_of(impossible)
+        if zeros is None:
+            return None
+        check_expandable(zeros.batch_shape, batch_shape)
+        return cls._beside(source, zeros)
+
+    @classmethod
+    def every_state(cls, source: InteractionHypergraph) -> LawSupport:
+        """The support of a law of which no state is impossible."""
+        nothing = InteractionHypergraph(source.domain, [], hierarchical=False)
+        return cls._beside(source, LogLinearEnergy._trusted(nothing, torch.zeros(0, dtype=torch.float64)))
+
+    @classmethod
+    def _beside(cls, source: InteractionHypergraph, zeros: LogLinearEnergy) -> LawSupport:
+        added = [edge for edge in zeros.hypergraph.edges if edge not in source]
+        graph = source.add_edges(added, hierarchical=False) if added else source
+        return cls(source, zeros, graph, torch.isneginf(parametrization(zeros.hypergraph).lift(zeros.tables, graph)))
+
+    def model(self, tables: torch.Tensor) -> LogLinearEnergy:
+        """The model of finite tables (*batch, num_terms) and of the impossible states."""
+        lifted = tables if self.graph is self.source else parametrization(self.source).lift(tables, self.graph)
+        return LogLinearEnergy._trusted(self.graph, lifted.masked_fill(self.lost.to(tables.device), -math.inf))
+
+    def finite_terms(self, terms: torch.Tensor) -> torch.Tensor:
+        """Of numbers (..., num_terms of ``graph``) those of the finite tables' interactions."""
+        return terms if self.graph is self.source else terms[..., self._places.to(terms.device)]
+
+    @cached_property
+    def _places(self) -> torch.Tensor:
+        where = self.graph.term_slices
+        parts = [torch.arange(where[edge].start, where[edge].stop) for edge in self.source.edges]
+        return torch.cat([torch.zeros(0, dtype=torch.long), *parts])
+
+    def possible_states(self) -> torch.Tensor:
+        """Which states are possible in any element of the batch, the last variable fastest, (num_states,)."""
+        states = list_states(self.source.domain.cardinalities, torch.device("cpu"))
+        states = states.reshape(len(states), *(1,) * len(self.zeros.batch_shape), states.shape[-1])
+        return torch.isfinite(self.zeros.energy(states, validate=False)).reshape(len(states), -1).any(1)
+
+    def condition(self, evidence: Mapping[str, str | int | torch.Tensor]) -> LogLinearEnergy:
+        """What the evidence leaves of ``zeros``; InputError where the evidence has probability zero."""
+        rest, constant = self.zeros.condition(evidence)
+        lost = torch.isneginf(constant)
+        if Auto().plan(rest.hypergraph).feasible:
+            lost = lost | torch.isneginf(Auto().log_partition(rest).value)
+        if bool(lost.any()):
+            codes, _ = evidence_codes(self.source.domain, evidence, self.zeros.batch_shape)
+            problem = f"{_shown(self.source.domain, codes, lost)} has probability zero"
+            raise refused("evidence", problem, code="impossible")
+        return rest
+
+    def lies_in(self, other: LawSupport) -> torch.Tensor:
+        """Whether every state that is possible here is possible in another support, (*batch of both)."""
+        is_outside = torch.zeros((), dtype=torch.bool)
+        for edge, where in other.zeros.hypergraph.term_slices.items():
+            is_reached = Auto().log_marginal(self.zeros, edge).flatten(-len(edge)) > -math.inf
+            is_outside = is_outside | (is_reached & torch.isneginf(other.zeros.tables[..., where])).any(-1)
+        return ~is_outside
+
+
+@lru_cache(maxsize=64)
+@plain_mode()
+def _of_states(source: InteractionHypergraph, states: ImpossibleStates) -> LawSupport | None:
+    """The support of one set of states, which posteriors ask for at every evaluation."""
+    zeros = torch.zeros(states.structure.num_terms, dtype=torch.float64)
+    zeros = support_of(states.applied(LogLinearEnergy._trusted(states.structure, zeros)))
+    return None if zeros is None else LawSupport._beside(source, zeros)
+
+
+def _shown(domain: Domain, codes: Mapping[str, int | torch.Tensor], lost: torch.Tensor) -> str:
+    """The first impossible evidence of a batch (*batch,) in words."""
+    where = tuple(lost.nonzero()[0].tolist())
+    names = [name for name in domain.names if name in codes]
+    levels = [int(torch.as_tensor(codes[name]).expand(lost.shape)[where]) for name in names]
+    cells = [f"{name}={domain[name].labels[level]}" for name, level in zip(names, levels, strict=True)]
+    return ", ".join(cells) + (f" at index {where}" if where else "")
+
+
+def support_of_tables(domain: Domain, zeros: Mapping[tuple[str, ...], torch.Tensor]) -> LogLinearEnergy | None:
+    """The model of tables of zeros and minus infinities, {edge: flat}; None where no state is impossible."""
+    if not zeros:
+        return None
+    graph = InteractionHypergraph(domain, zeros, hierarchical=False)
+    batch = torch.broadcast_shapes(*(table.shape[:-1] for table in zeros.values()))
+    flat = torch.cat([zeros[e].double().expand(*batch, -1) for e in graph.edges], -1)
+    return support_of(LogLinearEnergy._trusted(graph, flat))
+
+
+def filled_tables(tables: torch.Tensor, slices: Iterable[slice]) -> torch.Tensor:
+    """Finite tables: the mean of the others of its table in the place of minus infinity, zero where there is none."""
+    parts = [tables[..., :0]]
+    for where in slices:
+        part = tables[..., where]
+        lost = torch.isneginf(part)
+        mean = part.masked_fill(lost, 0.0).sum(-1, keepdim=True) / (~lost).sum(-1, keepdim=True).clamp(min=1)
+        parts.append(torch.where(lost, mean, part))
+    return torch.cat(parts, -1)
