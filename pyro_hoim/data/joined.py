@@ -422,8 +422,13 @@ class JoinedColumns:
 
         Args:
             rows: complete rows; those with a missing cell are left out, weights that are not whole count once.
+
+        Raises:
+            InputError: rows of another domain.
         """
         codes, counts = _rows(rows)
+        if rows.domain != self.domain:
+            raise other_domain("rows", "the columns that were joined", received="others")
         total, groups = float(counts.sum()), list[ColumnGroup]()
         for group in self.groups:
             cells = codes[:, list(self.domain.indices(group.columns))]
@@ -506,13 +511,13 @@ class JoinedColumns:
         cells = torch.full((len(rows.codes), len(self.domain)), -1, dtype=torch.long)
         return rows.replaced(domain=self.domain, codes=self.never_broken().completed(cells, rows.codes))
 
-    def completed(
-        self, codes: torch.Tensor, levels: torch.Tensor, random: np.random.Generator | None = None
-    ) -> torch.Tensor:
+    def completed(self, codes: torch.Tensor, levels: torch.Tensor, seed: int | None = None) -> torch.Tensor:
         """Rows (N, d) with their missing cells filled, given codes of the joined variables (N, d'), -1 for none.
 
-        Rows may break groups: that, and what the cells then are, is drawn, or the most probable without ``random``.
+        Rows may break groups: that, and what the cells then are, is drawn, or the most probable without a seed. Numbers
+        are of another stream than those that draw levels by the seed.
         """
+        random = None if seed is None else np.random.default_rng([seed, 1])
         filled, columns = codes.clone(), list(self.domain.indices(self._single))
         single = levels[:, list(self.joined_domain.indices(self._single))]
         filled[:, columns] = torch.where(codes[:, columns] < 0, single, codes[:, columns])
@@ -538,10 +543,10 @@ class JoinedColumns:
         joined = f"{columns} columns that say one thing together were joined to {noun}: {', '.join(sizes)}{more}."
         laws = [group.broken for group in self.groups if group.broken is not None]
         if not laws:
-            return f"{joined} Rows that no level describes are impossible."
+            return f"{joined} Rows that break a group are impossible."
         broken = -math.expm1(sum(group.log_whole for group in self.groups))
         rule = f"Laplace's rule, {max(law.rows for law in laws):,.0f} rows"
-        return f"{joined} No level describes a new row with probability {broken:.2g} ({rule})."
+        return f"{joined} A new row breaks a group with probability {broken:.2g} ({rule})."
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready description, inverse of :meth:`from_json`."""

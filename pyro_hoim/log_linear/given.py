@@ -154,8 +154,8 @@ def _strides(hypergraph: InteractionHypergraph) -> tuple[list[list[tuple[int, in
     return axes_of, first, weights
 
 
-def with_evidence(model: LogLinearEnergy, evidence: Mapping[str, torch.Tensor]) -> tuple[LogLinearEnergy, list[str]]:
-    """The model with observed variables, each of which hangs on one of its variables; and the names of these.
+def with_evidence(model: LogLinearEnergy, evidence: Mapping[str, torch.Tensor]) -> LogLinearEnergy:
+    """The model with observed variables at the end, each of which hangs on one of its variables.
 
     Rows that say code s of such a variable have weights w(s, l) for the levels l of the other one: soft evidence.
 
@@ -163,16 +163,15 @@ def with_evidence(model: LogLinearEnergy, evidence: Mapping[str, torch.Tensor]) 
         model: one model.
         evidence: log-weights (S, levels) by the name of a variable.
     """
-    graph, tables = model.hypergraph, model.tables
-    variables, names = list(graph.domain), list[str]()
+    variables, names = list(model.domain), set(model.domain.names)
+    parts = {edge: model.tables[where] for edge, where in model.hypergraph.term_slices.items()}
     for name, weights in evidence.items():
-        names.append(f"{name}{' seen' * (1 + sum(other.startswith(name) for other in graph.domain.names))}")
-        variables.append(Variable(names[-1], tuple(map(str, range(len(weights))))))
-    added = list(zip(evidence, names, strict=True))
-    graph = InteractionHypergraph(Domain(variables), [*graph.edges, *added], hierarchical=False)
-    parts = {edge: tables[where] for edge, where in model.hypergraph.term_slices.items()}
-    parts |= {edge: evidence[edge[0]].T.reshape(-1).to(tables) for edge in added}
-    return LogLinearEnergy(graph, torch.cat([parts[edge] for edge in graph.edges])), names
+        new = f"{name}{' seen' * (1 + sum(other.startswith(name) for other in names))}"  # as no variable is called
+        names.add(new)
+        variables.append(Variable(new, tuple(map(str, range(len(weights))))))
+        parts[name, new] = weights.T.reshape(-1).to(model.tables)
+    graph = InteractionHypergraph(Domain(variables), parts, hierarchical=False)
+    return LogLinearEnergy(graph, torch.cat([parts[edge] for edge in graph.edges]))
 
 
 def is_exactly_feasible(

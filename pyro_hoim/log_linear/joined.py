@@ -65,7 +65,7 @@ class JoinedLaw:
         read = self.joined.read(extend_rows(rows, self.joined.domain), most_probable=most_probable)
         if not read.evidence:
             return self.energy, read.rows, read.log_factors
-        model, _ = with_evidence(self.energy, {name: weights for name, (weights, _) in read.evidence.items()})
+        model = with_evidence(self.energy, {name: weights for name, (weights, _) in read.evidence.items()})
         seen = torch.stack([of_row for _, of_row in read.evidence.values()], 1)
         codes = torch.cat([read.rows.codes, seen], 1)
         return model, read.rows.replaced(domain=model.domain, codes=codes), read.log_factors
@@ -176,13 +176,7 @@ class JoinedLaw:
         imputation = impute(model, given, num_imputations, how=how, seed=seed, **options)
         is_possible = (log_factors > -math.inf) & (imputation.codes >= 0).all(-1).all(0)
         levels = imputation.codes.masked_fill(~is_possible[:, None], -1).flatten(0, 1)
-        codes = self.completed(rows.codes.repeat(num_imputations, 1), levels, seed if how == "draws" else None)
+        codes = rows.codes.repeat(num_imputations, 1)
+        codes = self.joined.completed(codes, levels, seed if how == "draws" else None)
         codes = codes.reshape(num_imputations, *rows.codes.shape)
         return Imputation(rows, codes, imputation.is_exact & is_possible, how)
-
-    def completed(self, codes: torch.Tensor, levels: torch.Tensor, seed: int | None) -> torch.Tensor:
-        """Rows with their missing cells filled given the joined variables: drawn, or the most probable without a seed.
-
-        The stream of the seed is another than that of draws of the model.
-        """
-        return self.joined.completed(codes, levels, None if seed is None else np.random.default_rng([seed, 1]))

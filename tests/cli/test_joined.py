@@ -70,7 +70,7 @@ def test_columns_are_learned_and_used_as_the_categories_are(files, shell):
     for key in ("nll", "kl", "gain", "accuracy", "num_states", "num_parameters", "rows"):
         assert wide[key] == plain[key]
     told = "6 columns that say one thing together were joined to 2 variables: sky (3), walk (3)."
-    told += " Rows that no level describes are impossible."
+    told += " Rows that break a group are impossible."
     assert told in wide["notes"] and told not in plain["notes"]
     assert told in Path("wide/report.html").read_text(encoding="utf-8")
 
@@ -101,6 +101,14 @@ def test_columns_are_learned_and_used_as_the_categories_are(files, shell):
     ]
     cells, truth = found
     assert (cells["1", "1"], sum(cells.values())) == (pytest.approx(truth["dark", "far"]), pytest.approx(1))
+    found, plain = shell.json("margins", "wide"), shell.json("margins", "plain")
+    truth = {c["name"]: dict(zip(c["levels"], c["probabilities"], strict=True)) for c in plain["columns"]}
+    for column in found["columns"]:
+        name, _, level = column["name"].partition("=")
+        expected = truth[name][level] if level else truth[name]["tail"]
+        assert (found["kind"], column["probabilities"][1]) == ("exact", pytest.approx(expected))
+    assert shell.json("margins", "wide", "--given", "sky=dark=1")["kind"] == "estimate"  # shares of draws
+    assert "not conditioned on columns" in shell("mode", "wide", status=2).err
 
 
 def test_predictions(files, shell):
@@ -144,7 +152,7 @@ def test_rows_that_break_a_group(files, shell):
     assert pd.read_csv("filled.csv")["coin"].isna().tolist() == [True] * 3 + [False] * 1497
     # By default groups may be broken.
     found = shell.json("learn", "wide.csv", "--out", "soft")
-    said = "No level describes a new row with probability 0.0013 (Laplace's rule, 1,500 rows)."
+    said = "A new row breaks a group with probability 0.0013 (Laplace's rule, 1,500 rows)."
     assert any(said in note for note in found["notes"])
     assert said in Path("soft/report.html").read_text(encoding="utf-8").replace("&#39;", "'")
     found, other = shell.json("score", "soft", "broken.csv"), shell.json("score", "soft", "wide.csv")

@@ -228,6 +228,8 @@ def test_laplace_rule_for_rows_that_break_a_group():
     assert joined.groups[0].broken == BrokenLaw(3 / 12, 10.0, ((4 / 12, 8 / 12), (6 / 12, 6 / 12)))
     assert JoinedColumns.from_json(json.loads(json.dumps(joined.to_json()))) == joined
     assert "with probability 0.25 (Laplace's rule, 10 rows)" in joined.sentence()
+    with pytest.raises(InputError, match="the columns that were joined"):
+        declared.with_breaks(rows.project(["k=a", "k=b"]))
     assert joined.never_broken() == declared and "are impossible" in declared.sentence()
     # Rows that break the group have the law of independent columns beside the levels: 11 and 00.
     cells = np.array([[1, 1], [0, 0], [1, 0], [1, -1]])

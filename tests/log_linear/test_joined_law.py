@@ -193,8 +193,9 @@ def test_draws_follow_the_law_given_cells(known):
     assert p_value(other, rows, table, cells, 20_000, 5) < 1e-6
 
 
-def test_completions_by_chains_follow_the_law():
-    law = law_of(1)
+@pytest.mark.parametrize("broken", [(0.2, 0.1, 0.3), None])
+def test_completions_by_chains_follow_the_law(broken):
+    law = law_of(1, broken)
     rows, table = enumerated(law)
     cells = torch.full((1, len(SIZES)), -1)
     cells[0, 0], cells[0, 4] = 0, 1

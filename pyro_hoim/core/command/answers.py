@@ -109,10 +109,10 @@ def column_margins(family: Family, question: Question, given: Mapping[str, Any])
         raise out_of_reach("names", "columns of numbers have no table of levels", "name some columns")
     columns, draws = None, None
     if family.has("column_probabilities"):
-        stored, constant = family.condition(question.stored, given) if given else (question.stored, 0.0)
-        if constant == -math.inf:
-            raise refused("the fixed columns", "they have probability zero", "fix other values", code="impossible")
         try:
+            stored, constant = family.condition(question.stored, given) if given else (question.stored, 0.0)
+            if constant == -math.inf:
+                raise refused("the fixed columns", "they have probability zero", "fix other values", code="impossible")
             others = dict(zip(stored.domain.names, family.column_probabilities(stored), strict=True))
             columns = [others.get(v.name) or [float(i == given[v.name]) for i in range(v.cardinality)] for v in domain]
         except IntractableError:

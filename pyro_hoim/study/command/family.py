@@ -299,7 +299,7 @@ class LogLinearFamily(Family):
         drawn, notes = _drawn(rest, question)
         codes = given.codes.repeat(len(drawn), 1)
         codes[:, list(model.domain.indices(rest.domain.names))] = drawn
-        codes = law.completed(known.repeat(len(drawn), 1), codes, question["seed"])
+        codes = law.joined.completed(known.repeat(len(drawn), 1), codes, question["seed"])
         return Answer(frame=Observations.from_tensor(codes, domain).to_pandas(count=None), notes=notes)
 
     @override
@@ -430,7 +430,11 @@ class LogLinearFamily(Family):
     @override
     def column_probabilities(self, stored: Stored) -> list[list[float]]:
         """From the gradient of log Z in a table of every column."""
-        energy = _energy_of_columns(stored)
+        if stored.joined is not None:
+            row = Observations.from_tensor(torch.full((1, len(stored.domain)), -1), stored.domain)
+            columns = [_law(stored).predict(row, name, method="exact", seed=0) for name in stored.domain.names]
+            return [column.probs[0].tolist() for column in columns]
+        energy: LogLinearEnergy = stored.model.energy
         graph = energy.hypergraph.add_edges([(name,) for name in energy.domain.names], hierarchical=False)
         tables = energy.tables.new_zeros(graph.num_terms)
         for edge, where in energy.hypergraph.term_slices.items():
@@ -519,7 +523,7 @@ def _energy_of_columns(stored: Stored) -> LogLinearEnergy:
     """The energy of a model, refused where its variables are not the columns but join some of them."""
     energy: LogLinearEnergy = stored.model.energy
     if energy.domain != stored.domain:
-        problem = "a model of joined columns gives draws, scores and predictions alone"
+        problem = "a model of joined columns is not conditioned on columns, and has no mode of them"
         raise out_of_reach("model", problem, "learn with columns that are not joined", code="no-method")
     return energy
 
