@@ -74,10 +74,17 @@ def test_constants_and_repeated_factors_are_in_z():
     assert float(Auto().log_partition(_read("MARKOV 2 2 3 0")).value) == pytest.approx(math.log(6), abs=1e-14)
 
 
+@pytest.mark.parametrize("zero", ["0", "-0", "0.0e5", "0e-999", "+0."])
+def test_all_tables_zero_have_log_z_minus_infinity(zero):
+    model = _read(f"MARKOV 2 2 2 1 2 0 1 4 {' '.join([zero] * 4)}")
+    assert float(Auto().log_partition(model).value) == -math.inf
+    assert float(Auto().log_partition(_read(f"MARKOV 1 2 2 0 1 0 1 {zero} 2 1 1")).value) == -math.inf
+
+
 def test_numbers_are_read_in_every_spelling_and_with_blanks_anywhere():
     words = ["1", "1.", "+1.0", "10e-1", ".1E+1", "0.001e3", "1.00000000000000000000", "1e0"]
     text = (
-        "c a comment\n\t MARKOV\r\n3\n2 2\n\n2 1 3\v0 1 2\f8\n"
+        "c a comment\n\t MARKOV# 9\r\n3 # numbers\n2 2\n\n2 1 3\v0 1 2\f8\n"
         + "\r\n".join(words[:5])
         + "\nc\nc  9 9\n"
         + " ".join(words[5:])
