@@ -41,7 +41,6 @@ _SHA256 = {
     "Promedas_55.uai.MAP": "b7e6f0bf135e138eaca26785d18025d5b352b5a0a2e9dafa90f59c0c96e4364e",
     "Promedas_55.uai.evid": "279388fd48e41f573f24e41ebfedfb0a000e3a0ddfdbd2098f8c213a6f304e54",
 }
-EXACT = VariableElimination(max_cells=2**27)
 HEAD = ("problem", "variables", "zeros", "log Z", "most probable state", "published", "annealed", "seconds", "MiB")
 
 
@@ -85,18 +84,19 @@ def published_of(path, model, domain):
     return ", ".join(found)
 
 
-def measured(path, annealed):
+def measured(path, annealed, bits):
     """Cells of a row about one problem; run in a process of its own, whose memory is told."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", ConvergenceWarning)
+    exact = VariableElimination(max_cells=2**bits, max_slices=64, max_operations=2 ** (bits + 7))
     model, reading = timed(lambda: read_uai(path))
     if isinstance(model, HoimError):
         return [path.stem, brief(model), *[""] * 7]
     file = Path(f"{path}.evid")
     evidence = read_uai_evidence(file, model.domain) if file.is_file() else {}
     rest, constant = model.condition(evidence)
-    log_z, summing = timed(lambda: float(EXACT.log_partition(rest).value + constant))
-    best, searching = timed(lambda: float(EXACT.mode(rest)[1] + constant))
+    log_z, summing = timed(lambda: float(exact.log_partition(rest).value + constant))
+    best, searching = timed(lambda: float(exact.mode(rest)[1] + constant))
     estimate, drawing = ("", 0.0)
     if annealed:
         estimate, drawing = timed(lambda: AnnealedImportance(seed=1).log_partition(rest))
@@ -119,12 +119,12 @@ def measured(path, annealed):
 
 
 @part("Problems of the UAI competition of 2014")
-def problems(folder=None, pattern="*.uai", exact_only=False):
-    """Log Z and the most probable state, exact within 2^27 cells, and annealed estimates, in nats."""
+def problems(folder=None, pattern="*.uai", exact_only=False, bits=27):
+    """Log Z and the most probable state, exact within 2^bits cells, and annealed estimates, in nats."""
     place = fetched() if folder is None else Path(folder)
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn, max_tasks_per_child=1) as pool:
-        rows = list(pool.map(partial(measured, annealed=not exact_only), sorted(place.glob(pattern))))
+        rows = list(pool.map(partial(measured, annealed=not exact_only, bits=bits), sorted(place.glob(pattern))))
     words = "Seconds are those of reading; exact log Z; the most probable state; the annealed estimate. Variables are "
     return [words + "those that evidence leaves.", "", *markdown(HEAD, rows)]
 
