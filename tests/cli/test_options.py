@@ -175,7 +175,7 @@ CALLS = [
         hoim.AnnealedImportance,
     ),
     *(hoim.sample, hoim.predict, hoim.score, hoim.compare, removal_values, Fitted.summary, Fitted.interactions),
-    *(Fitted.report, hoim.data.open_rows, hoim.Observations.from_csv),
+    *(Fitted.report, hoim.data.open_rows, hoim.Observations.from_csv, hoim.LogLinearEnergy.condition),
 ]
 OF_THE_COMMAND_LINE = {
     # files and folders, and what is printed
