@@ -152,6 +152,7 @@ def test_what_cannot_be_written_is_refused(tmp_path):
 
 # Files that are wrong.
 
+_DOMAIN = Domain.from_cardinalities([2, 3, 2, 4, 5])
 _GOOD = "MARKOV\n2\n2 3\n2\n1 0\n2 0 1\n2\n1 2\n6\n1 2 3\n4 5 6\n"
 
 
@@ -210,6 +211,42 @@ def test_the_file_that_wrong_ones_are_made_of_is_read():
     assert _read(_GOOD).tables.exp().tolist() == pytest.approx([1, 2, 1, 2, 3, 4, 5, 6])
 
 
+_WORDS = ["-1", "nan", "inf", "1e400", "1e-400", "1" + "0" * 30, "0", "2", "1.5", "-BEGIN-", "#", "c", "\0", "1_0", "é"]
+_READERS = {
+    read_uai: [problem.text for problem in PROBLEMS.values()],
+    lambda file: read_uai_evidence(file, _DOMAIN): ["0", "2 1 2 3 0", "2\n1 4 0\n2 0 1 1 1\n"],
+    read_uai_result: ["PR\n1\n-2.5", "MAP 3 0 1 4", "MAR 2 2 .5 .5 1 1", "MPE\n3 0 0 0\n-BEGIN-\n1\n3 0 0 1"],
+}
+
+
+def _altered(text, rng):
+    """A text with words taken out, put in or replaced, cut off, or with other bytes."""
+    words, how = text.split(), int(rng.integers(5))
+    where = int(rng.integers(len(words)))
+    if how < 3:
+        words[where : where + (how < 2)] = [_WORDS[rng.integers(len(_WORDS))]] * (how > 0)
+        return " ".join(words).encode()
+    content = bytearray(text.encode())
+    if how == 3:
+        return bytes(content[: rng.integers(len(content))])
+    content[rng.integers(len(content))] = rng.integers(256)
+    return bytes(content)
+
+
+def test_altered_files_are_read_or_refused_in_one_line():
+    rng, messages, num_read = np.random.default_rng(5), [], 0
+    for read, texts in _READERS.items():
+        for _ in range(400):
+            content = _altered(texts[rng.integers(len(texts))], rng)
+            try:
+                read(io.BytesIO(content))
+                num_read += 1
+            except (InputError, IntractableError) as error:
+                messages.append(str(error))
+    assert num_read > 100 and len(messages) > 500
+    assert [message for message in messages if "\n" in message] == []
+
+
 def test_limits_are_those_of_the_caller():
     with pytest.raises(IntractableError, match=f"{len(_GOOD)} bytes, more than the budget of {len(_GOOD) - 1}"):
         _read(_GOOD, max_bytes=len(_GOOD) - 1)
@@ -242,8 +279,6 @@ def test_factors_keep_the_order_of_the_file():
 
 
 # Evidence and results.
-
-_DOMAIN = Domain.from_cardinalities([2, 3, 2, 4, 5])
 
 
 @pytest.mark.parametrize(

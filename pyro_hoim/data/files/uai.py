@@ -88,7 +88,9 @@ class _Words:
         except ValueError:
             values = np.empty(0)
         if len(values) != len(words) or b"_" in self.raw:
-            self.refuse(begin + next(i for i, word in enumerate(words) if not _is_number(word)), "a number")
+            wrong = next((i for i, word in enumerate(words) if not _is_number(word)), None)
+            if wrong is not None:
+                self.refuse(begin + wrong, "a number")
         zeros = np.flatnonzero(values == 0).tolist()
         lost = {w for w in {words[i] for i in zeros} if re.search(rb"[1-9]", re.split(rb"[eE]", w)[0])}
         if lost:
@@ -140,7 +142,7 @@ class _Reader:
         """The next number, a whole one within bounds."""
         index, self.at = self.at, self.at + 1
         value = self.values[index] if index < len(self.values) else math.nan
-        if not (value >= low and value == math.floor(value) and value <= (2**53 if high is None else high)):
+        if not (low <= value <= (2**53 if high is None else high) and value % 1 == 0):
             bounds = f"from {low}" if high is None else f"from {low} to {high}"
             self.refuse(index, f"{what}, a whole number {bounds}")
         return int(value)
@@ -418,8 +420,10 @@ def _length(task: Task, values: np.ndarray) -> int:
         return 1
     if task == "MAP":
         return 1 + int(min(values[0], 2.0**53)) if values[0] >= 0 else -1
-    at, number = 1, int(min(max(values[0], 0), len(values)))
-    for _ in range(number):
+    if not 0 <= values[0] <= len(values):
+        return -1
+    at = 1
+    for _ in range(int(values[0])):
         if at >= len(values) or not 0 <= values[at] <= len(values):
             return -1
         at += 1 + int(values[at])
