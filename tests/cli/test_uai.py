@@ -150,3 +150,16 @@ def test_large_models_are_refused_with_what_helps(shell):
     assert "--method ais" in shell.refused("log-z", "m.uai")
     Path("e").write_text(" ".join(map(str, [30, *(number for i in range(30) for number in (i, 0))])))
     assert shell.json("mode", "m.uai", "--evidence", "e")["kind"] == "exact"
+
+
+def test_a_model_without_a_possible_state_has_log_z_minus_infinity_and_nothing_else(shell):
+    Path("m.uai").write_text(text_of([2, 2], [((0, 1), [[1, 0], [0, 0]]), ((0,), [0, 1])]))
+    shown = shell("log-z", "m.uai", "--out", "z.PR").out.splitlines()
+    assert shown[0].startswith("log Z = -inf (exact") and shown[1] == "no state is possible: Z is zero"
+    assert Path("z.PR").read_text() == "PR\n-inf\n"
+    found = shell.json("log-z", "m.uai")
+    assert found["value"] is None and found["is_zero"] is True
+    Path("e").write_text("1 1 1")
+    assert shell.json("log-z", "m.uai", "--evidence", "e")["is_zero"] is True
+    for command in ("mode", "margins"):
+        assert "possible" in shell.refused(command, "m.uai")
