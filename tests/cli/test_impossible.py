@@ -82,14 +82,13 @@ def test_levels_that_are_impossible_together_are_said(shell):
     Path("health.csv").write_text(HEALTH)
     zeros = ("--structural-zeros", "sex=male,pregnant=yes")
     found = shell.json("fit", "health.csv", "--order", "1", *zeros, "--out", "m")
-    # Proportional fitting on the ten cells that are possible, by hand: the columns beside "seen" meet in three of four.
+    # Six cells are possible, whose law has three parameters; "seen" has two of the degrees of freedom.
     assert (found["num_parameters"], found["goodness_of_fit"]["df"]) == (3, 2) and found["status"] == "converged"
     every = [f"{s},{p},{w}" for s in ("female", "male") for p in ("no", "yes") for w in ('"never, yet"', "once")]
     Path("every.csv").write_text("\n".join(['sex,pregnant,"seen, when"', *every]) + "\n")
     assert shell.json("score", "m/model.safetensors", "every.csv")["impossible_rows"] == 2
-    assert shell("sample", "m/model.safetensors", "-n", "300").out.count("male,yes") == 0 + shell(
-        "sample", "m/model.safetensors", "-n", "300"
-    ).out.count("female,yes")
+    drawn = shell("sample", "m/model.safetensors", "-n", "300").out.splitlines()
+    assert any(row.startswith("female,yes") for row in drawn) and not any(row.startswith("male,yes") for row in drawn)
     told = shell.refused("sample", "m/model.safetensors", "-n", "3", "--given", "sex=male", "--given", "pregnant=yes")
     assert "probability zero in the model; give other values" in told
     # The control: the independent columns that know no zero expect pregnant men.
@@ -124,7 +123,7 @@ def test_missing_cells_and_posteriors_leave_out_what_is_impossible(shell):
     shell.json("fit", "health.csv", "--order", "2", *zeros, "--missing", "marginalise", "--out", "m")
     Path("rows.csv").write_text('sex,pregnant,"seen, when"\nmale,,once\n')
     predicted = shell.json("predict", "m/model.safetensors", "rows.csv", "--target", "pregnant", "--out", "out.csv")
-    assert predicted["predicted_rows"] == 0 and pd.read_csv("out.csv")["p(yes)"].tolist() == [0.0]
+    assert predicted["predicted_rows"] == 1 and pd.read_csv("out.csv")["p(yes)"].tolist() == [0.0]
     Path("health.csv").write_text(HEALTH)
     chains = ("--posterior", "--num-chains", "2", "--num-draws", "60", "--burn-in", "60", "--jobs", "1")
     shell.json("fit", "health.csv", "--order", "1", *zeros, *chains, "--out", "p")
