@@ -50,7 +50,8 @@ from .errors import (
     wrong_type,
 )
 from .log_linear.fitting.duration import check_duration, check_pseudo_duration
-from .log_linear.fitting.fit import fit as fit_log_linear, rows_or_margins
+from .log_linear.fitting.existence import structural_states
+from .log_linear.fitting.fit import fit as fit_log_linear, rows_or_margins, uses_design
 from .log_linear.fitting.incomplete import fit_incomplete
 from .log_linear.fitting.penalties import Conjugate, Penalty, ProximalPenalty, SmoothPenalty
 from .log_linear.fitting.result import FitResult
@@ -200,6 +201,8 @@ def fit(
     try:
         return _fit_given(asked, data, columns, missing, prior, options)
     except IntractableError as error:
+        if options.get("structural_zeros") is not None:  # which no other route takes
+            raise
         raise _with_route(error, asked, table, reading) from None
 
 
@@ -231,10 +234,12 @@ def _fit_given(
     if is_frame(data) and isinstance(rows, Observations) and penalty is None and columns.weights is None:
         warn_of_size(rows, interactions.num_parameters)
     graph, num_rows = graph_of(interactions), rows.num_rows if isinstance(rows, Observations) else math.inf
+    zeros = options["structural_zeros"] = structural_states(graph.domain, options.get("structural_zeros"))
+    summed = graph if zeros is None or uses_design(graph) else zeros.added_to(graph)
     objective = options.get("objective", "likelihood")
     if options.get("partition") is None and objective == "likelihood":
         is_summed = isinstance(rows, Observations) and rows.has_missing and missing == "marginalise"
-        check_duration(graph, num_rows, has_missing=is_summed)
+        check_duration(summed, num_rows, has_missing=is_summed)
     elif objective == "pseudo-likelihood":
         check_pseudo_duration(graph, num_rows)
     return _fitted(interactions, rows, missing, {**options, "penalty": penalty})

@@ -172,8 +172,7 @@ class ModelFile(ModelRecord):
         if self.impossible is None and (combinations := info.get("infinite_combinations")):
             # Files of earlier versions name combinations.
             states = [dict(zip(cells["edge"], cells["levels"], strict=True)) for cells in combinations]
-            codes = map(domain.encode_state, states)
-            object.__setattr__(self, "impossible", ImpossibleStates.of_combinations(domain, codes))
+            object.__setattr__(self, "impossible", ImpossibleStates.of_combinations(domain, states))
         elif self.impossible is not None and self.impossible.structure.domain != domain:
             raise other_domain("impossible", "states of the model's variables")
 

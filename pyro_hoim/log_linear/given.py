@@ -266,22 +266,19 @@ def impossible_rows(model: LogLinearEnergy, codes: torch.Tensor) -> torch.Tensor
     states = ImpossibleStates.of_energy(model)
     if states is None or not len(codes):
         return torch.zeros(len(codes), dtype=torch.bool)
-    structure, excluded = states.structure, states.excluded.cpu()
     # Known cells that hold an excluded combination.
+    structure = states.structure
     columns = sorted({i for members in structure.edge_indices for i in members})
+    domain = model.domain.project([model.domain.names[i] for i in columns])
+    graph = InteractionHypergraph(domain, structure.edges, hierarchical=False)
     unique, inverse = torch.unique(codes[:, columns], dim=0, return_inverse=True)
     is_impossible = torch.zeros(len(unique), dtype=torch.bool)
-    position = {column: number for number, column in enumerate(columns)}
-    pieces = zip(structure.edge_indices, structure.edge_shapes, structure.term_slices.values(), strict=True)
-    for members, shape, where in pieces:
-        levels = unique[:, [position[i] for i in members]]
-        cell = (levels.clamp(min=0) * torch.tensor(row_strides(shape))).sum(1)
-        is_impossible |= (levels >= 0).all(1) & excluded[where][cell]
+    for _, is_holder, _ in ImpossibleStates(graph, states.excluded).holders(unique):
+        is_impossible |= is_holder
     # Rows all of whose completions hold one: sums over these of all but nothing.
     left = (~is_impossible & (unique < 0).any(1)).nonzero().squeeze(1)
     if len(left):
-        domain = model.domain.project([model.domain.names[i] for i in columns])
-        graph = InteractionHypergraph(domain, structure.edges, hierarchical=False)
+        excluded = states.excluded.cpu()
         walls = LogLinearEnergy(graph, torch.where(excluded, _EXCLUDED, torch.zeros((), dtype=torch.float64)))
         try:
             logs = row_log_weights(walls, Observations.from_tensor(unique[left], domain))

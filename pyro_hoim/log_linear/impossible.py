@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate, compress, pairwise
@@ -146,17 +146,24 @@ class ImpossibleStates:
                 tables[edge] = tables[edge] | excluded if edge in tables else excluded
         return cls._of_tables(several[0].structure.domain, tables) if several else None
 
+    def holders(self, codes: torch.Tensor) -> Iterator[tuple[Edge, torch.Tensor, torch.Tensor]]:
+        """For every set of variables, which rows (N, d) hold one of its combinations in known cells, and the cells."""
+        graph = self.structure
+        pieces = zip(graph.edge_indices, graph.edge_shapes, graph.term_slices.items(), strict=True)
+        for members, shape, (edge, where) in pieces:
+            levels = codes[:, list(members)]
+            cells = (levels.clamp(min=0) * torch.tensor(row_strides(shape))).sum(1)
+            yield edge, (levels >= 0).all(1) & self.excluded[where].cpu()[cells], cells
+
     def tally(self, rows: Observations) -> list[tuple[dict[str, str], float]]:
         """Excluded combinations that rows hold in known cells, as labels by name, with the total count of these rows.
 
         A row that holds several counts for the first of them.
         """
         left, tallied = rows.counts > 0, list[tuple[dict[str, str], float]]()
-        for edge, where in self.structure.term_slices.items():
+        for edge, is_held, cells in self.holders(rows.codes):
             variables = [self.structure.domain[name] for name in edge]
-            levels = rows.codes[:, rows.domain.indices(edge)]
-            cells = (levels.clamp(min=0) * torch.tensor(row_strides([v.cardinality for v in variables]))).sum(1)
-            is_held = left & (levels >= 0).all(1) & self.excluded[where][cells]
+            is_held = is_held & left
             left = left & ~is_held
             for cell in cells[is_held].unique().tolist():
                 codes = np.unravel_index(cell, [v.cardinality for v in variables])

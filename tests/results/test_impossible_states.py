@@ -388,6 +388,21 @@ def test_estimators_obey():
     assert np.isfinite(prior.predict_proba(bad[["a", "b"]])).all()
 
 
+def test_estimators_take_structural_zeros():
+    frame = pd.DataFrame({"a": list("xxxxyy"), "b": list("ppqqpp"), "c": list("uvuvuv")})
+    options = {"structural_zeros": [{"a": "y", "b": "q"}]}
+    for prior in ("none", "unit"):
+        density = InteractionDensity(prior=prior, edges="a + b + c", options=options, random_state=0).fit(frame)
+        bad = pd.DataFrame({"a": ["y", "x"], "b": ["q", "q"], "c": ["u", "u"]})
+        assert np.isneginf(density.score_samples(bad)).tolist() == [True, False]
+        assert not ((drawn := density.sample(500))["a"] + drawn["b"]).eq("yq").any()
+    classifier = InteractionClassifier(edges="a + b + y*a", options=options).fit(frame[["a", "b"]], frame["c"])
+    with pytest.raises(InputError, match="row 0: its cells have probability zero"):
+        classifier.predict_proba(bad[["a", "b"]])
+    with pytest.raises(InputError, match="2 rows of data hold what is marked as impossible"):
+        InteractionDensity(options={"structural_zeros": [{"a": "y", "c": "u"}, {"a": "y", "c": "v"}]}).fit(frame)
+
+
 def answer(capsys, *words):
     capsys.readouterr()
     assert run([*words, "--json"]) == 0

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
@@ -14,6 +15,7 @@ from ...data.frames import DataLike, as_observations
 from ...errors import check_choice, check_type, out_of_reach, size_text
 from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, family_of, parametrization
+from ..impossible import ImpossibleStates
 from .design import Coordinates, cell_numbers, check_data, edge_basis
 from .objectives import PseudoLikelihood as MeanLoss
 
@@ -21,6 +23,7 @@ __all__ = ["LogLinearPseudoLikelihood"]
 
 Floats = NDArray[np.float64]
 _MOST_BYTES = 2**33
+_LEAST = np.finfo(np.float64).min  # in place of minus infinity, where rows without weight are impossible
 
 
 class LogLinearPseudoLikelihood(PseudoLikelihood):
@@ -39,6 +42,7 @@ class LogLinearPseudoLikelihood(PseudoLikelihood):
         data: complete rows with their counts or weights; without any, the value is zero everywhere.
         coding: "free" or "corner" coordinates of theta; None for those of the collection's family. Corner theta of a
             collection that lacks subsets belongs to the family of corner tables.
+        impossible: states that every conditional leaves out; None for none.
 
     Attributes:
         coding: the coordinates of theta, "free" or "corner".
@@ -64,7 +68,14 @@ class LogLinearPseudoLikelihood(PseudoLikelihood):
 
     argument: ClassVar[str] = "theta"
 
-    def __init__(self, hypergraph: InteractionHypergraph, data: DataLike, *, coding: Coding | None = None) -> None:
+    def __init__(
+        self,
+        hypergraph: InteractionHypergraph,
+        data: DataLike,
+        *,
+        coding: Coding | None = None,
+        impossible: ImpossibleStates | None = None,
+    ) -> None:
         check_type(hypergraph, InteractionHypergraph, "hypergraph")
         data = as_observations(data, domain=hypergraph.domain)
         check_data(hypergraph, data, "data", may_be_empty=True)
@@ -74,7 +85,8 @@ class LogLinearPseudoLikelihood(PseudoLikelihood):
         self.num_unknowns = parametrization(self.hypergraph).num(chosen)
         self._codes: NDArray[np.int64] = data.unique().codes.numpy()
         self.weights: Floats = data.unique().counts.numpy()
-        self._mean_loss = MeanLoss(hypergraph, data, Coordinates(self.hypergraph, chosen))
+        self._impossible = impossible
+        self._mean_loss = MeanLoss(self.hypergraph, data, Coordinates(self.hypergraph, chosen), impossible)
 
     @override
     def log_prob(self, theta: NDArray[Any], /) -> float:
@@ -134,8 +146,12 @@ class LogLinearPseudoLikelihood(PseudoLikelihood):
             features = np.concatenate(bases, axis=1)
             # The conditional, without overflow.
             logits = (features @ vector[where]).reshape(-1, levels)
-            weights = np.exp(logits - logits.max(1, keepdims=True, initial=-np.inf))
-            yield variable, where, features.reshape(-1, levels, len(where)), weights / weights.sum(1, keepdims=True)
+            if self._impossible is not None:
+                for _, is_holder, _ in self._impossible.holders(torch.from_numpy(flat)):
+                    logits[is_holder.numpy().reshape(logits.shape)] = -np.inf
+            weights = np.exp(logits - np.maximum(logits.max(1, keepdims=True, initial=-np.inf), _LEAST))
+            probs = weights / np.maximum(weights.sum(1, keepdims=True), np.finfo(np.float64).tiny)
+            yield variable, where, features.reshape(-1, levels, len(where)), probs
 
     def _check_memory(self, entries: int) -> None:
         if 8 * entries > _MOST_BYTES:

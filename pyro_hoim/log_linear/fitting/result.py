@@ -583,7 +583,7 @@ class FitResult(Fitted):
         data = self.complete_data()
         if rows is not None:
             data = Observations.from_tensor(torch.from_numpy(rows), data.domain)
-        return LogLinearPseudoLikelihood(self.hypergraph, data, coding=self.coding)
+        return LogLinearPseudoLikelihood(self.hypergraph, data, coding=self.coding, impossible=self.impossible)
 
     @cached_property
     @plain_mode()

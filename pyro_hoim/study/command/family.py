@@ -70,6 +70,7 @@ from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.exact.elimination import VariableElimination
 from ...log_linear.file import GivenTables, ModelFile, conditional_words
 from ...log_linear.fitting.duration import check_duration, check_incomplete_duration, check_pseudo_duration
+from ...log_linear.fitting.existence import StructuralZeros, structural_states
 from ...log_linear.fitting.fit import fit
 from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
 from ...log_linear.fitting.result import CovarianceKind, FitResult
@@ -87,6 +88,7 @@ from ...log_linear.infinite import infinite_to_json, with_infinite
 from ...log_linear.joined import JoinedLaw
 from ...log_linear.laws.law import HierarchicalLogLinear
 from ...log_linear.named_priors import Prior
+from ...log_linear.possible import on_support
 from ...log_linear.restricted.interactions import RestrictedInteractions, graph_of
 from ...log_linear.restricted.terms import interactions_of
 from ...log_linear.scores import (
@@ -193,6 +195,7 @@ class LogLinearFamily(Family):
         edges: str | Iterable[Iterable[str]] | None = None,
         prior: str = "unit",
         objective: Literal["auto", "likelihood", "pseudo-likelihood"] = "auto",
+        structural_zeros: StructuralZeros = None,
         seed: int = 0,
     ) -> FitResult:
         """Given interactions: all of up to ``order`` variables (2), or ``edges`` as a formula or sets of names, closed.
@@ -201,6 +204,7 @@ class LogLinearFamily(Family):
         With the objective ``auto`` complete rows are fitted by likelihood where log Z takes up to 2^20 operations, else
         by pseudo-likelihood; missing cells are summed over, which needs an exact likelihood. Unlike a fit for its
         tests, the estimate is finite by default: ``prior`` is ``unit``, and ``none`` is maximum likelihood.
+        ``structural_zeros`` are combinations of levels that are impossible.
         """
         # The interactions, given in one of three ways.
         check_choice(objective, ("auto", "likelihood", "pseudo-likelihood"), "objective")
@@ -216,7 +220,9 @@ class LogLinearFamily(Family):
         else:
             structure = InteractionHypergraph(domain, edges, closure=True)
         graph = graph_of(structure)
-        cost, penalty = Auto().plan(graph), Prior.parse(prior).penalty(graph)
+        zeros = structural_states(domain, structural_zeros)
+        cost, penalty = on_support(Auto(), zeros).plan(graph), Prior.parse(prior).penalty(graph)
+        options: dict[str, Any] = {"penalty": penalty, "structural_zeros": zeros}
         # Cells that are summed over need an exact log Z at every step.
         if rows.has_missing:
             # Else what is within reach decides between likelihood and pseudo-likelihood.
@@ -228,16 +234,16 @@ class LogLinearFamily(Family):
                     "missing cells", problem, "leave out their rows, or use fewer interactions or levels"
                 )
             check_incomplete_duration(graph, rows.num_rows, _WITHOUT_SUMS)
-            return fit_incomplete(structure, rows, penalty=penalty)
+            return fit_incomplete(structure, rows, **options)
         if objective == "auto":
             objective = "likelihood" if cost.feasible and cost.flops <= _MOST_FLOPS else "pseudo-likelihood"
         elif objective == "likelihood":
             check_duration(graph, rows.num_rows)
         if objective == "likelihood":
-            return fit(structure, rows, penalty=penalty, objective=objective)
+            return fit(structure, rows, objective=objective, **options)
         check_pseudo_duration(graph, rows.num_rows)
         stopping = Stopping(tolerance=_ENOUGH)
-        return fit(structure, rows, penalty=penalty, objective=objective, partition=_QUICK, stopping=stopping)
+        return fit(structure, rows, objective=objective, partition=_QUICK, stopping=stopping, **options)
 
     @override
     def record_of(self, model: Any) -> ModelFile:

@@ -12,8 +12,8 @@ import pytest
 import torch
 from law_models import corner_indicators
 
-from pyro_hoim import Domain, InteractionHypergraph, Observations
-from pyro_hoim.log_linear import LogLinearPseudoLikelihood, normal_prior
+from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy, Observations, fit
+from pyro_hoim.log_linear import ImpossibleStates, LogLinearPseudoLikelihood, normal_prior
 from pyro_hoim.log_linear.coding import parametrization
 from pyro_hoim.log_linear.fitting import objectives
 from pyro_hoim.log_linear.fitting.design import Coordinates, cell_counts, design_matrix
@@ -241,3 +241,34 @@ def test_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
     for method in (likelihood.hessian, likelihood.row_scores):
         with raises("over-budget", "data"):
             method(THETA)
+
+
+def test_derivatives_leave_out_impossible_states():
+    """Finite differences on possible states, and the robust errors of a saturated model, which are the likelihood's."""
+    domain = Domain.from_cardinalities({"a": 3, "b": 2, "c": 2})
+    states = ImpossibleStates.of_combinations(domain, [{"a": 0, "b": 1}, {"a": 2, "c": 0}])
+    table = np.arange(1.0, 13).reshape(3, 2, 2)
+    table[0, 1] = table[2, :, 0] = 0
+    data, graph = Observations.from_table(domain, table), InteractionHypergraph.from_order(domain, 2)
+    target = LogLinearPseudoLikelihood(graph, data, impossible=states)
+    theta, step = np.random.default_rng(0).normal(size=graph.num_parameters), 1e-5
+    units = step * np.eye(len(theta))
+    slopes = [(target.log_prob(theta + unit) - target.log_prob(theta - unit)) / (2 * step) for unit in units]
+    np.testing.assert_allclose(target.gradient(theta), slopes, atol=1e-6)
+    np.testing.assert_allclose(target.weights @ target.row_scores(theta), slopes, atol=1e-6)
+    curves = [(target.gradient(theta + unit) - target.gradient(theta - unit)) / (2 * step) for unit in units]
+    np.testing.assert_allclose(target.hessian(theta), curves, atol=1e-5)
+    # The control: the same rows where everything is possible.
+    assert abs(LogLinearPseudoLikelihood(graph, data).gradient(theta) - slopes).max() > 0.1
+    # A conditional of q is that of the law on possible states.
+    energy = states.applied(LogLinearEnergy.from_theta(graph, torch.from_numpy(theta)))
+    rows = data.rows(data.counts > 0)
+    assert target.log_prob(theta) == pytest.approx(float(rows.counts @ energy.log_pseudo_prob(rows.codes)), rel=1e-12)
+    full = InteractionHypergraph.saturated(domain)
+    errors = [
+        fit(full, data, structural_zeros=states, objective=objective).standard_errors("corner", "robust")
+        for objective in ("likelihood", "pseudo-likelihood")
+    ]
+    assert torch.isfinite(errors[0]).any() and torch.equal(torch.isfinite(errors[0]), torch.isfinite(errors[1]))
+    known = torch.isfinite(errors[0])
+    torch.testing.assert_close(errors[1][known], errors[0][known], rtol=1e-4, atol=0)
