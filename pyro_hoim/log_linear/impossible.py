@@ -146,6 +146,17 @@ class ImpossibleStates:
                 tables[edge] = tables[edge] | excluded if edge in tables else excluded
         return cls._of_tables(several[0].structure.domain, tables) if several else None
 
+    def without(self, other: ImpossibleStates | None) -> ImpossibleStates | None:
+        """What is excluded here and not by the tables of another collection; None where nothing is left."""
+        if other is None:
+            return self
+        excluded = self.excluded.clone()
+        for edge, where in other.structure.term_slices.items():
+            if edge in self.structure:
+                excluded[self.structure.term_slices[edge]] &= ~other.excluded[where]
+        tables = {edge: excluded[where].numpy() for edge, where in self.structure.term_slices.items()}
+        return self._of_tables(self.structure.domain, {edge: table for edge, table in tables.items() if table.any()})
+
     def holders(self, codes: torch.Tensor) -> Iterator[tuple[Edge, torch.Tensor, torch.Tensor]]:
         """For every set of variables, which rows (N, d) hold one of its combinations in known cells, and the cells."""
         graph = self.structure

@@ -44,7 +44,8 @@ def mark_infinite(result: FitResult, rows: Sequence[dict[str, Any]]) -> list[dic
     if basis is not None:
         marked = [_from_basis(result, row, basis) for row in marked]
     elif result.impossible is not None:
-        marked = [_from_margins(result.impossible, row) for row in marked]
+        empty = result.impossible.without(result.structural_zeros)
+        marked = marked if empty is None else [_from_margins(result, empty, row) for row in marked]
     return sorted(marked, key=lambda row: (not row["is_infinite"], -_infinite_share(row)))
 
 
@@ -76,24 +77,17 @@ def _infinite_share(row: dict[str, Any]) -> float:
     return 1.0 if row["num_identified"] is None else 1 - row["num_identified"] / row["num_parameters"]
 
 
-def _from_margins(impossible: ImpossibleStates, row: dict[str, Any]) -> dict[str, Any]:
+def _from_margins(result: FitResult, empty: ImpossibleStates, row: dict[str, Any]) -> dict[str, Any]:
     """Of a large table: an interaction that shares its variables with an empty margin counts as infinite."""
-    structure, edge = impossible.structure, tuple(row["edge"])
-    parts = itertools.chain.from_iterable(itertools.combinations(edge, size + 1) for size in range(len(edge)))
-    is_near = any(part in structure for part in parts) or any(
-        set(edge) < set(other) for other in structure.edges if len(other) > len(edge)
-    )
-    if not is_near:
+    edge = tuple(row["edge"])
+    if not any(set(edge) <= set(of) or set(of) <= set(edge) for of in empty.structure.edges):
         return row
-    coefficient = math.copysign(math.inf, row["coefficient"])
-    marked = {**row, "is_infinite": True, "value": math.inf, "coefficient": coefficient, "num_identified": None}
-    if edge not in structure:
-        return marked
-    variables = [structure.domain[name] for name in edge]
-    first = int(impossible.excluded[structure.term_slices[edge]].int().argmax())
-    codes = np.unravel_index(first, [v.cardinality for v in variables])
+    position, sign = _fastest(result, edge, row)
+    variables = [result.hypergraph.domain[name] for name in edge]
+    codes = np.unravel_index(position, [v.cardinality for v in variables])
     levels = [v.labels[int(c)] for v, c in zip(variables, codes, strict=True)]
-    return {**marked, "coefficient": -math.inf, "levels": levels, "position": first}
+    where = {"coefficient": sign * math.inf, "levels": levels, "position": position}
+    return {**row, **where, "is_infinite": True, "value": math.inf, "num_identified": None}
 
 
 def _from_basis(result: FitResult, row: dict[str, Any], basis: torch.Tensor) -> dict[str, Any]:

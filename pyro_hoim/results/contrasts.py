@@ -19,6 +19,7 @@ from ..schema import Domain
 __all__ = [
     "INTERVALS",
     "STORED_LEVEL",
+    "STRUCTURAL",
     "Contrasts",
     "contrast_frame",
     "limits_of",
@@ -37,6 +38,8 @@ STORED_LEVEL = 0.95
 """Coverage of the limits that a model file keeps."""
 INTERVALS = "intervals"
 """A note that begins so gets their level before it."""
+STRUCTURAL = "what compares combinations that are impossible by structural zeros is 0, infinite or not identified"
+"""A note of models with structural zeros."""
 _FIGURES = ("estimate", "std_error", "limit", "p_value")
 _NONE = "The model has no interactions, so there is no odds ratio."
 _MOST_PAIRS, _MOST_ROWS = 100, 2000
@@ -140,7 +143,8 @@ def odds_ratios_table(contrasts: Contrasts, level: float = STORED_LEVEL) -> pd.D
         notes.append(f"{plural(lost, 'odds ratio is', 'odds ratios are')} not identified: the rows do not tell them")
     if num := int(is_infinite.sum()):
         words = f"{plural(num, 'odds ratio is', 'odds ratios are')} 0 or infinite, for the rows lack combinations"
-        notes.append(words if contrasts.is_crude else f"{words}; a prior makes them finite")
+        can_be_finite = not contrasts.is_crude and STRUCTURAL not in notes
+        notes.append(f"{words}; a prior makes them finite" if can_be_finite else words)
         if contrasts.has_errors and bool(np.isnan(np.concatenate([low[is_infinite], high[is_infinite]])).any()):
             other = f"; a model file keeps those of {contrasts.level:.0%}" if level != contrasts.level else ""
             notes.append(f"their finite limits were not computed{other}")

@@ -159,6 +159,16 @@ def test_margins_of_rows_are_fitted_and_parameters_are_counted(wide):
         assert lost == [[]] and other.log_likelihood < result.log_likelihood + 1e-6
 
 
+def test_odds_ratios_near_impossible_combinations_are_not_told(wide):
+    _, _, _, _, result = wide
+    found = result.odds_ratios()
+    lost = set(found.loc[found["odds_ratio"].isna(), "term"])
+    assert lost == {"a1:b1", "a4:b4", "a5:b5", "b5:c5"}  # of three columns each pair has rows where it is possible
+    marked = result.interactions().set_index("term")["is_infinite"]
+    assert {term for term, is_lost in marked.items() if is_lost and ":" in term} == {"a4:b4", "a5:b5"}
+    assert set(marked.index[~marked]) >= {"a1:b1", "b5:c5"}  # structural zeros are no infinite estimates
+
+
 def flat(graph):
     return hoim.LogLinearEnergy(graph, torch.zeros(graph.num_terms, dtype=torch.float64))
 

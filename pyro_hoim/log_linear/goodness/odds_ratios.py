@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from ...errors import HoimError, conflict
-from ...results.contrasts import INTERVALS, STORED_LEVEL, Contrasts, contrast_frame
+from ...results.contrasts import INTERVALS, STORED_LEVEL, STRUCTURAL, Contrasts, contrast_frame
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import Reference, parametrization, reference_codes
 from ..file import ModelFile, conditional_words
@@ -130,11 +130,7 @@ def contrasts_of_fit(
     problem = covariance_problem(result)
     matrix, error = torch.empty(0), np.empty(0)
     if not problem:
-        if restriction is None:
-            units = torch.eye(graph.num_parameters, dtype=torch.float64)
-            matrix = contrast_values(graph, parametrization(graph).to_tables(units), codes).T.contiguous()
-        else:
-            matrix = torch.from_numpy(readings)
+        matrix = _functions(graph, codes) if restriction is None else torch.from_numpy(readings)
         try:
             error = result.contrast_errors(matrix, covariance).numpy()
         except HoimError as refusal:  # a penalty that is not smooth, or nobody can tell what is identified
@@ -142,6 +138,9 @@ def contrasts_of_fit(
     if problem:
         lost = {tuple(row["edge"]) for row in infinite_interactions(result)}
         rows.loc[_belongs(graph, codes, lost), "estimate"] = math.nan
+        if result.structural_zeros is not None and restriction is None and result.penalty is None:
+            rows.loc[~result.is_identified(_functions(graph, codes)).numpy(), "estimate"] = math.nan
+            notes = [*notes, STRUCTURAL]
         return Contrasts(rows, level, (*notes, f"no standard errors: {problem}"), False, False)
     # Of what the rows send to infinity the sign and the finite limit.
     gone = ~np.isfinite(error)
@@ -152,7 +151,14 @@ def contrasts_of_fit(
         limits = profile_limits(result, matrix[gone].numpy(), signs, level)
         rows.loc[gone, ["limit", "p_value"]] = limits
     notes += notes_on_errors(result, covariance)
+    notes += [] if result.structural_zeros is None else [STRUCTURAL]
     return Contrasts(rows, level, tuple(notes), True, result.penalty is None)
+
+
+def _functions(graph: InteractionHypergraph, codes: Mapping[str, int]) -> torch.Tensor:
+    """Log odds ratios as linear functions (k, num_parameters) of theta."""
+    units = torch.eye(graph.num_parameters, dtype=torch.float64)
+    return contrast_values(graph, parametrization(graph).to_tables(units), codes).T.contiguous()
 
 
 def _meaning(graph: InteractionHypergraph, reference: Reference | None) -> list[str]:

@@ -19,6 +19,7 @@ from ...data.order import ordinal_orders
 from ...errors import HoimError, check_choice
 from ...results.contrasts import (
     STORED_LEVEL,
+    STRUCTURAL,
     Contrasts,
     limits_of,
     rows_from_json,
@@ -171,8 +172,9 @@ def coefficients_of_fit(
     notes += notes_on_errors(result, covariance)
     _mark_infinite(result, coding, rows, reference)
     if lost := int((~np.isfinite(rows["estimate"])).sum()):
-        without = "lack combinations of levels that they compare; a prior makes them finite"
-        notes.append(f"{plural(lost, 'coefficient is', 'coefficients are')} not finite: the rows {without}")
+        without = "the rows lack combinations of levels that they compare; a prior makes them finite"
+        without = without if result.structural_zeros is None else STRUCTURAL
+        notes.append(f"{plural(lost, 'coefficient is', 'coefficients are')} not finite: {without}")
     return Coefficients(rows, compared, coding, tuple(notes), True, result.penalty is None)
 
 
