@@ -140,3 +140,23 @@ def test_a_model_of_one_possible_state_is_known():
     model = forbidding([2, 3], {(0, 1): cells})
     result = QUICK.log_partition(model)
     assert float(result.value) == pytest.approx(float(model.tables[model.tables != NO]), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperatures": "adaptive"},
+        {"resample_below": 0.5},
+        {"combine": True},
+        {"starts": [[1] * 8, [0] * 8]},  # impossible both
+        {"reference": "uniform", "precision": torch.float64},
+        {"engine": "torch", "sweeps_per_step": 2},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_every_option_obeys(options):
+    model = one_hot(5, more=3)
+    exact = float(log_weights(model)[1].logsumexp(-1))
+    result = AnnealedImportance(num_chains=256, num_temperatures=100, seed=1, **options).log_partition(model)
+    assert abs(float(result.value) - exact) < 4 * float(result.std_error) < 0.2
+    assert float(result.lower_bound) <= exact + 1e-9
