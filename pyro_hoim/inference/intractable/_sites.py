@@ -14,16 +14,18 @@ from pyro.distributions import Independent, MaskedDistribution
 from typing_extensions import override
 
 from ...core.laws.expansion import list_states
-from ...errors import out_of_range, refused
+from ...errors import out_of_range, refused, unexpected
 from ...generalized_root.chains.gibbs import RootChains
 from ...generalized_root.energy import GeneralizedRootEnergy
 from ...generalized_root.law import GeneralizedRoot
 from ...generalized_root.normalizability.check import check_normalizable
+from ...log_linear.auto import Auto
 from ...log_linear.chains.gibbs import GibbsChains
 from ...log_linear.coding import parametrization
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.laws.law import HierarchicalLogLinear, acting_backend, exact_backend
 from ...log_linear.laws.statistics import LogLinearStatistics
+from ...log_linear.laws.support import LawSupport
 from ...structure.hypergraph import InteractionHypergraph
 
 # Observed sites of a program as exponential families: natural parameters, sums of statistics, numbers of rows.
@@ -218,9 +220,7 @@ class LogLinearAuxiliaryChains:
     def __init__(self, site: LogLinearSite, natural: torch.Tensor, data: SiteData, copies: int, seed: int) -> None:
         self._site = site
         self._shape = natural.shape[:2]
-        rows, is_row = (
-            (_independent_rows(site.hypergraph, data), None) if data.rows is None else (data.rows, data.is_row)
-        )
+        rows, is_row = (site.independent_rows(data), None) if data.rows is None else (data.rows, data.is_row)
         if is_row is None:
             is_row = torch.arange(rows.shape[1]) < data.total.unsqueeze(-1)
         # Every row of every copy of the data set starts a chain of its own.
@@ -258,7 +258,7 @@ class LogLinearParticles:
 
     def __init__(self, site: LogLinearSite, natural: torch.Tensor, data: SiteData, number: int, seed: int) -> None:
         self._site, self._shape = site, natural.shape
-        rows = _independent_rows(site.hypergraph, data) if data.rows is None else data.rows
+        rows = site.independent_rows(data) if data.rows is None else data.rows
         init = _picked(rows, data, number).expand(len(natural), -1, -1, -1).flatten(0, 1) if rows.shape[1] else None
         self._chains = GibbsChains(site.model(natural.flatten(0, 1)), number, init=init, seed=seed)
 
@@ -267,7 +267,8 @@ class LogLinearParticles:
         self._chains.set_model(self._site.model(natural.flatten(0, 1)))
         record = self._chains.sweep(num_sweeps, thin=1, counts=True)
         assert record.counts is not None
-        return self._site._coded(record.counts / (record.num_records * self._chains.num_chains)).reshape(self._shape)
+        means = self._site.finite_terms(record.counts) / (record.num_records * self._chains.num_chains)
+        return self._site._coded(means).reshape(self._shape)
 
 
 def _picked(rows: torch.Tensor, data: SiteData, number: int) -> torch.Tensor:
@@ -299,6 +300,10 @@ class LogLinearSite(IntractableSite):
     def __init__(self, name: str, law: HierarchicalLogLinear | LogLinearStatistics) -> None:
         super().__init__(name, law)
         self.hypergraph: InteractionHypergraph = law.hypergraph
+        self._support: LawSupport | None = law._law.support
+        if self._support is not None and self._support.zeros.batch_shape:
+            expected = "the same impossible states in every element of its batch"
+            raise unexpected(f"site {name!r}", expected, received="other ones", code="impossible")
         self._codings = parametrization(law.hypergraph)
         self._cells: torch.Tensor | None = None
 
@@ -342,8 +347,20 @@ class LogLinearSite(IntractableSite):
         return found
 
     def model(self, natural: torch.Tensor) -> LogLinearEnergy:
-        """The energies of theta (*batch, num_terms)."""
-        return LogLinearEnergy.from_theta(self.hypergraph, natural, self.law.coding, validate=False)
+        """The energies of theta (*batch, num_terms), with the impossible states of the law."""
+        model = LogLinearEnergy.from_theta(self.hypergraph, natural, self.law.coding, validate=False)
+        return model if self._support is None else self._support.model(model.tables)
+
+    def finite_terms(self, counts: torch.Tensor) -> torch.Tensor:
+        """Of counts (..., terms of :meth:`model`) those of the law's own interactions."""
+        return counts if self._support is None else self._support.finite_terms(counts)
+
+    def independent_rows(self, data: SiteData) -> torch.Tensor:
+        """Rows (G, most rows, d) for chains to begin at, where counts of their margins alone are known."""
+        if self._support is None:
+            return _independent_rows(self.hypergraph, data)
+        most = int(data.total.max()) if len(data.total) else 0
+        return Auto().sample(self._support.zeros, (len(data.total), most))
 
     # Perfect draws
 
@@ -358,19 +375,19 @@ class LogLinearSite(IntractableSite):
         if self._is_small:
             return True
         # A law beyond the budget of its exact backend would draw exactly, if it could.
-        return self.law.sample_is_exact and self.law.partition.plan(self.hypergraph).feasible
+        return self.law.sample_is_exact and self.law.partition.plan(self.law._law.graph).feasible
 
     @override
     def draw(self, natural: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
         if not self._is_small:
-            law = LogLinearStatistics(
-                self.hypergraph, natural, total, coding=self.law.coding, partition=self.law.partition
-            )
+            options = {"impossible": self.law.impossible, "coding": self.law.coding, "partition": self.law.partition}
+            law = LogLinearStatistics(self.hypergraph, natural, total, **options)
             return self._coded(law.sample())
         from ._table_kernels import draw_tables
 
         if self._cells is None:
             states = list_states(self.hypergraph.domain.cardinalities, torch.device("cpu"))
+            states = states if self._support is None else states[self._support.possible_states()]
             self._cells = self._coded(self._codings.statistics(states))
         # One word of randomness a table: draws do not depend on how tables are cut into pieces.
         words = torch.randint(-(2**63), 2**63 - 1, (len(natural),), dtype=torch.int64).numpy().view(np.uint64)
@@ -391,20 +408,21 @@ class LogLinearSite(IntractableSite):
         has_rows = isinstance(law, HierarchicalLogLinear)
         # The exact log Z where it is cheap, or where there are no rows to take conditionals of.
         backend = exact_backend(self.law.partition)
-        cost = backend.plan(self.hypergraph)
+        cost = backend.plan(law._law.graph)
         if cost.feasible and (cost.total_cells <= _CHEAP_CELLS or not has_rows):
             if backend is not self.law.partition:  # an estimate, whose noise has no place in a curvature
                 arguments = (law.theta,) if has_rows else (law.theta, law.total_count)
-                law = type(self.law)(self.hypergraph, *arguments, coding=law.coding, partition=backend)
+                options = {"impossible": law.impossible, "coding": law.coding, "partition": backend}
+                law = type(self.law)(self.hypergraph, *arguments, **options)
             return law.log_prob(value)
         return law.log_pseudo_prob(value) if has_rows else None
 
     @override
     def backend_means(self, natural: torch.Tensor) -> torch.Tensor | None:
-        backend = acting_backend(self.law.partition, self.hypergraph)
-        if not backend.plan(self.hypergraph).feasible:
+        backend = acting_backend(self.law.partition, self.law._law.graph)
+        if not backend.plan(self.law._law.graph).feasible:
             return None
-        return self._coded(backend.expectations(self.model(natural)))
+        return self._coded(self.finite_terms(backend.expectations(self.model(natural))))
 
 
 class RootAuxiliaryChains:

@@ -32,6 +32,8 @@ from ...errors import (
     refused,
     unexpected,
 )
+from ...log_linear.auto import Auto
+from ...log_linear.chains.connected import connectedness, joined_blocks
 from ...log_linear.laws.law import HierarchicalLogLinear, is_exact_for
 from ...runs.schedule import GibbsSchedule
 from ..runner import check_plates, is_discrete, sample_nodes
@@ -84,7 +86,9 @@ class DiscreteSite:
         return value.reshape(self.num_rows, self.event_shape.numel())
 
     def random_value(self, generator: torch.Generator | None = None) -> torch.Tensor:
-        """A value drawn uniformly, one block after the other."""
+        """A value drawn uniformly from the possible ones, one block after the other where all are."""
+        if self.law is not None and (zeros := self.law.impossible) is not None:
+            return Auto().sample(zeros.expand(self.batch_shape), (), generator).to(self.dtype)
         device = self.visits[0].candidates.device if self.visits else torch.device("cpu")
         shape = (self.num_rows, self.event_shape.numel())
         value = torch.zeros(shape, dtype=self.dtype, device=device)
@@ -109,6 +113,9 @@ class _UniformFields(Messenger):
     def _pyro_sample(self, msg: Any) -> None:
         law, _ = split_law(msg["fn"])
         if law is None or msg["is_observed"] or msg["value"] is not None:
+            return
+        if (zeros := law.impossible) is not None:
+            msg["value"] = Auto().sample(zeros.expand(law.batch_shape)).to(law.theta.device)
             return
         columns = [torch.randint(n, law.batch_shape) for n in law.domain.cardinalities]
         codes = torch.stack(columns, -1) if columns else torch.zeros(law.shape(), dtype=torch.long)
@@ -165,6 +172,8 @@ def check_initial(site: DiscreteSite, value: torch.Tensor) -> torch.Tensor:
     is_inside = bool((converted == value).all())
     if site.law is not None:
         is_inside = is_inside and bool(site.law.support.check(rows).all())
+        if is_inside and (zeros := site.law.impossible) is not None:
+            is_inside = bool(torch.isfinite(zeros.energy(converted.long())).all())
     else:
         for visit in site.visits:
             entries = rows[:, None, list(visit.columns)]
@@ -200,6 +209,7 @@ def _describe(name: str, node: dict[str, Any], schedules: Schedules) -> Discrete
         schedule = GibbsSchedule() if schedule is None else schedule
         check_type(schedule, GibbsSchedule, "schedule")
         domain = law.domain
+        blocks = [*schedule.resolve(law.hypergraph), *_connecting_blocks(name, law, schedule)]
         levels = [torch.arange(n, device=value.device) for n in domain.cardinalities]
         visits = tuple(
             Visit(
@@ -207,7 +217,7 @@ def _describe(name: str, node: dict[str, Any], schedules: Schedules) -> Discrete
                 torch.cartesian_prod(*(levels[i] for i in block)).reshape(-1, len(block)),
                 tuple(domain.names[i] for i in block),
             )
-            for block in schedule.resolve(law.hypergraph)
+            for block in blocks
         )
         return DiscreteSite(
             name, value.dtype, fn.batch_shape, fn.event_shape, plates, visits, law=law, schedule=schedule
@@ -217,6 +227,20 @@ def _describe(name: str, node: dict[str, Any], schedules: Schedules) -> Discrete
     size, flat = max(1, math.prod(atoms.shape[1:])), atoms.reshape(len(atoms), -1).to(value)
     visits = tuple(Visit(tuple(range(first, first + size)), flat) for first in range(0, fn.event_shape.numel(), size))
     return DiscreteSite(name, value.dtype, fn.batch_shape, fn.event_shape, plates, visits, atoms=atoms)
+
+
+def _connecting_blocks(name: str, law: HierarchicalLogLinear, schedule: GibbsSchedule) -> list[tuple[int, ...]]:
+    """Further blocks by which visits lead from every possible state to every other; refused where they do not."""
+    if (zeros := law.impossible) is None:
+        return []
+    domain = law.domain
+    given = [tuple(domain.names[v] for v in block) for block in schedule.resolve(law.hypergraph)]
+    added = joined_blocks(zeros, schedule, given)
+    verdict = connectedness(zeros, [*given, *added])
+    if verdict.verdict == "refuted":
+        hint = "pass a schedule with larger blocks, such as GibbsSchedule(blocks=[...]) of these variables"
+        raise refused(f"site {name!r}", verdict.words(domain), hint, code="impossible")
+    return [domain.indices(block) for block in added]
 
 
 def element_law(fn: Any) -> Any:
