@@ -25,6 +25,7 @@ from ..data.observations import Observations
 from ..errors import InputError
 from ..log_linear.auto import Auto
 from ..log_linear.energy import LogLinearEnergy
+from ..results.fitted import LoadedModel
 from ..schema import Domain
 from .assertions import assert_close, assert_equal, assert_exact_law, required_draws
 from .conformance import run_cases
@@ -57,6 +58,7 @@ class SupportCase:
         parameters: a tensor that requires a gradient, on which ``log_prob`` (and ``entropy``) depend.
         draws_exactly: whether draws are independent and follow the very law.
         smaller: the case of a model of the same kind whose support is a part of this one's.
+        subject: the model itself, where there is one.
 
     Example:
         >>> from pyro_hoim import HierarchicalLogLinear, InteractionHypergraph
@@ -201,7 +203,8 @@ def _of_law(law: Any, log_probs: np.ndarray) -> dict[str, Any]:
 
 def _of_result(result: Any, log_probs: np.ndarray) -> dict[str, Any]:
     """The questions that a result of a fit, or a loaded model, answers by data frames."""
-    domain: Domain = stored_model(result)[1].domain
+    family, stored = stored_model(result)
+    domain: Domain = stored.domain
 
     def frame(codes: torch.Tensor) -> Any:
         return Observations.from_tensor(codes, domain).to_pandas(count=None)
@@ -223,11 +226,10 @@ def _of_result(result: Any, log_probs: np.ndarray) -> dict[str, Any]:
         return predicted[[f"p({label})" for label in domain[name].labels]].to_numpy(dtype=float)[0]
 
     def again() -> SupportCase:
-        from ..families import load
-
         with tempfile.TemporaryDirectory() as folder:
-            result.save(Path(folder) / "model.safetensors")
-            return SupportCase.of(load(Path(folder) / "model.safetensors"), log_probs, copied=None)
+            path = Path(folder) / "model.safetensors"
+            result.save(path)
+            return SupportCase.of(LoadedModel(**vars(family.read(path))), log_probs, copied=None)
 
     return {
         "domain": domain,

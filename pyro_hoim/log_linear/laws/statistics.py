@@ -432,8 +432,8 @@ def _kl_log_linear(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> torch.
     shape = torch.broadcast_shapes(p.batch_shape, q.batch_shape)
     divergence = common - cross
     if q._law.support is not None:
-        own = p._law.support or LawSupport.every_state(p.hypergraph)
-        divergence = divergence.masked_fill(~own.lies_in(q._law.support).to(divergence.device), math.inf)
+        states = p._law.support or LawSupport.every_state(p.hypergraph)
+        divergence = divergence.masked_fill(~states.lies_in(q._law.support).to(divergence.device), math.inf)
     return divergence.expand(shape)
 
 
