@@ -264,7 +264,7 @@ class Enumeration(ExactBackend):
         with np.errstate(invalid="ignore"):  # tables that are not finite are reported by the caller
             weights = np.exp(flat - top)
             total = weights.sum(-1, keepdims=True)
-        if top.min(initial=0.0) == -np.inf:
+        if top.sum() == -np.inf:
             if is_checked:
                 raise no_state()
             weights[top[:, 0] == -np.inf] = 0.0
@@ -350,7 +350,7 @@ class Enumeration(ExactBackend):
             logs = self._log_joint(model.hypergraph, chunk).double()
             weights = torch.softmax(logs, -1).cumsum(-1)
             total = weights[:, -1:]
-            if math.isnan(float(total.sum())):
+            if math.isnan(total.item() if len(total) == 1 else float(total.sum())):
                 check_any_possible(logs.max(-1).values)
             uniform = torch.rand(
                 weights.shape[0], draws, dtype=torch.float64, device=weights.device, generator=generator
