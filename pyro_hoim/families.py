@@ -54,7 +54,8 @@ def load(path: str | os.PathLike[str]) -> LoadedModel:
     file = Path(path)
     file = file / "model.safetensors" if os.path.isdir(file) else file
     family = family_of(read_kind(file), file)
-    return LoadedModel(**vars(family.read(file)))
+    stored = family.read(file)
+    return LoadedModel(stored.kind, stored.model, stored.domain, stored.info)
 
 
 def add_info(path: str | os.PathLike[str], info: Mapping[str, Any]) -> None:

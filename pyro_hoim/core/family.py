@@ -10,6 +10,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -287,7 +288,7 @@ class Stored:
     domain: Domain
     info: Mapping[str, Any]
 
-    @property
+    @cached_property
     def joined(self) -> JoinedColumns | None:
         """The columns that the model has joined; None where it has not."""
         entry = self.info.get("joined")

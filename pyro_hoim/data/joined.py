@@ -81,12 +81,12 @@ class _Breaks:
     """
 
     def __init__(self, levels: np.ndarray, shares: Sequence[Sequence[float]]) -> None:
-        self.log_shares = [np.log(share) for share in shares]
+        self.shares = [np.array(share) for share in shares]
         self.after: list[np.ndarray] = []
         """Where every code of a column leads from every beginning; the last one stands for all that no level has."""
         here = np.zeros(len(levels), dtype=np.int64)
         for column, share in enumerate(shares):
-            there = _numbered(levels[:, : column + 1])
+            there = np.unique(here * len(share) + levels[:, column], return_inverse=True)[1]
             steps = np.full((here.max() + 2, len(share)), there.max() + 1)
             steps[here, levels[:, column]] = there
             self.after.append(steps)
@@ -94,15 +94,17 @@ class _Breaks:
         self.size = sum(steps.size for steps in self.after)
 
     def terms(self, cells: np.ndarray, reduce: Callable[..., np.ndarray]) -> list[np.ndarray]:
-        """For every column log-values (N, beginnings, codes) of a choice of its code, reduced over later columns."""
-        values = np.full((len(cells), len(np.unique(self.after[-1]))), -math.inf)
-        values[:, -1] = 0.0
+        """For every column values (N, beginnings, codes) of a choice of its code, reduced over later columns.
+
+        Known cells count as certain.
+        """
+        values = np.zeros((len(cells), self.after[-1].max() + 1))
+        values[:, -1] = 1.0
         terms: list[np.ndarray] = []
         for column in reversed(range(len(self.after))):
             code, steps = cells[:, column, None], self.after[column]
-            is_possible = (code < 0) | (code == np.arange(steps.shape[1]))
-            of_code = np.where(is_possible, self.log_shares[column], -math.inf)
-            terms.insert(0, of_code[:, None] + values[:, steps])
+            of_code = np.where(code < 0, self.shares[column], code == np.arange(steps.shape[1]))
+            terms.insert(0, of_code[:, None] * values[:, steps])
             values = reduce(terms[0], axis=2)
         return terms
 
@@ -209,8 +211,8 @@ class ColumnGroup:
     def _log_scale(self) -> float:
         """Log of the probability of a broken row, less that of independent values that are no level."""
         assert self.broken is not None
-        root = self._breaks.terms(np.full((1, len(self.columns)), -1), _LOG_SUM)[0]
-        return math.log(self.broken.probability) - float(_LOG_SUM(root[0, 0], axis=0))
+        root = self._breaks.terms(np.full((1, len(self.columns)), -1), np.sum)[0]
+        return math.log(self.broken.probability) - math.log(root[0, 0].sum())
 
     def log_broken(self, cells: np.ndarray, by: int = 0, *, most_probable: bool = False) -> np.ndarray:
         """Log-probability of a broken row with the known cells, (N, K): by codes of the column at position ``by``.
@@ -225,13 +227,14 @@ class ColumnGroup:
             breaks = _Breaks(np.array(self.levels)[:, order], [self.broken.shares[column] for column in order])
         values = np.empty((len(cells), len(self.broken.shares[by])))
         for part in _portions(len(cells), breaks.size):
-            values[part] = breaks.terms(cells[part][:, order], np.max if most_probable else _LOG_SUM)[0][:, 0]
-        return values + self._log_scale
+            values[part] = breaks.terms(cells[part][:, order], np.max if most_probable else np.sum)[0][:, 0]
+        known = [np.append(np.log(share), 0.0)[code] for share, code in zip(self.broken.shares, cells.T, strict=True)]
+        with np.errstate(divide="ignore"):
+            return np.log(values) + sum(known, np.zeros(len(cells)))[:, None] + self._log_scale
 
-    def log_weights(self, cells: np.ndarray, *, most_probable: bool = False) -> np.ndarray:
+    def log_weights(self, cells: np.ndarray, agrees: np.ndarray, *, most_probable: bool = False) -> np.ndarray:
         """Log-probability (N, L) of the known cells given each level, the row broken or not; as :meth:`log_broken`."""
-        reduce, join = (np.max, np.maximum) if most_probable else (_LOG_SUM, np.logaddexp)
-        agrees = self.agrees(cells)
+        reduce, join = (np.max, np.maximum) if most_probable else (np.logaddexp.reduce, np.logaddexp)
         weights = np.where(agrees, self.log_whole, -math.inf)
         # Complete levels are not broken, and rows without a known cell say nothing.
         left = ((cells < 0).any(1) | ~agrees.any(1)) & (cells >= 0).any(1)
@@ -242,29 +245,27 @@ class ColumnGroup:
 
     def completed(self, cells: np.ndarray, level: np.ndarray, random: np.random.Generator | None = None) -> np.ndarray:
         """Cells with the missing ones filled, given levels (N,): drawn, or the most probable without ``random``."""
-        filled = np.where(cells >= 0, cells, np.array(self.levels)[level])
+        of_level = np.array(self.levels)[level]
+        filled = np.where(cells >= 0, cells, of_level)
         if self.broken is None:
             return filled
         # Rows that are broken, among those that may be.
-        reduce = np.max if random is None else _LOG_SUM
         patterns, number = np.unique(cells, axis=0, return_inverse=True)
-        number = number.reshape(-1)
-        broken = reduce(self.log_broken(patterns, most_probable=random is None), axis=1)[number]
-        whole = np.where(self.agrees(patterns)[number, level], self.log_whole, -math.inf)
-        bound = 0.0 if random is None else -random.exponential(size=len(cells))
-        is_broken = broken > (whole if random is None else bound + np.logaddexp(whole, broken))
+        broken = self.log_broken(patterns, most_probable=random is None)
+        broken = (broken.max(1) if random is None else np.logaddexp.reduce(broken, axis=1))[number.reshape(-1)]
+        whole = np.where(((cells < 0) | (cells == of_level)).all(1), self.log_whole, -math.inf)
+        is_broken = broken > whole
+        if random is not None:
+            is_broken = broken > np.logaddexp(whole, broken) - random.exponential(size=len(cells))
         # Their columns, one after another.
         for rows in np.array_split(np.flatnonzero(is_broken), 1 + int(is_broken.sum()) * self._breaks.size // _PORTION):
-            terms, each = self._breaks.terms(cells[rows], reduce), np.arange(len(rows))
+            terms, each = self._breaks.terms(cells[rows], np.max if random is None else np.sum), np.arange(len(rows))
             here = np.zeros(len(rows), dtype=np.int64)
             for column, (values, steps) in enumerate(zip(terms, self._breaks.after, strict=True)):
-                noise = 0.0 if random is None else random.gumbel(size=(len(rows), steps.shape[1]))
-                code = (values[each, here] + noise).argmax(1)
+                times = 1.0 if random is None else random.exponential(size=(len(rows), steps.shape[1]))
+                code = (values[each, here] / times).argmax(1)  # of clocks of these rates the first to ring
                 filled[rows, column], here = code, steps[here, code]
         return filled
-
-
-_LOG_SUM = np.logaddexp.reduce
 
 
 def _portions(number: int, size: int) -> Iterator[slice]:
@@ -469,11 +470,11 @@ class JoinedColumns:
         for g, group in enumerate(self.groups):
             patterns, of_row = np.unique(self._cells(group, rows.codes), axis=0, return_inverse=True)
             of_row = torch.from_numpy(of_row.reshape(-1))
-            agrees = torch.from_numpy(group.agrees(patterns)).sum(1)
-            flags[0, :, g] = (agrees == 0)[of_row]
-            flags[1, :, g] = ((agrees > 1) & torch.from_numpy((patterns >= 0).any(1)))[of_row]
+            agrees = group.agrees(patterns)
+            number, is_known = torch.from_numpy(agrees.sum(1)), torch.from_numpy((patterns >= 0).any(1))
+            flags[0, :, g], flags[1, :, g] = (number == 0)[of_row], ((number > 1) & is_known)[of_row]
             # Cells say one level, or nothing of the levels, or something of each.
-            weights = torch.from_numpy(group.log_weights(patterns, most_probable=most_probable))
+            weights = torch.from_numpy(group.log_weights(patterns, agrees, most_probable=most_probable))
             is_one, is_none = weights.isfinite().sum(1) == 1, (weights == weights[:, :1]).all(1)
             is_soft = ~is_one & ~is_none
             level = torch.where(is_one, weights.argmax(1), -1)

@@ -470,7 +470,11 @@ class LogLinearFamily(Family):
     ) -> pd.DataFrame:
         if isinstance(model, FitResult):
             return fit_summary(model, level=level, coding=coding, covariance=covariance, reference=reference)
-        return model_summary(self.file_of(model), coding, reference, level)
+        stored = self.stored(model)
+        table = model_summary(stored.model, coding, reference, level)
+        if stored.joined is not None:
+            table.attrs["notes"] = [*table.attrs["notes"], stored.joined.sentence().removesuffix(".")]
+        return table
 
     @override
     def caveats(self, model: Any) -> list[str]:

@@ -560,7 +560,8 @@ def test_a_learned_group_may_be_broken(learned_both, soft, tmp_path):
     assert found["gain"] == pytest.approx(soft.gain(broken), abs=1e-9)
     soft.save(tmp_path / "model.safetensors")
     assert hoim.load(tmp_path / "model.safetensors").score(broken) == found
-    assert "with probability 0.0033 (Laplace's rule, 600 rows)" in " ".join(soft.notes)
+    for notes in (soft.notes, soft.summary().attrs["notes"]):
+        assert "A new row breaks a group with probability 0.0033 (Laplace's rule, 600 rows)" in " ".join(notes)
     # The rest of its group all but decides a column; given a broken group others are predicted without it.
     frame = soft.predict(broken.head(2), "k=v2")
     assert 0 < frame["p(1)"].iloc[1] < 0.01 or 0.99 < frame["p(1)"].iloc[1] < 1
