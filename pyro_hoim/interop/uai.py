@@ -21,6 +21,7 @@ from ..core.family import Stored
 from ..data.files.uai import (
     MAX_UAI_BYTES,
     Task,
+    UaiTables,
     read_numbered_evidence,
     read_solution,
     read_tables,
@@ -79,33 +80,63 @@ def read_uai(
     """
     limits = {"max_bytes": max_bytes, "max_variables": max_variables, "max_cells": max_cells}
     file = read_tables(source, **limits)
-    cards = file.cardinalities
-    # Tables with their axes in the order of the variables, those over the same ones together.
-    factors, constant = dict[tuple[int, ...], list[np.ndarray]](), 0.0
-    for scope, table in zip(file.scopes, file.tables, strict=True):
-        members = tuple(sorted(scope))
-        if members != scope:
-            axes = [scope.index(i) for i in members]
-            table = table.reshape([cards[i] for i in scope]).transpose(axes).ravel()
-        if members:
-            factors.setdefault(members, []).append(table)
-        else:
-            constant += float(table[0])
-    if not factors:
-        factors[0,] = [np.zeros(cards[0])]
-    # The collection has its edges by size, then by positions.
-    edges = tuple(sorted(factors, key=lambda members: (len(members), members)))
-    graph = InteractionHypergraph(Domain.from_cardinalities(cards))._part(edges)
-    tables = [_sum(factors[members]) for members in edges]
-    tables[0] = tables[0] + constant
-    return LogLinearEnergy(graph, torch.from_numpy(np.concatenate(tables)), validate=False)
+    edges, tables = _joined(file)
+    constant = float(file.logs[(np.cumsum(file.sizes) - file.sizes)[file.lengths == 0]].sum())
+    if not edges:
+        edges, tables = [(0,)], np.zeros(file.cardinalities[0])
+    tables[: math.prod(file.cardinalities[list(edges[0])].tolist())] += constant
+    domain = Domain.from_cardinalities(file.cardinalities.tolist())
+    graph = InteractionHypergraph(domain)._part(tuple(edges))
+    return LogLinearEnergy(graph, torch.from_numpy(tables), validate=False)
+
+
+def _joined(file: UaiTables) -> tuple[list[tuple[int, ...]], np.ndarray]:
+    """Sets of variables by size, then by number, and their tables one after the other; equal sets are added up."""
+    cards, sizes, starts = file.cardinalities, file.sizes, np.cumsum(file.sizes) - file.sizes
+    firsts, logs = np.cumsum(file.lengths) - file.lengths, file.logs.copy()
+    edges, tables = list[tuple[int, ...]](), list[np.ndarray]()
+    for length in np.unique(file.lengths[file.lengths > 0]).tolist():
+        of_length = np.flatnonzero(file.lengths == length)
+        scopes = file.variables[firsts[of_length, None] + np.arange(length)]
+        order = np.argsort(scopes, axis=1)
+        # Tables with their axes in the order of the variables, those of one shape and order at once.
+        kinds, _, kind_of = _distinct(np.hstack([cards[scopes], order]))
+        by_kind = np.split(np.argsort(kind_of, kind="stable"), np.cumsum(np.bincount(kind_of)))
+        for kind, of_kind in zip(kinds.tolist(), by_kind, strict=False):
+            shape, axes = kind[:length], kind[length:]
+            if axes != sorted(axes):
+                cells, rows = np.arange(math.prod(shape)), starts[of_length[of_kind], None]
+                logs[rows + cells] = file.logs[rows + cells.reshape(shape).transpose(axes).ravel()]
+        members = np.take_along_axis(scopes, order, 1)
+        unique, first, edge_of = _distinct(members)
+        edges += map(tuple, unique.tolist())
+        # The first factor of each set, and sums where a set has several.
+        chosen = of_length[first]
+        ends = np.cumsum(sizes[chosen])
+        block = logs[np.repeat(starts[chosen] - (ends - sizes[chosen]), sizes[chosen]) + np.arange(sizes[chosen].sum())]
+        is_several, groups = np.bincount(edge_of)[edge_of] > 1, dict[int, list[int]]()
+        for edge, factor in zip(edge_of[is_several].tolist(), of_length[is_several].tolist(), strict=True):
+            groups.setdefault(edge, []).append(factor)
+        for edge, several in groups.items():
+            block[ends[edge] - sizes[several[0]] : ends[edge]] = _sum([logs[starts[j] :][: sizes[j]] for j in several])
+        tables.append(block)
+    return edges, np.concatenate([np.empty(0), *tables])
+
+
+def _distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Distinct rows of whole numbers in lexical order, where each stands first, and which one every row is."""
+    base, width = int(rows.max(initial=0)) + 1, rows.shape[1]
+    keys = rows
+    if base**width < 2**62:  # as digits of one number, which are sorted sooner
+        keys = rows @ np.array([base**power for power in reversed(range(width))])
+    _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    return rows[first], first, inverse.ravel()
 
 
 def _sum(tables: list[np.ndarray]) -> np.ndarray:
     """Sum in pairs: that of 2, 4, ... equal tables is exact."""
     while len(tables) > 1:
-        pairs = [sum(tables[i + 1 : i + 2], start=tables[i]) for i in range(0, len(tables), 2)]
-        tables = pairs
+        tables = [sum(tables[i + 1 : i + 2], start=tables[i]) for i in range(0, len(tables), 2)]
     return tables[0]
 
 

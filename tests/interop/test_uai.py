@@ -274,8 +274,9 @@ def test_what_is_a_model_is_told_by_its_first_word(tmp_path):
 
 def test_factors_keep_the_order_of_the_file():
     found = read_tables(io.BytesIO(_GOOD.replace("2 0 1", "2 1 0").encode()))
-    assert (found.kind, found.cardinalities, found.scopes) == ("MARKOV", (2, 3), ((0,), (1, 0)))
-    assert [np.exp(table).round(9).tolist() for table in found.tables] == [[1, 2], [1, 2, 3, 4, 5, 6]]
+    assert (found.kind, found.cardinalities.tolist()) == ("MARKOV", [2, 3])
+    assert (found.lengths.tolist(), found.variables.tolist(), found.sizes.tolist()) == ([1, 2], [0, 1, 0], [2, 6])
+    assert np.exp(found.logs).round(9).tolist() == [1, 2, 1, 2, 3, 4, 5, 6]
 
 
 # Evidence and results.
