@@ -34,8 +34,8 @@ __all__ = [
     "write_tables",
 ]
 
-MAX_UAI_BYTES = 2**28
-"""Bytes of a model that is read: 12 GB, and a minute, where its tables are small."""
+MAX_UAI_BYTES = 2**27
+"""Bytes of a model that is read: up to 6 GB, and half a minute, where its tables are small."""
 Task = Literal["PR", "MAR", "MAP"]
 Source = str | os.PathLike[str] | BinaryIO
 _KINDS = (b"MARKOV", b"BAYES")
