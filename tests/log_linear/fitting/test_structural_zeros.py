@@ -1,0 +1,136 @@
+"""Structural zeros beside what else a fit can be asked for: two ways to fit agree, and what does not go is refused."""
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+
+import pyro_hoim as hoim
+from pyro_hoim import Domain, InteractionHypergraph, Observations
+from pyro_hoim.errors import ConvergenceWarning, InputError, NonexistentEstimateWarning
+from pyro_hoim.log_linear import L1, L2, Auto, Conjugate, Enumeration, ImpossibleStates, Stopping, fit, mle_existence
+from pyro_hoim.log_linear.fitting.design import design_matrix
+from pyro_hoim.log_linear.fitting.existence import cells_outside
+from pyro_hoim.log_linear.restricted.terms import restricted_interactions
+from pyro_hoim.runs.checkpoint import RunOptions
+
+DOMAIN = Domain.from_labels({"a": ["x", "y", "z"], "b": ["x", "y", "z"], "c": ["p", "q"]})
+ZEROS = [{"a": "x", "b": "x"}, {"a": "y", "b": "y"}, {"a": "z", "c": "q"}]
+STATES = ImpossibleStates.of_combinations(DOMAIN, ZEROS)
+POSSIBLE = cells_outside(STATES)
+COUNTS = np.random.default_rng(4).integers(1, 30, 18) * POSSIBLE
+ROWS = Observations.from_table(DOMAIN, COUNTS.reshape(3, 3, 2).astype(float))
+PAIRS = InteractionHypergraph.from_order(DOMAIN, 2)
+SINGLES = InteractionHypergraph.from_order(DOMAIN, 1)
+BACKEND = {"partition": Auto(), "stopping": Stopping(tolerance=1e-9)}
+
+
+def law_of(result):
+    return Auto().log_marginal(result.model, DOMAIN.names).exp().flatten().numpy()
+
+
+@pytest.mark.parametrize("penalty", [None, L2(3.0), L2(1.0, coding="corner"), L1(2.0)], ids=repr)
+@pytest.mark.parametrize("graph", [SINGLES, PAIRS], ids=["singles", "pairs"])
+def test_a_design_and_a_backend_fit_the_same_law(graph, penalty):
+    dense, other = (
+        fit(graph, ROWS, structural_zeros=zeros, penalty=penalty, **options)
+        for zeros, options in ((~POSSIBLE.reshape(3, 3, 2), {}), (ZEROS, BACKEND))
+    )
+    assert dense.is_listed and not other.is_listed
+    np.testing.assert_allclose(law_of(other), law_of(dense), atol=1e-6)
+    assert other.log_likelihood == pytest.approx(dense.log_likelihood, abs=1e-5)
+    assert (law_of(dense)[~POSSIBLE] == 0).all() and (law_of(other)[~POSSIBLE] == 0).all()
+    assert (dense.num_cells_possible, other.num_cells_possible) == (POSSIBLE.sum(),) * 2
+    if penalty is None:
+        assert other.num_parameters_fitted == dense.num_parameters_fitted
+        errors = [result.standard_errors("corner") for result in (dense, other)]
+        torch.testing.assert_close(errors[1], errors[0], rtol=1e-4, atol=0)
+        assert hoim.goodness_of_fit(other, p_value=None).df == hoim.goodness_of_fit(dense, p_value=None).df
+
+
+def test_a_ridge_is_the_maximum_of_its_objective_on_possible_cells():
+    design = design_matrix(PAIRS)[POSSIBLE]
+
+    def objective(theta):
+        logits = design @ theta
+        return -(COUNTS[POSSIBLE] @ logits - COUNTS.sum() * np.log(np.exp(logits).sum())) + 1.5 * theta @ theta
+
+    best = minimize(objective, np.zeros(design.shape[1]), method="BFGS", options={"gtol": 1e-6}).x
+    found = fit(PAIRS, ROWS, structural_zeros=ZEROS, penalty=L2(3.0), **BACKEND)
+    np.testing.assert_allclose(found.theta, best, atol=1e-4)
+
+
+def test_weights_validation_rows_and_restricted_interactions():
+    weighted = Observations.from_tensor(ROWS.codes, DOMAIN, weights=ROWS.counts * 0.37)
+    laws = [law_of(fit(SINGLES, data, structural_zeros=ZEROS)) for data in (weighted, ROWS)]
+    np.testing.assert_allclose(*laws, atol=1e-9)
+    # Scores, through the design and through a backend.
+    ordered = Domain.from_labels({name: list("123")[: DOMAIN[name].cardinality] for name in "abc"})
+    rows = Observations(ordered, ROWS.codes, ROWS.counts)
+    terms = restricted_interactions(ordered, "a + b + c + linear(a):linear(b)")
+    zeros = ImpossibleStates(
+        InteractionHypergraph(ordered, STATES.structure.edges, hierarchical=False), STATES.excluded
+    )
+    dense, other = (fit(terms, rows, structural_zeros=zeros, **options) for options in ({}, BACKEND))
+    assert other.log_likelihood == pytest.approx(dense.log_likelihood, abs=1e-6)
+    assert other.num_parameters_fitted == dense.num_parameters_fitted == 6
+    # Early stopping on rows that are possible, and on one that is not.
+    half = Observations(DOMAIN, ROWS.codes, (ROWS.counts / 2).floor())
+    stopped = fit(PAIRS, ROWS, structural_zeros=ZEROS, validation=half, stopping=Stopping(patience=3), partition=Auto())
+    assert (law_of(stopped)[~POSSIBLE] == 0).all() and np.isfinite(stopped.validation_kl)
+    lost = Observations.from_tensor(torch.tensor([[0, 0, 0]]), DOMAIN)
+    with pytest.raises(InputError, match=r"1 row of validation holds what is marked as impossible: \(a=x, b=x\)"):
+        fit(PAIRS, ROWS, structural_zeros=ZEROS, validation=lost)
+
+
+class Interrupting(Enumeration):
+    """A backend that is interrupted at its fifth call."""
+
+    calls = itertools.count()
+
+    def log_partition(self, model):
+        if next(self.calls) == 5:
+            raise KeyboardInterrupt
+        return super().log_partition(model)
+
+
+def test_a_fit_is_not_continued_with_other_zeros(tmp_path):
+    run = RunOptions(tmp_path / "fit.safetensors", True)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        fit(SINGLES, ROWS, structural_zeros=ZEROS, run=run, partition=Interrupting())
+    with pytest.raises(InputError, match="belongs to a run with another support"):
+        fit(SINGLES, ROWS, structural_zeros=ZEROS[:2], run=run, partition=Enumeration())
+    again = fit(SINGLES, ROWS, structural_zeros=ZEROS, run=run, partition=Enumeration())
+    whole = fit(SINGLES, ROWS, structural_zeros=ZEROS, partition=Enumeration())
+    assert torch.equal(again.theta, whole.theta)
+
+
+def test_existence_beside_structural_zeros_at_any_size():
+    """A margin that is empty because all its cells are impossible says nothing; another one does."""
+    table = COUNTS.reshape(3, 3, 2).astype(float)
+    level = [*ZEROS, {"a": ["x", "y", "z"], "c": "q"}]  # nothing is left at c=q
+    none = Observations.from_table(DOMAIN, np.where([True, False], table, 0))
+    for data in (none, none.marginal_counts(PAIRS.edges)):
+        assert mle_existence(PAIRS, data, structural_zeros=level).exists is not False
+        found = mle_existence(PAIRS, data, structural_zeros=ZEROS)
+        assert (found.exists, str(found.offending[0])) == (False, "c=q")
+    with pytest.warns(NonexistentEstimateWarning, match="c=q"):
+        result = fit(PAIRS, none, structural_zeros=ZEROS, **BACKEND)
+    assert result.impossible.without(result.structural_zeros) is not None
+    assert (law_of(result)[~POSSIBLE] == 0).all() and law_of(result).reshape(3, 3, 2)[..., 1].sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"penalty": Conjugate(2.0)}, "Conjugate spreads rows over all cells"),
+        ({"structural_zeros": np.ones((3, 3, 2), dtype=bool)}, "at least one possible cell"),
+        ({"structural_zeros": [{"a": "x"}, {"a": ["y", "z"]}]}, "rows of data hold"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(options, expected):
+    with pytest.raises(InputError, match=expected), warnings.catch_warnings(action="error"):
+        fit(PAIRS, ROWS, **{"structural_zeros": ZEROS, **options})
