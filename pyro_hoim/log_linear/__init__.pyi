@@ -95,7 +95,6 @@ from .scores import (
     CoefficientInterval as CoefficientInterval,
     coefficient_intervals as coefficient_intervals,
     interaction_table as interaction_table,
-    num_impossible as num_impossible,
     prediction_accuracy as prediction_accuracy,
     score_rows as score_rows,
 )

@@ -28,7 +28,6 @@ __all__ = [
     "CoefficientInterval",
     "coefficient_intervals",
     "interaction_table",
-    "num_impossible",
     "prediction_accuracy",
     "score_rows",
 ]
@@ -89,7 +88,7 @@ def scores_of(
         gain, gain_error = mean_gain(log_probs[present], reference[present], counts, squares)
     nll, nll_error = mean_over_rows(-log_probs[present], counts, squares)
     # Pseudo-likelihoods of distinct rows.
-    unique = data.unique()
+    unique = data.rows(present).unique()
     pseudo = -float((unique.counts * log_pseudo_prob(unique)).sum()) / total
     return Scores(
         rows=total,
@@ -99,6 +98,7 @@ def scores_of(
         pseudo_nll=pseudo,
         gain=gain,
         gain_std_error=gain_error,
+        impossible_rows=float(counts[log_probs[present].isneginf()].sum()),
     )
 
 
@@ -280,23 +280,6 @@ def coefficient_intervals(
         for r, i, c, a, b in zip(rows, index, centre, lower, upper, strict=True)
         if math.isfinite(a) and math.isfinite(b)
     ]
-
-
-def num_impossible(result: FitResult, part: DataLike) -> float:
-    """Number of rows of a part that have probability zero: structural zeros, and the limit of an infinite estimate.
-
-    Example:
-        >>> import warnings
-        >>> from pyro_hoim import Domain, InteractionHypergraph, fit
-        >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})
-        >>> with warnings.catch_warnings(action="ignore"):  # no finite estimate
-        ...     result = fit(InteractionHypergraph.saturated(domain), Observations.from_table(domain, [[3, 0], [2, 4]]))
-        >>> num_impossible(result, Observations.from_table(domain, [[5, 7], [1, 1]]))
-        7.0
-    """
-    check_type(result, FitResult, "result")
-    part = as_observations(part, domain=result.hypergraph.domain, argument="part")
-    return float(part.counts[impossible_rows(result.model, part.codes)].sum())
 
 
 def column_shares(rows: Observations) -> dict[str, list[float]]:

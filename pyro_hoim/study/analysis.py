@@ -51,7 +51,6 @@ from ..log_linear.scores import (
     column_shares,
     directions_of,
     interactions_of_fit,
-    num_impossible,
     prediction_accuracy,
     score_rows,
 )
@@ -376,9 +375,7 @@ def _scored(
     """Scores of a part that holds rows; infinite where a row is impossible under an infinite estimate."""
     if part is None or not part.total_count > 0:
         return None
-    scores = replace(
-        score_rows(result.model, part, reference=alone.model), impossible_rows=num_impossible(result, part)
-    )
+    scores = score_rows(result.model, part, reference=alone.model)
     accuracy = None if target is None else prediction_accuracy(result.model, part, target)
     baselines = {INDEPENDENT: score_rows(alone.model, part)}
     return TablePart(scores, baselines, accuracy, split=split_of_part(law, result))

@@ -73,7 +73,6 @@ KNOWN = {
     "impute": lambda d: log_linear.impute(ENERGY, d),
     "score_rows": lambda d: log_linear.score_rows(ENERGY, d),
     "prediction_accuracy": lambda d: log_linear.prediction_accuracy(ENERGY, d, "phys"),
-    "num_impossible": lambda d: log_linear.num_impossible(FIT, d),
     "fit_collection": lambda d: log_linear.fit_collection(DATA, GRAPH).score(d),
     "select": lambda d: log_linear.select(DATA, d, _trainer(DATA)).hypergraph,
     "confirm": lambda d: log_linear.confirm(d, DATA, GRAPH).hypergraph,

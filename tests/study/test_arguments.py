@@ -19,7 +19,6 @@ from pyro_hoim.log_linear import (
     fit_collection,
     impute,
     interaction_table,
-    num_impossible,
     prediction_accuracy,
     score_rows,
     synthesise,
@@ -62,7 +61,6 @@ OF_ROWS = {
     "prediction_accuracy": lambda rows: prediction_accuracy(MODEL, rows, "Admit"),
     "row_log_weights": lambda rows: row_log_weights(MODEL, rows),
     "extend_rows": lambda rows: extend_rows(rows, ROWS.domain),
-    "num_impossible": lambda rows: num_impossible(fit(GRAPH, ROWS), rows),
     "run_posterior": lambda rows: run_posterior(GRAPH, rows, PosteriorSettings(), seed=0),
     "analyse": lambda rows: analyse({"train": rows}, {"pairs": GRAPH}),
     "analyse, test": lambda rows: analyse({"train": ROWS, "test": rows}, {"pairs": GRAPH}),
@@ -130,7 +128,6 @@ EMPTY = Observations(ROWS.domain, ROWS.codes, torch.zeros(len(ROWS.codes)))
     [
         (lambda: with_supersets(MODEL, EDGES), "wrong-type", "hypergraph"),
         (lambda: coefficient_intervals(MODEL), "wrong-type", "result"),
-        (lambda: num_impossible(MODEL, ROWS), "wrong-type", "result"),
         (lambda: removal_values(MODEL, EDGES, samples=[[0, 0, 0]], exact=False), "wrong-type", "samples"),
         (lambda: removal_values(MODEL, EDGES, samples=torch.zeros(3, 3), exact=False), "wrong-type", "samples"),
         (lambda: run_posterior(MODEL, ROWS, PosteriorSettings(), seed=0), "wrong-type", "hypergraph"),

@@ -323,8 +323,7 @@ class LogLinearFamily(Family):
         def score(part: Observations) -> Scores:
             values = law.log_prob(part, float(log_z.value))
             alone = None if shares is None else law.log_prob_of_columns(part, shares)
-            scores = scores_of(part, values, alone, law.log_pseudo_prob)
-            return replace(scores, impossible_rows=float(part.counts[values.isneginf()].sum()))
+            return scores_of(part, values, alone, law.log_pseudo_prob)
 
         notes = _unnamed_combinations(stored)
         return score_answer(question, score, noun="model", has_reference=shares is not None, log_z=log_z, notes=notes)
