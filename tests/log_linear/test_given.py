@@ -8,7 +8,7 @@ import torch
 
 from pyro_hoim import ConvergenceWarning, Observations
 from pyro_hoim.core.rows import ClampedGibbs
-from pyro_hoim.log_linear.given import impossible_rows, impute, predict, synthesise
+from pyro_hoim.log_linear.given import impossible_rows, impute, predict, row_chains, synthesise
 
 from support.supports import forbidding, log_weights, one_hot, random_model
 
@@ -77,3 +77,15 @@ def test_synthetic_rows_by_chains_are_possible():
     codes, logs = log_weights(model)
     share = torch.softmax(logs, -1) @ codes.double()
     assert bool((drawn[:, :6].sum(1) == 1).all()) and float((drawn.double().mean(0) - share).abs().max()) < 0.05
+
+
+def test_more_exclusions_than_are_looked_at_give_no_warning():
+    """Seven columns that none of seven known ones may equal in a one, nor a neighbour: 128 sets of exclusions."""
+    pairs = [*((i, 7 + i) for i in range(7)), *((i, i + 1) for i in range(6))]
+    model = forbidding([2] * 14, {pair: [(1, 1)] for pair in pairs})
+    known = torch.tensor(list(itertools.product([0, 1], repeat=7)))
+    rows = torch.cat([torch.full((128, 7), -1), known], 1)
+    chains = row_chains(model, model.domain.names[:7], rows, 2, CHAINS, seed=1)
+    assert chains.connectedness == "untested" and bool(torch.isfinite(chains.energy).all())
+    done = impute(model, Observations.from_tensor(rows, model.domain), 2, method="gibbs", gibbs=CHAINS)
+    assert bool(torch.isfinite(model.energy(done.codes)).all()) and bool((done.codes[..., :7] == 1).any())

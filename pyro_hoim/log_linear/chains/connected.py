@@ -45,7 +45,7 @@ class Connectedness(NamedTuple):
         if self.verdict == "proved":
             return ""
         if self.states is None:
-            return "whether the chains reach every possible state was not tested, as there are too many to list"
+            return "whether the chains reach every possible state was not tested, as there is too much to look at"
         labels = (
             [domain[name].labels[code] for name, code in zip(self.names, row, strict=True)] for row in self.states
         )
