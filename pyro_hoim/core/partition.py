@@ -361,7 +361,7 @@ class PartitionBackend(Protocol):
 
 def check_any_possible(log_z: torch.Tensor, argument: str = "model") -> None:
     """Raise :class:`InputError` where log Z (or the log weight of a mode) is minus infinity: no state is possible."""
-    if not is_hidden(log_z) and float(log_z.detach().sum()) == -math.inf:
+    if not (torch.jit.is_tracing() or is_hidden(log_z)) and float(log_z.detach().sum()) == -math.inf:
         raise no_state(argument)
 
 
