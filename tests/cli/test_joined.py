@@ -183,3 +183,13 @@ def test_missing_cells(files, shell):
 def test_columns_left_apart(files, shell):
     found = shell.json("learn", "wide.csv", "--join", "none", "--out", "apart")
     assert found["joined"] == {} and found["num_states"] == "128"
+
+
+def test_evidence_fixes_columns_of_a_group_and_a_mode_is_refused(files, shell):
+    columns = list(pd.read_csv("wide.csv").columns)
+    Path("seen.evid").write_text(f"1 {columns.index('sky=blue')} 1", encoding="utf-8")
+    by_file = shell.json("margins", "wide", "walk=far", "coin", "--evidence", "seen.evid")
+    by_words = shell.json("margins", "wide", "walk=far", "coin", "--given", "sky=blue=1")
+    assert by_file["kind"] == "exact" and by_file["cells"] == by_words["cells"]
+    assert by_file["cells"] != shell.json("margins", "wide", "walk=far", "coin")["cells"]  # the control
+    assert "joined columns" in shell.refused("mode", "wide")

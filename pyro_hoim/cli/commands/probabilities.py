@@ -15,7 +15,7 @@ from ...budgets import MAX_SWEEPS
 from ...core.command.answers import column_margins, describe_log_z, margins as margins_of, number_text
 from ...core.family import Family, Question
 from ...core.words import columns_of
-from ...errors import InputError, conflict, refused
+from ...errors import InputError, IntractableError, conflict, refused
 from ...interop.uai import UaiResult, read_uai_evidence, write_uai_result
 from ..asking import JSON, MODEL, FamilyCommand, ask, check_new_file, parse_given
 from ..options import SEED, WholeNumber
@@ -198,9 +198,12 @@ def margins(
         # Columns that a file fixes make the sum over the others smaller.
         inner, left = question, fixed
         if evidence is not None and family.has("condition") and not {*names} & {*fixed} and {*names} <= {*domain.names}:
-            inner, constant = _conditioned(family, question, fixed)
-            _check_possible(constant)
-            left = {}
+            try:
+                inner, constant = _conditioned(family, question, fixed)
+                _check_possible(constant)
+                left = {}
+            except IntractableError:  # joined columns are not conditioned on: the rows say what is fixed
+                inner, left = question, fixed
         answer = margins_of(family, inner, names, left)
     else:
         answer = column_margins(family, question, fixed)
