@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from ..atomic import draft_of
 from ..core.command.answers import log_partition_json
+from ..core.family import family_of_model
 from ..core.page import Section
 from ..core.studies import INDEPENDENT, PARTS, Content, Study, check_part_names
 from ..core.words import (
@@ -41,15 +42,11 @@ from ..log_linear.fitting.result import FitResult
 from ..log_linear.fitting.solvers import Stopping
 from ..log_linear.fitting.tables import cell_table
 from ..log_linear.goodness.goodness_of_fit import goodness_of_fit, likelihood_ratio_test
-from ..log_linear.goodness.summary import answers_of_fit, is_maximum
 from ..log_linear.impossible import ImpossibleStates
-from ..log_linear.infinite import infinite_to_json
 from ..log_linear.named_priors import Prior
 from ..log_linear.restricted.interactions import Interactions, graph_of, is_within
 from ..log_linear.scores import (
     coefficient_intervals,
-    column_shares,
-    directions_of,
     interactions_of_fit,
     prediction_accuracy,
     score_rows,
@@ -222,15 +219,9 @@ class Analysis(Study[TablePart]):
         records = dict[str, ModelFile]()
         for model in self.models:
             # The file tells tests and intervals without the rows, which it does not hold.
-            stored = ModelFile(
-                model.hypergraph,
-                model.fit.theta,
-                model.fit.coding,
-                self._info(model),
-                directions_of(model.fit),
-                impossible=model.fit.impossible,
-            )
-            stored.info.update(answers_of_fit(model.fit))
+            family = family_of_model(model.fit)
+            stored: ModelFile = family.complete_record(model.fit, family.record_of(model.fit))
+            stored.info.update(name=model.name, data=self.title, prior=str(self.prior or "none"), seed=self.seed)
             if model.uncertainty is not None:
                 stored.info["uncertainty"] = list(model.uncertainty.kept)
             if self.constrained is not None:
@@ -257,24 +248,6 @@ class Analysis(Study[TablePart]):
             save_structure_posterior(folder / STRUCTURE_FILE, self.structures.posterior, about)
             record["structure posterior"] = STRUCTURE_FILE
         return record
-
-    def _info(self, model: ModelAnalysis) -> dict[str, Any]:
-        """What a model file says beside the model."""
-        return {
-            "name": model.name,
-            "data": self.title,
-            "rows": self.train.total_count,
-            "independent": column_shares(self.train),
-            "log_likelihood": model.fit.log_likelihood,
-            "status": model.fit.status,
-            "is_maximum": is_maximum(model.fit),
-            "is_restricted": model.fit.restriction is not None,
-            "has_structural_zeros": model.fit.structural_zeros is not None,
-            "num_parameters": model.fit.num_parameters_fitted,
-            "infinite_interactions": [infinite_to_json(row) for row in model.interactions if row["is_infinite"]],
-            "prior": str(self.prior or "none"),
-            "seed": self.seed,
-        }
 
     @override
     def figures(self, folder: Path) -> dict[str, Any]:

@@ -46,7 +46,7 @@ CovarianceKind = Literal["model", "robust"] | torch.Tensor
 """Whose standard errors: the model's, robust ones of the rows, or those of a covariance (num_parameters, same)."""
 
 _MAX_COVARIANCE_PARAMETERS = 3000
-_MAX_RANK_PARAMETERS = 600  # of which a matrix is made by as many backward passes
+_MAX_RANK_PARAMETERS, _MAX_RANK_FLOPS = 600, 2**29  # of a matrix that is made by as many backward passes
 _RANK_TOLERANCE = 1e-9
 _CHUNK = 256
 
@@ -223,14 +223,21 @@ class FitResult(Fitted):
         """The same of tables with the cells that are not fitted as zero."""
         return self._identified_outside(self.impossible)
 
+    @cached_property
+    def _has_rank(self) -> bool:
+        """Whether it is a matter of seconds what a table beside impossible states identifies."""
+        size = self.hypergraph.num_parameters
+        cost = on_support(Auto(), self.impossible).plan(self.hypergraph)
+        return size <= _MAX_RANK_PARAMETERS and cost.feasible and cost.flops * size <= _MAX_RANK_FLOPS
+
     def _identified_outside(self, states: ImpossibleStates | None) -> torch.Tensor | None:
         """Basis (num_parameters, rank) of what tables without some states identify; None for all.
 
         Of a large table without a list of cells it is what the uniform law on the others identifies; with more than 600
-        parameters it is not computed, and all count.
+        parameters, or where log Z of so many takes seconds, it is not computed, and all count.
         """
         space = None if self.restriction is None else self.restriction.basis
-        if states is None or not (self.is_listed or self.hypergraph.num_parameters <= _MAX_RANK_PARAMETERS):
+        if states is None or not (self.is_listed or self._has_rank):
             return None if space is None else torch.from_numpy(space)
         if self._design is None:
             gram = backend_hessian(self.hypergraph, torch.zeros_like(self.theta), on_support(Auto(), states))
@@ -266,7 +273,7 @@ class FitResult(Fitted):
     def is_counted_by_family(self) -> bool:
         """Whether :attr:`num_parameters_fitted` is all of the family, as those that the data identify are unknown."""
         existence = self.existence
-        if existence is None or not existence.is_complete:
+        if existence is None or existence.exists is None or not existence.is_complete:
             return existence is not None
         is_known = self._face is not None or self.impossible is None or existence.num_parameters_lost is not None
         return not is_known and self.identified_by_fitted is None
@@ -412,7 +419,7 @@ class FitResult(Fitted):
         if self.existence is not None and self.existence.facial_set is not None and not self.existence.exists:
             basis = identified_directions(design_matrix(self.hypergraph), self.existence.facial_set)
             return torch.from_numpy(np.ascontiguousarray(basis))
-        if self.impossible is None or self.hypergraph.num_parameters <= _MAX_RANK_PARAMETERS:
+        if self.impossible is None or self._has_rank:
             return self.identified_by_fitted
         # In a decomposable model every forced zero lies in an empty margin (a clique's cell that was never observed).
         size = self.hypergraph.num_parameters
@@ -483,12 +490,13 @@ class FitResult(Fitted):
         if self.restriction is not None:  # what theta cannot do needs no data
             space = torch.from_numpy(self.restriction.basis)
             contrasts = (contrasts @ space) @ space.T
-        size = self.hypergraph.num_parameters
-        if self.impossible is None or self._face is not None or size <= _MAX_RANK_PARAMETERS:
+        if self.impossible is None or self._face is not None or self._has_rank:
             basis = self.identified
             if basis is None:
                 return torch.ones(len(contrasts), dtype=torch.bool)
             return (contrasts - (contrasts @ basis) @ basis.T).norm(dim=1) <= scale
+        if not self.hypergraph.is_hierarchical:  # whose tables are not free to move one by one
+            return torch.ones(len(contrasts), dtype=torch.bool)
         # An entry of a table with an empty margin can fall without end; what moves with it is not identified.
         moved: list[torch.Tensor] = []
         for part in contrasts.split(_CHUNK):
