@@ -59,7 +59,7 @@ def test_exchange_draws_theta_from_the_posterior_on_the_support(with_rows, has_p
 @pytest.mark.parametrize("gradient", ["backend", "persistent"])
 def test_langevin_steps_stay_near_the_posterior_on_the_support(gradient):
     kernel = Langevin(program, gradient=gradient)
-    run = run_mcmc(kernel, 400, burn_in=50, seed=4, model_args=(ROWS,), progress=False)
+    run = run_mcmc(kernel, 300, burn_in=50, seed=4, model_args=(ROWS,), progress=False)
     mean, deviation = posterior()
     assert abs(float(run.samples["theta"].mean()) - mean) < 0.4 * deviation
 
@@ -85,7 +85,7 @@ def test_mixed_gibbs_visits_possible_states_by_blocks_that_connect_them():
     logs = (theta * (2 * states - 1)).sum(-1) + dist.Normal(states.double(), 0.8).log_prob(NOISE).sum(-1)
     probs = torch.softmax(logs, 0).numpy()
     drawn = (
-        run_mcmc(MixedGibbs(latent), 250, burn_in=10, num_chains=2, seed=1, progress=False)
+        run_mcmc(MixedGibbs(latent), 200, burn_in=10, num_chains=2, seed=1, progress=False)
         .samples["x"]
         .reshape(-1, 3)
         .long()
