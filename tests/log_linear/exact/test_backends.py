@@ -7,7 +7,6 @@ import itertools
 import math
 import pickle
 import sys
-from functools import partial
 
 import numpy as np
 import pytest
@@ -15,13 +14,11 @@ import torch
 from hypothesis import given, strategies as st
 from torch.autograd.gradcheck import GradcheckError
 
-from pyro_hoim import Domain, InputError, InteractionHypergraph
+from pyro_hoim import Domain, InteractionHypergraph
 from pyro_hoim.core import PartitionBackend
 from pyro_hoim.log_linear import (
-    AnnealedImportance,
     Auto,
     Enumeration,
-    GibbsChains,
     HierarchicalLogLinear,
     LogLinearEnergy,
     MatrixEnumeration,
@@ -476,9 +473,3 @@ def test_impossible_cells_leave_gradients_and_a_model_of_no_other_has_z_of_zero(
     backend.log_partition(LogLinearEnergy(CHAIN, tables, validate=False)).value.backward()
     assert tables.grad is not None
     assert torch.allclose(tables.grad, Enumeration().expectations(energy), rtol=1e-10, atol=1e-15)
-
-
-@pytest.mark.parametrize("call", [AnnealedImportance(num_chains=4).log_partition, partial(GibbsChains, num_chains=4)])
-def test_samplers_refuse_impossible_cells_by_name(call):
-    with pytest.raises(InputError, match="received -inf; samplers and annealed estimates do not know impossible cells"):
-        call(model("cell"))
