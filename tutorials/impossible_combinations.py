@@ -24,6 +24,8 @@
 # Among those who move, is the destination independent of the origin? The diagonal is taken out of the question.
 
 # %%
+import itertools
+
 import numpy as np
 import pandas as pd
 
@@ -79,7 +81,7 @@ for i in range(1, 40):
 states = states[~((states[:, 7] == 1) & (states[:, 21] == 1))]
 names = [f"s{i}" for i in range(40)]
 sensors = pd.DataFrame(states, columns=names).astype(str)
-row = " + ".join(f"{a}*{b}" for a, b in zip(names[:-1], names[1:], strict=True))
+row = " + ".join(f"{a}*{b}" for a, b in itertools.pairwise(names))
 
 knowing = hoim.fit(row, sensors, structural_zeros=[{"s7": "1", "s21": "1"}])
 ignorant = hoim.fit(row, sensors)
