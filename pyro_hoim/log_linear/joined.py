@@ -46,7 +46,7 @@ class JoinedLaw:
         >>> group = replace(group, broken=BrokenLaw(0.1, 8.0, ((0.5, 0.5), (0.5, 0.5))))
         >>> joined = JoinedColumns(columns, (group,))
         >>> graph = InteractionHypergraph.saturated(joined.joined_domain)
-        >>> law = JoinedLaw(LogLinearEnergy.from_theta(graph, torch.tensor([3.0]).double().log()), joined)
+        >>> law = JoinedLaw(LogLinearEnergy.from_theta(graph, torch.tensor([3.0]).double().log(), "corner"), joined)
         >>> rows = Observations.from_tensor(torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1], [1, -1]]), columns)
         >>> law.log_prob(rows).exp().round(decimals=4).tolist()
         [0.05, 0.675, 0.225, 0.05, 0.275]
