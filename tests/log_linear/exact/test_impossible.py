@@ -170,3 +170,16 @@ def test_every_answer_equals_enumeration_in_many_models(name):
     rng = np.random.default_rng(12)
     for _ in range(400):
         check_model(BACKENDS[name], random_model(rng), rng)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BACKENDS)
+def test_none_of_a_million_draws_is_impossible(name):
+    rng, number = np.random.default_rng(14), 0
+    while number < 50:
+        model = random_model(rng, batch=1)
+        if math.isinf(float(BACKENDS[name].log_partition(model).value)):
+            continue
+        number += 1
+        draws = BACKENDS[name].sample(model, (20_000,), generator=torch.Generator().manual_seed(number))
+        assert bool(torch.isfinite(model.energy(draws)).all())
