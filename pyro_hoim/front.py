@@ -50,11 +50,11 @@ from .errors import (
     wrong_type,
 )
 from .log_linear.fitting.duration import check_duration, check_pseudo_duration
-from .log_linear.fitting.existence import structural_states
 from .log_linear.fitting.fit import fit as fit_log_linear, rows_or_margins, uses_design
 from .log_linear.fitting.incomplete import fit_incomplete
 from .log_linear.fitting.penalties import Conjugate, Penalty, ProximalPenalty, SmoothPenalty
 from .log_linear.fitting.result import FitResult
+from .log_linear.impossible import structural_states
 from .log_linear.learning.learn import learn
 from .log_linear.named_priors import Prior
 from .log_linear.restricted.interactions import Interactions, RestrictedInteractions, graph_of

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate, compress, pairwise
-from typing import Any, SupportsIndex
+from typing import Any, Self, SupportsIndex
 
 import numpy as np
 import torch
@@ -16,9 +16,10 @@ from .._modes import plain_mode
 from ..checks import check_exact_shape, is_hidden
 from ..core.partition import Cost, check_any_possible
 from ..data.observations import Observations
-from ..errors import none_received, out_of_reach, refused, size_text, unexpected, wrong_type
+from ..errors import none_received, other_domain, out_of_reach, refused, size_text, unexpected, wrong_type
 from ..schema import Domain
 from ..structure.hypergraph import Edge, InteractionHypergraph, row_strides
+from .coding import parametrization
 from .energy import LogLinearEnergy
 from .exact.elimination import VariableElimination
 from .exact.enumeration import Enumeration
@@ -203,40 +204,89 @@ class ImpossibleStates:
 
     def applied(self, energy: LogLinearEnergy) -> LogLinearEnergy:
         """The model without these states: entries of minus infinity, in tables of their own where it has none."""
-        support = support_of_states(energy.hypergraph, self)
-        return LogLinearEnergy._trusted(support.hypergraph, support.tables(energy.tables))
+        return support_of_states(energy.hypergraph, self).model(energy.tables)
+
+
+# Impossible states, said in one of three ways.
+
+StructuralZeros = np.ndarray | torch.Tensor | ImpossibleStates | Iterable[Levels] | None
+"""A mask of the table's shape, combinations of levels by name, or the states themselves."""
+
+
+def structural_states(
+    domain: Domain, states: StructuralZeros | Any, argument: str = "structural_zeros"
+) -> ImpossibleStates | None:
+    """The impossible states that a user gives, None for none; refused where these are all, or of other variables."""
+    if states is None:
+        return None
+    if isinstance(states, ImpossibleStates):
+        if states.structure.domain != domain:
+            raise other_domain(argument, f"states of the variables {domain.names}", states.structure.domain.names)
+        return states if bool(states.excluded.any()) else None
+    if not isinstance(states, np.ndarray | torch.Tensor):
+        several: list[Any] = [states] if isinstance(states, Mapping) else list(states)
+        if all(isinstance(combination, Mapping) for combination in several):
+            return ImpossibleStates.of_combinations(domain, several)
+        states = np.asarray(several)
+    mask = np.asarray(states.detach().cpu() if isinstance(states, torch.Tensor) else states)
+    if mask.dtype != np.bool_:
+        expected = "a mask of booleans, combinations such as [{name: level, ...}], or ImpossibleStates"
+        raise wrong_type(argument, expected, received=f"dtype {mask.dtype}")
+    check_exact_shape(mask, domain.cardinalities, argument)
+    if mask.all():
+        raise none_received(argument, "at least one possible cell")
+    if not mask.any():
+        return None
+    whole = InteractionHypergraph(domain, [domain.names], hierarchical=False)
+    return ImpossibleStates(whole, torch.from_numpy(np.ascontiguousarray(mask)).flatten())
 
 
 @dataclass(frozen=True, eq=False)
 class Support:
-    """Where finite tables of a collection stand in those of a model with impossible states.
+    """Which combinations are impossible, one set or a batch of sets, and where they stand beside finite tables.
 
     Attributes:
-        hypergraph: interactions of the model.
-        own: positions (num_terms,) of the finite tables.
-        walls: tables of the model without finite ones: zero, and minus infinity where states are impossible.
+        source: the interactions of the finite tables.
+        zeros: a model of zeros and minus infinities, which excludes the impossible states.
+        graph: the interactions with those of ``zeros``.
+        lost: which terms of ``graph`` are impossible, booleans (*batch, num_terms of ``graph``).
     """
 
-    hypergraph: InteractionHypergraph
-    own: torch.Tensor
-    walls: torch.Tensor
+    source: InteractionHypergraph
+    zeros: LogLinearEnergy
+    graph: InteractionHypergraph
+    lost: torch.Tensor
 
-    def tables(self, tables: torch.Tensor) -> torch.Tensor:
-        """Tables (*batch, num_terms) of the model, differentiable in the finite ones (*batch, num_terms)."""
-        walls = self.walls.to(tables).expand(*tables.shape[:-1], -1)
-        return walls.index_add(-1, self.own.to(tables.device), tables)
+    @classmethod
+    def beside(cls, source: InteractionHypergraph, zeros: LogLinearEnergy) -> Self:
+        """The support of a model of zeros and minus infinities beside finite tables of some interactions."""
+        added = [edge for edge in zeros.hypergraph.edges if edge not in source]
+        graph = source.add_edges(added, hierarchical=False) if added else source
+        return cls(source, zeros, graph, torch.isneginf(parametrization(zeros.hypergraph).lift(zeros.tables, graph)))
+
+    def model(self, tables: torch.Tensor) -> LogLinearEnergy:
+        """The model of finite tables (*batch, num_terms), differentiable in them, and of the impossible states."""
+        lifted = tables if self.graph is self.source else parametrization(self.source).lift(tables, self.graph)
+        return LogLinearEnergy._trusted(self.graph, lifted.masked_fill(self.lost.to(tables.device), -math.inf))
+
+    def finite_terms(self, terms: torch.Tensor) -> torch.Tensor:
+        """Of numbers (..., num_terms of ``graph``) those of the finite tables' interactions."""
+        return terms if self.graph is self.source else terms[..., self._places.to(terms.device)]
+
+    @cached_property
+    def _places(self) -> torch.Tensor:
+        where = self.graph.term_slices
+        parts = [torch.arange(where[edge].start, where[edge].stop) for edge in self.source.edges]
+        return torch.cat([torch.zeros(0, dtype=torch.long), *parts])
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 @plain_mode()
-def support_of_states(graph: InteractionHypergraph, states: ImpossibleStates) -> Support:
-    """The support that some impossible states leave a model."""
-    whole = states.added_to(graph)
-    slices, walls = whole.term_slices, torch.zeros(whole.num_terms, dtype=torch.float64)
-    for edge, where in states.structure.term_slices.items():
-        walls[slices[edge]].masked_fill_(states.excluded[where].cpu(), -math.inf)
-    own = [torch.arange(slices[edge].start, slices[edge].stop) for edge in graph.edges]
-    return Support(whole, torch.cat([torch.zeros(0, dtype=torch.long), *own]), walls)
+def support_of_states(source: InteractionHypergraph, states: ImpossibleStates) -> Support:
+    """The support of one set of states beside finite tables, which fits and posteriors ask for again and again."""
+    zeros = torch.zeros(states.structure.num_terms, dtype=torch.float64)
+    zeros = zeros.masked_fill(states.excluded.to(zeros.device), -math.inf)
+    return Support.beside(source, LogLinearEnergy._trusted(states.structure, zeros))
 
 
 def _levels(domain: Domain, name: str, value: str | SupportsIndex | Collection[str | SupportsIndex]) -> list[int]:

@@ -62,8 +62,8 @@ class PossibleStates(PartitionBackend):
 
     @override
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
-        own = support_of_states(model.hypergraph, self.impossible).own
-        return self.partition.expectations(self._model(model))[..., own.to(model.tables.device)]
+        support = support_of_states(model.hypergraph, self.impossible)
+        return support.finite_terms(self.partition.expectations(self._model(model)))
 
     @override
     def marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:

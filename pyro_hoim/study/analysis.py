@@ -35,14 +35,13 @@ from ..information.projection import Projections
 from ..log_linear.auto import Auto
 from ..log_linear.coding import check_balanced_family
 from ..log_linear.file import ModelFile
-from ..log_linear.fitting.existence import StructuralZeros, structural_states
 from ..log_linear.fitting.fit import fit
 from ..log_linear.fitting.incomplete import fit_incomplete
 from ..log_linear.fitting.result import FitResult
 from ..log_linear.fitting.solvers import Stopping
 from ..log_linear.fitting.tables import cell_table
 from ..log_linear.goodness.goodness_of_fit import goodness_of_fit, likelihood_ratio_test
-from ..log_linear.impossible import ImpossibleStates
+from ..log_linear.impossible import ImpossibleStates, StructuralZeros, structural_states
 from ..log_linear.named_priors import Prior
 from ..log_linear.restricted.interactions import Interactions, graph_of, is_within
 from ..log_linear.scores import (

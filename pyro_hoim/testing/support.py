@@ -229,7 +229,9 @@ def _of_result(result: Any, log_probs: np.ndarray) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.safetensors"
             result.save(path)
-            return SupportCase.of(LoadedModel(**vars(family.read(path))), log_probs, copied=None)
+            stored = family.read(path)
+            model = LoadedModel(stored.kind, stored.model, stored.domain, stored.info)
+            return SupportCase.of(model, log_probs, copied=None)
 
     return {
         "domain": domain,

@@ -8,25 +8,22 @@ interaction's observed table is the common cause; it is not the only one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from scipy.optimize import linprog
 from scipy.sparse import csr_matrix, hstack, identity
 
-from ...checks import check_exact_shape
 from ...core.words import plural
 from ...data.observations import Observations
-from ...errors import none_received, other_domain, refused, wrong_type
-from ...schema import Domain
+from ...errors import other_domain, refused
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import parametrization
 from ..energy import LogLinearEnergy
 from ..given import impossible_rows
-from ..impossible import ImpossibleStates, Levels
+from ..impossible import ImpossibleStates, StructuralZeros, structural_states
 from .design import MAX_DESIGN_ENTRIES, cell_codes, cell_counts, design_entries, design_matrix, fitted_margins
 
 __all__ = ["Combination", "MLEExistence", "mle_existence"]
@@ -419,36 +416,7 @@ def mle_existence(
     return find_face(hypergraph, design_matrix(hypergraph), cell_counts(data), possible, data)[0]
 
 
-# Structural zeros, said in one of three ways.
-
-StructuralZeros = np.ndarray | torch.Tensor | ImpossibleStates | Iterable[Levels] | None
-"""A mask of the table's shape, combinations of levels by name, or the states themselves."""
-
-
-def structural_states(domain: Domain, structural_zeros: StructuralZeros | Any) -> ImpossibleStates | None:
-    """The states that a fit is told of, None for none; refused where these are all states, or of other variables."""
-    if structural_zeros is None:
-        return None
-    if isinstance(structural_zeros, ImpossibleStates):
-        if structural_zeros.structure.domain != domain:
-            raise other_domain("structural_zeros", f"states of the variables {domain.names}")
-        return structural_zeros if bool(structural_zeros.excluded.any()) else None
-    if not isinstance(structural_zeros, np.ndarray | torch.Tensor):
-        several: list[Any] = [structural_zeros] if isinstance(structural_zeros, Mapping) else list(structural_zeros)
-        if all(isinstance(combination, Mapping) for combination in several):
-            return ImpossibleStates.of_combinations(domain, several)
-        structural_zeros = np.asarray(several)
-    mask = np.asarray(structural_zeros)
-    if mask.dtype != np.bool_:
-        expected = "a mask of booleans, combinations such as [{name: level, ...}], or ImpossibleStates"
-        raise wrong_type("structural_zeros", expected, received=f"dtype {mask.dtype}")
-    check_exact_shape(mask, domain.cardinalities, "structural_zeros")
-    if mask.all():
-        raise none_received("structural_zeros", "at least one possible cell")
-    if not mask.any():
-        return None
-    whole = InteractionHypergraph(domain, [domain.names], hierarchical=False)
-    return ImpossibleStates(whole, torch.from_numpy(np.ascontiguousarray(mask)).flatten())
+# Structural zeros as cells, and rows that hold them.
 
 
 def cells_outside(states: ImpossibleStates) -> np.ndarray:

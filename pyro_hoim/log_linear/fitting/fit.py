@@ -35,7 +35,7 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
 from ..coding import parametrization
 from ..energy import LogLinearEnergy
-from ..impossible import ImpossibleStates
+from ..impossible import ImpossibleStates, StructuralZeros, structural_states
 from ..possible import on_support
 from ..restricted.interactions import RestrictedInteractions
 from .design import (
@@ -52,14 +52,12 @@ from .design import (
 from .existence import (
     Face,
     MLEExistence,
-    StructuralZeros,
     cells_outside,
     check_rows_possible,
     find_face,
     identified_directions,
     known_zeros,
     mle_existence,
-    structural_states,
 )
 from .objectives import DenseLikelihood, Likelihood, Objective, Penalised, PseudoLikelihood, WithFictiveRows
 from .penalties import Conjugate, CoupledPenalty, Penalty, ProximalPenalty, SmoothPenalty, working_coordinates

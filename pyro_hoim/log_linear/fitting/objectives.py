@@ -245,17 +245,18 @@ class PseudoLikelihood:
     ) -> None:
         self._rows = PseudoRows(rows)
         self._support = None if impossible is None else support_of_states(hypergraph, impossible)
-        self._layout = ConditionalLayout(hypergraph if self._support is None else self._support.hypergraph)
+        self._layout = ConditionalLayout(hypergraph if self._support is None else self._support.graph)
         self._coordinates = coordinates or own_coordinates(hypergraph)
 
     def _tables(self, theta: np.ndarray) -> np.ndarray:
         tables = self._coordinates.tables(theta)
-        return tables if self._support is None else self._support.tables(torch.from_numpy(tables)).numpy()
+        return tables if self._support is None else self._support.model(torch.from_numpy(tables)).tables.numpy()
 
     def evaluate(self, theta: np.ndarray) -> Point:
         """Loss and gradient at parameters (num_parameters,)."""
         loss, gradient = self._rows.evaluate(self._layout, self._tables(theta))
-        gradient = gradient if self._support is None else gradient[self._support.own.numpy()]
+        if self._support is not None:
+            gradient = self._support.finite_terms(torch.from_numpy(gradient)).numpy()
         return Point(theta, loss, loss, self._coordinates.statistics(gradient))
 
     def value(self, theta: np.ndarray) -> float:

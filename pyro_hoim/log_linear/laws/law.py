@@ -355,9 +355,11 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
     Args:
         hypergraph: the interactions :math:`\mathcal I`.
         theta: natural parameters (nats) in the given coding.
-        impossible: states of probability zero, whatever theta is: an :class:`~pyro_hoim.log_linear.ImpossibleStates`, a
-            mask of the table's shape, or a :class:`~pyro_hoim.log_linear.LogLinearEnergy`, whose entries of minus
-            infinity are meant (of a batch, other ones for every element). Theta parametrises the finite part.
+        impossible: states of probability zero, whatever theta is: combinations of levels by name, such as
+            ``[{"sex": "m", "pregnant": "yes"}]``, a mask of the table's shape, an
+            :class:`~pyro_hoim.log_linear.ImpossibleStates`, or a :class:`~pyro_hoim.log_linear.LogLinearEnergy`, whose
+            entries of minus infinity are meant (of a batch, other ones for every element). Theta parametrises the
+            finite part.
         coding: "free" (default; orthonormal coordinates of the balanced tables, the natural space of symmetric
             priors and of NUTS), "corner" (level 0 is the reference) or "balanced" (full tables, fibres sum to 0). A
             collection that lacks subsets has another family in the corner coding: that of the tables that vanish at

@@ -5,94 +5,47 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
-import numpy as np
 import torch
 
 from ..._modes import plain_mode
-from ...checks import array_of, check_exact_shape
 from ...core.laws.expansion import check_expandable, list_states
-from ...errors import check_type, other_domain, refused, wrong_type
+from ...errors import other_domain, refused
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph, evidence_codes
 from ..auto import Auto
-from ..coding import parametrization
 from ..energy import LogLinearEnergy
-from ..impossible import ImpossibleStates, support_of
+from ..impossible import ImpossibleStates, StructuralZeros, Support, structural_states, support_of, support_of_states
 
-Impossible = ImpossibleStates | LogLinearEnergy | torch.Tensor | np.ndarray
+Impossible = StructuralZeros | LogLinearEnergy
 
 
 @dataclass(frozen=True, eq=False)
-class LawSupport:
-    """Which combinations are impossible, one set or a batch of sets, and where they stand beside finite tables.
-
-    Attributes:
-        source: the interactions of the finite tables.
-        zeros: a model of zeros and minus infinities, which excludes the impossible states.
-        graph: the interactions with those of ``zeros``.
-        lost: which terms of ``graph`` are impossible, booleans (*batch, num_terms of ``graph``).
-    """
-
-    source: InteractionHypergraph
-    zeros: LogLinearEnergy
-    graph: InteractionHypergraph
-    lost: torch.Tensor
+class LawSupport(Support):
+    """The support of a law, whose batch broadcasts to that of theta."""
 
     @classmethod
     def of(
         cls, source: InteractionHypergraph, impossible: Impossible | None, batch_shape: torch.Size
     ) -> LawSupport | None:
         """From what a law is given, whose batch shape is that of theta; None where every state is possible."""
-        if isinstance(impossible, torch.Tensor | np.ndarray):
-            cells = array_of(impossible, "impossible")
-            if cells.dtype != bool:
-                expected = "a mask of the table, true where a cell is impossible"
-                raise wrong_type("impossible", expected, received=f"dtype {cells.dtype}")
-            check_exact_shape(cells, source.domain.cardinalities, "impossible")
-            impossible = ImpossibleStates.of_cells(source, cells)
-        check_type(impossible, ImpossibleStates | LogLinearEnergy | None, "impossible")
-        if impossible is None:
-            return None
-        is_set = isinstance(impossible, ImpossibleStates)
-        domain = impossible.structure.domain if is_set else impossible.domain
-        if domain != source.domain:
-            raise other_domain("impossible", f"the variables {source.domain.names}", domain.names)
-        if is_set:
-            return _of_states(source, impossible)
+        if not isinstance(impossible, LogLinearEnergy):
+            states = structural_states(source.domain, impossible, "impossible")
+            return None if states is None else _of_states(source, states)
+        if impossible.domain != source.domain:
+            raise other_domain("impossible", f"the variables {source.domain.names}", impossible.domain.names)
         zeros = support_of(impossible)
         if zeros is None:
             return None
         check_expandable(zeros.batch_shape, batch_shape)
-        return cls._beside(source, zeros)
+        return cls.beside(source, zeros)
 
     @classmethod
     def every_state(cls, source: InteractionHypergraph) -> LawSupport:
         """The support of a law of which no state is impossible."""
         nothing = InteractionHypergraph(source.domain, [], hierarchical=False)
-        return cls._beside(source, LogLinearEnergy._trusted(nothing, torch.zeros(0, dtype=torch.float64)))
-
-    @classmethod
-    def _beside(cls, source: InteractionHypergraph, zeros: LogLinearEnergy) -> LawSupport:
-        added = [edge for edge in zeros.hypergraph.edges if edge not in source]
-        graph = source.add_edges(added, hierarchical=False) if added else source
-        return cls(source, zeros, graph, torch.isneginf(parametrization(zeros.hypergraph).lift(zeros.tables, graph)))
-
-    def model(self, tables: torch.Tensor) -> LogLinearEnergy:
-        """The model of finite tables (*batch, num_terms) and of the impossible states."""
-        lifted = tables if self.graph is self.source else parametrization(self.source).lift(tables, self.graph)
-        return LogLinearEnergy._trusted(self.graph, lifted.masked_fill(self.lost.to(tables.device), -math.inf))
-
-    def finite_terms(self, terms: torch.Tensor) -> torch.Tensor:
-        """Of numbers (..., num_terms of ``graph``) those of the finite tables' interactions."""
-        return terms if self.graph is self.source else terms[..., self._places.to(terms.device)]
-
-    @cached_property
-    def _places(self) -> torch.Tensor:
-        where = self.graph.term_slices
-        parts = [torch.arange(where[edge].start, where[edge].stop) for edge in self.source.edges]
-        return torch.cat([torch.zeros(0, dtype=torch.long), *parts])
+        return cls.beside(source, LogLinearEnergy._trusted(nothing, torch.zeros(0, dtype=torch.float64)))
 
     def possible_states(self) -> torch.Tensor:
         """Which states are possible in any element of the batch, the last variable fastest, (num_states,)."""
@@ -124,10 +77,14 @@ class LawSupport:
 @lru_cache(maxsize=64)
 @plain_mode()
 def _of_states(source: InteractionHypergraph, states: ImpossibleStates) -> LawSupport | None:
-    """The support of one set of states, which posteriors ask for at every evaluation."""
-    zeros = torch.zeros(states.structure.num_terms, dtype=torch.float64)
-    zeros = support_of(states.applied(LogLinearEnergy._trusted(states.structure, zeros)))
-    return None if zeros is None else LawSupport._beside(source, zeros)
+    """The support of one set of states, which posteriors ask for at every evaluation.
+
+    A mask of the whole table is taken apart, so that the law is as easy to sum as its interactions allow.
+    """
+    if states.structure.edges == (source.domain.names,):
+        states = ImpossibleStates.of_cells(source, states.excluded.cpu().numpy()) or states
+    zeros = support_of(support_of_states(states.structure, states).model(torch.zeros(states.structure.num_terms)))
+    return None if zeros is None else LawSupport.beside(source, zeros)
 
 
 def _shown(domain: Domain, codes: Mapping[str, int | torch.Tensor], lost: torch.Tensor) -> str:

@@ -70,7 +70,6 @@ from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.exact.elimination import VariableElimination
 from ...log_linear.file import GivenTables, ModelFile, conditional_words
 from ...log_linear.fitting.duration import check_duration, check_incomplete_duration, check_pseudo_duration
-from ...log_linear.fitting.existence import StructuralZeros, structural_states
 from ...log_linear.fitting.fit import fit
 from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
 from ...log_linear.fitting.result import CovarianceKind, FitResult
@@ -83,7 +82,7 @@ from ...log_linear.goodness.goodness_of_fit import (
 )
 from ...log_linear.goodness.odds_ratios import contrasts_of_file, contrasts_of_fit
 from ...log_linear.goodness.summary import answers_of_fit, fit_figures, fit_summary, model_figures, model_summary
-from ...log_linear.impossible import ImpossibleStates
+from ...log_linear.impossible import ImpossibleStates, StructuralZeros, structural_states
 from ...log_linear.infinite import infinite_to_json, with_infinite
 from ...log_linear.joined import JoinedLaw
 from ...log_linear.laws.law import HierarchicalLogLinear

@@ -27,9 +27,9 @@ from ...errors import check_fraction, conflict, out_of_range, out_of_reach, refu
 from ...log_linear.auto import Auto
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.fitting.duration import duration_words, timed_seconds
-from ...log_linear.fitting.existence import check_rows_possible, structural_states
+from ...log_linear.fitting.existence import check_rows_possible
 from ...log_linear.fitting.result import FitResult
-from ...log_linear.impossible import ImpossibleStates
+from ...log_linear.impossible import ImpossibleStates, structural_states
 from ...log_linear.named_priors import Prior
 from ...log_linear.restricted.interactions import Interactions, RestrictedInteractions, graph_of, is_within
 from ...log_linear.restricted.terms import interactions_of, score_names

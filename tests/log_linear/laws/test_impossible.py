@@ -88,7 +88,9 @@ def test_what_is_impossible_is_refused_by_name():
     assert failure.value.code == "impossible"
     with pytest.raises(ValueError, match=r"a=0, b=1 has probability zero|a=0, b=1 at index \(1,\)"):
         law.condition({"a": torch.tensor([1, 0]), "b": 1})
-    nothing = HierarchicalLogLinear(GRAPH, theta(), impossible=np.ones((2, 3, 2), dtype=bool))
+    with pytest.raises(ValueError, match="impossible: expected at least one possible cell"):
+        HierarchicalLogLinear(GRAPH, theta(), impossible=np.ones((2, 3, 2), dtype=bool))
+    nothing = HierarchicalLogLinear(GRAPH, theta(), impossible=[{"a": [0, 1]}])
     for call in (
         lambda: nothing.log_prob(torch.tensor([0, 0, 0])),
         nothing.sample,
