@@ -23,7 +23,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import pyro_hoim as hoim
 from pyro_hoim import CountTable, InteractionHypergraph, LogLinearEnergy, Observations, fit
 from pyro_hoim.data.bins import parse_bins
-from pyro_hoim.errors import CostWarning, DataWarning, InputError, UnknownNameError
+from pyro_hoim.errors import CostWarning, DataWarning, InputError, NonexistentEstimateWarning, UnknownNameError
 from pyro_hoim.estimators import InteractionClassifier, InteractionDensity, InteractionImputer
 from pyro_hoim.families import families
 from pyro_hoim.log_linear.scores import row_log_pseudo_prob
@@ -228,7 +228,8 @@ def test_weights_are_rows_that_are_repeated(rows):
 def test_missing_cells_of_a_fit_are_summed_over():
     known = pd.DataFrame({"a": ["u", "u", "v", "v"], "b": ["u", "u", "v", "u"]})
     frame = pd.concat([*[known] * 10, *[pd.DataFrame({"a": [None, None], "b": ["u", "v"]})] * 10])
-    density = InteractionDensity(order=2, prior="none").fit(frame)
+    with pytest.warns(NonexistentEstimateWarning, match="a=u, b=v"):  # no row holds it, nor needs to
+        density = InteractionDensity(order=2, prior="none").fit(frame)
     only = np.exp(density.score_samples(pd.DataFrame({"a": [None, None], "b": ["u", "v"]})))
     assert only == pytest.approx([40 / 60, 20 / 60], abs=1e-6)  # the shares of b in all rows
     both = np.exp(density.score_samples(pd.DataFrame({"a": ["u", "v"], "b": ["u", "u"]})))

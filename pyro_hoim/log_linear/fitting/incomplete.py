@@ -38,6 +38,7 @@ from .result import FitResult
 __all__ = ["fit_incomplete", "row_log_likelihood"]
 
 _MAX_COMPLETIONS = 2**22
+_NEGLIGIBLE = 1e-6  # of a share of a row that may be zero in the limit
 
 
 def _completions(data: Observations, missing: Sequence[str], rows: torch.Tensor) -> torch.Tensor:
@@ -130,6 +131,12 @@ def _first_shares(structure: InteractionHypergraph, completed: torch.Tensor, zer
     return shares / shares.sum(1, keepdim=True)
 
 
+def _without_negligible(shares: torch.Tensor) -> torch.Tensor:
+    """Shares (R, C) of which those that are all but zero are zero."""
+    left = shares.masked_fill(shares < _NEGLIGIBLE, 0.0)
+    return left / left.sum(1, keepdim=True)
+
+
 def fit_incomplete(
     hypergraph: InteractionHypergraph | RestrictedInteractions,
     data: DataLike,
@@ -198,10 +205,9 @@ def fit_incomplete(
     codes = torch.cat([part.flatten(0, 1) for part in completed])
     counts = [merged.counts[rows].unsqueeze(-1) for _, rows in patterns]
     shares = [_first_shares(structure, part, zeros) for part in completed]
-    # Alternate: counts by the shares are fitted, and the fit says the shares.
-    result, last, likelihood, status = None, -math.inf, -math.inf, "max_iterations"
-    for _ in tqdm(range(max_iterations), desc="EM", disable=not progress, leave=False):
-        # M step.
+
+    def step(shares: Sequence[torch.Tensor]) -> tuple[FitResult, list[torch.Tensor], float, float]:
+        """M step of the counts by the shares, then the E step: shares, likelihood of what was observed, and value."""
         weights = torch.cat([(n * s).flatten() for n, s in zip(counts, shares, strict=True)])
         spread = Observations.from_tensor(codes, merged.domain, weights=weights).unique()
         with warnings.catch_warnings():
@@ -209,18 +215,25 @@ def fit_incomplete(
             result = fit(hypergraph, spread, partition=partition, **options)
         if result.status == "interrupted":
             raise KeyboardInterrupt
-        # E step, and the likelihood of what was observed.
-        model = result.model
-        log_z = (partition if partition is not None else Auto()).log_partition(model).value
-        scores = [-model.energy(part) - log_z for part in completed]
-        shares = [s.softmax(-1) for s in scores]
+        log_z = (partition if partition is not None else Auto()).log_partition(result.model).value
+        scores = [-result.model.energy(part) - log_z for part in completed]
         likelihood = float(sum((n.squeeze(-1) * s.logsumexp(-1)).sum() for n, s in zip(counts, scores, strict=True)))
-        value = likelihood
-        value -= result.penalty_value
+        return result, [s.softmax(-1) for s in scores], likelihood, likelihood - result.penalty_value
+
+    # Alternate: counts by the shares are fitted, and the fit says the shares.
+    result, last, likelihood, status = None, -math.inf, -math.inf, "max_iterations"
+    for _ in tqdm(range(max_iterations), desc="EM", disable=not progress, leave=False):
+        result, shares, likelihood, value = step(shares)
         gain, last = value - last, value
         if gain < tolerance * data.total_count:
             status = result.status
             break
+    # Shares that fall towards zero reach it only in the limit, which is better or as good where they belong there.
+    if result is not None and any(bool(((s > 0) & (s < _NEGLIGIBLE)).any()) for s in shares):
+        limit = step([_without_negligible(part) for part in shares])
+        if limit[3] >= last - tolerance * data.total_count:
+            result, _, likelihood, _ = limit
+            status = result.status if status != "max_iterations" else status
     # What a user should know of how it ended.
     if result is None:
         raise out_of_range("max_iterations", "at least 1", received=max_iterations)

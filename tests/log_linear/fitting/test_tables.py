@@ -648,3 +648,28 @@ def test_standard_errors_grow_with_what_is_missing():
     data = Observations.from_tensor(codes, graph.domain, counts=torch.tensor([10, 10, 10, 10, 30, 30]))
     errors = fit_incomplete(graph, data).standard_errors("corner")
     assert errors.tolist() == pytest.approx([(1 / 50 + 1 / 50) ** 0.5, (1 / 20 + 1 / 20) ** 0.5], rel=1e-6)
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_em_reaches_the_limit_of_an_infinite_estimate(is_empty):
+    """Against the fit that is told of the zero; the control has rows with the combination."""
+    domain = Domain.from_cardinalities({"x": 3, "y": 2, "z": 2})
+    random = np.random.default_rng(3)
+    codes = np.stack([random.integers(0, k, 300) for k in domain.cardinalities], 1)
+    if is_empty:
+        codes[codes[:, 0] == 1, 1] = 0
+    codes[random.choice(300, 30, replace=False), 1] = -1
+    rows = Observations.from_tensor(torch.from_numpy(codes), domain)
+    graph = InteractionHypergraph(domain, [("x", "y"), ("z",)], closure=True)
+    if not is_empty:
+        result = fit_incomplete(graph, rows)
+        assert result.status == "converged"
+        assert result.impossible is None
+        return
+    with pytest.warns(NonexistentEstimateWarning, match="x=1, y=1"):
+        result = fit_incomplete(graph, rows)
+    assert result.status == "infinite"
+    told = fit_incomplete(graph, rows, structural_zeros=[{"x": 1, "y": 1}])
+    np.testing.assert_allclose(result.probs, told.probs, atol=1e-6)
+    assert float(result.probs.reshape(3, 2, 2)[1, 1].sum()) == 0
+    assert result.log_likelihood == pytest.approx(told.log_likelihood, abs=1e-6)
