@@ -197,6 +197,16 @@ class ImpossibleStates:
         structure = InteractionHypergraph(graph.domain, compress(graph.edges, is_held), hierarchical=False)
         return cls(structure, torch.cat(list(compress(parts, is_held))))
 
+    @classmethod
+    def common_to(cls, energy: LogLinearEnergy) -> ImpossibleStates | None:
+        """As :meth:`of_energy`, and of a batch where all models have the same; InputError where they have not."""
+        first = energy.tables.reshape(-1, energy.hypergraph.num_terms)[:1]
+        if bool((torch.isneginf(energy.tables) != torch.isneginf(first)).any()):
+            problem = f"the models of the batch {tuple(energy.batch_shape)} have different impossible states"
+            raise refused("model", problem, "take one model of the batch", code="impossible")
+        tables = first.sum(0) if len(first) else energy.tables.new_zeros(energy.hypergraph.num_terms)
+        return cls.of_energy(LogLinearEnergy._trusted(energy.hypergraph, tables))
+
     def added_to(self, graph: InteractionHypergraph) -> InteractionHypergraph:
         """The interactions of a model with these states: its own, and further sets of variables where it has none."""
         added = [edge for edge in self.structure.edges if edge not in graph]

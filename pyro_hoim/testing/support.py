@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch.distributions import kl_divergence
 
-from ..core.operations import stored_model
+from ..core.operations import save, stored_model
 from ..data.observations import Observations
 from ..errors import InputError
 from ..log_linear.auto import Auto
@@ -54,7 +54,7 @@ class SupportCase:
         mode: a most probable state, (d,).
         entropy: in nats.
         divergence: from this model to that of another case, in nats.
-        copied: the case of what comes back from a file or a pickle.
+        copied: the case of what comes back from a pickle or a file; one that has a copy itself is followed further.
         parameters: a tensor that requires a gradient, on which ``log_prob`` (and ``entropy``) depend.
         draws_exactly: whether draws are independent and follow the very law.
         smaller: the case of a model of the same kind whose support is a part of this one's.
@@ -146,7 +146,8 @@ def _of_energy(model: LogLinearEnergy, log_probs: np.ndarray, backend: Any) -> d
         return _with_evidence(model.domain, drawn, evidence)
 
     def again() -> SupportCase:
-        return SupportCase.of(pickle.loads(pickle.dumps(model)), log_probs, backend=backend)  # noqa: S301 (our own bytes)
+        model_again = pickle.loads(pickle.dumps(model))  # noqa: S301 (our own bytes)
+        return SupportCase.of(model_again, log_probs, backend=backend, copied=_file_of(model, log_probs))
 
     return {
         "domain": model.domain,
@@ -173,7 +174,8 @@ def _of_law(law: Any, log_probs: np.ndarray) -> dict[str, Any]:
             return _with_evidence(law.domain, rest.sample((number,)), evidence)
 
     def again() -> SupportCase:
-        return SupportCase.of(pickle.loads(pickle.dumps(law)), log_probs)  # noqa: S301 (our own bytes)
+        law_again = pickle.loads(pickle.dumps(law))  # noqa: S301 (our own bytes)
+        return SupportCase.of(law_again, log_probs, copied=_file_of(law, log_probs))
 
     def divergence(other: SupportCase) -> torch.Tensor:
         return kl_divergence(law, other.subject)
@@ -194,7 +196,7 @@ def _of_law(law: Any, log_probs: np.ndarray) -> dict[str, Any]:
         "mode": lambda: law.mode,
         "entropy": law.entropy,
         "divergence": divergence if has_divergence else None,
-        "copied": None if is_leaf else again,
+        "copied": _file_of(law, log_probs) if is_leaf else again,
         "parameters": parameters if is_leaf else None,
         "draws_exactly": law.sample_is_exact,
         "subject": law,
@@ -203,7 +205,7 @@ def _of_law(law: Any, log_probs: np.ndarray) -> dict[str, Any]:
 
 def _of_result(result: Any, log_probs: np.ndarray) -> dict[str, Any]:
     """The questions that a result of a fit, or a loaded model, answers by data frames."""
-    family, stored = stored_model(result)
+    _, stored = stored_model(result)
     domain: Domain = stored.domain
 
     def frame(codes: torch.Tensor) -> Any:
@@ -225,23 +227,31 @@ def _of_result(result: Any, log_probs: np.ndarray) -> dict[str, Any]:
         predicted = result.predict(frame(codes), name)
         return predicted[[f"p({label})" for label in domain[name].labels]].to_numpy(dtype=float)[0]
 
-    def again() -> SupportCase:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.safetensors"
-            result.save(path)
-            stored = family.read(path)
-            model = LoadedModel(stored.kind, stored.model, stored.domain, stored.info)
-            return SupportCase.of(model, log_probs, copied=None)
-
     return {
         "domain": domain,
         "log_probs": log_probs,
         "log_prob": lambda states: result.row_log_likelihood(frame(states)).to_numpy(),
         "draw": draw,
         "conditional": conditional,
-        "copied": again,
+        "copied": _file_of(result, log_probs),
         "subject": result,
     }
+
+
+def _file_of(model: Any, log_probs: np.ndarray) -> Callable[[], SupportCase] | None:
+    """What makes the case of the file of a model; None where its family has no files."""
+    if getattr(type(model), "model_kind", None) is None and not hasattr(model, "kind"):
+        return None
+
+    def loaded() -> SupportCase:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.safetensors"
+            save(model, path)
+            stored = stored_model(model)[0].read(path)
+            again = LoadedModel(stored.kind, stored.model, stored.domain, stored.info)
+            return SupportCase.of(again, log_probs, copied=None)
+
+    return loaded
 
 
 def _with_evidence(domain: Domain, drawn: torch.Tensor, evidence: Evidence) -> torch.Tensor:
@@ -378,9 +388,10 @@ def check_support_gradients(case: SupportCase) -> None:
 
 
 def check_support_copies(case: SupportCase) -> None:
-    """What comes back from a file or a pickle gives the same probabilities and draws possible states."""
-    if case.copied is not None:
-        copy = case.copied()
+    """What comes back from a pickle or a file gives the same probabilities and draws possible states."""
+    copy = case
+    while copy.copied is not None:
+        copy = copy.copied()
         check_support_log_prob(copy)
         if copy.draw is not None:
             _check_inside(case, copy.draw(200, 9, {}), "draws of a copy")

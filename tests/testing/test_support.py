@@ -16,12 +16,14 @@ from pyro_hoim import (
     LogLinearEnergy,
     Observations,
 )
+from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import (
     Auto,
     Enumeration,
     ImpossibleStates,
     MatrixEnumeration,
     VariableElimination,
+    load_model,
     parametrization,
 )
 from pyro_hoim.testing import SUPPORT_CHECKS, SupportCase, check_support, exact_table
@@ -51,6 +53,22 @@ def law_case(*combinations, **options):
     impossible = ImpossibleStates.of_combinations(DOMAIN, combinations)
     law = HierarchicalLogLinear(GRAPH, theta(**options), impossible=impossible)
     return SupportCase.of(law, log_probs_without(*combinations))
+
+
+def law_of_tables():
+    """The table of all three columns in a saturated model."""
+    log_probs, graph = log_probs_without(*PAIRS, *FACE), InteractionHypergraph.saturated(DOMAIN)
+    return SupportCase.of(HierarchicalLogLinear.from_tables(graph, {DOMAIN.names: log_probs}), log_probs)
+
+
+def law_of_a_column():
+    table = log_probs_without(*PAIRS, *FACE)[..., 1]
+    return SupportCase.of(law_case(*PAIRS, *FACE).subject.condition({"c": 1}), table - np.logaddexp.reduce(table, None))
+
+
+def law_of_a_margin():
+    table = np.logaddexp.reduce(log_probs_without({"a": 0, "b": 1}, *FACE), axis=2)
+    return SupportCase.of(law_case({"a": 0, "b": 1}, *FACE).subject.marginal(["a", "b"]), table)
 
 
 def energy_case(backend, *combinations, **options):
@@ -108,7 +126,7 @@ def forced_zeros():
 def network():
     """The conditionals of a law on its support belong together, so that their chain settles at that law."""
     energy = ImpossibleStates.of_combinations(DOMAIN, FACE).applied(LogLinearEnergy.from_theta(GRAPH, theta()))
-    law = DependencyNetwork(DependencyConditionals.from_model(energy))
+    law = DependencyNetwork(DependencyConditionals.from_model(energy).tabulated())
     return SupportCase.of(law, log_probs_without(*FACE))
 
 
@@ -120,6 +138,9 @@ CASES = {
     "law": lambda: larger(law_case(*PAIRS), law_case(*PAIRS, *FACE)),
     "law with gradients": lambda: larger(law_case(*PAIRS, requires_grad=True), law_case(*PAIRS, *FACE)),
     "law on a face": lambda: larger(law_case(*FACE, requires_grad=True), law_case(*PAIRS, *FACE, requires_grad=True)),
+    "law of tables": law_of_tables,
+    "law given a column": law_of_a_column,
+    "law of a margin": law_of_a_margin,
     "law of all states": lambda: larger(law_case(), law_case(*FACE)),
     "fit with structural zeros": quasi_independence,
     "its file": lambda: made("fit with structural zeros").copied(),
@@ -149,6 +170,20 @@ def test_a_law_that_forgets_one_combination_fails():
     assert named >= {
         f"check_support_{name}" for name in ("log_prob", "total", "marginals", "entropy", "draws", "copies")
     }
+
+
+def test_a_file_of_a_batch_has_one_set_of_impossible_states(tmp_path):
+    law = law_case(*PAIRS).subject
+    zeros = law.impossible.tables.expand(2, -1).clone()
+    same = LogLinearEnergy(law.impossible.hypergraph, zeros.clone())
+    zeros[1] = 0.0
+    other = LogLinearEnergy(law.impossible.hypergraph, zeros)
+    pyro_hoim.save(HierarchicalLogLinear(GRAPH, theta().expand(2, -1), impossible=same), tmp_path / "law.safetensors")
+    read = load_model(tmp_path / "law.safetensors").energy
+    assert read.tables.isneginf().equal(law.energy_model.tables.isneginf().expand(2, -1))
+    for model in (other, HierarchicalLogLinear(GRAPH, theta().expand(2, -1), impossible=other)):
+        with pytest.raises(InputError, match=r"the models of the batch \(2,\) have different impossible states"):
+            pyro_hoim.save(model, tmp_path / "law.safetensors")
 
 
 def _outside(*_):

@@ -247,7 +247,8 @@ class LogLinearFamily(Family):
     @override
     def record_of(self, model: Any) -> ModelFile:
         if isinstance(model, HierarchicalLogLinear):
-            return ModelFile(model.hypergraph, model.theta, model.coding)
+            zeros = None if model.impossible is None else ImpossibleStates.common_to(model.impossible)
+            return ModelFile(model.hypergraph, model.theta, model.coding, impossible=zeros)
         # A fit keeps what its summary needs without the rows.
         if isinstance(model, FitResult):
             figures = fit_figures(model)
@@ -264,7 +265,7 @@ class LogLinearFamily(Family):
             search: LearnResult | SelectionResult = model  # the classes left, which are not imported to be asked for
             return search.file()
         # An energy has tables alone: theta in the coding that its family has.
-        codings, impossible, tables = parametrization(model.hypergraph), ImpossibleStates.of_energy(model), model.tables
+        codings, impossible, tables = parametrization(model.hypergraph), ImpossibleStates.common_to(model), model.tables
         if impossible is not None:
             tables = tables.masked_fill(torch.isneginf(tables), 0.0)
         is_corner = codings.coding == "corner"
