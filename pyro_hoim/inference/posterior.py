@@ -21,11 +21,13 @@ from ..data.observations import Observations
 from ..errors import check_choice, check_type, conflict, is_real, out_of_range, out_of_reach, refused, wrong_type
 from ..log_linear.auto import Auto
 from ..log_linear.coding import parametrization
+from ..log_linear.fitting.existence import check_data_possible
 from ..log_linear.fitting.pseudo_likelihood import LogLinearPseudoLikelihood
 from ..log_linear.laws.natural_parameters import MAX_DENSE_PARAMETERS, fisher_information, solve_natural_parameters
 from ..log_linear.laws.normal import normal_prior
 from ..log_linear.laws.priors import DiaconisYlvisaker, known_potential
 from ..log_linear.laws.statistics import LogLinearStatistics, statistics_of
+from ..log_linear.possible import PossibleStates
 from ..runs.arguments import checked_seed
 from ..structure.hypergraph import InteractionHypergraph
 from .calibration import Calibration, draw_calibrated, is_normal, normal_in_double
@@ -172,7 +174,8 @@ def sample_posterior(
         counts (num_terms,); the draws are (num_chains, num_draws, num_parameters), float64.
 
     Raises:
-        InputError: another domain, inconsistent counts, a prior of the wrong event shape, or numbers out of range.
+        InputError: another domain, inconsistent counts, a prior of the wrong event shape, numbers out of range, or
+            rows that hold what ``partition`` says is impossible.
         MissingDataError: the observations have missing cells.
         IntractableError: log Z exceeds the backend's budget; found before anything is drawn.
 
@@ -197,7 +200,10 @@ def sample_posterior(
     if not hypergraph.num_parameters:
         raise refused("hypergraph", "it has no parameters to draw", code="empty")
     # Rows and prior, and a backend that log Z is within reach of.
+    data = as_observations(data, domain=hypergraph.domain) if is_frame(data) else data
     counts, total = _counts(hypergraph, data, total_count)
+    if isinstance(partition, PossibleStates):
+        check_data_possible(partition.impossible, hypergraph, data if isinstance(data, Observations) else counts)
     law = prior_of(hypergraph, prior)
     if isinstance(law, DiaconisYlvisaker):
         law = law if partition is None else law.with_partition(partition)
@@ -293,11 +299,8 @@ def prior_in_double(hypergraph: InteractionHypergraph, prior: Any) -> Any:
     return prior
 
 
-def _counts(
-    hypergraph: InteractionHypergraph, data: DataLike | torch.Tensor, total_count: float | None
-) -> tuple[torch.Tensor, float]:
+def _counts(hypergraph: InteractionHypergraph, data: Any, total_count: float | None) -> tuple[torch.Tensor, float]:
     """Checked marginal counts (num_terms,), float64, and the number of rows."""
-    data = as_observations(data, domain=hypergraph.domain) if is_frame(data) else data
     if isinstance(data, Observations):
         if total_count is not None:
             raise conflict("total_count", "observations carry their own number of rows", "leave it out")

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from ..core.model import LogLinearModel
 from ..core.partition import Cost, LogPartition, PartitionBackend
+from ..errors import check_type
 from ..structure.hypergraph import InteractionHypergraph
 from .energy import LogLinearEnergy
 from .impossible import ImpossibleStates, support_of_states
@@ -26,7 +27,10 @@ class PossibleStates(PartitionBackend):
 
     Attributes:
         partition: the other backend.
-        impossible: the states.
+        impossible: the states. A law that is given this backend has them as its own, as by its ``impossible=``.
+
+    Raises:
+        InputTypeError: no backend, or states that are no :class:`~pyro_hoim.log_linear.ImpossibleStates`.
 
     Example:
         >>> from pyro_hoim import Domain
@@ -41,6 +45,10 @@ class PossibleStates(PartitionBackend):
 
     partition: PartitionBackend
     impossible: ImpossibleStates
+
+    def __post_init__(self) -> None:
+        check_type(self.partition, PartitionBackend, "partition", "a partition backend")
+        check_type(self.impossible, ImpossibleStates, "impossible", "ImpossibleStates")
 
     def _model(self, model: LogLinearModel) -> LogLinearEnergy:
         return self.impossible.applied(LogLinearEnergy(model.hypergraph, model.tables, validate=False))

@@ -6,10 +6,20 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy, Observations
-from pyro_hoim.errors import InputError
+import pyro_hoim as hoim
+from pyro_hoim import Domain, HierarchicalLogLinear, InteractionHypergraph, LogLinearEnergy, Observations
+from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.inference import NUTSSettings, sample_posterior
-from pyro_hoim.log_linear import Auto, Enumeration, ImpossibleStates, PossibleStates, VariableElimination, normal_prior
+from pyro_hoim.log_linear import (
+    Auto,
+    Enumeration,
+    ImpossibleStates,
+    LogLinearStatistics,
+    PossibleStates,
+    VariableElimination,
+    normal_prior,
+    statistics_of,
+)
 from pyro_hoim.log_linear.fitting.design import design_matrix
 from pyro_hoim.log_linear.named_priors import Prior
 from pyro_hoim.study import PosteriorSettings, run_posterior
@@ -89,6 +99,49 @@ def test_a_posterior_is_that_of_the_law_on_possible_states():
     assert ((theta.mean(0) - mean).abs() < 4 * error).all() and ((theta.std(0) / spread - 1).abs() < 0.25).all()
     forgot, _ = grid_posterior(torch.arange(6) >= 0)  # the control
     assert ((theta.mean(0) - forgot).abs() > 6 * error).any()
+
+
+def test_a_law_has_the_states_of_its_backend_as_its_own():
+    backend = PossibleStates(VariableElimination(), STATES)
+    theta = torch.tensor([0.3, -0.2, 0.5], dtype=torch.float64)
+    law = HierarchicalLogLinear(GRAPH, theta, partition=backend)
+    cells = torch.cartesian_prod(torch.arange(2), torch.arange(3))
+    logits = torch.from_numpy(design_matrix(GRAPH).copy()) @ theta
+    logits[5] = -torch.inf
+    table = logits.softmax(0)
+    torch.testing.assert_close(law.log_prob(cells), table.log())
+    torch.testing.assert_close(law.marginal(["b"]).probs, table.reshape(2, 3).sum(0))
+    torch.testing.assert_close(law.condition({"a": 1}).probs, table[3:] / table[3:].sum())
+    assert law.partition == VariableElimination()
+    counts = LogLinearStatistics(GRAPH, theta, 3, partition=backend).sample((4,))
+    assert law.expand((2,)).condition({"b": 2}).probs[:, 1].eq(0).all() and counts.sum(-1).eq(6).all()
+    with pytest.raises(InputError, match="one of them says the impossible states"):
+        HierarchicalLogLinear(GRAPH, theta, impossible=STATES, partition=backend)
+    with pytest.raises(InputError, match="give its states as structural_zeros"):
+        hoim.fit("a + b", ROWS, partition=backend)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ((3, STATES), "partition: expected a partition backend, received int"),
+        ((Auto(), None), "impossible: expected ImpossibleStates, received None"),
+        ((Auto(), STATES.excluded), "impossible: expected ImpossibleStates, received"),
+    ],
+)
+def test_a_backend_of_anything_else_is_refused(arguments, match):
+    with pytest.raises(InputTypeError, match=match):
+        PossibleStates(*arguments)
+
+
+def test_a_posterior_refuses_rows_that_its_backend_excludes():
+    rows = Observations.from_table(DOMAIN, [[5, 3, 9], [4, 2, 1]])
+    backend = PossibleStates(Auto(), STATES)
+    with pytest.raises(InputError, match=r"1 row of data holds what is marked as impossible: \(a=1, b=2\)"):
+        sample_posterior(GRAPH, rows, partition=backend, progress=False)
+    pairs = InteractionHypergraph.from_formula(DOMAIN, "a*b")
+    with pytest.raises(InputError, match="margins of a, b count rows in cells that are marked as impossible"):
+        sample_posterior(pairs, statistics_of(rows, pairs), total_count=24, partition=backend, progress=False)
 
 
 def test_posteriors_of_a_study_draw_no_impossible_cell():

@@ -440,3 +440,17 @@ def check_rows_possible(structural: ImpossibleStates | None, rows: Observations,
     shown = "; ".join(f"({words})" for words in first)
     problem = f"{total} {hold.format(what)} what is marked as impossible: {shown}{more}"
     raise refused("structural_zeros", problem, "correct these rows, or leave the zero out", code="impossible")
+
+
+def check_data_possible(
+    structural: ImpossibleStates, hypergraph: InteractionHypergraph, data: Observations | torch.Tensor
+) -> None:
+    """Refuse rows, or marginal counts (num_terms,), that hold structural zeros."""
+    if isinstance(data, Observations):
+        check_rows_possible(structural, data)
+        return
+    for edge, where in structural.structure.term_slices.items():
+        counts = data[hypergraph.term_slices[edge]] if edge in hypergraph else torch.zeros(1)
+        if edge in hypergraph and bool((counts[structural.excluded[where]] > 0).any()):
+            problem = f"margins of {', '.join(edge)} count rows in cells that are marked as impossible"
+            raise refused("structural_zeros", problem, code="impossible")

@@ -26,7 +26,6 @@ from ...errors import (
     check_choice,
     check_type,
     conflict,
-    refused,
     wrong_type,
 )
 from ...runs.checkpoint import RunFile, RunOptions, check_arrays, checked_run
@@ -36,7 +35,7 @@ from ..auto import Auto
 from ..coding import parametrization
 from ..energy import LogLinearEnergy
 from ..impossible import ImpossibleStates, StructuralZeros, structural_states
-from ..possible import on_support
+from ..possible import PossibleStates, on_support
 from ..restricted.interactions import RestrictedInteractions
 from .design import (
     Coordinates,
@@ -53,6 +52,7 @@ from .existence import (
     Face,
     MLEExistence,
     cells_outside,
+    check_data_possible,
     check_rows_possible,
     find_face,
     identified_directions,
@@ -138,6 +138,9 @@ def choose_method(
         raise conflict("penalty", f"{penalty!r} goes with the likelihood, received objective {objective!r}", "use L2")
     if partition is not None:  # a protocol is dear to ask
         check_type(partition, PartitionBackend, "partition", "a partition backend")
+        if isinstance(partition, PossibleStates):
+            problem = "PossibleStates is the backend of a law or of a posterior"
+            raise conflict("partition", problem, "give its states as structural_zeros, and its backend as partition")
     check_choice(method, METHODS, "method")
     is_smooth = penalty is None or isinstance(penalty, SmoothPenalty | Conjugate)
     is_coupled = penalty is not None and isinstance(penalty, CoupledPenalty) and not penalty.is_diagonal(hypergraph)
@@ -678,14 +681,7 @@ def _check_structural(
         raise conflict("penalty", "Conjugate spreads rows over all cells, received structural_zeros", "use L2")
     if validation is not None:
         check_rows_possible(structural, validation, "validation")
-    if isinstance(data, Observations):
-        check_rows_possible(structural, data)
-        return
-    for edge, where in structural.structure.term_slices.items():
-        counts = data[hypergraph.term_slices[edge]] if edge in hypergraph else torch.zeros(1)
-        if edge in hypergraph and bool((counts[structural.excluded[where]] > 0).any()):
-            problem = f"margins of {', '.join(edge)} count rows in cells that are marked as impossible"
-            raise refused("structural_zeros", problem, code="impossible")
+    check_data_possible(structural, hypergraph, data)
 
 
 def _entropy(problem: Problem, rows: Observations | None) -> float:

@@ -24,13 +24,14 @@ from ...core.laws.parameter_cache import ParameterCache
 from ...core.laws.shared import EnergyLaw, FiniteLaw
 from ...core.laws.traces import check_seed, refuse_traced
 from ...core.partition import LogPartition, PartitionBackend, check_any_possible
-from ...errors import out_of_reach, refused, size_text, wrong_shape, wrong_type
+from ...errors import conflict, out_of_reach, refused, size_text, wrong_shape, wrong_type
 from ...runs.container import LOG_LINEAR
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto, in_coding
 from ..coding import Coding, Parametrization, family_of, parametrization
 from ..energy import LogLinearEnergy
+from ..possible import PossibleStates
 from .support import Impossible, LawSupport, filled_tables, support_of_tables
 
 __all__ = ["HierarchicalLogLinear", "cell_log_likelihood"]
@@ -97,6 +98,12 @@ class Law(ParameterCache):
         if partition is not None and not (hasattr(partition, "log_partition") and hasattr(partition, "is_exact")):
             expected = "a backend such as Auto(), VariableElimination() or AnnealedImportance()"
             raise wrong_type("partition", expected, received=repr(partition))
+        if isinstance(partition, PossibleStates):  # its states are those of the law
+            if impossible is not None:
+                raise conflict(
+                    "impossible, partition", "one of them says the impossible states", "leave out impossible"
+                )
+            partition, impossible = partition.partition, partition.impossible
         self.theta, self._divergence = theta, None
         if is_hidden(theta) or (is_lenient and torch.jit.is_tracing()):
             # Theta with zeros for rows that are not finite, and NaN for these rows, 0 for others,
@@ -364,7 +371,8 @@ class HierarchicalLogLinear(FiniteLaw, EnergyLaw):  # pyright: ignore[reportInco
             priors and of NUTS), "corner" (level 0 is the reference) or "balanced" (full tables, fibres sum to 0). A
             collection that lacks subsets has another family in the corner coding: that of the tables that vanish at
             level 0, on its sets alone. It is the default for a collection that says so.
-        partition: backend; ``Auto()``, which is exact, when None.
+        partition: backend; ``Auto()``, which is exact, when None. A :class:`~pyro_hoim.log_linear.PossibleStates` says
+            ``impossible`` too.
         validate_args: check values given to :meth:`log_prob`; default is Pyro's global setting. Only where validation
             is switched off globally, as inside Pyro's MCMC, a theta that is not finite is kept and its log-probability
             is NaN, which HMC treats as a divergence.
