@@ -330,7 +330,9 @@ class Parametrization:
     def check_balanced(self, tables: torch.Tensor, argument: str) -> None:
         """Refuse tables whose fibres do not sum to zero."""
         expected = "balanced tables (every fibre sums to zero)"
-        hint = "for a hierarchical collection call purify() first"
+        hint = "call purify() first"
+        if not self.hypergraph.is_hierarchical:
+            hint = "take hypergraph and tables of LogLinearEnergy(hypergraph, tables).on_closure()"
         self._check_alike(tables, self._map("centre"), tables, argument, expected, hint)
 
     @staticmethod
@@ -498,7 +500,12 @@ class Parametrization:
             table = tables[edge]
             check_shape(table, shape, f"tables[{edge!r}]")
             flat.append(table.reshape(*table.shape[: table.ndim - len(shape)], math.prod(shape)))
-        batch = torch.broadcast_shapes(*(piece.shape[:-1] for piece in flat))
+        batches = dict.fromkeys(tuple(piece.shape[:-1]) for piece in flat)
+        try:
+            batch = torch.broadcast_shapes(*batches)
+        except RuntimeError:
+            received = " and ".join(str(batch) for batch in batches if batch)
+            raise unexpected("tables", "batches that broadcast", received=received, code="wrong-shape") from None
         return torch.cat([piece.expand(*batch, piece.shape[-1]) for piece in flat], -1)
 
     def lift(self, tables: torch.Tensor, hypergraph: InteractionHypergraph) -> torch.Tensor:

@@ -16,7 +16,7 @@ from .._modes import plain_mode
 from ..checks import check_exact_shape, is_hidden
 from ..core.partition import Cost, check_any_possible
 from ..data.observations import Observations
-from ..errors import none_received, other_domain, out_of_reach, refused, size_text, unexpected, wrong_type
+from ..errors import check_type, none_received, other_domain, out_of_reach, refused, size_text, unexpected, wrong_type
 from ..schema import Domain
 from ..structure.hypergraph import Edge, InteractionHypergraph, row_strides
 from .coding import parametrization
@@ -47,13 +47,14 @@ class ImpossibleStates:
 
     Raises:
         InputError: another shape of ``excluded``.
-        InputTypeError: ``excluded`` is no tensor of booleans.
+        InputTypeError: ``structure`` is no hypergraph, or ``excluded`` no tensor of booleans.
     """
 
     structure: InteractionHypergraph
     excluded: torch.Tensor
 
     def __post_init__(self) -> None:
+        check_type(self.structure, InteractionHypergraph, "structure")
         if not isinstance(self.excluded, torch.Tensor) or self.excluded.dtype != torch.bool:
             raise wrong_type("excluded", "a tensor of booleans", self.excluded)
         check_exact_shape(self.excluded, (self.structure.num_terms,), "excluded")
@@ -74,8 +75,18 @@ class ImpossibleStates:
 
         The mask is taken apart into combinations of the model's interactions, so that these stay all that it has, then
         of ``further`` sets, and what is left into combinations of as few variables as hold it.
+
+        Raises:
+            InputError: a mask of another shape.
+            InputTypeError: no hypergraph, or no array of booleans.
         """
+        check_type(hypergraph, InteractionHypergraph, "hypergraph")
         domain = hypergraph.domain
+        if not isinstance(cells, np.ndarray) or cells.dtype != np.bool_:
+            received = f"dtype {cells.dtype}" if hasattr(cells, "dtype") else repr(cells)
+            raise wrong_type("cells", "a NumPy array of booleans", received=received)
+        if cells.shape != (domain.num_states,):
+            check_exact_shape(cells, domain.cardinalities, "cells")
         cells = cells.reshape(domain.cardinalities)
         left, tables = cells.copy(), dict[Edge, np.ndarray]()
 
@@ -111,7 +122,8 @@ class ImpossibleStates:
 
         Raises:
             UnknownNameError: no such variable or label.
-            InputError: a combination of no variable, or a code that is no level.
+            InputError: a code that is no level.
+            InputTypeError: no domain, or a combination that is no mapping or has no variable.
             IntractableError: a combination of so many variables that their table has more than 2^22 cells.
 
         Example:
@@ -120,6 +132,8 @@ class ImpossibleStates:
             >>> states.structure.edges, states.excluded.tolist()
             ((('sex', 'pregnant'),), [False, False, False, True])
         """
+        check_type(domain, Domain, "domain")
+        check_type(combinations, Iterable, "combinations", "levels of some variables by name, such as [{'a': 1}]")
         tables = dict[Edge, np.ndarray]()
         for combination in combinations:
             if not isinstance(combination, Mapping) or not combination:
@@ -137,10 +151,18 @@ class ImpossibleStates:
 
     @classmethod
     def union(cls, *states: ImpossibleStates | None) -> ImpossibleStates | None:
-        """What any of some excludes, over the same variables; None where none excludes anything."""
+        """What any of some excludes, over the same variables; None where none excludes anything.
+
+        Raises:
+            InputError: states of other variables.
+            InputTypeError: anything else than states and None.
+        """
         tables = dict[Edge, np.ndarray]()
+        for part in states:
+            check_type(part, ImpossibleStates | None, "states")
         several = [part for part in states if part is not None]
         for part in several:
+            _check_domain(part, several[0].structure.domain, "states")
             for edge, where in part.structure.term_slices.items():
                 shape = [part.structure.domain[name].cardinality for name in edge]
                 excluded = part.excluded[where].reshape(shape).numpy()
@@ -149,8 +171,10 @@ class ImpossibleStates:
 
     def without(self, other: ImpossibleStates | None) -> ImpossibleStates | None:
         """What is excluded here and not by the tables of another collection; None where nothing is left."""
+        check_type(other, ImpossibleStates | None, "other")
         if other is None:
             return self
+        _check_domain(other, self.structure.domain, "other")
         excluded = self.excluded.clone()
         for edge, where in other.structure.term_slices.items():
             if edge in self.structure:
@@ -185,7 +209,12 @@ class ImpossibleStates:
 
     @classmethod
     def of_energy(cls, energy: LogLinearEnergy) -> ImpossibleStates | None:
-        """The entries of minus infinity of one model's tables; None where there is none, and of a batch."""
+        """The entries of minus infinity of one model's tables; None where there is none, and of a batch.
+
+        Raises:
+            InputTypeError: no energy, such as a law, whose ``energy_model`` is meant.
+        """
+        check_type(energy, LogLinearEnergy, "energy")
         if energy.batch_shape or is_hidden(energy.tables):
             return None
         lost = torch.isneginf(energy.tables)
@@ -213,7 +242,13 @@ class ImpossibleStates:
         return graph.add_edges(added, hierarchical=False) if added else graph
 
     def applied(self, energy: LogLinearEnergy) -> LogLinearEnergy:
-        """The model without these states: entries of minus infinity, in tables of their own where it has none."""
+        """The model without these states: entries of minus infinity, in tables of their own where it has none.
+
+        Raises:
+            InputError: a model of other variables.
+            InputTypeError: no energy.
+        """
+        check_type(energy, LogLinearEnergy, "energy")
         return support_of_states(energy.hypergraph, self).model(energy.tables)
 
 
@@ -230,8 +265,7 @@ def structural_states(
     if states is None:
         return None
     if isinstance(states, ImpossibleStates):
-        if states.structure.domain != domain:
-            raise other_domain(argument, f"states of the variables {domain.names}", states.structure.domain.names)
+        _check_domain(states, domain, argument)
         return states if bool(states.excluded.any()) else None
     if not isinstance(states, np.ndarray | torch.Tensor):
         several: list[Any] = [states] if isinstance(states, Mapping) else list(states)
@@ -249,6 +283,12 @@ def structural_states(
         return None
     whole = InteractionHypergraph(domain, [domain.names], hierarchical=False)
     return ImpossibleStates(whole, torch.from_numpy(np.ascontiguousarray(mask)).flatten())
+
+
+def _check_domain(states: ImpossibleStates, domain: Domain, argument: str) -> None:
+    """Refuse states of other variables."""
+    if states.structure.domain != domain:
+        raise other_domain(argument, f"states of the variables {domain.names}", states.structure.domain.names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,6 +334,7 @@ class Support:
 @plain_mode()
 def support_of_states(source: InteractionHypergraph, states: ImpossibleStates) -> Support:
     """The support of one set of states beside finite tables, which fits and posteriors ask for again and again."""
+    _check_domain(states, source.domain, "impossible")
     zeros = torch.zeros(states.structure.num_terms, dtype=torch.float64)
     zeros = zeros.masked_fill(states.excluded.to(zeros.device), -math.inf)
     return Support.beside(source, LogLinearEnergy._trusted(states.structure, zeros))

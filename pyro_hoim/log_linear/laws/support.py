@@ -11,7 +11,7 @@ import torch
 
 from ..._modes import plain_mode
 from ...core.laws.expansion import check_expandable, list_states
-from ...errors import other_domain, refused
+from ...errors import InputError, other_domain, refused
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph, evidence_codes
 from ..auto import Auto
@@ -38,7 +38,12 @@ class LawSupport(Support):
         zeros = support_of(impossible)
         if zeros is None:
             return None
-        check_expandable(zeros.batch_shape, batch_shape)
+        try:
+            check_expandable(zeros.batch_shape, batch_shape)
+        except InputError:
+            batches = f"the batch {tuple(zeros.batch_shape)} of its models does not broadcast to the batch"
+            hint = "give every model a theta, such as theta.expand(3, -1) for three"
+            raise refused("impossible", f"{batches} {tuple(batch_shape)} of theta", hint, code="wrong-shape") from None
         return cls.beside(source, zeros)
 
     @classmethod

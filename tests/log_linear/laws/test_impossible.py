@@ -63,7 +63,9 @@ def test_elements_of_a_batch_have_supports_of_their_own():
     # A batch of energies says the same; theta without their batch is refused.
     again = HierarchicalLogLinear(given.hypergraph, given.theta, impossible=given.energy_model)
     assert_close(again.probs, given.probs)
-    with raises("wrong-shape"):
+    with pytest.raises(
+        ValueError, match=r"the batch \(2,\) of its models does not broadcast to the batch \(\) of theta"
+    ):
         HierarchicalLogLinear(given.hypergraph, given.theta[0], impossible=given.energy_model)
 
 
@@ -250,3 +252,56 @@ def test_an_annealed_law_stays_on_its_support():
         torch.manual_seed(0)
         assert bool((law.log_prob(law.sample((200,))) > -math.inf).all())
     assert law.condition({"a": 1}).mode.tolist() == exact.condition({"a": 1}).mode.tolist()
+
+
+STATES = ImpossibleStates.of_combinations(DOMAIN, [{"a": 0, "b": 1}])
+OTHERS = ImpossibleStates.of_combinations(Domain.from_cardinalities({"a": 2, "d": 3}), [{"a": 0, "d": 1}])
+WRONG = {
+    "hypergraph": lambda: ImpossibleStates.of_cells(DOMAIN, CELLS),
+    "cells, a list": lambda: ImpossibleStates.of_cells(GRAPH, CELLS.tolist()),
+    "cells, numbers": lambda: ImpossibleStates.of_cells(GRAPH, CELLS.astype(float)),
+    "domain": lambda: ImpossibleStates.of_combinations(GRAPH, [{"a": 0}]),
+    "combinations": lambda: ImpossibleStates.of_combinations(DOMAIN, 3),
+    "structure": lambda: ImpossibleStates(DOMAIN, STATES.excluded),
+    "energy, a number": lambda: ImpossibleStates.of_energy(3),
+    "energy, a law": lambda: STATES.applied(HierarchicalLogLinear(GRAPH, theta())),
+    "states": lambda: ImpossibleStates.union([STATES, STATES]),
+    "other": lambda: STATES.without(3),
+}
+UNLIKE = {
+    "states": lambda: ImpossibleStates.union(STATES, OTHERS),
+    "other": lambda: STATES.without(OTHERS),
+    "impossible": lambda: OTHERS.applied(LogLinearEnergy.from_theta(GRAPH, theta())),
+}
+
+
+@pytest.mark.parametrize("argument", WRONG)
+def test_states_of_a_wrong_type_are_one_error(argument):
+    with raises("wrong-type", argument.split(",")[0]):
+        WRONG[argument]()
+
+
+@pytest.mark.parametrize("argument", UNLIKE)
+def test_states_of_other_variables_are_one_error(argument):
+    with raises("other-domain", argument):
+        UNLIKE[argument]()
+
+
+def test_tables_and_masks_of_a_wrong_shape_are_one_error():
+    with raises("wrong-shape", "cells"):
+        ImpossibleStates.of_cells(GRAPH, CELLS[0])
+    flat = ImpossibleStates.of_cells(GRAPH, CELLS.ravel())  # the control
+    assert_close(HierarchicalLogLinear(GRAPH, theta(), impossible=flat).probs, probs_of(theta()))
+    with pytest.raises(ValueError, match=r"tables: expected batches that broadcast, received \(2,\) and \(3,\)"):
+        HierarchicalLogLinear.from_tables(GRAPH, {"a": torch.zeros(2, 2), "b": torch.zeros(3, 3)})
+
+
+def test_tables_that_are_not_balanced_become_a_law_as_the_error_says():
+    graph = InteractionHypergraph(DOMAIN, [("a", "b")], hierarchical=False)
+    table = torch.from_numpy(np.random.default_rng(3).normal(size=(2, 3)))
+    table[1, 2] = -math.inf
+    with pytest.raises(ValueError, match=r"take hypergraph and tables of LogLinearEnergy\(.*\)\.on_closure\(\)"):
+        HierarchicalLogLinear.from_tables(graph, {("a", "b"): table})
+    model = LogLinearEnergy(graph, table.ravel()).on_closure()
+    law = HierarchicalLogLinear.from_tables(model.hypergraph, model.tables)
+    assert_close(law.marginal(["a", "b"]).probs, table.exp() / table.exp().sum())
