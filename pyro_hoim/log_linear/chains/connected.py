@@ -78,12 +78,12 @@ def connectedness(support: LogLinearEnergy, blocks: Sequence[Sequence[str]]) -> 
     patterns = _patterns(support)
     names, places = support.domain.names, _positions(support, blocks)
     verdicts = {"proved"} if len(patterns) <= _MOST_PATTERNS else {"untested"}
-    for component in _components(support, patterns, places):
-        verdict, states = _examined(component, places)
-        if verdict == "refuted":
-            members = _members(component)
-            return Connectedness(verdict, tuple(names[v] for v in members), states)
-        verdicts.add(verdict)
+    for component in _components(support, patterns):
+        for part in _left_of(component, places):
+            verdict, states = _examined(part, places)
+            if verdict == "refuted":
+                return Connectedness(verdict, tuple(names[v] for v in _members(part)), states)
+            verdicts.add(verdict)
     return Connectedness("untested" if "untested" in verdicts else "proved")
 
 
@@ -99,26 +99,35 @@ def joined_blocks(
     """Further blocks by which chains connect components that they would not connect else; arguments as above.
 
     There are none for a schedule whose blocks were chosen, which are neither sites nor colours. Tried are the sets of
-    variables that exclude combinations, small ones first, then the whole component, as far as a block has at most 4,096
-    joint states; a component that none of these connects gets none.
+    variables that exclude combinations, small ones first, then all variables together, first of what is left of a
+    component and then of the whole of it, as far as a block has at most 4,096 joint states. A component that none of
+    these connects gets none.
     """
     if schedule.blocks not in ("sites", "colours"):
         return []
     cards, names = support.domain.cardinalities, support.domain.names
-    before = _positions(support, blocks)
-    places = before
-    for component in _components(support, _patterns(support), before):
-        if _examined(component, places)[0] != "refuted":
-            continue
-        edges = sorted({part.members for part in component if len(part.members) > 1}, key=lambda e: (len(e), e))
-        sizes = sorted({len(edge) for edge in edges})
-        for added in [*([e for e in edges if len(e) <= size] for size in sizes), [_members(component)]]:
-            small = (edge for edge in added if math.prod(cards[v] for v in edge) <= MAX_BLOCK_STATES)
+    before = places = _positions(support, blocks)
+    for component in _components(support, _patterns(support)):
+        refuted = [part for part in _left_of(component, places) if _examined(part, places)[0] == "refuted"]
+        tried = [*_candidates(refuted), *_candidates([component])] if refuted else []
+        for added in tried:
+            small = (block for block in added if math.prod(cards[v] for v in block) <= MAX_BLOCK_STATES)
             more = tuple(dict.fromkeys([*places, *small]))
-            if _examined(component, more)[0] == "proved":
+            # Variables that followed single moves need not follow those of blocks, so all is looked at anew.
+            if all(_examined(part, more)[0] == "proved" for part in _left_of(component, more)):
                 places = more
                 break
     return [tuple(names[v] for v in block) for block in places[len(before) :]]
+
+
+def _candidates(parts: Sequence[_Component]) -> Iterator[list[tuple[int, ...]]]:
+    """Lists of blocks that may connect parts: sets that exclude combinations, up to a size that grows, then all."""
+    edges = sorted(
+        {each.members for part in parts for each in part if len(each.members) > 1}, key=lambda e: (len(e), e)
+    )
+    for size in sorted({len(edge) for edge in edges}):
+        yield [edge for edge in edges if len(edge) <= size]
+    yield [_members(part) for part in parts]
 
 
 def _positions(support: LogLinearEnergy, blocks: Sequence[Sequence[str]]) -> Blocks:
@@ -135,17 +144,23 @@ def _members(component: _Component) -> tuple[int, ...]:
     return tuple(sorted({v for part in component for v in part.members}))
 
 
-def _components(support: LogLinearEnergy, patterns: Flags, blocks: Blocks) -> Iterator[_Component]:
-    """Distinct components of the first patterns, less the variables that do not matter to chains with these blocks."""
+def _components(support: LogLinearEnergy, patterns: Flags) -> Iterator[_Component]:
+    """Distinct components of the first patterns."""
     graph, seen = support.hypergraph, set[_Component]()
     pieces = list(zip(graph.edge_indices, graph.term_slices.values(), graph.edge_shapes, strict=True))
     for row in patterns[:_MOST_PATTERNS]:
         parts = {members: row[where].reshape(shape) for members, where, shape in pieces if row[where].any()}
-        _take_out(parts, blocks)
         for component in _joined(parts):
             if component not in seen:
                 seen.add(component)
                 yield component
+
+
+def _left_of(component: _Component, blocks: Blocks) -> list[_Component]:
+    """Components of one, less the variables that do not matter to chains with these blocks."""
+    parts = {part.members: part.table for part in component}
+    _take_out(parts, blocks)
+    return _joined(parts)
 
 
 def _take_out(parts: dict[tuple[int, ...], Flags], blocks: Blocks) -> None:

@@ -84,8 +84,8 @@ def test_connectedness_is_that_of_all_states_and_blocks_that_are_added_connect()
         first, second = (set(part[(states[:, columns] == row).all(1)]) for row in result.states)
         assert first and second and not first & second
         more = joined_blocks(support, GibbsSchedule(), named)
-        apart = _states_apart(states, [*blocks, *map(model.domain.indices, more)]).any()
-        assert connectedness(support, [*named, *more]).verdict == ("refuted" if apart else "proved")
+        assert not _states_apart(states, [*blocks, *map(model.domain.indices, more)]).any()
+        assert connectedness(support, [*named, *more]).verdict == "proved"
         assert joined_blocks(support, GibbsSchedule(named), named) == []
     assert verdicts.count("refuted") > 10 and verdicts.count("proved") > 200
 
@@ -98,6 +98,38 @@ def test_single_columns_of_a_one_hot_group_do_not_connect_it_and_its_blocks_do(s
     assert (sites.connectedness, chains.connectedness) == ("refuted", "proved")
     assert len(sites.blocks) == size + 1 < len(chains.blocks)
     assert (chains.sweep(50, thin=1, states=True).states[..., :size].sum(-1) == 1).all()
+
+
+_DIFFER = [(0, 0), (1, 1)]
+_ONE = [(0, 0, 0), *(cell for cell in itertools.product((0, 1), repeat=3) if sum(cell) > 1)]
+_SQUARE = np.arange(9).reshape(3, 3)
+_LINES = [tuple(line) for line in [*_SQUARE.tolist(), *_SQUARE.T.tolist()]]
+JOINED = {
+    "equal columns": ([2] * 3, {(0, 1): [(0, 1), (1, 0)], (1, 2): [(0, 1), (1, 0)]}, 2),
+    "a gate with two questions": ([2, 3, 3], {(0, k): [(0, 1), (0, 2), (1, 0)] for k in (1, 2)}, 5),
+    "colours of a cycle": ([2] * 4, {(0, 1): _DIFFER, (1, 2): _DIFFER, (2, 3): _DIFFER, (0, 3): _DIFFER}, 2),
+    "permutation matrices": ([2] * 9, dict.fromkeys(_LINES, _ONE), 6),
+    "a gate beside a chain": ([2] * 16, {(0, 1): [(0, 1)], **{(k, k + 1): [(1, 1)] for k in range(1, 15)}}, None),
+}
+
+
+@pytest.mark.parametrize("case", JOINED)
+def test_groups_of_few_joint_states_are_connected_by_the_blocks_that_are_added(case):
+    cards, forbidden, number = JOINED[case]
+    model = forbidding(cards, forbidden)
+    chains = GibbsChains(model, 200, seed=1)
+    assert chains.connectedness == "proved"
+    if number is None:  # sites do
+        assert len(chains.blocks) == len(cards)
+        return
+    codes, logs = log_weights(model)
+    states = codes[torch.isfinite(logs)].numpy()
+    assert len(states) == number
+    blocks = [model.domain.indices(block) for block in chains.blocks]
+    assert not _states_apart(states, blocks).any()
+    assert _states_apart(states, blocks[: len(cards)]).any()
+    seen = chains.sweep(40, thin=1, states=True).states.reshape(40, 200, -1)
+    assert all(len(each.unique(dim=0)) > 1 for each in seen.unbind(1))
 
 
 def test_large_supports_are_proved_where_a_look_at_each_variable_does_and_untested_else():
