@@ -419,7 +419,8 @@ def check_unique(names: Sequence[str], argument: str, hint: str | None = None) -
 def caller_level() -> int:
     """The ``stacklevel`` at which a warning points at the line, outside of the package, that called it."""
     frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("pyro_hoim."):
+    passed = ("pyro_hoim.", "torch.utils._contextlib")  # the latter stands between functions without gradients
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(passed):
         frame, level = frame.f_back, level + 1
     return level
 

@@ -86,11 +86,18 @@ def cli() -> None:
     """Higher-order interaction models of tables of categories, counts and real numbers."""
 
 
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """One line on standard error, without the source line; stands in for ``warnings.showwarning``."""
-    from .wording import warning_message
+class _Warned:
+    """One line on standard error for each text, without the source line; stands in for ``warnings.showwarning``."""
 
-    click.echo(f"pyro-hoim: warning: {visible(warning_message(message))}", err=True)
+    def __init__(self) -> None:
+        self._texts = set[str]()
+
+    def __call__(self, message: Warning | str, *_: Any, **__: Any) -> None:
+        from .wording import warning_message
+
+        if (text := visible(warning_message(message))) not in self._texts:  # pieces of rows warn one by one
+            self._texts.add(text)
+            click.echo(f"pyro-hoim: warning: {text}", err=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -117,7 +124,7 @@ def run(arguments: Sequence[str] | None = None, **options: Any) -> int:
         warnings.simplefilter("ignore")  # a person at the shell can act on our warnings only
         for category in (ConvergenceWarning, DataWarning, FamilyWarning, NonexistentEstimateWarning):
             warnings.simplefilter("always", category)
-        warnings.showwarning = _show_warning
+        warnings.showwarning = _Warned()
         # Whatever goes wrong ends in one line and an exit status.
         try:
             words = None if arguments is None else list(arguments)

@@ -72,6 +72,11 @@ class Chains(ABC):
         return None
 
     @property
+    def barrier(self) -> str:
+        """What no run of the chains crosses however long it is, in a sentence; empty where nothing is known."""
+        return ""
+
+    @property
     def batch_shape(self) -> torch.Size:
         """Shape of the batch of models."""
         return torch.Size()

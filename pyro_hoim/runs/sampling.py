@@ -419,8 +419,9 @@ def sample_chains(
         InputTypeError: arguments of the wrong type.
 
     Warns:
-        ConvergenceWarning: chains differ from each other by more than chance; their standard errors say so, and
-            say nothing of modes where no chain has been.
+        ConvergenceWarning: before the run, if no chain can ever reach some of the possible states; after it, if chains
+            differ from each other by more than chance otherwise; their standard errors say so, and say nothing of modes
+            where no chain has been.
 
     Example:
         >>> from pyro_hoim import Domain, GibbsChains, InteractionHypergraph, LogLinearEnergy
@@ -438,6 +439,9 @@ def sample_chains(
     thin = check_whole(thin, "thin")
     parts = _checked_parts(record, chains.recordable)
     run = checked_run(run)
+    if barrier := chains.barrier:
+        hint = f"{chains.mixing_hint}, or use an exact backend"
+        warnings.warn(ConvergenceWarning(barrier, argument="chains", hint=hint), stacklevel=2)
     file = run.file()
     # A run in steps, which a checkpoint can be taken of.
     recorder = Recorder(chains, num_draws, parts)
@@ -446,7 +450,7 @@ def sample_chains(
     seconds = follow(_Sampling(chains, recorder, **sizes, parts=parts), settings, file, run.progress)
     # Estimates with their errors, and a warning where chains contradict each other.
     eta, std_error, between_chains, is_mixed = recorder.summary() or (None,) * 4
-    if is_mixed is False:
+    if is_mixed is False and not barrier:
         message = "chains differ from each other by more than chance, so they have not mixed; make longer runs, or "
         warnings.warn(ConvergenceWarning(message + chains.mixing_hint), stacklevel=2)
     return ChainRun(

@@ -1,11 +1,13 @@
 """Known cells of probability zero: an error where rows are drawn, no prediction where rows are predicted."""
 
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from pyro_hoim import fit
 from pyro_hoim.cli import run
 
 ROWS = "Class,Sex,Age,Survived\nCrew,Male,Child,No\n1st,Male,Adult,Yes\nCrew,Male,Adult,Yes\n"
@@ -29,6 +31,18 @@ def test_rows_are_not_drawn_given_what_cannot_be(model, shell):
     assert "--given: Class=Crew, Age=Child has probability zero in the model" in told
     # The control.
     assert shell("sample", model, "-n", "3", "--given", "Class=Crew", "--given", "Age=Adult").out.count("Crew") == 3
+
+
+def test_chains_that_do_not_reach_every_state_are_told_once(shell, monkeypatch):
+    """Fourteen equal columns, too many for a block of chains, drawn in three portions."""
+    names = [f"c{k:02d}" for k in range(14)]
+    rows = pd.DataFrame([[k % 2] * 14 for k in range(20)], columns=names)
+    zeros = [{a: k, b: 1 - k} for a, b in pairwise(names) for k in (0, 1)]
+    fit(" + ".join(names), rows, structural_zeros=zeros).save("equal.safetensors")
+    monkeypatch.setattr("pyro_hoim.study.command.family._PORTION", 5)
+    shown = shell("sample", "equal.safetensors", "-n", "15", "--method", "gibbs")
+    assert shown.err.count("do not reach every possible state") == 1
+    assert all(len(set(line.split(","))) == 1 for line in shown.out.splitlines()[1:])
 
 
 def test_such_rows_are_not_completed(model, shell):

@@ -368,10 +368,15 @@ class GibbsChains(Chains):
                 self._connected = connectedness(inside.law.support, self.blocks)
         return self._connected
 
+    @property
+    @override
+    def barrier(self) -> str:
+        return self._connection.words(self.domain) if self.connectedness == "refuted" else ""
+
     def warn_unless_connected(self, argument: str) -> None:
         """Give :class:`ConvergenceWarning` where the chains are not known to reach every possible state."""
         if problem := self._connection.words(self.domain):
-            hint = "draw larger blocks (GibbsSchedule), or use an exact backend"
+            hint = f"{self.mixing_hint}, or use an exact backend"
             warnings.warn(ConvergenceWarning(problem, argument=argument, hint=hint), stacklevel=caller_level())
 
     @property

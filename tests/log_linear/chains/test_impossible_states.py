@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 from scipy.sparse.csgraph import connected_components
 from scipy.stats import chi2
 
-from pyro_hoim import GibbsChains, IntractableError, LogLinearEnergy
+from pyro_hoim import ConvergenceWarning, GibbsChains, IntractableError, LogLinearEnergy, sample_chains
 from pyro_hoim.log_linear.chains.connected import connectedness, joined_blocks
 from pyro_hoim.log_linear.impossible import ProductInside, support_of, walled
 from pyro_hoim.runs import GibbsSchedule
@@ -142,6 +143,23 @@ def test_large_supports_are_proved_where_a_look_at_each_variable_does_and_untest
     turns = {(i, (i + 1) % 40): [(a, a) for a in range(3)] for i in range(39)}
     ring = forbidding([3] * 40, {**turns, (0, 39): [(a, a) for a in range(3)]})
     assert GibbsChains(ring, 2).connectedness == "untested"
+
+
+def test_a_run_that_no_length_would_mend_says_so_once_and_names_two_states():
+    """Fourteen equal columns have 16,384 joint states, too many for a block; the control are three of them."""
+    equal = [(0, 1), (1, 0)]
+    for size in (14, 3):
+        chains = GibbsChains(forbidding([2] * size, {(i, i + 1): equal for i in range(size - 1)}), 64, seed=1)
+        with warnings.catch_warnings(record=True) as given:
+            warnings.simplefilter("always")
+            run = sample_chains(chains, 100)
+        if size == 3:
+            assert run.is_mixed and not given and chains.barrier == ""
+            continue
+        (warning,) = given
+        message = str(warning.message)
+        assert warning.category is ConvergenceWarning and warning.filename == __file__ and run.is_mixed is False
+        assert "none leads from (x0=0, " in message and "larger blocks" in message and "longer" not in message
 
 
 # Chains: laws, transitions, starts
