@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -12,10 +13,15 @@ from pyro_hoim.testing import enumerate_codes
 NO = -math.inf
 
 
-def forbidding(cards, forbidden, tables=None, seed=0):
+def forbidding(
+    cards: Sequence[int],
+    forbidden: Mapping[tuple[int, ...], Iterable[Sequence[int]]],
+    tables: Iterable[tuple[int, ...]] = (),
+    seed: int = 0,
+) -> LogLinearEnergy:
     """A model over x0, x1, ... with a set of cells that are impossible, by positions of variables, and other tables."""
     domain = Domain.from_cardinalities(cards)
-    edges = {tuple(domain.names[i] for i in members) for members in [*forbidden, *(tables or ())]}
+    edges = {tuple(domain.names[i] for i in members) for members in [*forbidden, *tables]}
     graph = InteractionHypergraph(domain, edges, hierarchical=False)
     values = torch.as_tensor(np.random.default_rng(seed).normal(size=graph.num_terms))
     for members, cells in forbidden.items():
@@ -26,16 +32,18 @@ def forbidding(cards, forbidden, tables=None, seed=0):
     return LogLinearEnergy(graph, values)
 
 
-def one_hot(size, more=0):
+def one_hot(size: int, more: int = 0) -> LogLinearEnergy:
     """Exactly one of some binary columns is set; further binary columns follow the one before."""
     columns = range(size)
-    forbidden = {pair: [(1, 1)] for pair in itertools.combinations(columns, 2)}
+    forbidden: dict[tuple[int, ...], list[tuple[int, ...]]] = {
+        pair: [(1, 1)] for pair in itertools.combinations(columns, 2)
+    }
     forbidden[tuple(columns)] = [(0,) * size]
     pairs = [(size - 1 + k, size + k) for k in range(more)]
     return forbidding([2] * (size + more), forbidden, pairs)
 
 
-def random_model(rng, batch=(), largest=4):
+def random_model(rng: np.random.Generator, batch: tuple[int, ...] = (), largest: int = 4) -> LogLinearEnergy:
     """A model with a random support, connected or not, over up to six variables of up to ``largest`` - 1 levels."""
     number = int(rng.integers(2, 6))
     domain = Domain.from_cardinalities(rng.integers(1, largest, size=number).tolist())
@@ -46,14 +54,14 @@ def random_model(rng, batch=(), largest=4):
     return LogLinearEnergy(graph, tables.masked_fill(lost, NO))
 
 
-def log_weights(model):
+def log_weights(model: LogLinearEnergy) -> tuple[torch.Tensor, torch.Tensor]:
     """All states, and minus their energies, (*batch, states)."""
     codes = torch.as_tensor(enumerate_codes(model.domain.cardinalities))
     wide = LogLinearEnergy(model.hypergraph, model.tables[..., None, :])
     return codes, -wide.energy(codes)
 
 
-def positions(states, codes):
+def positions(states: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
     """Which of the enumerated states each state (..., d) is."""
     strides = torch.tensor([math.prod(codes.max(0).values.add(1)[i + 1 :].tolist()) for i in range(codes.shape[1])])
     return (states * strides).sum(-1)
