@@ -1,8 +1,10 @@
 """Commands on UAI files, and evidence and results in this format for models of our own."""
 
+import itertools
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import save_random, stored
 
@@ -141,6 +143,21 @@ def test_what_excludes_itself_is_refused(shell):
     shell.refused("margins", "m.uai", "--given", "x0=0", "--given", "x1=1", says=["probability zero"])
     everything = shell.json("mode", "m.uai", "--given", "x0=0", "--given", "x1=0")
     assert everything["state"] == {"x0": "0", "x1": "0"} and everything["log_prob"] == 0
+
+
+def test_margins_by_name_are_refused_where_those_of_every_column_are(shell):
+    weights = np.array([[[1.0, 0], [2, 3]], [[0, 0], [4, 0]]])
+    Path("m.uai").write_text(text_of([2, 2, 2], [((0, 1, 2), weights)]))
+    for a, b in itertools.product(range(2), repeat=2):
+        rest, given = weights[a, b], ("--given", f"x0={a}", "--given", f"x1={b}")
+        if rest.any():
+            cells = shell.json("margins", "m.uai", "x2", *given)["cells"]
+            assert [cell["probability"] for cell in cells] == pytest.approx(list(rest / rest.sum()), abs=1e-14)
+        else:
+            shell.refused("margins", "m.uai", "x2", *given, says=["the fixed columns: they have probability zero"])
+    # Without a possible state nothing is fixed that could be changed.
+    Path("z.uai").write_text(text_of([2, 2], [((0, 1), [[0, 0], [0, 0]])]))
+    assert shell.refused("margins", "z.uai", "x1") == shell.refused("margins", "z.uai")
 
 
 def test_large_models_are_refused_with_what_helps(shell):

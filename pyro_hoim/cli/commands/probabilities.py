@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from ...budgets import MAX_SWEEPS
-from ...core.command.answers import column_margins, describe_log_z, margins as margins_of, number_text
+from ...core.command.answers import check_possible, column_margins, describe_log_z, margins as margins_of, number_text
 from ...core.family import Family, Question
 from ...core.words import columns_of
-from ...errors import InputError, IntractableError, conflict, refused
+from ...errors import InputError, IntractableError, conflict
 from ...interop.uai import UaiResult, read_uai_evidence, write_uai_result
 from ..asking import JSON, MODEL, FamilyCommand, ask, check_new_file, parse_given
 from ..options import SEED, WholeNumber
@@ -132,7 +132,7 @@ def mode(
         family.mode(question.stored)  # refuses
     domain, fixed = question.stored.domain, _fixed(family, question, given, evidence)
     question, constant = _conditioned(family, question, fixed)
-    _check_possible(constant)
+    check_possible(constant)
     best = family.mode(question.stored)
     codes = {**best.codes, **fixed}
     state = {name: domain[name].labels[codes[name]] for name in domain.names}
@@ -149,11 +149,6 @@ def mode(
         f"log weight       {number_text(weight)} nats (exact, {best.method})",
         f"log probability  {number_text(best.log_prob)} nats{about}",
     )
-
-
-def _check_possible(constant: float) -> None:
-    if constant == -np.inf:
-        raise refused("the fixed columns", "they have probability zero", "fix them at other levels", code="impossible")
 
 
 @click.command(cls=FamilyCommand)
@@ -200,7 +195,7 @@ def margins(
         if evidence is not None and family.has("condition") and not {*names} & {*fixed} and {*names} <= {*domain.names}:
             try:
                 inner, constant = _conditioned(family, question, fixed)
-                _check_possible(constant)
+                check_possible(constant)
                 left = {}
             except IntractableError:  # joined columns are not conditioned on: the rows say what is fixed
                 inner, left = question, fixed

@@ -19,7 +19,7 @@ from ...checks import checked_device
 from ...data.observations import Observations
 from ...errors import IntractableError, check_names, check_unique, conflict, out_of_reach, refused
 from ..family import Answer, Family, Question
-from ..partition import LogPartition
+from ..partition import LogPartition, no_state
 from ..prediction import Imputation, Prediction, beside_figures
 from ..scores import Scores
 from ..words import PSEUDO, against_majority, columns_of, fixed, gain_sentence, option, plural, whole
@@ -27,6 +27,7 @@ from ..words import PSEUDO, against_majority, columns_of, fixed, gain_sentence, 
 __all__ = [
     "annealed_rows_note",
     "by_part",
+    "check_possible",
     "column_margins",
     "completion_answer",
     "describe_log_z",
@@ -60,7 +61,8 @@ def margins(family: Family, question: Question, names: Sequence[str], given: Map
         given: codes, or numbers, of the columns :math:`B`.
 
     Raises:
-        InputError: names that are unknown, repeated or among those given, or given values that are impossible.
+        InputError: names that are unknown, repeated or among those given, given values that are impossible together,
+            or a model without a possible state.
         IntractableError: more than 65,536 cells, or columns of real numbers.
     """
     domain = question.stored.domain
@@ -111,8 +113,7 @@ def column_margins(family: Family, question: Question, given: Mapping[str, Any])
     if family.has("column_probabilities"):
         try:
             stored, constant = family.condition(question.stored, given) if given else (question.stored, 0.0)
-            if constant == -math.inf:
-                raise refused("the fixed columns", "they have probability zero", "fix other values", code="impossible")
+            check_possible(constant)
             others = dict(zip(stored.domain.names, family.column_probabilities(stored), strict=True))
             columns = [others.get(v.name) or [float(i == given[v.name]) for i in range(v.cardinality)] for v in domain]
         except IntractableError:
@@ -134,6 +135,12 @@ def column_margins(family: Family, question: Question, given: Mapping[str, Any])
     lines = columns_of(["column", "level", "probability", *(["error"] if draws else [])], shown)
     kind = "exact" if draws is None else "estimate"
     return Answer({"columns": rows, "kind": kind, "draws": draws}, lines, _notes_of_draws(draws))
+
+
+def check_possible(constant: float) -> None:
+    """Refuse columns that are fixed where nothing is possible: what they add to log Z is minus infinity."""
+    if constant == -math.inf:
+        raise refused("the fixed columns", "they have probability zero", "fix other values", code="impossible")
 
 
 def _notes_of_draws(draws: int | None) -> list[str]:
@@ -169,6 +176,9 @@ def _exact(
     # An approximate likelihood would not sum to one: draws say their error.
     if log_likelihood.kind != "likelihood" or not log_likelihood.is_exact:
         return None
+    if not bool((log_likelihood.values > -math.inf).any()):  # NaN where log Z is minus infinity
+        check_possible(-math.inf if given else 0.0)
+        raise no_state()
     labels = [tuple(v.labels[k] for v, k in zip(variables, state, strict=True)) for state in states]
     return dict(zip(labels, torch.softmax(log_likelihood.values, 0).tolist(), strict=True))
 
