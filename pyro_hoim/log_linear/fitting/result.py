@@ -257,11 +257,13 @@ class FitResult(Fitted):
     @property
     def num_parameters_fitted(self) -> int:
         """Free parameters that the data identify (all, unless the estimate is infinite or cells are impossible)."""
+        if self.penalty is not None:  # which makes an estimate of the rest, too
+            return self.num_parameters_possible
         if self._face is not None:
             return self._face.rank
         if self.status == "infinite" and self.existence is not None and self.existence.num_parameters_lost is not None:
             return self.num_parameters - self.existence.num_parameters_lost
-        basis = None if self.impossible is None or self.penalty is not None else self.identified_by_fitted
+        basis = None if self.impossible is None else self.identified_by_fitted
         return self.num_parameters if basis is None else basis.shape[1]
 
     @property
