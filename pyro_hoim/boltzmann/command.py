@@ -37,7 +37,7 @@ from ..core.family import Answer, Family, Option, Question, Request, Stored, mor
 from ..core.page import Section, cell
 from ..core.partition import LogPartition
 from ..core.prediction import Prediction
-from ..core.scores import Figures, RowLogLikelihood, Scores, mean_gain, mean_over_rows
+from ..core.scores import Figures, RowLogLikelihood, Scores, kl_over_rows, mean_gain, mean_over_rows
 from ..core.studies import Content, Part, Study
 from ..core.words import (
     amount_text,
@@ -258,20 +258,22 @@ def score_machine(
     log_probs = row_log_scores(law, data).double() - log_z.value.double()
     nll, nll_error = mean_over_rows(-log_probs, counts, squares)
     entropy = None if data.has_missing else data.entropy()
-    gain = gain_error = None
+    gain = gain_error = reference_kl = None
     if shares is not None:
         p = torch.tensor(shares, dtype=torch.float64)
         cells = torch.where(data.codes == 1, p.log(), (-p).log1p())
         alone = torch.where(data.codes < 0, 0.0, cells).sum(-1)
         gain, gain_error = mean_gain(log_probs, alone, counts, squares)
+        reference_kl = kl_over_rows(alone, counts, entropy)
     return Scores(
         rows=total,
         nll=nll,
         nll_std_error=nll_error if data.effective_count > 1 else None,
-        kl=None if entropy is None else nll - entropy,
+        kl=kl_over_rows(log_probs, counts, entropy),
         pseudo_nll=-float((row_log_pseudo_scores(law, data) * counts).sum()) / total,
         gain=gain,
         gain_std_error=gain_error,
+        reference_kl=reference_kl,
     )
 
 

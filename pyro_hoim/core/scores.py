@@ -14,6 +14,7 @@ __all__ = [
     "Figures",
     "RowLogLikelihood",
     "Scores",
+    "kl_over_rows",
     "mean_gain",
     "mean_over_rows",
     "rows_are_distinct",
@@ -50,6 +51,7 @@ class Scores:
         gain: mean log-likelihood above that of a reference, see :func:`mean_gain`; of a dependency network the mean log
             pseudo-likelihood.
         gain_std_error: its standard error over rows, from the differences row by row.
+        reference_kl: as ``kl``, of the reference.
         impossible_rows: observations to which the model gives probability zero, where that was counted.
         approximate_rows: observations with a factor that was averaged over chains, for want of missing cells.
     """
@@ -62,13 +64,9 @@ class Scores:
     kl: float | None = None
     gain: float | None = None
     gain_std_error: float | None = None
+    reference_kl: float | None = None
     impossible_rows: float = 0
     approximate_rows: float = 0
-
-    @property
-    def reference_kl(self) -> float | None:
-        """As ``kl``, of the reference."""
-        return None if self.kl is None or self.gain is None else self.kl + self.gain
 
     def less_nll(self, other: Scores) -> float:
         """By how much ``nll`` is lower than that of another model of the same rows; NaN where both are infinite."""
@@ -94,6 +92,11 @@ def mean_over_rows(values: torch.Tensor, counts: torch.Tensor, squares: torch.Te
     if not math.isfinite(mean):
         return mean, math.inf
     return mean, math.sqrt(float((squares * (values - mean) ** 2).sum())) / total
+
+
+def kl_over_rows(log_probs: torch.Tensor, counts: torch.Tensor, entropy: float | None) -> float | None:
+    """Mean of minus log-probabilities (N,) of rows less the entropy of their empirical law; None without that."""
+    return None if entropy is None else -float((counts * log_probs).sum()) / float(counts.sum()) - entropy
 
 
 def mean_gain(

@@ -13,7 +13,7 @@ import torch
 from scipy.special import ndtri
 
 from ..core.rows import check_count
-from ..core.scores import Scores, mean_gain, mean_over_rows
+from ..core.scores import Scores, kl_over_rows, mean_gain, mean_over_rows
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import IntractableError, check_fraction, check_type, refused, unexpected
@@ -83,9 +83,11 @@ def scores_of(
     total = data.total_count
     present = data.counts > 0
     counts, squares = data.counts[present], data.squared_weights[present]
-    gain = gain_error = None
+    entropy = None if data.has_missing else data.entropy()
+    gain = gain_error = reference_kl = None
     if reference is not None:
         gain, gain_error = mean_gain(log_probs[present], reference[present], counts, squares)
+        reference_kl = kl_over_rows(reference[present], counts, entropy)
     nll, nll_error = mean_over_rows(-log_probs[present], counts, squares)
     # Pseudo-likelihoods of distinct rows.
     unique = data.rows(present).unique()
@@ -94,10 +96,11 @@ def scores_of(
         rows=total,
         nll=nll,
         nll_std_error=nll_error,
-        kl=None if data.has_missing else nll - data.entropy(),
+        kl=kl_over_rows(log_probs[present], counts, entropy),
         pseudo_nll=pseudo,
         gain=gain,
         gain_std_error=gain_error,
+        reference_kl=reference_kl,
         impossible_rows=float(counts[log_probs[present].isneginf()].sum()),
     )
 

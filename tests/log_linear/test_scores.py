@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from pyro_hoim.core.operations import score
 from pyro_hoim.core.scores import mean_gain, rows_are_distinct
 from pyro_hoim.data import CountTable, Observations
 from pyro_hoim.datasets import load_table
@@ -198,6 +199,18 @@ def test_gain_where_rows_are_impossible_or_single():
             {"train": table([[10, 0], [5, 5]]), "test": table([[4, 3], [2, 3]])}, {"saturated": SATURATED}
         ).chosen.parts["test"]
     assert found is not None and found.gain == -math.inf and found.gain_std_error is None
+
+
+def test_the_kl_of_independent_columns_is_finite_where_that_of_the_model_is_not():
+    with pytest.warns(NonexistentEstimateWarning):
+        result = fit(SATURATED, table([[10, 0], [5, 5]]))
+    figures = score(result, table([[4, 3], [2, 3]]))
+    shares = np.outer([10, 10], [15, 5]) / 20**2
+    seen = np.array([[4, 3], [2, 3]]) / 12
+    assert figures["kl"] == math.inf
+    assert figures["independent_kl"] == pytest.approx((seen * np.log(seen / shares)).sum(), rel=1e-12)
+    known = score(result, table([[4, 0], [2, 3]]))  # where both are finite, they differ by the gain
+    assert known["independent_kl"] == pytest.approx(known["kl"] + known["gain"], rel=1e-12)
 
 
 def test_gain_of_a_network_and_of_a_root_model_is_paired():
