@@ -86,9 +86,9 @@ _INFO: dict[str, Rule] = {
     "status": TEXT,
     "is_maximum": FLAG,
     "is_restricted": FLAG,
-    "has_structural_zeros": FLAG,
 }
 """Entries of the information that commands read."""
+_STATES = ("impossible", "structural_zeros")
 
 
 def conditional_words(file: ModelFile) -> str:
@@ -117,13 +117,14 @@ class ModelFile(ModelRecord):
             tuples become lists.
         tensors: further tensors by name, stored as they are.
         impossible: states of probability zero; None for none.
+        structural_zeros: those of them that were declared; None for none.
 
     Shape:
         theta (*batch, num(coding)).
 
     Raises:
         InputError: wrong length or coding of theta, NaN or infinite entries, information that is not JSON, a further
-            tensor named "theta" or "impossible", impossible states of other variables.
+            tensor named "theta", "impossible" or "structural_zeros", impossible states of other variables.
         InputTypeError: theta is not a floating-point tensor, or a further tensor is no tensor.
 
     Example:
@@ -144,6 +145,7 @@ class ModelFile(ModelRecord):
     info: dict[str, Any] = field(default_factory=dict[str, Any])
     tensors: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     impossible: ImpossibleStates | None = None
+    structural_zeros: ImpossibleStates | None = None
 
     def __post_init__(self) -> None:
         hypergraph, _ = family_of(self.hypergraph, self.coding)
@@ -151,10 +153,14 @@ class ModelFile(ModelRecord):
         size = parametrization(hypergraph).num(self.coding)
         check_shape(checked_floating(self.theta, "theta"), (size,), "theta")
         check_finite(self.theta, "theta")
-        check_type(self.impossible, ImpossibleStates | None, "impossible")
-        keep_contents(self, _INFO, theta=stored(self.theta).to(torch.float64), impossible=self.impossible)
+        domain, given = hypergraph.domain, {name: getattr(self, name) for name in _STATES}
+        for name, states in given.items():
+            check_type(states, ImpossibleStates | None, name)
+            if states is not None and states.structure.domain != domain:
+                raise other_domain(name, "states of the model's variables")
+        keep_contents(self, _INFO, theta=stored(self.theta).to(torch.float64), **given)
         # What the information says is of the variables, levels and interactions of the model.
-        info, domain = self.info, hypergraph.domain
+        info = self.info
         if info.get("independent") is not None:
             check_shares(info["independent"], domain, "info['independent']")
         for name in ("infinite_combinations", "infinite_interactions"):
@@ -173,8 +179,6 @@ class ModelFile(ModelRecord):
             # Files of earlier versions name combinations.
             states = [dict(zip(cells["edge"], cells["levels"], strict=True)) for cells in combinations]
             object.__setattr__(self, "impossible", ImpossibleStates.of_combinations(domain, states))
-        elif self.impossible is not None and self.impossible.structure.domain != domain:
-            raise other_domain("impossible", "states of the model's variables")
 
     @property
     def domain(self) -> Domain:
@@ -184,9 +188,10 @@ class ModelFile(ModelRecord):
     @override
     def packed(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         info, tensors = self.info, {"theta": self.theta, **self.tensors}
-        if self.impossible is not None:
-            info = {**info, "impossible": [list(edge) for edge in self.impossible.structure.edges]}
-            tensors["impossible"] = self.impossible.excluded.to(torch.uint8)
+        for name in _STATES:
+            if (states := getattr(self, name)) is not None:
+                info = {**info, name: [list(edge) for edge in states.structure.edges]}
+                tensors[name] = states.excluded.to(torch.uint8)
         return {**self.hypergraph.to_json(), "coding": self.coding, "info": info}, tensors
 
     @classmethod
@@ -196,16 +201,18 @@ class ModelFile(ModelRecord):
         hypergraph = InteractionHypergraph.from_json(header)
         if list(map(list, hypergraph.edges)) != header["edges"]:
             raise ModelFileError("the hyperedges are not in the order of the parameters")
-        info = dict(header["info"])
-        edges, impossible = info.pop("impossible", None), None
-        if edges is not None:
-            Items(NAMES, 1).check(edges, "info['impossible']")
+        info, states = dict(header["info"]), dict[str, ImpossibleStates]()
+        for name in _STATES:
+            edges = info.pop(name, None)
+            if edges is None:
+                continue
+            Items(NAMES, 1).check(edges, f"info[{name!r}]")
             structure = InteractionHypergraph(hypergraph.domain, edges, hierarchical=False)
-            excluded = take_parameters(tensors, "impossible", torch.uint8)
+            excluded = take_parameters(tensors, name, torch.uint8)
             if list(map(list, structure.edges)) != edges or int(excluded.max()) > 1:
                 raise ModelFileError("the impossible states do not fit their sets of variables")
-            impossible = ImpossibleStates(structure, excluded.bool())
-        return cls(hypergraph, theta, header["coding"], info, tensors, impossible)
+            states[name] = ImpossibleStates(structure, excluded.bool())
+        return cls(hypergraph, theta, header["coding"], info, tensors, **states)
 
     @cached_property
     @plain_mode()

@@ -21,6 +21,7 @@ from pyro_hoim import InteractionHypergraph, LogLinearEnergy, Observations
 from pyro_hoim.cli import run
 from pyro_hoim.errors import InputError, ModelFileError
 from pyro_hoim.estimators import InteractionClassifier, InteractionDensity, InteractionImputer
+from pyro_hoim.families import add_info
 from pyro_hoim.information import removal_values
 from pyro_hoim.log_linear import ModelFile, impute as impute_rows, load_model, predict as predict_rows, synthesise
 from pyro_hoim.runs.container import LOG_LINEAR, write_container
@@ -484,3 +485,29 @@ def test_functions_of_rows_obey_too():
     assert np.allclose(predict_rows(result.model, gaps, "b").probs, given_others(law), atol=1e-7)
     assert not (impute_rows(result.model, gaps, 50).codes.diff(dim=2) == 0).any()
     assert not (synthesise(result.model, 500).codes.diff(dim=1) == 0).any()
+
+
+def test_files_are_tested_as_their_fits_are_and_never_across_other_zeros(tmp_path):
+    """The oracle is the test of the fits themselves, which keep their rows."""
+    rows = rows_of(np.where(APART, 0, PAIRS))
+    fits = {
+        name: hoim.fit(formula, rows, structural_zeros=declared)
+        for name, formula, declared in (
+            ("few", "a + b + c", LEVELS),
+            ("many", "a*c + b", LEVELS),
+            ("other", "a*c*b", None),
+        )
+    }
+    files = dict[str, object]()
+    for name, result in fits.items():
+        path = tmp_path / f"{name}.safetensors"
+        result.save(path)
+        add_info(path, {"split": {"fractions": [1, 0, 0], "seed": 0, "rows": 1, "digest": ""}})
+        files[name] = hoim.load(path)
+    tables = [hoim.compare(models) for models in (fits, files)]
+    for table in tables:
+        assert table.loc["many", "against"] == "few" and pd.isna(table.loc["other", "against"])
+        assert any("other is not tested" in note and "structural zeros" in note for note in table.attrs["notes"])
+    first, second = (table.loc["many", ["statistic", "test_df", "p_value"]].astype(float) for table in tables)
+    # Of the two parameters of a*c one is of a=0, which is impossible with c=1.
+    assert np.allclose(first, second, rtol=1e-6) and first["test_df"] == 1

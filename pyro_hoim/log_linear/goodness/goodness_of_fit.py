@@ -648,7 +648,7 @@ def ratio_test_of_files(small: ModelFile, big: ModelFile) -> LikelihoodRatioTest
 
     Raises:
         InputError: a file does not tell of a maximum-likelihood estimate from complete rows, or which tables
-            the functions of its formula allow; models that are not nested.
+            the functions of its formula allow; models that are not nested, or of other structural zeros.
         IntractableError: the margins of a model are out of reach.
     """
     for file in (small, big):
@@ -711,6 +711,7 @@ def _remembered(file: ModelFile) -> FitResult:
         method="auto",
         partition=None if design is not None else Auto(),
         margins=margins,
+        structural_zeros=file.structural_zeros,
         impossible=file.impossible,
         restriction=restriction,
         _face=face,

@@ -259,8 +259,8 @@ class LogLinearFamily(Family):
             if model.data is not None:
                 info["independent"] = column_shares(model.data)
             info["infinite_interactions"] = [infinite_to_json(row) for row in infinite_interactions(model)]
-            info["has_structural_zeros"] = model.structural_zeros is not None
-            return ModelFile(model.hypergraph, model.theta, model.coding, info, directions_of(model), model.impossible)
+            parts, states = directions_of(model), (model.impossible, model.structural_zeros)
+            return ModelFile(model.hypergraph, model.theta, model.coding, info, parts, *states)
         if not isinstance(model, LogLinearEnergy):
             search: LearnResult | SelectionResult = model  # the classes left, which are not imported to be asked for
             return search.file()
@@ -296,7 +296,7 @@ class LogLinearFamily(Family):
         if bool(log_factors.isneginf() | impossible_rows(model, given.codes)):
             words = ", ".join(f"{name}={domain[name].labels[code]}" for name, code in evidence.items())
             problem = f"{words} has probability zero in the model"
-            is_declared = bool(law.joined) or question.stored.info.get("has_structural_zeros")
+            is_declared = bool(law.joined) or question.stored.model.structural_zeros is not None
             other = "" if is_declared else f", or fit with {option('prior', 'unit')}"
             raise refused("given", problem, f"give other values{other}", code="impossible")
         # The other columns, from the model given those.
@@ -343,7 +343,7 @@ class LogLinearFamily(Family):
         positions, left_out = top_interactions([row["edge"] for row in rows], question["top"])
         rows = [rows[position] for position in positions]
         # Information is not defined for corner families, nor where structural zeros outlast every interaction.
-        has_zeros = question.stored.info.get("has_structural_zeros", False)
+        has_zeros = question.stored.model.structural_zeros is not None
         if has_zeros and question["information"] and "information" in question.given:
             raise out_of_reach("information", "it is not defined for models with structural zeros", code="no-method")
         information = question["information"] and not has_zeros and energy.hypergraph.coding != "corner"
