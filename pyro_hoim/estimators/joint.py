@@ -444,13 +444,20 @@ class InteractionClassifier(ClassifierMixin, InteractionEstimator):
             problem = (
                 f"row {int(lost.argmax())}: its cells have probability zero together ({int(lost.sum())} such rows)"
             )
-            raise refused("X", problem, 'fit with prior="unit"', code="impossible")
+            raise refused("X", problem, _remedy(self.result_), code="impossible")
         return probs
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of every row, (N,)."""
         probs = self.predict_proba(X)
         return self.classes_[probs.argmax(1)]
+
+
+def _remedy(result: Any) -> str | None:
+    """What makes impossible rows possible: a prior, but not where all of them were declared."""
+    states = getattr(result, "impossible", None)
+    is_declared = states is not None and states.without(result.structural_zeros) is None
+    return None if is_declared else 'fit with prior="unit"'
 
 
 # Densities of rows.
@@ -677,7 +684,8 @@ class InteractionImputer(OneToOneFeatureMixin, TransformerMixin, InteractionEsti
         )
         if lost := int((codes < 0).any(1).sum()) // number:
             sentence = f"not filled: {plural(lost, 'row')} whose known cells have probability zero together"
-            warnings.warn(f'{sentence}; fit with prior="unit"', DataWarning, stacklevel=caller_level())
+            words = "; ".join(filter(None, (sentence, _remedy(self.result_))))
+            warnings.warn(words, DataWarning, stacklevel=caller_level())
         return [self._filled(X, frame, part) for part in np.split(codes, number)]
 
     def _filled(self, X: Any, frame: pd.DataFrame, codes: np.ndarray) -> Any:

@@ -179,4 +179,5 @@ class JoinedLaw:
         codes = rows.codes.repeat(num_imputations, 1)
         codes = self.joined.completed(codes, levels, seed if how == "draws" else None)
         codes = codes.reshape(num_imputations, *rows.codes.shape)
-        return Imputation(rows, codes, imputation.is_exact & is_possible, how)
+        is_complete = (rows.codes >= 0).all(1)  # of which nothing is filled, though levels of broken groups may be
+        return Imputation(rows, codes, imputation.is_exact & is_possible | is_complete, how)

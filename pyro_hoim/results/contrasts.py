@@ -142,7 +142,8 @@ def odds_ratios_table(contrasts: Contrasts, level: float = STORED_LEVEL) -> pd.D
     if lost := int(np.isnan(estimate).sum()):
         notes.append(f"{plural(lost, 'odds ratio is', 'odds ratios are')} not identified: the rows do not tell them")
     if num := int(is_infinite.sum()):
-        words = f"{plural(num, 'odds ratio is', 'odds ratios are')} 0 or infinite, for the rows lack combinations"
+        why = "combinations are impossible or in no row" if STRUCTURAL in notes else "the rows lack combinations"
+        words = f"{plural(num, 'odds ratio is', 'odds ratios are')} 0 or infinite, for {why}"
         can_be_finite = not contrasts.is_crude and STRUCTURAL not in notes
         notes.append(f"{words}; a prior makes them finite" if can_be_finite else words)
         if contrasts.has_errors and bool(np.isnan(np.concatenate([low[is_infinite], high[is_infinite]])).any()):

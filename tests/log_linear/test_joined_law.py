@@ -248,3 +248,14 @@ def test_gains_and_likelihoods_in_float32_and_of_repeated_rows():
     half = replace(law, energy=law.energy.to(dtype=torch.float32))
     torch.testing.assert_close(law.log_weights(twice)[40:], law.log_weights(rows))
     torch.testing.assert_close(half.log_weights(rows), law.log_weights(rows), rtol=1e-4, atol=1e-4)
+
+
+def test_a_complete_row_is_not_filled_by_chains():
+    """Nothing is left to fill where every cell is known, whether the row is possible or not."""
+    law = law_of(1, None)
+    rows, table = enumerated(law)
+    lost = rows[table.sum(1) == 0][:2].clone()
+    lost[1, law.joined.domain.index("w")] = -1
+    filled = law.impute(Observations.from_tensor(lost, law.joined.domain))
+    assert filled.is_exact.tolist() == [True, False] and filled.is_completed.tolist() == [True, False]
+    assert torch.equal(filled.codes[0], lost)

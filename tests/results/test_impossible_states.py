@@ -398,10 +398,22 @@ def test_estimators_take_structural_zeros():
         assert np.isneginf(density.score_samples(bad)).tolist() == [True, False]
         assert not ((drawn := density.sample(500))["a"] + drawn["b"]).eq("yq").any()
     classifier = InteractionClassifier(edges="a + b + y*a", options=options).fit(frame[["a", "b"]], frame["c"])
-    with pytest.raises(InputError, match="row 0: its cells have probability zero"):
+    # No prior makes possible what was declared.
+    with pytest.raises(InputError, match="row 0: its cells have probability zero") as told:
         classifier.predict_proba(bad[["a", "b"]])
+    imputer = InteractionImputer(edges="a + b + c", options=options, random_state=0).fit(frame)
+    with pytest.warns(hoim.errors.DataWarning, match="not filled: 1 row") as warned:
+        assert imputer.transform(bad.assign(c=None))["c"].isna().tolist() == [True, False]
+    assert not any("prior" in words for words in (str(told.value), str(warned[0].message)))
     with pytest.raises(InputError, match="2 rows of data hold what is marked as impossible"):
         InteractionDensity(options={"structural_zeros": [{"a": "y", "c": "u"}, {"a": "y", "c": "v"}]}).fit(frame)
+
+
+def test_odds_ratios_say_why_they_are_infinite():
+    rows = rows_of(np.where(APART, 0, PAIRS))
+    for declared, why in ((APART, "combinations are impossible or in no row"), (None, "the rows lack combin")):
+        notes = hoim.fit("a*b + a*c", rows, structural_zeros=declared).odds_ratios().attrs["notes"]
+        assert any(f"0 or infinite, for {why}" in note for note in notes)
 
 
 def answer(capsys, *words):
