@@ -19,6 +19,7 @@ from ..core.page import Section, cell
 from ..core.partition import LogPartition
 from ..core.words import (
     fixed,
+    listed,
     literal,
     number,
     plural,
@@ -480,27 +481,36 @@ def structure_section(model: ModelAnalysis) -> Section:
     """What the interactions imply, and how strong each is."""
     section = Section(f"Strengths and independences of {model.name}", is_folded=True)
     # The class of the model, and what it implies.
-    graph = model.hypergraph
+    graph, impossible = model.hypergraph, model.fit.impossible
     kind = "not graphical: some variables interact in pairs but not all together"
-    if graph.is_decomposable:
+    if graph.is_decomposable and model.fit.structural_zeros is None:
         kind = "decomposable: its estimates have a closed form"
     elif graph.is_graphical:
         kind = "graphical: the pairs that interact determine it"
-    listed = ", ".join(f"[{short_edge(e, _LABEL, ' ')}]" for e in graph.maximal_edges[:30])
+    largest = ", ".join(f"[{short_edge(e, _LABEL, ' ')}]" for e in graph.maximal_edges[:30])
     more = ", ..." if len(graph.maximal_edges) > 30 else ""
-    section.text(f"The largest interactions imply all smaller ones: {listed}{more}. The model is {kind}.")
+    where = "The" if model.fit.structural_zeros is None else "Outside the impossible combinations the"
+    section.text(f"The largest interactions imply all smaller ones: {largest}{more}. {where} model is {kind}.")
     add_interactions(section, model)
     # Independences are listed where they can be read.
     if len(graph.domain) > _MOST_COLUMNS:
         section.note(f"With more than {_MOST_COLUMNS} columns the implied independences are not listed.")
         return section
+    # Columns with impossible combinations depend on each other without an interaction, too.
+    if impossible is not None:
+        tied = [of for of in impossible.structure.edges if not any(set(of) <= set(e) for e in graph.maximal_edges)]
+        if tied:
+            sets = listed([label_of(edge) for edge in tied], _WORST)
+            section.note(f"Some combinations of {sets} are impossible, so that these columns depend on each other.")
+        graph = impossible.added_to(graph)
     statements = graph.conditional_independences()
     if statements:
         section.heading(f"Implied conditional independences ({len(statements)})")
         rows = [[f"{a} ⫫ {b}", ", ".join(c) or "nothing"] for a, b, c in statements]
         section.table(["independent pair", "given"], rows, first=_SHOWN_CELLS, further="Further pairs")
     else:
-        section.note("Every two variables share an interaction, so no conditional independence is implied.")
+        shared = "an interaction" if impossible is None else "an interaction or impossible combinations"
+        section.note(f"Every two variables share {shared}, so no conditional independence is implied.")
     return section
 
 
