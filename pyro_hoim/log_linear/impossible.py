@@ -324,6 +324,7 @@ class Support:
         return terms if self.graph is self.source else terms[..., self._places.to(terms.device)]
 
     @cached_property
+    @plain_mode()
     def _places(self) -> torch.Tensor:
         where = self.graph.term_slices
         parts = [torch.arange(where[edge].start, where[edge].stop) for edge in self.source.edges]
@@ -424,6 +425,7 @@ class ProductInside:
         return {name: slice(*where) for name, where in zip(self.support.domain.names, pairwise(ends), strict=True)}
 
     @cached_property
+    @plain_mode()
     def model(self) -> LogLinearEnergy:
         """The laws of these variables as models of their support."""
         given = self.support.hypergraph
@@ -473,6 +475,7 @@ class ProductInside:
         return self._backend
 
     @cached_property
+    @plain_mode()
     def log_normaliser(self) -> torch.Tensor:
         """Log of the sum of the weights of the possible states, float64 (*batch).
 

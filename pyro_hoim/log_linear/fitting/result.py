@@ -263,8 +263,11 @@ class FitResult(Fitted):
             return self._face.rank
         if self.status == "infinite" and self.existence is not None and self.existence.num_parameters_lost is not None:
             return self.num_parameters - self.existence.num_parameters_lost
-        basis = None if self.impossible is None else self.identified_by_fitted
-        return self.num_parameters if basis is None else basis.shape[1]
+        if self.impossible is None:
+            return self.num_parameters
+        # Where directions are too many to be counted, there are at most as many as cells, less one.
+        basis = self.identified_by_fitted
+        return min(self.num_parameters, self.num_cells_fitted - 1) if basis is None else basis.shape[1]
 
     @property
     def is_support_known(self) -> bool:
