@@ -16,6 +16,7 @@ from pyro_hoim import (
     LogLinearEnergy,
     Observations,
 )
+from pyro_hoim.core.operations import impute, predict, row_log_likelihood, sample, score
 from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import (
     Auto,
@@ -184,6 +185,21 @@ def test_a_file_of_a_batch_has_one_set_of_impossible_states(tmp_path):
     for model in (other, HierarchicalLogLinear(GRAPH, theta().expand(2, -1), impossible=other)):
         with pytest.raises(InputError, match=r"the models of the batch \(2,\) have different impossible states"):
             pyro_hoim.save(model, tmp_path / "law.safetensors")
+
+
+def test_every_door_refuses_a_batch():
+    batch = HierarchicalLogLinear(GRAPH, theta().expand(2, -1), impossible=PAIRS)
+    rows = Observations.from_tensor(torch.tensor([[0, 0, 0]]), DOMAIN)
+    doors = [
+        lambda: score(batch, rows),
+        lambda: sample(batch, 3),
+        lambda: impute(batch, rows),
+        lambda: row_log_likelihood(batch, rows),
+        lambda: predict(batch, rows, "a"),
+    ]
+    for door in doors:
+        with pytest.raises(InputError, match=r"model: expected one model, received a batch of shape \(2,\)"):
+            door()
 
 
 def _outside(*_):

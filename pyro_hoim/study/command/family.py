@@ -74,7 +74,7 @@ from ...log_linear.fitting.fit import fit
 from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
 from ...log_linear.fitting.result import CovarianceKind, FitResult
 from ...log_linear.fitting.solvers import Stopping
-from ...log_linear.given import impossible_rows
+from ...log_linear.given import check_single, impossible_rows
 from ...log_linear.goodness.goodness_of_fit import (
     likelihood_ratio_test,
     ratio_test_of_files,
@@ -538,7 +538,8 @@ def _energy_of_columns(stored: Stored) -> LogLinearEnergy:
 
 
 def _law(stored: Stored) -> JoinedLaw:
-    """The model as a law of the columns."""
+    """The model as a law of the columns; InputError for a batch of models."""
+    check_single(stored.model.energy)
     return JoinedLaw(stored.model.energy, stored.joined or JoinedColumns(stored.domain, ()))
 
 
