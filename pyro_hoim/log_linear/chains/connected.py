@@ -46,11 +46,16 @@ class Connectedness(NamedTuple):
             return ""
         if self.states is None:
             return "whether the chains reach every possible state was not tested, as there is too much to look at"
+        return f"the chains do not reach every possible state: none leads {self.apart(domain)}"
+
+    def apart(self, domain: Domain) -> str:
+        """The two states in words."""
+        assert self.states is not None
         labels = (
             [domain[name].labels[code] for name, code in zip(self.names, row, strict=True)] for row in self.states
         )
         first, second = (state_text(self.names, row) for row in labels)
-        return f"the chains do not reach every possible state: none leads from {first} to {second}"
+        return f"from {first} to {second}"
 
 
 class _Excluding(NamedTuple):

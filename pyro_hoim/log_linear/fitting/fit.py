@@ -21,6 +21,7 @@ from ...data.observations import Observations
 from ...data.sources.sourced import few_rows
 from ...errors import (
     ConvergenceWarning,
+    DataWarning,
     NonexistentEstimateWarning,
     caller_level,
     check_choice,
@@ -32,9 +33,10 @@ from ...runs.checkpoint import RunFile, RunOptions, check_arrays, checked_run
 from ...runs.container import checksum
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
+from ..chains.connected import connectedness
 from ..coding import parametrization
 from ..energy import LogLinearEnergy
-from ..impossible import ImpossibleStates, StructuralZeros, structural_states
+from ..impossible import ImpossibleStates, StructuralZeros, structural_states, support_of_states
 from ..possible import PossibleStates, on_support
 from ..restricted.interactions import RestrictedInteractions
 from .design import (
@@ -288,6 +290,7 @@ def pseudo_problem(
 ) -> Problem:
     """Pseudo-likelihood of complete rows; an empty margin makes its maximum infinite, too."""
     hypergraph = coordinates.hypergraph
+    _check_single_steps(hypergraph, structural, is_declared=True)
     start, margins = np.zeros(hypergraph.num_parameters), rows.marginal_counts(hypergraph.edges)
     target = PseudoLikelihood(hypergraph, rows, coordinates, structural)
     problem = Problem(coordinates, target, start, rows.total_count, np.empty(0), rows, support=structural)
@@ -296,9 +299,27 @@ def pseudo_problem(
         if not problem.is_infinite:
             problem.existence = None  # of the likelihood it says no more
         elif not from_zero:
+            _check_single_steps(hypergraph, problem.limit, is_declared=False)
             problem.support = problem.limit
             problem.objective = PseudoLikelihood(hypergraph, rows, coordinates, problem.limit)
     return problem
+
+
+def _check_single_steps(hypergraph: InteractionHypergraph, zeros: ImpossibleStates | None, is_declared: bool) -> None:
+    """Refuse zeros that were declared, and warn of others, between which steps of single columns do not lead."""
+    if zeros is None:
+        return
+    domain = hypergraph.domain
+    known = connectedness(support_of_states(hypergraph, zeros).zeros, [(name,) for name in domain.names])
+    steps = "the pseudo-likelihood compares states that differ in one column"
+    if known.verdict == "refuted":
+        problem = f"{steps}, and no such steps lead {known.apart(domain)}, whose shares it may leave open"
+        if is_declared:
+            raise refused("objective", problem, "fit with objective='likelihood'", code="impossible")
+        warnings.warn(DataWarning(f"fit: {problem}; fit with objective='likelihood'"), stacklevel=caller_level())
+    elif known.verdict == "untested" and is_declared:
+        problem = f"{steps}; whether such steps connect all possible states was not tested, as there are too many"
+        warnings.warn(DataWarning(f"fit: {problem}"), stacklevel=caller_level())
 
 
 def general_problem(
@@ -535,12 +556,15 @@ def fit(
     Raises:
         MissingDataError: missing cells in ``data`` or ``validation``.
         InputError: arguments that do not fit together, another domain, no observations, or rows that hold what is
-            marked as impossible, which are counted and named.
+            marked as impossible, which are counted and named. For the pseudo-likelihood also structural zeros between
+            which steps of single columns do not lead to every possible state.
         IntractableError: no feasible way to log Z, with the cells needed and the option that raises the budget.
 
     Warns:
         ConvergenceWarning: the criterion was not met and the fit did not stop early.
         NonexistentEstimateWarning: the estimate is infinite; the offending combinations are named.
+        DataWarning: steps of single columns do not connect what an infinite estimate of the pseudo-likelihood leaves
+            possible, or it is not known whether they connect what structural zeros leave.
 
     References:
         Paper 1, section 4.2 and table 4; Yvonne Bishop, Stephen Fienberg and Paul Holland, Discrete Multivariate

@@ -21,7 +21,18 @@ from pyro_hoim import (
     Observations,
     load_table,
 )
-from pyro_hoim.log_linear import L1, L2, Enumeration, GroupL2, Stopping, VariableElimination, fit, parametrization
+from pyro_hoim.errors import DataWarning
+from pyro_hoim.log_linear import (
+    L1,
+    L2,
+    Enumeration,
+    GroupL2,
+    ImpossibleStates,
+    Stopping,
+    VariableElimination,
+    fit,
+    parametrization,
+)
 from pyro_hoim.log_linear.fitting import design
 from pyro_hoim.log_linear.fitting.design import design_matrix
 from pyro_hoim.log_linear.fitting.objectives import DenseLikelihood, Likelihood, Penalised, PseudoLikelihood
@@ -206,6 +217,55 @@ def test_empty_margins_are_infinite_for_a_pseudo_likelihood_and_finite_under_a_p
     czech = load_table("czech_autoworkers")
     pairs = InteractionHypergraph.from_order(czech.domain, 2)
     assert fit(pairs, czech, objective="pseudo-likelihood").status == "converged"
+
+
+def test_a_pseudo_likelihood_refuses_zeros_between_which_no_single_column_leads():
+    """Of two equal columns it says nothing: all theta have the same conditionals, though not the same law."""
+    domain = Domain.from_cardinalities({"a": 2, "b": 2})
+    data, singles = Observations.from_table(domain, [[90, 0], [0, 10]]), InteractionHypergraph.from_order(domain, 1)
+    zeros = ImpossibleStates.of_combinations(domain, [{"a": 0, "b": 1}, {"a": 1, "b": 0}])
+    for theta in ([0.0, 0.0], [1.0, -3.0]):
+        tables = LogLinearEnergy.from_theta(singles, torch.tensor(theta, dtype=torch.float64))
+        assert zeros.applied(tables).log_pseudo_prob(torch.tensor([[0, 0], [1, 1]])).abs().max() == 0
+    with pytest.raises(InputError, match=r"objective: .* from \(a=0, b=0\) to \(a=1, b=1\), .*objective='likelihood'"):
+        fit(singles, data, objective="pseudo-likelihood", structural_zeros=zeros)
+
+    def probs(result):
+        return Enumeration().marginal(result.model, domain.names)
+
+    assert_close(probs(fit(singles, data, structural_zeros=zeros)), data.table() / 100, relative=1e-6)
+    # The control: one combination alone leaves a path, along which shares are compared.
+    path, one = Observations.from_table(domain, [[60, 30], [0, 10]]), [{"a": 1, "b": 0}]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = fit(singles, path, objective="pseudo-likelihood", structural_zeros=one)
+    assert_close(probs(result), path.table() / 100, relative=1e-4)
+
+
+def test_a_pseudo_likelihood_warns_of_zeros_that_it_learns_or_cannot_look_through():
+    pairs = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2}), 2)
+    for table, number in (([[90, 0], [0, 10]], 1), ([[60, 30], [0, 10]], 0)):
+        with warnings.catch_warnings(record=True) as given:
+            warnings.simplefilter("always")
+            fit(pairs, Observations.from_table(pairs.domain, table), objective="pseudo-likelihood")
+        texts = [str(each.message) for each in given if each.category is DataWarning]
+        assert len(texts) == number and all(
+            "no such steps lead from (a=0, b=0) to (a=1, b=1)" in text for text in texts
+        )
+    # Colours of a cycle of 40 columns have too many states to list.
+    ring = Domain.from_cardinalities([3] * 40)
+    names = ring.names
+    equal = [{names[k]: c, names[k - 1]: c} for k in range(40) for c in range(3)]
+    rows = [[(k + shift) % 2 + turn for k in range(40)] for shift in (0, 1) for turn in (0, 1)]
+    singles = InteractionHypergraph.from_order(ring, 1)
+    with pytest.warns(DataWarning, match="was not tested"):
+        fit(
+            singles,
+            Observations.from_tensor(torch.tensor(rows), ring),
+            objective="pseudo-likelihood",
+            structural_zeros=equal,
+            penalty=L2(1.0),
+        )
 
 
 @pytest.mark.parametrize(
