@@ -31,10 +31,10 @@ from ..errors import (
     wrong_type,
 )
 from ..log_linear.auto import Auto
-from ..log_linear.energy import LogLinearEnergy
+from ..log_linear.energy import LogLinearEnergy, check_energy
 from ..log_linear.fitting.fit import fit
 from ..log_linear.fitting.result import FitResult
-from ..log_linear.given import check_energy, check_single
+from ..log_linear.given import check_single
 from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = [

@@ -29,8 +29,8 @@ from ..errors import (
 )
 from ..log_linear.auto import Auto
 from ..log_linear.coding import check_balanced_family
-from ..log_linear.energy import LogLinearEnergy
-from ..log_linear.given import check_energy, predict, synthesise
+from ..log_linear.energy import LogLinearEnergy, check_energy
+from ..log_linear.given import predict, synthesise
 from ..log_linear.impossible import check_possible
 from ..runs.arguments import checked_seed, received
 from ..structure.hypergraph import InteractionHypergraph

@@ -17,7 +17,7 @@ from ..errors import IntractableError, check_choice, check_type, size_text, unex
 from ..structure.hypergraph import InteractionHypergraph, cell_index
 from .annealed.importance import AnnealedImportance
 from .coding import Coding, Reference, check_corner, reference_codes
-from .energy import LogLinearEnergy
+from .energy import LogLinearEnergy, check_energy
 from .exact.elimination import VariableElimination
 from .exact.enumeration import Enumeration, MatrixEnumeration
 
@@ -192,6 +192,7 @@ def log_partition(
 
     Raises:
         InputError: an unknown coding; a model with impossible states, whose tables have no coding.
+        InputTypeError: a law or a result in the place of its energy.
         IntractableError: log Z exceeds the budget of the backend.
 
     References:
@@ -205,6 +206,7 @@ def log_partition(
         >>> psi.coding, round(float(psi.value), 4)  # log(1 + 1 + 1 + e^2)
         ('corner', 2.3408)
     """
+    check_energy(model)
     check_corner("corner" if coding is None else coding, reference)
     coding = coding if reference is None else "corner"
     return in_coding(model, (Auto() if partition is None else partition).log_partition(model), coding, reference)

@@ -15,13 +15,13 @@ from ..core.autograd import log_softmax, may_have_zeros
 from ..core.laws.parameter_cache import version_of
 from ..core.model import ParametricEnergy
 from ..data.files.uai import write_tables
-from ..errors import check_type, wrong_shape
+from ..errors import check_type, wrong_shape, wrong_type
 from ..runs.container import LOG_LINEAR
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph, cell_index, check_codes, evidence_codes, gather_slices
 from .coding import Coding, Reference, check_corner, family_of, from_reference, parametrization
 
-__all__ = ["LogLinearEnergy"]
+__all__ = ["LogLinearEnergy", "check_energy"]
 
 
 class LogLinearEnergy(ParametricEnergy):
@@ -278,3 +278,16 @@ class LogLinearEnergy(ParametricEnergy):
         tables = self.tables.detach().double().cpu().numpy()
         parts = (tables[where] for where in self.hypergraph.term_slices.values())
         write_tables(path, self.domain.cardinalities, self.hypergraph.edge_indices, parts)
+
+
+def check_energy(model: object, argument: str = "model") -> None:
+    """Raise :class:`InputTypeError` unless a log-linear energy; where a result holds one, the message says how."""
+    if isinstance(model, LogLinearEnergy):
+        return
+    hint = ""
+    for name in ("energy", "model", "energy_model"):
+        if isinstance(getattr(model, name, None), LogLinearEnergy):
+            hint = f"; pass its .{name}"
+    if not hint and callable(getattr(model, "log_linear", None)):
+        hint = "; pass its .log_linear()"
+    raise wrong_type(argument, "a LogLinearEnergy", received=f"{type(model).__name__}{hint}")

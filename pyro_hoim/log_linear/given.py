@@ -34,7 +34,6 @@ from ..errors import (
     other_domain,
     out_of_reach,
     unexpected,
-    wrong_type,
 )
 from ..runs.arguments import checked_seed
 from ..schema import Domain, Variable
@@ -42,7 +41,7 @@ from ..structure.hypergraph import InteractionHypergraph, row_strides
 from .annealed.importance import AnnealedImportance
 from .auto import Auto
 from .chains.gibbs import GibbsChains
-from .energy import LogLinearEnergy
+from .energy import LogLinearEnergy, check_energy
 from .impossible import ImpossibleStates
 
 __all__ = ["impute", "predict", "row_log_weights", "synthesise"]
@@ -56,19 +55,6 @@ _MAX_BYTES = 2**28
 _LOOK_UPS_PER_CALL = 2**22
 _MAX_SCORE_OPERATIONS = 5e9
 _EXCLUDED = -1e6  # more than the log of any number of states that could be summed
-
-
-def check_energy(model: object, argument: str = "model") -> None:
-    """Raise :class:`InputTypeError` unless a log-linear energy; where a result holds one, the message says how."""
-    if isinstance(model, LogLinearEnergy):
-        return
-    hint = ""
-    for name in ("energy", "model"):
-        if isinstance(getattr(model, name, None), LogLinearEnergy):
-            hint = f"; pass its .{name}"
-    if not hint and callable(getattr(model, "log_linear", None)):
-        hint = "; pass its .log_linear()"
-    raise wrong_type(argument, "a LogLinearEnergy", received=f"{type(model).__name__}{hint}")
 
 
 def check_model(model: LogLinearEnergy, domain: Domain, method: str) -> None:

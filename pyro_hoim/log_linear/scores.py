@@ -19,9 +19,9 @@ from ..data.observations import Observations
 from ..errors import IntractableError, check_fraction, check_type, refused, unexpected
 from .auto import Auto
 from .coding import parametrization
-from .energy import LogLinearEnergy
+from .energy import LogLinearEnergy, check_energy
 from .fitting.result import FitResult
-from .given import check_energy, check_single, impossible_rows, predict, row_log_weights
+from .given import check_single, impossible_rows, predict, row_log_weights
 from .infinite import has_cheap_covariance, mark_infinite
 
 __all__ = [

@@ -28,7 +28,7 @@ from ...errors import (
 )
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
-from ..energy import LogLinearEnergy
+from ..energy import LogLinearEnergy, check_energy
 from ..given import impossible_rows, possible_patterns
 from ..restricted.interactions import RestrictedInteractions
 from .existence import check_rows_possible, structural_states
@@ -79,6 +79,7 @@ def row_log_likelihood(
 
     Raises:
         InputError: another domain.
+        InputTypeError: a law in the place of its energy.
         IntractableError: the backend refuses.
 
     Example:
@@ -89,8 +90,9 @@ def row_log_likelihood(
         >>> (-row_log_likelihood(model, data).exp().log2()).abs().round().tolist()
         [2.0, 1.0, 0.0]
     """
-    # Equal rows are looked at once.
     model = model.model if isinstance(model, FitResult) else model
+    check_energy(model)
+    # Equal rows are looked at once.
     data = as_observations(data, domain=model.domain)
     if data.domain != model.domain:
         expected = "the variables and labels of the model's domain"

@@ -15,6 +15,7 @@ from pyro_hoim.datasets import load_table
 from pyro_hoim.errors import (
     ConvergenceWarning,
     InputError,
+    InputTypeError,
     IntractableError,
     NonexistentEstimateWarning,
     UnknownNameError,
@@ -30,6 +31,7 @@ from pyro_hoim.log_linear import (
     fit,
     fit_incomplete,
     goodness_of_fit,
+    log_partition,
     mle_existence,
     odds_ratio_table,
     parametrization,
@@ -634,6 +636,10 @@ def test_refusals_and_status(monkeypatch):
     data = mixed_data(model, 100.0)
     with pytest.raises(InputError, match="domain"):
         row_log_likelihood(model, Observations.from_tensor(torch.zeros(1, 2).long(), Domain.from_cardinalities([2, 2])))
+    law = HierarchicalLogLinear.from_tables(model.hypergraph, model.tables)
+    for call in (lambda: row_log_likelihood(law, data), lambda: log_partition(law, "corner")):  # type: ignore[arg-type]
+        with pytest.raises(InputTypeError, match=r"a LogLinearEnergy, received .*; pass its \.energy_model"):
+            call()
     with pytest.warns(ConvergenceWarning, match="EM stopped after 1 steps"):
         assert fit_incomplete(model.hypergraph, data, max_iterations=1).status == "max_iterations"
     monkeypatch.setattr(incomplete, "_MAX_COMPLETIONS", 10)
