@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..core.partition import ExactBackend
-from ..errors import check_type, check_unique, refused, unexpected, wrong_shape
+from ..core.partition import ExactBackend, PartitionBackend
+from ..errors import check_positive, check_type, check_unique, refused, unexpected, wrong_shape
 from ..log_linear.auto import Auto
 from ..log_linear.energy import LogLinearEnergy
 from ..schema import Domain
@@ -186,7 +186,8 @@ def to_mbi(energy: LogLinearEnergy, total: float = 1.0, *, partition: ExactBacke
         partition: exact backend of the marginals; ``Auto()`` when None.
 
     Raises:
-        InputError: mbi is not installed, or a batch of models.
+        InputError: mbi is not installed, a batch of models, a total that is no positive finite number, or a backend
+            that estimates.
         IntractableError: the marginals exceed the budget of the backend.
 
     Example:
@@ -198,8 +199,13 @@ def to_mbi(energy: LogLinearEnergy, total: float = 1.0, *, partition: ExactBacke
         pyro_hoim.errors.InputError: energy: expected shape (num_terms,), of one model, received (3, 2)
     """
     tables, domain = _tables_of(energy), energy.domain
+    check_positive(total, "total")
+    backend = Auto() if partition is None else partition
+    check_type(backend, PartitionBackend, "partition", "a partition backend")
+    if not backend.is_exact:
+        raise unexpected("partition", "an exact backend", partition)
     mbi = _library("mbi")
-    eta = (Auto() if partition is None else partition).expectations(energy).detach().double().cpu().numpy() * total
+    eta = backend.expectations(energy).detach().double().cpu().numpy() * total
     theirs = mbi.Domain(domain.names, domain.cardinalities, [variable.labels for variable in domain])
     slices = energy.hypergraph.term_slices
     potentials, marginals, constraints = dict[Any, Any](), dict[Any, Any](), list[Any]()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim import Auto, Domain, InteractionHypergraph, LogLinearEnergy
+from pyro_hoim import AnnealedImportance, Auto, Domain, InteractionHypergraph, LogLinearEnergy
 from pyro_hoim.errors import InputError, InputTypeError
 from pyro_hoim.interop import from_mbi, from_pgmpy, to_mbi, to_pgmpy
 
@@ -156,3 +156,20 @@ def test_what_is_no_model_is_refused():
             write(batch)
         with pytest.raises(InputTypeError, match="LogLinearEnergy"):
             write({})
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"total": math.nan}, "total: expected a positive finite number, received nan"),
+        ({"total": -1}, "total: expected a positive finite number"),
+        ({"total": 0}, "total: expected a positive finite number"),
+        ({"partition": AnnealedImportance()}, "partition: expected an exact backend"),
+        ({"partition": Auto(annealed=AnnealedImportance())}, "partition: expected an exact backend"),
+        ({"partition": 3}, "partition: expected a partition backend, received int"),
+    ],
+)
+def test_totals_and_backends_without_marginals_are_refused_with_or_without_mbi(words, message):
+    with pytest.raises((InputError, InputTypeError)) as caught:
+        to_mbi(MODELS[0], **words)
+    assert str(caught.value).startswith(message)
