@@ -107,6 +107,10 @@ def test_levels_that_are_impossible_together_are_said(shell):
     assert "probability zero in the model; give other values" in told
     # The control: the independent columns that know no zero expect pregnant men.
     free = shell.json("fit", "health.csv", "--order", "1", "--out", "free")
+    # Where a fit found the zero itself, another prior has none.
+    shell("fit", "health.csv", "--order", "2", "--out", "pairs")
+    told = shell.refused("sample", "pairs", "-n", "3", "--given", "sex=male", "--given", "pregnant=yes")
+    assert told.endswith("give other values, or fit with --prior unit")
     assert free["goodness_of_fit"]["deviance"] > found["goodness_of_fit"]["deviance"] + 10
     # A label may hold a comma, and a column may be named again for more of its levels.
     both = ("--structural-zeros", "seen, when=never, yet,seen, when=once,sex=male,pregnant=yes")

@@ -27,6 +27,7 @@ from ...errors import (
     check_choice,
     check_type,
     conflict,
+    refused,
     wrong_type,
 )
 from ...runs.checkpoint import RunFile, RunOptions, check_arrays, checked_run

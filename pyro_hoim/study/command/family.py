@@ -296,8 +296,9 @@ class LogLinearFamily(Family):
         if bool(log_factors.isneginf() | impossible_rows(model, given.codes)):
             words = ", ".join(f"{name}={domain[name].labels[code]}" for name, code in evidence.items())
             problem = f"{words} has probability zero in the model"
-            is_declared = bool(law.joined) or question.stored.model.structural_zeros is not None
-            other = "" if is_declared else f", or fit with {option('prior', 'unit')}"
+            # Zeros that a fit has found are those of maximum likelihood.
+            is_found = not law.joined and question.stored.info.get("has_structural_zeros") is False
+            other = f", or fit with {option('prior', 'unit')}" if is_found else ""
             raise refused("given", problem, f"give other values{other}", code="impossible")
         # The other columns, from the model given those.
         cells = zip(model.domain.names, given.codes[0].tolist(), strict=True)
