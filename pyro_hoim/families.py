@@ -15,6 +15,7 @@ from typing import Any
 from .atomic import draft_of
 from .core.family import families, family_of
 from .core.operations import impute, predict, sample, save, score
+from .data.files.uai import is_uai
 from .errors import ModelFileError, refused
 from .results.fitted import LoadedModel
 from .runs.container import read_kind, with_info
@@ -53,6 +54,8 @@ def load(path: str | os.PathLike[str]) -> LoadedModel:
     """
     file = Path(path)
     file = file / "model.safetensors" if os.path.isdir(file) else file
+    if is_uai(file):
+        raise ModelFileError("is a file in the UAI format", argument=file, hint="read_uai reads it")
     family = family_of(read_kind(file), file)
     stored = family.read(file)
     return LoadedModel(stored.kind, stored.model, stored.domain, stored.info)

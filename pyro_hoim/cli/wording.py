@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 
 import click
 
@@ -55,7 +56,7 @@ def error_message(error: HoimError, command: click.Command | None = None, words:
 
     An argument that is no option stays, as does one among the words that were typed: a file may have such a name.
     """
-    argument, hint = error.argument, hint_of(error, command)
+    argument, hint = error.argument, hint_of(error, command, words)
     if argument is not None and command is not None:
         options = {str(p.name): option_of(p) for p in command.get_params(click.Context(command))}
         known = {**{name: option for name, option in _ARGUMENTS.items() if option in options.values()}, **options}
@@ -64,9 +65,11 @@ def error_message(error: HoimError, command: click.Command | None = None, words:
     return _one_line(str(error.replace(argument=argument, hint=hint)))
 
 
-def hint_of(error: HoimError, command: click.Command | None) -> str | None:
-    """What to do about an exception, in options of a command."""
+def hint_of(error: HoimError, command: click.Command | None, words: Collection[str] = ()) -> str | None:
+    """What to do about an exception, in options of a command; a file that was typed and is too large stays so."""
     hint = error.hint
+    if error.code == "over-budget" and error.argument is not None and Path(error.argument) in map(Path, words):
+        return hint
     for key in ((error.code, (error.argument or "").partition(" ")[0]), (error.code, None)):
         if key in _HINTS and "--" not in (hint or ""):
             hint = _HINTS[key]

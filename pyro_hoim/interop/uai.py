@@ -25,10 +25,11 @@ from ..data.files.uai import (
     read_numbered_evidence,
     read_solution,
     read_tables,
+    sums_to_one,
     write_numbered_evidence,
     write_solution,
 )
-from ..errors import check_choice, check_type
+from ..errors import check_choice, check_type, check_whole, out_of_range
 from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.file import GivenTables
 from ..schema import Domain
@@ -79,6 +80,8 @@ def read_uai(
         13.5
     """
     limits = {"max_bytes": max_bytes, "max_variables": max_variables, "max_cells": max_cells}
+    for name, limit in limits.items():
+        check_whole(limit, name)
     file = read_tables(source, **limits)
     edges, tables = _joined(file)
     constant = float(file.logs[(np.cumsum(file.sizes) - file.sizes)[file.lengths == 0]].sum())
@@ -170,6 +173,7 @@ def read_uai_evidence(
         >>> read_uai_evidence(io.BytesIO(b"2 \n 1 0 1 \n 1 2 1"), domain, sample=1)
         {'x2': 1}
     """
+    check_type(domain, Domain, "domain")
     codes = read_numbered_evidence(source, domain.cardinalities, sample)
     return {domain.names[i]: code for i, code in codes.items()}
 
@@ -189,6 +193,7 @@ def write_uai_evidence(path: str | os.PathLike[str], domain: Domain, evidence: M
         ...     Path(f"{folder}/e").read_text(), read_uai_evidence(f"{folder}/e", domain)
         ('1 1 1\n', {'b': 1})
     """
+    check_type(domain, Domain, "domain")
     codes = domain.encode_state(evidence)
     write_numbered_evidence(path, {domain.index(name): code for name, code in codes.items()})
 
@@ -203,6 +208,11 @@ class UaiResult:
         margins: probabilities of the levels of every variable, of a MAR.
         state: level of every variable, of a MAP.
 
+    Raises:
+        InputError: another task, log Z that is NaN or infinity, or margins that are no probabilities: their sum may be
+            off by 0.001, as those of published files are rounded.
+        InputTypeError: not the answer that the task asks for.
+
     Example:
         >>> UaiResult("MAP", state=(0, 1, 0)).state
         (0, 1, 0)
@@ -215,7 +225,14 @@ class UaiResult:
 
     def __post_init__(self) -> None:
         check_choice(self.task, tuple(_FIELDS), "task")
-        check_type(self.solution, (float, tuple), _FIELDS[self.task], "what the task asks for")
+        field = _FIELDS[self.task]
+        check_type(self.solution, (float, tuple), field, "what the task asks for")
+        if self.task == "PR" and not self.solution < math.inf:
+            raise out_of_range(field, "a number below infinity", self.solution)
+        for i, part in enumerate(self.solution if self.task == "MAR" else ()):
+            if not sums_to_one(np.asarray(part)):
+                expected = f"probabilities of variable {i} that sum to 1"
+                raise out_of_range(field, expected, received=np.asarray(part).tolist())
 
     @property
     def solution(self) -> Any:
@@ -234,13 +251,15 @@ def read_uai_result(source: str | os.PathLike[str] | BinaryIO, domain: Domain | 
         domain: of the model, which the result must fit.
 
     Raises:
-        InputError: what is not in the format, or does not fit the domain, with its line.
+        InputError: what is not in the format, or does not fit the domain, with its line; probabilities of a variable
+            whose sum is further than 0.001 from 1.
 
     Example:
         >>> import io
         >>> round(read_uai_result(io.BytesIO(b"PR -0.2008")).log_partition, 4)  # nats: log10 times log 10
         -0.4624
     """
+    check_type(domain, Domain | None, "domain")
     task, solution = read_solution(source, None if domain is None else domain.cardinalities)
     if task == "PR":
         solution = float(solution) * _LOG_10 if isinstance(solution, float) else solution

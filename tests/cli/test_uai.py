@@ -120,6 +120,13 @@ def test_wrong_files_are_refused_in_one_line(command, shell):
     Path("m.uai").write_text("MARKOV 2 2 2\n1 2 0 1\n4 1 1 -1 1")
     shell.refused(command, "m.uai", says=["m.uai, line 3: expected a finite number from 0, received '-1'"])
     Path("m.uai").write_text("MARKOV 2 2 2\n1 2 0 1\n4 1 1 1 1")
+    for name, word in {"a.uai": "MARKOFF", "b.UAI": "markov", "c.uai": "\ufeffMARKOV"}.items():
+        Path(name).write_text(f"{word} 1 2 0", encoding="utf-8")
+        shell.refused(command, name, says=[f"{name}, line 1: expected MARKOV or BAYES"])
+    Path("a.uai").write_text("")
+    shell.refused(command, "a.uai", says=["a.uai: expected a model in the UAI format, received an empty file"])
+    Path("e").write_text("2\n1 0 1\n1 1 1\n")
+    shell.refused(command, "m.uai", "--evidence", "e", says=["e: holds 2 samples of evidence; keep one in the file"])
     Path("e").write_text("1 2 0")
     shell.refused(command, "m.uai", "--evidence", "e", says=["e, line 1: expected the number of a variable", "'2'"])
     shell.refused(command, "m.uai", "--evidence", "none", says=["none: no such file"])
@@ -141,6 +148,8 @@ def test_what_excludes_itself_is_refused(shell):
     shell.refused("margins", "m.uai", "x0", "--evidence", "e", says=["fixes 'x0'"])
     shell.refused("mode", "m.uai", "--given", "x0=0", "--given", "x1=1", says=["probability zero"])
     shell.refused("margins", "m.uai", "--given", "x0=0", "--given", "x1=1", says=["probability zero"])
+    told = shell.refused("sample", "m.uai", "-n", "3", "--given", "x0=0", "--given", "x1=1", says=["give other values"])
+    assert "fit" not in told  # nothing was
     everything = shell.json("mode", "m.uai", "--given", "x0=0", "--given", "x1=0")
     assert everything["state"] == {"x0": "0", "x1": "0"} and everything["log_prob"] == 0
 
@@ -165,6 +174,10 @@ def test_large_models_are_refused_with_what_helps(shell):
     Path("m.uai").write_text(text_of([2] * 45, pairs))
     assert "fix columns with --given or --evidence" in shell.refused("mode", "m.uai")
     assert "--method ais" in shell.refused("log-z", "m.uai")
+    # What is too large to be read is no matter of the method.
+    Path("w.uai").write_text(f"MARKOV 70000 {'2 ' * 70000} 0")
+    told = shell.refused("log-z", "./w.uai", says=["w.uai: it has 70,000 variables"])
+    assert told.endswith("; read_uai in Python takes max_variables=..., if that is meant")
     Path("e").write_text(" ".join(map(str, [30, *(number for i in range(30) for number in (i, 0))])))
     assert shell.json("mode", "m.uai", "--evidence", "e")["kind"] == "exact"
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim import AnnealedImportance, Auto, Domain, InteractionHypergraph, LogLinearEnergy
+from pyro_hoim import AnnealedImportance, Auto, Domain, InteractionHypergraph, LogLinearEnergy, load
 from pyro_hoim.data.files.uai import is_uai, read_tables
-from pyro_hoim.errors import InputError, InputTypeError, IntractableError
+from pyro_hoim.errors import InputError, InputTypeError, IntractableError, ModelFileError
 from pyro_hoim.interop import (
     UaiResult,
     read_uai,
@@ -236,7 +236,7 @@ def _altered(text, rng):
 def test_altered_files_are_read_or_refused_in_one_line():
     rng, messages, num_read = np.random.default_rng(5), [], 0
     for read, texts in _READERS.items():
-        for _ in range(400):
+        for _ in range(500):
             content = _altered(texts[rng.integers(len(texts))], rng)
             try:
                 read(io.BytesIO(content))
@@ -248,7 +248,9 @@ def test_altered_files_are_read_or_refused_in_one_line():
 
 
 def test_limits_are_those_of_the_caller():
-    with pytest.raises(IntractableError, match=f"{len(_GOOD)} bytes, more than the budget of {len(_GOOD) - 1}"):
+    with pytest.raises(
+        IntractableError, match=f"{len(_GOOD)} bytes, more than the budget of {len(_GOOD) - 1}; read_uai"
+    ):
         _read(_GOOD, max_bytes=len(_GOOD) - 1)
     with pytest.raises(IntractableError, match="2 variables, more than the budget of 1"):
         _read(_GOOD, max_variables=1)
@@ -270,6 +272,10 @@ def test_what_is_a_model_is_told_by_its_first_word(tmp_path):
         (tmp_path / "f").write_text(text)
         assert is_uai(tmp_path / "f") is expected
     assert not is_uai(tmp_path / "none") and not is_uai(tmp_path)
+    # A name says it too, so that what is wrong with the file is said in the words of the format.
+    (tmp_path / "wrong.uai").write_text("MARKOFF 1")
+    with pytest.raises(ModelFileError, match=r"wrong\.uai: is a file in the UAI format; read_uai reads it"):
+        load(tmp_path / "wrong.uai")
 
 
 def test_factors_keep_the_order_of_the_file():
@@ -304,7 +310,7 @@ def test_evidence_is_read_in_both_layouts(text, expected):
 def test_of_several_samples_one_is_chosen():
     text = b"2\n1 4 0\n2 0 1 1 1\n"
     assert read_uai_evidence(io.BytesIO(text), _DOMAIN, sample=1) == {"x0": 1, "x1": 1}
-    with pytest.raises(InputError, match=r"2 samples of evidence.*sample="):
+    with pytest.raises(InputError, match=r"2 samples of evidence; keep one in the file, .*sample=, from 0 to 1"):
         read_uai_evidence(io.BytesIO(text), _DOMAIN)
     with pytest.raises(InputError, match="from 0 to 1"):
         read_uai_evidence(io.BytesIO(text), _DOMAIN, sample=2)
@@ -355,6 +361,7 @@ def test_evidence_is_written_by_number(tmp_path):
         ("MAR\n2 2 0.25 0.75 1 1\n", UaiResult("MAR", margins=(np.array([0.25, 0.75]), np.array([1.0])))),
         ("MAR\n1\n1 2 0.25 0.75", UaiResult("MAR", margins=(np.array([0.25, 0.75]),))),
         ("MAR 1 1 1", UaiResult("MAR", margins=(np.array([1.0]),))),
+        ("MAR 1 3 .333 .333 .333", UaiResult("MAR", margins=(np.array([0.333] * 3),))),
     ],
 )
 def test_results_are_read_with_and_without_a_count_of_samples(text, result):
@@ -382,6 +389,11 @@ def _assert_same(found, result):
         ("MAR 2 2 0.5 0.5 2 0.5 0.5", "the number of levels of variable 1, a whole number from 3 to 3, received '2'"),
         ("MAR 2 2 0.5 0.5 3 0.5 0.5", "probabilities of variable 1, received the end of the file"),
         ("MAR 2 2 0.5 -0.5 3 0.5 0.5 0", "a probability, received '-0.5'"),
+        (
+            "MAR 2 2 0.5 0.5\n3 0.5 0.3 0.1985",
+            "line 2: expected probabilities of variable 1 that sum to 1, received 0.9985",
+        ),
+        ("MAR 2 2 0 0 3 0.5 0.5 0", "probabilities of variable 0 that sum to 1, received 0"),
     ],
 )
 def test_wrong_results_are_refused(text, words):
@@ -409,6 +421,29 @@ def test_a_result_has_the_answer_of_its_task():
         UaiResult("PR", state=(0, 1))
     with pytest.raises(InputError, match="task"):
         UaiResult("MMAP", state=(0, 1))  # type: ignore[arg-type]
+    for value in (math.nan, math.inf):
+        with pytest.raises(InputError, match=f"log_partition: expected a number below infinity, received {value}"):
+            UaiResult("PR", log_partition=value)
+    for part in ([0.5, 0.4], [1.5, -0.5], [math.nan, 1.0]):
+        with pytest.raises(InputError, match="margins: expected probabilities of variable 1 that sum to 1"):
+            UaiResult("MAR", margins=(np.array([1.0]), np.array(part)))
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda file: read_uai(3), "source: expected a path or an open file, received int"),  # type: ignore[arg-type]
+        (lambda file: read_uai(file, max_cells=1.5), "max_cells: expected a whole number"),  # type: ignore[arg-type]
+        (lambda file: read_uai_evidence(file, None), "domain: expected a Domain"),  # type: ignore[arg-type]
+        (lambda file: read_uai_evidence(file, _DOMAIN, sample=0.0), "sample: expected a whole number"),  # type: ignore[arg-type]
+        (lambda file: read_uai_result(file, (2, 3)), "domain: expected a Domain or None"),  # type: ignore[arg-type]
+        (lambda file: write_uai_evidence("e", None, {}), "domain: expected a Domain"),  # type: ignore[arg-type]
+    ],
+)
+def test_arguments_of_another_type_are_refused(call, argument):
+    with pytest.raises((InputError, InputTypeError)) as caught:
+        call(io.BytesIO(b"0"))
+    assert str(caught.value).startswith(argument)
 
 
 # The problems of UAI 2014.

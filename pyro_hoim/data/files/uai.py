@@ -18,7 +18,7 @@ import numpy as np
 
 from ...atomic import write_file
 from ...budgets import MAX_COLUMNS, MAX_ENTRIES, MAX_LABELS, check_size
-from ...errors import refused, unexpected
+from ...errors import IntractableError, check_type, check_whole, refused, unexpected
 from .source_file import check_bytes, not_empty, read_file
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "read_numbered_evidence",
     "read_solution",
     "read_tables",
+    "sums_to_one",
     "write_numbered_evidence",
     "write_solution",
     "write_tables",
@@ -42,7 +43,8 @@ _KINDS = (b"MARKOV", b"BAYES")
 _TASKS: Mapping[bytes, Task] = {b"PR": "PR", b"MAR": "MAR", b"MAP": "MAP", b"MPE": "MAP"}
 _COMMENT = re.compile(rb"(?m)^c(?:[ \t].*)?$|#.*$")
 _WORD = re.compile(rb"[^ \t\n\r\v\f]+")
-_FEWER = "raise the limit if that is meant"
+_MORE = "read_uai in Python takes {}=..., if that is meant"
+_ROUNDING = 1e-3  # of the sum of published probabilities
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class _Words:
             self.origin: object = getattr(source, "name", what)
             check_bytes(self.origin, len(raw), most)
         else:
+            check_type(source, str | os.PathLike, "source", "a path or an open file")
             path: Any = source
             self.origin, raw = path, read_file(path, what, most)
         if raw.startswith(b"c") or b"\nc" in raw or b"#" in raw:
@@ -101,16 +104,16 @@ class _Words:
             self.refuse(begin + next(i for i in zeros if words[i] in lost), "a number in the range of float64")
         return values
 
-    def refuse(self, index: int, expected: str) -> NoReturn:
-        """Refuse a word, or that the file ends before it."""
+    def refuse(self, index: int, expected: str, received: str | None = None) -> NoReturn:
+        """Refuse a word, or what begins with it, or that the file ends before it."""
         if index >= len(self.words):
             hint = "the file may be truncated"
             raise unexpected(self.origin, expected, received="the end of the file", hint=hint, code="damaged-file")
         start = next(islice(_WORD.finditer(self.raw), index, None)).start()
         line = self.raw.count(b"\n", 0, start) + 1
         word = self.words[index]
-        shown = word[:40].decode("utf-8", "backslashreplace")
-        raise unexpected(f"{self.origin}, line {line}", expected, shown, code="damaged-file")
+        shown = repr(word[:40].decode("utf-8", "backslashreplace")) if received is None else received
+        raise unexpected(f"{self.origin}, line {line}", expected, received=shown, code="damaged-file")
 
 
 def _is_number(word: bytes) -> bool:
@@ -122,7 +125,9 @@ def _is_number(word: bytes) -> bool:
 
 
 def is_uai(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as a model in this format; False for what cannot be read."""
+    """Whether a file is named as a model in this format, whatever it holds, or begins as one; False if unreadable."""
+    if os.fspath(path).lower().endswith(".uai"):
+        return True
     try:
         with open(path, "rb") as file:
             head = file.read(2**12)
@@ -138,9 +143,9 @@ class _Reader:
         self.words, self.begin, self.at = words, begin, 0
         self.values = words.numbers(begin)
 
-    def refuse(self, index: int, expected: str) -> NoReturn:
-        """Refuse the number at an index, or that the file ends before it."""
-        self.words.refuse(self.begin + index, expected)
+    def refuse(self, index: int, expected: str, received: str | None = None) -> NoReturn:
+        """Refuse the number at an index, or what begins with it, or that the file ends before it."""
+        self.words.refuse(self.begin + index, expected, received)
 
     def whole(self, what: str, low: int, high: int | None = None) -> int:
         """The next number, a whole one within bounds."""
@@ -188,20 +193,24 @@ def read_tables(
         InputError: what is not in the format, with its line.
         IntractableError: a file above a limit.
     """
-    words = _Words(source, "a model in the UAI format", max_bytes)
+    try:
+        words = _Words(source, "a model in the UAI format", max_bytes)
+    except IntractableError as error:
+        raise error.replace(hint=_MORE.format("max_bytes")) from None
     if words.words[0] not in _KINDS:
         words.refuse(0, "MARKOV or BAYES")
     reader = _Reader(words, 1)
     # Variables.
     number = reader.whole("the number of variables", 1)
-    check_size(number, max_variables, "variables", words.origin, _FEWER)
+    check_size(number, max_variables, "variables", words.origin, _MORE.format("max_variables"))
     cards = reader.take(number, f"the number of levels of each of {number:,} variables")
     is_right = (cards >= 1) & (cards == np.floor(cards)) & (cards <= MAX_LABELS)
     reader.check(is_right, reader.at - number, f"a number of levels, a whole number from 1 to {MAX_LABELS}")
     factors = reader.whole("the number of factors", 0)
     lengths, scopes = _scopes(reader, factors, number)
     sizes = _sizes(cards, scopes, lengths)
-    check_size(int(min(sizes.sum(), 2.0**62)), max_cells, "entries", words.origin, _FEWER, "its tables have")
+    hint = _MORE.format("max_cells")
+    check_size(int(min(sizes.sum(), 2.0**62)), max_cells, "entries", words.origin, hint, "its tables have")
     # Tables, each after the number of its entries.
     sizes = sizes.astype(np.int64)
     heads = reader.at + np.cumsum(sizes + 1) - sizes - 1
@@ -336,11 +345,9 @@ def read_numbered_evidence(source: Source, cardinalities: Sequence[int], sample:
     reader = _Reader(words, 0)
     samples = _samples(words, reader)
     if sample is None and len(samples) > 1:
-        hint = f"choose one by sample=, from 0 to {len(samples) - 1}"
+        hint = f"keep one in the file, or read_uai_evidence in Python takes sample=, from 0 to {len(samples) - 1}"
         raise refused(words.origin, f"holds {len(samples)} samples of evidence", hint, code="conflict")
-    chosen = 0 if sample is None else sample
-    if not 0 <= chosen < max(len(samples), 1):
-        raise unexpected("sample", f"a whole number from 0 to {len(samples) - 1}", sample, code="out-of-range")
+    chosen = 0 if sample is None else check_whole(sample, "sample", 0, max(len(samples), 1) - 1)
     begin, number = samples[chosen] if samples else (0, 0)
     # Pairs of a variable and its level.
     reader.at, evidence = begin, dict[int, int]()
@@ -452,8 +459,15 @@ def _probabilities(reader: _Reader, cards: Sequence[int] | None) -> tuple[np.nda
         size = reader.whole(f"the number of levels of variable {i}", low, high)
         part = reader.take(size, f"probabilities of variable {i}")
         reader.check((part >= 0) & (part < math.inf), reader.at - size, "a probability")
+        if not sums_to_one(part):
+            reader.refuse(reader.at - size, f"probabilities of variable {i} that sum to 1", f"{part.sum():.6g}")
         margins.append(part)
     return tuple(margins)
+
+
+def sums_to_one(probabilities: np.ndarray) -> bool:
+    """Whether probabilities are those of one variable, up to the rounding of published files."""
+    return bool((probabilities >= 0).all()) and abs(float(probabilities.sum()) - 1) <= _ROUNDING
 
 
 _SOLUTIONS: Mapping[Task, Any] = {"PR": _log10, "MAP": _levels, "MAR": _probabilities}
