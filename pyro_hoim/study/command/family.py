@@ -297,7 +297,8 @@ class LogLinearFamily(Family):
             words = ", ".join(f"{name}={domain[name].labels[code]}" for name, code in evidence.items())
             problem = f"{words} has probability zero in the model"
             # Zeros that a fit has found are those of maximum likelihood.
-            is_found = not law.joined and question.stored.info.get("has_structural_zeros") is False
+            is_infinite = not law.joined and question.stored.info.get("status") == "infinite"
+            is_found = is_infinite and question.stored.model.structural_zeros is None
             other = f", or fit with {option('prior', 'unit')}" if is_found else ""
             raise refused("given", problem, f"give other values{other}", code="impossible")
         # The other columns, from the model given those.
