@@ -398,10 +398,13 @@ def codes_of(values: Mapping[str, Any], domain: Domain, argument: str) -> dict[s
     Raises:
         UnknownNameError: an unknown variable or label; the closest are listed.
         InputError: a value that is missing.
+        InputTypeError: several values of one variable.
     """
     check_names(values, domain.names, argument)
     codes: dict[str, int] = {}
     for name, value in values.items():
+        if isinstance(value, Collection) and not isinstance(value, str | bytes):
+            raise wrong_type(f"{argument}, column {name!r}", "one label", received=repr(value))
         if pd.isna(value):
             raise unexpected(f"{argument}, column {name!r}", "a label", value)
         code = code_reader(domain[name])(value)

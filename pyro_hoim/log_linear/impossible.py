@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate, compress, pairwise
-from typing import Any, Self, SupportsIndex
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -15,8 +15,19 @@ import torch
 from .._modes import plain_mode
 from ..checks import check_exact_shape, is_hidden
 from ..core.partition import Cost, check_any_possible
+from ..data.frames import codes_of
 from ..data.observations import Observations
-from ..errors import check_type, none_received, other_domain, out_of_reach, refused, size_text, unexpected, wrong_type
+from ..errors import (
+    check_names,
+    check_type,
+    none_received,
+    other_domain,
+    out_of_reach,
+    refused,
+    size_text,
+    unexpected,
+    wrong_type,
+)
 from ..schema import Domain
 from ..structure.hypergraph import Edge, InteractionHypergraph, row_strides
 from .coding import parametrization
@@ -29,9 +40,10 @@ __all__ = ["ImpossibleStates"]
 _BYTES = 2**28  # of models that are worked on at once
 _UNDERFLOW = 800.0  # nats beyond which a weight is zero in float64
 _MAX_CELLS = 2**22  # of the table of a combination
+_SUCH = "such as [{name: level, ...}]"
 
-Levels = Mapping[str, "str | SupportsIndex | Collection[str | SupportsIndex]"]
-"""Levels of some variables by name; several of one stand for as many combinations."""
+Levels = Mapping[str, Any]
+"""Labels of some variables by name, as text, numbers or booleans; several of one stand for as many combinations."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,18 +124,22 @@ class ImpossibleStates:
         return cls._of_tables(domain, tables)
 
     @classmethod
-    def of_combinations(cls, domain: Domain, combinations: Iterable[Levels]) -> ImpossibleStates | None:
-        """From levels of some variables by name, labels or codes; None where there is no combination.
+    def of_combinations(
+        cls, domain: Domain, combinations: Iterable[Levels], argument: str = "combinations"
+    ) -> ImpossibleStates | None:
+        """From levels of some variables by name; None where there is no combination.
 
         Args:
             domain: the variables.
-            combinations: of every one the level of some variables. Several levels of a variable, as a list, stand for
-                as many combinations.
+            combinations: of every one the level of some variables, as the values of a data frame. A number is a label,
+                never the position of one. Several levels of a variable, as a list, array or column, stand for as many
+                combinations.
+            argument: what errors call them.
 
         Raises:
             UnknownNameError: no such variable or label.
-            InputError: a code that is no level.
-            InputTypeError: no domain, or a combination that is no mapping or has no variable.
+            InputError: a variable without a level, or a level that is missing.
+            InputTypeError: no domain, no collection of combinations, or a combination of no variable.
             IntractableError: a combination of so many variables that their table has more than 2^22 cells.
 
         Example:
@@ -133,19 +149,22 @@ class ImpossibleStates:
             ((('sex', 'pregnant'),), [False, False, False, True])
         """
         check_type(domain, Domain, "domain")
-        check_type(combinations, Iterable, "combinations", "levels of some variables by name, such as [{'a': 1}]")
+        if isinstance(combinations, str | Mapping) or not isinstance(combinations, Iterable):
+            raise wrong_type(argument, f"a list {_SUCH}", received=repr(combinations))
         tables = dict[Edge, np.ndarray]()
         for combination in combinations:
             if not isinstance(combination, Mapping) or not combination:
-                raise wrong_type("combinations", "levels by the names of their variables", received=repr(combination))
+                hint = _as_mapping(combination) if isinstance(combination, str) else None
+                raise wrong_type(argument, f"levels by name, {_SUCH}", received=repr(combination), hint=hint)
+            check_names(combination, domain.names, argument)
             edge = tuple(sorted(combination, key=domain.index))
             if edge not in tables:
                 shape = [domain[name].cardinality for name in edge]
                 if math.prod(shape) > _MAX_CELLS:
                     problem = f"the table of {', '.join(edge)} has {size_text(math.prod(shape), 'cells')}"
-                    raise out_of_reach("combinations", problem, f"name fewer variables, of at most {_MAX_CELLS} cells")
+                    raise out_of_reach(argument, problem, f"name fewer variables, of at most {_MAX_CELLS} cells")
                 tables[edge] = np.zeros(shape, dtype=bool)
-            levels = [_levels(domain, name, combination[name]) for name in edge]
+            levels = [_levels(domain, name, combination[name], argument) for name in edge]
             tables[edge][np.ix_(*levels)] = True
         return cls._of_tables(domain, tables)
 
@@ -267,14 +286,19 @@ def structural_states(
     if isinstance(states, ImpossibleStates):
         _check_domain(states, domain, argument)
         return states if bool(states.excluded.any()) else None
+    expected = f"a mask of booleans, combinations {_SUCH}, or ImpossibleStates"
     if not isinstance(states, np.ndarray | torch.Tensor):
-        several: list[Any] = [states] if isinstance(states, Mapping) else list(states)
-        if all(isinstance(combination, Mapping) for combination in several):
-            return ImpossibleStates.of_combinations(domain, several)
-        states = np.asarray(several)
+        if not isinstance(states, Iterable):
+            raise wrong_type(argument, expected, received=repr(states))
+        several: list[Any] = [states] if isinstance(states, str | Mapping) else list(states)
+        if not several or any(isinstance(combination, str | Mapping) for combination in several):
+            return ImpossibleStates.of_combinations(domain, several, argument)
+        try:
+            states = np.asarray(several)
+        except ValueError:
+            raise wrong_type(argument, expected, received="rows of several lengths") from None
     mask = np.asarray(states.detach().cpu() if isinstance(states, torch.Tensor) else states)
     if mask.dtype != np.bool_:
-        expected = "a mask of booleans, combinations such as [{name: level, ...}], or ImpossibleStates"
         raise wrong_type(argument, expected, received=f"dtype {mask.dtype}")
     check_exact_shape(mask, domain.cardinalities, argument)
     if mask.all():
@@ -341,12 +365,21 @@ def support_of_states(source: InteractionHypergraph, states: ImpossibleStates) -
     return Support.beside(source, LogLinearEnergy._trusted(states.structure, zeros))
 
 
-def _levels(domain: Domain, name: str, value: str | SupportsIndex | Collection[str | SupportsIndex]) -> list[int]:
+def _levels(domain: Domain, name: str, value: Any, argument: str) -> list[int]:
     """Codes of one level or several levels of a variable."""
-    several: Collection[Any] = value if isinstance(value, list | tuple | set | frozenset) else [value]
+    value = value.tolist() if isinstance(value, torch.Tensor) else value
+    is_one = isinstance(value, str | bytes | Mapping) or not isinstance(value, Collection) or not np.ndim(value)
+    several = [value] if is_one else list(value)
     if not several:
-        raise none_received(f"variable {name!r}", "at least one level")
-    return [domain.encode_state({name: level})[name] for level in several]
+        raise none_received(f"{argument}, column {name!r}", "at least one level")
+    return [codes_of({name: level}, domain, argument)[name] for level in several]
+
+
+def _as_mapping(text: str) -> str | None:
+    """How a combination that is written as at the command line is written in Python."""
+    parts = [part.partition("=") for part in text.split(",")]
+    levels = {name.strip(): level.strip() for name, _, level in parts}
+    return f"write [{levels}]" if all(sign for _, sign, _ in parts) else None
 
 
 def check_possible(energy: LogLinearEnergy, argument: str) -> None:

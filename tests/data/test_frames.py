@@ -150,6 +150,8 @@ def test_codes_of_labels_in_any_spelling():
     for bad, code in (({"age": 3}, "unknown-name"), ({"hat": 1}, "unknown-name"), ({"age": None}, "invalid-value")):
         with raises(code=code):
             codes_of(bad, DOMAIN, "given")
+    with pytest.raises(TypeError, match="given, column 'age': expected one label"):
+        codes_of({"age": [1, 2]}, DOMAIN, "given")
 
 
 @pytest.mark.parametrize(

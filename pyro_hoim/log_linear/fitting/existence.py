@@ -357,18 +357,20 @@ def known_zeros(
     Margins that are empty because all their cells are structural zeros say nothing.
     """
     empty = zero_margins(hypergraph, margins) if hypergraph.is_hierarchical else []
-    names = hypergraph.domain.names
-    combinations = [dict(zip(edge, codes, strict=True)) for edge, codes in empty]
+    domain = hypergraph.domain
     if structural is not None and empty:
-        rows = torch.tensor([[codes.get(name, -1) for name in names] for codes in combinations])
+        combinations = (dict(zip(edge, codes, strict=True)) for edge, codes in empty)
+        rows = torch.tensor([[codes.get(name, -1) for name in domain.names] for codes in combinations])
         flat = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms, dtype=torch.float64))
         is_structural = impossible_rows(structural.applied(flat), rows).tolist()
         empty = [pair for pair, is_known in zip(empty, is_structural, strict=True) if not is_known]
-        combinations = [dict(zip(edge, codes, strict=True)) for edge, codes in empty]
     # The closed form of a decomposable model holds where the zeros are cells of its cliques.
     is_inside = structural is None or all(edge in hypergraph for edge in structural.structure.edges)
     existence = _from_margins(hypergraph, empty, hypergraph.is_decomposable and is_inside)
-    return existence, ImpossibleStates.of_combinations(hypergraph.domain, combinations)
+    shapes, tables = dict(zip(hypergraph.edges, hypergraph.edge_shapes, strict=True)), dict[Edge, np.ndarray]()
+    for edge, codes in empty:
+        tables.setdefault(edge, np.zeros(shapes[edge], dtype=bool))[codes] = True
+    return existence, ImpossibleStates._of_tables(domain, tables)
 
 
 def mle_existence(

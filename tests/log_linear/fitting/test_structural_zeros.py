@@ -4,12 +4,14 @@ import itertools
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.optimize import minimize
 
 import pyro_hoim as hoim
 from pyro_hoim import Domain, InteractionHypergraph, Observations
+from pyro_hoim.data.frames import as_observations
 from pyro_hoim.errors import ConvergenceWarning, InputError, NonexistentEstimateWarning
 from pyro_hoim.log_linear import L1, L2, Auto, Conjugate, Enumeration, ImpossibleStates, Stopping, fit, mle_existence
 from pyro_hoim.log_linear.fitting.design import design_matrix
@@ -53,6 +55,42 @@ def test_a_design_and_a_backend_fit_the_same_law(graph, penalty):
     if penalty is None:
         errors = [result.standard_errors("corner") for result in (dense, other)]
         torch.testing.assert_close(errors[1], errors[0], rtol=1e-4, atol=0)
+
+
+NUMBERS = pd.DataFrame({"k": [1, 2, 3] * 4, "x": [1.0, 2.0, 7.0, 7.0] * 3, "wet": [True] * 2 + [False] * 10})
+
+
+@pytest.mark.parametrize("flag", [True, np.False_, "True"], ids=repr)
+@pytest.mark.parametrize(
+    ("name", "level", "expected"),
+    [
+        ("k", 1, [1]),  # whose code is 0
+        ("k", 2.0, [2]),
+        ("k", np.int8(3), [3]),
+        ("k", [1, "3"], [1, 3]),
+        ("k", np.array([2, 3]), [2, 3]),
+        ("k", range(1, 3), [1, 2]),
+        ("k", torch.tensor([1, 2]), [1, 2]),
+        ("k", torch.tensor(2), [2]),
+        ("x", 1, [1]),
+        ("x", pd.Series([2.0, 7.0]), [2, 7]),
+    ],
+)
+def test_numbers_and_flags_are_labels_as_in_rows(name, level, expected, flag):
+    rows = as_observations(NUMBERS)
+    states = ImpossibleStates.of_combinations(rows.domain, [{name: level, "wet": flag}])
+    assert int(states.excluded.sum()) == len(expected)
+    by_pandas = NUMBERS[name].isin(expected) & (NUMBERS["wet"] == (str(flag) == "True"))
+    assert sum(number for _, number in states.tally(rows)) == by_pandas.sum()
+
+
+def test_a_number_excludes_the_level_that_reads_so():
+    zeros = [{"k": 3, "wet": True}]  # which no row holds, whereas rows hold k = 2
+    result = hoim.fit(NUMBERS[["k", "wet"]], order=1, structural_zeros=zeros)
+    told = result.row_log_likelihood(pd.DataFrame({"k": [1, 2, 3], "wet": True}))
+    assert np.isneginf(told).tolist() == [False, False, True]
+    with pytest.raises(InputError, match="structural_zeros, column 'k': unknown label '0'"):
+        hoim.fit(NUMBERS, order=1, structural_zeros=[{"k": 0, "wet": True}])
 
 
 def test_a_ridge_is_the_maximum_of_its_objective_on_possible_cells():
