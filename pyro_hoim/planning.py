@@ -696,7 +696,7 @@ def plan(
 
     Raises:
         InputTypeError: neither observations nor a data frame.
-        UnknownNameError: a column that does not exist.
+        UnknownNameError: a column that does not exist, or an option such as those of a fit, which no plan depends on.
         InputError: no rows, or bad counts.
 
     Example:
@@ -714,6 +714,7 @@ def plan(
         ...
         Advised: hoim.fit(data, order=2), because all pairs can be fitted exactly, with tests and odds ratios.
     """
+    check_names(rules, [*ColumnRules.__annotations__, "weights", "count", "missing"], "plan", noun="option")
     if missing is not None:
         check_choice(missing, ("drop", "marginalise"), "missing")
     data = long_table(data) if isinstance(data, pd.Series) else data

@@ -339,6 +339,7 @@ def test_the_plan_of_counts_advises_a_root_model_and_observations_and_counted_ce
         (lambda: hoim.plan(3), TypeError, "data: expected a data frame, Observations or rows"),
         (lambda: hoim.plan(labels(2, 2), missing="ignore"), InputError, "missing: expected 'drop' or 'marginalise'"),
         (lambda: hoim.plan(labels(2, 2), weights="w"), InputError, "unknown column 'w'"),
+        (lambda: hoim.plan(labels(2, 2), structural_zeros=5), InputError, "unknown option 'structural_zeros'"),
         (lambda: hoim.plan(hoim.load_table("titanic"), count="n"), InputError, "describe a data frame"),
     ],
 )
