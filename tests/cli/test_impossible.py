@@ -113,7 +113,7 @@ def test_levels_that_are_impossible_together_are_said(shell):
     assert told.endswith("give other values, or fit with --prior unit")
     assert free["goodness_of_fit"]["deviance"] > found["goodness_of_fit"]["deviance"] + 10
     # A label may hold a comma, and a column may be named again for more of its levels.
-    both = ("--structural-zeros", "seen, when=never, yet,seen, when=once,sex=male,pregnant=yes")
+    both = ("--structural-zeros", " seen, when = never, yet , seen, when=once, sex = male ,pregnant= yes ")
     again = shell.json("fit", "health.csv", "--order", "1", *both, "--out", "again")
     assert again["goodness_of_fit"]["deviance"] == pytest.approx(found["goodness_of_fit"]["deviance"], abs=1e-9)
 
@@ -122,7 +122,9 @@ def test_levels_that_are_impossible_together_are_said(shell):
     ("words", "expected"),
     [
         (("sex=female,pregnant=yes",), "16 rows of data hold what is marked as impossible: (sex=female, pregnant=yes)"),
-        (("sex",), "--structural-zeros: expected COL=LEVEL,..., received 'sex'"),
+        (("sex",), "--structural-zeros: expected COL=LEVEL,..., received 'sex'; column 'sex' lacks its level"),
+        (("sex=male,pregnant",), "received 'sex=male,pregnant'; column 'pregnant' lacks its level"),
+        (("sex=, pregnant = yes",), "column 'sex' lacks its level"),
         (("sx=male",), "unknown variable 'sx'; did you mean 'sex'"),
         (("sex=mael",), "unknown label 'mael'"),
         (("sex=male,pregnant=yes", "--prior", "conjugate:4"), "--prior: conjugate spreads rows over all cells"),

@@ -23,7 +23,7 @@ from ...core.studies import PARTS
 from ...core.words import option, plural
 from ...data.observations import Observations
 from ...data.order import Order
-from ...errors import check_fraction, conflict, out_of_range, out_of_reach, refused, unexpected
+from ...errors import check_fraction, check_names, conflict, out_of_range, out_of_reach, refused, unexpected
 from ...log_linear.auto import Auto
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.fitting.duration import duration_words, timed_seconds
@@ -276,19 +276,27 @@ class _LogLinearPlan(LabelledPlan):
 
     def _zeros(self, data: Observations) -> ImpossibleStates | None:
         """The states that are impossible."""
-        names = data.domain.names
-        # A label may hold a comma: parts begin with a column.
-        parts = re.compile(rf",\s*(?=(?:{'|'.join(map(re.escape, names))})=)")
+        domain = data.domain
+        # A label may hold a comma, and a name an equals sign: parts begin with a column.
+        columns = "|".join(map(re.escape, sorted(domain.names, key=len, reverse=True)))
+        between, begin = re.compile(rf",(?=\s*(?:{columns})\s*=)"), re.compile(rf"\s*({columns})\s*=")
         combinations = list[dict[str, list[str]]]()
         for text in self.asked["structural_zeros"]:
             levels: dict[str, list[str]] = {}
-            for part in parts.split(text):
-                name, sign, level = part.partition("=")
-                if not sign:
-                    raise unexpected("structural_zeros", "COL=LEVEL,...", text)
-                levels.setdefault(name.strip(), []).append(level)
+            for part in between.split(text):
+                match = begin.match(part)
+                name, level = (match[1], part[match.end() :]) if match else map(str.strip, part.partition("=")[::2])
+                check_names([name], domain.names, "structural_zeros")
+                level = level if level in domain[name].labels else level.strip()
+                if level not in domain[name].labels:  # a column at its end lacks a level, as this one does with none
+                    _, comma, end = level.rpartition(",")
+                    lacking = end.strip() if comma else name
+                    if lacking in domain and (comma or not level):
+                        hint = f"column {lacking!r} lacks its level"
+                        raise unexpected("structural_zeros", "COL=LEVEL,...", text, hint)
+                levels.setdefault(name, []).append(level)
             combinations.append(levels)
-        return structural_states(data.domain, combinations)
+        return structural_states(domain, combinations)
 
     def _structures(self, data: Observations) -> dict[str, Interactions]:
         """The collections to fit, by name."""
