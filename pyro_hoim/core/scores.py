@@ -153,6 +153,7 @@ class Figures:
         is_maximum: whether the estimate maximises the likelihood, so that AIC, BIC and tests apply.
         status: how the fit ended.
         method: what else than the likelihood was maximised, in words.
+        zeros: which rows were declared impossible, in words.
     """
 
     num_variables: int
@@ -167,6 +168,7 @@ class Figures:
     is_maximum: bool = False
     status: str = ""
     method: str = ""
+    zeros: str = ""
 
     @property
     def rows_text(self) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property, lru_cache
-from itertools import accumulate, compress, pairwise
+from itertools import accumulate, compress, islice, pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 from .._modes import plain_mode
 from ..checks import check_exact_shape, is_hidden
 from ..core.partition import Cost, check_any_possible
+from ..core.words import num_states_text, plural, shorten
 from ..data.frames import codes_of
 from ..data.observations import Observations
 from ..errors import (
@@ -41,6 +43,8 @@ _BYTES = 2**28  # of models that are worked on at once
 _UNDERFLOW = 800.0  # nats beyond which a weight is zero in float64
 _MAX_CELLS = 2**22  # of the table of a combination
 _SUCH = "such as [{name: level, ...}]"
+_SHOWN, _WIDTH = 3, 80  # combinations in a sentence, and characters of one
+_QUICK_FLOPS = 2**24  # of a sum that a sentence waits for
 
 Levels = Mapping[str, Any]
 """Labels of some variables by name, as text, numbers or booleans; several of one stand for as many combinations."""
@@ -255,6 +259,42 @@ class ImpossibleStates:
         tables = first.sum(0) if len(first) else energy.tables.new_zeros(energy.hypergraph.num_terms)
         return cls.of_energy(LogLinearEnergy._trusted(energy.hypergraph, tables))
 
+    @property
+    def combinations(self) -> Iterator[dict[str, str]]:
+        """The excluded combinations, as labels by name."""
+        for edge, where in self.structure.term_slices.items():
+            variables = [self.structure.domain[name] for name in edge]
+            table = self.excluded[where].cpu().reshape([variable.cardinality for variable in variables])
+            for codes in table.nonzero().tolist():
+                yield {v.name: v.labels[code] for v, code in zip(variables, codes, strict=True)}
+
+    @property
+    def num_possible(self) -> int:
+        """Number of states that hold none of the combinations, by a sum over these; beyond 1e14 rounded.
+
+        InputError where there is none, IntractableError where no exact method is within reach.
+        """
+        share = math.exp(float(self._evenly.log_normaliser) - math.log(self.structure.domain.num_states))
+        return round(Fraction(share) * self.structure.domain.num_states)
+
+    @property
+    def _evenly(self) -> ProductInside:
+        """The uniform law on what is possible."""
+        levels = torch.zeros(sum(self.structure.domain.cardinalities), dtype=torch.float64)
+        return ProductInside(support_of_states(self.structure, self).zeros, levels)
+
+    def words(self) -> str:
+        """The first combinations, how many others there are, and how many rows stay possible where that is quick."""
+        number, domain = int(self.excluded.sum()), self.structure.domain
+        shown = [", ".join(f"{n}={of}" for n, of in part.items()) for part in islice(self.combinations, _SHOWN)]
+        more = [f"{plural(number - _SHOWN, 'other combination')}"] if number > _SHOWN else []
+        words = " or ".join([*(shorten(part, _WIDTH) for part in shown), *more])
+        if not self._evenly.is_exact or self._evenly.cost.flops > _QUICK_FLOPS:
+            return words
+        return (
+            f"{words}; {num_states_text(self.num_possible)} of {num_states_text(domain.num_states)} rows are possible"
+        )
+
     def added_to(self, graph: InteractionHypergraph) -> InteractionHypergraph:
         """The interactions of a model with these states: its own, and further sets of variables where it has none."""
         added = [edge for edge in self.structure.edges if edge not in graph]
@@ -305,8 +345,7 @@ def structural_states(
         raise none_received(argument, "at least one possible cell")
     if not mask.any():
         return None
-    whole = InteractionHypergraph(domain, [domain.names], hierarchical=False)
-    return ImpossibleStates(whole, torch.from_numpy(np.ascontiguousarray(mask)).flatten())
+    return ImpossibleStates.of_cells(InteractionHypergraph.from_order(domain, min(2, len(domain))), mask)
 
 
 def _check_domain(states: ImpossibleStates, domain: Domain, argument: str) -> None:

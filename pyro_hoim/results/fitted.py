@@ -281,7 +281,8 @@ class Fitted:
         elif figures.log_pseudo_likelihood is not None:
             second.append(f"log pseudo-likelihood {figures.log_pseudo_likelihood:.2f}")
         second += [words for words in (figures.status, figures.method) if words]
-        return ", ".join(first) + (f"\n  {', '.join(second)}" if second else "")
+        lines = [", ".join(first), ", ".join(second), f"declared impossible: {figures.zeros}" if figures.zeros else ""]
+        return "\n  ".join(filter(None, lines))
 
     def _repr_html_(self) -> str:
         return html_of(self.summary(), repr(self).replace("\n  ", "; "))
@@ -309,3 +310,13 @@ class LoadedModel(Fitted, Stored):
     """
 
     __repr__ = Fitted.__repr__
+
+    @property
+    def impossible(self) -> Any:
+        """The states of probability zero, as of the fit; None where there are none, or the family has none."""
+        return getattr(self.model, "impossible", None)
+
+    @property
+    def structural_zeros(self) -> Any:
+        """Those of them that the fit was told of."""
+        return getattr(self.model, "structural_zeros", None)

@@ -635,7 +635,13 @@ def _comparison(analysis: Analysis) -> Section:
     )
     graph, which = model.hypergraph, "model kept" if len(records) > 1 else "model"
     size = plural(graph.num_interactions, "interaction")
-    section.note(f"The {which} has {size} over {possible_rows(graph.domain.num_states)}.")
+    zeros = model.fit.structural_zeros
+    over = (
+        f" over {possible_rows(graph.domain.num_states)}"
+        if zeros is None
+        else f". Declared impossible: {zeros.words()}"
+    )
+    section.note(f"The {which} has {size}{over}.")
     if any(m.fit.is_counted_by_family for m in analysis.models):
         section.note(
             "It was not counted how many parameters the rows identify, so df, AIC and BIC count all of them.",

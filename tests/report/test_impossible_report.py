@@ -46,7 +46,8 @@ INSIDE = {"b": 1, "c": 2}
 def test_independences_hold_in_the_law(declared, number, tied):
     rows = rows_without(*declared)
     labels = [{name: str(code) for name, code in combination.items()} for combination in declared]
-    model = analyse({"train": rows}, {"chain": CHAIN}, structural_zeros=labels).chosen
+    study = analyse({"train": rows}, {"chain": CHAIN}, structural_zeros=labels)
+    model, page = study.chosen, " ".join(block.text for part in study.page().sections for block in part.blocks)
     section, law = structure_section(model), law_of(model.fit)
     told = " ".join(block.text for block in section.blocks)
     pairs = [row for block in section.blocks if "independent pair" in block.columns for row in block.rows]
@@ -59,3 +60,9 @@ def test_independences_hold_in_the_law(declared, number, tied):
     # The control: the interactions alone would claim what does not hold.
     claimed = [information(law, *statement) for statement in CHAIN.conditional_independences()]
     assert (max(map(abs, claimed)) > 1e-4) == bool(tied)
+    # The size of the table is that of what is possible.
+    left = int((law > 0).sum())
+    assert ("over 81 possible rows" in page, f"{left} of 81 rows are possible" in page) == (
+        not declared,
+        bool(declared),
+    )

@@ -416,6 +416,32 @@ def test_odds_ratios_say_why_they_are_infinite():
         assert any(f"0 or infinite, for {why}" in note for note in notes)
 
 
+def test_results_say_what_is_declared(tmp_path):
+    """The number of possible rows is that of the mask."""
+    result = hoim.fit("a*b + c", rows_of(np.where(APART, 0, PAIRS)), structural_zeros=LEVELS)
+    words = f"a=2, b=0 or a=0, c=1; {int((~APART).sum())} of 18 rows are possible"
+    result.save(tmp_path / "m.safetensors")
+    loaded = hoim.load(tmp_path / "m.safetensors")
+    for model in (result, loaded):
+        assert repr(model).endswith(f"\n  declared impossible: {words}")
+        assert f"declared impossible: {words}" in model.summary().attrs["notes"]
+        assert list(model.structural_zeros.combinations) == [{"a": "2", "b": "0"}, {"a": "0", "c": "1"}]
+        page = model.report(tmp_path / type(model).__name__).read_text()
+        assert words in page
+    assert torch.equal(loaded.impossible.excluded, result.impossible.excluded)
+    free = hoim.fit("a*b + c", rows_of(PAIRS))
+    assert "declared" not in repr(free) + str(free.summary().attrs["notes"])
+
+
+def test_possible_rows_are_counted_in_wide_tables():
+    """Closed form: of 200 binary columns, three quarters of the rows for each of five pairs."""
+    domain = Domain.from_cardinalities({f"v{i}": 2 for i in range(200)})
+    pairs = [{f"v{2 * i}": 1, f"v{2 * i + 1}": [1]} for i in range(5)]
+    states = hoim.log_linear.ImpossibleStates.of_combinations(domain, pairs)
+    assert states.num_possible == pytest.approx(2**200 * 3**5 / 4**5, rel=1e-12)
+    assert states.words().endswith("v4=1, v5=1 or 2 other combinations; 3.8e59 of 1.6e60 rows are possible")
+
+
 def answer(capsys, *words):
     capsys.readouterr()
     assert run([*words, "--json"]) == 0

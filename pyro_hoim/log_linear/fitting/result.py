@@ -197,19 +197,14 @@ class FitResult(Fitted):
     @property
     def num_cells_possible(self) -> int:
         """Cells that are no structural zeros."""
-        return self._num_cells_outside(self.structural_zeros)
+        return (
+            self.hypergraph.domain.num_states if self.structural_zeros is None else self.structural_zeros.num_possible
+        )
 
     @property
     def num_cells_fitted(self) -> int:
         """Possible cells that are not fitted as zero, as far as that is known."""
-        return self._num_cells_outside(self.impossible)
-
-    def _num_cells_outside(self, states: ImpossibleStates | None) -> int:
-        """Number of cells that states leave, by a sum over the support; of very many cells rounded."""
-        if states is None:
-            return self.hypergraph.domain.num_states
-        flat = LogLinearEnergy(self.hypergraph, torch.zeros(self.hypergraph.num_terms, dtype=torch.float64))
-        return round(math.exp(float(on_support(Auto(), states).log_partition(flat).value)))
+        return self.hypergraph.domain.num_states if self.impossible is None else self.impossible.num_possible
 
     @cached_property
     @plain_mode()

@@ -381,6 +381,7 @@ def fit_figures(result: FitResult) -> Figures:
         is_maximum=is_maximum(result),
         status=result.status,
         method=", ".join(how),
+        zeros="" if result.structural_zeros is None else result.structural_zeros.words(),
     )
 
 
@@ -395,4 +396,5 @@ def model_figures(file: ModelFile) -> Figures:
         log_likelihood=info.get("log_likelihood"),
         status=info.get("status", ""),
         is_maximum=info.get("is_maximum", False),
+        zeros="" if file.structural_zeros is None else file.structural_zeros.words(),
     )

@@ -469,12 +469,16 @@ class LogLinearFamily(Family):
         covariance: CovarianceKind | None = None,
         reference: Reference | None = None,
     ) -> pd.DataFrame:
+        more = list[str]()
         if isinstance(model, FitResult):
-            return fit_summary(model, level=level, coding=coding, covariance=covariance, reference=reference)
-        stored = self.stored(model)
-        table = model_summary(stored.model, coding, reference, level)
-        if stored.joined is not None:
-            table.attrs["notes"] = [*table.attrs["notes"], stored.joined.sentence().removesuffix(".")]
+            table = fit_summary(model, level=level, coding=coding, covariance=covariance, reference=reference)
+            zeros = model.structural_zeros
+        else:
+            stored = self.stored(model)
+            table, zeros = model_summary(stored.model, coding, reference, level), stored.model.structural_zeros
+            more += [] if stored.joined is None else [stored.joined.sentence().removesuffix(".")]
+        more += [] if zeros is None else [f"declared impossible: {zeros.words()}"]
+        table.attrs["notes"] = [*table.attrs["notes"], *more]
         return table
 
     @override
