@@ -407,8 +407,8 @@ def support_of_states(source: InteractionHypergraph, states: ImpossibleStates) -
 def _levels(domain: Domain, name: str, value: Any, argument: str) -> list[int]:
     """Codes of one level or several levels of a variable."""
     value = value.tolist() if isinstance(value, torch.Tensor) else value
-    is_one = isinstance(value, str | bytes | Mapping) or not isinstance(value, Collection) or not np.ndim(value)
-    several = [value] if is_one else list(value)
+    is_one = isinstance(value, str | bytes | Mapping) or not isinstance(value, Collection)
+    several = [value] if is_one or getattr(value, "ndim", 1) == 0 else list(value)
     if not several:
         raise none_received(f"{argument}, column {name!r}", "at least one level")
     return [codes_of({name: level}, domain, argument)[name] for level in several]
