@@ -126,7 +126,7 @@ def test_levels_that_are_impossible_together_are_said(shell):
         (("sex=male,pregnant",), "received 'sex=male,pregnant'; column 'pregnant' lacks its level"),
         (("sex=, pregnant = yes",), "column 'sex' lacks its level"),
         (("sx=male",), "unknown variable 'sx'; did you mean 'sex'"),
-        (("sex=mael",), "unknown label 'mael'"),
+        (("sex=mael",), "--structural-zeros, column 'sex': unknown label 'mael'"),
         (("sex=male,pregnant=yes", "--prior", "conjugate:4"), "--prior: conjugate spreads rows over all cells"),
         (("sex=male,pregnant=yes", "--penalty", "l1:1"), "fits all interactions within norm balls"),
     ],

@@ -296,7 +296,7 @@ class _LogLinearPlan(LabelledPlan):
                         raise unexpected("structural_zeros", "COL=LEVEL,...", text, hint)
                 levels.setdefault(name, []).append(level)
             combinations.append(levels)
-        return structural_states(domain, combinations)
+        return structural_states(domain, combinations, option("structural_zeros"))
 
     def _structures(self, data: Observations) -> dict[str, Interactions]:
         """The collections to fit, by name."""
