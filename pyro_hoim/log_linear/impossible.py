@@ -270,7 +270,7 @@ class ImpossibleStates:
 
     @property
     def num_possible(self) -> int:
-        """Number of states that hold none of the combinations, by a sum over these; beyond 1e14 rounded.
+        """Number of states that hold none of the combinations, by a sum over these; beyond 1e12 rounded.
 
         InputError where there is none, IntractableError where no exact method is within reach.
         """
