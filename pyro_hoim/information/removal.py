@@ -31,7 +31,7 @@ from ..log_linear.auto import Auto
 from ..log_linear.coding import check_balanced_family
 from ..log_linear.energy import LogLinearEnergy, check_energy
 from ..log_linear.given import predict, synthesise
-from ..log_linear.impossible import check_possible
+from ..log_linear.impossible import check_all_possible
 from ..runs.arguments import checked_seed, received
 from ..structure.hypergraph import InteractionHypergraph
 from .projection import project, scale_margins
@@ -161,7 +161,7 @@ def removal_values(
     if not wanted:
         return []
     # Bounds from states of the model.
-    check_possible(model, "model")
+    check_all_possible(model, "model")
     if samples is not None and (not isinstance(samples, torch.Tensor) or samples.is_floating_point()):
         raise wrong_type("samples", "a tensor of level codes", received=received(samples))
     states: torch.Tensor = synthesise(model, num_samples, seed).codes if samples is None else samples
@@ -303,8 +303,8 @@ def log_z_difference(
     auto = Auto()
     if auto.plan(first.hypergraph).feasible and auto.plan(second.hypergraph).feasible:
         return float(auto.log_partition(second).value) - float(auto.log_partition(first).value), 0.0
-    check_possible(first, "first")
-    check_possible(second, "second")
+    check_all_possible(first, "first")
+    check_all_possible(second, "second")
     ratios = [
         (first.energy(codes) - second.energy(codes)).double()
         for codes in (synthesise(first, num_samples, seed).codes, synthesise(second, num_samples, seed + 1).codes)

@@ -240,14 +240,8 @@ class ImpossibleStates:
         check_type(energy, LogLinearEnergy, "energy")
         if energy.batch_shape or is_hidden(energy.tables):
             return None
-        lost = torch.isneginf(energy.tables)
-        if not bool(lost.any()):
-            return None
-        graph = energy.hypergraph
-        parts = [lost[where] for where in graph.term_slices.values()]
-        is_held = [bool(part.any()) for part in parts]
-        structure = InteractionHypergraph(graph.domain, compress(graph.edges, is_held), hierarchical=False)
-        return cls(structure, torch.cat(list(compress(parts, is_held))))
+        support = support_of(energy)
+        return None if support is None else cls(support.hypergraph, torch.isneginf(support.tables))
 
     @classmethod
     def common_to(cls, energy: LogLinearEnergy) -> ImpossibleStates | None:
@@ -421,7 +415,7 @@ def _as_mapping(text: str) -> str | None:
     return f"write [{levels}]" if all(sign for _, sign, _ in parts) else None
 
 
-def check_possible(energy: LogLinearEnergy, argument: str) -> None:
+def check_all_possible(energy: LogLinearEnergy, argument: str) -> None:
     """Raise :class:`InputError` for a model with impossible states, where these cannot be dealt with."""
     if bool(torch.isneginf(energy.tables).any()):
         hint = "LogLinearEnergy(result.hypergraph, result.tables) has finite tables, in which they are improbable"
