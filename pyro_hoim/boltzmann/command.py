@@ -88,9 +88,6 @@ from .law import (
 from .learning import LearningOptions, MachineResult, check_method, fit_machine
 from .structure import MachineStructure, check_edges
 
-__all__ = ["COLOURS", "FAMILY", "annealed", "estimate"]
-
-
 # Pictures of a machine: its weights, and how it was learned.
 
 _MOST, _UNITS = 60, 12  # columns and hidden units that are drawn

@@ -19,8 +19,6 @@ from ..schema import Domain
 from .law import BoltzmannMachine, as_machine
 from .structure import MachineStructure, MarginalEnergy
 
-__all__ = ["MachineFile", "load_machine", "save_machine"]
-
 _DTYPES = (torch.float32, torch.float64)
 _SHARE = Leaf("a number between 0 and 1", (float,), lambda value: 0 < value < 1)
 _INFO = {"independent": optional(Items(_SHARE))}

@@ -31,16 +31,6 @@ from ..schema import Domain
 from ..structure.hypergraph import evidence_codes
 from .structure import MAX_LAYER_STATES, Layers, MachineStructure, MarginalEnergy, layer_scores, times
 
-__all__ = [
-    "BoltzmannMachine",
-    "RestrictedBoltzmannMachine",
-    "effective_interactions",
-    "impute_machine",
-    "predict_machine",
-    "row_log_scores",
-]
-
-
 # The parameters of a machine with what is computed from them once.
 
 METHOD = "sum over a layer"

@@ -39,9 +39,6 @@ from ..runs.container import BOLTZMANN, checksum
 from .law import BoltzmannMachine, as_machine, sweep_layers
 from .structure import MachineStructure, MarginalEnergy, softplus
 
-__all__ = ["LearningOptions", "MachineResult", "fit_machine"]
-
-
 # How a machine is learned.
 
 LearningMethod = Literal["pcd", "cd", "exact"]

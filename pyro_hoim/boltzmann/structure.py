@@ -36,9 +36,6 @@ from ..log_linear.energy import LogLinearEnergy
 from ..schema import Domain, Variable
 from ..structure.hypergraph import InteractionHypergraph, check_codes
 
-__all__ = ["MachineStructure", "MarginalEnergy"]
-
-
 # Sums over the states of binary pairwise models whose graph has two colours: one colour is listed, the other summed.
 #
 # .. math:: \log Z = \log \sum_{a \in \{0,1\}^k} \exp\Bigl(\beta_A \cdot a

@@ -24,26 +24,6 @@ from .options import Command, click_option
 from .output import echo_json, flag, is_terminal, model_in, say
 from .reading import UnseenLabels, file_options, read_counts, read_known, score_seen, seen_lines
 
-__all__ = [
-    "DATA",
-    "JSON",
-    "MODEL",
-    "SAFE_CSV",
-    "FamilyCommand",
-    "ask",
-    "beside",
-    "check_new_file",
-    "figures",
-    "options_of",
-    "own_options",
-    "parse_given",
-    "show",
-    "show_csv",
-    "with_rows",
-    "write",
-    "write_csv",
-]
-
 MODEL = click.argument("model", type=click.Path(path_type=Path))
 SAFE_CSV = click.option(
     "--safe-csv", is_flag=True, help="Write an apostrophe before cells that a spreadsheet would run; files say so."

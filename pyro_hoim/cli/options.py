@@ -18,8 +18,6 @@ from ..errors import InputError, out_of_range, refused
 from .output import Progress, flag
 from .system import one_line
 
-__all__ = ["SEED", "Command", "Number", "WholeNumber", "click_option", "option_of"]
-
 
 class Command(click.Command):
     """A command that is never silent for long, and refuses an option given twice unless it may be repeated."""

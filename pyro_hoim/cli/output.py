@@ -22,29 +22,6 @@ from tqdm import tqdm
 from ..core.words import listed
 from ..errors import refused, visible
 
-__all__ = [
-    "LOCK",
-    "OPEN",
-    "PERIOD",
-    "RECORD",
-    "SUMMARY",
-    "Progress",
-    "check_unfinished",
-    "echo_json",
-    "files_in",
-    "flag",
-    "is_terminal",
-    "kept_in",
-    "model_in",
-    "new_folder",
-    "peak_memory_mb",
-    "say",
-    "to_json_text",
-    "without_folder",
-    "written",
-]
-
-
 # How options are written on a command line; nothing here imports torch.
 
 

@@ -34,20 +34,6 @@ from ..schema import Domain, NumberKind
 from .options import WholeNumber
 from .output import say
 
-__all__ = [
-    "KnownRows",
-    "UnseenLabels",
-    "file_options",
-    "fit_file_options",
-    "keep_split",
-    "read_counts",
-    "read_known",
-    "say_notes",
-    "score_seen",
-    "seen_lines",
-]
-
-
 # Which rows of a file a model has seen: ``fit`` leaves its split in the model file, other commands read it.
 
 _Rows = TypeVar("_Rows", Observations, CountTable)

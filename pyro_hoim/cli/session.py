@@ -23,8 +23,6 @@ from ..runs.container import is_intact, sealed
 from .options import option_of
 from .output import LOCK, OPEN, RECORD, check_unfinished, kept_in, say
 
-__all__ = ["Session", "command_line", "session"]
-
 _FREE = ("source", "target", "out", "resume", "as_json", "jobs", "time_limit")  # may differ when a run is continued
 
 

@@ -13,8 +13,6 @@ from typing import Any
 
 import click
 
-__all__ = ["close_streams", "one_line", "open_streams", "reason", "signals_received"]
-
 _BROKEN_PIPE = 141  # 128 and the number of SIGPIPE, as shells say it of programs that it ended
 _SOON = 0.01  # seconds
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "CUDA out of memory", "bad_alloc", "bad allocation")

@@ -10,8 +10,6 @@ import click
 from ..errors import ConvergenceWarning, HoimError
 from .options import option_of
 
-__all__ = ["error_message", "hint_of", "usage_message", "warning_message"]
-
 _ARGUMENTS = {
     "number": "-n",
     "clamped": "--given",

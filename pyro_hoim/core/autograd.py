@@ -10,8 +10,6 @@ import torch
 
 from ..checks import is_hidden
 
-__all__ = ["is_recorded", "log_softmax", "log_sum_exp", "log_z_with_gradient", "may_have_zeros"]
-
 Evaluate = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 

@@ -10,8 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["Certificate", "certificate", "state_text"]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 

@@ -41,25 +41,6 @@ from .scores import Figures, RowLogLikelihood
 from .studies import Study
 from .words import option, plural, rows_text, with_options
 
-__all__ = [
-    "Answer",
-    "Asked",
-    "Family",
-    "Mode",
-    "Option",
-    "Plan",
-    "Question",
-    "Request",
-    "Source",
-    "Stored",
-    "families",
-    "family_named",
-    "family_of",
-    "family_of_model",
-    "register",
-    "register_installed",
-]
-
 
 @dataclass(frozen=True)
 class Option:

@@ -18,8 +18,6 @@ from ..data.observations import Observations
 from ..errors import check_type, other_domain, out_of_range, out_of_reach, size_text, unexpected, wrong_type
 from ..schema import Domain
 
-__all__ = ["Law", "check_cells"]
-
 _SUM_TOLERANCE = 1e-9
 _SUM_TOLERANCE_SINGLE = 1e-5
 _MAX_CELLS = 2**24

@@ -26,17 +26,6 @@ from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
 from .laws.expansion import check_expandable
 
-__all__ = [
-    "Chains",
-    "ConditionalModel",
-    "CountModel",
-    "EnergyModel",
-    "LogLinearModel",
-    "ParametricEnergy",
-    "RecordPart",
-]
-
-
 # Many chains of one model, whatever the model: what long runs, kernels and the interop layer ask of them.
 
 RecordPart = Literal["statistics", "energies", "draws"]

@@ -49,23 +49,6 @@ from .prediction import extend_rows
 from .scores import RowLogLikelihood
 from .words import plural
 
-__all__ = [
-    "READING",
-    "impute",
-    "interactions",
-    "predict",
-    "read_rows",
-    "row_log_likelihood",
-    "sample",
-    "save",
-    "score",
-    "scored_rows",
-    "signed_strengths",
-    "stored_model",
-    "stored_record",
-    "strengths",
-]
-
 READING = "_reading"
 """Attribute of a result that says how its rows were read, as model files keep it: the cuts of its columns."""
 

@@ -10,8 +10,6 @@ from typing import Any, Literal
 
 from .words import BASELINE, against_majority, amount_column, digits, number
 
-__all__ = ["Block", "Cell", "Page", "Section", "cell"]
-
 _MOST = 500  # rows of a table on a page
 _TEXT, _BESIDE = 24, 70  # characters of a cell of text in one line, and of a table that stands beside a picture
 _ALIKE = 3  # rows from which on a column that repeats itself is said once

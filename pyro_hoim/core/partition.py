@@ -18,8 +18,6 @@ from ..errors import InputError, IntractableError, out_of_reach, refused, size_t
 from ..structure.hypergraph import InteractionHypergraph
 from .model import LogLinearModel
 
-__all__ = ["Cost", "ExactBackend", "Kind", "LogPartition", "PartitionBackend", "PlannedBackend", "Sandwich", "Verdict"]
-
 Kind = Literal["exact", "lower bound", "unbiased", "biased"]
 
 _ERRORS_ALLOWED = 5.0  # standard errors that a log-probability may be above zero

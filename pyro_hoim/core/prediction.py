@@ -18,9 +18,6 @@ from ..data.observations import Observations
 from ..errors import check_names, out_of_range, refused
 from ..schema import Domain
 
-__all__ = ["Imputation", "Prediction", "beside_figures", "extend_rows", "numbered"]
-
-
 # Tables of results that hold columns of the data beside figures about them.
 
 

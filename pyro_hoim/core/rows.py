@@ -12,18 +12,6 @@ from ..data.observations import Observations
 from ..errors import check_type, is_whole, out_of_range, wrong_type
 from .model import Chains
 
-__all__ = [
-    "METHODS",
-    "ClampedGibbs",
-    "RowMethod",
-    "chain_averages",
-    "chain_portions",
-    "check_count",
-    "checked_gibbs",
-    "drawn_seed",
-    "row_patterns",
-]
-
 RowMethod = Literal["auto", "exact", "gibbs"]
 METHODS = get_args(RowMethod)
 

@@ -10,16 +10,6 @@ import torch
 
 from .words import amount_text
 
-__all__ = [
-    "Figures",
-    "RowLogLikelihood",
-    "Scores",
-    "kl_over_rows",
-    "mean_gain",
-    "mean_over_rows",
-    "rows_are_distinct",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class RowLogLikelihood:

@@ -18,8 +18,6 @@ from .page import Block, Page, Section, cell
 from .scores import Scores, rows_are_distinct
 from .words import PSEUDO, amount_column, distinct_sentence, gain_sentence, num_states_text, whole
 
-__all__ = ["INDEPENDENT", "PARTS", "Content", "Part", "Study", "check_part_names"]
-
 PARTS = ("train", "validation", "test")
 """The parts of a table that a study divides into."""
 

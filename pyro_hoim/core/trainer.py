@@ -12,8 +12,6 @@ from ..data.observations import Observations
 from ..structure.hypergraph import InteractionHypergraph
 from .partition import LogPartition
 
-__all__ = ["DoubtingTrainer", "Loss", "Margins", "MaskedTrainer", "RidgeTrainer", "Trainer", "TrainingReport"]
-
 TrainingStatus = Literal["converged", "max_iterations", "diverged"]
 
 

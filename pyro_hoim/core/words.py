@@ -10,38 +10,6 @@ from typing import Any
 
 from ..errors import rounded_power, visible
 
-__all__ = [
-    "BASELINE",
-    "LABEL_WIDTH",
-    "PSEUDO",
-    "against_majority",
-    "amount_column",
-    "amount_text",
-    "coefficient",
-    "columns_of",
-    "digits",
-    "distinct_sentence",
-    "elpd_sentence",
-    "fixed",
-    "gain_sentence",
-    "listed",
-    "literal",
-    "num_states_text",
-    "number",
-    "option",
-    "options_written",
-    "parameters_text",
-    "plain",
-    "plural",
-    "possible_rows",
-    "rows_text",
-    "short_edge",
-    "short_labels",
-    "shorten",
-    "whole",
-    "with_options",
-]
-
 LABEL_WIDTH = 28
 """Characters of a name in a picture, a subtitle or a sentence."""
 

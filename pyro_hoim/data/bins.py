@@ -28,8 +28,6 @@ from ..errors import (
 from .encoding import is_empty, to_numbers
 from .readers import row_position
 
-__all__ = ["Bins", "bin_columns", "find_bins"]
-
 _MOST_LEVELS = 1000
 _RULES = "quantile:4, spread:32, width:5 or edges:0,10,20"
 _RULE = re.compile(r"(quantile|spread|width|edges):.+")

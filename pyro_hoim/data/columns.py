@@ -35,23 +35,6 @@ from .encoding import check_alike, encode_column, has_levels, label_of, parse_co
 from .files.table_file import CsvColumns
 from .readers import Source, asked_columns, check_counting, row_position, seeming_columns
 
-__all__ = [
-    "BinRules",
-    "ColumnOptions",
-    "ColumnReading",
-    "ColumnRules",
-    "Encoded",
-    "FrameOptions",
-    "NumberColumns",
-    "RowOptions",
-    "Write",
-    "columns_of_numbers",
-    "columns_read",
-    "encode_columns",
-    "left_out_of_numbers",
-    "read_columns",
-]
-
 ColumnKind = Literal["labels", "numbers", "date", "id", "text", "count", "weights", "constant", "empty"]
 BinRules = str | Mapping[str, str | Bins]
 """How numbers with many values are read: ``refuse``, ``auto``, a rule, or by column a rule, ``*`` for all others."""

@@ -46,9 +46,6 @@ from .files.text_format import read_text
 from .observations import Observations
 from .readers import Source, row_position
 
-__all__ = ["LARGEST_COUNT", "CountTable"]
-
-
 # Reading a sparse matrix and its column names from files, with every fault found and nothing executed.
 
 _SAVED = "a sparse matrix of scipy.sparse.save_npz"

@@ -14,8 +14,6 @@ from ..errors import MissingDataError, conflict, unexpected
 from .frames import DataLike, RowsLike, as_observations, is_source
 from .observations import Observations
 
-__all__ = ["InformationTable"]
-
 _LARGEST_KEY = 2**62
 _ENTRIES_PER_CALL = 2**26
 """Work of one compiled call (sets x rows), a fraction of a second, so that Ctrl-C is answered."""

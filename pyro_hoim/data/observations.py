@@ -44,8 +44,6 @@ from .readers import (
 )
 from .wide import long_cells, long_table
 
-__all__ = ["Observations"]
-
 
 @dataclass(frozen=True, eq=False)
 class Observations:

@@ -16,8 +16,6 @@ from ..atomic import write_file
 from ..data.files.source_file import read_file
 from ..errors import HoimError, InputError, check_names, refused, unexpected
 
-__all__ = ["FileInfo", "data_file", "dataset_files"]
-
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
 _CC_BY = "CC BY 4.0 (UCI Machine Learning Repository)"
 _LONGEST = 80  # characters of the reason of a failure that a reader is shown

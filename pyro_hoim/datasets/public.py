@@ -26,9 +26,6 @@ from ..errors import check_names, out_of_range, refused, unexpected
 from ..schema import Domain, Variable
 from .files import LOCAL_FOLDER, FileInfo, data_file, download
 
-__all__ = ["adult_domain", "classic3_info", "load_adult", "load_breast_cancer", "load_classic3", "load_mushroom"]
-
-
 # Classic3, word counts of research abstracts: the matrix published with the papers on root models.
 
 _COMMIT = "212e9199b280f2294ae688c38ec74ba59dd0cace"

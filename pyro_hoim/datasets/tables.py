@@ -15,8 +15,6 @@ from ..data.observations import Observations
 from ..errors import check_names
 from ..schema import Domain
 
-__all__ = ["TableInfo", "load_table", "table_info", "tables"]
-
 
 @dataclass(frozen=True)
 class TableInfo:

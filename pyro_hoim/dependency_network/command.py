@@ -52,8 +52,6 @@ from .study.analysis import NetworkAnalysis, analyse_network, learned_file, netw
 from .study.predictions import draw_network, impute_network, predict_network
 from .study.scores import find_law, network_log_likelihood, score_network
 
-__all__ = ["FAMILY", "NetworkFamily"]
-
 _BURN_IN = 200
 _NAME = 28  # characters
 _OPTIONS = (

@@ -25,9 +25,6 @@ from ..schema import Domain
 from ..structure.hypergraph import check_codes, evidence_codes
 from .node_conditionals import LeafConditional, NodeConditional, TableConditional, batch_shape_of, remaining
 
-__all__ = ["ClampedConditional", "DependencyConditionals", "ModelConditional"]
-
-
 # Conditional laws of one variable that come from elsewhere: from a model, or from a law with clamped variables.
 
 

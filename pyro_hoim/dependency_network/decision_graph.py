@@ -15,8 +15,6 @@ from ..errors import check_type, other_domain, out_of_range, unexpected, wrong_t
 from ..schema import Domain
 from ..structure.hypergraph import check_codes
 
-__all__ = ["CompiledGraph", "DecisionGraph", "Merge", "Split"]
-
 
 @dataclass(frozen=True)
 class Split:

@@ -39,8 +39,6 @@ from .conditionals import DependencyConditionals
 from .decision_graph import DecisionGraph
 from .node_conditionals import LeafConditional, NodeConditional, TableConditional
 
-__all__ = ["NetworkFile", "load_network", "save_network"]
-
 _PREFIX = "probs."
 _OPERATION = Row(one_of("split", "merge"), WHOLE, Leaf("a name or the number of a leaf", (str, int)))
 _NODE = Fields(

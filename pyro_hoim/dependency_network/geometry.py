@@ -23,18 +23,6 @@ from .node_conditionals import LeafConditional, NodeConditional, TableConditiona
 from .scan import selection_probs
 from .stationary import StationaryLaw, stationary_law
 
-__all__ = [
-    "ConditionalInferenceError",
-    "FCLimit",
-    "conditional_inference_error",
-    "fc_limit",
-    "full_conditional_divergence",
-    "full_conditionals",
-    "m_projection",
-    "node_divergence",
-]
-
-
 LawLike = Law | Observations | StationaryLaw
 Weights = Mapping[str, float] | Sequence[float] | None
 Floats = NDArray[Any]

@@ -23,9 +23,6 @@ from .conditionals import DependencyConditionals, checked_conditionals, device_o
 from .scan import Scan, ScanLike, checked_scan
 from .stationary import StationaryLaw, StationaryMethod, stationary_law
 
-__all__ = ["DependencyNetwork"]
-
-
 # What all copies of one dependency network share: the network, its scan, and its law once that was found.
 
 NetworkSampler = Literal["auto", "exact", "pseudo-gibbs"]

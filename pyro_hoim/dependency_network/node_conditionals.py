@@ -25,8 +25,6 @@ from ..schema import Domain
 from ..structure.hypergraph import check_codes, evidence_codes, gather_slices
 from .decision_graph import DecisionGraph
 
-__all__ = ["LeafConditional", "NodeConditional", "TableConditional"]
-
 _TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-9}
 
 

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from ..errors import check_names, check_unique, out_of_range, refused, unexpected, wrong_type
 from ..schema import Domain
 
-__all__ = ["Scan"]
-
 
 @dataclass(frozen=True)
 class Scan:

@@ -31,9 +31,6 @@ from .chains.ergodicity import closed_classes, move_graph
 from .conditionals import DependencyConditionals, checked_conditionals
 from .scan import Scan, ScanLike, checked_scan
 
-__all__ = ["CyclicLaws", "StationaryLaw", "cyclic_laws", "stationary_law"]
-
-
 # Fixed point of a map of laws: plain iteration, with Krylov steps where it is slow.
 
 Floats = NDArray[Any]

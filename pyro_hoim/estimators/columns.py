@@ -24,8 +24,6 @@ from ..data.readers import Source, row_position, seeming_counting, warn_of_missi
 from ..errors import DataWarning, caller_level
 from ..schema import Domain, Variable
 
-__all__ = ["Column", "Columns", "Unknown", "has_fractions"]
-
 Unknown = Literal["error", "missing"]
 _FEW_ROWS = 16
 """Rows that are read cell by cell, which is faster than column by column."""

@@ -57,8 +57,6 @@ try:
 except ImportError as error:
     raise ImportError("the estimators need scikit-learn 1.6 or later: pip install 'pyro-hoim[sklearn]'") from error
 
-__all__ = ["InteractionClassifier", "InteractionDensity", "InteractionImputer"]
-
 
 _NETWORK, _DAY = "dependency-network", 86400.0
 _ENTRY, _LONG = 2e-6, 10.0  # seconds of a pair of levels of numbers; seconds that are said before

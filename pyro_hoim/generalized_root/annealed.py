@@ -30,9 +30,6 @@ from .nodes.families import NodeFamily
 from .nodes.log_partition import node_log_partition
 from .structure import RootStructure
 
-__all__ = ["RootAnnealed"]
-
-
 # Generalized root models as annealed runs see them, one at a time.
 
 _PERFECT_CELLS = 2**18  # of a table from which perfect samples are drawn

@@ -21,8 +21,6 @@ from .exact.enumeration import RootEnumeration
 from .nodes.families import NodeFamily
 from .structure import RootStructure
 
-__all__ = ["RootAuto"]
-
 
 @dataclass(frozen=True)
 class RootAuto(RootBackend):

@@ -65,9 +65,6 @@ from .study.analysis import AUTO_L1, RootAnalysis, analyse_roots, standardise_te
 from .study.baselines import kept_independent
 from .study.scores import RootModel, RootPrediction, draw_roots, exact_log_partition, predict_roots
 
-__all__ = ["FAMILY", "check_support", "parse_l1"]
-
-
 # The fit of a generalized root model of counts or of real numbers, with its rows.
 
 _MOST_L1 = 1e6

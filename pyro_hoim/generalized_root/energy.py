@@ -23,8 +23,6 @@ from .nodes.log_partition import node_log_partition
 from .nodes.user_family import UserFamily
 from .structure import CountsAsLevels, RootStructure, fold, term_products, weighted_products, weighted_slopes
 
-__all__ = ["GeneralizedRootEnergy"]
-
 
 class GeneralizedRootEnergy(ParametricEnergy):
     r"""Energy of a generalized root model with given tensor entries.

@@ -20,8 +20,6 @@ from .energy import GeneralizedRootEnergy
 from .nodes.families import NodeFamily, TruncatedPoissonFamily, node_family
 from .structure import RootStructure
 
-__all__ = ["RootFile", "load_roots", "save_roots"]
-
 _DTYPES = (torch.float32, torch.float64)
 _SCALE = Leaf("a positive number", (int, float), lambda value: 0 < value <= sys.float_info.max)
 _POSITIVE = Leaf("a whole number from 1", (int,), lambda value: value >= 1)

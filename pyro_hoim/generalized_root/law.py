@@ -37,9 +37,6 @@ from .nodes.families import NodeFamily
 from .normalizability.check import Normalizability, check_normalizable
 from .structure import RootStructure
 
-__all__ = ["GeneralizedRoot"]
-
-
 # What distributions that differ by a broadcast batch shape share: a model, and what is computed from it once.
 
 

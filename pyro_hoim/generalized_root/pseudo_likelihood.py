@@ -18,8 +18,6 @@ from .nodes.families import NodeFamily
 from .nodes.kernels import evaluate_nodes
 from .structure import RootStructure
 
-__all__ = ["RootPseudoLikelihood"]
-
 Floats = NDArray[np.float64]
 _CHUNK_CELLS = 2**22  # entries of dense products that are made at once
 _MOST_BYTES = 2**33

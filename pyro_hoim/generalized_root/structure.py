@@ -31,9 +31,6 @@ from ..errors import (
 from ..schema import Domain, Variable
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = ["RootStructure"]
-
-
 Key = tuple[int, int]
 Positions = npt.NDArray[np.int64]
 

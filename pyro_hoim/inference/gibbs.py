@@ -19,8 +19,6 @@ from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.laws.law import HierarchicalLogLinear
 from .kernels import LaneKernel, checked_params, no_chain
 
-__all__ = ["BlockGibbs", "GibbsKernel", "PseudoGibbs", "RootGibbs"]
-
 
 class GibbsKernel(LaneKernel):
     r"""Chains of any family as a Pyro kernel of one site; no normalising constant is needed.

@@ -29,8 +29,6 @@ from ..errors import (
     wrong_type,
 )
 
-__all__ = ["R_HAT_LIMIT", "NUTSSettings", "PosteriorDraws", "RecordingNUTS", "r_hat_limit"]
-
 R_HAT_LIMIT = 1.01
 """Largest R-hat of long chains that have converged, the one limit of the library; see :func:`r_hat_limit`."""
 _R_HAT_NOISE = 1e-4

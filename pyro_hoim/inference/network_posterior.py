@@ -19,8 +19,6 @@ from ..dependency_network.node_conditionals import LeafConditional
 from ..errors import check_positive, check_type, check_whole, other_domain, out_of_range, refused
 from ..runs.arguments import checked_seed
 
-__all__ = ["NetworkPosterior", "sample_network_posterior"]
-
 _DEFAULT_ALPHA = 1.0  # that of learn_network
 _ALPHAS = 1e-300, 1e300  # totals of priors whose draws are numbers
 

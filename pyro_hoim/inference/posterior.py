@@ -42,17 +42,6 @@ from .kernels import (
 )
 from .runner import MCMCRun, random_state
 
-__all__ = [
-    "Metric",
-    "PosteriorSamples",
-    "PseudoPosterior",
-    "log_linear_model",
-    "pseudo_model",
-    "sample_posterior",
-    "sample_pseudo_posterior",
-]
-
-
 Metric = Literal["laplace", "adapt"]
 
 

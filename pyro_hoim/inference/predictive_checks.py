@@ -27,14 +27,6 @@ from ..log_linear.laws.law import HierarchicalLogLinear
 from ..log_linear.laws.statistics import LogLinearStatistics, multinomial_counts, statistics_of
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = [
-    "PredictiveCheck",
-    "Replicates",
-    "posterior_predictive",
-    "predictive_check",
-    "prior_predictive",
-]
-
 Discrepancy = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Level = Literal["cells", "margins"]
 

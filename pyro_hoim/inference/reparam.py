@@ -18,8 +18,6 @@ from ..core.laws.shared import FiniteLaw
 from ..errors import wrong_type
 from ..generalized_root.law import GeneralizedRoot
 
-__all__ = ["StateIndexReparam"]
-
 
 class StateIndexReparam(Reparam):
     """Replace a latent state x by its index among all states, ``<name>_index``, and x by a function of it.

@@ -21,8 +21,6 @@ from .calibration import Calibration, draw_calibrated, normal_in_double
 from .kernels import NUTSSettings, PosteriorDraws, checked_settings
 from .runner import MCMCRun
 
-__all__ = ["RootPosterior", "root_pseudo_model", "sample_root_posterior"]
-
 Floats = NDArray[np.float64]
 
 _MOST_TERMS = 2000

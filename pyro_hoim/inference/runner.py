@@ -29,8 +29,6 @@ from .statistics import draw_statistics
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["MCMCRun", "VectorizedKernel", "log_joint", "pointwise_log_likelihood", "run_mcmc"]
-
 
 # What a trace of a program holds.
 

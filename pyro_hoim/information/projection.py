@@ -37,18 +37,6 @@ from ..log_linear.fitting.result import FitResult
 from ..log_linear.given import check_single
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = [
-    "Average",
-    "BiasVariance",
-    "DivergenceSplit",
-    "Projection",
-    "Projections",
-    "bias_variance",
-    "project",
-    "split_divergence",
-]
-
-
 ProjectionMethod = Literal["auto", "newton", "ipf"]
 
 _MAX_NEWTON_PARAMETERS = 600

@@ -17,18 +17,6 @@ from ..schema import Domain
 from ..structure.hypergraph import Edge, InteractionHypergraph
 from .projection import Projections, as_projections, check_hypergraph
 
-__all__ = [
-    "RefinedInformation",
-    "RefinedInformationTable",
-    "addable_edges",
-    "all_refined_information",
-    "conditional_refined_information",
-    "decompose",
-    "hierarchical_collections",
-    "marginal_refined_information",
-    "refined_information",
-]
-
 _MAX_VARIABLES = 5
 _Sets = frozenset[tuple[int, ...]]
 

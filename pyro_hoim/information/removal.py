@@ -36,9 +36,6 @@ from ..runs.arguments import checked_seed, received
 from ..structure.hypergraph import InteractionHypergraph
 from .projection import project, scale_margins
 
-__all__ = ["RemovalEffect", "RemovalValue", "log_z_difference", "removal_effect", "removal_values", "without"]
-
-
 # What every interaction of a fitted model is worth: the loss of removing it, exactly or bounded from samples.
 
 _MAX_EXACT_ENTRIES = 2**19

@@ -21,9 +21,6 @@ from .energy import LogLinearEnergy, check_energy
 from .exact.elimination import VariableElimination
 from .exact.enumeration import Enumeration, MatrixEnumeration
 
-__all__ = ["Auto", "log_partition"]
-
-
 Chosen = MatrixEnumeration | Enumeration | VariableElimination | AnnealedImportance
 
 _ELIMINATION_OVERHEAD = 4.0  # time of a cell in elimination relative to one in enumeration

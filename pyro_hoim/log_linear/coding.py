@@ -36,17 +36,6 @@ from ..errors import InputError, check_choice, check_type, conflict, other_domai
 from ..schema import Domain
 from ..structure.hypergraph import Edge, InteractionHypergraph, cell_index, check_codes, check_tables
 
-__all__ = [
-    "Coding",
-    "Parametrization",
-    "from_reference",
-    "parametrization",
-    "reference_matrix",
-    "theta_coords",
-    "to_reference",
-]
-
-
 # Linear maps between flat vectors of interaction tables that are Kronecker products on every hyperedge.
 
 Array = np.ndarray

@@ -21,8 +21,6 @@ from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph, cell_index, check_codes, evidence_codes, gather_slices
 from .coding import Coding, Reference, check_corner, family_of, from_reference, parametrization
 
-__all__ = ["LogLinearEnergy", "check_energy"]
-
 
 class LogLinearEnergy(ParametricEnergy):
     r"""Energy of a hierarchical (or weakly hierarchical) log-linear model with given interaction tables.

@@ -50,8 +50,6 @@ from .coding import Coding, family_of, parametrization
 from .energy import LogLinearEnergy
 from .impossible import ImpossibleStates
 
-__all__ = ["ModelFile", "load_model", "save_model"]
-
 _CELLS = {"edge": NAMES, "levels": Items(TEXT)}
 _CONTRAST = {"before": Items(TEXT), "after": Items(TEXT), "estimate": NUMBER, "std_error": optional(NUMBER)}
 _SIZES = {"position": WHOLE, "num_parameters": WHOLE, "num_identified": optional(WHOLE)}

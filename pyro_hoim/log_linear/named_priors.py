@@ -15,8 +15,6 @@ from .laws.normal import normal_prior, unit_information_prior, unit_strengths
 from .laws.priors import DiaconisYlvisaker
 from .training.ridge import InteractionRidge
 
-__all__ = ["Prior"]
-
 PriorKind = Literal["none", "unit", "normal", "ridge", "conjugate"]
 GRAMMAR = "none, unit, normal:S, ridge:S or conjugate:N with positive numbers S and N; unit:M knows as much as M rows"
 _MAX_SETS = 20_000

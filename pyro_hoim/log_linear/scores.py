@@ -24,14 +24,6 @@ from .fitting.result import FitResult
 from .given import check_single, impossible_rows, predict, row_log_weights
 from .infinite import has_cheap_covariance, mark_infinite
 
-__all__ = [
-    "CoefficientInterval",
-    "coefficient_intervals",
-    "interaction_table",
-    "prediction_accuracy",
-    "score_rows",
-]
-
 
 def score_rows(
     energy: LogLinearEnergy,

@@ -17,27 +17,6 @@ from matplotlib.transforms import offset_copy
 from ..core.words import literal
 from ..errors import visible, wrong_type
 
-__all__ = [
-    "AMOUNTS",
-    "BLUE",
-    "FAINT",
-    "FONT",
-    "INK",
-    "KINDS",
-    "ORANGE",
-    "SIGNED",
-    "SLATE",
-    "WIDTH",
-    "Target",
-    "axes_for",
-    "ends",
-    "figure_of",
-    "label_lines",
-    "legend_below",
-    "plain_axes",
-    "wrapped",
-]
-
 # One meaning for a colour in all pictures: blue is more (together, than expected), orange is less, pale grey is not
 # shown by the rows or only a line to look along, and slate and ink are amounts that have no sign.
 INK = "#22303c"

@@ -12,8 +12,6 @@ from matplotlib.ticker import MaxNLocator
 from ..errors import out_of_range, wrong_shape
 from .drawing import BLUE, FAINT, FONT, INK, ORANGE, SLATE, Target, axes_for, legend_below, plain_axes
 
-__all__ = ["pearson_residuals", "plot_fitted", "plot_residuals"]
-
 LARGE = 2.0
 """Size of a residual from which it is emphasised."""
 

@@ -19,8 +19,6 @@ from ..errors import check_type, out_of_range, refused
 from ..structure.hypergraph import InteractionHypergraph
 from .drawing import BLUE, FONT, INK, KINDS, ORANGE, SLATE, WIDTH, Target, axes_for, label_lines, legend_below, wrapped
 
-__all__ = ["Weights", "circle_order", "circle_places", "draw_variables", "plot_hypergraph"]
-
 ORDERS = {3: KINDS[0], 4: KINDS[1], 5: KINDS[2]}
 HIGHER = KINDS[4]
 WIDEST = 6.6

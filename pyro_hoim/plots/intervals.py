@@ -16,8 +16,6 @@ from ..core.words import number
 from ..errors import check_names, check_type, check_whole, none_received, wrong_shape
 from .drawing import BLUE, FAINT, FONT, INK, ORANGE, SLATE, WIDTH, Target, axes_for, legend_below, plain_axes, wrapped
 
-__all__ = ["plot_comparison", "plot_forest", "plot_gaps", "plot_interactions"]
-
 _LABEL_WIDTH = 52  # characters
 _LINE = 0.16  # inches
 _BESIDE = 2  # characters between a label and the words at its right

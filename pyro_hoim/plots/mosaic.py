@@ -18,8 +18,6 @@ from ..schema import Domain
 from .drawing import BLUE, FAINT, FONT, INK, ORANGE, Target, axes_for, label_lines, legend_below, wrapped
 from .fitted import pearson_residuals
 
-__all__ = ["independent_counts", "mosaic_tiles", "plot_association", "plot_mosaic"]
-
 _MOST = 4  # variables: one a side
 _MOST_TILES = 2**12
 _GAPS = (0.03, 0.03, 0.06, 0.06)  # of a block that is split, all gaps of it together at most half

@@ -18,8 +18,6 @@ from ..structure.hypergraph import InteractionHypergraph
 from .drawing import AMOUNTS, BLUE, FAINT, FONT, INK, ORANGE, SIGNED, Target, axes_for, ends, label_lines, legend_below
 from .hypergraph import Weights, circle_order, edge_weights
 
-__all__ = ["pair_matrix", "plot_pairs"]
-
 _NUMBERS = 8  # rows up to which the numbers are written into the cells
 
 

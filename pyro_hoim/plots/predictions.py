@@ -13,8 +13,6 @@ from matplotlib.lines import Line2D
 from ..errors import check_fraction, check_whole, none_received, out_of_range, refused, wrong_shape
 from .drawing import FAINT, FONT, INK, SLATE, Target, axes_for, legend_below, plain_axes
 
-__all__ = ["calibration_table", "plot_calibration", "plot_roc", "roc_points"]
-
 
 def _checked(values: Any, outcomes: Any, argument: str) -> tuple[np.ndarray, np.ndarray]:
     """Numbers (n,) and whether the event happened (n,)."""

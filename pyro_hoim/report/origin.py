@@ -14,8 +14,6 @@ from typing import Any
 from ..data.counts import CountTable, digest
 from ..data.observations import Observations
 
-__all__ = ["provenance", "provenance_lines"]
-
 _PACKAGES = ("pyro-hoim", "pyro-ppl", "torch", "numpy", "arviz")
 _BYTES = "sha256 of the file"
 _ROWS = "sha256 of the encoded rows"

@@ -13,8 +13,6 @@ import numpy as np
 from matplotlib.collections import Collection
 from matplotlib.figure import Figure
 
-__all__ = ["Picture", "picture"]
-
 _MOST_POINTS = 500  # of a cloud that stays a drawing; larger ones are pixels
 _STYLE: dict[Any, Any] = {"svg.hashsalt": "pyro_hoim", "svg.fonttype": "path"}
 

@@ -20,8 +20,6 @@ from .origin import provenance as made_now, provenance_lines
 from .pictures import Picture, picture
 from .tables import csv_text
 
-__all__ = ["plain_text", "render_page", "write_page"]
-
 _NAMED = 6
 _LIMITS = 3  # sentences on what limits the answer, beside which further ones are folded
 _LINE = 110  # characters at a terminal

@@ -8,8 +8,6 @@ import io
 from ..core.page import Block, Cell
 from ..data.files.safe_cells import safe_rows
 
-__all__ = ["csv_text"]
-
 
 def csv_text(block: Block, safe: bool = False) -> tuple[str, list[str]]:
     """The rows of a table with a header, and its cells that a spreadsheet would run, where they are not made safe.

@@ -18,8 +18,6 @@ from ..plots.drawing import figure_of
 from ..plots.intervals import plot_forest
 from .contrasts import step_up
 
-__all__ = ["CAUTION", "NONE", "OddsAnswer", "interaction_tests", "odds_answer"]
-
 CAUTION = "These are associations given the other columns, not causes."
 """What limits every answer."""
 _NO_ERRORS = "no standard errors: "

@@ -19,8 +19,6 @@ from ..data.observations import Observations
 from ..errors import InputError, InputTypeError, IntractableError, check_type, conflict, none_received, other_domain
 from .table import SummaryTable
 
-__all__ = ["compare", "figures_of"]
-
 _COLUMNS = ("log_likelihood", "log_pseudo_likelihood", "AIC", "BIC", "deviance", "df")
 
 

@@ -17,9 +17,6 @@ from ..core.page import Cell, Section, cell
 from ..core.words import fixed, plural
 from ..structure.hypergraph import Edge
 
-__all__ = ["EdgeTest", "InteractionTest", "add_tests", "confirmation_json", "kept_sentence"]
-
-
 Floats = NDArray[np.float64]
 Method = Literal["saddle point", "chi-square"]
 PROMISING = math.log(0.01)

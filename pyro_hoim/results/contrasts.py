@@ -16,24 +16,6 @@ from ..core.words import plural
 from ..data.observations import Observations
 from ..schema import Domain
 
-__all__ = [
-    "INTERVALS",
-    "STORED_LEVEL",
-    "STRUCTURAL",
-    "Contrasts",
-    "contrast_frame",
-    "limits_of",
-    "odds_ratios_table",
-    "pair_contrasts",
-    "pair_odds_ratios",
-    "rows_from_json",
-    "rows_to_json",
-    "step_up",
-    "strongest_first",
-    "table_of_two",
-    "with_level",
-]
-
 STORED_LEVEL = 0.95
 """Coverage of the limits that a model file keeps."""
 INTERVALS = "intervals"

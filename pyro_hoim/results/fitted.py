@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from ..plots.drawing import Target
 
-__all__ = ["Fitted", "LoadedModel"]
-
 
 class Fitted:
     """Methods of the results of all families. What a family cannot do raises one error that says what to do instead.

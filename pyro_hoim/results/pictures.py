@@ -36,9 +36,6 @@ from .answer import CAUTION, NONE, OddsAnswer, interaction_tests, odds_answer
 from .comparison import figures_of
 from .table import cell_text
 
-__all__ = ["ResultStudy", "draw_fitted", "draw_hypergraph", "draw_interactions", "draw_mosaic"]
-
-
 _MOST_CELLS = 2**17
 _SPARSE, _ROWS_TOGETHER, _GROUPS = 1.0, 5.0, 40  # expected in a cell, and in a group of cells; groups
 

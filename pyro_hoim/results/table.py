@@ -13,8 +13,6 @@ from typing_extensions import override
 from ..core.words import columns_of, fixed, listed, short_edge, shorten
 from ..errors import visible
 
-__all__ = ["SummaryTable", "cell_text", "html_of"]
-
 _LINE = 110  # characters
 _LEAST = 20  # characters of a column of words
 _PRINTED, _SHOWN = 60, 20  # rows

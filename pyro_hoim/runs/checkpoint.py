@@ -30,9 +30,6 @@ from ..atomic import draft_of, unwritable
 from ..errors import HoimError, InputError, check_type, check_whole, refused, unexpected
 from .container import bytes_of, read_sealed, sealed
 
-__all__ = ["RunOptions"]
-
-
 # A time at which work that can be given up is given up; what was finished before it stays.
 
 _until: ContextVar[float] = ContextVar("until", default=math.inf)

@@ -21,9 +21,6 @@ from ..atomic import write_file
 from ..errors import HoimError, IntractableError, ModelFileError, refused, size_text, unexpected, wrong_type
 from .rules import COMMON, MOST_DEPTH, TEXT, WHOLE, Fields, Rule, check_size, parsed, too_deep
 
-__all__ = ["FORMAT_VERSION"]
-
-
 # The checksum of files of tensors with a JSON header: SHA-256 of all they hold, the last entry of the header.
 #
 # What is hashed is the text of the header without its entry ``sha256``, then for every tensor in the order of the names

@@ -20,9 +20,6 @@ from ..errors import ConvergenceWarning, check_choice, check_names, check_whole,
 from ..structure.hypergraph import cell_index
 from .checkpoint import RunOptions, checked_run, follow, part_of
 
-__all__ = ["ChainRun", "sample_chains"]
-
-
 # What is kept of a long run: running statistics with their errors, and traces where they are asked for.
 
 _SHORT_RUN = 64

@@ -23,8 +23,6 @@ from ..errors import (
 )
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = ["GibbsSchedule"]
-
 MAX_BLOCK_STATES = 4096
 """Most joint states of a block that is drawn at once."""
 

@@ -13,8 +13,6 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from ..errors import conflict
 from .hypergraph import InteractionHypergraph
 
-__all__ = ["elimination_order"]
-
 _Score = Callable[[int, int], tuple[float, ...]]
 
 

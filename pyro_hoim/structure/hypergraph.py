@@ -33,9 +33,6 @@ from ..errors import (
 from ..schema import Domain
 from .formula import parse_formula
 
-__all__ = ["InteractionHypergraph"]
-
-
 Edge = tuple[str, ...]
 FamilyCoding = Literal["balanced", "corner"]
 _FEWER = "name fewer or smaller sets, or let learn() search for them"

@@ -78,8 +78,6 @@ from .parts import MAX_TABLE_CELLS, TablePart, held_out, split_of_part, split_se
 from .posterior import PosteriorSettings, compare_models, file_stem, run_posterior
 from .structures import STRUCTURE_FILE, StructureRecord, structure_sections, structure_sentence, structure_warnings
 
-__all__ = ["Analysis", "analyse"]
-
 _ROOM = 2**18  # bytes for names, labels and the tables of HDF5
 
 

@@ -30,17 +30,6 @@ from ..log_linear.tensors.tensor import SymmetricInteractionTensor
 from ..plots.drawing import BLUE, FAINT, INK, ORANGE, SLATE, WIDTH, plain_axes, wrapped
 from ..runs.checkpoint import RunOptions, check_alike, check_equal
 
-__all__ = [
-    "ConstrainedRecord",
-    "Constraint",
-    "as_fit",
-    "constrained_section",
-    "constrained_sentences",
-    "constrained_warnings",
-    "fit_constrained",
-]
-
-
 # A fit within norm balls in a study: what was asked for, the run from which it goes on, and what it found.
 
 _PARTS = {"l1": ("sparse",), "low-rank": ("low_rank",), "sparse-low-rank": ("sparse", "low_rank")}

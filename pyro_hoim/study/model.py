@@ -46,30 +46,6 @@ from ..structure.hypergraph import InteractionHypergraph
 from .parts import MAX_TABLE_CELLS, TablePart
 from .posterior import Posterior
 
-__all__ = [
-    "ModelAnalysis",
-    "TestMethod",
-    "add_cells",
-    "cell_section",
-    "finite_contrast_lines",
-    "fit_caveats",
-    "glance_section",
-    "goodness_figures",
-    "goodness_json",
-    "goodness_sentences",
-    "is_testable",
-    "label_of",
-    "misfit_sentences",
-    "posterior_section",
-    "rank_figure",
-    "structure_section",
-    "trace_figure",
-    "uncertainty",
-    "uncertainty_section",
-    "zero_sentences",
-]
-
-
 # How well the rows determine a fit: standard errors and intervals of coefficients, and a test of every interaction.
 
 TestMethod = Literal["wald", "likelihood-ratio"]

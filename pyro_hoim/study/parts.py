@@ -15,15 +15,6 @@ from ..information.projection import DivergenceSplit, Projections, split_of_rows
 from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.fitting.result import FitResult
 
-__all__ = [
-    "MAX_TABLE_CELLS",
-    "PredictivePart",
-    "TablePart",
-    "held_out",
-    "split_of_part",
-    "split_section",
-]
-
 MAX_TABLE_CELLS = 2**16
 """Cells of the largest table of which a study lists every cell."""
 _MAX_SWEEPS = 1000

@@ -42,18 +42,6 @@ from ..runs.checkpoint import RunFile, RunOptions, check_arrays, checked_run
 from ..runs.container import FORMAT_VERSION
 from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = [
-    "Chain",
-    "Posterior",
-    "PosteriorSettings",
-    "compare_data",
-    "compare_models",
-    "file_stem",
-    "in_processes",
-    "run_posterior",
-]
-
-
 # The chains of a posterior within a study, one after the other or in several processes, and their settings.
 
 _Drawn = TypeVar("_Drawn")

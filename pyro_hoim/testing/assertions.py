@@ -20,21 +20,6 @@ from ..checks import check_exact_shape
 from ..errors import ErrorCode, HoimError, out_of_range, unexpected, wrong_shape
 from .oracles import as_array
 
-__all__ = [
-    "FALSE_ALARM_RATE",
-    "MINIMUM_EXPECTATION",
-    "POWER",
-    "assert_close",
-    "assert_equal",
-    "assert_exact_law",
-    "assert_stationary",
-    "assert_uniform_ranks",
-    "chi_square_p_value",
-    "raises",
-    "required_draws",
-    "total_variation_bound",
-]
-
 FALSE_ALARM_RATE = 1e-6
 """Probability that one random assertion fails although the code is right."""
 

@@ -25,8 +25,6 @@ from .oracles import (
     random_tables,
 )
 
-__all__ = ["BACKEND_CHECKS", "SCALES", "BackendCase", "check_backend", "standard_hypergraphs"]
-
 SCALES = (0.0, 1.0, 30.0)
 """Standard deviations of theta that every identity must hold at, in nats."""
 

@@ -23,8 +23,6 @@ from ..errors import check_names, unexpected
 from .assertions import assert_close, assert_equal, assert_exact_law, required_draws
 from .oracles import count_states, enumerate_codes
 
-__all__ = ["DISTRIBUTION_CHECKS", "DistributionCase", "check_distribution"]
-
 Factory = Callable[..., Any]
 
 

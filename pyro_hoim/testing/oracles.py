@@ -18,17 +18,6 @@ from ..errors import out_of_range, unexpected
 if TYPE_CHECKING:
     from ..structure.hypergraph import InteractionHypergraph
 
-__all__ = [
-    "count_states",
-    "enumerate_codes",
-    "exact_covariance",
-    "exact_log_partition",
-    "exact_statistics",
-    "exact_table",
-    "random_tables",
-    "split_tables",
-]
-
 Tables = Mapping[tuple[str, ...], Any]
 
 

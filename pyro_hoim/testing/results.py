@@ -26,8 +26,6 @@ from ..results.table import SummaryTable
 from .assertions import assert_close, assert_equal
 from .conformance import run_cases
 
-__all__ = ["RESULT_CHECKS", "ResultCase", "check_result"]
-
 _LINE = 110
 
 

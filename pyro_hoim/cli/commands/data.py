@@ -19,8 +19,6 @@ from ..asking import JSON, SAFE_CSV, check_new_file, show_csv, write_csv
 from ..options import Command
 from ..output import echo_json, say
 
-__all__ = ["data", "tables"]
-
 
 @click.command(cls=Command)
 @click.argument("name")

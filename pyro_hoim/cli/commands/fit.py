@@ -48,9 +48,6 @@ from ..session import Session, command_line, session
 from ..wording import hint_of
 from .plan import READING, cells_of_file, command_of, counts_in, given_options
 
-__all__ = ["fit", "learn", "structures"]
-
-
 _ONCE = {"--select": "learn", "--structure-posterior": "structures"}
 
 

@@ -20,9 +20,6 @@ from ..options import Command, WholeNumber
 from ..output import echo_json, new_folder, say
 from ..reading import file_options, say_notes
 
-__all__ = ["compare", "interactions", "report"]
-
-
 # ``compare`` and ``report``: models of any family beside each other, and the page of one.
 
 

@@ -35,8 +35,6 @@ from ..options import Command
 from ..output import echo_json, say, written
 from ..reading import fit_file_options, say_notes
 
-__all__ = ["READING", "cells_of_file", "command_of", "counts_in", "given_options", "plan"]
-
 _MISSING = "drop: plan without the rows that have missing cells; marginalise: with them; LABEL: such cells are missing."
 READING = (
     *("columns", "sep", "encoding", "cluster", "chunk_rows", "count", "weights"),

@@ -22,8 +22,6 @@ from ..options import SEED, WholeNumber
 from ..output import echo_json, say
 from ..reading import say_notes
 
-__all__ = ["log_z", "margins", "mode"]
-
 GIVEN = click.option("--given", multiple=True, metavar="COL=VALUE", help="Fix a column; may be given several times.")
 EVIDENCE = click.option(
     "--evidence",

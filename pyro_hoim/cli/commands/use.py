@@ -44,9 +44,6 @@ from ..options import SEED, WholeNumber
 from ..output import echo_json, say
 from ..reading import KnownRows, UnseenLabels, file_options
 
-__all__ = ["predict", "repeated", "sample", "score"]
-
-
 # Rows that are read piece by piece and written piece by piece: completed, and with predictions beside them.
 
 

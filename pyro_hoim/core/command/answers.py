@@ -24,26 +24,6 @@ from ..prediction import Imputation, Prediction, beside_figures
 from ..scores import Scores
 from ..words import PSEUDO, against_majority, columns_of, fixed, gain_sentence, option, plural, whole
 
-__all__ = [
-    "annealed_rows_note",
-    "by_part",
-    "check_possible",
-    "column_margins",
-    "completion_answer",
-    "describe_log_z",
-    "drawn_rows",
-    "figure_line",
-    "is_default_log_z",
-    "log_partition_json",
-    "log_z_json",
-    "log_z_of",
-    "margins",
-    "number_text",
-    "prediction_answer",
-    "score_answer",
-]
-
-
 # Probabilities of the values of a few columns under a model of any family, given others.
 
 _ANNEALED = ("num_chains", "num_temperatures", "temperatures", "seed", "device")

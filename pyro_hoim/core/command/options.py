@@ -6,22 +6,6 @@ from ...budgets import MAX_SWEEPS
 from ...errors import conflict
 from ..family import Asked, Option
 
-__all__ = [
-    "BURN_IN",
-    "COMPLETE",
-    "DRAW_METHOD",
-    "JOBS",
-    "LABEL",
-    "LABELLED",
-    "LARGEST_SEED",
-    "LOG_Z_OPTIONS",
-    "ORDER",
-    "PENALTY",
-    "PREDICT_METHOD",
-    "PREDICT_SEED",
-    "only",
-]
-
 LARGEST_SEED = 2**31 - 1
 
 ORDER = Option(

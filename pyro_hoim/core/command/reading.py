@@ -23,18 +23,6 @@ from ...datasets.tables import load_table, tables
 from ...errors import IntractableError, check_names, conflict, unexpected
 from ..words import option, plural
 
-__all__ = [
-    "Pieces",
-    "Reading",
-    "cells_of",
-    "cut_columns",
-    "distinct_rows",
-    "missing_words",
-    "read_cells",
-    "weighted",
-]
-
-
 # Files of rows that a command reads piece by piece: folders, and files for which a cluster or a chunk is named.
 
 

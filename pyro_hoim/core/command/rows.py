@@ -43,22 +43,6 @@ from ..family import Asked, Source
 from ..words import listed, option, plural, possible_rows, rows_text, whole
 from .reading import Reading, cells_of, missing_words, read_cells
 
-__all__ = [
-    "ALL_TRAIN",
-    "Fractions",
-    "LabelledPlan",
-    "Missing",
-    "Table",
-    "held_out_split",
-    "parse_columns",
-    "read_labelled",
-    "warn_of_columns",
-    "warn_of_ranks",
-    "warn_of_size",
-    "warn_of_uniform",
-]
-
-
 # Judging rows before any work: what is only worth a warning. What stops a fit is said where columns are read.
 
 _SHOWN = 6

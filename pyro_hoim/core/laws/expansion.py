@@ -9,13 +9,6 @@ import torch
 
 from ...errors import out_of_reach, refused, size_text
 
-__all__ = [
-    "check_cells",
-    "check_expandable",
-    "enumerated_states",
-    "list_states",
-]
-
 
 def check_cells(required: int, budget: int, what: str, option: str = "max_table_cells") -> None:
     """Raise :class:`IntractableError` when a dense result has more cells than its budget."""

@@ -13,8 +13,6 @@ import torch
 
 from ..._modes import plain_mode
 
-__all__ = ["ParameterCache", "version_of"]
-
 _Value = TypeVar("_Value")
 _STALE, _BUSY = -1, -2  # in the place of a version: to be examined, being examined
 _examining = threading.RLock()

@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 from ...checks import check_exact_shape, checked_floating
 from ...errors import refused
 
-__all__ = ["LastDerivative", "PseudoLikelihood"]
-
-
 # Second derivatives as tensors whose own derivatives, which nobody computes, are refused and not left out.
 
 

@@ -25,9 +25,6 @@ from ..partition import LogPartition
 from .expansion import check_expandable, enumerated_states
 from .traces import refuse_traced
 
-__all__ = ["EnergyLaw", "FiniteLaw", "MarginalCounts", "SharedLaw", "StateSpace"]
-
-
 # Supports of the discrete laws, as PyTorch constraints.
 
 

@@ -9,8 +9,6 @@ import torch
 
 from ...errors import unexpected
 
-__all__ = ["check_seed", "refuse_traced"]
-
 # Classes of Pyro that accept, reject or choose a move by differences of log-probabilities, and those that put
 # probabilities into weights: the mean of Z-hat^-N over its noise is not Z^-N.
 _KERNELS = frozenset({"HMC", "NUTS", "RandomWalkKernel"})

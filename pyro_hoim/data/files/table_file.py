@@ -36,9 +36,6 @@ from .source_file import (
 from .survey_files import SURVEYS, Typed
 from .text_format import check_header, comma_numbers, found_encoding, named_columns, text_format
 
-__all__ = ["read_table_file"]
-
-
 # Columns of text that were read from a file, and the words for their places in it.
 
 

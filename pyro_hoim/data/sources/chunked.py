@@ -26,9 +26,6 @@ from ..frames import as_frame
 from .folds import RowBatch, batch_type
 from .rows import Fold, RowSource, View
 
-__all__ = ["ChunkedRows"]
-
-
 # Columns of Arrow: which levels they hold, and the codes of their cells.
 
 MAX_FOUND = 2**16

@@ -17,9 +17,6 @@ from .chunked import FramePiece, Piece, PieceRows
 from .folds import RowBatch
 from .rows import itself
 
-__all__ = ["DaskRows"]
-
-
 # A cluster of ``dask.distributed`` in this process alone: its workers are threads, and it opens no port.
 
 

@@ -13,8 +13,6 @@ import numpy as np
 from ...errors import out_of_reach
 from ..counting import merge_rows
 
-__all__ = ["RowBatch"]
-
 _HASH_BITS = 53
 _MAX_TABLE = 2**21  # complete rows that there can be, up to which all are counted
 

@@ -43,8 +43,6 @@ from .files import RowFiles, open_files
 from .folds import RowBatch
 from .rows import MemoryRows, RowSource, View
 
-__all__ = ["open_rows"]
-
 
 def open_rows(
     data: Any,

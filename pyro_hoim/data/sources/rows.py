@@ -20,9 +20,6 @@ from ..counting import check_split
 from ..observations import Observations
 from .folds import DistinctCells, LowestRows, MarginCounts, RowBatch, batch_type, row_hashes, share_bounds
 
-__all__ = ["Fold", "MemoryRows", "RowSource", "Sum"]
-
-
 T = TypeVar("T")
 
 

@@ -34,8 +34,6 @@ from ._search import Found, search
 from .node import NodeReport, NodeTask, SearchOptions, checked_reads, leaf_probs
 from .penalties import SourcePenalty, TheoremConditions, check_theorem_conditions, checked_penalty
 
-__all__ = ["LearnedNetwork", "learn_network"]
-
 _LARGEST_PARAMETERS = 10**12
 _FLOAT = torch.float64
 _ARRAYS = {

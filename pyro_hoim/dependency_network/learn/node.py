@@ -19,8 +19,6 @@ from ._rows import Columns, PreparedRows, checked_rows, sum_log
 from ._search import Found, search
 from .penalties import SourcePenalty, checked_penalty, large_penalty, leaf_penalties
 
-__all__ = ["NodeReport", "leaf_probs", "learn_node"]
-
 _LARGEST_LOSSLESS = 2**14
 _LARGEST_SOURCE = 2**20
 

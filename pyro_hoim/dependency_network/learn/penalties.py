@@ -10,8 +10,6 @@ import numpy as np
 
 from ...errors import check_positive, out_of_range, refused, unexpected, wrong_type
 
-__all__ = ["AIC", "EBIC", "MDL", "SourcePenalty", "TheoremConditions", "check_theorem_conditions"]
-
 SourcePenalty = Callable[[int, float], float]
 """R(k, N): nats per observation for k free parameters and N observations; non-negative, not falling in k."""
 

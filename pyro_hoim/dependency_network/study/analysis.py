@@ -49,9 +49,6 @@ from .scores import (
     score_network,
 )
 
-__all__ = ["NetworkAnalysis", "NetworkPart", "analyse_network"]
-
-
 # What a dependency network consists of, column by column, and how well it describes the rows it was learned from.
 
 

@@ -35,9 +35,6 @@ from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..node_conditionals import LeafConditional
 
-__all__ = ["decision_graph_figure", "dependency_figure", "dependency_matrix_figure"]
-
-
 # Picture of a decision graph: questions from left to right, at the end the law of every leaf as a bar.
 
 _COLOURS = KINDS

@@ -31,8 +31,6 @@ from ..conditionals import DependencyConditionals, checked_conditionals
 from ..node_conditionals import LeafConditional, NodeConditional
 from ..stationary import stationary_law
 
-__all__ = ["NetworkDraws", "draw_network", "impute_network", "predict_network"]
-
 _MAX_STATES = 2**16
 _LOOK_UPS_PER_CALL = 2**20
 _PORTION = 2**14

@@ -33,17 +33,6 @@ from ..node_conditionals import LeafConditional
 from ..stationary import StationaryLaw, stationary_law
 from .predictions import predict_network
 
-__all__ = [
-    "DependencyEdge",
-    "GraphInformation",
-    "NetworkLawFinding",
-    "NetworkScores",
-    "edge_information",
-    "find_law",
-    "score_network",
-]
-
-
 # What the nodes of a dependency network gain from the variables that they read.
 
 Floats = NDArray[np.float64]

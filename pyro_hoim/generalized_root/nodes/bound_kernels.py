@@ -16,9 +16,6 @@ import numpy as np
 
 from ...compute.jit import njit
 
-__all__ = ["LARGEST_COUNT", "bound_counts"]
-
-
 # Compiled search for the places where a node density is not negligible (Numba, CPU).
 #
 # Densities are written in y = log x. Of the logarithm of the density

@@ -27,9 +27,6 @@ from .families import GaussianFamily, NodeFamily
 from .log_partition import node_moments
 from .user_family import UserFamily
 
-__all__ = ["NodeBounds", "node_bounds"]
-
-
 # Half lines, linear bounds on them and the masses under the lines: the parts of certified node bounds.
 #
 # Everything here is a pair of numbers that hold a true one between them: rounding errors are bounded and added

@@ -25,16 +25,6 @@ from typing_extensions import override
 from ...errors import check_choice, check_whole, conflict, out_of_range
 from ...schema import NumberKind
 
-__all__ = [
-    "ExponentialFamily",
-    "GaussianFamily",
-    "NodeFamily",
-    "PoissonFamily",
-    "TruncatedPoissonFamily",
-    "node_family",
-]
-
-
 _SUPPORTS: dict[NumberKind, constraints.Constraint] = {
     "count": constraints.nonnegative_integer,
     "positive": constraints.nonnegative,

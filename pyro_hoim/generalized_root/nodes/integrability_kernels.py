@@ -7,8 +7,6 @@ parameter must be negative. The second statistic of the Gaussian family, x itsel
 
 from ...compute.jit import njit
 
-__all__ = ["decays", "is_integrable"]
-
 _GAUSSIAN = 3
 
 

@@ -17,8 +17,6 @@ from ._quadrature_kernels import add_far_counts, moments, number_values
 from .families import NodeFamily
 from .user_family import UserFamily, user_moments
 
-__all__ = ["evaluate_nodes"]
-
 Floats = NDArray[np.float64]
 
 TABLE = 4096

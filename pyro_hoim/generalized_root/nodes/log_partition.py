@@ -25,8 +25,6 @@ from .families import NodeFamily
 from .kernels import evaluate_nodes
 from .user_family import UserFamily
 
-__all__ = ["NodeMoments", "node_log_partition", "node_moments"]
-
 Floats = NDArray[np.float64]
 
 

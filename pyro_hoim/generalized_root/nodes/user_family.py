@@ -25,8 +25,6 @@ from ...errors import check_choice, check_type, check_whole, conflict, out_of_ra
 from ...schema import NumberKind
 from .families import NodeFamily
 
-__all__ = ["UserFamily"]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 

@@ -16,8 +16,6 @@ from ..nodes.user_family import UserFamily
 from ..structure import TermGroup
 from .form import Array, Form, Index, Verdict, connected, settle
 
-__all__ = ["Normalizability", "check_normalizable"]
-
 
 @dataclass(frozen=True, eq=False)
 class Normalizability:

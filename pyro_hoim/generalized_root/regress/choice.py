@@ -24,8 +24,6 @@ from .refit import warn_refits
 from .result import RootFitResult
 from .rows import RootRows, prepare_rows
 
-__all__ = ["L1ChoiceResult", "choose_l1"]
-
 Scores = tuple[float, ...]
 FitPath = Callable[..., tuple[RootFitResult, ...]]
 

@@ -37,8 +37,6 @@ from .refit import refit_rows, warn_refits
 from .result import RootConfirmation, RootFitResult
 from .rows import RootRows
 
-__all__ = ["confirm_roots"]
-
 # Law of one column given all others with a free base measure: maximum likelihood, and with one statistic moved.
 #
 # The base measure is one parameter for every value that the column takes, so that the column's own law is any law; a

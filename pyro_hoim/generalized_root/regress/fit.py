@@ -53,9 +53,6 @@ from .refit import refit_rows, warn_refits
 from .result import RootFitResult
 from .rows import RootRows, counted_numbers, prepare_rows
 
-__all__ = ["fit_root_path", "fit_roots"]
-
-
 # All nodes of a root regression on joblib's workers, with a checkpoint.
 
 _ARRAYS = ("keys", "others", "coefficients")

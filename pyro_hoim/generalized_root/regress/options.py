@@ -31,8 +31,6 @@ from ...errors import (
 from ...schema import Domain
 from ..structure import Key
 
-__all__ = ["L1Rule", "RootSettings"]
-
 Candidates = Iterable[Iterable[str]] | Mapping[int, Iterable[Iterable[str]]]
 Symmetrize = Literal["mean", "and", "or"]
 Refit = Literal["none", "singles", "all"]

@@ -34,9 +34,6 @@ from .options import Refit, RootSettings, checked_settings
 from .result import RootFitResult, RootRefitResult, structure_of
 from .rows import RootRows
 
-__all__ = ["refit_roots"]
-
-
 # What a refit solves: the terms of a joint model, their penalties, and the two convex problems over them.
 
 Advance = Callable[[Floats, int], None]

@@ -27,8 +27,6 @@ from .node import NodeSolution
 from .options import RootSettings, Symmetrize
 from .rows import RootRows, prepare_rows
 
-__all__ = ["RootConfirmation", "RootFitResult", "RootNodeResult", "RootRefitResult", "RootTerm"]
-
 
 @dataclass(frozen=True)
 class RootTerm:

@@ -49,16 +49,6 @@ from ..regress.result import RootFitResult, RootTerm
 from .baselines import BASELINES, IndependentLaw, fit_independent
 from .scores import RootModel, exact_log_partition, root_scores
 
-__all__ = [
-    "PathStep",
-    "RootAnalysis",
-    "analyse_roots",
-    "penalty_path_figure",
-    "root_network_figure",
-    "root_scores_figure",
-    "standardise_term",
-]
-
 AUTO_L1 = (0.1, 0.05, 0.02, 0.01, 0.005)
 """Penalties that are tried where none is given."""
 

@@ -19,8 +19,6 @@ from ...schema import Domain
 from ..file import RootFile
 from ..nodes.families import NodeFamily, TruncatedPoissonFamily
 
-__all__ = ["IndependentLaw", "fit_independent"]
-
 BASELINES: Mapping[str, tuple[str, ...]] = {
     "poisson": ("poisson", "negative-binomial"),
     "truncated-poisson": ("truncated-poisson",),

@@ -12,8 +12,6 @@ from ...errors import check_type, unexpected
 from ..energy import GeneralizedRootEnergy
 from ..exact.enumeration import RootEnumeration
 
-__all__ = ["PairMoments", "log_odds_ratio", "pair_moments"]
-
 
 class PairMoments(NamedTuple):
     """Exact moments of a model of two variables.

@@ -22,8 +22,6 @@ from ..file import RootFile
 from ..nodes.log_partition import node_moments
 from ..regress.result import RootFitResult
 
-__all__ = ["RootDraws", "RootModel", "RootPrediction", "draw_roots", "predict_roots"]
-
 _PORTION = 2**22  # numbers in one piece of work
 _CHAINS = 1024
 _MOST_FLOPS = 2 * 10**9

@@ -14,9 +14,6 @@ from ...errors import check_choice, check_whole, out_of_range, refused
 from ._kernel import Evaluation, IntractableKernel, IntractableProgram, Values, where
 from ._sites import IntractableSite, SiteData
 
-__all__ = ["Exchange", "NoisyExchange", "SweepCheck"]
-
-
 # Proposals of unconstrained parameters: their shape, and how warm-up scales it.
 
 ProposalName = Literal["pseudo-likelihood", "autoregressive", "adaptive"]

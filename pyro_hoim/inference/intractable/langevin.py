@@ -13,8 +13,6 @@ from ...errors import check_choice, check_positive, check_whole, is_real, out_of
 from ._kernel import Evaluation, IntractableKernel, IntractableProgram, Values, where
 from ._sites import IntractableSite, Particles, SiteData
 
-__all__ = ["Langevin"]
-
 Gradient = Literal["auto", "backend", "persistent"]
 Preconditioner = Literal["pseudo-likelihood", "none"]
 

@@ -30,8 +30,6 @@ from ._sites import (
     start,
 )
 
-__all__ = ["MixedGibbs"]
-
 _TRIES = 10
 
 Continuous = Callable[[Callable[..., Any]], HMC | Exchange] | Mapping[str, Any]

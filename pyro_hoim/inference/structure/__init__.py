@@ -1,5 +1,3 @@
 """Posteriors over which interactions exist: priors over collections, evidence, enumeration."""
 
 from __future__ import annotations
-
-__all__: list[str] = []

@@ -17,8 +17,6 @@ from .posterior import StructurePosterior
 from .prior import StructurePrior, rows_and_prior
 from .program import ThetaPrior
 
-__all__ = ["average_decomposable"]
-
 MAX_VARIABLES = 12
 
 

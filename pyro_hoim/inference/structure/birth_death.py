@@ -19,8 +19,6 @@ from .evidence import EvidenceMethod, StructureEvidence
 from .prior import StructurePrior, rows_and_prior
 from .program import ThetaPrior
 
-__all__ = ["BirthDeath"]
-
 
 class BirthDeath(MCMCKernel):
     r"""A chain over collections, with theta integrated out or drawn, as a Pyro kernel of ``gamma`` and ``theta``.

@@ -40,9 +40,6 @@ from .posterior import StructurePosterior
 from .prior import StructurePrior, rows_and_prior
 from .program import ThetaPrior, resolved_prior
 
-__all__ = ["ChainSettings", "sample_structures"]
-
-
 # Metropolis chains over collections: births, deaths and swaps inside heredity, at one temperature or at several.
 
 SWAP_SHARE = 0.25

@@ -33,8 +33,6 @@ from .kernel import MAX_CELLS, Floats, LogKernel, anneal, bridge, is_dense, newt
 from .program import ThetaPrior, checked_prior, normal_parts, resolved_prior
 from .space import StructureSpace, bits_of
 
-__all__ = ["LogEvidence", "StructureEvidence", "log_evidence"]
-
 EvidenceMethod = Literal["auto", "exact", "laplace", "bridge", "path"]
 
 

@@ -21,9 +21,6 @@ from ...errors import check_choice, check_type, check_whole, conflict, out_of_re
 from .prior import StructurePrior, StructureSupport
 from .space import StructureSpace, bits_of
 
-__all__ = ["AutoStructure", "StructureELBO"]
-
-
 # Laws that a guide of structures is made of: indicators one after the other, and parameters given indicators.
 
 

@@ -35,9 +35,6 @@ from .prior import StructurePrior, rows_and_prior
 from .program import ThetaPrior
 from .space import MAX_LISTED, Flags, SpaceName
 
-__all__ = ["StructurePosterior", "enumerate_structures", "load_structure_posterior", "save_structure_posterior"]
-
-
 Status: TypeAlias = Literal["exact", "approximate", "converged", "unconverged"]
 
 _NEGLIGIBLE = 1e-6

@@ -24,8 +24,6 @@ from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from .space import MAX_LISTED, Flags, SpaceName, StructureSpace
 
-__all__ = ["StructurePrior"]
-
 _BURN_IN_SWEEPS, _SWEEPS = 50, 10
 
 

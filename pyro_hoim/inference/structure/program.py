@@ -24,9 +24,6 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..posterior import prior_in_double
 from .prior import StructurePrior, rows_and_prior
 
-__all__ = ["StructureProgram", "structure_model"]
-
-
 # Priors of theta given the collection, however they are written, as distributions in double precision.
 
 ThetaPrior: TypeAlias = (

@@ -46,9 +46,6 @@ from ..exact.enumeration import Enumeration
 from ..impossible import ProductInside, support_of
 from .ascents import ascend
 
-__all__ = ["AnnealedImportance", "log_frequencies"]
-
-
 # Product laws that annealed runs start from.
 
 

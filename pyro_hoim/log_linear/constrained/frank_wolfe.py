@@ -18,9 +18,6 @@ from .losses import Derivatives, Loss, Restriction
 from .norms import Ball, Face, L1Norm, NormPenalty, checked_terms
 from .result import ConstrainedResult, ConstrainedStatus
 
-__all__ = ["fit_penalised", "frank_wolfe"]
-
-
 # Step lengths between 0 and 1: by exact search in one or more of them, on a grid, on nested grids, and 2 / (i + 2).
 
 Floats = NDArray[np.float64]

@@ -25,8 +25,6 @@ from .losses import Loss
 from .norms import Ball, Norm, NormPenalty
 from .result import ConstrainedResult
 
-__all__ = ["SolutionPath", "penalty_grid", "solution_path"]
-
 _DARK, _LIGHT = KINDS[:2]
 
 

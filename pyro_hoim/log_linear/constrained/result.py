@@ -26,8 +26,6 @@ from ..tensors.tensor import SymmetricInteractionTensor
 from .losses import Loss
 from .norms import Ball, NormPenalty
 
-__all__ = ["ConstrainedResult"]
-
 Floats = NDArray[np.float64]
 ConstrainedStatus = Literal["converged", "max_iterations", "stalled", "interrupted"]
 

@@ -17,8 +17,6 @@ from .losses import Loss
 from .norms import Ball, L1Norm, NormPenalty, OverlappedNorm, checked_terms, project_magnitudes
 from .result import ConstrainedResult, ConstrainedStatus
 
-__all__ = ["SplittingResult", "douglas_rachford"]
-
 Floats = NDArray[np.float64]
 _INNER = 200
 _BALANCED = (3, 6, 12, 25, 50, 100)  # iterations after which the step is set anew; finitely many

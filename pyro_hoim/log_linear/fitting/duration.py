@@ -23,19 +23,6 @@ from .design import design_entries
 from .existence import MAX_FACIAL_CELLS, MAX_FACIAL_PARAMETERS
 from .fit import is_newton, uses_design
 
-__all__ = [
-    "check_duration",
-    "check_incomplete_duration",
-    "check_pseudo_duration",
-    "duration_words",
-    "exact_seconds",
-    "incomplete_seconds",
-    "pair_reads",
-    "pseudo_seconds",
-    "timed_seconds",
-]
-
-
 _EVALUATIONS = 16  # of log Z and its gradient, where there are many more rows than parameters
 _FLOP, _FASTEST = 1.4e-8, 4e-9  # seconds per operation of the engines: on average, and at their best
 _ENTRY = 5e-9  # seconds per entry of a dense design that is read for a value and its gradient

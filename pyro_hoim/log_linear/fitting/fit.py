@@ -80,9 +80,6 @@ from .solvers import (
     proximal_gradient,
 )
 
-__all__ = ["fit"]
-
-
 # Checks of the arguments of a fit, all made before any work, and the choice of a method.
 
 METHODS = ("auto", "newton", "lbfgs", "proximal-gradient", "gradient")

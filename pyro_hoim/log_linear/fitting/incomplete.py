@@ -35,8 +35,6 @@ from .existence import check_rows_possible, structural_states
 from .fit import fit
 from .result import FitResult
 
-__all__ = ["fit_incomplete", "row_log_likelihood"]
-
 _MAX_COMPLETIONS = 2**22
 _NEGLIGIBLE = 1e-6  # of a share of a row that may be zero in the limit
 

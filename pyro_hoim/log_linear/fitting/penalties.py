@@ -24,8 +24,6 @@ from ..auto import Auto
 from ..energy import LogLinearEnergy
 from .design import Coordinates, own_coordinates
 
-__all__ = ["L1", "L2", "Conjugate", "GroupL2"]
-
 PenaltyCoding = Literal["free", "corner"]
 
 

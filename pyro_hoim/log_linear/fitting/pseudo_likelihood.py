@@ -19,8 +19,6 @@ from ..impossible import ImpossibleStates
 from .design import Coordinates, cell_numbers, check_data, edge_basis
 from .objectives import PseudoLikelihood as MeanLoss
 
-__all__ = ["LogLinearPseudoLikelihood"]
-
 Floats = NDArray[np.float64]
 _MOST_BYTES = 2**33
 _LEAST = np.finfo(np.float64).min  # in place of minus infinity, where rows without weight are impossible

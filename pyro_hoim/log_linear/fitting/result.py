@@ -40,8 +40,6 @@ from .penalties import Conjugate, CoupledPenalty, Penalty, SmoothPenalty, coding
 if TYPE_CHECKING:
     from .pseudo_likelihood import LogLinearPseudoLikelihood
 
-__all__ = ["FitResult"]
-
 CovarianceKind = Literal["model", "robust"] | torch.Tensor
 """Whose standard errors: the model's, robust ones of the rows, or those of a covariance (num_parameters, same)."""
 

@@ -18,8 +18,6 @@ from scipy.linalg import get_lapack_funcs
 
 from ...errors import check_positive, check_whole
 
-__all__ = ["Stopping"]
-
 (_solve_positive,) = get_lapack_funcs(("posv",), dtype=np.float64)
 _ARMIJO, _CURVATURE, _ROUNDING = 1e-4, 0.9, 1e-13
 _MEMORY, _MAX_TRIALS = 20, 40

@@ -16,8 +16,6 @@ from ..coding import Coding, Reference, entry_labels, parametrization
 from .design import cell_codes, cell_counts
 from .result import CovarianceKind, FitResult
 
-__all__ = ["cell_table", "coefficient_table", "odds_ratio_table"]
-
 _MAX_CELLS = 2**20
 
 

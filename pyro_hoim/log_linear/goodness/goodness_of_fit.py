@@ -49,16 +49,6 @@ from .p_values import (
     wald_verdicts,
 )
 
-__all__ = [
-    "GoodnessOfFit",
-    "LikelihoodRatioTest",
-    "adjust_p_values",
-    "goodness_of_fit",
-    "likelihood_ratio_test",
-    "term_tests",
-]
-
-
 _A_FIT = "the result of fit"
 _MAX_STATES = 2**22  # of a table over which impossible states are compared cell by cell
 

@@ -31,8 +31,6 @@ from ..training.ridge import InteractionRidge
 from .goodness_of_fit import rough_terms
 from .profile import profile_limits
 
-__all__ = ["contrasts_of_file", "contrasts_of_fit"]
-
 _SHOWN = 12  # terms by name in a note
 _MEANING = "each odds ratio compares a level with {}, given all other columns"
 _HIGHER = (

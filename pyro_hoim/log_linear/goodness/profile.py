@@ -17,8 +17,6 @@ from scipy.special import ndtr, ndtri
 
 from ..fitting.result import FitResult
 
-__all__ = ["profile_limits"]
-
 _MAX_WORK = 2**21  # cells times squared parameters, one Newton step
 _MAX_CONTRASTS = 20
 _MAX_STEPS = 60

@@ -34,9 +34,6 @@ from ..energy import LogLinearEnergy
 from ..possible import PossibleStates
 from .support import Impossible, LawSupport, filled_tables, support_of_tables
 
-__all__ = ["HierarchicalLogLinear", "cell_log_likelihood"]
-
-
 # What a law may do with a backend that is not exact: where an estimate may stand in, and where it must not.
 
 

@@ -20,9 +20,6 @@ from ...schema import Domain
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import check_balanced_family
 
-__all__ = ["HorseshoePrior", "horseshoe_prior", "normal_prior", "unit_information_prior"]
-
-
 # The regularised horseshoe over interactions, where a child's scale is bounded by its parents'.
 
 Per = Literal["edge", "coordinate"]

@@ -33,8 +33,6 @@ from .natural_parameters import (
 )
 from .statistics import statistics_of
 
-__all__ = ["DiaconisYlvisaker"]
-
 
 class DiaconisYlvisaker(TorchDistribution):
     r"""The conjugate prior of a log-linear model: a fictive sample of size n0 with mean statistics s.

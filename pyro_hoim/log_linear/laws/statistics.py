@@ -34,8 +34,6 @@ from ..energy import LogLinearEnergy
 from .law import HierarchicalLogLinear, exact_backend, extended_expectations
 from .support import Impossible, LawSupport
 
-__all__ = ["LogLinearStatistics", "statistics_of"]
-
 _MAX_CELLS = 2**20
 _CHUNK = 2**22
 _MOST_ROWS = 2**30

@@ -14,8 +14,6 @@ from ...errors import check_type, out_of_reach, size_text
 from ...plots.drawing import FAINT, INK, KINDS
 from .poset import Poset
 
-__all__ = ["hasse_figure"]
-
 _MAX_ELEMENTS = 256
 _LEVELS = ("#5b8c5a", "#2a6f97", "#a23e48", "#ffffff", *KINDS)  # green, blue, red and white as in the paper
 _SMALLEST = 5.5  # size of letters within a circle, in points

@@ -32,8 +32,6 @@ from ..fitting.solvers import Point, newton
 from ..laws.law import HierarchicalLogLinear
 from .poset import Poset, indicators, second_moments
 
-__all__ = ["PosetLaw", "PosetProjection", "e_projection", "m_projection"]
-
 
 class PosetLaw(Categorical):
     r"""A positive law on the elements of a poset with a bottom.

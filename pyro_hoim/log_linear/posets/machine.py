@@ -28,8 +28,6 @@ from ..laws.law import HierarchicalLogLinear
 from .law import _members, m_projection
 from .poset import Poset
 
-__all__ = ["MachineResult", "MachineTraining", "gradient_steps", "train_machine"]
-
 _METHODS = ("newton", "gradient", "gibbs")
 _STEPS = 50  # between two looks at the clock
 _MAX_LISTED = 20  # variables up to which states are counted by their number

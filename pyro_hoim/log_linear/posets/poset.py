@@ -30,9 +30,6 @@ from ...errors import (
 )
 from ...schema import Domain
 
-__all__ = ["Poset"]
-
-
 Direction = Literal["below", "above"]
 _LARGEST = 2**53
 _MAX_PAIRS = 2**22

@@ -13,8 +13,6 @@ from ...data.order import Order
 from ...errors import check_type, refused
 from ...structure.hypergraph import Edge, InteractionHypergraph
 
-__all__ = ["RestrictedInteractions"]
-
 _RANK_TOLERANCE = 1e-9
 
 

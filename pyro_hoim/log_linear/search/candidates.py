@@ -13,8 +13,6 @@ from ...errors import is_real, out_of_range, refused, unexpected, wrong_type
 from ...schema import Domain
 from ...structure.hypergraph import Edge
 
-__all__ = ["CandidatePool", "Heredity"]
-
 Heredity = float | Literal["semi-strong"]
 Ints = NDArray[Any]
 _ROUNDING = 1e-9  # a threshold such as 2/3 written with few digits still admits two of three
@@ -140,6 +138,7 @@ def is_admitted(heredity: Heredity, size: int, present: int) -> bool:
 
 
 def checked_heredity(heredity: Heredity | None, has_allowed: bool) -> Heredity | None:
+    """The heredity, refused unless it is one; None where the sets are given."""
     if heredity is None:
         if has_allowed:
             return None

@@ -21,9 +21,6 @@ from ..fitting.design import fitted_margins
 from .edge_tests import EdgeTester, by_chi_square, chi_square_log_tail, conditional_terms, smallest, two_by_two_log_tail
 from .rounds import checked_pair, rows_digest, singles
 
-__all__ = ["Confirmation", "InteractionTest", "confirm"]
-
-
 # Many sets at once, each by its own table: the p-values of pairs alone, and triples that promise something.
 
 _LOOK_UPS = 2**31  # of rows in sets

@@ -19,9 +19,6 @@ from ...results.confirmation import EdgeTest, saddle_point_log_tail
 from ...structure.hypergraph import Edge
 from ..fitting.design import cell_numbers
 
-__all__ = ["EdgeTest", "EdgeTester"]
-
-
 # Maximum likelihood of multinomial logistic laws over patterns, and the same with one statistic moved.
 
 Floats = NDArray[np.float64]

@@ -16,8 +16,6 @@ from ...core.words import literal, shorten
 from ...errors import none_received, refused
 from ...plots.drawing import FAINT, INK, KINDS, WIDTH, plain_axes
 
-__all__ = ["capacity_figure"]
-
 DARK, LIGHT = KINDS[:2]
 _NARROW = 12  # largest size over smallest, up to which the sizes themselves are the ticks
 _MEASURES = {"kl": "KL", "loss": "NLL"}

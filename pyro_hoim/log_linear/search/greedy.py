@@ -29,8 +29,6 @@ from .rounds import (
 )
 from .scores import Score, ScoreContext, checked_score, checked_values
 
-__all__ = ["prune", "select"]
-
 _PER_ROUND = 10
 
 

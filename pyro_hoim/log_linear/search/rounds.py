@@ -58,9 +58,6 @@ if TYPE_CHECKING:
     from ..file import ModelFile
 from ...runs.container import LOG_LINEAR
 
-__all__ = ["SelectionOptions", "SelectionResult", "SelectionRound", "StopRule"]
-
-
 # Options that all searches for interactions share.
 
 _HEREDITY: Heredity = 0.3

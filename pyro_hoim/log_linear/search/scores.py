@@ -22,8 +22,6 @@ from ...errors import check_choice, check_whole, out_of_range, out_of_reach, siz
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..fitting.design import fitted_margins, sum_to
 
-__all__ = ["Gain", "GainEstimate", "InteractionInformation", "Refined", "Score", "ScoreContext", "Screened"]
-
 ScoreName = Literal["J", "J-per-parameter", "gain", "gain-per-parameter", "refined"]
 CONCENTRATIONS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
 """Weights a of the model, in rows, that a gain chooses from."""

@@ -17,8 +17,6 @@ import math
 
 from ...errors import check_whole
 
-__all__ = ["multiplicity", "num_interactions", "slice_coefficient", "subtensor_coefficient"]
-
 
 def _check(order: int, size: int) -> None:
     check_whole(size, "size", 1, check_whole(order, "order"))

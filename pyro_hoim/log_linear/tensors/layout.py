@@ -15,8 +15,6 @@ from ...errors import check_whole, other_domain, out_of_reach, size_text
 from ...schema import Domain
 from .coefficients import multiplicity
 
-__all__ = ["TensorLayout", "tensor_layout"]
-
 MAX_TENSOR_ENTRIES = 2**25
 """Largest number of dense entries of a tensor (256 MiB in double precision, and as much for their positions)."""
 

@@ -24,8 +24,6 @@ from ...errors import (
 )
 from .layout import MAX_TENSOR_ENTRIES
 
-__all__ = ["LatentNorm", "latent_dual_norm", "latent_norm", "overlapped_norm", "schatten_norm", "unfold"]
-
 
 def unfold(dense: torch.Tensor, mode: int, order: int | None = None) -> torch.Tensor:
     """The mode-m unfolding: rows are the m-th index, columns the others in their order.

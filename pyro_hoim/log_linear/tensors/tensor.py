@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from ...core.partition import PartitionBackend
     from ..laws.law import HierarchicalLogLinear
 
-__all__ = ["SymmetricInteractionTensor"]
-
 Representation = Literal["standard", "slice"]
 
 

@@ -23,9 +23,6 @@ from ..fitting.objectives import BackendEngine
 from ..fitting.solvers import Evaluate, HeldOut, Point
 from .table_trainer import DescentTrainer, join_margins, margin_edges
 
-__all__ = ["ExactTrainer"]
-
-
 # Log Z and all margins of a model over a small domain, in a few passes over its table of states.
 #
 # The sets of variables of a collection are joined two at a time, the pair with the smallest union first, until no two

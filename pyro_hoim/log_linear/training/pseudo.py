@@ -25,8 +25,6 @@ from .exact import Engine, choose_engine
 from .ridge import EvidenceRounds, InteractionRidge
 from .table_trainer import DescentTrainer, join_margins, margin_edges
 
-__all__ = ["PseudoTrainer"]
-
 
 class PseudoTrainer(DescentTrainer, MaskedTrainer):
     r"""Balanced tables fitted by the mean negative log pseudo-likelihood; log Z is not needed.

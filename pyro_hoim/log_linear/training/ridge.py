@@ -32,9 +32,6 @@ from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import parametrization
 from ..fitting.penalties import GaussianPenalty
 
-__all__ = ["EvidenceRounds", "InteractionRidge", "updated_ridge"]
-
-
 Floats = NDArray[np.float64]
 
 

@@ -105,8 +105,6 @@ if TYPE_CHECKING:
     from ...log_linear.learning.model import LearnResult
     from ...log_linear.search.rounds import SelectionResult
 
-__all__ = ["FAMILY", "LogLinearFamily"]
-
 
 _MOST_FLOPS, _MOST_SUMS = 2**20, 2**24
 _WITHOUT_SUMS = (

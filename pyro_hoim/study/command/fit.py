@@ -43,9 +43,6 @@ from ..posterior import PosteriorSettings
 from .learn import LearnPlan, check_sampled, plan_learn, smaller, train_given
 from .structures import StructurePlan, plan_structures
 
-__all__ = ["LOG_LINEAR_OPTIONS", "plan_log_linear"]
-
-
 # Fits within norm balls at the command line: sparse, low-rank, and sums of both.
 
 _OTHERS = {

@@ -26,8 +26,6 @@ from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..learned import LearnedAnalysis, analyse_learned
 
-__all__ = ["LEARN_OPTIONS", "LearnPlan", "plan_learn", "train_given"]
-
 _SPLIT: Fractions = (0.35, 0.15, 0.5)
 
 LEARN_OPTIONS = (

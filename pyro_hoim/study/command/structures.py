@@ -24,8 +24,6 @@ from ...runs.checkpoint import RunOptions
 from ..analysis import Analysis, analyse
 from ..structures import STRUCTURE_FILE, find_structures, record_structures
 
-__all__ = ["STRUCTURE_OPTIONS", "StructurePlan", "plan_structures"]
-
 _NAME = "the most probable collection"
 _CHAINS = ("num_chains", "num_draws", "burn_in")
 

@@ -51,9 +51,6 @@ from ._weighted_chains import (
 )
 from .options import SampledTraining
 
-__all__ = ["SampledTrainer", "SampledTraining"]
-
-
 # Log Z of trained tables by annealed runs on chains of their own, made longer within a budget.
 
 Floats = NDArray[np.float64]
