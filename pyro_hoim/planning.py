@@ -128,10 +128,6 @@ class TableSize:
             for other tables.
         left_out: columns of a table of counts that hold none, such as names of rows.
         no_counts: why a table is none of counts.
-
-    Example:
-        >>> TableSize({"a": 2, "b": 3, "c": 1}, 100).num_states
-        6
     """
 
     levels: dict[str, int]
@@ -172,11 +168,6 @@ class Route:
         seconds: predicted, of the estimation alone; None for a closed route.
         memory_mb: predicted, MiB, beside the program itself; None for a closed route.
         reason: in one line, why the route is closed, or what it does where it is open.
-
-    Example:
-        >>> (exact, *_) = routes_of(TableSize({"a": 2, "b": 2}, 100))
-        >>> exact.is_open, exact.call
-        (True, 'hoim.fit(data, order=2)')
     """
 
     name: RouteName

@@ -481,12 +481,7 @@ _EDGE = 48  # characters
 
 
 class MachineFamily(Family):
-    """Restricted and general Boltzmann machines.
-
-    Example:
-        >>> FAMILY.kind
-        'boltzmann-machine'
-    """
+    """Restricted and general Boltzmann machines."""
 
     kind = BOLTZMANN
     name = "Boltzmann machine"

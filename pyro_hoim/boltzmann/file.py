@@ -39,12 +39,6 @@ class MachineFile(ModelRecord):
         InputError: wrong length of theta, NaN or infinite entries, information that is not JSON, or a further tensor
             named "theta".
         InputTypeError: an argument of another type.
-
-    Example:
-        >>> structure = MachineStructure.restricted(Domain.from_cardinalities({"a": 2}), 1)
-        >>> file = MachineFile(structure, torch.tensor([0.0, 0.0, 2.0]), {"study": "pilot"})
-        >>> file.law().probs.round(decimals=4).tolist()  # 2 and 1 + exp(2), over their sum
-        [0.1925, 0.8075]
     """
 
     model_kind: ClassVar[str] = BOLTZMANN

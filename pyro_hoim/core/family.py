@@ -106,11 +106,6 @@ class Asked:
         seed: of everything random.
         verb: the command: ``fit``, ``learn`` or ``structures``.
         cells: of ``source``, where that is a file that was read already.
-
-    Example:
-        >>> asked = Asked({"order": (2,)}, frozenset({"order"}), None, None, None, seed=1)
-        >>> asked["order"], asked.seed
-        ((2,), 1)
     """
 
     values: Mapping[str, Any]
@@ -137,12 +132,6 @@ class Source:
         about: sentences on where the rows come from.
         notes: sentences on how a file was read, said once.
         kept: what a model file keeps of that, to read other files in the same way.
-
-    Example:
-        >>> from pyro_hoim import load_table
-        >>> source = Source("ucb", load_table("ucb_admissions"), about=("Admissions to Berkeley in 1973.",))
-        >>> source.name, source.rows.total_count
-        ('ucb', 4526.0)
     """
 
     name: str
@@ -189,8 +178,6 @@ class Request:
         >>> source = Source("ucb", rows, about=("Admissions to Berkeley in 1973.",))
         >>> parts, fractions = {"train": rows}, (1.0, 0.0, 0.0)
         >>> request = Request(source, parts, fractions, 0, here, here / "kept", False, 0.0, print, progress=False)
-        >>> request.about
-        ['Admissions to Berkeley in 1973.']
         >>> request.begin("fitting pairs")
         fitting pairs; an interrupted run is continued by resume from fitted/kept
     """
@@ -254,14 +241,6 @@ class Stored:
         model: what the file holds, as the family knows it.
         domain: its variables.
         info: the free-form information of the file.
-
-    Example:
-        >>> import pyro_hoim as hoim
-        >>> from pyro_hoim.core.operations import stored_model
-        >>> rows = hoim.load_table("ucb_admissions")
-        >>> family, stored = stored_model(hoim.fit(hoim.InteractionHypergraph.from_order(rows.domain, 2), rows))
-        >>> stored.kind, stored.domain.names
-        ('hierarchical-log-linear', ('Admit', 'Gender', 'Dept'))
     """
 
     kind: str
@@ -295,15 +274,6 @@ class Question:
         left_out: sentences on rows of that file with unknown labels, from what follows of leaving them out.
         has_target: whether the file holds the column to predict; where it does not, ``rows`` have a missing column or
             zeros.
-
-    Example:
-        >>> import pyro_hoim as hoim
-        >>> from pyro_hoim.core.operations import stored_model
-        >>> rows = hoim.load_table("ucb_admissions")
-        >>> family, stored = stored_model(hoim.fit(hoim.InteractionHypergraph.from_order(rows.domain, 2), rows))
-        >>> question = Question(stored, Path("model.safetensors"), {"seed": 1})
-        >>> stored.kind, question["seed"]
-        ('hierarchical-log-linear', 1)
     """
 
     stored: Stored
@@ -329,10 +299,6 @@ class Mode:
         log_weight: sum of the tables there, in nats.
         log_prob: log of its probability, in nats.
         method: how it was found.
-
-    Example:
-        >>> Mode({"a": 1}, 0.0, -0.7, "design matrix").codes
-        {'a': 1}
     """
 
     codes: Mapping[str, int]
@@ -352,11 +318,6 @@ class Answer:
         frame: rows, which are written as CSV.
         of_part: figures of other rows, for those parts of a file that a fit saw.
         shown: names of these figures that a reader sees.
-
-    Example:
-        >>> answer = Answer(json={"accuracy": 0.75}, lines=("accuracy: 0.75",), notes=("Of 4 rows.",))
-        >>> answer.json["accuracy"], answer.frame
-        (0.75, None)
     """
 
     json: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -23,14 +23,6 @@ class Loss(NamedTuple):
         std_error: standard error from the estimate of log Z, 0 where that is exact or not needed. The sampling error
             over rows is not part of it.
         kind: ``exact`` or ``estimated`` negative log-likelihood, or ``pseudo-likelihood``.
-
-    Example:
-        >>> from pyro_hoim import InteractionHypergraph, load_table
-        >>> from pyro_hoim.log_linear import ExactTrainer
-        >>> rows = load_table("ucb_admissions")
-        >>> loss = ExactTrainer(rows, InteractionHypergraph.from_order(rows.domain, 1)).loss(rows)
-        >>> loss.kind, loss.std_error
-        ('exact', 0.0)
     """
 
     value: float
@@ -44,15 +36,6 @@ class Margins(NamedTuple):
     Attributes:
         probs: probabilities, set after set, each row-major in schema order; float64.
         sample_size: number of independent draws that they are worth, infinite when exact.
-
-    Example:
-        >>> from pyro_hoim import InteractionHypergraph, load_table
-        >>> from pyro_hoim.log_linear import ExactTrainer
-        >>> rows = load_table("ucb_admissions")
-        >>> trainer = ExactTrainer(rows, InteractionHypergraph.from_order(rows.domain, 1))
-        >>> margins = trainer.margins([("Admit",), ("Admit", "Dept")])
-        >>> margins.probs.shape, margins.sample_size
-        (torch.Size([14]), inf)
     """
 
     probs: torch.Tensor
@@ -69,14 +52,6 @@ class TrainingReport:
         num_iterations: steps made.
         gradient_norm: largest absolute entry of the gradient per row at the end, penalty included.
         notes: sentences on what happened on the way, such as sampling that was raised.
-
-    Example:
-        >>> from pyro_hoim import InteractionHypergraph, load_table
-        >>> from pyro_hoim.log_linear import ExactTrainer
-        >>> rows = load_table("ucb_admissions")
-        >>> report = ExactTrainer(rows, InteractionHypergraph.from_order(rows.domain, 2)).train()
-        >>> report.status, report.gradient_norm < 1e-3
-        ('converged', True)
     """
 
     status: TrainingStatus

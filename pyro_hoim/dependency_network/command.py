@@ -120,12 +120,7 @@ class _NetworkPlan(LabelledPlan):
 
 
 class NetworkFamily(Family):
-    """Dependency networks.
-
-    Example:
-        >>> FAMILY.kind
-        'dependency-network'
-    """
+    """Dependency networks."""
 
     kind = DEPENDENCY_NETWORK
     name = "dependency network"

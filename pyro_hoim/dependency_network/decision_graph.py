@@ -21,12 +21,6 @@ class Split:
     r"""One leaf is replaced by one leaf per level of the variable ``on`` (equation 19).
 
     Leaves after it move up by one place, and the new leaves stand at the end in the order of the levels.
-
-    Example:
-        >>> domain = Domain.from_cardinalities({"a": 2, "b": 3})
-        >>> graph = DecisionGraph(domain, "a", [Split(0, "b")])
-        >>> graph.num_leaves, graph.num_parameters  # one leaf a level of b
-        (3, 3)
     """
 
     leaf: int
@@ -35,13 +29,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Merge:
-    r"""Two leaves become one (equation 20), which keeps the smaller number; leaves after the second move up by one.
-
-    Example:
-        >>> domain = Domain.from_cardinalities({"a": 2, "b": 3})
-        >>> DecisionGraph(domain, "a", [Split(0, "b"), Merge(0, 2)]).num_leaves  # three leaves, two of them united
-        2
-    """
+    r"""Two leaves become one (equation 20), which keeps the smaller number; leaves after the second move up by one."""
 
     first: int
     second: int

@@ -62,13 +62,6 @@ class NetworkFile(ModelRecord):
     Raises:
         InputTypeError, InputError: no network, a conditional that is neither (it is named), information that is no
             JSON, or a further tensor that is none or has a name that begins with "probs.".
-
-    Example:
-        >>> domain = Domain.from_cardinalities({"a": 2})
-        >>> node = TableConditional(domain, "a", [], torch.tensor([0.25, 0.75]))
-        >>> file = NetworkFile(DependencyConditionals([node]), {"data": "coins"})
-        >>> file.conditionals.node("a").probs, file.info
-        (tensor([0.2500, 0.7500]), {'data': 'coins'})
     """
 
     model_kind: ClassVar[str] = DEPENDENCY_NETWORK

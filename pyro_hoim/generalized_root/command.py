@@ -337,12 +337,7 @@ _EDGE = 48  # characters
 
 
 class RootFamily(Family):
-    """Generalized root models.
-
-    Example:
-        >>> FAMILY.kind
-        'generalized-root'
-    """
+    """Generalized root models."""
 
     kind = GENERALIZED_ROOT
     name = "generalized root model"

@@ -43,13 +43,6 @@ class RootFile(ModelRecord):
         InputError: wrong length of psi, NaN or infinite entries, variables of another kind than the family's, a family
             of somebody else's, information that is not JSON, or a further tensor named "psi".
         InputTypeError: an argument of another type.
-
-    Example:
-        >>> from pyro_hoim import Domain, Variable
-        >>> structure = RootStructure.independent(Domain([Variable("a", kind="count")]))
-        >>> file = RootFile(structure, torch.tensor([2.0]).log(), node_family("poisson"), {"data": "goals"})
-        >>> file.energy().energy(torch.tensor([[1.0]])), file.info["data"]  # minus log 2
-        (tensor([-0.6931]), 'goals')
     """
 
     model_kind: ClassVar[str] = GENERALIZED_ROOT

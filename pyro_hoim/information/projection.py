@@ -275,15 +275,7 @@ _SUM_TOLERANCE = 1e-4
 
 
 class Average(NamedTuple):
-    """Mean over data sets, in nats, and its standard error: infinite for one data set, NaN where one is infinite.
-
-    Example:
-        >>> truth = torch.tensor([0.5, 0.5], dtype=torch.float64).log()
-        >>> fits = torch.tensor([[0.25, 0.75], [0.75, 0.25]], dtype=torch.float64).log()
-        >>> found = bias_variance(truth, truth, fits).average("variance")
-        >>> round(found.mean, 4), round(0.5 * math.log(4 / 3), 4), found.std_error
-        (0.1438, 0.1438, 0.0)
-    """
+    """Mean over data sets, in nats, and its standard error: infinite for one data set, NaN where one is infinite."""
 
     mean: float
     std_error: float

@@ -124,13 +124,6 @@ class ModelFile(ModelRecord):
         InputError: wrong length or coding of theta, NaN or infinite entries, information that is not JSON, a further
             tensor named "theta", "impossible" or "structural_zeros", impossible states of other variables.
         InputTypeError: theta is not a floating-point tensor, or a further tensor is no tensor.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> hypergraph = InteractionHypergraph.saturated(Domain.from_cardinalities({"a": 2, "b": 2}))
-        >>> model = ModelFile(hypergraph, torch.zeros(3), info={"rows": 12})
-        >>> model.theta.dtype, model.info
-        (torch.float64, {'rows': 12})
     """
 
     model_kind: ClassVar[str] = LOG_LINEAR

@@ -39,12 +39,6 @@ class L1ChoiceResult(NamedTuple):
             mean over pairs of :math:`2 f (1 - f)`, with the share f of the subsamples in which a tuple joins the pair.
         std_errors: standard error over the rows of ``held-out`` scores, else None.
         path: models of all rows under every penalty.
-
-    Example:
-        >>> x = np.random.default_rng(0).poisson(1.0, (60, 2))
-        >>> chosen = choose_l1(x, [1.0, 0.05], rule=L1Rule("ebic"), order=2)
-        >>> chosen.l1, len(chosen.path), chosen.fit.num_interactions, chosen.std_errors
-        (1.0, 2, 0, None)
     """
 
     l1: Penalty

@@ -21,14 +21,6 @@ class PairMoments(NamedTuple):
         mean: E x of both, float64 (2,).
         variance: Var x of both, float64 (2,).
         covariance: of the two.
-
-    Example:
-        >>> from pyro_hoim import Domain, RootStructure, Variable
-        >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> structure = RootStructure.simplified(Domain([Variable(name, kind="count") for name in "ab"]), [("a", "b")])
-        >>> energy = GeneralizedRootEnergy(structure, torch.tensor([0.0, 0.0, 0.5]), PoissonFamily())
-        >>> round(pair_moments(energy).correlation, 4)
-        0.2565
     """
 
     log_z: float

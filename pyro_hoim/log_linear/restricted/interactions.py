@@ -42,13 +42,6 @@ class RestrictedInteractions:
 
     Raises:
         InputError: a collection that is not hierarchical, or another shape.
-
-    Example:
-        >>> from pyro_hoim import Domain
-        >>> graph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 2}), 1)
-        >>> tied = RestrictedInteractions(graph, ("both",), ("1",), np.ones((2, 1)))
-        >>> tied.num_parameters, tied.hypergraph.num_parameters
-        (1, 2)
     """
 
     hypergraph: InteractionHypergraph

@@ -149,12 +149,7 @@ _OPTIONS = {
 
 
 class LogLinearFamily(Family):
-    """Hierarchical log-linear models.
-
-    Example:
-        >>> FAMILY.kind
-        'hierarchical-log-linear'
-    """
+    """Hierarchical log-linear models."""
 
     kind = LOG_LINEAR
     name = "log-linear model"
