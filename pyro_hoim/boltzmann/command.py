@@ -131,9 +131,7 @@ def curve_figure(curve: Sequence[tuple[int, float, float | None]], name: str) ->
             at, [np.nan if entry[2] is None else entry[2] for entry in curve], color=KINDS[1], label="validation rows"
         )
         axes.legend(frameon=False, fontsize=9)
-    axes.set_xlabel("iteration", color=INK, fontsize=9)
-    axes.set_ylabel(f"{name} (nats a row)", color=INK, fontsize=9)
-    plain_axes(axes)
+    plain_axes(axes, "iteration", f"{name} (nats a row)")
     return figure
 
 
@@ -354,7 +352,7 @@ class MachinePlan(LabelledPlan):
         def scored(part: Observations) -> Part | None:
             if not part.total_count:
                 return None
-            accuracy = None if target is None else _accuracy(result.law, part, target)
+            accuracy = None if target is None else predict_machine(result.law, part, target).summary
             return Part(score_machine(result.law, part, log_z, shares), accuracy=accuracy)
 
         return MachineAnalysis(
@@ -390,13 +388,6 @@ def _structure(domain: Domain, number: int) -> MachineStructure:
     while any(name.startswith(prefix) and name[len(prefix) :].isdigit() for name in domain.names):
         prefix = f"_{prefix}"
     return MachineStructure.restricted(domain, [f"{prefix}{k + 1}" for k in range(number)])
-
-
-def _accuracy(law: BoltzmannMachine, part: Observations, target: str) -> dict[str, Any]:
-    """How well a column is predicted on a part of the rows."""
-    found = predict_machine(law, part, target)
-    names = ("target", "accuracy", "majority_accuracy", "majority_p_value", "rows")
-    return {name: getattr(found, name) for name in names}
 
 
 # The page. Nothing is computed here but formats.

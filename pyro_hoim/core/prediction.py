@@ -178,6 +178,12 @@ class Prediction:
         return float(betainc(b * scale, c * scale + 1, 0.5))
 
     @property
+    def summary(self) -> dict[str, Any]:
+        """``target``, ``accuracy``, ``majority_accuracy``, ``majority_p_value`` and ``rows``."""
+        names = ("target", "accuracy", "majority_accuracy", "majority_p_value", "rows")
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def class_accuracy(self) -> dict[str, float]:
         """Share of the observations of each level that were recognised; NaN for a level that does not occur."""
         totals = self.confusion.sum(1)

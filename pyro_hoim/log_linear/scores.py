@@ -131,8 +131,7 @@ def prediction_accuracy(energy: LogLinearEnergy, data: DataLike, target: str) ->
     not count.
 
     Returns:
-        ``target``, ``accuracy``, ``majority_accuracy``, ``majority_p_value`` and ``rows``, the fields of
-        :class:`~pyro_hoim.core.prediction.Prediction`.
+        The :attr:`~pyro_hoim.core.prediction.Prediction.summary` of the prediction.
 
     Raises:
         InputError: no row has a known target.
@@ -152,10 +151,7 @@ def prediction_accuracy(energy: LogLinearEnergy, data: DataLike, target: str) ->
     known = (data.codes[:, column] >= 0) & (data.counts > 0)
     if not bool(known.any()):
         raise refused("target", f"no row has a known value of {target!r}", code="empty")
-    rows = data.rows(known).unique()
-    prediction = predict(energy, rows, target)
-    names = ("target", "accuracy", "majority_accuracy", "majority_p_value", "rows")
-    return {name: getattr(prediction, name) for name in names}
+    return predict(energy, data.rows(known).unique(), target).summary
 
 
 def interaction_table(energy: LogLinearEnergy) -> list[dict[str, Any]]:

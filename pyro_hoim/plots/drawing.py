@@ -76,13 +76,16 @@ def figure_of(plot: Callable[..., Axes], *args: Any, **options: Any) -> Figure:
     return figure
 
 
-def plain_axes(axes: Axes) -> None:
-    """Remove the box and soften the ticks."""
+def plain_axes(axes: Axes, across: str = "", up: str = "") -> None:
+    """Remove the box, soften the ticks, and say what the axes show."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
         axes.spines[side].set_color(FAINT)
     axes.tick_params(colors=INK, labelsize=FONT)
+    for say, words in ((axes.set_xlabel, across), (axes.set_ylabel, up)):
+        if words:
+            say(words, color=INK, fontsize=FONT)
 
 
 def wrapped(words: str, width: int) -> str:

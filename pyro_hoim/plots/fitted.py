@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ..errors import out_of_range, wrong_shape
-from .drawing import BLUE, FAINT, FONT, INK, ORANGE, SLATE, Target, axes_for, legend_below, plain_axes
+from .drawing import BLUE, FAINT, ORANGE, SLATE, Target, axes_for, legend_below, plain_axes
 
 LARGE = 2.0
 """Size of a residual from which it is emphasised."""
@@ -72,8 +72,7 @@ def plot_fitted(observed: Any, expected: Any, *, residuals: Any = None, ax: Targ
     axes.set_yscale("function", functions=_ROOT)
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.set_ylim(0, top)
-    axes.set_ylabel("observed count", color=INK, fontsize=FONT)
-    plain_axes(axes)
+    plain_axes(axes, "expected count", "observed count")
     legend_below(ax, axes, [*_meanings(signs), Line2D([], [], color=FAINT, linewidth=1, label="perfect fit")])
     return axes
 
@@ -107,8 +106,7 @@ def plot_residuals(expected: Any, residuals: Any, *, label: str = "Pearson resid
         axes.axhline(bound, color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
     _points(axes, m, r, signs)
     _root_scale(axes, float(max(m.max(initial=0), 1.0)) * 1.3)
-    axes.set_ylabel(label, color=INK, fontsize=FONT)
-    plain_axes(axes)
+    plain_axes(axes, "expected count", label)
     line = Line2D([], [], color=FAINT, linewidth=1, linestyle=(0, (4, 3)), label="±2")
     legend_below(ax, axes, [*_meanings(signs), line])
     return axes
@@ -147,7 +145,6 @@ def _root_scale(axes: Axes, top: float) -> None:
     axes.set_xscale("function", functions=_ROOT)
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.set_xlim(0, top)
-    axes.set_xlabel("expected count", color=INK, fontsize=FONT)
 
 
 def _meanings(signs: np.ndarray) -> list[Any]:

@@ -140,9 +140,7 @@ def plot_calibration(
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(-0.02, 1.02)
     axes.set_aspect("equal")
-    axes.set_xlabel("predicted probability", color=INK, fontsize=FONT)
-    axes.set_ylabel("share of events", color=INK, fontsize=FONT)
-    plain_axes(axes)
+    plain_axes(axes, "predicted probability", "share of events")
     handles = [
         Line2D([], [], color=SLATE, marker="o", linewidth=2.0, label=f"share with {level:.0%} interval; rows above"),
         Line2D([], [], color=FAINT, linewidth=1, label="perfect calibration"),
@@ -220,8 +218,6 @@ def plot_roc(scores: Any, outcomes: Any, *, ax: Target = None, name: str = "", c
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(-0.02, 1.02)
     axes.set_aspect("equal")
-    axes.set_xlabel("share of non-events called events", color=INK, fontsize=FONT)
-    axes.set_ylabel("share of events found", color=INK, fontsize=FONT)
-    plain_axes(axes)
+    plain_axes(axes, "share of non-events called events", "share of events found")
     legend_below(ax, axes, [*axes.lines[1:], axes.lines[0]])
     return axes

@@ -27,7 +27,7 @@ from ..log_linear.constrained.splitting import SplittingResult, douglas_rachford
 from ..log_linear.fitting.result import FitResult
 from ..log_linear.fitting.solvers import Stopping
 from ..log_linear.tensors.tensor import SymmetricInteractionTensor
-from ..plots.drawing import BLUE, FAINT, INK, ORANGE, SLATE, WIDTH, plain_axes, wrapped
+from ..plots.drawing import BLUE, FAINT, ORANGE, SLATE, WIDTH, plain_axes, wrapped
 from ..runs.checkpoint import RunOptions, check_alike, check_equal
 
 # A fit within norm balls in a study: what was asked for, the run from which it goes on, and what it found.
@@ -322,8 +322,7 @@ def _sparse(record: ConstrainedRecord) -> Figure:
     )
     axes.set_yticks(range(len(largest)), [wrapped(":".join(edges[i]), 22) for i in largest])
     axes.axvline(0, color=FAINT, linewidth=0.8)
-    axes.set_xlabel(f"theta, nats ({plural(len(largest), 'entry', 'entries')})", color=INK, fontsize=9)
-    plain_axes(axes)
+    plain_axes(axes, f"theta, nats ({plural(len(largest), 'entry', 'entries')})")
     return figure
 
 
@@ -331,10 +330,8 @@ def _spectrum(values: np.ndarray) -> Figure:
     figure = Figure(figsize=(WIDTH, 2.4), layout="constrained")
     axes = figure.add_subplot()
     axes.bar(np.arange(1, len(values) + 1), values, color=SLATE, width=0.7)
-    axes.set_xlabel("number", color=INK, fontsize=9)
-    axes.set_ylabel("singular value, nats", color=INK, fontsize=9)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    plain_axes(axes)
+    plain_axes(axes, "number", "singular value, nats")
     return figure
 
 
@@ -345,7 +342,5 @@ def _gap(gaps: np.ndarray) -> Figure:
     is_shown = np.isfinite(gaps) & (gaps > 0)
     axes.plot(steps[is_shown], gaps[is_shown], color=SLATE, linewidth=1.2, marker="o", markersize=2.5)
     axes.set_yscale("log")
-    axes.set_xlabel("step", color=INK, fontsize=9)
-    axes.set_ylabel("duality gap, nats a row", color=INK, fontsize=9)
-    plain_axes(axes)
+    plain_axes(axes, "step", "duality gap, nats a row")
     return figure

@@ -336,9 +336,7 @@ def _part(
     accuracy = None
     if target is not None:
         prediction = predict_network(learned.conditionals, rows, target, seed=seed)
-        if prediction.rows:
-            figures = ("target", "accuracy", "majority_accuracy", "majority_p_value", "rows")
-            accuracy = {name: getattr(prediction, name) for name in figures}
+        accuracy = prediction.summary if prediction.rows else None
     return NetworkPart(scores, {INDEPENDENT: apart}, accuracy, measure="pseudo_nll")
 
 

@@ -509,9 +509,8 @@ def root_scores_figure(scores: Mapping[str, Mapping[str, Scores]]) -> Figure:
             axes.text(0.02, at, words, va="center", fontsize=9, color=INK, transform=axes.get_yaxis_transform())
         axes.set_yticks(heights, [wrapped(law, 24) for law in laws])
         axes.set_title(part, color=INK, fontsize=10)
-        axes.set_xlabel("pseudo-NLL, nats per row", color=INK, fontsize=9)
         axes.xaxis.set_major_locator(MaxNLocator(4))
-        plain_axes(axes)
+        plain_axes(axes, "pseudo-NLL, nats per row")
     handles: list[Any] = [Patch(facecolor=INK, label="this model"), Patch(facecolor=FAINT, label="simpler models")]
     handles.append(Line2D([], [], color=SLATE, linewidth=1.0, label="one standard error"))
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=FONT, labelcolor=INK)
@@ -547,18 +546,15 @@ def penalty_path_figure(path: Sequence[PathStep], chosen: float) -> Figure:
             l1, [step.validation or 0.0 for step in steps], "o-", color=KINDS[1], markersize=4, label="validation"
         )
     right.plot(l1, [step.num_terms for step in steps], "o-", color=SLATE, markersize=4)
-    left.set_ylabel("pseudo-NLL, nats per row", color=INK, fontsize=9)
-    right.set_ylabel("tuples of two and more", color=INK, fontsize=9)
-    for axes in (left, right):
+    for axes, up in ((left, "pseudo-NLL, nats per row"), (right, "tuples of two and more")):
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(FixedLocator(l1))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.set_xlabel("penalty, nats per row", color=INK, fontsize=9)
         if chosen > 0:
             axes.axvline(chosen, color=INK, linestyle=(0, (4, 3)), linewidth=1.2, label="kept")
         axes.grid(axis="y", color=FAINT, alpha=0.25)
-        plain_axes(axes)
+        plain_axes(axes, "penalty, nats per row", up)
     left.legend(frameon=False, fontsize=FONT, labelcolor=INK)
     return figure
 

@@ -264,10 +264,8 @@ def _figure(frame: pd.DataFrame) -> Figure:
         best[names[0]], height, "o", color=INK, markersize=10, fillstyle="none", markeredgewidth=1.8, label="best"
     )
     axes.set_xscale("log")
-    axes.set_xlabel(names[0].replace("_", " "), color=INK, fontsize=9)
-    axes.set_ylabel(up, color=INK, fontsize=9)
     axes.legend(frameon=False, fontsize=9)
-    plain_axes(axes)
+    plain_axes(axes, names[0].replace("_", " "), up)
     return figure
 
 

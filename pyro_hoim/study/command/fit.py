@@ -19,7 +19,6 @@ from ...core.command.rows import (
     warn_of_uniform,
 )
 from ...core.family import Asked, Option, Request
-from ...core.studies import PARTS
 from ...core.words import option, plural
 from ...data.observations import Observations
 from ...data.order import Order
@@ -36,12 +35,12 @@ from ...log_linear.restricted.terms import interactions_of, score_names
 from ...log_linear.tensors.layout import check_binary
 from ...runs.checkpoint import RunOptions
 from ...structure.hypergraph import InteractionHypergraph, check_tables
-from ..analysis import Analysis, analyse
+from ..analysis import Analysis
 from ..constrained import ConstrainedRecord, Constraint, as_fit, fit_constrained
 from ..learned import LearnedAnalysis
 from ..posterior import PosteriorSettings
 from .learn import LearnPlan, check_sampled, plan_learn, smaller, train_given
-from .structures import StructurePlan, plan_structures
+from .structures import StructurePlan, analyse_request, plan_structures
 
 # Fits within norm balls at the command line: sparse, low-rank, and sums of both.
 
@@ -85,17 +84,9 @@ class PenaltyPlan(LabelledPlan):
             model: LogLinearEnergy = record.result.model
             return as_fit(record, data, float(Auto().log_partition(model).value))
 
-        shares = zip(request.parts.items(), request.fractions, strict=True)
-        analysis = analyse(
-            {part: rows_of for (part, rows_of), share in shares if share},
-            {f"order {structure.order} within {self.constraint.text}": structure},
-            target=self.asked["target"],
-            seed=request.seed,
-            title=request.source.name,
-            run=RunOptions(request.checkpoint, request.resume, request.progress),
-            estimate=estimate,
-        )
-        return replace(analysis, about=request.about, constrained=records[0])
+        structures = {f"order {structure.order} within {self.constraint.text}": structure}
+        analysis = analyse_request(request, self.asked, structures, estimate=estimate)
+        return replace(analysis, constrained=records[0])
 
     def _structure(self, data: Observations) -> InteractionHypergraph:
         """All interactions up to the order."""
@@ -257,19 +248,9 @@ class _LogLinearPlan(LabelledPlan):
             drawn = plural(len(structures), "posterior")
             request.announce(f"drawing {drawn}, {plural(chains[0], 'chain')} of {chains[1]:,} draws each")
         # The fits themselves, with what the options ask of them.
-        shares: dict[str, float] = dict(zip(PARTS, request.fractions, strict=True))
-        analysis = analyse(
-            {part: rows_of for part, rows_of in request.parts.items() if shares[part]},
-            structures,
-            prior=self.prior,
-            posterior=settings,
-            target=self.asked["target"],
-            seed=request.seed,
-            title=request.source.name,
-            run=RunOptions(request.checkpoint, request.resume, request.progress),
-            structural_zeros=self._zeros(rows),
-        )
-        return replace(analysis, about=request.about).with_uncertainty(self.asked["level"], self.asked["tests"])
+        options = {"prior": self.prior, "posterior": settings, "structural_zeros": self._zeros(rows)}
+        analysis = analyse_request(request, self.asked, structures, **options)
+        return analysis.with_uncertainty(self.asked["level"], self.asked["tests"])
 
     def _zeros(self, data: Observations) -> ImpossibleStates | None:
         """The states that are impossible."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, get_args
 
@@ -20,6 +21,7 @@ from ...inference.structure.prior import StructurePrior
 from ...inference.structure.space import SpaceName
 from ...log_linear.auto import Auto
 from ...log_linear.named_priors import Prior
+from ...log_linear.restricted.interactions import Interactions
 from ...runs.checkpoint import RunOptions
 from ..analysis import Analysis, analyse
 from ..structures import STRUCTURE_FILE, find_structures, record_structures
@@ -64,6 +66,21 @@ STRUCTURE_OPTIONS = (
 )
 
 
+def analyse_request(request: Request, asked: Asked, structures: Mapping[str, Interactions], **options: Any) -> Analysis:
+    """The analysis of structures fitted to the rows of a command; further options are those of :func:`analyse`."""
+    shares = zip(request.parts.items(), request.fractions, strict=True)
+    analysis = analyse(
+        {part: rows for (part, rows), share in shares if share},
+        structures,
+        target=asked["target"],
+        seed=request.seed,
+        title=request.source.name,
+        run=RunOptions(request.checkpoint, request.resume, request.progress),
+        **options,
+    )
+    return replace(analysis, about=request.about)
+
+
 @dataclass(frozen=True)
 class StructurePlan(LabelledPlan):
     """The posterior over structure, by a list, junction trees or chains, and a fit of the most probable collection."""
@@ -102,17 +119,8 @@ class StructurePlan(LabelledPlan):
         request.announce("comparing the most probable collections")
         shape = (int(self.asked["num_chains"]), int(self.asked["num_draws"]))
         record = record_structures(posterior, route, *shape, seed=request.seed)
-        shares = zip(request.parts.items(), request.fractions, strict=True)
-        analysis = analyse(
-            {part: rows_of for (part, rows_of), share in shares if share},
-            {_NAME: record.rivals[0].hypergraph},
-            prior=self.prior,
-            target=self.asked["target"],
-            seed=request.seed,
-            title=request.source.name,
-            run=RunOptions(request.checkpoint, request.resume, request.progress),
-        )
-        return replace(analysis, about=request.about, structures=record)
+        chosen = {_NAME: record.rivals[0].hypergraph}
+        return replace(analyse_request(request, self.asked, chosen, prior=self.prior), structures=record)
 
     def _law(self, data: Observations) -> StructurePrior:
         """The prior over collections of the columns."""
