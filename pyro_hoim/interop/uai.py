@@ -7,29 +7,21 @@ zeros as minus infinity; the log10 of Z of a result file becomes nats.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from ..atomic import write_file
 from ..budgets import MAX_COLUMNS, MAX_ENTRIES
 from ..core.family import Stored
-from ..data.files.uai import (
-    MAX_UAI_BYTES,
-    Task,
-    UaiTables,
-    read_numbered_evidence,
-    read_solution,
-    read_tables,
-    sums_to_one,
-    write_numbered_evidence,
-    write_solution,
-)
-from ..errors import check_choice, check_type, check_whole, out_of_range
+from ..data.files.uai import MAX_UAI_BYTES, Source, UaiNumbers, UaiTables, UaiWords, read_tables
+from ..errors import check_choice, check_type, check_whole, out_of_range, refused
 from ..log_linear.energy import LogLinearEnergy
 from ..log_linear.file import GivenTables
 from ..schema import Domain
@@ -37,11 +29,13 @@ from ..structure.hypergraph import InteractionHypergraph
 
 __all__ = ["UaiResult", "read_uai", "read_uai_evidence", "read_uai_result", "write_uai_evidence", "write_uai_result"]
 
+Task = Literal["PR", "MAR", "MAP"]
 _LOG_10 = math.log(10.0)
+_ROUNDING = 1e-3  # of the sum of published probabilities
 
 
 def read_uai(
-    source: str | os.PathLike[str] | BinaryIO,
+    source: Source,
     *,
     max_bytes: int = MAX_UAI_BYTES,
     max_variables: int = MAX_COLUMNS,
@@ -148,9 +142,10 @@ def stored_uai(path: str | os.PathLike[str]) -> Stored:
     return GivenTables(read_uai(path)).as_stored()
 
 
-def read_uai_evidence(
-    source: str | os.PathLike[str] | BinaryIO, domain: Domain, *, sample: int | None = None
-) -> dict[str, int]:
+# Evidence and results, which say values of variables by their numbers.
+
+
+def read_uai_evidence(source: Source, domain: Domain, *, sample: int | None = None) -> dict[str, int]:
     r"""Codes by name of an evidence file, as :meth:`LogLinearEnergy.condition` takes them.
 
     Both layouts are read: ``2  0 1  3 0`` (two variables are observed), and the same after a count of samples. Where
@@ -174,8 +169,49 @@ def read_uai_evidence(
         {'x2': 1}
     """
     check_type(domain, Domain, "domain")
-    codes = read_numbered_evidence(source, domain.cardinalities, sample)
-    return {domain.names[i]: code for i, code in codes.items()}
+    words = UaiWords(source, "evidence in the UAI format")
+    reader = UaiNumbers(words, 0)
+    samples = _samples(words, reader)
+    if sample is None and len(samples) > 1:
+        hint = f"keep one in the file, or read_uai_evidence in Python takes sample=, from 0 to {len(samples) - 1}"
+        raise refused(words.origin, f"holds {len(samples)} samples of evidence", hint, code="conflict")
+    chosen = 0 if sample is None else check_whole(sample, "sample", 0, max(len(samples), 1) - 1)
+    begin, number = samples[chosen] if samples else (0, 0)
+    # Pairs of a variable and its level.
+    reader.at, evidence = begin, dict[str, int]()
+    for _ in range(number):
+        variable = reader.whole("the number of a variable", 0, len(domain) - 1)
+        level = reader.whole(f"a level of variable {variable}", 0, domain.cardinalities[variable] - 1)
+        before = evidence.setdefault(domain.names[variable], level)
+        if before != level:
+            reader.refuse(reader.at - 1, f"one level of variable {variable}, which is {before} before")
+    return evidence
+
+
+def _samples(words: UaiWords, reader: UaiNumbers) -> list[tuple[int, int]]:
+    """Where the pairs of every sample begin, and how many there are."""
+    total, count = len(reader.values), reader.whole("the number of observed variables, or of samples", 0)
+    if total == 1 and count == 0:
+        return []
+    if total == 1 + 2 * count and not _has_sample_lines(words, count):
+        return [(1, count)]
+    # A count of samples before them.
+    samples = list[tuple[int, int]]()
+    for _ in range(count):
+        number = reader.whole("the number of observed variables", 0)
+        samples.append((reader.at, number))
+        reader.at += 2 * number
+        if reader.at > total:
+            reader.refuse(total, f"{count} or more numbers of variables and levels")
+    reader.finish(f"{count} samples")
+    return samples
+
+
+def _has_sample_lines(words: UaiWords, count: int) -> bool:
+    """Whether the first line is the count alone, and every other line is one sample."""
+    head, *lines = [line.split() for line in words.raw.splitlines() if line.strip()]
+    is_count = len(head) == 1 and len(lines) == count > 0
+    return is_count and all(len(line) == 1 + 2 * float(line[0]) for line in lines)
 
 
 def write_uai_evidence(path: str | os.PathLike[str], domain: Domain, evidence: Mapping[str, int | str]) -> None:
@@ -195,7 +231,8 @@ def write_uai_evidence(path: str | os.PathLike[str], domain: Domain, evidence: M
     """
     check_type(domain, Domain, "domain")
     codes = domain.encode_state(evidence)
-    write_numbered_evidence(path, {domain.index(name): code for name, code in codes.items()})
+    pairs = (number for name, code in codes.items() for number in (domain.index(name), code))
+    write_file(path, " ".join(map(str, (len(codes), *pairs))) + "\n")
 
 
 @dataclass(frozen=True)
@@ -230,7 +267,7 @@ class UaiResult:
         if self.task == "PR" and not self.solution < math.inf:
             raise out_of_range(field, "a number below infinity", self.solution)
         for i, part in enumerate(self.solution if self.task == "MAR" else ()):
-            if not sums_to_one(np.asarray(part)):
+            if not _sums_to_one(np.asarray(part)):
                 expected = f"probabilities of variable {i} that sum to 1"
                 raise out_of_range(field, expected, received=np.asarray(part).tolist())
 
@@ -240,10 +277,16 @@ class UaiResult:
         return getattr(self, _FIELDS[self.task])
 
 
+def _sums_to_one(probabilities: np.ndarray) -> bool:
+    """Whether probabilities are those of one variable, up to the rounding of published files."""
+    return bool((probabilities >= 0).all()) and abs(float(probabilities.sum()) - 1) <= _ROUNDING
+
+
+_TASKS: Mapping[bytes, Task] = {b"PR": "PR", b"MAR": "MAR", b"MAP": "MAP", b"MPE": "MAP"}
 _FIELDS: Mapping[Task, str] = {"PR": "log_partition", "MAR": "margins", "MAP": "state"}
 
 
-def read_uai_result(source: str | os.PathLike[str] | BinaryIO, domain: Domain | None = None) -> UaiResult:
+def read_uai_result(source: Source, domain: Domain | None = None) -> UaiResult:
     """The result of a file PR, MAR or MAP (MPE), the last one where a solver wrote several.
 
     Args:
@@ -260,11 +303,72 @@ def read_uai_result(source: str | os.PathLike[str] | BinaryIO, domain: Domain | 
         -0.4624
     """
     check_type(domain, Domain | None, "domain")
-    task, solution = read_solution(source, None if domain is None else domain.cardinalities)
-    if task == "PR":
-        solution = float(solution) * _LOG_10 if isinstance(solution, float) else solution
-    fields: dict[str, Any] = {_FIELDS[task]: solution}
-    return UaiResult(task, **fields)
+    words = UaiWords(source, "a result in the UAI format")
+    if words.words[0] not in _TASKS:
+        words.refuse(0, "PR, MAR, MAP or MPE")
+    task, begin = _TASKS[words.words[0]], 1
+    if b"-BEGIN-" in words.words:
+        begin = len(words.words) - words.words[::-1].index(b"-BEGIN-")
+    reader = UaiNumbers(words, begin)
+    # With a count of samples, 1, there is one number more than the solution needs.
+    if _length(task, reader.values) != len(reader.values) and len(reader.values) and reader.values[0] == 1:
+        reader.at = 1
+    solution: dict[str, Any] = {
+        _FIELDS[task]: _SOLUTIONS[task](reader, None if domain is None else domain.cardinalities)
+    }
+    reader.finish("the solution")
+    return UaiResult(task, **solution)
+
+
+def _length(task: Task, values: np.ndarray) -> int:
+    """How many numbers a solution without a count of samples would have."""
+    if task == "PR" or not len(values):
+        return 1
+    if task == "MAP":
+        return 1 + int(min(values[0], 2.0**53)) if values[0] >= 0 else -1
+    if not 0 <= values[0] <= len(values):
+        return -1
+    at = 1
+    for _ in range(int(values[0])):
+        if at >= len(values) or not 0 <= values[at] <= len(values):
+            return -1
+        at += 1 + int(values[at])
+    return at
+
+
+def _log_z(reader: UaiNumbers, _: Sequence[int] | None) -> float:
+    (value,) = reader.take(1, "the log10 of Z")
+    reader.check(np.array([value < math.inf]), reader.at - 1, "a number below infinity")
+    return float(value) * _LOG_10
+
+
+def _number_of_variables(reader: UaiNumbers, cards: Sequence[int] | None) -> int:
+    if cards is None:
+        return reader.whole("the number of variables", 0)
+    return reader.whole(f"the number of variables, {len(cards)}", len(cards), len(cards))
+
+
+def _levels(reader: UaiNumbers, cards: Sequence[int] | None) -> tuple[int, ...]:
+    number = _number_of_variables(reader, cards)
+    return tuple(
+        reader.whole(f"a level of variable {i}", 0, None if cards is None else cards[i] - 1) for i in range(number)
+    )
+
+
+def _probabilities(reader: UaiNumbers, cards: Sequence[int] | None) -> tuple[np.ndarray, ...]:
+    margins = list[np.ndarray]()
+    for i in range(_number_of_variables(reader, cards)):
+        low, high = (1, None) if cards is None else (cards[i], cards[i])
+        size = reader.whole(f"the number of levels of variable {i}", low, high)
+        part = reader.take(size, f"probabilities of variable {i}")
+        reader.check((part >= 0) & (part < math.inf), reader.at - size, "a probability")
+        if not _sums_to_one(part):
+            reader.refuse(reader.at - size, f"probabilities of variable {i} that sum to 1", f"{part.sum():.6g}")
+        margins.append(part)
+    return tuple(margins)
+
+
+_SOLUTIONS: Mapping[Task, Any] = {"PR": _log_z, "MAP": _levels, "MAR": _probabilities}
 
 
 def write_uai_result(path: str | os.PathLike[str], result: UaiResult) -> None:
@@ -282,5 +386,11 @@ def write_uai_result(path: str | os.PathLike[str], result: UaiResult) -> None:
         'MAP\n2 0 1\n'
     """
     check_type(result, UaiResult, "result")
-    is_log = result.task == "PR"
-    write_solution(path, result.task, result.solution / _LOG_10 if is_log else result.solution)
+    if result.task == "PR":
+        numbers = [float(result.solution / _LOG_10)]
+    elif result.task == "MAP":
+        numbers = [len(result.solution), *map(int, result.solution)]
+    else:
+        parts = ((len(part), *map(float, part)) for part in result.solution)
+        numbers = [len(result.solution), *itertools.chain(*parts)]
+    write_file(path, f"{result.task}\n{' '.join(map(repr, numbers))}\n")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pyro_hoim import AnnealedImportance, Auto, Domain, InteractionHypergraph, LogLinearEnergy, load
-from pyro_hoim.data.files.uai import is_uai, read_tables
+from pyro_hoim.data.files.uai import is_uai
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, ModelFileError
 from pyro_hoim.interop import (
     UaiResult,
@@ -276,13 +276,6 @@ def test_what_is_a_model_is_told_by_its_first_word(tmp_path):
     (tmp_path / "wrong.uai").write_text("MARKOFF 1")
     with pytest.raises(ModelFileError, match=r"wrong\.uai: is a file in the UAI format; read_uai reads it"):
         load(tmp_path / "wrong.uai")
-
-
-def test_factors_keep_the_order_of_the_file():
-    found = read_tables(io.BytesIO(_GOOD.replace("2 0 1", "2 1 0").encode()))
-    assert (found.kind, found.cardinalities.tolist()) == ("MARKOV", [2, 3])
-    assert (found.lengths.tolist(), found.variables.tolist(), found.sizes.tolist()) == ([1, 2], [0, 1, 0], [2, 6])
-    assert np.exp(found.logs).round(9).tolist() == [1, 2, 1, 2, 3, 4, 5, 6]
 
 
 # Evidence and results.

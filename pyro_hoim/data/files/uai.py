@@ -1,4 +1,4 @@
-"""Files of the inference competitions of UAI: models, evidence and results, whose variables and levels are numbers.
+"""Files of the inference competitions of UAI: their words and numbers, and models, whose variables are numbers.
 
 A file is words between blanks, wherever its lines end. Lines that begin with ``c`` are comments, and so is what follows
 a ``#``, as pyAgrum writes it. In every table the last variable of the scope changes fastest.
@@ -9,42 +9,27 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, BinaryIO, Literal, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 
 from ...atomic import write_file
-from ...budgets import MAX_COLUMNS, MAX_ENTRIES, MAX_LABELS, check_size
-from ...errors import IntractableError, check_type, check_whole, refused, unexpected
+from ...budgets import MAX_LABELS, check_size
+from ...errors import IntractableError, check_type, unexpected
 from .source_file import check_bytes, not_empty, read_file
 
-__all__ = [
-    "MAX_UAI_BYTES",
-    "Task",
-    "UaiTables",
-    "is_uai",
-    "read_numbered_evidence",
-    "read_solution",
-    "read_tables",
-    "sums_to_one",
-    "write_numbered_evidence",
-    "write_solution",
-    "write_tables",
-]
+__all__ = ["MAX_UAI_BYTES", "Source", "UaiNumbers", "UaiTables", "UaiWords", "is_uai", "read_tables", "write_tables"]
 
 MAX_UAI_BYTES = 2**27
 """Bytes of a model that is read: up to 6 GB, and half a minute, where its tables are small."""
-Task = Literal["PR", "MAR", "MAP"]
 Source = str | os.PathLike[str] | BinaryIO
 _KINDS = (b"MARKOV", b"BAYES")
-_TASKS: Mapping[bytes, Task] = {b"PR": "PR", b"MAR": "MAR", b"MAP": "MAP", b"MPE": "MAP"}
 _COMMENT = re.compile(rb"(?m)^c(?:[ \t].*)?$|#.*$")
 _WORD = re.compile(rb"[^ \t\n\r\v\f]+")
 _MORE = "read_uai in Python takes {}=..., if that is meant"
-_ROUNDING = 1e-3  # of the sum of published probabilities
 
 
 @dataclass(frozen=True)
@@ -52,7 +37,6 @@ class UaiTables:
     """A model as its file has it.
 
     Attributes:
-        kind: ``MARKOV`` or ``BAYES``.
         cardinalities: of the variables, which are numbered from 0.
         lengths: numbers of variables of the factors, in the order of the file; 0 of a constant.
         variables: numbers of the variables of all factors, one factor after the other.
@@ -60,7 +44,6 @@ class UaiTables:
         logs: logs of the weights of all factors, the last variable of each fastest; minus infinity for 0.
     """
 
-    kind: str
     cardinalities: np.ndarray
     lengths: np.ndarray
     variables: np.ndarray
@@ -68,7 +51,7 @@ class UaiTables:
     logs: np.ndarray
 
 
-class _Words:
+class UaiWords:
     """The words of a file, read one after the other, and where in it each of them stands."""
 
     def __init__(self, source: Source, what: str, most: int = MAX_UAI_BYTES) -> None:
@@ -136,10 +119,10 @@ def is_uai(path: str | os.PathLike[str]) -> bool:
     return _COMMENT.sub(b"", head).split()[:1] in [[kind] for kind in _KINDS]
 
 
-class _Reader:
+class UaiNumbers:
     """The numbers of a file in the order of the format, each checked where it stands."""
 
-    def __init__(self, words: _Words, begin: int) -> None:
+    def __init__(self, words: UaiWords, begin: int) -> None:
         self.words, self.begin, self.at = words, begin, 0
         self.values = words.numbers(begin)
 
@@ -174,32 +157,15 @@ class _Reader:
             self.refuse(self.at, f"nothing after {what}")
 
 
-def read_tables(
-    source: Source,
-    *,
-    max_bytes: int = MAX_UAI_BYTES,
-    max_variables: int = MAX_COLUMNS,
-    max_cells: int = MAX_ENTRIES,
-) -> UaiTables:
-    """The factors of a model.
-
-    Args:
-        source: a file, or an open one.
-        max_bytes: bytes that are read.
-        max_variables: variables that the file may have.
-        max_cells: entries of all tables together.
-
-    Raises:
-        InputError: what is not in the format, with its line.
-        IntractableError: a file above a limit.
-    """
+def read_tables(source: Source, max_bytes: int, max_variables: int, max_cells: int) -> UaiTables:
+    """The factors of a model; arguments and errors as of :func:`~pyro_hoim.interop.read_uai`."""
     try:
-        words = _Words(source, "a model in the UAI format", max_bytes)
+        words = UaiWords(source, "a model in the UAI format", max_bytes)
     except IntractableError as error:
         raise error.replace(hint=_MORE.format("max_bytes")) from None
     if words.words[0] not in _KINDS:
         words.refuse(0, "MARKOV or BAYES")
-    reader = _Reader(words, 1)
+    reader = UaiNumbers(words, 1)
     # Variables.
     number = reader.whole("the number of variables", 1)
     check_size(number, max_variables, "variables", words.origin, _MORE.format("max_variables"))
@@ -227,10 +193,10 @@ def read_tables(
     reader.finish("the last table")
     with np.errstate(divide="ignore"):
         logs = np.log(np.delete(weights, heads - begin))
-    return UaiTables(words.words[0].decode(), cards.astype(np.int64), lengths, scopes, sizes, logs)
+    return UaiTables(cards.astype(np.int64), lengths, scopes, sizes, logs)
 
 
-def _scopes(reader: _Reader, factors: int, number: int) -> tuple[np.ndarray, np.ndarray]:
+def _scopes(reader: UaiNumbers, factors: int, number: int) -> tuple[np.ndarray, np.ndarray]:
     """Lengths of the scopes, and the variables of all of them."""
     first, lengths, run = reader.at, list[int](), 1
     while len(lengths) < factors:
@@ -324,164 +290,3 @@ def _weights(logs: np.ndarray) -> np.ndarray:
         errors = np.abs(np.log(candidates) - logs)
     errors[:, np.isneginf(logs)] = 0.0  # zero, the first candidate
     return np.take_along_axis(candidates, errors.argmin(0)[None], 0)[0]
-
-
-# Evidence and results, which say values of variables by their numbers.
-
-
-def read_numbered_evidence(source: Source, cardinalities: Sequence[int], sample: int | None = None) -> dict[int, int]:
-    """Levels by number of the variable, of a file with or without a count of samples before its samples.
-
-    Args:
-        source: a file, or an open one.
-        cardinalities: of the variables of the model.
-        sample: which one of several samples, from 0.
-
-    Raises:
-        InputError: what is not in the format, a variable or a level that the model lacks, a variable given two levels,
-            or several samples where none is chosen.
-    """
-    words = _Words(source, "evidence in the UAI format")
-    reader = _Reader(words, 0)
-    samples = _samples(words, reader)
-    if sample is None and len(samples) > 1:
-        hint = f"keep one in the file, or read_uai_evidence in Python takes sample=, from 0 to {len(samples) - 1}"
-        raise refused(words.origin, f"holds {len(samples)} samples of evidence", hint, code="conflict")
-    chosen = 0 if sample is None else check_whole(sample, "sample", 0, max(len(samples), 1) - 1)
-    begin, number = samples[chosen] if samples else (0, 0)
-    # Pairs of a variable and its level.
-    reader.at, evidence = begin, dict[int, int]()
-    for _ in range(number):
-        variable = reader.whole("the number of a variable", 0, len(cardinalities) - 1)
-        level = reader.whole(f"a level of variable {variable}", 0, cardinalities[variable] - 1)
-        if evidence.setdefault(variable, level) != level:
-            reader.refuse(reader.at - 1, f"one level of variable {variable}, which is {evidence[variable]} before")
-    return evidence
-
-
-def _samples(words: _Words, reader: _Reader) -> list[tuple[int, int]]:
-    """Where the pairs of every sample begin, and how many there are."""
-    total, count = len(reader.values), reader.whole("the number of observed variables, or of samples", 0)
-    if total == 1 and count == 0:
-        return []
-    if total == 1 + 2 * count and not _has_sample_lines(words, count):
-        return [(1, count)]
-    # A count of samples before them.
-    samples = list[tuple[int, int]]()
-    for _ in range(count):
-        number = reader.whole("the number of observed variables", 0)
-        samples.append((reader.at, number))
-        reader.at += 2 * number
-        if reader.at > total:
-            reader.refuse(total, f"{count} or more numbers of variables and levels")
-    reader.finish(f"{count} samples")
-    return samples
-
-
-def _has_sample_lines(words: _Words, count: int) -> bool:
-    """Whether the first line is the count alone, and every other line is one sample."""
-    head, *lines = [line.split() for line in words.raw.splitlines() if line.strip()]
-    is_count = len(head) == 1 and len(lines) == count > 0
-    return is_count and all(len(line) == 1 + 2 * float(line[0]) for line in lines)
-
-
-def write_numbered_evidence(path: str | os.PathLike[str], evidence: Mapping[int, int]) -> None:
-    """Write one sample, without a count of samples: ``number variable level variable level ...``."""
-    pairs = (number for item in evidence.items() for number in item)
-    write_file(path, " ".join(map(str, (len(evidence), *pairs))) + "\n")
-
-
-def read_solution(
-    source: Source, cardinalities: Sequence[int] | None = None
-) -> tuple[Task, float | tuple[int, ...] | tuple[np.ndarray, ...]]:
-    """Task and solution of a result file, the last one where it has several.
-
-    A PR is the log10 of Z as the file says it; a MAR has the probabilities of every variable; a MAP, also written MPE,
-    the level of every variable. Each may have a count of samples, 1, before it.
-
-    Raises:
-        InputError: what is not in the format, or does not fit ``cardinalities`` where they are given.
-    """
-    words = _Words(source, "a result in the UAI format")
-    if words.words[0] not in _TASKS:
-        words.refuse(0, "PR, MAR, MAP or MPE")
-    task, begin = _TASKS[words.words[0]], 1
-    if b"-BEGIN-" in words.words:
-        begin = len(words.words) - words.words[::-1].index(b"-BEGIN-")
-    reader = _Reader(words, begin)
-    # With a count of samples there is one number more than the solution needs.
-    if _length(task, reader.values) != len(reader.values) and len(reader.values) and reader.values[0] == 1:
-        reader.at = 1
-    solution = _SOLUTIONS[task](reader, cardinalities)
-    reader.finish("the solution")
-    return task, solution
-
-
-def _length(task: Task, values: np.ndarray) -> int:
-    """How many numbers a solution without a count of samples would have."""
-    if task == "PR" or not len(values):
-        return 1
-    if task == "MAP":
-        return 1 + int(min(values[0], 2.0**53)) if values[0] >= 0 else -1
-    if not 0 <= values[0] <= len(values):
-        return -1
-    at = 1
-    for _ in range(int(values[0])):
-        if at >= len(values) or not 0 <= values[at] <= len(values):
-            return -1
-        at += 1 + int(values[at])
-    return at
-
-
-def _log10(reader: _Reader, _: Sequence[int] | None) -> float:
-    (value,) = reader.take(1, "the log10 of Z")
-    reader.check(np.array([value < math.inf]), reader.at - 1, "a number below infinity")
-    return float(value)
-
-
-def _number_of_variables(reader: _Reader, cards: Sequence[int] | None) -> int:
-    if cards is None:
-        return reader.whole("the number of variables", 0)
-    return reader.whole(f"the number of variables, {len(cards)}", len(cards), len(cards))
-
-
-def _levels(reader: _Reader, cards: Sequence[int] | None) -> tuple[int, ...]:
-    number = _number_of_variables(reader, cards)
-    return tuple(
-        reader.whole(f"a level of variable {i}", 0, None if cards is None else cards[i] - 1) for i in range(number)
-    )
-
-
-def _probabilities(reader: _Reader, cards: Sequence[int] | None) -> tuple[np.ndarray, ...]:
-    margins = list[np.ndarray]()
-    for i in range(_number_of_variables(reader, cards)):
-        low, high = (1, None) if cards is None else (cards[i], cards[i])
-        size = reader.whole(f"the number of levels of variable {i}", low, high)
-        part = reader.take(size, f"probabilities of variable {i}")
-        reader.check((part >= 0) & (part < math.inf), reader.at - size, "a probability")
-        if not sums_to_one(part):
-            reader.refuse(reader.at - size, f"probabilities of variable {i} that sum to 1", f"{part.sum():.6g}")
-        margins.append(part)
-    return tuple(margins)
-
-
-def sums_to_one(probabilities: np.ndarray) -> bool:
-    """Whether probabilities are those of one variable, up to the rounding of published files."""
-    return bool((probabilities >= 0).all()) and abs(float(probabilities.sum()) - 1) <= _ROUNDING
-
-
-_SOLUTIONS: Mapping[Task, Any] = {"PR": _log10, "MAP": _levels, "MAR": _probabilities}
-
-
-def write_solution(
-    path: str | os.PathLike[str], task: Task, solution: float | Sequence[int] | Sequence[Sequence[float]]
-) -> None:
-    """Write a result as :func:`read_solution` gives it, without a count of samples."""
-    parts: Any = solution
-    if task == "PR":
-        numbers = [float(parts)]
-    elif task == "MAP":
-        numbers = [len(parts), *map(int, parts)]
-    else:
-        numbers = [len(parts), *(number for part in parts for number in (len(part), *map(float, part)))]
-    write_file(path, f"{task}\n{' '.join(map(repr, numbers))}\n")
