@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -37,7 +37,7 @@ from ..core.family import Answer, Family, Option, Question, Request, Stored, mor
 from ..core.page import Section, cell
 from ..core.partition import LogPartition
 from ..core.prediction import Prediction
-from ..core.scores import Figures, RowLogLikelihood, Scores, kl_over_rows, mean_gain, mean_over_rows
+from ..core.scores import Figures, RowLogLikelihood, Scores, scores_of
 from ..core.studies import Content, Part, Study
 from ..core.words import (
     amount_text,
@@ -249,27 +249,13 @@ def score_machine(
     law: BoltzmannMachine, data: Observations, log_z: LogPartition, shares: Sequence[float] | None
 ) -> Scores:
     """Scores of rows with a positive total count."""
-    total, counts, squares = data.total_count, data.counts, data.squared_weights
-    log_probs = row_log_scores(law, data).double() - log_z.value.double()
-    nll, nll_error = mean_over_rows(-log_probs, counts, squares)
-    entropy = None if data.has_missing else data.entropy()
-    gain = gain_error = reference_kl = None
+    log_probs, alone = row_log_scores(law, data).double() - log_z.value.double(), None
     if shares is not None:
         p = torch.tensor(shares, dtype=torch.float64)
         cells = torch.where(data.codes == 1, p.log(), (-p).log1p())
         alone = torch.where(data.codes < 0, 0.0, cells).sum(-1)
-        gain, gain_error = mean_gain(log_probs, alone, counts, squares)
-        reference_kl = kl_over_rows(alone, counts, entropy)
-    return Scores(
-        rows=total,
-        nll=nll,
-        nll_std_error=nll_error if data.effective_count > 1 else None,
-        kl=kl_over_rows(log_probs, counts, entropy),
-        pseudo_nll=-float((row_log_pseudo_scores(law, data) * counts).sum()) / total,
-        gain=gain,
-        gain_std_error=gain_error,
-        reference_kl=reference_kl,
-    )
+    scores = scores_of(data, log_probs, alone, partial(row_log_pseudo_scores, law))
+    return scores if data.effective_count > 1 else replace(scores, nll_std_error=None)
 
 
 # Learning a restricted Boltzmann machine at the command line.

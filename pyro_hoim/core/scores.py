@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
+from ..data.observations import Observations
+from ..errors import unexpected
 from .words import amount_text
 
 
@@ -58,12 +61,6 @@ class Scores:
     impossible_rows: float = 0
     approximate_rows: float = 0
 
-    def less_nll(self, other: Scores) -> float:
-        """By how much ``nll`` is lower than that of another model of the same rows; NaN where both are infinite."""
-        assert self.nll is not None
-        assert other.nll is not None
-        return other.nll - self.nll
-
 
 def mean_over_rows(values: torch.Tensor, counts: torch.Tensor, squares: torch.Tensor) -> tuple[float, float]:
     r"""Mean of a figure of every row, and its standard error over rows; both infinite where a row has none.
@@ -113,6 +110,41 @@ def mean_gain(
     squares = counts if squares is None else squares
     gain, error = mean_over_rows((log_probs - reference).double(), counts, squares)
     return gain, error if float(counts.sum()) ** 2 > float(squares.sum()) else None
+
+
+def scores_of(
+    data: Observations,
+    log_probs: torch.Tensor,
+    reference: torch.Tensor | None,
+    log_pseudo_prob: Callable[[Observations], torch.Tensor],
+) -> Scores:
+    """Scores of rows from their log-probabilities under a model and a reference, (N,), and what gives pseudo ones."""
+    if not data.total_count > 0:
+        raise unexpected("data", "at least one row", received="a total count of 0", code="empty")
+    # Rows that count, with their weights.
+    total = data.total_count
+    present = data.counts > 0
+    counts, squares = data.counts[present], data.squared_weights[present]
+    entropy = None if data.has_missing else data.entropy()
+    gain = gain_error = reference_kl = None
+    if reference is not None:
+        gain, gain_error = mean_gain(log_probs[present], reference[present], counts, squares)
+        reference_kl = kl_over_rows(reference[present], counts, entropy)
+    nll, nll_error = mean_over_rows(-log_probs[present], counts, squares)
+    # Pseudo-likelihoods of distinct rows.
+    unique = data.rows(present).unique()
+    pseudo = -float((unique.counts * log_pseudo_prob(unique)).sum()) / total
+    return Scores(
+        rows=total,
+        nll=nll,
+        nll_std_error=nll_error,
+        kl=kl_over_rows(log_probs[present], counts, entropy),
+        pseudo_nll=pseudo,
+        gain=gain,
+        gain_std_error=gain_error,
+        reference_kl=reference_kl,
+        impossible_rows=float(counts[log_probs[present].isneginf()].sum()),
+    )
 
 
 def rows_are_distinct(rows: float, nll: float | None, kl: float | None) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,10 +12,10 @@ import torch
 from scipy.special import ndtri
 
 from ..core.rows import check_count
-from ..core.scores import Scores, kl_over_rows, mean_gain, mean_over_rows
+from ..core.scores import Scores, scores_of
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
-from ..errors import IntractableError, check_fraction, check_type, refused, unexpected
+from ..errors import IntractableError, check_fraction, check_type, refused
 from .auto import Auto
 from .coding import parametrization
 from .energy import LogLinearEnergy, check_energy
@@ -60,41 +59,6 @@ def score_rows(
     values = _log_prob(energy, data, log_z)
     alone = None if reference is None else _log_prob(reference, data, None)
     return scores_of(data, values, alone, partial(row_log_pseudo_prob, energy))
-
-
-def scores_of(
-    data: Observations,
-    log_probs: torch.Tensor,
-    reference: torch.Tensor | None,
-    log_pseudo_prob: Callable[[Observations], torch.Tensor],
-) -> Scores:
-    """Scores of rows from their log-probabilities under a model and a reference, (N,), and what gives pseudo ones."""
-    if not data.total_count > 0:
-        raise unexpected("data", "at least one row", received="a total count of 0", code="empty")
-    # Rows that count, with their weights.
-    total = data.total_count
-    present = data.counts > 0
-    counts, squares = data.counts[present], data.squared_weights[present]
-    entropy = None if data.has_missing else data.entropy()
-    gain = gain_error = reference_kl = None
-    if reference is not None:
-        gain, gain_error = mean_gain(log_probs[present], reference[present], counts, squares)
-        reference_kl = kl_over_rows(reference[present], counts, entropy)
-    nll, nll_error = mean_over_rows(-log_probs[present], counts, squares)
-    # Pseudo-likelihoods of distinct rows.
-    unique = data.rows(present).unique()
-    pseudo = -float((unique.counts * log_pseudo_prob(unique)).sum()) / total
-    return Scores(
-        rows=total,
-        nll=nll,
-        nll_std_error=nll_error,
-        kl=kl_over_rows(log_probs[present], counts, entropy),
-        pseudo_nll=pseudo,
-        gain=gain,
-        gain_std_error=gain_error,
-        reference_kl=reference_kl,
-        impossible_rows=float(counts[log_probs[present].isneginf()].sum()),
-    )
 
 
 def _log_prob(energy: LogLinearEnergy, data: Observations, log_z: float | None) -> torch.Tensor:

@@ -13,7 +13,7 @@ import torch
 from typing_extensions import override
 
 from ...core.partition import LogPartition
-from ...core.scores import Scores
+from ...core.scores import Scores, scores_of
 from ...core.trainer import TrainingReport
 from ...data.frames import DataLike, as_observations
 from ...data.joined import JoinedColumns
@@ -24,7 +24,6 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
 from ..file import ModelFile, save_model
 from ..joined import JoinedLaw
-from ..scores import scores_of
 from ..search.confirmation import Confirmation
 from ..search.rounds import SelectionResult
 from ..training.ridge import InteractionRidge

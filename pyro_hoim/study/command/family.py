@@ -48,7 +48,7 @@ from ...core.family import (
 )
 from ...core.partition import LogPartition
 from ...core.rows import ClampedGibbs
-from ...core.scores import Figures, RowLogLikelihood, Scores
+from ...core.scores import Figures, RowLogLikelihood, Scores, scores_of
 from ...core.words import columns_of, fixed, listed, number, option, plain, short_edge
 from ...data.joined import JoinedColumns
 from ...data.observations import Observations
@@ -95,7 +95,6 @@ from ...log_linear.scores import (
     directions_of,
     infinite_interactions,
     interaction_table,
-    scores_of,
 )
 from ...results.contrasts import odds_ratios_table
 from ...runs.container import LOG_LINEAR
