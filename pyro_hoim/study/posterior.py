@@ -32,7 +32,7 @@ from ..inference.posterior import sample_posterior
 from ..interop.arviz import ArvizNames, to_arviz
 from ..interop.loo import compare_by_cell, loo_by_cell, loo_figures, summarise
 from ..log_linear.auto import Auto
-from ..log_linear.fitting.existence import cells_outside, check_rows_possible
+from ..log_linear.fitting.existence import check_rows_possible
 from ..log_linear.impossible import ImpossibleStates
 from ..log_linear.laws.law import cell_log_likelihood
 from ..log_linear.named_priors import Prior
@@ -292,8 +292,6 @@ def _replicates(
         return None
     states = torch.cartesian_prod(*(torch.arange(n) for n in cards)).reshape(-1, len(cards))
     probs = np.exp(cell_log_likelihood(hypergraph, theta, states, settings.partition).numpy())
-    if settings.impossible is not None:
-        probs = probs * cells_outside(settings.impossible)
     drawn = np.random.default_rng(seed).multinomial(int(data.total_count), probs / probs.sum(-1, keepdims=True))
     return drawn.reshape(*theta.shape[:2], *cards), data.table().numpy()
 

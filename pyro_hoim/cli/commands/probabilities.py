@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -191,12 +192,10 @@ def margins(
         # Columns that a file fixes make the sum over the others smaller.
         inner, left = question, fixed
         if evidence is not None and family.has("condition") and not {*names} & {*fixed} and {*names} <= {*domain.names}:
-            try:
+            with suppress(IntractableError):  # joined columns are not conditioned on: the rows say what is fixed
                 inner, constant = _conditioned(family, question, fixed)
                 check_possible(constant)
                 left = {}
-            except IntractableError:  # joined columns are not conditioned on: the rows say what is fixed
-                inner, left = question, fixed
         answer = margins_of(family, inner, names, left)
     else:
         answer = column_margins(family, question, fixed)

@@ -127,6 +127,23 @@ def zero_margins(hypergraph: InteractionHypergraph, margins: torch.Tensor) -> li
     return combinations
 
 
+def _empty_margins(
+    hypergraph: InteractionHypergraph, margins: torch.Tensor, structural: ImpossibleStates | None
+) -> list[tuple[Edge, tuple[int, ...]]]:
+    """Those of :func:`zero_margins` that force a possible cell to zero; none for a collection that lacks subsets.
+
+    Margins that are empty because all their cells are structural zeros say nothing.
+    """
+    empty = zero_margins(hypergraph, margins) if hypergraph.is_hierarchical else []
+    if structural is None or not empty:
+        return empty
+    combinations = (dict(zip(edge, codes, strict=True)) for edge, codes in empty)
+    rows = torch.tensor([[codes.get(name, -1) for name in hypergraph.domain.names] for codes in combinations])
+    flat = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms, dtype=torch.float64))
+    is_structural = impossible_rows(structural.applied(flat), rows).tolist()
+    return [pair for pair, is_known in zip(empty, is_structural, strict=True) if not is_known]
+
+
 def _named(hypergraph: InteractionHypergraph, sets: list[tuple[Edge, tuple[int, ...]]]) -> tuple[Combination, ...]:
     domain = hypergraph.domain
     return tuple(
@@ -256,7 +273,7 @@ def find_face(
     hypergraph: InteractionHypergraph,
     design: np.ndarray,
     counts: np.ndarray,
-    possible: np.ndarray | None,
+    structural: ImpossibleStates | None,
     rows: Observations,
     space: np.ndarray | None = None,
 ) -> tuple[MLEExistence, Face | None]:
@@ -265,21 +282,14 @@ def find_face(
     With the basis of a subspace of theta, ``design`` has a column for each of its columns; empty margins then need not
     force anything.
     """
-    # Empty margins, which need no linear program; those without a possible cell say nothing.
-    allowed = np.ones(len(counts), dtype=bool) if possible is None else possible
+    allowed = np.ones(len(counts), dtype=bool) if structural is None else cells_outside(structural)
     positive = counts > 0
-    if possible is None and positive.all():
+    if structural is None and positive.all():
         return INTERIOR, None
-    structural = set[tuple[Edge, tuple[int, ...]]]()  # combinations that no possible cell has, which say nothing
-    if possible is not None:
-        table = possible.reshape(hypergraph.domain.cardinalities).astype(float)
-        possible_rows = Observations.from_table(hypergraph.domain, table)
-        structural = set(zero_margins(hypergraph, possible_rows.marginal_counts(hypergraph.edges)))
+    # Empty margins, which need no linear program.
     empty_margins: list[tuple[Edge, tuple[int, ...]]] = []
-    if hypergraph.is_hierarchical and space is None:
-        empty_margins = [
-            f for f in zero_margins(hypergraph, rows.marginal_counts(hypergraph.edges)) if f not in structural
-        ]
+    if space is None:
+        empty_margins = _empty_margins(hypergraph, rows.marginal_counts(hypergraph.edges), structural)
     # Cells that empty margins force to zero, and the direction in which theta runs away there.
     codes = cell_codes(hypergraph)
     dead = np.zeros(len(counts), dtype=bool)
@@ -304,7 +314,7 @@ def find_face(
             positive[_shown_positive(hypergraph, augmented, counts, is_open)] = True
             solution = forced_zeros(augmented, np.flatnonzero(positive), np.flatnonzero(is_open & ~positive))
     if solution is None:
-        is_closed = hypergraph.is_decomposable and possible is None and space is None
+        is_closed = hypergraph.is_decomposable and structural is None and space is None
         existence, face = _from_margins(hypergraph, empty_margins, is_closed), allowed & ~dead
         if face.all():
             return existence, None
@@ -320,7 +330,7 @@ def find_face(
     face = allowed & ~dead
     face[forced] = False
     lost = int((allowed & ~face).sum())
-    if lost == 0 and possible is None:
+    if lost == 0 and structural is None:
         return INTERIOR, None
     basis = identified_directions(design, face)
     rank = basis.shape[1]
@@ -352,25 +362,15 @@ def _from_margins(
 def known_zeros(
     hypergraph: InteractionHypergraph, margins: torch.Tensor, structural: ImpossibleStates | None = None
 ) -> tuple[MLEExistence, ImpossibleStates | None]:
-    """What observed margins say at any size: existence, and the combinations that the estimate excludes.
-
-    Margins that are empty because all their cells are structural zeros say nothing.
-    """
-    empty = zero_margins(hypergraph, margins) if hypergraph.is_hierarchical else []
-    domain = hypergraph.domain
-    if structural is not None and empty:
-        combinations = (dict(zip(edge, codes, strict=True)) for edge, codes in empty)
-        rows = torch.tensor([[codes.get(name, -1) for name in domain.names] for codes in combinations])
-        flat = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms, dtype=torch.float64))
-        is_structural = impossible_rows(structural.applied(flat), rows).tolist()
-        empty = [pair for pair, is_known in zip(empty, is_structural, strict=True) if not is_known]
+    """What observed margins say at any size: existence, and the combinations that the estimate excludes."""
+    empty = _empty_margins(hypergraph, margins, structural)
     # The closed form of a decomposable model holds where the zeros are cells of its cliques.
     is_inside = structural is None or all(edge in hypergraph for edge in structural.structure.edges)
     existence = _from_margins(hypergraph, empty, hypergraph.is_decomposable and is_inside)
     shapes, tables = dict(zip(hypergraph.edges, hypergraph.edge_shapes, strict=True)), dict[Edge, np.ndarray]()
     for edge, codes in empty:
         tables.setdefault(edge, np.zeros(shapes[edge], dtype=bool))[codes] = True
-    return existence, ImpossibleStates._of_tables(domain, tables)
+    return existence, ImpossibleStates._of_tables(hypergraph.domain, tables)
 
 
 def mle_existence(
@@ -414,8 +414,7 @@ def mle_existence(
     check_rows_possible(structural, data)
     if design_entries(hypergraph) > MAX_DESIGN_ENTRIES:
         return known_zeros(hypergraph, data.marginal_counts(hypergraph.edges), structural)[0]
-    possible = None if structural is None else cells_outside(structural)
-    return find_face(hypergraph, design_matrix(hypergraph), cell_counts(data), possible, data)[0]
+    return find_face(hypergraph, design_matrix(hypergraph), cell_counts(data), structural, data)[0]
 
 
 # Structural zeros as cells, and rows that hold them.

@@ -381,14 +381,14 @@ def dense_problem(
     # The design, and the means of its statistics.
     num_rows, hypergraph = rows.total_count, coordinates.hypergraph
     design, working = design_matrix(hypergraph), design_matrix(hypergraph, coordinates.coding)
-    counts, possible = cell_counts(rows), None if structural is None else cells_outside(structural)
+    counts = cell_counts(rows)
     own_mean = counts @ design / num_rows
     mean = own_mean if working is design else counts @ working / num_rows
     # The facial set, on which the estimate is finite.
     existence, face = None, None
     within = design if space is None else design @ space
     if penalty is None:
-        existence, face = find_face(hypergraph, within, counts, possible, rows, space)
+        existence, face = find_face(hypergraph, within, counts, structural, rows, space)
     limit, recession = structural, None
     if face is not None:
         further = () if structural is None else structural.structure.edges
@@ -396,7 +396,8 @@ def dense_problem(
     support = structural if from_zero else limit
     if from_zero or face is None:  # the path need not reach the limit: all but structural zeros are possible
         face = None
-        if possible is not None:  # a penalty identifies every parameter there
+        if structural is not None:  # a penalty identifies every parameter there
+            possible = cells_outside(structural)
             directions = identified_directions(within, possible) if penalty is None else np.eye(within.shape[1])
             lifted = directions if space is None else space @ directions
             face = Face(possible, directions.shape[1], lifted, np.zeros(len(lifted)))

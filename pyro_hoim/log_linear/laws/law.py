@@ -119,8 +119,7 @@ class Law(ParameterCache):
             raise wrong_shape("theta", expected, theta)
         self.batch_shape = torch.Size(theta.shape[:-1])
         self.domain = self.hypergraph.domain
-        limits = None if impossible is None else LawSupport.of(self.hypergraph, impossible, self.batch_shape)
-        self.support = limits
+        self.support = None if impossible is None else LawSupport.of(self.hypergraph, impossible, self.batch_shape)
         self.graph = self.hypergraph if self.support is None else self.support.graph
         self._is_lenient = is_lenient
         self._forget()

@@ -32,7 +32,7 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..coding import Coding, margin_fault
 from ..energy import LogLinearEnergy
 from .law import HierarchicalLogLinear, exact_backend, extended_expectations
-from .support import Impossible, LawSupport
+from .support import Impossible
 
 _MAX_CELLS = 2**20
 _CHUNK = 2**22
@@ -430,8 +430,8 @@ def _kl_log_linear(p: HierarchicalLogLinear, q: HierarchicalLogLinear) -> torch.
     shape = torch.broadcast_shapes(p.batch_shape, q.batch_shape)
     divergence = common - cross
     if q._law.support is not None:
-        states = p._law.support or LawSupport.every_state(p.hypergraph)
-        divergence = divergence.masked_fill(~states.lies_in(q._law.support).to(divergence.device), math.inf)
+        is_inside = q._law.support.holds(p._law.support).to(divergence.device)
+        divergence = divergence.masked_fill(~is_inside, math.inf)
     return divergence.expand(shape)
 
 

@@ -26,9 +26,7 @@ class LawSupport(Support):
     """The support of a law, whose batch broadcasts to that of theta."""
 
     @classmethod
-    def of(
-        cls, source: InteractionHypergraph, impossible: Impossible | None, batch_shape: torch.Size
-    ) -> LawSupport | None:
+    def of(cls, source: InteractionHypergraph, impossible: Impossible, batch_shape: torch.Size) -> LawSupport | None:
         """From what a law is given, whose batch shape is that of theta; None where every state is possible."""
         if not isinstance(impossible, LogLinearEnergy):
             states = structural_states(source.domain, impossible, "impossible")
@@ -45,12 +43,6 @@ class LawSupport(Support):
             hint = "give every model a theta, such as theta.expand(3, -1) for three"
             raise refused("impossible", f"{batches} {tuple(batch_shape)} of theta", hint, code="wrong-shape") from None
         return cls.beside(source, zeros)
-
-    @classmethod
-    def every_state(cls, source: InteractionHypergraph) -> LawSupport:
-        """The support of a law of which no state is impossible."""
-        nothing = InteractionHypergraph(source.domain, [], hierarchical=False)
-        return cls.beside(source, LogLinearEnergy._trusted(nothing, torch.zeros(0, dtype=torch.float64)))
 
     def possible_states(self) -> torch.Tensor:
         """Which states are possible in any element of the batch, the last variable fastest, (num_states,)."""
@@ -70,12 +62,14 @@ class LawSupport(Support):
             raise refused("evidence", problem, code="impossible")
         return rest
 
-    def lies_in(self, other: LawSupport) -> torch.Tensor:
-        """Whether every state that is possible here is possible in another support, (*batch of both)."""
+    def holds(self, other: LawSupport | None) -> torch.Tensor:
+        """Whether every state of another support, of all states if None, is possible here, too, (*batch of both)."""
         is_outside = torch.zeros((), dtype=torch.bool)
-        for edge, where in other.zeros.hypergraph.term_slices.items():
-            is_reached = Auto().log_marginal(self.zeros, edge).flatten(-len(edge)) > -math.inf
-            is_outside = is_outside | (is_reached & torch.isneginf(other.zeros.tables[..., where])).any(-1)
+        for edge, where in self.zeros.hypergraph.term_slices.items():
+            lost = torch.isneginf(self.zeros.tables[..., where])
+            if other is not None:
+                lost = lost & (Auto().log_marginal(other.zeros, edge).flatten(-len(edge)) > -math.inf)
+            is_outside = is_outside | lost.any(-1)
         return ~is_outside
 
 
