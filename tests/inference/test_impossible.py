@@ -7,6 +7,9 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer import MCMC, NUTS, SVI, Trace_ELBO
+from pyro.infer.autoguide import AutoNormal
+from pyro.optim import ClippedAdam
 
 from pyro_hoim import Domain, HierarchicalLogLinear, InteractionHypergraph, LogLinearStatistics, MixedGibbs, run_mcmc
 from pyro_hoim.inference import Exchange, Langevin
@@ -62,6 +65,32 @@ def test_langevin_steps_stay_near_the_posterior_on_the_support(gradient):
     run = run_mcmc(kernel, 300, burn_in=50, seed=4, model_args=(ROWS,), progress=False)
     mean, deviation = posterior()
     assert abs(float(run.samples["theta"].mean()) - mean) < 0.4 * deviation
+
+
+def test_nuts_draws_theta_from_the_posterior_on_the_support():
+    mean, deviation = posterior()
+    pyro.set_rng_seed(3)
+    run = MCMC(NUTS(program), num_samples=300, warmup_steps=60, disable_progbar=True)
+    run.run(ROWS, False)
+    draws = run.get_samples()["theta"][:, 0]
+    error = deviation * 4 / math.sqrt(300 / 3)
+    assert abs(float(draws.mean()) - mean) < error
+    assert abs(float(draws.std()) - deviation) < error
+    assert abs(posterior((2.0, 2.0))[0] - mean) > 2 * error  # the control, as above
+
+
+def test_variational_inference_finds_the_posterior_on_the_support():
+    mean, deviation = posterior()
+    pyro.set_rng_seed(5)
+    pyro.clear_param_store()
+    guide = AutoNormal(program, init_scale=0.2)
+    svi = SVI(program, guide, ClippedAdam({"lr": 0.05, "lrd": 0.985}), Trace_ELBO(num_particles=2))
+    for _ in range(300):
+        svi.step(ROWS, False)
+    fitted = guide._get_loc_and_scale("theta")
+    assert abs(float(fitted[0].detach()) - mean) < deviation / 3
+    assert abs(float(fitted[1].detach()) / deviation - 1) < 0.2
+    pyro.clear_param_store()
 
 
 # A latent state with one of three indicators set, of which single sites are not connected.

@@ -24,37 +24,24 @@ from pyro_hoim.log_linear.fitting.design import design_matrix
 from pyro_hoim.log_linear.named_priors import Prior
 from pyro_hoim.study import PosteriorSettings, run_posterior
 
-FORMULAS = ["a + b + c + d", "a*b + b*c + c*d", "a*b*c + d", "(a + b + c + d)^2"]
-SHAPE = (2, 3, 2, 2)
-
-
-def random_states(random, domain):
-    """A few combinations of one to three columns."""
-    names = domain.names
-    chosen = [random.choice(names, random.integers(1, 4), replace=False) for _ in range(random.integers(1, 5))]
-    return ImpossibleStates.of_combinations(
-        domain, [{name: int(random.integers(domain[name].cardinality)) for name in of} for of in chosen]
-    )
+from support.supports import log_weights, random_model
 
 
 @pytest.mark.parametrize("partition", [Auto(), Enumeration(), VariableElimination()], ids=lambda p: type(p).__name__)
 def test_sums_over_possible_states_equal_enumeration(partition):
-    random = np.random.default_rng(0)
-    domain = Domain.from_cardinalities(dict(zip("abcd", SHAPE, strict=True)))
-    cells = torch.cartesian_prod(*map(torch.arange, SHAPE))
-    number = 0
-    for _ in range(60):
-        graph = InteractionHypergraph.from_formula(domain, FORMULAS[random.integers(4)])
-        states, backend = random_states(random, domain), None
-        tables = torch.from_numpy(random.normal(size=graph.num_terms)).requires_grad_()
-        finite = LogLinearEnergy(graph, tables)
-        lost = states.applied(finite).energy(cells).isinf()
-        held = states.tally(Observations.from_tensor(cells, domain))
-        assert sum(count for _, count in held) == lost.sum()
-        if lost.all():
+    random, number = np.random.default_rng(0), 0
+    for trial in range(80):
+        model = random_model(random)
+        states, (cells, logs) = ImpossibleStates.of_energy(model), log_weights(model)
+        lost, domain = logs.isneginf(), model.domain
+        if states is None or lost.all():
             continue
         number += 1
-        backend = PossibleStates(partition, states)
+        assert sum(count for _, count in states.tally(Observations.from_tensor(cells, domain))) == lost.sum()
+        # Finite tables of the sets of variables that have such states, or of others.
+        graph = model.hypergraph if trial % 2 else InteractionHypergraph.from_order(domain, min(2, len(domain)))
+        tables = torch.from_numpy(random.normal(size=graph.num_terms)).requires_grad_()
+        finite, backend = LogLinearEnergy(graph, tables), PossibleStates(partition, states)
         logits = -finite.energy(cells)[~lost]
         value = backend.log_partition(finite).value
         torch.testing.assert_close(value, logits.logsumexp(0))

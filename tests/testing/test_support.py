@@ -29,6 +29,8 @@ from pyro_hoim.log_linear import (
 )
 from pyro_hoim.testing import SUPPORT_CHECKS, SupportCase, check_support, exact_table
 
+from support.fitted_zeros import case, logs
+
 pytestmark = pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
@@ -84,44 +86,9 @@ def larger(case, smaller):
     return SupportCase(**{**vars(case), "smaller": smaller})
 
 
-def fitted_probs(counts, margins, cells):
-    """Iterative proportional fitting on the possible cells: the limit of maximum likelihood, by its definition."""
-    probs = np.where(cells, 1.0, 0.0)
-    for _ in range(5000):
-        for axes in margins:
-            others = tuple(i for i in range(counts.ndim) if i not in axes)
-            have, want = (table.sum(axis=others, keepdims=True) for table in (probs, counts))
-            with np.errstate(invalid="ignore", divide="ignore"):
-                probs = probs * np.nan_to_num(want / have)
-    return probs / probs.sum()
-
-
-def fit_case(counts, formula, margins, cells, **options):
-    domain = Domain.from_cardinalities(dict(zip("abc", counts.shape, strict=False)))
-    states = np.argwhere(counts)
-    rows = Observations(domain, torch.from_numpy(states), torch.from_numpy(counts[tuple(states.T)]))
-    result = pyro_hoim.fit(formula, rows, **options)
-    with np.errstate(divide="ignore"):
-        return SupportCase.of(result, np.log(fitted_probs(counts, margins, cells)))
-
-
-SOCIAL = np.array([[0, 12, 7, 3], [10, 0, 9, 5], [4, 8, 0, 11], [2, 6, 13, 0]])
-EMPTY_PAIR = np.array([[[5, 3], [8, 2], [6, 1]], [[4, 7], [0, 0], [3, 5]], [[2, 4], [9, 6], [5, 3]]])
-HABERMAN = np.array([[[0, 4], [3, 5]], [[6, 2], [7, 0]]])
-THREE = [(0, 1), (0, 2), (1, 2)]
-
-
-def quasi_independence():
-    return fit_case(SOCIAL, "a + b", [(0,), (1,)], ~np.eye(4, dtype=bool), structural_zeros=np.eye(4, dtype=bool))
-
-
-def empty_margin():
-    cells = np.broadcast_to(EMPTY_PAIR.sum(2, keepdims=True) > 0, EMPTY_PAIR.shape)
-    return fit_case(EMPTY_PAIR, "a*b + b*c", [(0, 1), (1, 2)], cells)
-
-
-def forced_zeros():
-    return fit_case(HABERMAN, "(a + b + c)^2", THREE, HABERMAN > 0)
+def fit_case(name):
+    _, law, result = case(name)
+    return SupportCase.of(result, logs(law))
 
 
 def network():
@@ -143,11 +110,11 @@ CASES = {
     "law given a column": law_of_a_column,
     "law of a margin": law_of_a_margin,
     "law of all states": lambda: larger(law_case(), law_case(*FACE)),
-    "fit with structural zeros": quasi_independence,
+    "fit with structural zeros": lambda: fit_case("structural zeros on the diagonal"),
     "its file": lambda: made("fit with structural zeros").copied(),
-    "fit with an empty margin": empty_margin,
+    "fit with an empty margin": lambda: fit_case("an empty cell of a pair"),
     "file of an empty margin": lambda: made("fit with an empty margin").copied(),
-    "fit on a face": forced_zeros,
+    "fit on a face": lambda: fit_case("forced without an empty margin"),
     "dependency network": network,
     "file of a face": lambda: made("fit on a face").copied(),
 }

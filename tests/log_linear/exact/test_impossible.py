@@ -18,9 +18,10 @@ from pyro_hoim.testing import (
     exact_statistics,
     exact_table,
     raises,
-    random_tables,
 )
 from pyro_hoim.testing.oracles import log_sum_exp
+
+from support.supports import random_model
 
 BACKENDS = {
     "matrix": MatrixEnumeration(),
@@ -32,16 +33,10 @@ BACKENDS = {
 }
 
 
-def random_model(rng, batch=3):
-    """A random batch of models, each with a support of its own, as often as not one that is not connected."""
-    num_variables = int(rng.integers(1, 6))
-    domain = Domain.from_cardinalities([int(rng.integers(1 + (i == 0), 4)) for i in range(num_variables)])
-    sizes = rng.integers(1, min(3, num_variables) + 1, size=rng.integers(1, 6))
-    edges = {tuple(sorted(rng.choice(domain.names, size=size, replace=False))) for size in sizes}
-    graph = InteractionHypergraph(domain, edges, hierarchical=False)
-    tables = random_tables(graph, rng, scale=rng.choice([1.0, 10.0, 300.0]), batch_shape=(batch,), balanced=False)
-    tables[rng.random(tables.shape) < rng.choice([0.1, 0.3, 0.6])] = -np.inf
-    return LogLinearEnergy(graph, torch.from_numpy(tables))
+def scaled_model(rng, batch=3):
+    """A random batch of models, each with a support of its own."""
+    model = random_model(rng, (batch,))
+    return LogLinearEnergy(model.hypergraph, model.tables * rng.choice([1.0, 10.0, 300.0]))
 
 
 def check_model(backend, model, rng):
@@ -127,7 +122,7 @@ def check_refusals(backend, model):
 def test_every_answer_equals_enumeration(name):
     rng = np.random.default_rng(11)
     for _ in range(35):
-        check_model(BACKENDS[name], random_model(rng), rng)
+        check_model(BACKENDS[name], scaled_model(rng), rng)
 
 
 def test_every_answer_by_threads_equals_enumeration(monkeypatch):
@@ -135,7 +130,7 @@ def test_every_answer_by_threads_equals_enumeration(monkeypatch):
     monkeypatch.setattr(linear_space, "_LARGE_STEP", 1)
     rng = np.random.default_rng(13)
     for _ in range(20):
-        check_model(BACKENDS["linear"], random_model(rng), rng)
+        check_model(BACKENDS["linear"], scaled_model(rng), rng)
 
 
 def test_values_that_underflow_beside_zeros_are_kept():
@@ -169,7 +164,7 @@ def test_draws_follow_the_law_on_its_support():
 def test_every_answer_equals_enumeration_in_many_models(name):
     rng = np.random.default_rng(12)
     for _ in range(400):
-        check_model(BACKENDS[name], random_model(rng), rng)
+        check_model(BACKENDS[name], scaled_model(rng), rng)
 
 
 @pytest.mark.slow
@@ -177,7 +172,7 @@ def test_every_answer_equals_enumeration_in_many_models(name):
 def test_none_of_a_million_draws_is_impossible(name):
     rng, number = np.random.default_rng(14), 0
     while number < 50:
-        model = random_model(rng, batch=1)
+        model = scaled_model(rng, batch=1)
         if math.isinf(float(BACKENDS[name].log_partition(model).value)):
             continue
         number += 1

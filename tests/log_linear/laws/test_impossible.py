@@ -1,4 +1,4 @@
-"""Laws with impossible states: what the suite of ``pyro_hoim.testing`` does not ask for, and inference of theta."""
+"""Laws with impossible states: what the suite of ``pyro_hoim.testing`` does not ask for."""
 
 import copy
 import math
@@ -7,9 +7,7 @@ import numpy as np
 import pyro
 import pytest
 import torch
-from pyro.infer import MCMC, NUTS, SVI, Trace_ELBO, TraceEnum_ELBO, config_enumerate, infer_discrete
-from pyro.infer.autoguide import AutoNormal
-from pyro.optim import ClippedAdam
+from pyro.infer import TraceEnum_ELBO, config_enumerate, infer_discrete
 from torch.distributions import kl_divergence
 
 from pyro_hoim import (
@@ -179,65 +177,6 @@ def test_a_latent_state_is_summed_over_possible_states_alone():
     assert_close(marginal, joint.ravel() / joint.sum())
     trace = pyro.poutine.trace(infer_discrete(indexed, first_available_dim=-1)).get_trace()
     assert not CELLS[tuple(trace.nodes["x"]["value"].tolist())]
-
-
-# Theta of one parameter, whose posterior is known on a grid: states (0, 0), (1, 0) and (1, 1).
-
-ONE = InteractionHypergraph(Domain.from_cardinalities({"a": 2, "b": 2}), [("a",)], hierarchical=False)
-TRIANGLE = ImpossibleStates.of_combinations(ONE.domain, [{"a": 0, "b": 1}])
-SCALE = 1.5
-
-
-def _counts(number, share):
-    ones = round(number * share)
-    return torch.tensor([number - ones, ones], dtype=torch.float64)
-
-
-def _program(counts, impossible=TRIANGLE):
-    values = pyro.sample("theta", pyro.distributions.Normal(torch.zeros(1).double(), SCALE).to_event(1))
-    law = LogLinearStatistics(ONE, values, counts.sum(), impossible=impossible)
-    pyro.sample("counts", law, obs=counts)
-
-
-def _posterior(counts, weights=(1.0, 2.0)):
-    """Mean and standard deviation on a grid; theta is twice the coordinate of level 1 over the root of two."""
-    grid = np.linspace(-8, 8, 20001)
-    tables = np.stack([-grid, grid]) / math.sqrt(2)
-    log_z = np.log(weights[0] * np.exp(tables[0]) + weights[1] * np.exp(tables[1]))
-    logs = counts.numpy() @ tables - counts.numpy().sum() * log_z - grid**2 / (2 * SCALE**2)
-    density = np.exp(logs - logs.max())
-    density /= density.sum()
-    mean = (grid * density).sum()
-    return mean, math.sqrt(((grid - mean) ** 2 * density).sum())
-
-
-def test_nuts_draws_theta_from_the_posterior_on_the_support():
-    counts = _counts(30, 0.8)
-    mean, deviation = _posterior(counts)
-    pyro.set_rng_seed(3)
-    run = MCMC(NUTS(_program), num_samples=300, warmup_steps=60, disable_progbar=True)
-    run.run(counts)
-    draws = run.get_samples()["theta"][:, 0]
-    error = deviation * 4 / math.sqrt(300 / 3)
-    assert abs(float(draws.mean()) - mean) < error
-    assert abs(float(draws.std()) - deviation) < error
-    # Negative control: the posterior without the impossible state is somewhere else.
-    assert abs(_posterior(counts, (2.0, 2.0))[0] - mean) > 2 * error
-
-
-def test_variational_inference_finds_the_posterior_on_the_support():
-    counts = _counts(300, 0.8)
-    mean, deviation = _posterior(counts)
-    pyro.set_rng_seed(5)
-    pyro.clear_param_store()
-    guide = AutoNormal(_program, init_scale=0.2)
-    svi = SVI(_program, guide, ClippedAdam({"lr": 0.05, "lrd": 0.985}), Trace_ELBO(num_particles=2))
-    for _ in range(300):
-        svi.step(counts)
-    fitted = guide._get_loc_and_scale("theta")
-    assert abs(float(fitted[0].detach()) - mean) < deviation / 3
-    assert abs(float(fitted[1].detach()) / deviation - 1) < 0.2
-    pyro.clear_param_store()
 
 
 def test_an_annealed_law_stays_on_its_support():
