@@ -132,7 +132,7 @@ def scores_of(
         reference_kl = kl_over_rows(reference[present], counts, entropy)
     nll, nll_error = mean_over_rows(-log_probs[present], counts, squares)
     # Pseudo-likelihoods of distinct rows.
-    unique = data.rows(present).unique()
+    unique = data.unique()
     pseudo = -float((unique.counts * log_pseudo_prob(unique)).sum()) / total
     return Scores(
         rows=total,

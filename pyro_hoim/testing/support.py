@@ -21,6 +21,7 @@ import torch
 from torch.distributions import kl_divergence
 
 from ..core.operations import save, stored_model
+from ..data.frames import as_observations
 from ..data.observations import Observations
 from ..errors import InputError
 from ..log_linear.auto import Auto
@@ -177,9 +178,6 @@ def _of_law(law: Any, log_probs: np.ndarray) -> dict[str, Any]:
         law_again = pickle.loads(pickle.dumps(law))  # noqa: S301 (our own bytes)
         return SupportCase.of(law_again, log_probs, copied=_file_of(law, log_probs))
 
-    def divergence(other: SupportCase) -> torch.Tensor:
-        return kl_divergence(law, other.subject)
-
     try:
         has_divergence = kl_divergence(law, law) is not None
     except NotImplementedError:
@@ -195,7 +193,7 @@ def _of_law(law: Any, log_probs: np.ndarray) -> dict[str, Any]:
         "conditional": lambda name, evidence: law.condition(evidence).marginal([name]).probs,
         "mode": lambda: law.mode,
         "entropy": law.entropy,
-        "divergence": divergence if has_divergence else None,
+        "divergence": (lambda other: kl_divergence(law, other.subject)) if has_divergence else None,
         "copied": _file_of(law, log_probs) if is_leaf else again,
         "parameters": parameters if is_leaf else None,
         "draws_exactly": law.sample_is_exact,
@@ -211,16 +209,9 @@ def _of_result(result: Any, log_probs: np.ndarray) -> dict[str, Any]:
     def frame(codes: torch.Tensor) -> Any:
         return Observations.from_tensor(codes, domain).to_pandas(count=None)
 
-    def labels(evidence: Evidence) -> dict[str, str]:
-        return {name: domain[name].labels[code] for name, code in evidence.items()}
-
-    def codes_of(rows: Any) -> torch.Tensor:
-        places = {v.name: {label: code for code, label in enumerate(v.labels)} for v in domain}
-        columns = [[places[name][str(label)] for label in rows[name]] for name in domain.names]
-        return torch.tensor(columns).T
-
     def draw(number: int, seed: int, evidence: Evidence) -> torch.Tensor:
-        return codes_of(result.sample(number, seed=seed, given=labels(evidence) or None))
+        given = {name: domain[name].labels[code] for name, code in evidence.items()}
+        return as_observations(result.sample(number, seed=seed, given=given or None), domain=domain).codes
 
     def conditional(name: str, evidence: Evidence) -> np.ndarray:
         codes = torch.tensor([[evidence.get(n, -1) for n in domain.names]])

@@ -17,6 +17,8 @@ from pyro_hoim.errors import InputError, NonexistentEstimateWarning
 from pyro_hoim.log_linear import L2, Auto, ImpossibleStates, Stopping, load_model
 from pyro_hoim.log_linear.goodness.goodness_of_fit import term_tests
 
+from support.fitted_zeros import fitted_law
+
 pytestmark = pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
 
 SHAPE, NUM_ROWS, NUM_BLOCKS = (3, 2, 2), 800, 9
@@ -37,18 +39,9 @@ def names(block):
     return [f"{letter}{block}" for letter in "abc"]
 
 
-def fitted(counts, formula, lost, empty):
-    """Proportional fitting of a block on what is possible and has no empty margin."""
-    axes = [["abc".index(name) for name in term.split("*")] for term in formula.split(" + ")]
-    law = (~lost).astype(float)
-    if empty is not None:
-        law[empty] = 0
-    for _ in range(4000):
-        for kept in axes:
-            others = tuple(set(range(3)) - set(kept))
-            now = law.sum(others, keepdims=True)
-            law = law * np.divide(counts.sum(others, keepdims=True), now, out=np.zeros_like(now), where=now > 0)
-    return law / law.sum()
+def graph_of(formula):
+    """Interactions of a block."""
+    return InteractionHypergraph.from_formula(Domain.from_cardinalities(dict(zip("abc", SHAPE, strict=True))), formula)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +61,7 @@ def wide():
             weights[empty] = 0
         states = random.choice(12, NUM_ROWS, p=weights.ravel() / weights.sum())
         counts_of.append(np.bincount(states, minlength=12).reshape(SHAPE).astype(float))
-        laws.append(fitted(counts_of[-1], formula, lost, empty))
+        laws.append(fitted_law(counts_of[-1], lost, graph_of(formula)))
         columns |= dict(zip(names(block), map(list, np.unravel_index(states, SHAPE)), strict=True))
         terms.append("".join(f"{c}{block}" if c in "abc" else c for c in formula))
     domain = Domain.from_cardinalities(dict(zip([n for b in range(9) for n in names(b)], SHAPE * 9, strict=True)))
@@ -137,9 +130,7 @@ def test_margins_of_rows_are_fitted_and_parameters_are_counted(wide):
     # Parameters that the rows identify, by the rank of the statistics on every block's cells.
     ranks, possible = [], 1
     for (formula, combination, _), law in zip(BLOCKS.values(), laws, strict=True):
-        small = InteractionHypergraph.from_formula(
-            Domain.from_cardinalities(dict(zip("abc", SHAPE, strict=True))), formula
-        )
+        small = graph_of(formula)
         design = hoim.log_linear.fitting.design.design_matrix(small)[law.ravel() > 0]
         ranks.append(np.linalg.matrix_rank(design - design.mean(0)))
         states = None if combination is None else ImpossibleStates.of_combinations(small.domain, [combination])
@@ -220,7 +211,7 @@ def test_interactions_are_tested_beside_structural_zeros(wide):
     found = term_tests(result, method="likelihood-ratio", terms=[("a6", "b6")], p_value="chi-square").iloc[0]
     counts = np.zeros(SHAPE)
     np.add.at(counts, tuple(blocks_of(rows.to_pandas(count=None))[6].T), 1)
-    without = fitted(counts, "a + b*c", np.zeros(SHAPE, dtype=bool), None)
+    without = fitted_law(counts, None, graph_of("a + b*c"))
     statistic = 2 * (counts[counts > 0] * np.log(laws[6] / without)[counts > 0]).sum()
     assert found["statistic"] == pytest.approx(statistic, abs=1e-4) and found["df"] == 2
 

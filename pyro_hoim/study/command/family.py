@@ -435,9 +435,7 @@ class LogLinearFamily(Family):
             return [column.probs[0].tolist() for column in columns]
         energy: LogLinearEnergy = stored.model.energy
         graph = energy.hypergraph.add_edges([(name,) for name in energy.domain.names], hierarchical=False)
-        tables = energy.tables.new_zeros(graph.num_terms)
-        for edge, where in energy.hypergraph.term_slices.items():
-            tables[graph.term_slices[edge]] = energy.tables[where]
+        tables = parametrization(energy.hypergraph).lift(energy.tables, graph)
         eta = Auto().expectations(LogLinearEnergy(graph, tables))
         return [eta[graph.term_slices[name,]].tolist() for name in energy.domain.names]
 
