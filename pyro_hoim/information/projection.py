@@ -547,8 +547,6 @@ def _log_probs(model: Any) -> tuple[Any, torch.Tensor]:
     if isinstance(model, FitResult):
         if model.restriction is not None:
             raise wrong_type("model", "a fit of whole interactions", received="one of restricted interactions")
-        if model.impossible is not None and model.is_listed:
-            return model.hypergraph, model.probs.log().reshape(model.hypergraph.domain.cardinalities)
         model = model.model
     check_energy(model)
     check_single(model)

@@ -23,7 +23,7 @@ from pyro_hoim.errors import InputError, ModelFileError
 from pyro_hoim.estimators import InteractionClassifier, InteractionDensity, InteractionImputer
 from pyro_hoim.families import add_info
 from pyro_hoim.information import removal_values
-from pyro_hoim.log_linear import ModelFile, impute as impute_rows, load_model, predict as predict_rows, synthesise
+from pyro_hoim.log_linear import ModelFile, load_model
 from pyro_hoim.runs.container import LOG_LINEAR, write_container
 from pyro_hoim.schema import Domain
 
@@ -152,7 +152,7 @@ def test_results_files_energies_and_copies_obey_in_every_method(kind, tmp_path):
     result.save(tmp_path / "model.safetensors")
     assert failing(hoim.load(tmp_path / "model.safetensors"), rows, law) == []
     others = (result.model, pickle.loads(pickle.dumps(copy.deepcopy(result))))
-    assert all(holds_score(model, rows, law) and holds_predict(model, rows, law) for model in others)
+    assert all(holds(model, rows, law) for holds in (holds_score, holds_predict, holds_impute) for model in others)
 
 
 def test_control_a_model_that_forgets_fails(kind):
@@ -420,15 +420,6 @@ def test_files_with_other_states_are_refused(edges, mask, tmp_path):
     write_container(tmp_path / "m.safetensors", LOG_LINEAR, contents, tensors)
     with pytest.raises(ModelFileError):
         load_model(tmp_path / "m.safetensors")
-
-
-def test_functions_of_rows_obey_too():
-    """The functions that take an energy are those behind the methods."""
-    _, law, result = case("structural zeros on the diagonal")
-    gaps = cells(law.sum(-1)).assign(b=None)
-    assert np.allclose(predict_rows(result.model, gaps, "b").probs, given_others(law), atol=1e-7)
-    assert not (impute_rows(result.model, gaps, 50).codes.diff(dim=2) == 0).any()
-    assert not (synthesise(result.model, 500).codes.diff(dim=1) == 0).any()
 
 
 def test_files_are_tested_as_their_fits_are_and_never_across_other_zeros(tmp_path):

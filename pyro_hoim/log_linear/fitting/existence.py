@@ -264,7 +264,6 @@ class Face:
     """The facial set and what is identified on it."""
 
     cells: np.ndarray
-    rank: int
     basis: np.ndarray
     recession: np.ndarray
 
@@ -320,7 +319,7 @@ def find_face(
             return existence, None
         basis = identified_directions(design, face)
         parts = parametrization(hypergraph).from_tables(torch.from_numpy(direction)).numpy()
-        result = Face(face, basis.shape[1], basis if space is None else space @ basis, parts)
+        result = Face(face, basis if space is None else space @ basis, parts)
         if is_closed:
             lost = basis.shape[0] - basis.shape[1]
             existence = replace(existence, num_cells_zero=int(dead.sum()), num_parameters_lost=lost, facial_set=face)
@@ -333,21 +332,21 @@ def find_face(
     if lost == 0 and structural is None:
         return INTERIOR, None
     basis = identified_directions(design, face)
-    rank = basis.shape[1]
+    unidentified = design.shape[1] - basis.shape[1]
     # Margins that the zero combinations empty lose as much as the linear program's direction may have added there.
     values_on_dead = augmented[dead] @ recession
     weight = 1.0 + max(0.0, float(values_on_dead.max(initial=0.0)))
     parts = recession[:-1].copy()
     if empty_margins:
         parts = parts + weight * parametrization(hypergraph).from_tables(torch.from_numpy(direction)).numpy()
-    result = Face(face, rank, basis, parts) if space is None else Face(face, rank, space @ basis, space @ parts)
+    result = Face(face, basis, parts) if space is None else Face(face, space @ basis, space @ parts)
     if lost == 0:
-        return MLEExistence(True, "interior", (), 0, 0, design.shape[1] - rank, face), result
+        return MLEExistence(True, "interior", (), 0, 0, unidentified, face), result
     cells = [(hypergraph.domain.names, tuple(int(c) for c in codes[i])) for i in forced]
     offending = _named(hypergraph, empty_margins + cells)
     kind = "zero margin" if empty_margins else "facial"
     number = len(empty_margins) + len(cells)
-    return MLEExistence(False, kind, offending, number, lost, design.shape[1] - rank, face), result
+    return MLEExistence(False, kind, offending, number, lost, unidentified, face), result
 
 
 def _from_margins(

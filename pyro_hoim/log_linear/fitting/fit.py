@@ -400,7 +400,7 @@ def dense_problem(
             possible = cells_outside(structural)
             directions = identified_directions(within, possible) if penalty is None else np.eye(within.shape[1])
             lifted = directions if space is None else space @ directions
-            face = Face(possible, directions.shape[1], lifted, np.zeros(len(lifted)))
+            face = Face(possible, lifted, np.zeros(len(lifted)))
     # The solver sees the statistics on that set, along the directions that are identified there.
     basis, used = space, working
     if face is not None:

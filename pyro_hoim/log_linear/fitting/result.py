@@ -253,7 +253,7 @@ class FitResult(Fitted):
         if self.penalty is not None:  # which makes an estimate of the rest, too
             return self.num_parameters_possible
         if self._face is not None:
-            return self._face.rank
+            return self._face.basis.shape[1]
         if self.status == "infinite" and self.existence is not None and self.existence.num_parameters_lost is not None:
             return self.num_parameters - self.existence.num_parameters_lost
         if self.impossible is None:

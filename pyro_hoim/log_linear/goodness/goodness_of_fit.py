@@ -30,7 +30,7 @@ from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..auto import Auto
 from ..coding import MARGIN_TOLERANCE, parametrization
 from ..file import ModelFile
-from ..fitting.design import cell_codes, cell_counts, design_entries, design_matrix
+from ..fitting.design import cell_counts, design_entries, design_matrix
 from ..fitting.existence import INTERIOR, Face, MLEExistence, cells_outside, identified_directions
 from ..fitting.fit import SMALL_ENTRIES, fit
 from ..fitting.result import CovarianceKind, FitResult
@@ -678,9 +678,9 @@ def _remembered(file: ModelFile) -> FitResult:
         lost = graph.num_parameters - int(info["num_parameters"])
         existence = MLEExistence(False, "unknown", num_parameters_lost=lost)
         if design is not None:
-            cells = torch.isfinite(energy.energy(torch.from_numpy(cell_codes(graph)))).numpy()
+            cells = cells_outside(file.impossible)
             basis = identified_directions(design if space is None else design @ space, cells)
-            face = Face(cells, basis.shape[1], basis if space is None else space @ basis, np.zeros(len(theta)))
+            face = Face(cells, basis if space is None else space @ basis, np.zeros(len(theta)))
     # The likelihood of complete rows follows from the margins; another one tells of missing cells.
     tables = file.finite.tables
     expected = float(margins @ tables) - total * log_z  # of complete rows
