@@ -1,10 +1,9 @@
-"""Exact backends: the conformance suite, derivatives, brute force on random models, kept matrices, impossible cells."""
+"""Exact backends: the conformance suite, derivatives, brute force on random models, kept matrices."""
 
 import dataclasses
 import functools
 import gc
 import itertools
-import math
 import pickle
 import sys
 
@@ -410,66 +409,3 @@ def test_every_cache_of_the_package_has_a_bound():
     spaces += [vars(each) for space in spaces for each in space.values() if isinstance(each, type)]
     caches = [each for space in spaces for each in space.values() if type(each) is functools._lru_cache_wrapper]
     assert len(caches) > 10 and all(each.cache_parameters()["maxsize"] is not None for each in caches)
-
-
-# Tables with entries of minus infinity
-
-
-DOMAIN = Domain.from_cardinalities([2, 3, 2])
-CHAIN = InteractionHypergraph(DOMAIN, [("x0", "x1"), ("x1", "x2")], closure=True)
-STATES = torch.cartesian_prod(*[torch.arange(count) for count in DOMAIN.cardinalities])
-
-
-def model(where, dtype=torch.float64):
-    tables = torch.randn(CHAIN.num_terms, generator=torch.Generator().manual_seed(0), dtype=dtype)
-    if where == "cell":
-        tables[CHAIN.term_slices["x0", "x1"].start + 1] = -math.inf
-    elif where == "level":
-        tables[CHAIN.term_slices["x1",].start] = -math.inf
-    else:
-        tables[CHAIN.term_slices["x1",]] = -math.inf
-    return LogLinearEnergy(CHAIN, tables, validate=False)
-
-
-def places(state):
-    """Positions of the entries that a state selects."""
-    found = []
-    for edge, shape in zip(CHAIN.edge_indices, CHAIN.edge_shapes, strict=True):
-        cell = 0
-        for variable, levels in zip(edge, shape, strict=True):
-            cell = cell * levels + int(state[variable])
-        found.append(CHAIN.term_slices[tuple(DOMAIN.names[i] for i in edge)].start + cell)
-    return found
-
-
-def possible(energy):
-    """States that are not excluded and their log unnormalised probabilities, sums of finite entries only."""
-    rows = [(state, sum(float(energy.tables[k]) for k in places(state))) for state in STATES]
-    kept = [(state, value) for state, value in rows if math.isfinite(value)]
-    return torch.stack([state for state, _ in kept]), torch.tensor([value for _, value in kept], dtype=torch.float64)
-
-
-@pytest.mark.parametrize("where", ["cell", "level"])
-def test_exact_backends_sum_the_possible_cells(backend, where):
-    energy = model(where)
-    states, logits = possible(energy)
-    assert len(states) < len(STATES)
-    log_z = backend.log_partition(energy)
-    assert (log_z.kind, float(log_z.value)) == ("exact", pytest.approx(float(logits.logsumexp(0)), rel=1e-12))
-    eta = torch.zeros(CHAIN.num_terms, dtype=torch.float64)
-    for state, weight in zip(states, logits.softmax(0), strict=True):
-        eta[places(state)] += weight
-    assert torch.allclose(backend.expectations(energy), eta, rtol=1e-10, atol=1e-15)
-    drawn = backend.sample(energy, (200,), generator=torch.Generator().manual_seed(0))
-    allowed = {tuple(state) for state in states.tolist()}
-    assert {tuple(state) for state in drawn.tolist()} <= allowed
-    assert tuple(backend.mode(energy)[0].tolist()) == tuple(states[logits.argmax()].tolist())
-
-
-def test_impossible_cells_leave_gradients_and_a_model_of_no_other_has_z_of_zero(backend):
-    assert float(backend.log_partition(model("nothing")).value) == -math.inf
-    energy = model("cell")
-    tables = energy.tables.clone().requires_grad_()
-    backend.log_partition(LogLinearEnergy(CHAIN, tables, validate=False)).value.backward()
-    assert tables.grad is not None
-    assert torch.allclose(tables.grad, Enumeration().expectations(energy), rtol=1e-10, atol=1e-15)

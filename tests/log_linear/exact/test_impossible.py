@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_hoim import Auto, Domain, InteractionHypergraph, LogLinearEnergy
-from pyro_hoim.log_linear import Enumeration, MatrixEnumeration, VariableElimination
+from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy
+from pyro_hoim.log_linear import VariableElimination
 from pyro_hoim.log_linear.exact import _linear_space as linear_space
 from pyro_hoim.testing import (
     assert_close,
@@ -20,15 +20,6 @@ from pyro_hoim.testing import (
 from pyro_hoim.testing.oracles import log_sum_exp
 
 from support.supports import random_model
-
-BACKENDS = {
-    "matrix": MatrixEnumeration(),
-    "enumeration": Enumeration(),
-    "linear": VariableElimination(),
-    "log": VariableElimination(space="log"),
-    "sliced": VariableElimination(max_cells=8, max_slices=64),
-    "auto": Auto(),
-}
 
 
 def scaled_model(rng, batch=3):
@@ -116,11 +107,10 @@ def check_refusals(backend, model):
         backend.log_marginal(model, model.domain.names[:1])
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_every_answer_equals_enumeration(name):
+def test_every_answer_equals_enumeration(backend):
     rng = np.random.default_rng(11)
     for _ in range(35):
-        check_model(BACKENDS[name], scaled_model(rng), rng)
+        check_model(backend, scaled_model(rng), rng)
 
 
 def test_every_answer_by_threads_equals_enumeration(monkeypatch):
@@ -128,7 +118,7 @@ def test_every_answer_by_threads_equals_enumeration(monkeypatch):
     monkeypatch.setattr(linear_space, "_LARGE_STEP", 1)
     rng = np.random.default_rng(13)
     for _ in range(20):
-        check_model(BACKENDS["linear"], scaled_model(rng), rng)
+        check_model(VariableElimination(), scaled_model(rng), rng)
 
 
 def test_values_that_underflow_beside_zeros_are_kept():
@@ -142,21 +132,19 @@ def test_values_that_underflow_beside_zeros_are_kept():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BACKENDS)
-def test_every_answer_equals_enumeration_in_many_models(name):
+def test_every_answer_equals_enumeration_in_many_models(backend):
     rng = np.random.default_rng(12)
     for _ in range(400):
-        check_model(BACKENDS[name], scaled_model(rng), rng)
+        check_model(backend, scaled_model(rng), rng)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BACKENDS)
-def test_none_of_a_million_draws_is_impossible(name):
+def test_none_of_a_million_draws_is_impossible(backend):
     rng, number = np.random.default_rng(14), 0
     while number < 50:
         model = scaled_model(rng, batch=1)
-        if math.isinf(float(BACKENDS[name].log_partition(model).value)):
+        if math.isinf(float(backend.log_partition(model).value)):
             continue
         number += 1
-        draws = BACKENDS[name].sample(model, (20_000,), generator=torch.Generator().manual_seed(number))
+        draws = backend.sample(model, (20_000,), generator=torch.Generator().manual_seed(number))
         assert bool(torch.isfinite(model.energy(draws)).all())

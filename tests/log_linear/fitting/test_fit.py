@@ -416,9 +416,6 @@ def test_validation_rows_that_the_estimate_excludes_lose_infinitely_much():
     assert result.validation_kl == pytest.approx(direct, abs=1e-9)
     with pytest.warns(NonexistentEstimateWarning):
         assert fit(hypergraph, data, validation=outside).validation_kl == np.inf
-    mask = np.array([[False, True], [False, False]])
-    with pytest.raises(InputError, match=r"1 row of validation holds what is marked as impossible: \(a=0, b=1\)"):
-        fit(hypergraph, data, validation=outside, structural_zeros=mask)
 
 
 def test_validation_rows_follow_a_pseudo_likelihood_fit(czech):

@@ -347,12 +347,9 @@ def test_the_estimate_is_that_of_more_rows(number, options):
 
 
 def test_a_conjugate_penalty_goes_with_the_likelihood_of_all_cells():
-    mask = np.zeros(TITANIC.domain.cardinalities, dtype=bool)
-    mask[3, :, 0] = True
     for options, message in (
         ({"objective": "pseudo-likelihood"}, "goes with the likelihood"),
         ({"method": "proximal-gradient"}, "needs a penalty with a proximal map"),
-        ({"structural_zeros": mask}, "spreads rows over all cells"),
     ):
         with pytest.raises(InputError, match=message):
             fit(PAIRS, TITANIC, penalty=Conjugate(1.0), **options)

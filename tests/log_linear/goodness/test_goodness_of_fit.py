@@ -160,19 +160,6 @@ def test_saturated_model_fits_exactly_and_has_no_p_value():
     assert math.isnan(quality.p_value)
 
 
-def test_structural_zeros_are_not_cells():
-    # Quasi-independence of a 3 x 3 table whose diagonal is impossible: df = (3 - 1)(3 - 1) - 3 = 1.
-    data, mask = of_table(DIAGONAL), np.eye(3, dtype=bool)
-    quality = goodness_of_fit(order_fit(data, 1, structural_zeros=mask))
-    assert (quality.df, quality.df_adjusted, quality.num_cells, quality.num_cells_zero) == (1, 1, 6, 0)
-    design = corner_design(InteractionHypergraph.from_order(data.domain, 1))
-    peer = sm.GLM(DIAGONAL[~mask], design[~mask.ravel()], family=sm.families.Poisson()).fit()
-    assert abs(quality.deviance - peer.deviance) < 1e-6
-    assert abs(goodness_of_fit(order_fit(data, 1)).deviance - peer.deviance) > 1  # control: zeros taken as observed
-    with pytest.raises(InputError, match=r"6 rows of data hold .*impossible: \(a=0, b=0\); .*\(a=2, b=2\)"):
-        order_fit(of_table(DIAGONAL + 2 * np.eye(3)), 1, structural_zeros=mask)
-
-
 @pytest.mark.parametrize("zero", [None, (0, 1)])
 def test_degrees_of_freedom_count_possible_cells(zero):
     # The saturated model of a 3 x 3 table with an impossible row has 6 cells and no degree of freedom, sampled or not.
