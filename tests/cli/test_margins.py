@@ -64,6 +64,15 @@ def test_margins_of_other_families_of_labels_add_up(model, shell):
         assert sum(q for key, q in both.items() if key[0] == level) == pytest.approx(p, rel=1e-9)
         rest = shell.json("margins", "o", "b", "--given", f"a={level}")["cells"]
         assert [c["probability"] for c in rest] == pytest.approx([both[level, c["levels"][0]] / p for c in rest])
+    # Columns one by one have shares of draws.
+    found = shell.json("margins", "o", "--num-draws", "4000", "--given", "a=1")
+    assert found["kind"] == "estimate" and found["draws"] == 4000
+    assert found["columns"][0]["probabilities"] == [0.0, 1.0]
+    for column in found["columns"][1:]:
+        (pair,) = [shell.json("margins", "o", column["name"], "--given", "a=1")["cells"]]
+        for p, error, cell in zip(column["probabilities"], column["std_errors"], pair, strict=True):
+            assert p == pytest.approx(cell["probability"], abs=4.5 * error + 0.01)
+    assert "most probable state" in shell.refused("mode", "o")
 
 
 def test_margins_of_counts_are_shares_of_draws_with_errors(shell):

@@ -94,22 +94,6 @@ def test_models_of_our_own_take_evidence_by_number(shell):
     assert [cell["probability"] for cell in cells] == pytest.approx([w / sum(weights) for w in weights], abs=1e-12)
 
 
-@pytest.mark.parametrize("model", ["dependency-network", "rbm"])
-def test_columns_of_other_families_have_shares_of_draws(model, shell):
-    rows = [f"{i % 2},{i * i % 3 % 2},{i * 7 % 5 % 2}" for i in range(60)]
-    Path("t.csv").write_text("a,b,c\n" + "\n".join(rows) + "\n", encoding="utf-8")
-    options = ["--method", "exact", "--hidden", "1", "--iterations", "30"] if model == "rbm" else []
-    shell("fit", "t.csv", "--model", model, *options, "--out", "o")
-    found = shell.json("margins", "o", "--num-draws", "4000", "--given", "a=1")
-    assert found["kind"] == "estimate" and found["draws"] == 4000
-    assert found["columns"][0]["probabilities"] == [0.0, 1.0]
-    for column in found["columns"][1:]:
-        (pair,) = [shell.json("margins", "o", column["name"], "--given", "a=1")["cells"]]
-        for p, error, cell in zip(column["probabilities"], column["std_errors"], pair, strict=True):
-            assert p == pytest.approx(cell["probability"], abs=4.5 * error + 0.01)
-    assert "most probable state" in shell.refused("mode", "o")
-
-
 # What is refused.
 
 

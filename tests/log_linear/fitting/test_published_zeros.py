@@ -1,4 +1,4 @@
-"""Structural zeros and existence in published tables.
+"""Structural zeros in published tables.
 
 Sources: squirrel monkeys, Stephen Fienberg, The Analysis of Cross-Classified Categorical Data, 2nd edition, 1980, table
 8-2, fitted in SAS/STAT's example of PROC CATMOD "Log-Linear Model, Structural and Sampling Zeros" (likelihood ratio
@@ -11,15 +11,12 @@ Brunswick, 1971, Fienberg's table 8-4. Fitted counts are those of R 4.2.2, with 
     c(f$lrt, f$pearson); f$fit
 """
 
-import warnings
-
 import numpy as np
 import pytest
 
 import pyro_hoim as hoim
-from pyro_hoim import Domain, InteractionHypergraph, Observations
+from pyro_hoim import Domain, Observations
 from pyro_hoim.errors import NonexistentEstimateWarning
-from pyro_hoim.log_linear import cell_table, mle_existence
 
 MONKEYS = np.array(
     [[0, 1, 5, 8, 9, 0], [29, 0, 14, 46, 4, 0], [0] * 6, [2, 3, 1, 0, 38, 2], [0, 0, 0, 0, 0, 1], [9, 25, 4, 6, 13, 0]]
@@ -141,39 +138,3 @@ def test_health_concerns_of_teenagers_as_in_r(formula, deviance, df, way):
             place = (slice(None), domain["sex"].code(sex), domain["concern"].code(concern))
             laws = hoim.log_linear.Auto().log_marginal(result.model, domain.names).exp().numpy()
             np.testing.assert_allclose(result.num_rows * laws[place], counts, atol=1e-5)
-
-
-def merged(levels):
-    """Haberman's 2 x 2 x 2 table without cells 000 and 111, whose second levels are split."""
-    counts = np.full((levels,) * 3, 2.0) + np.arange(levels**3).reshape((levels,) * 3) % 3
-    counts[0, 0, 0] = 0
-    counts[1:, 1:, 1:] = 0
-    return counts
-
-
-@pytest.mark.parametrize("levels", [2, 3, 4])
-def test_margins_of_habermans_table_force_cells_though_none_is_empty(levels):
-    """Shelby Haberman, The Analysis of Frequency Data, 1974, page 375; Fienberg and Rinaldo, 2012, section 4."""
-    counts = merged(levels)
-    rows = Observations.from_table(Domain.from_cardinalities(dict.fromkeys("abc", levels)), counts)
-    graph = InteractionHypergraph.from_order(rows.domain, 2)
-    assert all((counts.sum(axis) > 0).all() for axis in range(3))
-    found = mle_existence(graph, rows)
-    assert (found.exists, found.kind) == (False, "facial")
-    assert np.array_equal(found.facial_set.reshape(counts.shape), counts > 0)
-    # Proportional fitting on the face.
-    law = (counts > 0).astype(float)
-    for _ in range(5000):
-        for axis in range(3):
-            law *= (counts.sum(axis) / law.sum(axis)).reshape([1 if i == axis else levels for i in range(3)])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NonexistentEstimateWarning)
-        result = hoim.fit(graph, rows)
-    np.testing.assert_allclose(fitted(result), law, atol=1e-6)
-    assert hoim.score(result, rows)["nll"] == pytest.approx(-result.log_likelihood / counts.sum(), abs=1e-9)
-    assert (cell_table(result)["expected"][counts.ravel() == 0] == 0).all()
-    # One row in a forced cell, or a model without one of the pairs, makes the estimate finite.
-    more = counts.copy()
-    more[0, 0, 0] = 1
-    assert mle_existence(graph, Observations.from_table(rows.domain, more)).exists
-    assert mle_existence(InteractionHypergraph.from_formula(rows.domain, "a*b + b*c"), rows).exists

@@ -446,6 +446,7 @@ def no_three_way(*zeros):
 
 
 def test_positive_margins_do_not_suffice():
+    """Shelby Haberman, The Analysis of Frequency Data, 1974, page 375; Fienberg and Rinaldo, 2012, section 4."""
     hypergraph, data = no_three_way((0, 0, 0), (1, 1, 1))
     existence = mle_existence(hypergraph, data)
     assert (existence.exists, existence.kind, existence.num_cells_zero, existence.num_parameters_lost) == (
@@ -454,8 +455,10 @@ def test_positive_margins_do_not_suffice():
     assert [str(c) for c in existence.offending] == ["a=0, b=0, c=0", "a=1, b=1, c=1"]
     assert "forced to zero" in existence.describe()
     with pytest.warns(NonexistentEstimateWarning, match="a=0, b=0, c=0"):
-        quality = goodness_of_fit(fit(hypergraph, data))
+        result = fit(hypergraph, data)
+    quality = goodness_of_fit(result)
     assert (quality.df, quality.df_adjusted) == (1, 0)
+    assert np.array_equal(cell_table(result)["expected"] == 0, data.table().flatten() == 0)
     hypergraph, data = no_three_way((0, 0, 0), (0, 1, 1))
     existence = mle_existence(hypergraph, data)
     assert (existence.exists, existence.kind, existence.num_cells_zero) == (True, "interior", 0)
