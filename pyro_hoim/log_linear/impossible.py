@@ -277,6 +277,18 @@ class ImpossibleStates:
         levels = torch.zeros(sum(self.structure.domain.cardinalities), dtype=torch.float64)
         return ProductInside(support_of_states(self.structure, self).zeros, levels)
 
+    def entries_of(self, graph: InteractionHypergraph) -> torch.Tensor:
+        """Which entries of a model's tables hold one of the combinations, booleans (num_terms,)."""
+        masks = [torch.zeros(0, dtype=torch.bool)]
+        for edge, shape in zip(graph.edges, graph.edge_shapes, strict=True):
+            mask = torch.zeros(shape, dtype=torch.bool)
+            for part, where in self.structure.term_slices.items():
+                if set(part) <= set(edge):
+                    sizes = [size if name in part else 1 for name, size in zip(edge, shape, strict=True)]
+                    mask |= self.excluded[where].cpu().reshape(sizes)
+            masks.append(mask.flatten())
+        return torch.cat(masks)
+
     def words(self) -> str:
         """The first combinations, how many others there are, and how many rows stay possible where that is quick."""
         number, domain = int(self.excluded.sum()), self.structure.domain

@@ -208,7 +208,7 @@ def contrast_signs(result: FitResult, contrasts: np.ndarray) -> np.ndarray:
     Outside the face F of cells with positive fitted probability, a direction d raises the likelihood without end where
     :math:`(x_f - x_c) \cdot d > 0` for the cells c fitted as zero and 0 on F. A coefficient :math:`k \cdot \theta` is
     :math:`+\infty` along all of them if and only if k lies in the cone of these differences, modulo those of F
-    (Farkas' lemma).
+    (Farkas' lemma). What is declared impossible has no likelihood, so that c runs over possible cells alone.
     """
     signs = np.zeros(len(contrasts))
     face, design = result._face, result._design
@@ -216,7 +216,10 @@ def contrast_signs(result: FitResult, contrasts: np.ndarray) -> np.ndarray:
         return signs
     # Directions to the cells fitted as zero, and the functions whose sign is asked for.
     basis = np.asarray(face.basis)
-    outside = design[face.cells][:1] - design[~face.cells]
+    gone = ~face.cells if result.possible is None else ~face.cells & result.possible  # declared ones ask for nothing
+    if not gone.any():
+        return signs
+    outside = design[face.cells][:1] - design[gone]
     if result.restriction is not None:
         space = result.restriction.basis
         outside = (outside @ space) @ space.T

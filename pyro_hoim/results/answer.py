@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -193,7 +193,7 @@ def odds_answer(
     """Sentences, a picture and a section on the odds ratios of a result.
 
     Args:
-        table: what ``odds_ratios()`` of a result gives, the strongest first.
+        table: what ``odds_ratios()`` of a result gives, the strongest first, with its ``attrs``.
         where: the rows that they are of, such as ``"2,201 rows"``.
         most: sentences, at least two.
         tests: what ``test_terms()`` gives, which then says what is beyond chance. It looks at all levels of an
@@ -207,13 +207,14 @@ def odds_answer(
     if not ratios:
         return OddsAnswer((f"In {where}, the model has no interaction.",), None, None, (NONE,))
     where = f"rows with {where}" if where.startswith("weights") else where
-    # The first odds ratio of an interaction is its most certain one.
-    by_names: dict[tuple[str, ...], Ratio] = {}
-    for ratio in ratios:
+    # The first odds ratio of an interaction that rows tell is its most certain one, else one that exists.
+    absent, by_names = set(table.attrs.get("absent", ())), dict[tuple[str, ...], Ratio]()
+    for ratio in sorted(ratios, key=lambda r: (not r.is_estimated, (":".join(r.names), r.levels) in absent)):
         by_names.setdefault(ratio.names, ratio)
-    best = sorted(by_names.values(), key=lambda ratio: target is not None and target not in ratio.names)
+    best = [by_names[names] for names in dict.fromkeys(ratio.names for ratio in ratios)]
+    best.sort(key=lambda ratio: target is not None and target not in ratio.names)
     has_intervals = any(ratio.has_interval for ratio in best)
-    unknown = [r for r in best if not r.is_estimated]
+    unknown = [r for r in best if not r.is_estimated and (":".join(r.names), r.levels) not in absent]
     clear = [r for r in best if r.is_estimated and (r.is_clear or not has_intervals)]
     # Columns go together, too, whose larger interaction is real.
     adjusted = {} if tests is None else dict(zip(tests["term"], tests["p_value_adjusted"], strict=True))
@@ -241,14 +242,36 @@ def odds_answer(
     references = _references(ratios)
     by = "a test of all levels" if confirmed_at is None else "their tests"
     endings = [f"Also beyond chance, by {by}: {_listed(others, 'and')}."] if others and is_tested else []
+    endings += _absences(ratios, absent)
     endings += [f"The odds ratios of {_listed(unknown, 'and')} cannot be estimated."] if unknown else []
     endings += [f"These rows show no clear association of {_listed(unclear, 'or')}."] if unclear else []
-    strongest = clear[: min(_STRONGEST, most - 1 - len(others[:1]) - len(unknown[:1]))]
+    strongest = clear[: max(0, min(_STRONGEST, most - 1 - len(others[:1]) - len(unknown[:1]) - bool(absent)))]
     sentences = [first, *(ratio.sentence(_modifiers(ratio, best, references), target) for ratio in strongest), *endings]
     caution = _ALONE if table.attrs.get("is_crude") else CAUTION
     limits = (caution,) if has_intervals else (f"The odds ratios have no intervals.{_why(table)}", caution)
     limits += (_CHOSEN,) if table.attrs.get("is_searched") else ()
     return OddsAnswer(tuple(sentences[:most]), _picture([*clear, *unclear]), _section(table), limits)
+
+
+def _absences(ratios: Sequence[Ratio], absent: Collection[tuple[str, str]]) -> list[str]:
+    """A sentence on the odds ratios that compare what is declared impossible, and which of an interaction they are."""
+    groups, total, num_lost = list[str](), len(ratios), 0
+    for names in dict.fromkeys(ratio.names for ratio in ratios):
+        of = [ratio for ratio in ratios if ratio.names == names]
+        lost = [ratio for ratio in of if (":".join(names), ratio.levels) in absent]
+        num_lost += len(lost)
+        what = _listed(of[:1], "and")
+        if lost and len(lost) < len(of):
+            which = f" ({shorten(lost[0].levels, _ROOM)})" * (len(lost) == 1)
+            groups.append(f"{len(lost)} of the {len(of)} of {what}{which}")
+        elif lost:
+            groups.append(f"{'that' if len(of) == 1 else f'all {len(of)}'} of {what}")
+    if not groups:
+        return []
+    rest = "" if num_lost == total else "; the other one does" if num_lost == total - 1 else "; all others do"
+    more = [f"some of {plural(len(groups) - 3, 'other interaction')}"] if len(groups) > 3 else []
+    which = " and ".join(filter(None, [", ".join([*groups[:3], *more][:-1]), [*groups[:3], *more][-1]]))
+    return [f"Odds ratios across declared impossible combinations do not exist, here {which}{rest}."]
 
 
 def _why(table: pd.DataFrame) -> str:

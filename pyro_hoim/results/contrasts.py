@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr, ndtri
 
-from ..core.words import plural
+from ..core.words import plural, shorten
 from ..data.observations import Observations
 from ..schema import Domain
 
@@ -20,11 +20,10 @@ STORED_LEVEL = 0.95
 """Coverage of the limits that a model file keeps."""
 INTERVALS = "intervals"
 """A note that begins so gets their level before it."""
-STRUCTURAL = "what compares combinations that are impossible by structural zeros is 0, infinite or not identified"
-"""A note of models with structural zeros."""
 _FIGURES = ("estimate", "std_error", "limit", "p_value")
 _NONE = "The model has no interactions, so there is no odds ratio."
 _MOST_PAIRS, _MOST_ROWS = 100, 2000
+_NAMED, _WIDTH = 3, 80  # contrasts in a note, and characters of one
 _ALONE = "each odds ratio compares a level with the first one, of two columns alone, whatever the others are"
 
 
@@ -34,7 +33,8 @@ class Contrasts:
 
     Attributes:
         rows: ``term``, ``levels`` (words), ``estimate`` (infinite where its sign is certain, NaN where it is not
-            identified), ``std_error``, and of infinite ones the finite ``limit`` of an interval and ``p_value``.
+            identified), ``std_error``, and of infinite ones the finite ``limit`` of an interval and ``p_value``; of
+            models with structural zeros also ``exists``, False for those that compare declared combinations.
         level: coverage of the intervals that the limits belong to.
         notes: what the numbers are.
         has_errors: whether there are standard errors.
@@ -51,6 +51,13 @@ class Contrasts:
     has_tests: bool
     is_crude: bool = False
     num_searched: int = 0
+
+    @property
+    def exists(self) -> np.ndarray:
+        """Which of them compare possible combinations alone, booleans (k,)."""
+        return (
+            self.rows["exists"].to_numpy(dtype=bool) if "exists" in self.rows else np.ones(len(self.rows), dtype=bool)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """What a model file keeps, inverse of :meth:`from_json`."""
@@ -71,6 +78,7 @@ def rows_to_json(rows: pd.DataFrame, figures: Sequence[str]) -> list[dict[str, A
     for row in rows.to_dict("records"):
         sign = int(np.sign(row["estimate"])) if math.isinf(row["estimate"]) else 0
         known = {name: row[name] if math.isfinite(row[name]) else None for name in figures}
+        known |= {"exists": bool(row["exists"])} if "exists" in row else {}
         records.append({"term": row["term"], "levels": row["levels"], "sign": sign, **known})
     return records
 
@@ -82,6 +90,8 @@ def rows_from_json(records: Sequence[Mapping[str, Any]], figures: Sequence[str])
         rows[name] = np.array([math.nan if row[name] is None else row[name] for row in records], dtype=float)
     signs = np.array([row["sign"] for row in records], dtype=float)
     rows["estimate"] = np.where(signs == 0, rows["estimate"], np.copysign(math.inf, signs))
+    if any("exists" in row for row in records):
+        rows["exists"] = [row.get("exists", True) for row in records]
     return rows
 
 
@@ -101,7 +111,8 @@ def odds_ratios_table(contrasts: Contrasts, level: float = STORED_LEVEL) -> pd.D
 
     Returns:
         ``term``, ``levels``, ``odds_ratio``, ``lower`` and ``upper``, NaN without errors, and where there are tests
-        ``p_value`` and ``p_value_adjusted``, over all rows.
+        ``p_value`` and ``p_value_adjusted``, over all rows. ``attrs["absent"]``, where there are such, lists term and
+        levels of those that compare what is declared impossible, and do not exist.
     """
     rows, notes = contrasts.rows, with_level(contrasts.notes, level)
     estimate = rows["estimate"].to_numpy(dtype=float)
@@ -119,22 +130,34 @@ def odds_ratios_table(contrasts: Contrasts, level: float = STORED_LEVEL) -> pd.D
             among = "all pairs of columns" if contrasts.num_searched else "all rows"
             notes.append(f"adjusted p-values by Benjamini and Hochberg, over {among}")
             table["p_value_adjusted"] = step_up(table["p_value"].to_numpy(), contrasts.num_searched)
-    # What is infinite or not identified is said.
-    is_infinite = np.isinf(estimate)
-    if lost := int(np.isnan(estimate).sum()):
+    # What does not exist, is infinite or not identified is said.
+    is_infinite, exists = np.isinf(estimate), contrasts.exists
+    absent = [(rows["term"].iloc[row], rows["levels"].iloc[row]) for row in np.flatnonzero(~exists)]
+    notes += [do_not_exist([levels for _, levels in absent], "odds ratio")] if absent else []
+    if lost := int(np.isnan(estimate[exists]).sum()):
         notes.append(f"{plural(lost, 'odds ratio is', 'odds ratios are')} not identified: the rows do not tell them")
     if num := int(is_infinite.sum()):
-        why = "combinations are impossible or in no row" if STRUCTURAL in notes else "the rows lack combinations"
-        words = f"{plural(num, 'odds ratio is', 'odds ratios are')} 0 or infinite, for {why}"
-        can_be_finite = not contrasts.is_crude and STRUCTURAL not in notes
-        notes.append(f"{words}; a prior makes them finite" if can_be_finite else words)
+        words = f"{plural(num, 'odds ratio is', 'odds ratios are')} 0 or infinite, for the rows lack combinations"
+        notes.append(words if contrasts.is_crude else f"{words}; a prior makes them finite")
         if contrasts.has_errors and bool(np.isnan(np.concatenate([low[is_infinite], high[is_infinite]])).any()):
             other = f"; a model file keeps those of {contrasts.level:.0%}" if level != contrasts.level else ""
             notes.append(f"their finite limits were not computed{other}")
     table = table.iloc[strongest_first(estimate, low, high)].reset_index(drop=True)
     table.attrs = {"notes": notes, "level": level, "hidden": ["term"]}
     table.attrs |= {"is_crude": True, "is_searched": contrasts.num_searched > 0} if contrasts.is_crude else {}
+    table.attrs |= {"absent": absent} if absent else {}
     return table
+
+
+def do_not_exist(levels: Sequence[str], what: str) -> str:
+    """A note on odds ratios or coefficients of these levels, which compare what is declared impossible."""
+    shown = "; ".join(shorten(words, _WIDTH) for words in levels[:_NAMED])
+    more = f"; and {plural(len(levels) - _NAMED, 'other')}" if len(levels) > _NAMED else ""
+    verb, compare = ("does", "it compares") if len(levels) == 1 else ("do", "they compare")
+    return (
+        f"{plural(len(levels), what)} {verb} not exist, because {compare} combinations that are declared impossible: "
+        f"{shown}{more}"
+    )
 
 
 def step_up(p_values: np.ndarray, least: int = 0, price: float = 1.0) -> np.ndarray:

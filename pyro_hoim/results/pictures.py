@@ -196,14 +196,15 @@ class ResultStudy(Study[Part]):
         if ties:
             section = Section("All interactions at a glance")
             section.figure(draw_hypergraph(self.result, Figure()).figure, "Interactions around a circle")
+        declared = [f"Declared impossible: {self.size.zeros}."] if self.size.zeros else []
         if answer is not None:
-            limits = [*family_of_model(self.result).caveats(self.result), *answer.limits]
+            limits = [*declared, *family_of_model(self.result).caveats(self.result), *answer.limits]
             return Content(answer.sentences, limits, [answer.section, section, terms], answer.picture)
         if not ties:
-            return Content(["The model has no interaction."], [NONE], [terms])
+            return Content(["The model has no interaction."], [*declared, NONE], [terms])
         drawing, narrow = (draw_interactions(self.result, Figure(), most).figure for most in (_SHOWN, _SHOWN // 2))
         picture = Block("figure", "Largest interactions", drawing=drawing, narrow=narrow)
-        caveats = ["The strengths have no intervals.", CAUTION]
+        caveats = [*declared, "The strengths have no intervals.", CAUTION]
         return Content(self._strongest(ties), caveats, [terms, section], picture)
 
     def _strongest(self, ties: Sequence[tuple[tuple[str, ...], float]]) -> list[str]:

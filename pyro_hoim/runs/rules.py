@@ -302,7 +302,9 @@ CONTRASTS = Fields(
         "notes": Items(TEXT),
         "has_errors": FLAG,
         "has_tests": FLAG,
-        "rows": Items(Fields({**COEFFICIENT, **dict.fromkeys(("limit", "p_value"), optional(NUMBER))})),
+        "rows": Items(
+            Fields({**COEFFICIENT, **dict.fromkeys(("limit", "p_value"), optional(NUMBER))}, {"exists": FLAG})
+        ),
     },
     {"is_crude": FLAG, "num_searched": WHOLE},
 )

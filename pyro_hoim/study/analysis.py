@@ -555,7 +555,9 @@ def _first(analysis: Analysis) -> list[str]:
 
 def _warnings(analysis: Analysis) -> list[str]:
     """What limits the answer, the gravest first."""
-    warnings: list[str] = [] if analysis.structures is None else structure_warnings(analysis.structures)
+    zeros = analysis.chosen.fit.structural_zeros  # of all models
+    warnings: list[str] = [] if zeros is None else [f"Declared impossible: {zeros.words()}."]
+    warnings += [] if analysis.structures is None else structure_warnings(analysis.structures)
     warnings += [] if analysis.constrained is None else constrained_warnings(analysis.constrained)
     # Fits and chains that did not converge, and what the model kept cannot say.
     for model in analysis.models:
@@ -633,12 +635,7 @@ def _comparison(analysis: Analysis) -> Section:
     )
     graph, which = model.hypergraph, "model kept" if len(records) > 1 else "model"
     size = plural(graph.num_interactions, "interaction")
-    zeros = model.fit.structural_zeros
-    over = (
-        f" over {possible_rows(graph.domain.num_states)}"
-        if zeros is None
-        else f". Declared impossible: {zeros.words()}"
-    )
+    over = f" over {possible_rows(graph.domain.num_states)}" if model.fit.structural_zeros is None else ""
     section.note(f"The {which} has {size}{over}.")
     if any(m.fit.is_counted_by_family for m in analysis.models):
         section.note(

@@ -142,6 +142,28 @@ def test_what_cannot_be_estimated_is_not_called_absent():
     assert answer.sentences[-1] == "These rows show no clear association of c with d."  # control
 
 
+def test_an_odds_ratio_that_cannot_be_estimated_hides_no_other_one():
+    lines = [
+        row("a:b", "a=1 vs 0, b=1 vs 0", math.inf, math.nan, math.inf),
+        row("a:b", "a=2 vs 0, b=1 vs 0", 1.1, 0.9, 1.3),
+        row("a:c", "a=1 vs 0, c=1 vs 0", math.nan),
+        row("a:c", "a=2 vs 0, c=1 vs 0", math.nan),
+    ]
+    answer = odds_answer(pd.DataFrame(lines), "10 rows")
+    assert answer.sentences[1:] == (
+        "The odds ratios of a with c cannot be estimated.",
+        "These rows show no clear association of a with b.",
+    )
+    # Of those that compare what is declared impossible it is not the rows that cannot tell.
+    declared = pd.DataFrame(lines)
+    declared.attrs["absent"] = [(line["term"], line["levels"]) for line in lines[2:]]
+    told = "Odds ratios across declared impossible combinations do not exist, here all 2 of a with c; all others do."
+    assert odds_answer(declared, "10 rows").sentences[1:] == (told, answer.sentences[-1])
+    declared.attrs["absent"].pop()  # what is left of a with c the rows do not tell
+    told = told.replace("all 2 of a with c", "1 of the 2 of a with c (a=1 vs 0, c=1 vs 0)")
+    assert odds_answer(declared, "10 rows").sentences[1:3] == (told, answer.sentences[1])
+
+
 def test_a_pair_of_a_real_triple_is_not_called_absent():
     pair = row("a:b", "a=1 vs 0, b=1 vs 0", 1.1, 0.9, 1.3)
     triple = row("a:b:c", "a=1 vs 0, b=1 vs 0, c=1 vs 0", 3.0, 2.0, 4.0)

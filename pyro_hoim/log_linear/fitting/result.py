@@ -484,25 +484,46 @@ class FitResult(Fitted):
         An infinite estimate of a large table that is not decomposable is judged by its empty margins alone: False is
         certain, True means that no empty margin stands against it.
         """
+        if self.impossible is None or self._face is not None or self._has_rank:
+            return self._is_within(contrasts, self.identified)
+        return self._is_fixed(contrasts, self._empty)
+
+    def is_possible_comparison(self, contrasts: torch.Tensor) -> torch.Tensor:
+        """Whether possible states determine linear functions (k, num_parameters) of theta, (k,).
+
+        Others compare what is declared impossible: no rows can tell them, and what a penalty makes of them says nothing
+        of the law. A large table is judged by its declared combinations alone: False is certain there.
+        """
+        states = self.structural_zeros
+        if states is None or self.is_listed or self._has_rank:
+            return self._is_within(contrasts, None if states is None else self.identified_by_possible)
+        return self._is_fixed(contrasts, states.entries_of(self.hypergraph).nonzero().squeeze(-1))
+
+    def _is_within(self, contrasts: torch.Tensor, basis: torch.Tensor | None) -> torch.Tensor:
+        """Which functions a basis (num_parameters, rank) holds, as far as theta can move; all where there is none."""
+        if basis is None:
+            return torch.ones(len(contrasts), dtype=torch.bool)
         scale = 1e-7 * contrasts.norm(dim=1).clamp(min=1e-300)
         if self.restriction is not None:  # what theta cannot do needs no data
             space = torch.from_numpy(self.restriction.basis)
             contrasts = (contrasts @ space) @ space.T
-        if self.impossible is None or self._face is not None or self._has_rank:
-            basis = self.identified
-            if basis is None:
-                return torch.ones(len(contrasts), dtype=torch.bool)
-            return (contrasts - (contrasts @ basis) @ basis.T).norm(dim=1) <= scale
+        return (contrasts - (contrasts @ basis) @ basis.T).norm(dim=1) <= scale
+
+    def _is_fixed(self, contrasts: torch.Tensor, entries: torch.Tensor) -> torch.Tensor:
+        """Which functions do not change where some entries of the tables, by position, fall without end."""
+        scale = 1e-7 * contrasts.norm(dim=1).clamp(min=1e-300)
+        if self.restriction is not None:
+            space = torch.from_numpy(self.restriction.basis)
+            contrasts = (contrasts @ space) @ space.T
         if not self.hypergraph.is_hierarchical:  # whose tables are not free to move one by one
             return torch.ones(len(contrasts), dtype=torch.bool)
-        # An entry of a table with an empty margin can fall without end; what moves with it is not identified.
         moved: list[torch.Tensor] = []
         for part in contrasts.split(_CHUNK):
             with torch.enable_grad():
                 tables = torch.zeros(len(part), self.hypergraph.num_terms, dtype=torch.float64, requires_grad=True)
                 free = parametrization(self.hypergraph).from_tables(tables)
                 (effect,) = torch.autograd.grad(free, tables, part)
-            moved.append(effect[:, self._empty].norm(dim=1))
+            moved.append(effect[:, entries].norm(dim=1))
         return torch.cat([contrasts.new_zeros(0), *moved]) <= scale
 
     @cached_property

@@ -657,6 +657,15 @@ def ratio_test_of_files(small: ModelFile, big: ModelFile) -> LikelihoodRatioTest
     return likelihood_ratio_test(replace(_remembered(small), margins=shared), larger)
 
 
+def restriction_of(file: ModelFile) -> RestrictedInteractions | None:
+    """The directions that the formula of a file allows; None where it allows all, or the file does not say them."""
+    if "directions" not in file.tensors or not file.info.get("is_restricted"):
+        return None
+    directions = file.tensors["directions"].numpy()
+    names = ("",) * (directions.shape[1] if directions.ndim == 2 else 0)
+    return RestrictedInteractions(file.hypergraph, names, names, directions)
+
+
 def _remembered(file: ModelFile) -> FitResult:
     """The fit that a file was written from, without its rows."""
     graph, info, coordinates = file.hypergraph, file.info, parametrization(file.hypergraph)
@@ -668,12 +677,8 @@ def _remembered(file: ModelFile) -> FitResult:
     margins = torch.cat([totals[slices[edge]] for edge in graph.edges])
     design = design_matrix(graph) if design_entries(graph) <= SMALL_ENTRIES else None
     # Directions that the formula allows, and cells that the estimate gives no probability.
-    existence, face, restriction, space = INTERIOR, None, None, None
-    if info.get("is_restricted"):
-        directions = file.tensors["directions"].numpy()
-        names = ("",) * (directions.shape[1] if directions.ndim == 2 else 0)
-        restriction = RestrictedInteractions(graph, names, names, directions)
-        space = restriction.basis
+    existence, face, restriction = INTERIOR, None, restriction_of(file)
+    space = None if restriction is None else restriction.basis
     if file.impossible is not None:
         lost = graph.num_parameters - int(info["num_parameters"])
         existence = MLEExistence(False, "unknown", num_parameters_lost=lost)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -19,16 +20,16 @@ import numpy as np
 import torch
 
 from ...errors import HoimError, conflict
-from ...results.contrasts import INTERVALS, STORED_LEVEL, STRUCTURAL, Contrasts, contrast_frame
+from ...results.contrasts import INTERVALS, STORED_LEVEL, Contrasts, contrast_frame
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import Reference, parametrization, reference_codes
 from ..file import ModelFile, conditional_words
-from ..fitting.design import design_matrix
+from ..fitting.design import design_entries, design_matrix
 from ..fitting.result import CovarianceKind, FitResult
 from ..infinite import contrast_signs, covariance_problem, size_problem
 from ..scores import infinite_interactions
 from ..training.ridge import InteractionRidge
-from .goodness_of_fit import rough_terms
+from .goodness_of_fit import SMALL_ENTRIES, restriction_of, rough_terms
 from .profile import profile_limits
 
 _SHOWN = 12  # terms by name in a note
@@ -45,6 +46,7 @@ _WEIGHTED = (
     "weights count as {:.0f} effective rows (Kish)",
     "robust intervals are those of a fit of these interactions to the rows",
 )
+_OTHERS = "reference= chooses other levels to compare with, of which more combinations may be possible"
 _STEPS = "odds ratios of the terms of the formula: against the first level of its column, linear ones for one step"
 
 
@@ -111,6 +113,7 @@ def contrasts_of_fit(
         result.covariance_of_kind(covariance)  # what was asked for is refused where it does not exist
     # What they are called, and their values.
     readings = np.zeros((0, 0))
+    has_zeros = result.structural_zeros is not None
     if restriction is None:
         terms, levels = comparisons(graph, codes)
         estimate = contrast_values(graph, result.tables, codes).numpy()
@@ -127,8 +130,15 @@ def contrasts_of_fit(
     # Errors, where the fit has any.
     problem = covariance_problem(result)
     matrix, error = torch.empty(0), np.empty(0)
-    if not problem:
+    if has_zeros or not problem:
         matrix = _functions(graph, codes) if restriction is None else torch.from_numpy(readings)
+    if has_zeros:
+        rows["exists"] = result.is_possible_comparison(matrix).numpy()
+        rows.loc[~rows["exists"], "estimate"] = math.nan
+        counts = Counter(terms)
+        lost = {term for term in counts if counts[term] > 1} - set(itertools.compress(terms, rows["exists"]))
+        notes += [_OTHERS] if lost and restriction is None else []
+    if not problem:
         try:
             error = result.contrast_errors(matrix, covariance).numpy()
         except HoimError as refusal:  # a penalty that is not smooth, or nobody can tell what is identified
@@ -136,20 +146,19 @@ def contrasts_of_fit(
     if problem:
         lost = {tuple(row["edge"]) for row in infinite_interactions(result)}
         rows.loc[_belongs(graph, codes, lost), "estimate"] = math.nan
-        if result.structural_zeros is not None and restriction is None and result.penalty is None:
-            rows.loc[~result.is_identified(_functions(graph, codes)).numpy(), "estimate"] = math.nan
-            notes = [*notes, STRUCTURAL]
+        if has_zeros and restriction is None and result.penalty is None:
+            rows.loc[~result.is_identified(matrix).numpy(), "estimate"] = math.nan
         return Contrasts(rows, level, (*notes, f"no standard errors: {problem}"), False, False)
     # Of what the rows send to infinity the sign and the finite limit.
-    gone = ~np.isfinite(error)
-    rows["std_error"] = np.where(gone, math.nan, error)
+    exists = rows["exists"].to_numpy(dtype=bool) if has_zeros else np.ones(len(rows), dtype=bool)
+    gone: np.ndarray = ~np.isfinite(error) & exists
+    rows["std_error"] = np.where(np.isfinite(error) & exists, error, math.nan)
     if gone.any():
         signs = contrast_signs(result, matrix[gone].numpy())
         rows.loc[gone, "estimate"] = np.where(signs == 0, math.nan, np.copysign(math.inf, signs))
         limits = profile_limits(result, matrix[gone].numpy(), signs, level)
         rows.loc[gone, ["limit", "p_value"]] = limits
     notes += notes_on_errors(result, covariance)
-    notes += [] if result.structural_zeros is None else [STRUCTURAL]
     return Contrasts(rows, level, tuple(notes), True, result.penalty is None)
 
 
@@ -219,10 +228,25 @@ def contrasts_of_file(file: ModelFile, reference: Reference | None = None) -> Co
     rows = contrast_frame(terms, levels).assign(estimate=estimate, std_error=math.nan, limit=math.nan, p_value=math.nan)
     lost = {tuple(row["edge"]) for row in file.info.get("infinite_interactions", [])}
     rows.loc[_belongs(graph, codes, lost), "estimate"] = math.nan
+    if file.structural_zeros is not None:
+        rows["exists"] = are_possible_comparisons(file, _functions(graph, codes))
+        rows.loc[~rows["exists"], "estimate"] = math.nan
     has_others = stored is not None and stored["has_errors"]
     why = "the model file keeps those against the first levels alone" if has_others else learned
     notes = [*_meaning(graph, reference), f"no standard errors: {why}"]
     return Contrasts(rows, STORED_LEVEL, tuple(notes), False, False)
+
+
+def are_possible_comparisons(file: ModelFile, contrasts: torch.Tensor) -> np.ndarray:
+    """What :meth:`FitResult.is_possible_comparison` says of a fit, of its file."""
+    graph, restriction = file.hypergraph, restriction_of(file)
+    theta = torch.zeros(graph.num_parameters, dtype=torch.float64)
+    design = design_matrix(graph) if design_entries(graph) <= SMALL_ENTRIES else None
+    fit = FitResult(
+        graph, theta, None, None, 0, "converged", 0, math.nan, None, "likelihood", "auto", restriction=restriction,
+        structural_zeros=file.structural_zeros, impossible=file.impossible, _design=design,
+    )  # fmt: skip
+    return fit.is_possible_comparison(contrasts).numpy()
 
 
 def _learned_fit(file: ModelFile) -> FitResult | str:

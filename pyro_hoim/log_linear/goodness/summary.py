@@ -19,8 +19,8 @@ from ...data.order import ordinal_orders
 from ...errors import HoimError, check_choice
 from ...results.contrasts import (
     STORED_LEVEL,
-    STRUCTURAL,
     Contrasts,
+    do_not_exist,
     limits_of,
     rows_from_json,
     rows_to_json,
@@ -44,7 +44,13 @@ from ..fitting.result import CovarianceKind, FitResult
 from ..fitting.tables import coefficient_table
 from ..infinite import contrast_signs, covariance_problem
 from .goodness_of_fit import goodness_of_fit
-from .odds_ratios import comparisons, contrasts_of_file, contrasts_of_fit, notes_on_errors
+from .odds_ratios import (
+    are_possible_comparisons,
+    comparisons,
+    contrasts_of_file,
+    contrasts_of_fit,
+    notes_on_errors,
+)
 
 _TERMS = (
     "coefficients of the terms, in nats: whole tables against the first level, on average over the levels of others; "
@@ -167,13 +173,24 @@ def coefficients_of_fit(
         if restriction is not None:
             estimate = restriction.readings @ result.theta.numpy()
             rows = pd.DataFrame({"term": restriction.terms, "levels": restriction.levels, "estimate": estimate})
+        if result.structural_zeros is not None:
+            functions = _functions(result, coding, reference)
+            exists = result.is_possible_comparison(functions).numpy()
+            is_open = restriction is None and result.penalty is None
+            lost = ~result.is_identified(functions).numpy() if is_open else ~exists
+            rows.loc[lost | ~exists, "estimate"] = math.nan
+            notes += _absent(rows, exists)
         return Coefficients(rows.assign(std_error=math.nan), compared, coding, tuple(notes), False, False)
     rows = frame.rename(columns={"interaction": "term"}).drop(columns=["z", "p_value", "lower", "upper"])
     notes += notes_on_errors(result, covariance)
-    _mark_infinite(result, coding, rows, reference)
-    if lost := int((~np.isfinite(rows["estimate"])).sum()):
+    exists = np.ones(len(rows), dtype=bool)
+    if result.structural_zeros is not None:
+        exists = result.is_possible_comparison(_functions(result, coding, reference)).numpy()
+        rows.loc[~exists, ["estimate", "std_error"]] = math.nan, math.inf
+        notes += _absent(rows, exists)
+    _mark_infinite(result, coding, rows, exists, reference)
+    if lost := int((~np.isfinite(rows["estimate"][exists])).sum()):
         without = "the rows lack combinations of levels that they compare; a prior makes them finite"
-        without = without if result.structural_zeros is None else STRUCTURAL
         notes.append(f"{plural(lost, 'coefficient is', 'coefficients are')} not finite: {without}")
     return Coefficients(rows, compared, coding, tuple(notes), True, result.penalty is None)
 
@@ -205,6 +222,10 @@ def model_summary(
     if contrasts is not None and contrasts.has_errors:
         notes[1:2] = contrasts.notes[1:]
     rows = _estimates(graph, theta, coding, reference).assign(std_error=math.nan)
+    if file.structural_zeros is not None:
+        exists = are_possible_comparisons(file, _functions(file, coding, reference))
+        rows.loc[~exists, "estimate"] = math.nan
+        notes += _absent(rows, exists)
     return _table(Coefficients(rows, None, coding, tuple(notes), False, False), graph, level, contrasts, reference)
 
 
@@ -275,18 +296,30 @@ def _estimates(
     return pd.DataFrame({"term": terms, "levels": levels, "estimate": theta.numpy()})
 
 
-def _mark_infinite(result: FitResult, coding: Coding, frame: pd.DataFrame, reference: Reference | None = None) -> None:
-    """Put infinity, or NaN, for what the rows do not identify."""
-    gone = ~np.isfinite(frame["std_error"].to_numpy())
+def _functions(model: FitResult | ModelFile, coding: Coding, reference: Reference | None) -> torch.Tensor:
+    """Coefficients as linear functions (k, num_parameters) of theta in the coding of the family."""
+    if isinstance(model, FitResult) and model.restriction is not None:
+        return torch.from_numpy(model.restriction.readings)
+    coordinates = parametrization(model.hypergraph)
+    if reference is not None:
+        return reference_matrix(model.hypergraph, coordinates.coding, reference)
+    return coordinates.matrix(coordinates.coding, coding)
+
+
+def _absent(rows: pd.DataFrame, exists: np.ndarray) -> list[str]:
+    """A note on the coefficients that compare what is declared impossible, where there are such."""
+    absent = [f"{rows['term'].iloc[row]} {rows['levels'].iloc[row]}" for row in np.flatnonzero(~exists)]
+    return [do_not_exist(absent, "coefficient")] if absent else []
+
+
+def _mark_infinite(
+    result: FitResult, coding: Coding, frame: pd.DataFrame, exists: np.ndarray, reference: Reference | None = None
+) -> None:
+    """Put infinity, or NaN, for what the rows do not identify of what exists."""
+    gone = ~np.isfinite(frame["std_error"].to_numpy()) & exists
     if not gone.any():
         return
-    if result.restriction is not None:
-        contrasts = result.restriction.readings
-    elif reference is not None:
-        contrasts = reference_matrix(result.hypergraph, result.coding, reference).numpy()
-    else:
-        contrasts = parametrization(result.hypergraph).matrix(result.coding, coding).numpy()
-    signs = contrast_signs(result, contrasts[gone])
+    signs = contrast_signs(result, _functions(result, coding, reference).numpy()[gone])
     frame.loc[gone, "estimate"] = np.where(signs == 0, math.nan, np.copysign(math.inf, signs))
 
 
