@@ -373,6 +373,8 @@ class GeneralizedRoot(EnergyLaw):
     def enumerate_support(self, expand: bool = True) -> torch.Tensor:
         """Every state of bounded counts once, the last variable fastest, of the dtype of psi.
 
+        Counts that a family's base measure makes impossible are left out, as :meth:`log_prob` refuses them.
+
         Args:
             expand: give (num_states, *batch, d), else (num_states, 1, ..., 1, d).
 
@@ -382,7 +384,13 @@ class GeneralizedRoot(EnergyLaw):
         """
         cards = [self._law.model.require_finite("enumerate_support")] * len(self.domain)
         check_cells(math.prod(cards), self.max_enumerated_states, "enumerate_support", "max_enumerated_states")
-        return enumerated_states(cards, self.batch_shape, expand, self.psi.device).to(self.psi.dtype)
+        states = enumerated_states(cards, self.batch_shape, expand, self.psi.device).to(self.psi.dtype)
+        values = torch.arange(cards[0] if cards else 0, dtype=torch.float64)
+        is_possible = torch.isfinite(self.family.log_base(values)).to(states.device)
+        if bool(is_possible.all()):
+            return states
+        listed = enumerated_states(cards, torch.Size(), False, states.device)
+        return states[is_possible[listed].all(-1)]
 
     @property
     def expectations(self) -> torch.Tensor:

@@ -21,7 +21,18 @@ from torch import Tensor
 from torch.distributions import constraints
 from typing_extensions import override
 
-from ...errors import check_choice, check_type, check_whole, conflict, out_of_range, refused, wrong_shape, wrong_type
+from ...errors import (
+    ErrorCode,
+    check_choice,
+    check_type,
+    check_whole,
+    conflict,
+    out_of_range,
+    refused,
+    unexpected,
+    wrong_shape,
+    wrong_type,
+)
 from ...schema import NumberKind
 from .families import NodeFamily
 
@@ -207,7 +218,9 @@ class UserFamily(NodeFamily):
         bad = ~torch.isfinite(self.log_base(x.double()))
         if bool(bad.any()):
             shown = f"{x[bad].reshape(-1)[0].item():g} ({int(bad.sum())} such values)"
-            raise out_of_range(argument, f"values of finite base measure of the {self.name} family", received=shown)
+            expected = f"values of finite base measure of the {self.name} family"
+            code: ErrorCode = "impossible" if self.is_discrete else "out-of-range"
+            raise unexpected(argument, expected, received=shown, code=code)
 
     @override
     def base_natural(self, mean: Tensor) -> Tensor:

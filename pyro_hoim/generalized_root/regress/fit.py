@@ -23,6 +23,7 @@ from ...data.frames import as_counts, is_frame, is_source
 from ...errors import (
     ConvergenceWarning,
     check_choice,
+    check_names,
     check_type,
     check_whole,
     conflict,
@@ -287,6 +288,7 @@ def fit_roots(
         >>> fitted.structure.num_terms, bool((fitted.kkt_residual < 1e-6).all())
         (3, True)
     """
+    check_names(columns, list(NumberColumns.__annotations__), "fit_roots", noun="option")
     if is_frame(data):
         data = as_counts(data, kind=checked_family(family).kind, **columns)
     elif columns:
