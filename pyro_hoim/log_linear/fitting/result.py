@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -46,6 +46,7 @@ CovarianceKind = Literal["model", "robust"] | torch.Tensor
 _MAX_COVARIANCE_PARAMETERS = 3000
 _MAX_RANK_PARAMETERS, _MAX_RANK_FLOPS = 600, 2**29  # of a matrix that is made by as many backward passes
 _RANK_TOLERANCE = 1e-9
+_UNMOVED = 1e-9  # of functions of theta whose parts are random numbers of size one
 _CHUNK = 256
 
 
@@ -486,18 +487,41 @@ class FitResult(Fitted):
         """
         if self.impossible is None or self._face is not None or self._has_rank:
             return self._is_within(contrasts, self.identified)
-        return self._is_fixed(contrasts, self._empty)
+        if not self.hypergraph.is_hierarchical:  # whose tables are not free to move one by one
+            return torch.ones(len(contrasts), dtype=torch.bool)
+        # An entry of a table with an empty margin can fall without end; what moves with it is not identified.
+        scale = 1e-7 * contrasts.norm(dim=1).clamp(min=1e-300)
+        if self.restriction is not None:  # what theta cannot do needs no data
+            space = torch.from_numpy(self.restriction.basis)
+            contrasts = (contrasts @ space) @ space.T
+        moved: list[torch.Tensor] = []
+        for part in contrasts.split(_CHUNK):
+            with torch.enable_grad():
+                tables = torch.zeros(len(part), self.hypergraph.num_terms, dtype=torch.float64, requires_grad=True)
+                free = parametrization(self.hypergraph).from_tables(tables)
+                (effect,) = torch.autograd.grad(free, tables, part)
+            moved.append(effect[:, self._empty].norm(dim=1))
+        return torch.cat([contrasts.new_zeros(0), *moved]) <= scale
 
-    def is_possible_comparison(self, contrasts: torch.Tensor) -> torch.Tensor:
-        """Whether possible states determine linear functions (k, num_parameters) of theta, (k,).
+    def _is_possible_comparison(self, functions: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        """Whether possible states determine linear functions of theta, (num_parameters,) to (k,) and batched; (k,).
 
         Others compare what is declared impossible: no rows can tell them, and what a penalty makes of them says nothing
         of the law. A large table is judged by its declared combinations alone: False is certain there.
         """
-        states = self.structural_zeros
-        if states is None or self.is_listed or self._has_rank:
-            return self._is_within(contrasts, None if states is None else self.identified_by_possible)
-        return self._is_fixed(contrasts, states.entries_of(self.hypergraph).nonzero().squeeze(-1))
+        states, graph = self.structural_zeros, self.hypergraph
+        if states is not None and (self.is_listed or self._has_rank):
+            units = torch.eye(graph.num_parameters, dtype=torch.float64)
+            return self._is_within(functions(units).T.contiguous(), self.identified_by_possible)
+        # Entries of declared combinations are free; what moves with random ones of them is not determined.
+        theta = torch.zeros(graph.num_parameters, dtype=torch.float64)
+        if states is not None and graph.is_hierarchical:
+            noise = torch.randn(graph.num_terms, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+            theta = parametrization(graph).from_tables(noise * states.entries_of(graph))
+        if self.restriction is not None:
+            space = torch.from_numpy(self.restriction.basis)
+            theta = (theta @ space) @ space.T
+        return functions(theta).abs() <= _UNMOVED
 
     def _is_within(self, contrasts: torch.Tensor, basis: torch.Tensor | None) -> torch.Tensor:
         """Which functions a basis (num_parameters, rank) holds, as far as theta can move; all where there is none."""
@@ -508,23 +532,6 @@ class FitResult(Fitted):
             space = torch.from_numpy(self.restriction.basis)
             contrasts = (contrasts @ space) @ space.T
         return (contrasts - (contrasts @ basis) @ basis.T).norm(dim=1) <= scale
-
-    def _is_fixed(self, contrasts: torch.Tensor, entries: torch.Tensor) -> torch.Tensor:
-        """Which functions do not change where some entries of the tables, by position, fall without end."""
-        scale = 1e-7 * contrasts.norm(dim=1).clamp(min=1e-300)
-        if self.restriction is not None:
-            space = torch.from_numpy(self.restriction.basis)
-            contrasts = (contrasts @ space) @ space.T
-        if not self.hypergraph.is_hierarchical:  # whose tables are not free to move one by one
-            return torch.ones(len(contrasts), dtype=torch.bool)
-        moved: list[torch.Tensor] = []
-        for part in contrasts.split(_CHUNK):
-            with torch.enable_grad():
-                tables = torch.zeros(len(part), self.hypergraph.num_terms, dtype=torch.float64, requires_grad=True)
-                free = parametrization(self.hypergraph).from_tables(tables)
-                (effect,) = torch.autograd.grad(free, tables, part)
-            moved.append(effect[:, entries].norm(dim=1))
-        return torch.cat([contrasts.new_zeros(0), *moved]) <= scale
 
     @cached_property
     @plain_mode()

@@ -13,8 +13,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -130,10 +131,12 @@ def contrasts_of_fit(
     # Errors, where the fit has any.
     problem = covariance_problem(result)
     matrix, error = torch.empty(0), np.empty(0)
-    if has_zeros or not problem:
+    if not problem:
         matrix = _functions(graph, codes) if restriction is None else torch.from_numpy(readings)
     if has_zeros:
-        rows["exists"] = result.is_possible_comparison(matrix).numpy()
+        by_term = torch.from_numpy(readings).T
+        values = partial(_values, graph, codes) if restriction is None else lambda theta: theta @ by_term
+        rows["exists"] = result._is_possible_comparison(values).numpy()
         rows.loc[~rows["exists"], "estimate"] = math.nan
         counts = Counter(terms)
         lost = {term for term in counts if counts[term] > 1} - set(itertools.compress(terms, rows["exists"]))
@@ -147,7 +150,7 @@ def contrasts_of_fit(
         lost = {tuple(row["edge"]) for row in infinite_interactions(result)}
         rows.loc[_belongs(graph, codes, lost), "estimate"] = math.nan
         if has_zeros and restriction is None and result.penalty is None:
-            rows.loc[~result.is_identified(matrix).numpy(), "estimate"] = math.nan
+            rows.loc[~result.is_identified(_functions(graph, codes)).numpy(), "estimate"] = math.nan
         return Contrasts(rows, level, (*notes, f"no standard errors: {problem}"), False, False)
     # Of what the rows send to infinity the sign and the finite limit.
     exists = rows["exists"].to_numpy(dtype=bool) if has_zeros else np.ones(len(rows), dtype=bool)
@@ -164,8 +167,12 @@ def contrasts_of_fit(
 
 def _functions(graph: InteractionHypergraph, codes: Mapping[str, int]) -> torch.Tensor:
     """Log odds ratios as linear functions (k, num_parameters) of theta."""
-    units = torch.eye(graph.num_parameters, dtype=torch.float64)
-    return contrast_values(graph, parametrization(graph).to_tables(units), codes).T.contiguous()
+    return _values(graph, codes, torch.eye(graph.num_parameters, dtype=torch.float64)).T.contiguous()
+
+
+def _values(graph: InteractionHypergraph, codes: Mapping[str, int], theta: torch.Tensor) -> torch.Tensor:
+    """Log odds ratios (*batch, k) of theta (*batch, num_parameters)."""
+    return contrast_values(graph, parametrization(graph).to_tables(theta), codes)
 
 
 def _meaning(graph: InteractionHypergraph, reference: Reference | None) -> list[str]:
@@ -229,7 +236,7 @@ def contrasts_of_file(file: ModelFile, reference: Reference | None = None) -> Co
     lost = {tuple(row["edge"]) for row in file.info.get("infinite_interactions", [])}
     rows.loc[_belongs(graph, codes, lost), "estimate"] = math.nan
     if file.structural_zeros is not None:
-        rows["exists"] = are_possible_comparisons(file, _functions(graph, codes))
+        rows["exists"] = are_possible_comparisons(file, partial(_values, graph, codes))
         rows.loc[~rows["exists"], "estimate"] = math.nan
     has_others = stored is not None and stored["has_errors"]
     why = "the model file keeps those against the first levels alone" if has_others else learned
@@ -237,8 +244,8 @@ def contrasts_of_file(file: ModelFile, reference: Reference | None = None) -> Co
     return Contrasts(rows, STORED_LEVEL, tuple(notes), False, False)
 
 
-def are_possible_comparisons(file: ModelFile, contrasts: torch.Tensor) -> np.ndarray:
-    """What :meth:`FitResult.is_possible_comparison` says of a fit, of its file."""
+def are_possible_comparisons(file: ModelFile, functions: Callable[[torch.Tensor], torch.Tensor]) -> np.ndarray:
+    """What :meth:`FitResult._is_possible_comparison` says of a fit, of its file."""
     graph, restriction = file.hypergraph, restriction_of(file)
     theta = torch.zeros(graph.num_parameters, dtype=torch.float64)
     design = design_matrix(graph) if design_entries(graph) <= SMALL_ENTRIES else None
@@ -246,7 +253,7 @@ def are_possible_comparisons(file: ModelFile, contrasts: torch.Tensor) -> np.nda
         graph, theta, None, None, 0, "converged", 0, math.nan, None, "likelihood", "auto", restriction=restriction,
         structural_zeros=file.structural_zeros, impossible=file.impossible, _design=design,
     )  # fmt: skip
-    return fit.is_possible_comparison(contrasts).numpy()
+    return fit._is_possible_comparison(functions).numpy()
 
 
 def _learned_fit(file: ModelFile) -> FitResult | str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,6 @@ from ..coding import (
     entry_labels,
     parametrization,
     reference_codes,
-    reference_matrix,
     to_reference,
 )
 from ..file import ModelFile, conditional_words
@@ -174,18 +173,15 @@ def coefficients_of_fit(
             estimate = restriction.readings @ result.theta.numpy()
             rows = pd.DataFrame({"term": restriction.terms, "levels": restriction.levels, "estimate": estimate})
         if result.structural_zeros is not None:
-            functions = _functions(result, coding, reference)
-            exists = result.is_possible_comparison(functions).numpy()
-            is_open = restriction is None and result.penalty is None
-            lost = ~result.is_identified(functions).numpy() if is_open else ~exists
-            rows.loc[lost | ~exists, "estimate"] = math.nan
+            exists = result._is_possible_comparison(_functions(result, coding, reference)).numpy()
+            rows.loc[~exists, "estimate"] = math.nan
             notes += _absent(rows, exists)
         return Coefficients(rows.assign(std_error=math.nan), compared, coding, tuple(notes), False, False)
     rows = frame.rename(columns={"interaction": "term"}).drop(columns=["z", "p_value", "lower", "upper"])
     notes += notes_on_errors(result, covariance)
     exists = np.ones(len(rows), dtype=bool)
     if result.structural_zeros is not None:
-        exists = result.is_possible_comparison(_functions(result, coding, reference)).numpy()
+        exists = result._is_possible_comparison(_functions(result, coding, reference)).numpy()
         rows.loc[~exists, ["estimate", "std_error"]] = math.nan, math.inf
         notes += _absent(rows, exists)
     _mark_infinite(result, coding, rows, exists, reference)
@@ -296,14 +292,21 @@ def _estimates(
     return pd.DataFrame({"term": terms, "levels": levels, "estimate": theta.numpy()})
 
 
-def _functions(model: FitResult | ModelFile, coding: Coding, reference: Reference | None) -> torch.Tensor:
-    """Coefficients as linear functions (k, num_parameters) of theta in the coding of the family."""
-    if isinstance(model, FitResult) and model.restriction is not None:
-        return torch.from_numpy(model.restriction.readings)
-    coordinates = parametrization(model.hypergraph)
-    if reference is not None:
-        return reference_matrix(model.hypergraph, coordinates.coding, reference)
-    return coordinates.matrix(coordinates.coding, coding)
+def _functions(
+    model: FitResult | ModelFile, coding: Coding, reference: Reference | None
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Coefficients (*batch, k) as linear functions of theta (*batch, num_parameters) in the coding of the family."""
+    graph, restriction = model.hypergraph, model.restriction if isinstance(model, FitResult) else None
+    coordinates = parametrization(graph)
+
+    def values(theta: torch.Tensor) -> torch.Tensor:
+        if restriction is not None:
+            return theta @ torch.from_numpy(restriction.readings).T
+        if reference is not None:
+            return to_reference(graph, theta, reference, coordinates.coding)
+        return coordinates.convert(theta, coordinates.coding, coding)
+
+    return values
 
 
 def _absent(rows: pd.DataFrame, exists: np.ndarray) -> list[str]:
@@ -319,7 +322,8 @@ def _mark_infinite(
     gone = ~np.isfinite(frame["std_error"].to_numpy()) & exists
     if not gone.any():
         return
-    signs = contrast_signs(result, _functions(result, coding, reference).numpy()[gone])
+    units = torch.eye(result.hypergraph.num_parameters, dtype=torch.float64)
+    signs = contrast_signs(result, _functions(result, coding, reference)(units).T.numpy()[gone])
     frame.loc[gone, "estimate"] = np.where(signs == 0, math.nan, np.copysign(math.inf, signs))
 
 
