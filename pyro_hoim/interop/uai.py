@@ -178,11 +178,11 @@ def read_uai_evidence(source: Source, domain: Domain, *, sample: int | None = No
     chosen = 0 if sample is None else check_whole(sample, "sample", 0, max(len(samples), 1) - 1)
     begin, number = samples[chosen] if samples else (0, 0)
     # Pairs of a variable and its level.
-    reader.at, evidence = begin, dict[str, int]()
+    reader.at, evidence, names, cards = begin, dict[str, int](), domain.names, domain.cardinalities
     for _ in range(number):
-        variable = reader.whole("the number of a variable", 0, len(domain) - 1)
-        level = reader.whole(f"a level of variable {variable}", 0, domain.cardinalities[variable] - 1)
-        before = evidence.setdefault(domain.names[variable], level)
+        variable = reader.whole("the number of a variable", 0, len(names) - 1)
+        level = reader.whole(f"a level of variable {variable}", 0, cards[variable] - 1)
+        before = evidence.setdefault(names[variable], level)
         if before != level:
             reader.refuse(reader.at - 1, f"one level of variable {variable}, which is {before} before")
     return evidence

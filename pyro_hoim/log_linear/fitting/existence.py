@@ -160,13 +160,18 @@ def _null_space(matrix: np.ndarray) -> np.ndarray:
     return vectors[:, values <= _RANK_TOLERANCE * max(values[-1], 1e-300)]
 
 
-def identified_directions(design: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """Orthonormal basis (num_parameters, rank) of the directions in which the law on some cells changes."""
+def identified_directions(design: np.ndarray, cells: np.ndarray, space: np.ndarray | None = None) -> np.ndarray:
+    """Orthonormal basis (num_parameters, rank) of the directions in which the law on some cells changes.
+
+    They lie in the subspace of which ``space`` is an orthonormal basis, if it is given.
+    """
+    design = design if space is None else design @ space
     centred = design[cells] - design[cells].mean(0)
     values, vectors = np.linalg.eigh(centred.T @ centred)
     # Relative to the statistics themselves: where they are the same in all of these cells, what is left is rounding.
     scale = max(float(values.max(initial=0.0)), float(np.square(design[cells]).sum(0).max(initial=0.0)), 1e-300)
-    return vectors[:, values > _RANK_TOLERANCE * scale]
+    basis = vectors[:, values > _RANK_TOLERANCE * scale]
+    return basis if space is None else space @ basis
 
 
 def forced_zeros(
@@ -278,8 +283,7 @@ def find_face(
 ) -> tuple[MLEExistence, Face | None]:
     """Existence on a small table, and the face when it is not everything or when cells are impossible.
 
-    With the basis of a subspace of theta, ``design`` has a column for each of its columns; empty margins then need not
-    force anything.
+    In a subspace of theta, of which ``space`` is a basis, empty margins need not force anything.
     """
     allowed = np.ones(len(counts), dtype=bool) if structural is None else cells_outside(structural)
     positive = counts > 0
@@ -301,8 +305,9 @@ def find_face(
     dead &= allowed
     is_open = allowed & ~dead
     # The linear program for the rest, where the table is small enough for it.
-    augmented, solution = np.hstack([design, np.ones((len(design), 1))]), None
-    if int((is_open | positive).sum()) <= MAX_FACIAL_CELLS and design.shape[1] <= MAX_FACIAL_PARAMETERS:
+    within = design if space is None else design @ space
+    augmented, solution = np.hstack([within, np.ones((len(within), 1))]), None
+    if int((is_open | positive).sum()) <= MAX_FACIAL_CELLS and within.shape[1] <= MAX_FACIAL_PARAMETERS:
         can_fit = hypergraph.is_hierarchical and space is None and bool(positive.any())
         # A small program is solved sooner than a table is fitted; of a large one HiGHS may find no answer.
         num_groups, undecided = len(hypergraph.maximal_edges), int((is_open & ~positive).sum())
@@ -317,9 +322,8 @@ def find_face(
         existence, face = _from_margins(hypergraph, empty_margins, is_closed), allowed & ~dead
         if face.all():
             return existence, None
-        basis = identified_directions(design, face)
-        parts = parametrization(hypergraph).from_tables(torch.from_numpy(direction)).numpy()
-        result = Face(face, basis if space is None else space @ basis, parts)
+        basis = identified_directions(design, face, space)
+        result = Face(face, basis, parametrization(hypergraph).from_tables(torch.from_numpy(direction)).numpy())
         if is_closed:
             lost = basis.shape[0] - basis.shape[1]
             existence = replace(existence, num_cells_zero=int(dead.sum()), num_parameters_lost=lost, facial_set=face)
@@ -331,15 +335,15 @@ def find_face(
     lost = int((allowed & ~face).sum())
     if lost == 0 and structural is None:
         return INTERIOR, None
-    basis = identified_directions(design, face)
-    unidentified = design.shape[1] - basis.shape[1]
+    basis = identified_directions(design, face, space)
+    unidentified = within.shape[1] - basis.shape[1]
     # Margins that the zero combinations empty lose as much as the linear program's direction may have added there.
     values_on_dead = augmented[dead] @ recession
     weight = 1.0 + max(0.0, float(values_on_dead.max(initial=0.0)))
     parts = recession[:-1].copy()
     if empty_margins:
         parts = parts + weight * parametrization(hypergraph).from_tables(torch.from_numpy(direction)).numpy()
-    result = Face(face, basis, parts) if space is None else Face(face, space @ basis, space @ parts)
+    result = Face(face, basis, parts if space is None else space @ parts)
     if lost == 0:
         return MLEExistence(True, "interior", (), 0, 0, unidentified, face), result
     cells = [(hypergraph.domain.names, tuple(int(c) for c in codes[i])) for i in forced]

@@ -386,9 +386,8 @@ def dense_problem(
     mean = own_mean if working is design else counts @ working / num_rows
     # The facial set, on which the estimate is finite.
     existence, face = None, None
-    within = design if space is None else design @ space
     if penalty is None:
-        existence, face = find_face(hypergraph, within, counts, structural, rows, space)
+        existence, face = find_face(hypergraph, design, counts, structural, rows, space)
     limit, recession = structural, None
     if face is not None:
         further = () if structural is None else structural.structure.edges
@@ -398,9 +397,8 @@ def dense_problem(
         face = None
         if structural is not None:  # a penalty identifies every parameter there
             possible = cells_outside(structural)
-            directions = identified_directions(within, possible) if penalty is None else np.eye(within.shape[1])
-            lifted = directions if space is None else space @ directions
-            face = Face(possible, lifted, np.zeros(len(lifted)))
+            directions = identified_directions(design, possible, space) if penalty is None else np.eye(design.shape[1])
+            face = Face(possible, directions, np.zeros(len(directions)))
     # The solver sees the statistics on that set, along the directions that are identified there.
     basis, used = space, working
     if face is not None:

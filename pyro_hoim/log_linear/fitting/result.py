@@ -238,9 +238,7 @@ class FitResult(Fitted):
             within = torch.eye(len(gram), dtype=torch.float64) if space is None else torch.from_numpy(space)
             values, vectors = torch.linalg.eigh(within.T @ gram @ within)
             return within @ vectors[:, values > _RANK_TOLERANCE * values.max()]
-        cells = cells_outside(states)
-        basis = identified_directions(self._design if space is None else self._design @ space, cells)
-        return torch.from_numpy(np.ascontiguousarray(basis if space is None else space @ basis))
+        return torch.from_numpy(np.ascontiguousarray(identified_directions(self._design, cells_outside(states), space)))
 
     @property
     def num_parameters_possible(self) -> int:

@@ -684,8 +684,7 @@ def _remembered(file: ModelFile) -> FitResult:
         existence = MLEExistence(False, "unknown", num_parameters_lost=lost)
         if design is not None:
             cells = cells_outside(file.impossible)
-            basis = identified_directions(design if space is None else design @ space, cells)
-            face = Face(cells, basis if space is None else space @ basis, np.zeros(len(theta)))
+            face = Face(cells, identified_directions(design, cells, space), np.zeros(len(theta)))
     # The likelihood of complete rows follows from the margins; another one tells of missing cells.
     tables = file.finite.tables
     expected = float(margins @ tables) - total * log_z  # of complete rows
