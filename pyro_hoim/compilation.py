@@ -183,6 +183,16 @@ def _elimination() -> None:
         backend.log_partition(model).value.backward()
 
 
+def _mini_buckets() -> None:
+    """Bounds of log Z, their gradients, and draws from them."""
+    from .log_linear.bounds.importance import BucketImportance
+    from .log_linear.energy import LogLinearEnergy
+
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 4), 2)
+    model = LogLinearEnergy(hypergraph, torch.zeros(hypergraph.num_terms, dtype=torch.float64))
+    BucketImportance(max_cells=4, passes=2, orders=1, seed=0, num_draws=2).log_partition(model)
+
+
 def _fits() -> None:
     """Information of sets, fits by likelihood, pseudo-likelihood and weighted chains, smooth ridges."""
     from .data.information import InformationTable
@@ -297,6 +307,7 @@ _PARTS: dict[str, Callable[[], None]] = {
     "tables": _table_chains,
     "roots": _root_models,
     "elimination": _elimination,
+    "buckets": _mini_buckets,
     "products": _product_chains,
     "networks": _networks,
     "fits": _fits,

@@ -400,9 +400,9 @@ class _Constant(torch.autograd.Function):  # pyright: ignore[reportUntypedBaseCl
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:  # noqa: ARG004
         raise out_of_reach(
-            "AnnealedImportance",
-            "log Z is differentiable once; eta, marginals and second derivatives have no gradient. Use an exact "
-            "backend such as Auto() where one is within its budget, or detach() the value",
+            "log_partition",
+            "an estimate or bound of log Z is differentiable once; eta, marginals and second derivatives have no "
+            "gradient. Use an exact backend such as Auto() where one is within its budget, or detach() the value",
         )
 
 

@@ -18,7 +18,7 @@ from ..errors import InputError, IntractableError, out_of_reach, refused, size_t
 from ..structure.hypergraph import InteractionHypergraph
 from .model import LogLinearModel
 
-Kind = Literal["exact", "lower bound", "unbiased", "biased"]
+Kind = Literal["exact", "lower bound", "upper bound", "unbiased", "biased"]
 
 _ERRORS_ALLOWED = 5.0  # standard errors that a log-probability may be above zero
 

@@ -1,5 +1,7 @@
 from .annealed.importance import AnnealedImportance as AnnealedImportance, log_frequencies as log_frequencies
 from .auto import Auto as Auto, log_partition as log_partition
+from .bounds.importance import BucketImportance as BucketImportance
+from .bounds.mini_buckets import MiniBuckets as MiniBuckets
 from .chains.gibbs import GibbsChains as GibbsChains
 from .coding import (
     Coding as Coding,

@@ -1,0 +1,416 @@
+"""Compiled loops of weighted mini-bucket elimination in log space (Numba, CPU). Imported when first needed.
+
+What these functions call a program are the arrays of :class:`~._join_graph.Program`; ``values`` and ``beliefs`` are
+its buffers. A mini-bucket is gone through in blocks of its message: the logarithms of its tables are added up level by
+level, divided by the weight, and their exponentials summed. The functions release the interpreter lock.
+
+Exponentials are those of differences from the largest term, so that they never overflow; below exp(-708) they count as
+zero, which moves no bound that is rounded outward by far more. Where all terms are impossible, or one is that has a
+negative weight, a message is minus infinity.
+"""
+# pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportConstantRedefinition=false
+
+import math
+
+import numpy as np
+
+from ...compute.jit import njit
+
+_LOG2E = math.log2(math.e)
+_LN2 = math.log(2.0)
+_LN2_HIGH = 0.693145751953125  # 20 bits, so that products with exponents are exact
+_LN2_LOW = _LN2 - _LN2_HIGH
+_SHIFTER = 1.5 * 2.0**52  # added to a number, the low bits of the sum hold the nearest integer
+_SHIFTER_BITS = 0x4338000000000000
+_ROOT_HALF_BITS = 0x3FE6A09E667F3BCD  # of the square root of one half
+_TINY = 1e-290
+_SUMS = {"contract", "nsz", "reassoc"}  # reordered sums; exponentials must not be reordered
+_PLAIN = {"contract", "nsz"}
+
+
+@njit(nogil=True, cache=True, fastmath=_PLAIN, error_model="numpy", inline="always")
+def _exp(x, bits, shifted, shifted_bits, count):
+    """Exponentials of the first ``count`` non-positive numbers, in place; relative errors of 1e-15."""
+    for j in range(count):
+        z = max(x[j], -708.0)
+        s = z * _LOG2E + _SHIFTER
+        n = s - _SHIFTER
+        r = (z - n * _LN2_HIGH) - n * _LN2_LOW
+        p = 1.0 / 6227020800.0
+        p = p * r + 1.0 / 479001600.0
+        p = p * r + 1.0 / 39916800.0
+        p = p * r + 1.0 / 3628800.0
+        p = p * r + 1.0 / 362880.0
+        p = p * r + 1.0 / 40320.0
+        p = p * r + 1.0 / 5040.0
+        p = p * r + 1.0 / 720.0
+        p = p * r + 1.0 / 120.0
+        p = p * r + 1.0 / 24.0
+        p = p * r + 1.0 / 6.0
+        p = p * r + 0.5
+        p = p * r + 1.0
+        p = p * r + 1.0
+        shifted[j] = s
+        x[j] = 0.0 if x[j] < -708.0 else p
+    for j in range(count):
+        bits[j] += 0 if bits[j] == 0 else shifted_bits[j] << 52
+
+
+@njit(nogil=True, cache=True, fastmath=_PLAIN, error_model="numpy", inline="always")
+def _log(x, bits, shifted, shifted_bits, count):
+    """Logarithms of the first ``count`` positive normal numbers, in place; errors of 3e-16."""
+    for j in range(count):
+        exponent = (bits[j] - _ROOT_HALF_BITS) >> 52
+        bits[j] -= exponent << 52
+        shifted_bits[j] = exponent + _SHIFTER_BITS
+    for j in range(count):
+        exponent = shifted[j] - _SHIFTER
+        f = x[j] - 1.0
+        s = f / (2.0 + f)
+        z = s * s
+        p = 1.0 / 19.0
+        p = p * z + 1.0 / 17.0
+        p = p * z + 1.0 / 15.0
+        p = p * z + 1.0 / 13.0
+        p = p * z + 1.0 / 11.0
+        p = p * z + 1.0 / 9.0
+        p = p * z + 1.0 / 7.0
+        p = p * z + 1.0 / 5.0
+        p = p * z + 1.0 / 3.0
+        p = p * z + 1.0
+        x[j] = (2.0 * s * p + exponent * _LN2_LOW) + exponent * _LN2_HIGH
+
+
+@njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
+def _add(x, start, values, place, form, index, where, count, is_first):
+    """Add the cells of one input to a row of a block, or write them if it is the first."""
+    if is_first:
+        if form == 0:
+            value = values[place]
+            for j in range(count):
+                x[start + j] = value
+        elif form == 1:
+            for j in range(count):
+                x[start + j] = values[place + j]
+        else:
+            for j in range(count):
+                x[start + j] = values[place + np.uint64(index[where + j])]
+    elif form == 0:
+        value = values[place]
+        for j in range(count):
+            x[start + j] += value
+    elif form == 1:
+        for j in range(count):
+            x[start + j] += values[place + j]
+    else:
+        for j in range(count):
+            x[start + j] += values[place + np.uint64(index[where + j])]
+
+
+@njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
+def _collect(x, start, sums, place, form, index, where, count):
+    """Add a row of a block to the cells of one input that it belongs to."""
+    if form == 0:
+        total = 0.0
+        for j in range(count):
+            total += x[start + j]
+        sums[place] += total
+    elif form == 1:
+        for j in range(count):
+            sums[place + j] += x[start + j]
+    else:
+        for j in range(count):
+            sums[place + np.uint64(index[where + j])] += x[start + j]
+
+
+@njit(nogil=True, cache=True, fastmath=_PLAIN, error_model="numpy")
+def run(task, number, values, beliefs, weight, program, work):
+    """Go through one mini-bucket.
+
+    Task 0 finds its message. Task 1 finds, from beliefs of its message, those of its tables and messages. Task 2 finds
+    those of its shifts instead, and returns the entropy of its variable given the others.
+    """
+    x, top, shifted, kept, mark = work
+    bits, shifted_bits = x.view(np.int64), shifted.view(np.int64)
+    row, inputs, loops, strides, index = (
+        program.nodes[number],
+        program.inputs,
+        program.loops,
+        program.strides,
+        program.places,
+    )
+    levels, cells, block, message, first, last, begin, end = (
+        row[0],
+        row[1],
+        row[2],
+        row[3],
+        row[4],
+        row[5],
+        row[6],
+        row[7],
+    )
+    depth, count = end - begin, last - first
+    inverse = 1.0 / weight
+    turn = np.zeros(depth + 1, dtype=np.int64)
+    place = np.empty(count, dtype=np.int64)
+    for i in range(count):
+        place[i] = inputs[first + i, 0]
+    entropy = 0.0
+    many = levels * block
+    for start in range(message, message + cells, block):
+        # Logarithms of all tables, level by level.
+        if count == 0:
+            x[:many] = 0.0
+        for i in range(count):
+            form, where, step = inputs[first + i, 2], inputs[first + i, 3], inputs[first + i, 1]
+            for level in range(levels):
+                _add(x, level * block, values, place[i] + level * step, form, index, where, block, i == 0)
+        # Powers, less the largest of every cell; where all are impossible, nothing is taken off.
+        if inverse != 1.0:
+            for j in range(many):
+                x[j] *= inverse
+        for j in range(block):
+            top[j] = x[j]
+        for level in range(1, levels):
+            for j in range(block):
+                top[j] = max(top[j], x[level * block + j])
+        for j in range(block):
+            mark[j] = 0.0 if abs(top[j]) < np.inf else 1.0
+            top[j] = top[j] if abs(top[j]) < np.inf else 0.0
+        for level in range(levels):
+            for j in range(block):
+                x[level * block + j] -= top[j]
+        if task == 2:
+            for j in range(many):
+                kept[j] = x[j]
+        _exp(x, bits, shifted, shifted_bits, many)
+        if task == 0:
+            for level in range(1, levels):
+                for j in range(block):
+                    x[j] += x[level * block + j]
+            _log(x, bits, shifted, shifted_bits, block)
+            for j in range(block):
+                values[start + j] = -np.inf if mark[j] else weight * (x[j] + top[j])
+        else:
+            for j in range(block):
+                top[j] = x[j]
+            for level in range(1, levels):
+                for j in range(block):
+                    top[j] += x[level * block + j]
+            for j in range(block):
+                shifted[j] = 0.0 if mark[j] else beliefs[start + j] / top[j]
+            for level in range(levels):
+                for j in range(block):
+                    x[level * block + j] = 0.0 if mark[j] else x[level * block + j] * shifted[j]
+            for i in range(count):
+                if (inputs[first + i, 4] == 2) == (task == 2):
+                    form, where, step = inputs[first + i, 2], inputs[first + i, 3], inputs[first + i, 1]
+                    for level in range(levels):
+                        _collect(x, level * block, beliefs, place[i] + level * step, form, index, where, block)
+            if task == 2:
+                # -log p(level | others) = log of the sum less the exponent.
+                for level in range(levels):
+                    for j in range(block):
+                        entropy -= x[level * block + j] * min(max(kept[level * block + j], -708.0), 0.0)
+                for j in range(block):
+                    x[j] = 1.0 if mark[j] else top[j]
+                _log(x, bits, shifted, shifted_bits, block)
+                for j in range(block):
+                    entropy += beliefs[start + j] * x[j]
+        # The next turn of the outer loops.
+        k = depth - 1
+        while k >= 0:
+            turn[k] += 1
+            for i in range(count):
+                place[i] += strides[first + i, k]
+            if turn[k] < loops[begin + k]:
+                break
+            for i in range(count):
+                place[i] -= strides[first + i, k] * loops[begin + k]
+            turn[k] = 0
+            k -= 1
+    return entropy
+
+
+@njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
+def _believe(values, beliefs, backward, weight, message, cells, kept, work):
+    """Beliefs of a message from what was passed back to it, normalised."""
+    x, _, shifted, _, _ = work
+    bits, shifted_bits = x.view(np.int64), shifted.view(np.int64)
+    inverse, top, total = 1.0 / weight, -np.inf, 0.0
+    for j in range(cells):
+        value = values[message + j]
+        beliefs[message + j] = (value + backward[kept + j]) * inverse if value > -np.inf else -np.inf
+        top = max(top, beliefs[message + j])
+    if top == -np.inf:
+        beliefs[message : message + cells] = 0.0
+        return
+    size = len(x)
+    for start in range(0, cells, size):
+        count = min(size, cells - start)
+        for j in range(count):
+            x[j] = beliefs[message + start + j] - top
+        _exp(x, bits, shifted, shifted_bits, count)
+        for j in range(count):
+            beliefs[message + start + j] = x[j]
+            total += x[j]
+    for j in range(cells):
+        beliefs[message + j] /= total
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _match(values, beliefs, weights, program, first, last, step):
+    """Shift costs so that the mini-buckets of a bucket agree about the variables they share."""
+    nodes, inputs = program.nodes, program.inputs
+    shared = inputs[nodes[first, 5] - 1, 5]
+    total = 0.0
+    for k in range(first, last):
+        total += weights[k]
+    for j in range(shared):
+        mean, is_possible = 0.0, True
+        for k in range(first, last):
+            belief = beliefs[inputs[nodes[k, 5] - 1, 0] + j]
+            if belief > _TINY:
+                belief = math.log(belief)
+                beliefs[inputs[nodes[k, 5] - 1, 0] + j] = belief
+                mean += weights[k] * belief
+            else:
+                is_possible = False
+        if is_possible:
+            for k in range(first, last):
+                cell = inputs[nodes[k, 5] - 1, 0] + j
+                values[cell] += step * weights[k] * (mean / total - beliefs[cell])
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _reweigh(weights, entropies, first, last, step):
+    """Move weights to where entropies are small (upper bounds) or, of negative ones, large; they sum to one."""
+    positive, is_lower, mean = first, False, 0.0
+    for k in range(first, last):
+        if weights[k] < 0.0:
+            is_lower = True
+        else:
+            positive = k
+        mean += weights[k] * entropies[k - first]
+    total = 0.0
+    if is_lower:
+        mean = entropies[positive - first]
+        for k in range(first, last):
+            if k != positive:
+                weights[k] *= math.exp(step * weights[k] * (entropies[k - first] - mean))
+                total += weights[k]
+        weights[positive] = 1.0 - total
+    else:
+        for k in range(first, last):
+            weights[k] *= math.exp(-step * weights[k] * (entropies[k - first] - mean))
+            total += weights[k]
+        for k in range(first, last):
+            weights[k] /= total
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def forward(values, beliefs, backward, weights, program, step, weight_step, work):
+    """The bound; with positive steps costs are shifted and weights moved on the way."""
+    nodes, inputs, buckets = program.nodes, program.inputs, program.buckets
+    largest = 1
+    for b in range(len(buckets) - 1):
+        largest = max(largest, buckets[b + 1] - buckets[b])
+    entropies = np.zeros(largest)
+    for b in range(len(buckets) - 1):
+        first, last = buckets[b], buckets[b + 1]
+        if last - first > 1 and step > 0.0:
+            for k in range(first, last):
+                run(0, k, values, beliefs, weights[k], program, work)
+                _believe(values, beliefs, backward, weights[k], nodes[k, 3], nodes[k, 1], nodes[k, 8], work)
+                shift = inputs[nodes[k, 5] - 1]
+                beliefs[shift[0] : shift[0] + shift[5]] = 0.0
+                entropies[k - first] = run(2, k, values, beliefs, weights[k], program, work)
+            _match(values, beliefs, weights, program, first, last, step)
+            if weight_step > 0.0:
+                _reweigh(weights, entropies, first, last, weight_step)
+        for k in range(first, last):
+            run(0, k, values, beliefs, weights[k], program, work)
+    bound = 0.0
+    for k in program.roots:
+        bound += values[nodes[k, 3]]
+    return bound
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def backward_pass(values, beliefs, backward, weights, program, work):
+    """Beliefs of all tables and messages, after :func:`forward`, and what is passed back to mini-buckets of one bucket.
+
+    Beliefs of tables are the gradient of the bound.
+    """
+    nodes, buckets = program.nodes, program.buckets
+    x, _, shifted, _, _ = work
+    bits, shifted_bits = x.view(np.int64), shifted.view(np.int64)
+    beliefs[:] = 0.0
+    for k in program.roots:
+        beliefs[nodes[k, 3]] = 1.0
+    for b in range(len(buckets) - 2, -1, -1):
+        first, last = buckets[b], buckets[b + 1]
+        for k in range(first, last):
+            run(1, k, values, beliefs, weights[k], program, work)
+            if last - first == 1:
+                continue
+            message, cells, kept, size = nodes[k, 3], nodes[k, 1], nodes[k, 8], len(x)
+            for start in range(0, cells, size):
+                count = min(size, cells - start)
+                for j in range(count):
+                    x[j] = max(beliefs[message + start + j], _TINY)
+                _log(x, bits, shifted, shifted_bits, count)
+                for j in range(count):
+                    value = values[message + start + j]
+                    backward[kept + start + j] = weights[k] * x[j] - value if value > -np.inf else 0.0
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def draw(values, weights, program, uniforms, states, log_weights, begin, step):
+    """Draw states ``begin``, ``begin + step``, ... against the order of the program, after :func:`forward`.
+
+    A variable is drawn from the mixture of what its mini-buckets say, by their weights. From ``log_weights`` (n,) the
+    log probabilities of the draws are taken away. ``states`` are (n, variables), ``uniforms`` (n, buckets).
+    """
+    nodes, inputs, buckets, pointer, walk = (
+        program.nodes,
+        program.inputs,
+        program.buckets,
+        program.pointer,
+        program.walk,
+    )
+    most = 1
+    for k in range(len(nodes)):
+        most = max(most, nodes[k, 0])
+    law, mixed = np.empty(most), np.empty(most)
+    for n in range(begin, len(states), step):
+        for b in range(len(buckets) - 2, -1, -1):
+            first, last = buckets[b], buckets[b + 1]
+            variable, levels = program.variables[first], nodes[first, 0]
+            mixed[:levels] = 0.0
+            for k in range(first, last):
+                law[:levels] = 0.0
+                for i in range(nodes[k, 4], nodes[k, 5]):
+                    place = inputs[i, 0]
+                    for j in range(pointer[i], pointer[i + 1]):
+                        place += states[n, walk[j, 0]] * walk[j, 1]
+                    for level in range(levels):
+                        law[level] += values[place + level * inputs[i, 1]]
+                top = law[0]
+                for level in range(1, levels):
+                    top = max(top, law[level])
+                total = 0.0
+                for level in range(levels):
+                    law[level] = math.exp((law[level] - top) / weights[k]) if top > -np.inf else 1.0
+                    total += law[level]
+                for level in range(levels):
+                    mixed[level] += weights[k] * law[level] / total
+            # The level of the mixture, by inversion.
+            threshold, total, code = uniforms[n, b], 0.0, 0
+            for level in range(levels - 1):
+                total += mixed[level]
+                code += threshold >= total
+            while mixed[code] == 0.0 and code > 0:
+                code -= 1
+            states[n, variable] = code
+            log_weights[n] -= math.log(mixed[code])

@@ -1,0 +1,150 @@
+"""Passes of weighted mini-bucket elimination over one model, of which the tightest bound is kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...compute.lanes import run_threads
+from ._join_graph import JoinGraph, compiled
+
+Floats = NDArray[np.float64]
+
+_ROUNDING = 1e-13  # of the sums of logarithms, a thousand times that of one operation
+_LEAST_STEP = 1 / 64
+
+
+class Sweeps:
+    """A bound of log Z that passes over the join graph tighten: costs are shifted and weights moved.
+
+    Args:
+        graph: the mini-buckets.
+        tables: (num_terms,), without NaN and plus infinity.
+        is_upper: weights of a bucket are positive for an upper bound; for a lower one all but one are negative.
+    """
+
+    def __init__(self, graph: JoinGraph, tables: Floats, is_upper: bool) -> None:
+        self.graph, self.compiled, self.is_upper = graph, compiled(graph), is_upper
+        sizes = self.compiled
+        self.values, self.beliefs = np.zeros(sizes.num_values), np.zeros(sizes.num_values)
+        self.values[: sizes.num_terms] = tables
+        self.backward = np.zeros(sizes.num_kept)
+        self.weights = np.ones(len(graph.nodes))
+        for bucket in graph.buckets:
+            share = 1.0 / len(bucket)
+            self.weights[bucket.start : bucket.stop] = share if is_upper or len(bucket) == 1 else -share
+            if not is_upper and len(bucket) > 1:
+                self.weights[bucket.start] = 2.0 - share
+        self.work = tuple(np.zeros(sizes.num_block) for _ in range(5))
+        finite = tables[np.isfinite(tables)]
+        self.slack = _ROUNDING * (1.0 + float(np.abs(finite).sum()))
+        self.best, self.is_current = (math.inf if is_upper else -math.inf), False
+        self.num_passes, self._step = 0, 1.0
+        self._kept = self.shifts.copy(), self.weights.copy()
+
+    @property
+    def shifts(self) -> Floats:
+        """The costs that are shifted between mini-buckets, a view."""
+        first = self.compiled.num_terms
+        return self.values[first : first + self.compiled.num_shifts]
+
+    @property
+    def bound(self) -> float:
+        """The tightest bound so far, rounded outward."""
+        return self.best + (self.slack if self.is_upper else -self.slack)
+
+    def passes(self, number: int) -> Iterator[float]:
+        """Tighten the bound once more at every turn until so many passes were made; ends when they change nothing.
+
+        Where all mini-buckets of a bucket are changed at once, a full step may overshoot: steps are halved after a
+        pass that loosened the bound, and the best costs and weights are taken up again.
+        """
+        from ._kernels import backward_pass, forward
+
+        program = self.compiled.program
+        while self.num_passes < number and self._step >= _LEAST_STEP:
+            if self.num_passes:
+                backward_pass(self.values, self.beliefs, self.backward, self.weights, program, self.work)
+            step, self.num_passes = self._step, self.num_passes + 1
+            found = float(
+                forward(self.values, self.beliefs, self.backward, self.weights, program, step, 0.1 * step, self.work)
+            )
+            gain = self.best - found if self.is_upper else found - self.best
+            self.is_current = gain > 0 or math.isinf(self.best)
+            if self.is_current:
+                self.best = found
+                self._kept = self.shifts.copy(), self.weights.copy()
+            elif self.is_upper:
+                self._restore()
+                self._step /= 2
+            yield self.bound
+            if self.graph.is_exact or math.isinf(found):
+                return
+
+    def _restore(self) -> None:
+        """Make the buffers those of the best bound."""
+        from ._kernels import forward
+
+        self.shifts[:], self.weights[:] = self._kept
+        forward(self.values, self.beliefs, self.backward, self.weights, self.compiled.program, 0.0, 0.0, self.work)
+        self.is_current = True
+
+    def belief(self, names: tuple[int, ...]) -> Floats:
+        """Joint probabilities of variables that one mini-bucket holds, at the best bound."""
+        graph, rows = self.graph, self.compiled.program.nodes
+        _ = self.eta
+        cards = graph.hypergraph.domain.cardinalities
+        holding = [k for k, node in enumerate(graph.nodes) if set(names) <= set(node.scope)]
+        number = min(holding, key=lambda k: graph.size(graph.nodes[k].scope))
+        scope = graph.nodes[number].scope
+        # The belief of a mini-bucket is that of its message times the law of its variable given the others.
+        shape = [cards[v] for v in scope]
+        log_table = np.zeros(shape)
+        for item in graph.nodes[number].inputs:
+            place = self.compiled.place(item)
+            table = self.values[place : place + graph.size(item.scope)].reshape([cards[v] for v in item.scope])
+            ranked = sorted(item.scope, key=scope.index)
+            table = table.transpose([item.scope.index(v) for v in ranked])
+            log_table = log_table + table.reshape([cards[v] if v in item.scope else 1 for v in scope])
+        log_table /= self.weights[number]
+        top = log_table.max(0)
+        law = np.exp(log_table - np.where(np.isfinite(top), top, 0.0))
+        message = rows[number, 3]
+        sums = np.maximum(law.sum(0), np.finfo(np.float64).tiny)
+        joint = law / sums * self.beliefs[message : message + rows[number, 1]].reshape(shape[1:])
+        others = tuple(k for k, v in enumerate(scope) if v not in names)
+        left = [v for v in scope if v in names]
+        marginal = joint.sum(others) if others else joint
+        marginal = marginal.transpose([left.index(v) for v in names])
+        return marginal / marginal.sum()
+
+    @cached_property
+    def eta(self) -> Floats:
+        """Beliefs of all tables at the best bound, (num_terms,): its gradient."""
+        from ._kernels import backward_pass
+
+        self._restore()
+        backward_pass(self.values, self.beliefs, self.backward, self.weights, self.compiled.program, self.work)
+        return self.beliefs[: self.compiled.num_terms].copy()
+
+    def draw(self, uniforms: Floats) -> tuple[NDArray[np.int64], Floats]:
+        """Independent states (n, d) from the mixtures of the best bound, and their log probabilities (n,).
+
+        ``uniforms`` are numbers in [0, 1), (n, d).
+        """
+        from ._kernels import draw
+
+        if not self.is_current:
+            self._restore()
+        states, minus = np.zeros(uniforms.shape, dtype=np.int64), np.zeros(len(uniforms))
+        program = self.compiled.program
+
+        def part(first: int, step: int) -> None:
+            draw(self.values, self.weights, program, uniforms, states, minus, first, step)
+
+        run_threads(part, len(uniforms))
+        return states, -minus
