@@ -83,9 +83,13 @@ class ModelConditional:
         return not isinstance(self.model, EnergyModel) or getattr(self.model, "has_impossible_states", False)
 
     def log_probs(self, x: torch.Tensor) -> torch.Tensor:
-        """As the model gives them; where no level is possible all are alike, so that chains leave such states."""
-        log_probs = self.model.block_conditional([self.variable], x)
-        if getattr(self.model, "has_impossible_states", False):
+        """As the model gives them: minus infinity throughout where no level is possible beside the rest."""
+        return self.model.block_conditional([self.variable], x)
+
+    def update_log_probs(self, x: torch.Tensor) -> torch.Tensor:
+        """What a chain draws from: where no level is possible all are alike, so that chains leave such states."""
+        log_probs = self.log_probs(x)
+        if self.has_zeros:
             is_nowhere = torch.isneginf(log_probs).all(-1, keepdim=True)
             return log_probs.masked_fill(is_nowhere, -math.log(self.domain[self.variable].cardinality))
         return log_probs
@@ -135,6 +139,14 @@ class ClampedConditional:
 
     def log_probs(self, x: torch.Tensor) -> torch.Tensor:
         """Those of the conditional over all variables at the evidence and x."""
+        return self.node.log_probs(self._whole(x))
+
+    def update_log_probs(self, x: torch.Tensor) -> torch.Tensor:
+        """As :meth:`log_probs`, of what chains draw from."""
+        return update_log_probs(self.node, self._whole(x))
+
+    def _whole(self, x: torch.Tensor) -> torch.Tensor:
+        """Codes of all variables, with the evidence."""
         codes = check_codes(x, self.domain, columns=list(self.domain.indices(self.reads)))
         whole = self.node.domain
         fixed = [code.shape for code in self.evidence.values() if isinstance(code, torch.Tensor)]
@@ -143,7 +155,12 @@ class ClampedConditional:
         full[..., list(whole.indices(self.domain.names))] = codes
         for name, code in self.evidence.items():
             full[..., whole.index(name)] = code
-        return self.node.log_probs(full)
+        return full
+
+
+def update_log_probs(node: NodeConditional, x: torch.Tensor) -> torch.Tensor:
+    """Log-probabilities that a chain draws a variable from: a law also where a model leaves no level possible."""
+    return getattr(node, "update_log_probs", node.log_probs)(x)
 
 
 def tables_of(node: object) -> torch.Tensor | None:
@@ -310,7 +327,8 @@ class DependencyConditionals:
     def tabulated(self, *, max_cells: int = 2**16) -> DependencyConditionals:
         """The same network with plain float64 tables, of up to ``max_cells`` entries, in place of models.
 
-        Compiled samplers read tables only. Tables and leaf tables stay as they are.
+        Compiled samplers read tables only. Tables and leaf tables stay as they are. A table holds a law everywhere:
+        where a model leaves no level of a variable possible, all are alike, which chains leave for good.
         """
         self.require_single("tabulated")
         return DependencyConditionals(
@@ -382,7 +400,7 @@ def _tabulate(node: NodeConditional) -> torch.Tensor:
         if read:
             codes[:, list(read)] = torch.stack(torch.unravel_index(index, shape), -1)
         is_table = isinstance(node, (LeafConditional, TableConditional))
-        pieces.append(node.law_at(codes).double() if is_table else node.log_probs(codes).double().exp())
+        pieces.append(node.law_at(codes).double() if is_table else update_log_probs(node, codes).double().exp())
     # Models give logarithms, whose rounding the sums would keep.
     probs = torch.cat(pieces)
     return (probs / probs.sum(-1, keepdim=True)).reshape(*shape, probs.shape[-1])

@@ -18,7 +18,7 @@ from ..core.prediction import beside_figures
 from ..data.observations import Observations
 from ..errors import InputError, MissingDataError, check_type, other_domain, unexpected, wrong_type
 from ..schema import Domain
-from .conditionals import DependencyConditionals
+from .conditionals import DependencyConditionals, update_log_probs
 from .node_conditionals import LeafConditional, NodeConditional, TableConditional
 from .scan import selection_probs
 from .stationary import StationaryLaw, stationary_law
@@ -79,7 +79,7 @@ def m_projection(p: LawLike, node: NodeConditional) -> Law:
     i = law.domain.index(node.variable)
     mass = law.probs.sum(i, keepdim=True)
     where = torch.from_numpy(np.indices(mass.shape).reshape(len(law.domain), -1).T.copy())
-    probs = _log_probs(node, where).exp()
+    probs = _log_probs(node, where, is_update=True).exp()
     rest = [n for j, n in enumerate(law.domain.cardinalities) if j != i]
     return Law(law.domain, mass * probs.reshape(*rest, probs.shape[-1]).movedim(-1, i))
 
@@ -251,12 +251,14 @@ def _node_divergence(codes: torch.Tensor, mass: Floats, node: NodeConditional) -
     return max(0.0, math.fsum((mass * (np.log(mass) - np.log(total) - log_probs)).tolist()))
 
 
-def _log_probs(node: NodeConditional, codes: torch.Tensor) -> torch.Tensor:
-    """Log-probabilities of a node in float64 on the CPU; those of other precisions are normalised anew."""
+def _log_probs(node: NodeConditional, codes: torch.Tensor, *, is_update: bool = False) -> torch.Tensor:
+    """Log-probabilities of a node, or of its update, in float64 on the CPU; of other precisions normalised anew."""
     if isinstance(node, (LeafConditional, TableConditional)) and node.probs.dtype != torch.float64:
         node = node.to(device="cpu", dtype=torch.float64)
-    log_probs = node.log_probs(codes).detach().to(device="cpu", dtype=torch.float64)
-    return log_probs - log_probs.logsumexp(-1, keepdim=True)
+    found = update_log_probs(node, codes) if is_update else node.log_probs(codes)
+    log_probs = found.detach().to(device="cpu", dtype=torch.float64)
+    # Where no level is possible, there is nothing to normalise.
+    return log_probs - log_probs.logsumexp(-1, keepdim=True).clamp(min=torch.finfo(torch.float64).min)
 
 
 def _log_conditional(table: Floats, i: int) -> Floats:

@@ -32,8 +32,9 @@ _TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-9}
 class NodeConditional(Protocol):
     r"""The conditional law of one variable given all others, :math:`\theta_i(x_i \mid x_{-i})`.
 
-    Laws an implementation must obey: the exponentials of a result sum to one over its last dimension, and the result
-    depends on the variables in ``reads`` alone, never on the variable itself, whose entries may hold anything.
+    Laws an implementation must obey: the exponentials of a result sum to one over its last dimension (to zero where a
+    model leaves no level possible), and the result depends on the variables in ``reads`` alone, never on the variable
+    itself, whose entries may hold anything.
 
     Example:
         >>> domain = Domain.from_cardinalities({"a": 2, "b": 2})

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, strategies as st
 from network_oracles import all_states, laws, partition
 
-from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy, Variable
+from pyro_hoim import Domain, InteractionHypergraph, LogLinearEnergy, Observations, Variable
 from pyro_hoim.core import ConditionalModel, EnergyModel
 from pyro_hoim.core.law import Law
 from pyro_hoim.dependency_network import (
@@ -29,8 +29,11 @@ from pyro_hoim.dependency_network import (
     TableConditional,
     check_ergodic,
     fc_limit,
+    node_divergence,
+    predict_network,
     stationary_law,
 )
+from pyro_hoim.dependency_network.study.scores import network_log_likelihood
 from pyro_hoim.errors import InputError, InputTypeError, IntractableError, UnknownNameError
 from pyro_hoim.testing import assert_close, enumerate_codes, exact_table, raises
 
@@ -319,6 +322,62 @@ def test_zeros_are_named():
     assert not DependencyConditionals([Outspoken(), *nodes[1:], network.node("d")]).node("a").has_zeros
     with pytest.raises(InputTypeError, match="received Silent"):
         DependencyConditionals([Silent(), *nodes[1:], network.node("d")])
+
+
+def excluding(seed):
+    """A model whose table over all columns excludes states at random, as whole fibres of single columns."""
+    domain = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
+    rng = np.random.default_rng(seed)
+    log_weights = np.where(rng.random((2, 3, 2)) < 0.6, -math.inf, rng.normal(size=(2, 3, 2)))
+    log_weights[seed % 2, :, 0] = -math.inf
+    log_weights[1 - seed % 2, 0] = 0.0
+    graph = InteractionHypergraph(domain, [domain.names], hierarchical=False)
+    return LogLinearEnergy(graph, torch.from_numpy(log_weights.reshape(-1).copy())), log_weights
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_scores_of_impossible_states_are_those_of_the_model(seed):
+    """Against the table of log weights: minus infinity beside others that leave no level possible, never a law."""
+    model, log_weights = excluding(seed)
+    network, x = DependencyConditionals.from_model(model), states(model.domain)
+    wanted = []
+    for i, name in enumerate(model.domain.names):
+        total = np.logaddexp.reduce(log_weights, axis=i, keepdims=True)
+        table = np.where(log_weights == -math.inf, -math.inf, log_weights - np.where(np.isfinite(total), total, 0.0))
+        wanted.append(torch.from_numpy(table.reshape(-1)))
+        laws_of = torch.from_numpy(np.moveaxis(table, i, -1).copy())
+        at = tuple(x[:, j] for j in range(3) if j != i)
+        torch.testing.assert_close(network.block_conditional([name], x), laws_of[at], **EXACT)
+        clamped = network.condition({n: 0 for n in model.domain.names if n != name})
+        torch.testing.assert_close(clamped.node(name).log_probs(torch.tensor([0])), laws_of[0, 0], **EXACT)
+        # Chains draw from a law there, too, and leave such states.
+        assert_close(network.node(name).update_log_probs(x).exp().sum(-1), torch.ones(len(x)).double())
+        # What is asked of a row.
+        rows = Observations.from_tensor(x, model.domain)
+        prediction = predict_network(network, rows, name)
+        assert torch.equal(prediction.is_predicted, torch.isfinite(laws_of[at]).any(-1))
+        assert node_divergence(rows, network.node(name)) == math.inf
+    torch.testing.assert_close(network.log_conditionals(x), torch.stack(wanted, -1), **EXACT)
+    pseudo = torch.stack(wanted, -1).sum(-1)
+    torch.testing.assert_close(network.log_pseudo_prob(x), pseudo, **EXACT)
+    torch.testing.assert_close(DependencyNetwork(network).log_pseudo_prob(x), pseudo, **EXACT)
+    scored = network_log_likelihood(network, Observations.from_tensor(x, model.domain), pseudo=True)
+    torch.testing.assert_close(scored.values, pseudo, **EXACT)
+
+
+def test_known_cells_that_are_impossible_together_predict_nothing():
+    """Columns b and c are never 1 together, whatever a is; the cell of d, which the law of a reads, is missing."""
+    domain = Domain.from_cardinalities({"a": 2, "b": 2, "c": 2, "d": 2})
+    graph = InteractionHypergraph(domain, [("a", "d"), ("a", "b", "c")], hierarchical=False)
+    tables = torch.tensor([0.3, 0.0, 0.0, 0.5] + [0.0, 0.0, 0.0, -math.inf] * 2, dtype=torch.float64)
+    network = DependencyConditionals.from_model(LogLinearEnergy(graph, tables))
+    rows = Observations.from_tensor(torch.tensor([[1, 1, 1, -1], [1, 0, 1, -1]]), domain)
+    prediction = predict_network(network, rows, "a")
+    assert prediction.is_predicted.tolist() == [False, True]
+    assert_close(prediction.probs[1].sum(), 1.0)
+    scored = network_log_likelihood(network, rows, pseudo=True).values
+    assert scored[0] == -math.inf
+    assert math.isfinite(scored[1])
 
 
 def test_networks_that_are_none_are_refused():

@@ -15,6 +15,7 @@ from ...compute.engine import NOTHING, Record, Wanted
 from ...compute.lanes import SMALL, LaneChains, balanced_width, run_threads
 from ...errors import out_of_reach, size_text, unexpected
 from ...structure.hypergraph import InteractionHypergraph, cell_index, row_strides
+from ..conditionals import update_log_probs
 from ..decision_graph import CompiledGraph
 from ..node_conditionals import LeafConditional, NodeConditional, TableConditional
 
@@ -90,7 +91,7 @@ class ConditionalEngine:
 
     def _draw(self, k: int, rows: slice | torch.Tensor, uniform: torch.Tensor) -> None:
         """Draw one variable in some chains; a level of probability zero is never drawn."""
-        total = self._nodes[k].log_probs(self._codes[rows]).to(self._device).double().exp().cumsum(-1)
+        total = update_log_probs(self._nodes[k], self._codes[rows]).to(self._device).double().exp().cumsum(-1)
         if not bool(((total[:, -1] > 0) & (total[:, -1] < math.inf)).all()):  # NaN too
             expected = f"log-probabilities of {self._nodes[k].variable!r} with a positive finite sum of probabilities"
             raise unexpected("conditionals", expected, hint="check log_probs of its conditional", received="others")

@@ -17,7 +17,7 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 from ...errors import ConvergenceWarning, refused
 from ...runs.arguments import checked_clamps
 from ...schema import Domain
-from ..conditionals import DependencyConditionals, checked_conditionals, device_of
+from ..conditionals import DependencyConditionals, checked_conditionals, device_of, update_log_probs
 from ..node_conditionals import LeafConditional, TableConditional
 from ..scan import Scan, ScanLike, checked_scan, drawn_variables
 
@@ -232,7 +232,7 @@ def _graph_of(
     positive: list[NDArray[np.bool_]] = []
     with torch.no_grad():
         for node in (conditionals.nodes[i] for i in places):
-            log_probs = node.log_probs(torch.as_tensor(states, device=device_of(node)))
+            log_probs = update_log_probs(node, torch.as_tensor(states, device=device_of(node)))
             positive.append((log_probs > -math.inf).cpu().numpy())
     return states, move_graph(positive, cards, order)
 

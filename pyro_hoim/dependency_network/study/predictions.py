@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -98,6 +99,7 @@ def predict_network(
         )
     # What the conditional asks is known in most rows: one walk down its graph.
     log_probs[is_exact] = node.log_probs(codes[is_exact].clamp(min=0)).double()
+    is_lost = is_exact & log_probs.isneginf().all(1)
     # The others average over chains that hold their known cells, rows of one pattern together.
     waiting = (~is_exact).nonzero().squeeze(1)
     for missing, positions in row_patterns(Observations.from_tensor(codes[waiting], data.domain)):
@@ -107,7 +109,11 @@ def predict_network(
             size = log_probs.shape[1]
             most = max(1, _LOOK_UPS_PER_CALL // size)
             probs, error = chain_averages(chains, settings, size, most, lambda states: node.log_probs(states.long()))
-            log_probs[part], std_error[part] = probs.log(), error
+            # A chain's states count as far as they leave a level possible.
+            total = probs.sum(1, keepdim=True)
+            log_probs[part], std_error[part] = (probs / total).log(), error / total
+            is_lost[part] = total.squeeze(1) == 0
+    log_probs[is_lost], std_error[is_lost], is_exact[is_lost] = math.nan, math.nan, False
     return Prediction.of(data, target, log_probs[inverse], std_error[inverse], is_exact[inverse])
 
 

@@ -386,7 +386,9 @@ def _log_conditionals(
     for column, name in enumerate(data.domain.names if len(gaps) else ()):
         known = gaps[data.codes[gaps, column] >= 0]
         prediction = predict_network(conditionals, data.rows(known), name, gibbs=gibbs, seed=seed)
-        values[known, column] = prediction.log_probs.gather(1, prediction.truth[:, None]).squeeze(1)
+        log_probs = prediction.log_probs.gather(1, prediction.truth[:, None]).squeeze(1)
+        # Beside cells that are impossible together nothing is predicted, and no level is possible.
+        values[known, column] = log_probs.masked_fill(log_probs.isnan(), -math.inf)
         is_exact[known] &= prediction.is_exact
     return values, is_exact
 
