@@ -15,7 +15,17 @@ from functools import cached_property
 from typing import Any, Literal, SupportsIndex, get_args
 
 from .budgets import MAX_LABELS, check_size
-from .errors import InputError, check_choice, check_names, check_unique, conflict, out_of_range, unexpected, wrong_type
+from .errors import (
+    InputError,
+    check_choice,
+    check_names,
+    check_type,
+    check_unique,
+    conflict,
+    out_of_range,
+    unexpected,
+    wrong_type,
+)
 
 __all__ = ["Domain", "Kind", "NumberKind", "Variable"]
 
@@ -205,6 +215,7 @@ class Domain:
 
         A code is anything that stands for a whole number: an int, a NumPy integer, an integer tensor of one element.
         """
+        check_type(state, Mapping, "state", "a mapping from names to labels or codes")
         codes: dict[str, int] = {}
         for name, value in state.items():
             variable = self[name]

@@ -62,6 +62,9 @@ def test_encode_state():
     for wrong in (3, -1, True):
         with pytest.raises(InputError, match="expected a label or a code from 0 to 2"):
             DOMAIN.encode_state({"age": wrong})
+    for wrong in (None, 3, "age", [("age", 1)]):
+        with pytest.raises(InputTypeError, match="state: expected a mapping from names to labels or codes"):
+            DOMAIN.encode_state(wrong)
 
 
 def test_unknown_and_repeated_names():

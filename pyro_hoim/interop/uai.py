@@ -230,6 +230,7 @@ def write_uai_evidence(path: str | os.PathLike[str], domain: Domain, evidence: M
         ('1 1 1\n', {'b': 1})
     """
     check_type(domain, Domain, "domain")
+    check_type(evidence, Mapping, "evidence", "a mapping from names to labels or codes")
     codes = domain.encode_state(evidence)
     pairs = (number for name, code in codes.items() for number in (domain.index(name), code))
     write_file(path, " ".join(map(str, (len(codes), *pairs))) + "\n")
@@ -242,12 +243,12 @@ class UaiResult:
     Attributes:
         task: ``PR``, ``MAR``, or ``MAP``, which files also call MPE.
         log_partition: log Z in nats, of a PR.
-        margins: probabilities of the levels of every variable, of a MAR.
+        margins: probabilities of the levels of every variable, of a MAR; an array (levels,) of each.
         state: level of every variable, of a MAP.
 
     Raises:
-        InputError: another task, log Z that is NaN or infinity, or margins that are no probabilities: their sum may be
-            off by 0.001, as those of published files are rounded.
+        InputError: another task, log Z that is NaN or infinity, levels that are no whole numbers from 0, or margins
+            that are no probabilities: their sum may be off by 0.001, as those of published files are rounded.
         InputTypeError: not the answer that the task asks for.
 
     Example:
@@ -263,13 +264,20 @@ class UaiResult:
     def __post_init__(self) -> None:
         check_choice(self.task, tuple(_FIELDS), "task")
         field = _FIELDS[self.task]
-        check_type(self.solution, (float, tuple), field, "what the task asks for")
-        if self.task == "PR" and not self.solution < math.inf:
-            raise out_of_range(field, "a number below infinity", self.solution)
-        for i, part in enumerate(self.solution if self.task == "MAR" else ()):
-            if not _sums_to_one(np.asarray(part)):
+        if self.task == "PR":
+            check_type(self.log_partition, float, field, "a float for a PR")
+            if not self.log_partition < math.inf:  # type: ignore[operator]
+                raise out_of_range(field, "a number below infinity", self.log_partition)
+            return
+        check_type(self.solution, tuple, field, f"a tuple for a {self.task}")
+        for i, part in enumerate(self.solution):
+            if self.task == "MAP":
+                check_whole(part, f"{field}[{i}]", 0)
+                continue
+            check_type(part, np.ndarray, f"{field}[{i}]", "a NumPy array of probabilities")
+            if not (part.ndim == 1 and part.dtype.kind in "fiu" and _sums_to_one(part)):
                 expected = f"probabilities of variable {i} that sum to 1"
-                raise out_of_range(field, expected, received=np.asarray(part).tolist())
+                raise out_of_range(field, expected, received=part.tolist())
 
     @property
     def solution(self) -> Any:

@@ -551,6 +551,7 @@ def evidence_codes(
 
     A label or code gives a number, a tensor with dimensions a long tensor, which must broadcast with the batch.
     """
+    check_type(evidence, Mapping, "evidence", "a mapping from names to labels or codes")
     tensors = {name: value for name, value in evidence.items() if isinstance(value, torch.Tensor) and value.ndim}
     codes: dict[str, int | torch.Tensor] = dict(
         domain.encode_state({name: value for name, value in evidence.items() if name not in tensors})

@@ -423,6 +423,31 @@ def test_a_result_has_the_answer_of_its_task():
 
 
 @pytest.mark.parametrize(
+    ("task", "solution", "words"),
+    [
+        ("PR", 3, "log_partition: expected a float for a PR, received int"),
+        ("PR", torch.tensor(1.0), "log_partition: expected a float for a PR, received Tensor"),
+        ("MAP", [0, 1], "state: expected a tuple for a MAP, received list"),
+        ("MAP", (0.5, 1.9), "state[0]: expected a whole number from 0, received 0.5"),
+        ("MAP", (0, -1), "state[1]: expected a whole number from 0, received -1"),
+        ("MAP", ("a",), "state[0]: expected a whole number from 0, received 'a'"),
+        ("MAP", (True,), "state[0]: expected a whole number from 0, received True"),
+        ("MAR", (None,), "margins[0]: expected a NumPy array of probabilities, received NoneType"),
+        ("MAR", ("ab",), "margins[0]: expected a NumPy array of probabilities, received str"),
+        ("MAR", (np.array([[0.5, 0.5]]),), "margins: expected probabilities of variable 0 that sum to 1"),
+        ("MAR", (np.array(["1"]),), "margins: expected probabilities of variable 0 that sum to 1"),
+        ("MAR", (np.array(1.0),), "margins: expected probabilities of variable 0 that sum to 1"),
+        ("MAR", (np.array([]),), "margins: expected probabilities of variable 0 that sum to 1"),
+    ],
+)
+def test_what_no_file_could_say_is_no_result(task, solution, words):
+    field = {"PR": "log_partition", "MAP": "state", "MAR": "margins"}[task]
+    with pytest.raises((InputError, InputTypeError)) as caught:
+        UaiResult(task, **{field: solution})
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("call", "argument"),
     [
         (lambda file: read_uai(3), "source: expected a path or an open file, received int"),  # type: ignore[arg-type]
@@ -431,6 +456,8 @@ def test_a_result_has_the_answer_of_its_task():
         (lambda file: read_uai_evidence(file, _DOMAIN, sample=0.0), "sample: expected a whole number"),  # type: ignore[arg-type]
         (lambda file: read_uai_result(file, (2, 3)), "domain: expected a Domain or None"),  # type: ignore[arg-type]
         (lambda file: write_uai_evidence("e", None, {}), "domain: expected a Domain"),  # type: ignore[arg-type]
+        (lambda file: write_uai_evidence("e", _DOMAIN, None), "evidence: expected a mapping"),  # type: ignore[arg-type]
+        (lambda file: write_uai_evidence("e", _DOMAIN, [("x0", 1)]), "evidence: expected a mapping"),  # type: ignore[arg-type]
     ],
 )
 def test_arguments_of_another_type_are_refused(call, argument):

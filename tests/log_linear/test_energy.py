@@ -138,6 +138,9 @@ def test_conditioning_takes_labels_and_keeps_gradients():
         model.condition({"rains": 0})
     with pytest.raises(InputError, match="0 to 2"):
         model.condition({"rain": 3})
+    for wrong in (None, [("rain", 1)]):
+        with pytest.raises(InputTypeError, match="evidence: expected a mapping from names"):
+            model.condition(wrong)
 
 
 def test_batches_equal_singles_and_broadcast_with_samples(hypergraph):
