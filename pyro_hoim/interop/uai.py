@@ -149,7 +149,8 @@ def read_uai_evidence(source: Source, domain: Domain, *, sample: int | None = No
     r"""Codes by name of an evidence file, as :meth:`LogLinearEnergy.condition` takes them.
 
     Both layouts are read: ``2  0 1  3 0`` (two variables are observed), and the same after a count of samples. Where
-    a file can be read in both ways, lines decide: a count stands alone in its line, and every sample in its own.
+    a file can be read in both ways, lines decide: a count stands alone in its line, and every sample in its own. A file
+    whose end may be missing in one of these ways is refused.
 
     Args:
         source: a file, or an open one.
@@ -193,8 +194,13 @@ def _samples(words: UaiWords, reader: UaiNumbers) -> list[tuple[int, int]]:
     total, count = len(reader.values), reader.whole("the number of observed variables, or of samples", 0)
     if total == 1 and count == 0:
         return []
-    if total == 1 + 2 * count and not _has_sample_lines(words, count):
+    lines = _sample_lines(words, count)
+    if total == 1 + 2 * count and lines != "whole":
+        if lines == "cut":
+            reader.refuse(total, "whole samples in their lines, or the only sample in one line with its number")
         return [(1, count)]
+    if total < 1 + 2 * count and lines == "none":
+        reader.refuse(total, f"{2 * count} numbers of variables and levels, or samples in lines of their own")
     # A count of samples before them.
     samples = list[tuple[int, int]]()
     for _ in range(count):
@@ -207,11 +213,15 @@ def _samples(words: UaiWords, reader: UaiNumbers) -> list[tuple[int, int]]:
     return samples
 
 
-def _has_sample_lines(words: UaiWords, count: int) -> bool:
-    """Whether the first line is the count alone, and every other line is one sample."""
+def _sample_lines(words: UaiWords, count: int) -> Literal["whole", "cut", "none"]:
+    """Whether the first line is the count alone and every other line one sample, the last of them perhaps cut off."""
     head, *lines = [line.split() for line in words.raw.splitlines() if line.strip()]
-    is_count = len(head) == 1 and len(lines) == count > 0
-    return is_count and all(len(line) == 1 + 2 * float(line[0]) for line in lines)
+    if len(head) != 1 or not len(lines) == count > 0:
+        return "none"
+    left = [1 + 2 * float(line[0]) - len(line) for line in lines]
+    if any(left[:-1]) or left[-1] < 0:
+        return "none"
+    return "cut" if left[-1] else "whole"
 
 
 def write_uai_evidence(path: str | os.PathLike[str], domain: Domain, evidence: Mapping[str, int | str]) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 import sys
 
 import numpy as np
@@ -290,9 +291,9 @@ def test_what_is_a_model_is_told_by_its_first_word(tmp_path):
         ("2\n1 2\n3 0\n", {"x1": 2, "x3": 0}),
         ("1\n2 1 2 3 0\n", {"x1": 2, "x3": 0}),
         ("1 2 1 2 3 0", {"x1": 2, "x3": 0}),
-        ("1 0", {}),
         ("1\n0\n", {}),
-        ("1\n1 1\n", {"x1": 1}),
+        ("2\n3 1 0 1\n", {"x0": 1, "x3": 1}),
+        ("1\n0 1\n", {"x0": 1}),
         ("2 0 1 0 1", {"x0": 1}),
     ],
 )
@@ -313,6 +314,25 @@ def test_of_several_samples_one_is_chosen():
 
 
 @pytest.mark.parametrize(
+    ("text", "sample"),
+    [
+        ("1 0 1", None),
+        ("2 3 0 2 1", None),
+        ("2\n3 0\n2 1", None),
+        ("1\n2 3 0 2 1", None),
+        ("2\n1 0 1\n2 3 0 2 1", 1),
+        ("2\n0\n1 4 1", 1),
+    ],
+)
+def test_evidence_that_is_cut_between_words_is_refused(text, sample):
+    """What is left of a file that is whole is never read as something else."""
+    assert read_uai_evidence(io.BytesIO(text.encode()), _DOMAIN, sample=sample)
+    for blank in re.finditer(r"\s", text):
+        with pytest.raises(InputError, match="may be truncated"):
+            read_uai_evidence(io.BytesIO(text[: blank.start()].encode()), _DOMAIN, sample=sample)
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("", "empty file"),
@@ -320,7 +340,11 @@ def test_of_several_samples_one_is_chosen():
         ("1 5 0", "the number of a variable, a whole number from 0 to 4, received '5'"),
         ("1 0 2", "a level of variable 0, a whole number from 0 to 1, received '2'"),
         ("2 0 1 0 0", "one level of variable 0, which is 1 before, received '0'"),
-        ("3 0 1", "received the end of the file"),
+        ("3 0 1", "expected 6 numbers of variables and levels, or samples in lines of their own, received the end"),
+        ("1 0", "expected 2 numbers of variables and levels, or samples in lines of their own, received the end"),
+        ("2 0 0", "expected 4 numbers of variables and levels, or samples in lines of their own, received the end"),
+        ("1\n2 0", "whole samples in their lines, or the only sample in one line with its number, received the end"),
+        ("1\n1 1", "whole samples in their lines"),
         ("2 0 1 1 1 1", "nothing after 2 samples"),
         ("1 0 1 1", "nothing after 1 samples"),
         ("-1 0 1", "received '-1'"),
