@@ -59,8 +59,8 @@ def read_uai(
         IntractableError: a file above a limit.
 
     References:
-        The pages on file formats of the UAI competitions of 2008 to 2022; lines that begin with ``c`` are comments, as
-        that of 2016 says.
+        The pages on file formats of the UAI competitions of 2008 to 2022; lines whose first word is ``c`` are comments,
+        as that of 2016 says.
 
     Example:
         >>> import io

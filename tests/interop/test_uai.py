@@ -96,7 +96,7 @@ def test_numbers_are_read_in_every_spelling_and_with_blanks_anywhere():
     text = (
         "c a comment\n\t MARKOV# 9\r\n3 # numbers\n2 2\n\n2 1 3\v0 1 2\f8\n"
         + "\r\n".join(words[:5])
-        + "\nc\nc  9 9\n"
+        + "\nc\nc  9 9\nc\r\nc 9\r\nc \r\n"
         + " ".join(words[5:])
     )
     assert _read(text).tables.tolist() == [0.0] * 8
@@ -163,6 +163,8 @@ _GOOD = "MARKOV\n2\n2 3\n2\n1 0\n2 0 1\n2\n1 2\n6\n1 2 3\n4 5 6\n"
         ("", None, "empty file"),
         (" \n ", None, "empty file"),
         ("GRAPH\n1", 1, "expected MARKOV or BAYES, received 'GRAPH'"),
+        ("comment\n" + _GOOD, 1, "expected MARKOV or BAYES, received 'comment'"),
+        (" c one\n" + _GOOD, 1, "expected MARKOV or BAYES, received 'c'"),
         ("markov\n1", 1, "expected MARKOV or BAYES, received 'markov'"),
         ("MARKOV", None, "the number of variables, a whole number from 1, received the end of the file"),
         ("MARKOV\n0\n\n0\n", 2, "the number of variables, a whole number from 1, received '0'"),

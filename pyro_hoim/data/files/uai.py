@@ -1,7 +1,8 @@
 """Files of the inference competitions of UAI: their words and numbers, and models, whose variables are numbers.
 
-A file is words between blanks, wherever its lines end. Lines that begin with ``c`` are comments, and so is what follows
-a ``#``, as pyAgrum writes it. In every table the last variable of the scope changes fastest.
+A file is words between blanks, wherever its lines end. A line whose first word, without a blank before it, is ``c`` is
+a comment, and so is what follows a ``#``, as pyAgrum writes it. In every table the last variable of the scope changes
+fastest.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MAX_UAI_BYTES = 2**27
 """Bytes of a model that is read: up to 6 GB, and half a minute, where its tables are small."""
 Source = str | os.PathLike[str] | BinaryIO
 _KINDS = (b"MARKOV", b"BAYES")
-_COMMENT = re.compile(rb"(?m)^c(?:[ \t].*)?$|#.*$")
+_COMMENT = re.compile(rb"(?m)^c(?:[ \t].*)?\r?$|#.*$")
 _WORD = re.compile(rb"[^ \t\n\r\v\f]+")
 _MORE = "read_uai in Python takes {}=..., if that is meant"
 
