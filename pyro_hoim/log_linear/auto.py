@@ -20,6 +20,7 @@ from .coding import Coding, Reference, check_corner, reference_codes
 from .energy import LogLinearEnergy, check_energy
 from .exact.elimination import VariableElimination
 from .exact.enumeration import Enumeration, MatrixEnumeration
+from .impossible import ProductInside
 
 Chosen = MatrixEnumeration | Enumeration | VariableElimination | AnnealedImportance
 
@@ -97,22 +98,31 @@ class Auto(PlannedBackend):
     @override
     def log_partition(self, model: LogLinearModel) -> LogPartition:
         backend, cost = _choose(self, model.hypergraph, ())
+        if not backend.is_exact:
+            return backend.log_partition(model)
         try:
             return backend.log_partition(model)  # log Z alone may need less memory than the plan, which has marginals
         except IntractableError as error:
-            raise IntractableError(cost.reason, hint=cost.hint) from error
+            raise IntractableError(cost.reason, hint=_hint(cost, model)) from error
+
+    def _selected(self, model: LogLinearModel, keep: Sequence[str] = ()) -> Chosen:
+        """As :meth:`select`; a refusal names estimates only where they can begin."""
+        backend, cost = _choose(self, model.hypergraph, tuple(keep))
+        if not cost.feasible:
+            raise IntractableError(cost.reason, hint=_hint(cost, model))
+        return backend
 
     @override
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
-        return self.select(model.hypergraph).expectations(model)
+        return self._selected(model).expectations(model)
 
     @override
     def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
-        return self.select(model.hypergraph, names).log_marginal(model, names)
+        return self._selected(model, names).log_marginal(model, names)
 
     @override
     def marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
-        return self.select(model.hypergraph, names).marginal(model, names)
+        return self._selected(model, names).marginal(model, names)
 
     @override
     def sample(
@@ -122,7 +132,19 @@ class Auto(PlannedBackend):
 
     @override
     def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.select(model.hypergraph).mode(model)
+        backend, cost = _choose(self, model.hypergraph, ())
+        replace(cost, hint=(cost.hint or "").removesuffix(_ESTIMATE) or None).check()  # no estimate is a mode
+        return backend.mode(model)
+
+
+_ESTIMATE = "; for an estimate with an error bar, ask for it with Auto(annealed=AnnealedImportance())"
+
+
+def _hint(cost: Cost, model: LogLinearModel) -> str | None:
+    """What to do about a cost, without an estimate where it would be refused for the model's impossible states."""
+    if cost.hint is None or is_hidden(model.tables) or ProductInside.is_reached(model):
+        return cost.hint
+    return f"{cost.hint.removesuffix(_ESTIMATE)}; draw with GibbsChains, or condition on some variables"
 
 
 @lru_cache(maxsize=256)
@@ -152,8 +174,7 @@ def _choose(auto: Auto, hypergraph: InteractionHypergraph, keep: tuple[str, ...]
         if auto.annealed is not None:
             estimated = auto.annealed.plan(hypergraph, keep=keep)
             return auto.annealed, replace(estimated, reason=f"{estimated.reason}; {why}")
-        hint = f"{cost.hint}; for an estimate with an error bar, ask for it with Auto(annealed=AnnealedImportance())"
-        return auto.elimination, replace(cost, reason=why, hint=hint)
+        return auto.elimination, replace(cost, reason=why, hint=f"{cost.hint}{_ESTIMATE}")
     return auto.elimination, cost
 
 

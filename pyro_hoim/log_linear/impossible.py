@@ -15,6 +15,7 @@ import torch
 
 from .._modes import plain_mode
 from ..checks import check_exact_shape, is_hidden
+from ..core.model import LogLinearModel
 from ..core.partition import Cost, check_any_possible
 from ..core.words import num_states_text, plural, shorten
 from ..data.frames import codes_of
@@ -437,7 +438,7 @@ def check_all_possible(energy: LogLinearEnergy, argument: str) -> None:
 # The support of a model, and product laws that are restricted to it.
 
 
-def support_of(energy: LogLinearEnergy) -> LogLinearEnergy | None:
+def support_of(energy: LogLinearModel) -> LogLinearEnergy | None:
     """The model of zeros and minus infinities on the sets of variables that hold any, of any element of a batch.
 
     None where there is none. It has the batch of the model, float64, and stands for the set of its possible states.
@@ -523,6 +524,13 @@ class ProductInside:
         """The exact method for these, if any."""
         plans = ((backend, backend.plan(self.model.hypergraph)) for backend in (VariableElimination(), Enumeration()))
         return next((backend for backend, plan in plans if plan.feasible), None)
+
+    @classmethod
+    def is_reached(cls, model: LogLinearModel) -> bool:
+        """Whether product laws over the possible states of a model can be summed, as annealed estimates need it."""
+        support = support_of(model)
+        sizes = model.hypergraph.domain.cardinalities
+        return support is None or cls(support, support.tables.new_zeros(sum(sizes))).is_exact
 
     def at(self, rows: torch.Tensor) -> ProductInside:
         """The laws of some elements of a batch of one dimension."""

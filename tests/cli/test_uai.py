@@ -73,6 +73,25 @@ def test_draws_and_scores_take_uai_files(shell):
     assert shell.json("score", "m.uai", "t.csv")["nll"] == pytest.approx(-math.log(3 / 16) / 2, abs=1e-12)
 
 
+@pytest.fixture
+def entangled(shell):
+    """A file of 120 columns of four levels, 240 pairs of which are never equal: beyond every exact sum."""
+    rng = np.random.default_rng(0)
+    pairs = sorted({tuple(sorted(rng.choice(120, 2, replace=False).tolist())) for _ in range(240)})
+    never = 1.0 - np.eye(4)
+    Path("m.uai").write_text(
+        text_of([4] * 120, [*(((i,), np.ones(4)) for i in range(120)), *((p, never) for p in pairs)])
+    )
+    return pairs
+
+
+def test_the_hint_of_a_refused_log_z_is_no_option_that_is_refused_too(entangled, shell):
+    ais = ["--method", "ais", "--num-chains", "4", "--num-temperatures", "3"]
+    for command in (["log-z", "m.uai"], ["log-z", "m.uai", *ais]):
+        error = shell.refused(*command, says=["--method ais cannot begin, for what is impossible is itself too large"])
+        assert "use --method ais" not in error
+
+
 # Models of our own.
 
 _DOMAIN = Domain.from_labels({"a": ("n", "y"), "b": ("l", "m", "h"), "c": ("0", "1")})

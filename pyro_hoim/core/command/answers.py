@@ -222,7 +222,7 @@ def log_z_of(question: Question, energy: Any, annealed: Any, auto: Any, starts: 
     try:
         return auto.log_partition(energy)
     except IntractableError as error:
-        hint = f"{option('method', 'ais')} estimates log Z at any size, with an error bar"
+        hint = f"{option('method', 'ais')} estimates log Z, with an error bar"
         raise error.replace(hint=hint) from error
 
 

@@ -81,8 +81,8 @@ LOG_Z_OPTIONS = (
     Option(
         "method",
         "How to find log Z. auto is exact if possible, and otherwise takes the estimate in the model file, if any. "
-        "exact is exact or refuses. ais makes a new estimate with an error bar, at any size, by annealed importance "
-        "sampling.",
+        "exact is exact or refuses. ais makes a new estimate with an error bar by annealed importance sampling, at any "
+        "size; only what is impossible has to be within reach of exact sums by itself.",
         choices=("auto", "exact", "ais"),
         default="auto",
     ),

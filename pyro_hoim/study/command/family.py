@@ -82,7 +82,7 @@ from ...log_linear.goodness.goodness_of_fit import (
 )
 from ...log_linear.goodness.odds_ratios import contrasts_of_file, contrasts_of_fit
 from ...log_linear.goodness.summary import answers_of_fit, fit_figures, fit_summary, model_figures, model_summary
-from ...log_linear.impossible import ImpossibleStates, StructuralZeros, structural_states
+from ...log_linear.impossible import ImpossibleStates, ProductInside, StructuralZeros, structural_states
 from ...log_linear.infinite import infinite_to_json, with_infinite
 from ...log_linear.joined import JoinedLaw
 from ...log_linear.laws.law import HierarchicalLogLinear
@@ -400,7 +400,13 @@ class LogLinearFamily(Family):
         if of_file is not None and not Auto().plan(stored.hypergraph).feasible:
             estimate = replace(of_file, method=f"{of_file.method}, as the model file holds it")
         else:
-            estimate = log_z_of(question, stored.energy, AnnealedImportance, Auto(), starts)
+            try:
+                estimate = log_z_of(question, stored.energy, AnnealedImportance, Auto(), starts)
+            except IntractableError as error:
+                if ProductInside.is_reached(stored.energy):
+                    raise
+                hint = f"{option('method', 'ais')} cannot begin, for what is impossible is itself too large to sum"
+                raise error.replace(hint=f"{hint}; fix some columns, or draw, which takes no sum") from error
         more = (
             f"try more {option('num_temperatures')} or {option('num_chains')}; in Python there are block moves and "
             "resampling"

@@ -1,13 +1,14 @@
 """Annealed estimates of models in which states are impossible, against sums over all their states."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from pyro_hoim import ConvergenceWarning, IntractableError, LogLinearEnergy
-from pyro_hoim.log_linear import AnnealedImportance
+from pyro_hoim import Auto, ConvergenceWarning, IntractableError, LogLinearEnergy
+from pyro_hoim.log_linear import AnnealedImportance, Enumeration, MatrixEnumeration, VariableElimination
 from pyro_hoim.log_linear.annealed import importance
 from pyro_hoim.log_linear.annealed.ascents import ascend
 from pyro_hoim.log_linear.impossible import ProductInside, walled
@@ -133,6 +134,30 @@ def test_weights_need_exact_sums_over_the_impossible_combinations_and_draws_do_n
         with pytest.raises(IntractableError, match="summing over the possible states of 4 variables is out of reach"):
             call(model)
     assert bool((QUICK.sample(model, (30,)).sum(1) == 1).all())
+
+
+def test_what_is_out_of_reach_names_an_estimate_only_where_that_answers(monkeypatch):
+    """Against the estimate itself, which answers, and which refuses once the impossible combinations are too many."""
+    model = one_hot(4)
+    small = Auto(
+        MatrixEnumeration(max_entries=1), Enumeration(max_states=1), VariableElimination(max_cells=1, max_slices=1)
+    )
+    calls = (small.log_partition, small.expectations, lambda model: small.marginal(model, ["x0"]))
+    for call in calls:
+        with pytest.raises(IntractableError, match=r"ask for it with Auto\(annealed=AnnealedImportance"):
+            call(model)
+    either = replace(small, annealed=QUICK)
+    assert float(either.log_partition(model).value) == pytest.approx(float(Auto().log_partition(model).value), abs=0.5)
+    monkeypatch.setattr(ProductInside, "_backend", None)
+    for call in calls:
+        with pytest.raises(IntractableError, match="draw with GibbsChains") as caught:
+            call(model)
+        assert "AnnealedImportance" not in str(caught.value)
+    with pytest.raises(IntractableError, match="summing over the possible states of 4 variables is out of reach"):
+        either.log_partition(model)
+    with pytest.raises(IntractableError) as caught:
+        small.mode(model)
+    assert "AnnealedImportance" not in str(caught.value)  # which refuses modes
 
 
 def test_a_model_of_one_possible_state_is_known():
