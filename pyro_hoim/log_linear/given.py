@@ -24,6 +24,7 @@ from ..core.rows import (
     drawn_seed,
     row_patterns,
 )
+from ..core.words import listed
 from ..data.frames import DataLike, as_observations
 from ..data.observations import Observations
 from ..errors import (
@@ -175,7 +176,7 @@ def is_exactly_feasible(
     if method == "exact":
         if not cost.feasible:
             problem = f"{cost.reason}. Predictions and completions have an approximate method, gibbs"
-            raise out_of_reach(f"rows that miss {', '.join(missing)}", problem)
+            raise out_of_reach(f"rows that miss {listed(missing)}", problem)
         return True
     return cost.feasible and (cost.flops <= _MAX_ROW_OPERATIONS or cost.flops * num_rows <= _MAX_OPERATIONS)
 

@@ -92,6 +92,22 @@ def test_the_hint_of_a_refused_log_z_is_no_option_that_is_refused_too(entangled,
         assert "use --method ais" not in error
 
 
+def test_columns_by_name_have_shares_of_draws_where_no_sum_is_in_reach(entangled, shell):
+    """As without names; against the law that renaming the levels leaves as it is: a quarter for each of the four."""
+    first, second = entangled[0]
+    names, options = [f"x{first}", f"x{second}"], ["--num-draws", "400", "--seed", "3"]
+    found = shell.json("margins", "m.uai", *names, *options)
+    assert (found["kind"], found["draws"]) == ("estimate", 400)
+    cells = {tuple(cell["levels"]): cell["probability"] for cell in found["cells"]}
+    assert sum(cells.values()) == pytest.approx(1)
+    assert all(p == 0 for (a, b), p in cells.items() if a == b)
+    columns = shell.json("margins", "m.uai", *options)["columns"]
+    for place, column in enumerate((first, second)):
+        shares = [sum(p for levels, p in cells.items() if levels[place] == level) for level in "0123"]
+        assert shares == pytest.approx([0.25] * 4, abs=0.1)
+        assert shares == pytest.approx(columns[column]["probabilities"])
+
+
 # Models of our own.
 
 _DOMAIN = Domain.from_labels({"a": ("n", "y"), "b": ("l", "m", "h"), "c": ("0", "1")})

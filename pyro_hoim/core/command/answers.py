@@ -152,7 +152,10 @@ def _exact(
     codes[:, list(domain.indices(names))] = torch.tensor(states).reshape(len(states), len(names))
     for name, code in given.items():
         codes[:, domain.index(name)] = code
-    log_likelihood = family.row_log_likelihood(question.stored, Observations.from_tensor(codes, domain))
+    try:
+        log_likelihood = family.row_log_likelihood(question.stored, Observations.from_tensor(codes, domain))
+    except IntractableError:
+        return None  # neither a likelihood nor a pseudo-likelihood of rows that miss so much
     # An approximate likelihood would not sum to one: draws say their error.
     if log_likelihood.kind != "likelihood" or not log_likelihood.is_exact:
         return None
