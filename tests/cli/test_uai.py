@@ -108,6 +108,24 @@ def test_columns_by_name_have_shares_of_draws_where_no_sum_is_in_reach(entangled
         assert shares == pytest.approx(columns[column]["probabilities"])
 
 
+def test_evidence_that_a_table_excludes_has_log_z_minus_infinity_at_once(entangled, shell):
+    """Two columns that are never equal are equal: no sum over the 118 others is needed, or in reach."""
+    first, second = entangled[0]
+    Path("e.evid").write_text(f"2 {first} 1 {second} 1")
+    found = shell.json("log-z", "m.uai", "--evidence", "e.evid", "--out", "z.PR")
+    assert (found["value"], found["is_zero"], found["kind"]) == (None, True, "exact")
+    assert read_uai_result("z.PR").log_partition == -math.inf
+    assert shell("log-z", "m.uai", "--evidence", "e.evid").out.startswith("log Z = -inf (exact")
+    shell.refused("mode", "m.uai", "--evidence", "e.evid", says=["probability zero"])
+
+
+def test_the_option_that_fixes_a_column_that_is_asked_for_is_named(shell):
+    Path("m.uai").write_text(text_of([2, 3], [((0, 1), [[1, 2, 3], [0, 0, 6]])]))
+    Path("e.evid").write_text("1 1 0")
+    shell.refused("margins", "m.uai", "x1", "--evidence", "e.evid", says=["--evidence: fixes 'x1'"])
+    shell.refused("margins", "m.uai", "x1", "--given", "x1=0", "--evidence", "e.evid", says=["--given: fixes 'x1'"])
+
+
 # Models of our own.
 
 _DOMAIN = Domain.from_labels({"a": ("n", "y"), "b": ("l", "m", "h"), "c": ("0", "1")})

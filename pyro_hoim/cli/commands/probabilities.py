@@ -13,7 +13,14 @@ import numpy as np
 import torch
 
 from ...budgets import MAX_SWEEPS
-from ...core.command.answers import check_possible, column_margins, describe_log_z, margins as margins_of, number_text
+from ...core.command.answers import (
+    check_possible,
+    column_margins,
+    describe_log_z,
+    log_z_of_nothing,
+    margins as margins_of,
+    number_text,
+)
 from ...core.family import Family, Question
 from ...core.words import columns_of
 from ...errors import InputError, IntractableError, conflict
@@ -90,7 +97,10 @@ def log_z(ctx: click.Context, model: Path, evidence: Path | None, out: Path | No
         raise InputError(problem, code="not-normalizable")
     fixed = _fixed(family, question, (), evidence)
     question, constant = _conditioned(family, question, fixed)
-    result = family.log_z(question)
+    if constant == -np.inf:
+        result = log_z_of_nothing("the fixed columns are impossible together")
+    else:
+        result = family.log_z(question)
     if fixed:
         result = result.moved(torch.tensor(constant, dtype=result.value.dtype), result.coding)
     value = float(result.value)
@@ -187,7 +197,10 @@ def margins(
         raise conflict("--out", "the file has the probabilities of every column", "leave out NAMES")
     family, question = ask(ctx, model)
     domain, fixed = question.stored.domain, _fixed(family, question, given, evidence)
-    shown = _shown(domain, fixed) if evidence is not None else dict(text.split("=", 1) for text in given)
+    typed = dict(text.split("=", 1) for text in given)
+    shown = typed if evidence is None else _shown(domain, fixed)
+    if by_file := next((name for name in names if name in fixed and name not in typed), None):
+        raise conflict("--evidence", f"fixes {by_file!r}, whose distribution is asked for")
     if names:
         # Columns that a file fixes make the sum over the others smaller.
         inner, left = question, fixed

@@ -19,7 +19,7 @@ from ...checks import checked_device
 from ...data.observations import Observations
 from ...errors import IntractableError, check_names, check_unique, conflict, out_of_reach, refused
 from ..family import Answer, Family, Question
-from ..partition import LogPartition, no_state
+from ..partition import Cost, LogPartition, no_state
 from ..prediction import Imputation, Prediction, beside_figures
 from ..scores import Scores
 from ..words import PSEUDO, against_majority, columns_of, fixed, gain_sentence, option, plural, whole
@@ -227,6 +227,12 @@ def log_z_of(question: Question, energy: Any, annealed: Any, auto: Any, starts: 
     except IntractableError as error:
         hint = f"{option('method', 'ais')} estimates log Z, with an error bar"
         raise error.replace(hint=hint) from error
+
+
+def log_z_of_nothing(why: str) -> LogPartition:
+    """Log Z of minus infinity, which takes no sum where it is known for a reason."""
+    value = torch.tensor(-math.inf, dtype=torch.float64)
+    return LogPartition(value, "exact", 0.0, None, value, value, Cost(0, 0, 0, 0, True, why, why), why)
 
 
 def _annealed(question: Question, kind: Any, starts: Any) -> Any:
