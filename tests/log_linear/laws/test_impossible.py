@@ -12,6 +12,7 @@ from torch.distributions import kl_divergence
 
 from pyro_hoim import (
     AnnealedImportance,
+    Auto,
     Domain,
     HierarchicalLogLinear,
     InteractionHypergraph,
@@ -19,8 +20,8 @@ from pyro_hoim import (
     LogLinearStatistics,
 )
 from pyro_hoim.inference import StateIndexReparam
-from pyro_hoim.log_linear import ImpossibleStates, statistics_of
-from pyro_hoim.testing import assert_close, exact_table, raises
+from pyro_hoim.log_linear import ImpossibleStates, log_partition, statistics_of
+from pyro_hoim.testing import assert_close, enumerate_codes, exact_table, raises
 
 DOMAIN = Domain.from_cardinalities({"a": 2, "b": 3, "c": 2})
 GRAPH = InteractionHypergraph.from_order(DOMAIN, 2)
@@ -79,6 +80,42 @@ def test_tables_with_minus_infinity_give_the_law_on_the_others(coding):
     assert_close(laws.probs, torch.stack([law.probs, law.probs.flip(0)]))
     # Log Z of the tables is that in the balanced coding of the finite part.
     assert_close(law.log_partition_in("balanced").value, law.log_partition.value)
+
+
+def test_log_z_in_a_coding_is_that_of_the_finite_part_over_possible_states():
+    """By enumeration; the reference of the corner coding, state 000, is impossible itself."""
+    law = HierarchicalLogLinear(GRAPH, theta(), impossible=CELLS)
+    finite = LogLinearEnergy.from_theta(GRAPH, theta())
+    logs = -finite.energy(torch.from_numpy(enumerate_codes(DOMAIN.cardinalities))).numpy().reshape(CELLS.shape)
+    for coding, constant in (("balanced", 0.0), ("corner", logs[0, 0, 0])):
+        wanted = np.log(np.exp(logs - constant)[~CELLS].sum())
+        assert_close(law.log_partition_in(coding).value, wanted)
+        with raises("impossible", "model"):
+            log_partition(law.energy_model, coding=coding)
+
+
+def test_a_model_without_a_possible_state_has_no_law():
+    """All of one column is impossible: what needs no sum says so, and what needs one is refused."""
+    never = ImpossibleStates.of_combinations(DOMAIN, [{"a": 0}, {"a": 1}])
+    law, states = HierarchicalLogLinear(GRAPH, theta(), impossible=never), torch.tensor([[0, 1, 0], [1, 2, 1]])
+    energy = law.energy_model
+    assert Auto().log_partition(energy).value == -math.inf
+    assert torch.isneginf(law.log_pseudo_prob(states)).all()
+    assert torch.isneginf(energy.block_conditional(["a"], states)).all()
+    assert torch.isposinf(energy.energy(states)).all()
+    assert law.enumerate_support().shape == (0, 3)
+    for call in (
+        lambda: law.log_partition,
+        lambda: law.log_prob(states),
+        lambda: law.probs,
+        lambda: law.entropy(),
+        lambda: law.mode,
+        lambda: law.sample((2,)),
+        lambda: law.condition({"a": 0}),
+        lambda: Auto().expectations(energy),
+    ):
+        with raises("impossible"):
+            call()
 
 
 def test_what_is_impossible_is_refused_by_name():
