@@ -126,6 +126,21 @@ def test_the_option_that_fixes_a_column_that_is_asked_for_is_named(shell):
     shell.refused("margins", "m.uai", "x1", "--given", "x1=0", "--evidence", "e.evid", says=["--given: fixes 'x1'"])
 
 
+def test_draws_take_evidence_from_a_file(shell):
+    Path("m.uai").write_text(text_of([2, 3, 2], [((0, 1), [[1, 2, 0], [3, 0, 4]]), ((1, 2), np.ones((3, 2)))]))
+    Path("e.evid").write_text("1 1 2")
+    drawn = shell("sample", "m.uai", "-n", "20", "--evidence", "e.evid").out
+    assert {row[:4] for row in drawn.splitlines()[1:]} == {"1,2,"}  # the only level of x0 beside x1=2
+    assert drawn == shell("sample", "m.uai", "-n", "20", "--given", "x1=2").out
+    Path("e.evid").write_text("2 0 0 1 2")
+    shell.refused("sample", "m.uai", "-n", "2", "--evidence", "e.evid", says=["--evidence: x0=0, x1=2 has probability"])
+    shell.refused("sample", "m.uai", "-n", "2", "--given", "x0=0", "--given", "x1=2", says=["--given: x0=0, x1=2"])
+    Path("t.csv").write_text("x0,x1,x2\n1,,0\n")
+    shell.refused(
+        "sample", "m.uai", "--complete", "t.csv", "--evidence", "e.evid", says=["--evidence: cannot be combined"]
+    )
+
+
 # Models of our own.
 
 _DOMAIN = Domain.from_labels({"a": ("n", "y"), "b": ("l", "m", "h"), "c": ("0", "1")})

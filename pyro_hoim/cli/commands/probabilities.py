@@ -46,7 +46,7 @@ def _out(task: str) -> Callable[..., Any]:
     return click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help=what)
 
 
-def _fixed(family: Family, question: Question, given: tuple[str, ...], evidence: Path | None) -> dict[str, Any]:
+def fixed_columns(family: Family, question: Question, given: tuple[str, ...], evidence: Path | None) -> dict[str, Any]:
     """Codes, or numbers, of the columns that are fixed by words or by a file."""
     domain = question.stored.domain
     fixed = dict(parse_given(given, domain, family.data_type))
@@ -95,7 +95,7 @@ def log_z(ctx: click.Context, model: Path, evidence: Path | None, out: Path | No
         why = family.hint("log-z")
         problem = f"{model} holds a {family.name}, which has no normalising constant" + (f": {why}" if why else "")
         raise InputError(problem, code="not-normalizable")
-    fixed = _fixed(family, question, (), evidence)
+    fixed = fixed_columns(family, question, (), evidence)
     question, constant = _conditioned(family, question, fixed)
     if constant == -np.inf:
         result = log_z_of_nothing("the fixed columns are impossible together")
@@ -139,7 +139,7 @@ def mode(
     family, question = ask(ctx, model)
     if not family.has("mode"):
         family.mode(question.stored)  # refuses
-    domain, fixed = question.stored.domain, _fixed(family, question, given, evidence)
+    domain, fixed = question.stored.domain, fixed_columns(family, question, given, evidence)
     question, constant = _conditioned(family, question, fixed)
     check_possible(constant)
     best = family.mode(question.stored)
@@ -196,7 +196,7 @@ def margins(
     if out is not None and names:
         raise conflict("--out", "the file has the probabilities of every column", "leave out NAMES")
     family, question = ask(ctx, model)
-    domain, fixed = question.stored.domain, _fixed(family, question, given, evidence)
+    domain, fixed = question.stored.domain, fixed_columns(family, question, given, evidence)
     typed = dict(text.split("=", 1) for text in given)
     shown = typed if evidence is None else _shown(domain, fixed)
     if by_file := next((name for name in names if name in fixed and name not in typed), None):

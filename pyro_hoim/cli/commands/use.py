@@ -22,7 +22,7 @@ from ...core.words import plural
 from ...data.files.safe_cells import safe_frame, warn_of_formulas
 from ...data.observations import Observations
 from ...data.readers import labels_of
-from ...errors import conflict, out_of_range, refused, unexpected
+from ...errors import InputError, conflict, out_of_range, refused, unexpected
 from ..asking import (
     DATA,
     JSON,
@@ -33,7 +33,6 @@ from ..asking import (
     beside,
     check_new_file,
     figures,
-    parse_given,
     show,
     show_csv,
     with_rows,
@@ -43,6 +42,7 @@ from ..asking import (
 from ..options import SEED, WholeNumber
 from ..output import echo_json, say
 from ..reading import KnownRows, UnseenLabels, file_options
+from .probabilities import EVIDENCE, fixed_columns
 
 # Rows that are read piece by piece and written piece by piece: completed, and with predictions beside them.
 
@@ -142,12 +142,21 @@ def _write(parts: Iterator[pd.DataFrame], out: Path | None, safe: bool) -> int:
 @MODEL
 @click.option("-n", "--number", type=WholeNumber(1), metavar="N", help="How many rows; with --complete how often each.")
 @click.option("--given", multiple=True, metavar="COL=VALUE", help="Fix a column; may be given several times.")
+@EVIDENCE
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the draws.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE.csv", help="Write here instead of printing.")
 @SAFE_CSV
 @file_options
 @click.pass_context
-def sample(ctx: click.Context, model: Path, given: tuple[str, ...], out: Path | None, safe_csv: bool, **_: Any) -> None:
+def sample(
+    ctx: click.Context,
+    model: Path,
+    given: tuple[str, ...],
+    evidence: Path | None,
+    out: Path | None,
+    safe_csv: bool,
+    **_: Any,
+) -> None:
     """Draw independent rows from MODEL as CSV, also given some columns, or fill the gaps of the rows of a file.
 
     The draws are exact (no Markov chain) if the model allows it. Otherwise every row is the state of a Gibbs chain of
@@ -174,12 +183,18 @@ def sample(ctx: click.Context, model: Path, given: tuple[str, ...], out: Path | 
         for name in ("most_probable", "missing"):
             if name in question.given:
                 raise conflict(f"--{name.replace('_', '-')}", "belongs to --complete FILE")
-        fixed = parse_given(given, question.stored.domain, family.data_type)
-        write(family.draw(replace(question, values={**question.values, "given": fixed})), out, safe_csv)
+        fixed = fixed_columns(family, question, given, evidence)
+        try:
+            answer = family.draw(replace(question, values={**question.values, "given": fixed}))
+        except InputError as error:
+            is_of_file = evidence is not None and not given and error.argument in ("given", "--given")
+            raise error.replace(argument="--evidence" if is_of_file else error.argument) from error
+        write(answer, out, safe_csv)
         return
     # Rows of a file with their gaps filled.
-    if given:
-        raise conflict("--given", "cannot be combined with --complete", "write the value into the file")
+    if given or evidence is not None:
+        argument = "--given" if given else "--evidence"
+        raise conflict(argument, "cannot be combined with --complete", "write the value into the file")
     if Pieces.of(question.values).wanted(file) and Path(file).exists():
         complete_pieces(family, question, file, out, safe_csv)
         return
