@@ -238,7 +238,9 @@ def _connecting_blocks(name: str, law: HierarchicalLogLinear, schedule: GibbsSch
     added = joined_blocks(zeros, schedule, given)
     verdict = connectedness(zeros, [*given, *added])
     if verdict.verdict == "refuted":
-        hint = "pass a schedule with larger blocks, such as GibbsSchedule(blocks=[...]) of these variables"
+        hint = (
+            "pass a schedule with larger blocks, such as pyro_hoim.runs.GibbsSchedule(blocks=[...]) of these variables"
+        )
         raise refused(f"site {name!r}", verdict.words(domain), hint, code="impossible")
     return [domain.indices(block) for block in added]
 

@@ -285,8 +285,9 @@ class AnnealedLogLinear:
 
 
 ADVICE = (
-    "try more temperatures (num_temperatures, temperatures='adaptive'), block moves (GibbsSchedule('interactions')), "
-    "resampling (resample_below=0.5), more chains, or an exact backend with a larger budget"
+    "try more temperatures (num_temperatures, temperatures='adaptive'), block moves "
+    "(pyro_hoim.runs.GibbsSchedule('interactions')), resampling (resample_below=0.5), more chains, or an exact backend "
+    "with a larger budget"
 )
 """What a note on an unreliable estimate advises."""
 

@@ -182,7 +182,7 @@ class GibbsChains(Chains):
 
     recordable = ("statistics", "energies", "draws")
     identity = "model, schedule, clamped value, engine, precision, seed or number of chains"
-    mixing_hint = "draw larger blocks (GibbsSchedule)"
+    mixing_hint = "draw larger blocks (schedule=, a pyro_hoim.runs.GibbsSchedule)"
 
     def __init__(
         self,

@@ -159,7 +159,11 @@ def test_a_run_that_no_length_would_mend_says_so_once_and_names_two_states():
         (warning,) = given
         message = str(warning.message)
         assert warning.category is ConvergenceWarning and warning.filename == __file__ and run.is_mixed is False
-        assert "none leads from (x0=0, " in message and "larger blocks" in message and "longer" not in message
+        assert (
+            "none leads from (x0=0, " in message
+            and "larger blocks (schedule=, a pyro_hoim.runs.GibbsSchedule)" in message
+            and "longer" not in message
+        )
 
 
 # Chains: laws, transitions, starts
