@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ..core.partition import ExactBackend, PartitionBackend
-from ..errors import check_positive, check_type, check_unique, refused, unexpected, wrong_shape
+from ..errors import check_positive, check_type, check_unique, refused, unexpected, wrong_shape, wrong_type
 from ..log_linear.auto import Auto
 from ..log_linear.energy import LogLinearEnergy
 from ..schema import Domain
@@ -80,7 +80,7 @@ def from_pgmpy(model: Any) -> LogLinearEnergy:
     Raises:
         InputError: names that are equal as texts, a variable in no factor, states that differ between factors, or
             negative, infinite or missing weights.
-        InputTypeError: no such model.
+        InputTypeError: no such model; pgmpy converts a Bayesian network by ``to_markov_model``.
 
     Example:
         >>> from types import SimpleNamespace as Stand  # for objects of pgmpy, which need not be installed
@@ -90,7 +90,8 @@ def from_pgmpy(model: Any) -> LogLinearEnergy:
         (('no', 'yes'), [4.0, 0.0])
     """
     if not callable(getattr(model, "get_factors", None)) or not hasattr(model, "nodes"):
-        check_type(model, (), "model", "a DiscreteMarkovNetwork of pgmpy")
+        hint = "convert it by model.to_markov_model()" if hasattr(model, "to_markov_model") else None
+        raise wrong_type("model", "a DiscreteMarkovNetwork of pgmpy", model, hint)
     levels, factors = dict[Hashable, Sequence[Hashable]](), list[_Factor]()
     for factor in model.get_factors():
         names = tuple(factor.variables)

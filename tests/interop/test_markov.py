@@ -92,6 +92,29 @@ def test_factors_of_pgmpy_may_have_any_order_of_variables_and_states():
     assert not np.allclose(by_position / by_position.sum(), expected / expected.sum(), atol=1e-3)
 
 
+def test_bayesian_networks_of_pgmpy_are_named_the_way_to_markov_networks():
+    """The way is pgmpy's: the network that it converts to has the product of the conditional tables."""
+    cpd = pytest.importorskip("pgmpy.factors.discrete").TabularCPD
+    network = pytest.importorskip("pgmpy.models").DiscreteBayesianNetwork([("a", "b")])
+    network.add_cpds(cpd("a", 2, [[0.25], [0.75]]), cpd("b", 2, [[0.5, 0.1], [0.5, 0.9]], ["a"], [2]))
+    with pytest.raises(InputTypeError, match=r"received DiscreteBayesianNetwork; convert it by model\.to_markov_model"):
+        from_pgmpy(network)
+    log_z, shares = _law(from_pgmpy(network.to_markov_model()), ["a", "b"])
+    assert log_z == pytest.approx(0, abs=1e-12)
+    assert shares == pytest.approx({("0", "0"): 0.125, ("0", "1"): 0.125, ("1", "0"): 0.075, ("1", "1"): 0.675})
+
+
+def test_other_objects_are_no_networks_of_pgmpy():
+    class Directed:
+        def to_markov_model(self):
+            raise NotImplementedError
+
+    with pytest.raises(InputTypeError, match=r"a DiscreteMarkovNetwork of pgmpy, received Directed; convert it by"):
+        from_pgmpy(Directed())
+    with pytest.raises(InputTypeError, match=r"a DiscreteMarkovNetwork of pgmpy, received int$"):
+        from_pgmpy(3)
+
+
 def test_networks_of_pgmpy_that_cannot_be_read_are_refused():
     discrete = pytest.importorskip("pgmpy.factors.discrete")
     models = pytest.importorskip("pgmpy.models")
