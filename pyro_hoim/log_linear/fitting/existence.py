@@ -14,17 +14,26 @@ from typing import Literal
 import numpy as np
 import torch
 from scipy.optimize import linprog
-from scipy.sparse import csr_matrix, hstack, identity
+from scipy.sparse import csr_matrix, hstack, identity, vstack
 
 from ...core.words import plural
 from ...data.observations import Observations
-from ...errors import other_domain, refused
+from ...errors import InputError, other_domain, refused
 from ...structure.hypergraph import Edge, InteractionHypergraph
-from ..coding import parametrization
+from ..coding import MARGIN_TOLERANCE, parametrization
 from ..energy import LogLinearEnergy
 from ..given import impossible_rows
 from ..impossible import ImpossibleStates, StructuralZeros, structural_states
-from .design import MAX_DESIGN_ENTRIES, cell_codes, cell_counts, design_entries, design_matrix, fitted_margins
+from .design import (
+    MAX_DESIGN_ENTRIES,
+    cell_codes,
+    cell_counts,
+    cell_numbers,
+    check_data,
+    design_entries,
+    design_matrix,
+    fitted_margins,
+)
 
 __all__ = ["Combination", "MLEExistence", "mle_existence"]
 
@@ -37,6 +46,7 @@ MAX_FACIAL_CELLS, MAX_FACIAL_PARAMETERS = 20_000, 2500  # for which the exact li
 _FITS = 200  # rounds of proportional fitting before it
 _SMALL_PROGRAM, _SMALL_DESIGN = 2**13, 500  # undecided cells times parameters; parameters
 _FITTED_AN_ENTRY = 300  # updates of a cell by fitting that take as long as an entry of the program, roughly
+_MARGIN_ENTRIES = 2**17  # cells times margins of the program that tells whether a table has them
 _LEAST_FITTED = (1e-6, 1e-3, 1e-2, 0.1)  # of the mean cell: what is fitted less is left to the linear program
 
 
@@ -396,7 +406,7 @@ def mle_existence(
 
     Raises:
         MissingDataError: missing cells.
-        InputError: another domain, or a count in a structural zero.
+        InputError: another domain, a count in a structural zero, or margins that no table has.
 
     References:
         Stephen Fienberg and Alessandro Rinaldo, Maximum likelihood estimation in log-linear models, 2012, theorem 3.2
@@ -411,6 +421,8 @@ def mle_existence(
     """
     structural = structural_states(hypergraph.domain, structural_zeros)
     if not isinstance(data, Observations):
+        check_data(hypergraph, data, "data")
+        check_data_possible(structural, hypergraph, data)
         return known_zeros(hypergraph, data, structural)[0]
     if data.domain != hypergraph.domain:
         raise other_domain("data", f"the variables {hypergraph.domain.names}", received=data.domain.names)
@@ -447,14 +459,51 @@ def check_rows_possible(structural: ImpossibleStates | None, rows: Observations,
 
 
 def check_data_possible(
-    structural: ImpossibleStates, hypergraph: InteractionHypergraph, data: Observations | torch.Tensor
+    structural: ImpossibleStates | None, hypergraph: InteractionHypergraph, data: Observations | torch.Tensor
 ) -> None:
-    """Refuse rows, or marginal counts (num_terms,), that hold structural zeros."""
+    """Refuse rows that hold structural zeros, and marginal counts (num_terms,) that no table without these has."""
     if isinstance(data, Observations):
         check_rows_possible(structural, data)
         return
-    for edge, where in structural.structure.term_slices.items():
-        counts = data[hypergraph.term_slices[edge]] if edge in hypergraph else torch.zeros(1)
-        if edge in hypergraph and bool((counts[structural.excluded[where]] > 0).any()):
+    lost = (
+        {} if structural is None else {e: structural.excluded[at] for e, at in structural.structure.term_slices.items()}
+    )
+    for edge, excluded in lost.items():
+        if edge in hypergraph and bool((data[hypergraph.term_slices[edge]][excluded] > 0).any()):
             problem = f"margins of {', '.join(edge)} count rows in cells that are marked as impossible"
             raise refused("structural_zeros", problem, code="impossible")
+    tolerance = max(MARGIN_TOLERANCE, 64 * torch.finfo(data.dtype).eps)  # of a margin, as where they must agree
+    if _distance(structural, hypergraph, data) > tolerance * hypergraph.num_terms:
+        raise no_such_table(structural)
+
+
+def no_such_table(structural: ImpossibleStates | None) -> InputError:
+    """The refusal of marginal counts that agree in pairs, and that no table has."""
+    beside = "" if structural is None else " in which the structural zeros are empty"
+    return refused("data", f"no table{beside} has these margins", "take them from rows", code="impossible")
+
+
+def _distance(structural: ImpossibleStates | None, hypergraph: InteractionHypergraph, margins: torch.Tensor) -> float:
+    """Least sum of the amounts by which the margins of a table differ from those given, in shares of the total.
+
+    Margins of a decomposable model that agree in pairs are those of a table (Nikolai Vorob'ev, Consistent families of
+    measures and their extensions, 1962). Others are not examined where the linear program is large: then 0.
+    """
+    edges, domain = hypergraph.maximal_edges, hypergraph.domain
+    is_large = domain.num_states * len(edges) > _MARGIN_ENTRIES
+    if is_large or (structural is None and hypergraph.is_decomposable):
+        return 0.0
+    codes = cell_codes(hypergraph)
+    codes = codes if structural is None else codes[cells_outside(structural)]
+    blocks, shares = list[csr_matrix](), list[np.ndarray]()
+    for edge in edges:
+        members = domain.indices(edge)
+        cells = cell_numbers(codes, members, domain.cardinalities)
+        counts = margins[hypergraph.term_slices[edge]].double().numpy()
+        blocks.append(csr_matrix((np.ones(len(cells)), (cells, np.arange(len(cells)))), (len(counts), len(cells))))
+        shares.append(counts / counts.sum())
+    table, wanted = vstack(blocks), np.concatenate(shares)
+    amounts = hstack([table, identity(len(wanted)), -identity(len(wanted))])
+    prices = np.repeat([0.0, 1.0], [len(codes), 2 * len(wanted)])
+    solution = linprog(prices, A_eq=csr_matrix(amounts), b_eq=wanted, method="highs")
+    return float(solution.fun) if solution.status == 0 else 0.0

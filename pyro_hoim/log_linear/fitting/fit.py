@@ -61,6 +61,7 @@ from .existence import (
     identified_directions,
     known_zeros,
     mle_existence,
+    no_such_table,
 )
 from .objectives import DenseLikelihood, Likelihood, Objective, Penalised, PseudoLikelihood, WithFictiveRows
 from .penalties import Conjugate, CoupledPenalty, Penalty, ProximalPenalty, SmoothPenalty, working_coordinates
@@ -179,6 +180,7 @@ def choose_method(
 SMALL_ENTRIES = 2**23
 """Up to this many entries of the design, existence is examined exactly although a backend was asked for."""
 
+_ROUNDING = 1e-6  # nats a row by which a likelihood may exceed 1
 _PUSH = 32.0  # by so many nats theta moves forced zeros below what is possible
 
 
@@ -552,9 +554,9 @@ def fit(
 
     Raises:
         MissingDataError: missing cells in ``data`` or ``validation``.
-        InputError: arguments that do not fit together, another domain, no observations, or rows that hold what is
-            marked as impossible, which are counted and named. For the pseudo-likelihood also structural zeros between
-            which steps of single columns do not lead to every possible state.
+        InputError: arguments that do not fit together, another domain, no observations, margins that no table has, or
+            rows that hold what is marked as impossible, which are counted and named. For the pseudo-likelihood also
+            structural zeros between which steps of single columns do not lead to every possible state.
         IntractableError: no feasible way to log Z, with the cells needed and the option that raises the budget.
 
     Warns:
@@ -591,10 +593,13 @@ def fit(
     stops_early = stopping.patience is not None
     check_validation(hypergraph, validation, stops_early)
     structural = structural_states(hypergraph.domain, structural_zeros)
-    if structural is not None:
-        _check_structural(structural, hypergraph, data, penalty, validation)
-        if partition is None and objective == "likelihood" and not isinstance(data, Observations):
-            partition = Auto()  # the dense design has no support of margins alone
+    if isinstance(penalty, Conjugate) and structural is not None:
+        raise conflict("penalty", "Conjugate spreads rows over all cells, received structural_zeros", "use L2")
+    if validation is not None:
+        check_rows_possible(structural, validation, "validation")
+    check_data_possible(structural, hypergraph, data)
+    if structural is not None and partition is None and not isinstance(data, Observations):
+        partition = Auto()  # the dense design has no support of margins alone
     is_dense, chosen = choose_method(hypergraph, data, method, objective, penalty, partition, stops_early)
     coordinates = working_coordinates(hypergraph, penalty)
     if objective == "likelihood" and not is_dense:
@@ -617,6 +622,9 @@ def fit(
     monitor = _Monitor(problem, validation, stopping, file, run.progress)
     state = None if file is None else _taken_up(problem, chosen, penalty, validation, monitor, file)
     outcome, best = _solved(problem, chosen, penalty, stopping, monitor, state or {})
+    # A mean negative log-likelihood of any rows is positive.
+    if problem.rows is None and not outcome.point.loss >= -_ROUNDING:
+        raise no_such_table(structural)
     # Back in the coordinates of the family.
     _warn(problem, outcome, chosen, stopping)
     theta, impossible = problem.lift(outcome.point.theta), problem.support
@@ -688,21 +696,6 @@ def _taken_up(
         if patience is not None:
             patience.take_up(state, _solver(problem, method, penalty)[0])
     return state
-
-
-def _check_structural(
-    structural: ImpossibleStates,
-    hypergraph: InteractionHypergraph,
-    data: Observations | torch.Tensor,
-    penalty: Penalty | None,
-    validation: Observations | None,
-) -> None:
-    """Refuse structural zeros that rows or margins hold, or that go with no such penalty."""
-    if isinstance(penalty, Conjugate):
-        raise conflict("penalty", "Conjugate spreads rows over all cells, received structural_zeros", "use L2")
-    if validation is not None:
-        check_rows_possible(structural, validation, "validation")
-    check_data_possible(structural, hypergraph, data)
 
 
 def _entropy(problem: Problem, rows: Observations | None) -> float:

@@ -178,3 +178,78 @@ def test_existence_beside_structural_zeros_at_any_size():
 def test_what_does_not_go_together_is_refused(options, expected):
     with pytest.raises(InputError, match=expected), warnings.catch_warnings(action="error"):
         fit(PAIRS, ROWS, **{"structural_zeros": ZEROS, **options})
+
+
+def square(first, second):
+    """Order 1 of two columns with their margins, and a diagonal that is impossible."""
+    domain = Domain.from_labels({name: [f"l{i}" for i in range(len(first))] for name in "fs"})
+    counts = torch.tensor([*first, *second], dtype=torch.float64)
+    zeros = [{"f": level, "s": level} for level in domain["f"].labels]
+    return InteractionHypergraph.from_order(domain, 1), counts, {"structural_zeros": zeros}
+
+
+def test_margins_are_fitted_if_and_only_if_a_table_has_them():
+    """Of squares without diagonal one has where no level has more rows than are left.
+
+    Lester Ford and Delbert Fulkerson, Flows in Networks, 1962, section II.1: the cuts of least capacity.
+    """
+    random = np.random.default_rng(7)
+    outcomes = []
+    for _ in range(60):
+        first, second = (random.multinomial(100, random.dirichlet(np.full(4, 0.7))) for _ in range(2))
+        graph, counts, options = square(first, second)
+        has_table = bool((first + second <= 100).all())
+        outcomes.append(has_table)
+        with warnings.catch_warnings(action="ignore"):
+            if has_table:
+                assert fit(graph, counts, **options).log_likelihood <= 0
+            else:
+                for function in (fit, mle_existence):
+                    with pytest.raises(InputError, match="no table in which the structural zeros are empty has these"):
+                        function(graph, counts, **options)
+    assert 10 < sum(outcomes) < 50
+
+
+def test_margins_of_pairs_are_those_of_a_table():
+    """Of three binary columns all cells are known but for one number, whose bounds the pairs give."""
+    graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2, 2, 2]), 2)
+    random = np.random.default_rng(8)
+    outcomes = []
+    for _ in range(60):
+        p = random.dirichlet(np.full(8, 0.5)).reshape(2, 2, 2)
+        ab, ac = p.sum(2), p.sum(1)
+        (b1, c1), low, high = (ab[:, 1].sum(), ac[:, 1].sum()), 0.0, 0.0
+        low, high = max(0.0, b1 + c1 - 1), min(b1, c1)
+        joint = random.uniform(low, high)
+        bc = np.array([[1 - b1 - c1 + joint, c1 - joint], [b1 - joint, joint]])
+        counts = 1000 * np.concatenate([ab.sum(1), ab.sum(0), ac.sum(0), ab.ravel(), ac.ravel(), bc.ravel()])
+        # With t of the cell of first levels: cells of even distance from it are larger, the others smaller, as t grows.
+        even = [
+            0.0,
+            ab[0, 0] + ac[0, 0] - ab[0].sum(),
+            ab[0, 0] + bc[0, 0] - ab[:, 0].sum(),
+            ac[0, 0] + bc[0, 0] - ac[:, 0].sum(),
+        ]
+        odd = [
+            ab[0, 0],
+            ac[0, 0],
+            bc[0, 0],
+            ab[0, 0] + ac[0, 0] + bc[0, 0] - ab[0].sum() - ab[:, 0].sum() - ac[:, 0].sum() + 1,
+        ]
+        has_table = max(even) <= min(odd)
+        outcomes.append(has_table)
+        if has_table:
+            assert fit(graph, torch.from_numpy(counts)).log_likelihood <= 0
+        else:
+            with pytest.raises(InputError, match="data: no table has these margins"):
+                fit(graph, torch.from_numpy(counts))
+    assert 5 < sum(outcomes) < 55
+
+
+def test_a_likelihood_above_one_shows_that_no_table_has_the_margins():
+    """Of so many cells that the linear program is not solved."""
+    counts = np.zeros(300)
+    counts[0] = 1000
+    graph, margins, options = square(counts, counts)
+    with pytest.raises(InputError, match="no table in which the structural zeros are empty has these margins"):
+        fit(graph, margins, **options)
