@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.stats import chi2
 
 import pyro_hoim as hoim
 from pyro_hoim import Domain, InteractionHypergraph, Observations
@@ -214,6 +215,25 @@ def test_interactions_are_tested_beside_structural_zeros(wide):
     without = fitted_law(counts, None, graph_of("a + b*c"))
     statistic = 2 * (counts[counts > 0] * np.log(laws[6] / without)[counts > 0]).sum()
     assert found["statistic"] == pytest.approx(statistic, abs=1e-4) and found["df"] == 2
+
+
+def test_a_wide_table_has_the_p_value_of_the_columns_that_are_tested():
+    """A chain of twelve columns: the likelihood of its first pair is that of the two columns alone."""
+    random = np.random.default_rng(1)
+    frame = pd.DataFrame({f"q{i}": random.integers(0, 3, 5000) for i in range(12)})
+    frame["q1"] = np.where(frame["q0"] == 0, 0, frame["q1"])
+    formula = " + ".join(f"q{i}*q{i + 1}" for i in range(11))
+    result = hoim.fit(formula, frame, structural_zeros=[{"q0": 0, "q1": [1, 2]}])
+    found = result.test_terms(terms=[("q0", "q1")]).iloc[0]
+    counts = pd.crosstab(frame["q0"], frame["q1"]).to_numpy(float)
+    law = (np.indices((3, 3))[0] > 0) | (np.indices((3, 3))[1] == 0)
+    expected = law.astype(float)
+    for _ in range(2000):
+        for axis in (0, 1):
+            expected = expected * counts.sum(axis, keepdims=True) / expected.sum(axis, keepdims=True)
+    statistic = 2 * (counts[law] * np.log(counts[law] / expected[law])).sum()
+    assert found["statistic"] == pytest.approx(statistic, rel=1e-3)
+    assert found["df"] == 2 and found["p_value"] == pytest.approx(chi2.sf(found["statistic"], 2))
 
 
 def test_what_is_not_known_of_the_zeros_is_said(tmp_path):

@@ -252,8 +252,8 @@ def _mean_excess(test: Comparison, expected: np.ndarray | None) -> tuple[float, 
 def _excess(shift: float, df: int, how: str = _EXACTLY) -> tuple[float, str]:
     """A shift of the mean in standard deviations of chi-square, and a sentence that says so."""
     excess = shift / math.sqrt(2 * df)
-    shown = f"{excess:.2g}" if excess < 100 else "more than 100"
-    return excess, f"small expected counts {how} {shown} standard deviations (limit {MAX_MEAN_EXCESS})"
+    shown = f"{how} {excess:.2g}" if excess < 100 else "may move the mean of G\N{SUPERSCRIPT TWO} by more than 100"
+    return excess, f"small expected counts {shown} standard deviations (limit {MAX_MEAN_EXCESS})"
 
 
 def asymptotic_verdict(test: Comparison, how: str | None) -> tuple[bool, str]:
@@ -308,11 +308,12 @@ def _design_of(fitted: FitResult, cells: np.ndarray) -> np.ndarray:
 
 
 def _added_margins(result: FitResult, added: set[Edge]) -> np.ndarray:
-    """Expected counts of the largest of these margins."""
+    """Expected counts of the cells of the largest of these margins that are not fitted as zero."""
     edges = [edge for edge in added if not any(set(edge) < set(other) for other in added)]
     backend = Auto() if result.partition is None else result.partition
     logs = [backend.log_marginal(result.model, edge).flatten() for edge in edges]
-    return result.effective_num_rows * np.exp(torch.cat(logs).numpy())
+    counts = result.effective_num_rows * np.exp(torch.cat(logs).numpy())
+    return counts[counts > 0]
 
 
 def _by_drawing(
