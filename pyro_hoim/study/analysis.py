@@ -564,7 +564,7 @@ def _warnings(analysis: Analysis) -> list[str]:
         warnings += _model_warnings(model, f"{model.name}: " * (len(analysis.models) > 1))
     test = analysis.chosen.goodness
     if test is not None and test.p_value_method is not None and test.df_adjusted > 0:
-        warnings += misfit_sentences(test)
+        warnings += misfit_sentences(test, analysis.chosen.hypergraph)
     elif analysis.no_goodness is not None and analysis.chosen.fit.objective == "likelihood":
         warnings.append(f"Whether the model misses something was not tested: {analysis.no_goodness}.")
     if analysis.prior is not None and not analysis.prior.is_flat:

@@ -386,12 +386,12 @@ def goodness_sentences(test: GoodnessOfFit) -> list[str]:
     return sentences
 
 
-def misfit_sentences(test: GoodnessOfFit) -> list[str]:
-    """That the model misses something, where a test against the saturated model says so."""
+def misfit_sentences(test: GoodnessOfFit, graph: InteractionHypergraph) -> list[str]:
+    """That a model misses something, where a test against the saturated model says so."""
     if test.p_value_method is None or test.df_adjusted <= 0 or not test.p_value < LEAST_FIT:
         return []
-    missed = "its odds ratios are averages over what it leaves out"
-    return [f"The model misses something ({goodness_figures(test)}), so {missed}."]
+    missed = ", so its odds ratios are averages over what it leaves out" if graph.order > 1 else ""
+    return [f"The model misses something ({goodness_figures(test)}){missed}."]
 
 
 def infinite_sentence(fit: FitResult) -> str:
@@ -404,7 +404,8 @@ def infinite_sentence(fit: FitResult) -> str:
     verb = "has" if existence.kind == "zero margin" else "can have"
     if fit.status == "early_stopped":
         return f"No row {verb} {shown}{more}. Only early stopping on the validation rows keeps this fit finite."
-    return f"No row {verb} {shown}{more}, so odds ratios there are infinite or 0 and such rows have probability zero."
+    ratios = "odds ratios there are infinite or 0 and " if fit.hypergraph.order > 1 else ""
+    return f"No row {verb} {shown}{more}, so {ratios}such rows have probability zero."
 
 
 def zero_sentences(fit: FitResult) -> list[str]:
@@ -423,7 +424,7 @@ def fit_caveats(fit: FitResult) -> list[str]:
     """What limits the answer of a fit: estimates that are infinite, and what the model misses."""
     caveats = zero_sentences(fit)
     if isinstance(fit.data, Observations) and fit.restriction is None and is_testable(fit, fit.data):
-        caveats += misfit_sentences(goodness_of_fit(fit))
+        caveats += misfit_sentences(goodness_of_fit(fit), fit.hypergraph)
     return caveats
 
 

@@ -250,6 +250,18 @@ def test_the_page_of_a_result_says_what_limits_it():
     assert ResultStudy.of(fit("smoke*ill", TABLE)).page().warnings == [CAUTION]  # control: saturated
 
 
+def test_the_page_of_single_columns_speaks_of_no_odds_ratios():
+    """The independence model of Titanic has none, and a level that no row has leaves none infinite."""
+    titanic = load_table("titanic")
+    empty = Observations(titanic.domain, titanic.codes, titanic.counts * (titanic.codes[:, 0] != 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NonexistentEstimateWarning)
+        shown = ResultStudy.of(fit(empty, order=1)).page()
+    text = " ".join(shown.warnings)
+    assert "No row has Class=Crew, so such rows have probability zero." in text
+    assert "The model misses something (G² = " in text and "odds ratio" not in text
+
+
 def test_counts_of_a_sparse_table_are_no_stripes():
     generator = np.random.default_rng(0)
     wide = pd.DataFrame({f"c{k}": generator.choice(list("uvwx"), 600, p=[0.6, 0.2, 0.15, 0.05]) for k in range(6)})
