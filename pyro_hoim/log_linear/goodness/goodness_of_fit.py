@@ -577,7 +577,7 @@ def rough_terms(result: FitResult) -> list[str]:
     """Interactions whose Wald tests :func:`term_tests` calls rough, because the expected counts are small."""
     removals = _removals(result.hypergraph, None)
     tested = [(removal.row["term"], _contrasts(result, removal)) for removal in removals]
-    known = [(term, rows) for term, rows in tested if bool(result.is_identified(rows).all())]
+    known = [(term, rows) for term, rows in tested if len(rows) and bool(result.is_identified(rows).all())]
     verdicts = wald_verdicts(result, [rows.numpy() for _, rows in known], "auto")
     return [term for (term, _), (is_reliable, _) in zip(known, verdicts, strict=True) if not is_reliable]
 
