@@ -34,6 +34,7 @@ from ...log_linear.restricted.interactions import Interactions, RestrictedIntera
 from ...log_linear.restricted.terms import interactions_of, score_names
 from ...log_linear.tensors.layout import check_binary
 from ...runs.checkpoint import RunOptions
+from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph, check_tables
 from ..analysis import Analysis
 from ..constrained import ConstrainedRecord, Constraint, as_fit, fit_constrained
@@ -266,15 +267,25 @@ class _LogLinearPlan(LabelledPlan):
                 name, level = (match[1], part[match.end() :]) if match else map(str.strip, part.partition("=")[::2])
                 check_names([name], domain.names, "structural_zeros")
                 level = level if level in domain[name].labels else level.strip()
-                if level not in domain[name].labels:  # a column at its end lacks a level, as this one does with none
-                    _, comma, end = level.rpartition(",")
-                    lacking = end.strip() if comma else name
-                    if lacking in domain and (comma or not level):
-                        hint = f"column {lacking!r} lacks its level"
-                        raise unexpected("structural_zeros", "COL=LEVEL,...", text, hint)
+                if level not in domain[name].labels:
+                    self._check_level(domain, text, name, level)
                 levels.setdefault(name, []).append(level)
             combinations.append(levels)
         return structural_states(domain, combinations, option("structural_zeros"))
+
+    @staticmethod
+    def _check_level(domain: Domain, text: str, name: str, level: str) -> None:
+        """Say of what is no level of a column that others stand in it, which lack theirs or are unknown."""
+        others = [part.partition("=") for part in re.split(r"[,\s]+(?=[^,\s=]+\s*=)", level)[1:]]
+        check_names([other.strip() for other, _, _ in others], domain.names, "structural_zeros")
+        if others:
+            raise unexpected("structural_zeros", "COL=LEVEL,...", text, "put a comma between the columns")
+        _, comma, end = level.rpartition(",")
+        lacking = end.strip() if comma else name
+        if lacking in domain and (comma or not level):
+            raise unexpected("structural_zeros", "COL=LEVEL,...", text, f"column {lacking!r} lacks its level")
+        if level[:1] == level[-1:] == '"':
+            raise unexpected("structural_zeros", f"a level of {name!r}", level, "write it without quotation marks")
 
     def _structures(self, data: Observations) -> dict[str, Interactions]:
         """The collections to fit, by name."""
