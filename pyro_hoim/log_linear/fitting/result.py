@@ -33,7 +33,7 @@ from ..sandwich import (
     missing_information,
     score_products,
 )
-from .design import design_matrix, edge_basis, row_statistics
+from .design import cell_codes, design_matrix, edge_basis, row_statistics
 from .existence import Face, MLEExistence, cells_outside, identified_directions
 from .penalties import Conjugate, CoupledPenalty, Penalty, SmoothPenalty, coding_of
 
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 CovarianceKind = Literal["model", "robust"] | torch.Tensor
 """Whose standard errors: the model's, robust ones of the rows, or those of a covariance (num_parameters, same)."""
 
+MAX_CELLS = 2**17
+"""Cells of a table whose fitted probabilities are listed without a dense design."""
 _MAX_COVARIANCE_PARAMETERS = 3000
 _MAX_RANK_PARAMETERS, _MAX_RANK_FLOPS = 600, 2**29  # of a matrix that is made by as many backward passes
 _RANK_TOLERANCE = 1e-9
@@ -285,16 +287,23 @@ class FitResult(Fitted):
         """Whether the fit listed every cell (a dense design), as fitted cells and their standard errors need."""
         return self._design is not None
 
+    @property
+    def has_cells(self) -> bool:
+        """Whether :attr:`probs` are at hand."""
+        is_small = self.hypergraph.domain.num_states <= MAX_CELLS and self.log_partition is not None
+        return self.is_listed or is_small
+
     @cached_property
     @plain_mode()
     def probs(self) -> torch.Tensor:
-        """Fitted cell probabilities (num_states,), row-major; IntractableError without a dense design."""
+        """Fitted cell probabilities (num_states,), row-major; IntractableError of too many cells or without log Z."""
         if self._design is None:
-            problem = (
-                f"the table has {size_text(self.hypergraph.domain.num_states, 'cells')} and was fitted without a dense "
-                "design"
-            )
-            raise out_of_reach("probs", problem, "ask the partition backend for marginals instead")
+            if not self.has_cells or self.log_partition is None:
+                cells = size_text(self.hypergraph.domain.num_states, "cells")
+                problem = f"the table has {cells}, which are listed up to {MAX_CELLS:,} where log Z is known"
+                raise out_of_reach("probs", problem, "ask for marginals of some columns instead")
+            energy = self.model.energy(torch.from_numpy(cell_codes(self.hypergraph)))
+            return torch.exp(-energy - self.log_partition)
         cells = np.ones(len(self._design), dtype=bool) if self._face is None else self._face.cells
         logits = np.where(cells, self._design @ self.theta.numpy(), -np.inf)
         weights = np.exp(logits - logits.max())

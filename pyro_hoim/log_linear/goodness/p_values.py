@@ -16,7 +16,7 @@ from scipy.special import chdtrc
 from ...errors import check_choice, out_of_range, refused
 from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..auto import Auto
-from ..fitting.design import cell_codes, cell_counts
+from ..fitting.design import cell_counts
 from ..fitting.result import FitResult
 from ..restricted.interactions import RestrictedInteractions
 from .bootstrap import MIN_TABLES, PValue, bootstrap_cost, drawn_statistics, marginal_cells, multinomial_tables
@@ -38,7 +38,6 @@ _BUDGET = 3e8  # cell updates of a bootstrap that was not asked for by name: abo
 _ROW = 20  # cost of moving a row to draw a table given its margins, in cell updates
 _MAX_SHIFT_COST = 4e9
 _MAX_TOTAL = 2**53
-_MAX_CELLS = 2**17  # that are listed without a dense design
 _EXACTLY, _MOST, _ABOUT = (
     f"{verb} the mean of G\N{SUPERSCRIPT TWO} by{size}"
     for verb, size in (("move", ""), ("raise", " up to"), ("move", " about"))
@@ -430,12 +429,7 @@ def expected_counts(result: FitResult) -> np.ndarray | None:
 
 def _cell_probs(result: FitResult) -> np.ndarray | None:
     """Fitted probabilities of all cells; None where they are too many, or were never listed without log Z."""
-    if result._design is not None:
-        return result.probs.numpy()
-    if result.hypergraph.domain.num_states > _MAX_CELLS or result.log_partition is None:
-        return None
-    energy = result.model.energy(torch.from_numpy(cell_codes(result.hypergraph)))
-    return np.exp(-energy.numpy() - result.log_partition)
+    return result.probs.numpy() if result.has_cells else None
 
 
 def _refusal(test: Comparison) -> str | None:
