@@ -192,7 +192,8 @@ def sample_posterior(
     data = as_observations(data, domain=hypergraph.domain) if is_frame(data) else data
     counts, total = _counts(hypergraph, data, total_count)
     if isinstance(partition, PossibleStates):
-        check_data_possible(partition.impossible, hypergraph, data if isinstance(data, Observations) else counts)
+        rows = data if isinstance(data, Observations) else counts
+        check_data_possible(partition.impossible, hypergraph, rows, "partition")
     law = prior_of(hypergraph, prior)
     if isinstance(law, DiaconisYlvisaker):
         law = law if partition is None else law.with_partition(partition)

@@ -444,7 +444,9 @@ def cells_outside(states: ImpossibleStates) -> np.ndarray:
     return ~lost.ravel()
 
 
-def check_rows_possible(structural: ImpossibleStates | None, rows: Observations, what: str = "data") -> None:
+def check_rows_possible(
+    structural: ImpossibleStates | None, rows: Observations, what: str = "data", argument: str = "structural_zeros"
+) -> None:
     """Refuse rows that hold structural zeros in their known cells, naming these with the number of rows."""
     lost = [] if structural is None else structural.tally(rows)
     if not lost:
@@ -455,15 +457,18 @@ def check_rows_possible(structural: ImpossibleStates | None, rows: Observations,
     hold = "row of {} holds" if total == "1" else "rows of {} hold"
     shown = "; ".join(f"({words})" for words in first)
     problem = f"{total} {hold.format(what)} what is marked as impossible: {shown}{more}"
-    raise refused("structural_zeros", problem, "correct these rows, or leave the zero out", code="impossible")
+    raise refused(argument, problem, "correct these rows, or leave the zero out", code="impossible")
 
 
 def check_data_possible(
-    structural: ImpossibleStates | None, hypergraph: InteractionHypergraph, data: Observations | torch.Tensor
+    structural: ImpossibleStates | None,
+    hypergraph: InteractionHypergraph,
+    data: Observations | torch.Tensor,
+    argument: str = "structural_zeros",
 ) -> None:
     """Refuse rows that hold structural zeros, and marginal counts (num_terms,) that no table without these has."""
     if isinstance(data, Observations):
-        check_rows_possible(structural, data)
+        check_rows_possible(structural, data, argument=argument)
         return
     lost = (
         {} if structural is None else {e: structural.excluded[at] for e, at in structural.structure.term_slices.items()}
@@ -471,7 +476,7 @@ def check_data_possible(
     for edge, excluded in lost.items():
         if edge in hypergraph and bool((data[hypergraph.term_slices[edge]][excluded] > 0).any()):
             problem = f"margins of {', '.join(edge)} count rows in cells that are marked as impossible"
-            raise refused("structural_zeros", problem, code="impossible")
+            raise refused(argument, problem, code="impossible")
     tolerance = max(MARGIN_TOLERANCE, 64 * torch.finfo(data.dtype).eps)  # of a margin, as where they must agree
     if _distance(structural, hypergraph, data) > tolerance * hypergraph.num_terms:
         raise no_such_table(structural)
