@@ -21,6 +21,7 @@ from ..core.words import num_states_text, plural, shorten
 from ..data.frames import codes_of
 from ..data.observations import Observations
 from ..errors import (
+    UnknownNameError,
     check_names,
     check_type,
     none_received,
@@ -418,7 +419,10 @@ def _levels(domain: Domain, name: str, value: Any, argument: str) -> list[int]:
     several = [value] if is_one or getattr(value, "ndim", 1) == 0 else list(value)
     if not several:
         raise none_received(f"{argument}, column {name!r}", "at least one level")
-    return [codes_of({name: level}, domain, argument)[name] for level in several]
+    try:
+        return [codes_of({name: level}, domain, argument)[name] for level in several]
+    except UnknownNameError as error:
+        raise error.replace(hint=f"{error.hint}; levels that no row has are known where categories name them") from None
 
 
 def _as_mapping(text: str) -> str | None:

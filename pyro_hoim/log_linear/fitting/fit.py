@@ -540,8 +540,9 @@ def fit(
         partition: backend for log Z and its gradient; default ``Auto()``, or the dense design when it is small.
         structural_zeros: what is impossible: combinations of levels by name, such as
             ``[{"sex": "male", "pregnant": "yes"}]``, of which a value may be a list of levels;
-            :class:`~pyro_hoim.log_linear.ImpossibleStates`; or of a small table a mask of its shape. The result gives
-            these states probability zero in all that it does.
+            :class:`~pyro_hoim.log_linear.ImpossibleStates`; or of a small table a mask of its shape, whose axes
+            are the variables of the domain (of a data frame its columns in their order, whatever the formula says). The
+            result gives these states probability zero in all that it does.
         validation: rows whose divergence the result holds, and by which the fit may stop early.
         stopping: tolerance (1e-9 for Newton, else 1e-6), iterations (100 for Newton, else 5,000), and the patience
             with which a fit stops early on the validation rows (never). The parameters that were best then come back,

@@ -95,6 +95,21 @@ def test_a_number_excludes_the_level_that_reads_so():
         hoim.fit(NUMBERS, order=1, structural_zeros=[{"k": 0, "wet": True}])
 
 
+@pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
+def test_levels_without_rows_are_those_of_categories_and_masks_follow_the_columns():
+    """The law of both ways to say it is the same, and no row of the level is the one that is impossible."""
+    frame = pd.DataFrame({"late": list("xyxyxyzz"), "early": list("uuvvuuvv")})
+    zeros = [{"early": "w", "late": "x"}]
+    with pytest.raises(InputError, match=r"column 'early': unknown label 'w'; .* are known where categories name them"):
+        hoim.fit("early + late", frame, structural_zeros=zeros)
+    frame["early"] = pd.Categorical(frame["early"], ["u", "v", "w"])
+    mask = np.zeros((3, 3), dtype=bool)
+    mask[0, 2] = True  # of the columns in their order
+    for declared in (zeros, mask):
+        result = hoim.fit("early + late", frame, structural_zeros=declared)
+        assert list(result.structural_zeros.combinations) == [{"late": "x", "early": "w"}]
+
+
 def test_a_ridge_is_the_maximum_of_its_objective_on_possible_cells():
     design = design_matrix(PAIRS)[POSSIBLE]
 
