@@ -62,7 +62,7 @@ _INFO: dict[str, Rule] = {
     "infinite_combinations": Items(Fields(_CELLS)),
     "num_infinite_combinations": WHOLE,
     "infinite_interactions": Items(
-        Fields({**_CELLS, **_SIZES, "sign": _SIGN, "finite_contrasts": Items(Fields(_CONTRAST))})
+        Fields({**_CELLS, **_SIZES, "sign": _SIGN, "finite_contrasts": Items(Fields(_CONTRAST))}, {"is_declared": FLAG})
     ),
     "uncertainty": Items(Fields({"edge": NAMES}, dict.fromkeys(_TESTED, optional(NUMBER)))),
     "odds_ratios": CONTRASTS,

@@ -13,13 +13,15 @@ import numpy as np
 import torch
 from scipy.optimize import nnls
 
-from ..errors import IntractableError
-from ..structure.hypergraph import InteractionHypergraph
+from ..errors import HoimError
+from ..structure.hypergraph import Edge, InteractionHypergraph
 from .coding import parametrization
 from .fitting.design import edge_basis
 from .fitting.result import FitResult
-from .impossible import ImpossibleStates
+from .impossible import support_of_states
 
+DECLARED = "interactions that compare what is declared impossible are infinite or not identified: no row tells of them"
+"""A note on those of structural zeros."""
 _MAX_CONTRASTS = 5000
 _MAX_GENERATORS = 2**21  # cells fitted as zero, times parameters, of which the signs of infinite estimates are found
 _LISTED = 20
@@ -27,31 +29,37 @@ _MAX_DENSE_PARAMETERS = 1000
 _MOST_PARAMETERS = 600  # of a covariance that is a matter of seconds
 _TOO_MANY = f"the model has {{:,}} parameters, and they are computed for at most {_MOST_PARAMETERS}"
 _TOLERANCE = 1e-7
+_FINITE = {"is_infinite": False, "is_declared": False}
 
 
 def mark_infinite(result: FitResult, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of :func:`interaction_table` with what an infinite estimate leaves of them, infinite ones first."""
+    """Rows of :func:`interaction_table` with what impossible states leave of them, infinite ones first.
+
+    ``is_declared`` are those that structural zeros alone make infinite, whatever the penalty.
+    """
     slices = result.hypergraph.parameter_slices
     sizes = [slices[tuple(row["edge"])].stop - slices[tuple(row["edge"])].start for row in rows]
     marked = [
-        {**row, "is_infinite": False, "num_parameters": size, "num_identified": size, "finite_contrasts": []}
+        {**row, **_FINITE, "num_parameters": size, "num_identified": size, "finite_contrasts": []}
         for row, size in zip(rows, sizes, strict=True)
     ]
-    if result.status != "infinite" or result.existence is None:
+    impossible, graph, zeros = result.impossible, result.hypergraph, result.structural_zeros
+    if impossible is None:
         return marked
-    facial = result.existence.facial_set is not None and result.hypergraph.num_parameters <= _MAX_DENSE_PARAMETERS
-    basis = result.identified if facial else None
-    if basis is not None:
-        marked = [_from_basis(result, row, basis) for row in marked]
-    elif result.impossible is not None:
-        empty = result.impossible.without(result.structural_zeros)
-        marked = marked if empty is None else [_from_margins(result, empty, row) for row in marked]
+    if graph.num_parameters <= _MAX_DENSE_PARAMETERS and (result.is_listed or result._has_rank):
+        basis = result.identified if result.penalty is None else result.identified_by_possible
+        marked = marked if basis is None else [_from_basis(result, row, basis) for row in marked]
+    else:  # declared combinations of columns that do not interact leave the interactions identified
+        limit, declared = impossible.without(zeros), () if zeros is None else zeros.structure.edges
+        empty = () if limit is None else limit.structure.edges
+        inside = [edge for edge in declared if edge in graph]
+        marked = [_from_margins(result, inside, _from_margins(result, empty, row), True) for row in marked]
     return sorted(marked, key=lambda row: (not row["is_infinite"], -_infinite_share(row)))
 
 
 def infinite_to_json(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a model file keeps of an infinite interaction, because the tables in it are finite."""
-    keys = ("edge", "levels", "position", "num_parameters", "num_identified", "finite_contrasts")
+    keys = ("edge", "levels", "position", "num_parameters", "num_identified", "finite_contrasts", "is_declared")
     return {**{key: row[key] for key in keys}, "sign": int(math.copysign(1, row["coefficient"]))}
 
 
@@ -69,7 +77,7 @@ def with_infinite(rows: Sequence[dict[str, Any]], infinite: Sequence[Mapping[str
         for entry in infinite
         if tuple(entry["edge"]) in by_edge
     ]
-    return [*first, *({**row, "is_infinite": False} for row in by_edge.values())]
+    return [*first, *({**row, **_FINITE} for row in by_edge.values())]
 
 
 def _infinite_share(row: dict[str, Any]) -> float:
@@ -77,27 +85,31 @@ def _infinite_share(row: dict[str, Any]) -> float:
     return 1.0 if row["num_identified"] is None else 1 - row["num_identified"] / row["num_parameters"]
 
 
-def _from_margins(result: FitResult, empty: ImpossibleStates, row: dict[str, Any]) -> dict[str, Any]:
+def _from_margins(
+    result: FitResult, empty: Sequence[Edge], row: dict[str, Any], is_declared: bool = False
+) -> dict[str, Any]:
     """Of a large table: an interaction that shares its variables with an empty margin counts as infinite."""
     edge = tuple(row["edge"])
-    if not any(set(edge) <= set(of) or set(of) <= set(edge) for of in empty.structure.edges):
+    if row["is_infinite"] or not any(set(edge) <= set(of) or set(of) <= set(edge) for of in empty):
         return row
     position, sign = _fastest(result, edge, row)
     variables = [result.hypergraph.domain[name] for name in edge]
     codes = np.unravel_index(position, [v.cardinality for v in variables])
     levels = [v.labels[int(c)] for v, c in zip(variables, codes, strict=True)]
-    where = {"coefficient": sign * math.inf, "levels": levels, "position": position}
+    where = {"coefficient": sign * math.inf, "levels": levels, "position": position, "is_declared": is_declared}
     return {**row, **where, "is_infinite": True, "value": math.inf, "num_identified": None}
 
 
 def _from_basis(result: FitResult, row: dict[str, Any], basis: torch.Tensor) -> dict[str, Any]:
-    """An interaction by the directions that the facial set identifies."""
+    """An interaction by the directions that the facial set, or of penalised fits the possible cells, identify."""
     edge = tuple(row["edge"])
-    block, whole = basis[result.hypergraph.parameter_slices[edge]], result.identified_by_possible
-    identified = _num_held(block)
-    most = len(block) if whole is None else _num_held(whole[result.hypergraph.parameter_slices[edge]])
-    if identified == most:
+    where = result.hypergraph.parameter_slices[edge]
+    units = torch.eye(len(basis), dtype=basis.dtype)[where]
+    if bool(result._is_within(units, basis).all()):
         return row
+    block, whole = basis[where], result.identified_by_possible
+    identified = _num_held(block)
+    most = len(block) if whole is None else _num_held(whole[where])
     # The entry that falls fastest stands for the interaction.
     position, sign = _fastest(result, edge, row)
     shape = [result.hypergraph.domain[name].cardinality for name in edge]
@@ -110,6 +122,7 @@ def _from_basis(result: FitResult, row: dict[str, Any], basis: torch.Tensor) -> 
         "levels": [result.hypergraph.domain[n].labels[int(c)] for n, c in zip(edge, codes, strict=True)],
         "position": position,
         "num_identified": identified,
+        "is_declared": identified == most < len(block),
         "finite_contrasts": _contrasts(result, edge, block)[:_LISTED] if identified else [],
     }
 
@@ -120,11 +133,13 @@ def _num_held(block: torch.Tensor) -> int:
 
 
 def _fastest(result: FitResult, edge: tuple[str, ...], row: dict[str, Any]) -> tuple[int, float]:
-    """The entry of a balanced table that falls fastest along the direction of recession, and which way it moves."""
-    table = torch.zeros(1)
-    if result.recession is not None:
-        coordinates = parametrization(result.hypergraph)
-        table = coordinates.split(coordinates.to_tables(result.recession))[edge].flatten()
+    """The entry of a balanced table that falls fastest where impossible states do, and which way it moves."""
+    coordinates, states = parametrization(result.hypergraph), result.structural_zeros
+    direction = torch.zeros_like(result.theta) if result.recession is None else result.recession
+    if states is not None:
+        support = support_of_states(result.hypergraph, states)
+        direction = direction - coordinates.from_tables(support.finite_terms(support.lost).double())
+    table = coordinates.split(coordinates.to_tables(direction))[edge].flatten()
     position = int(table.argmin())
     if float(table[position]) < -1e-9:
         return position, -1.0
@@ -156,7 +171,7 @@ def _contrasts(result: FitResult, edge: tuple[str, ...], block: torch.Tensor) ->
     estimates = free[known] @ result.theta[where]
     errors = torch.full_like(estimates, math.nan)
     if has_cheap_covariance(result):
-        with suppress(IntractableError):  # singular information: the data do not tell the coefficients apart
+        with suppress(HoimError):  # singular information, or a penalty that is not smooth
             matrix = result.covariance_of_kind(None)[where, where]
             errors = ((free[known] @ matrix) * free[known]).sum(1).clamp(min=0).sqrt()
     # Written so that every estimate is positive.

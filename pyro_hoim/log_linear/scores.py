@@ -147,13 +147,13 @@ def interaction_table(energy: LogLinearEnergy) -> list[dict[str, Any]]:
 
 
 def interactions_of_fit(result: FitResult) -> list[dict[str, Any]]:
-    """:func:`interaction_table` of a fit, with what an infinite estimate leaves of its rows, infinite ones first."""
+    """:func:`interaction_table` of a fit, with what impossible states leave of its rows, infinite ones first."""
     return mark_infinite(result, interaction_table(LogLinearEnergy(result.hypergraph, result.tables)))
 
 
 def infinite_interactions(result: FitResult) -> list[dict[str, Any]]:
-    """Those that an infinite estimate does not leave finite."""
-    return [] if result.status != "infinite" else [row for row in interactions_of_fit(result) if row["is_infinite"]]
+    """Those that an infinite estimate or structural zeros do not leave finite."""
+    return [row for row in interactions_of_fit(result) if row["is_infinite"]]
 
 
 @dataclass(frozen=True)

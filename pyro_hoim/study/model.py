@@ -34,7 +34,7 @@ from ..log_linear.fitting.result import FitResult
 from ..log_linear.goodness.goodness_of_fit import GoodnessOfFit, goodness_of_fit, term_tests
 from ..log_linear.goodness.p_values import SMALLER
 from ..log_linear.goodness.summary import fit_summary
-from ..log_linear.infinite import has_cheap_covariance
+from ..log_linear.infinite import DECLARED, has_cheap_covariance
 from ..log_linear.scores import (
     CoefficientInterval,
 )
@@ -312,6 +312,8 @@ def add_interactions(section: Section, model: ModelAnalysis) -> None:
         "at the levels named; where it is positive this combination is more frequent than smaller interactions imply, "
         "where it is negative less frequent."
     )
+    if any(row["is_declared"] for row in model.interactions):
+        section.note(f"{DECLARED[0].upper()}{DECLARED[1:]}.")
     # Directions in which infinite interactions stay finite.
     contrasts = [
         [":".join(edge), _words(edge, contrast), contrast["estimate"], *_interval(contrast)]

@@ -6,6 +6,7 @@ from R (``loglin`` with a start that is zero on the diagonal: G2 = 14.24296 on 5
 """
 
 import copy
+import itertools
 import json
 import math
 import pickle
@@ -27,7 +28,7 @@ from pyro_hoim.log_linear import ModelFile, load_model
 from pyro_hoim.runs.container import LOG_LINEAR, write_container
 from pyro_hoim.schema import Domain
 
-from support.fitted_zeros import APART, KINDS, LEVELS, PAIRS, SOCIAL, case, cells, logs, rows_of
+from support.fitted_zeros import APART, KINDS, LEVELS, PAIRS, SOCIAL, case, cells, logs, mask_of, rows_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::pyro_hoim.errors.NonexistentEstimateWarning")
 
@@ -230,13 +231,79 @@ def test_missing_cells_are_summed_over_possible_cells():
         )
 
 
-def test_interactions_that_are_infinite_are_marked_and_those_of_structural_zeros_are_not(kind, tmp_path):
-    result = kind[-1]
+def told(graph, possible):
+    """By term whether each coefficient against the first levels, and whether the whole balanced table, is estimable.
+
+    It is where cells with positive probability have another rank without it: Shayle Searle, Linear Models, 1971.
+    """
+    states = np.argwhere(possible)
+    shapes = dict(zip(graph.edges, graph.edge_shapes, strict=True))
+    members = {edge: graph.domain.indices(edge) for edge in graph.edges}
+    constant = np.ones((len(states), 1))
+
+    def rank(columns):
+        return np.linalg.matrix_rank(np.hstack([constant, *columns]))
+
+    def centred(edge):
+        """Products of contrasts that sum to zero over the levels."""
+        product = constant
+        for i, n in zip(members[edge], shapes[edge], strict=True):
+            effects = np.vstack([np.eye(n - 1), -np.ones(n - 1)])[states[:, i]]
+            product = (product[:, :, None] * effects[:, None]).reshape(len(states), -1)
+        return product
+
+    corner, balanced = {}, {edge: centred(edge) for edge in graph.edges}
+    for edge in graph.edges:
+        for levels in itertools.product(*(range(1, n) for n in shapes[edge])):
+            corner[edge, levels] = (states[:, members[edge]] == levels).all(1)[:, None]
+    by_level, whole = {}, {}
+    for key in corner:
+        is_told = rank(corner.values()) > rank([other for name, other in corner.items() if name != key])
+        by_level.setdefault(":".join(key[0]), []).append(is_told)
+    for edge, block in balanced.items():
+        others = [other for name, other in balanced.items() if name != edge]
+        whole[":".join(edge)] = rank(balanced.values()) == rank(others) + block.shape[1]
+    return by_level, whole
+
+
+@pytest.mark.parametrize("penalty", [None, hoim.log_linear.L2(2.0), hoim.log_linear.L1(0.5)], ids=repr)
+def test_what_no_row_bears_on_is_infinite_or_not_identified(kind, penalty, tmp_path):
+    """A penalty changes nothing about what is impossible, but makes what no row happens to hold finite."""
+    name, rows, law, result = kind
+    structural = KINDS[name][1]
+    if penalty is not None:
+        law = np.ones(law.shape) if structural is None else ~mask_of(law.shape, structural)
+        options = {"structural_zeros": structural, "penalty": penalty, "partition": result.partition}
+        result = hoim.fit(result.hypergraph, rows, **options)
+    by_level, whole = told(result.hypergraph, law > 0)
     result.save(tmp_path / "model.safetensors")
-    found, kept = result.interactions(), hoim.load(tmp_path / "model.safetensors").interactions()
-    pd.testing.assert_frame_equal(found, kept)
-    assert bool(found["is_infinite"].any()) == (result.status == "infinite")
-    assert np.isinf(found.loc[found["is_infinite"], "value"]).all()
+    for model in (result, hoim.load(tmp_path / "model.safetensors")):
+        for table, column in ((model.summary(), "estimate"), (model.odds_ratios(), "odds_ratio")):
+            for term, part in table.groupby("term"):
+                numbers = part[column].to_numpy()
+                is_told = np.isfinite(numbers) & ((numbers > 0) | (column == "estimate"))
+                assert sorted(is_told) == sorted(by_level[term]), (model, term)
+        marked = model.interactions().set_index("term")
+        assert {term: not lost for term, lost in marked["is_infinite"].items()} == whole
+        assert np.isinf(marked.loc[marked["is_infinite"], ["value", "coefficient"]].to_numpy()).all()
+        # A penalty leaves nothing but what is declared, and without declarations nothing is.
+        assert not (marked["is_infinite"] & ~marked["is_declared"]).any() or penalty is None
+        assert not marked["is_declared"].any() or structural is not None
+
+
+def test_a_prior_makes_up_no_odds_ratio_or_strength_of_what_is_impossible():
+    """There is none where one cell of the four is impossible: no other cells tell the ratio of theirs."""
+    frame = pd.DataFrame([("f", "no", 385), ("f", "yes", 157), ("m", "no", 283)], columns=["sex", "preg", "count"])
+    for prior in ("none", "normal:0.1", "unit"):
+        result = hoim.fit("sex*preg", frame, structural_zeros=[{"sex": "m", "preg": "yes"}], prior=prior)
+        assert result.odds_ratios()["odds_ratio"].isna().all() and np.isnan(result.summary()["estimate"].iloc[0])
+        assert dict(zip(*result.interactions()[["term", "coefficient"]].to_numpy().T, strict=True)) == {
+            "sex:preg": -math.inf, "sex": -math.inf, "preg": -math.inf,
+        }  # fmt: skip
+
+
+def test_information_of_interactions_is_not_defined_beside_structural_zeros(kind):
+    result = kind[-1]
     if result.impossible is not None:
         with pytest.raises(InputError, match="expected a model without impossible states"):
             removal_values(result.model, exact=False)

@@ -390,8 +390,8 @@ class FitResult(Fitted):
             IntractableError: likewise; or the estimate is infinite, or may be, and what is identified is not known; or
                 the observed cells do not identify every parameter.
         """
-        # On what the data identify the information must be regular.
-        basis = self.identified
+        # On what the data identify the information must be regular; a penalty makes it so everywhere.
+        basis = self.identified if self.penalty is None else None
         information = self.information
         if basis is not None:
             information = basis.T @ information @ basis

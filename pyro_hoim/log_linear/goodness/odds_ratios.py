@@ -147,8 +147,8 @@ def contrasts_of_fit(
         except HoimError as refusal:  # a penalty that is not smooth, or nobody can tell what is identified
             problem = refusal.problem or str(refusal)
     if problem:
-        lost = {tuple(row["edge"]) for row in infinite_interactions(result)}
-        rows.loc[_belongs(graph, codes, lost), "estimate"] = math.nan
+        lost = [":".join(row["edge"]) for row in infinite_interactions(result) if not row["is_declared"]]
+        rows.loc[rows["term"].isin(lost), "estimate"] = math.nan
         if has_zeros and restriction is None and result.penalty is None:
             rows.loc[~result.is_identified(_functions(graph, codes)).numpy(), "estimate"] = math.nan
         return Contrasts(rows, level, (*notes, f"no standard errors: {problem}"), False, False)
@@ -182,12 +182,6 @@ def _meaning(graph: InteractionHypergraph, reference: Reference | None) -> list[
     against = f"the reference level ({named}; of other columns the first)" if named else first
     higher = [note.format("reference" if named else "first") for note in _HIGHER] if graph.order > 2 else []
     return [_MEANING.format(against), *higher]
-
-
-def _belongs(graph: InteractionHypergraph, codes: Mapping[str, int], edges: set[Edge]) -> np.ndarray:
-    """Mask of the contrasts of some interactions."""
-    terms = {":".join(edge) for edge in edges}
-    return np.array([term in terms for term in comparisons(graph, codes)[0]], dtype=bool)
 
 
 def notes_on_errors(result: FitResult, covariance: CovarianceKind | None) -> list[str]:
@@ -233,8 +227,8 @@ def contrasts_of_file(file: ModelFile, reference: Reference | None = None) -> Co
     terms, levels = comparisons(graph, codes)
     estimate = contrast_values(graph, file.finite.tables, codes).detach().numpy()
     rows = contrast_frame(terms, levels).assign(estimate=estimate, std_error=math.nan, limit=math.nan, p_value=math.nan)
-    lost = {tuple(row["edge"]) for row in file.info.get("infinite_interactions", [])}
-    rows.loc[_belongs(graph, codes, lost), "estimate"] = math.nan
+    lost = [":".join(row["edge"]) for row in file.info.get("infinite_interactions", []) if not row.get("is_declared")]
+    rows.loc[rows["term"].isin(lost), "estimate"] = math.nan
     if file.structural_zeros is not None:
         rows["exists"] = are_possible_comparisons(file, partial(_values, graph, codes))
         rows.loc[~rows["exists"], "estimate"] = math.nan

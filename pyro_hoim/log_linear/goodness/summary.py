@@ -210,7 +210,8 @@ def model_summary(
         orders = ordinal_orders(graph.domain)
         alike = "neighbouring levels of {} are taken to be alike: {}"
         notes += [alike.format(name, order.shown) for name, order in orders.items()]
-    infinite = [":".join(row["edge"]) for row in file.info.get("infinite_interactions", [])]
+    entries = file.info.get("infinite_interactions", [])
+    infinite = [":".join(row["edge"]) for row in entries if not row.get("is_declared")]
     if infinite:
         notes.append(f"infinite in the fit, finite stand-ins here: {', '.join(infinite)}")
     # A learned model has errors of its interactions alone.

@@ -83,7 +83,7 @@ from ...log_linear.goodness.goodness_of_fit import (
 from ...log_linear.goodness.odds_ratios import contrasts_of_file, contrasts_of_fit
 from ...log_linear.goodness.summary import answers_of_fit, fit_figures, fit_summary, model_figures, model_summary
 from ...log_linear.impossible import ImpossibleStates, ProductInside, StructuralZeros, structural_states
-from ...log_linear.infinite import infinite_to_json, with_infinite
+from ...log_linear.infinite import DECLARED, infinite_to_json, with_infinite
 from ...log_linear.joined import JoinedLaw
 from ...log_linear.laws.law import HierarchicalLogLinear
 from ...log_linear.named_priors import Prior
@@ -377,7 +377,8 @@ class LogLinearFamily(Family):
             groups = {g.name: list(g.columns) for g in question.stored.joined.groups if g.name in shown}
             answer["joined"] = groups
             lines = [*lines, *(f"{name} joins {listed(columns)}" for name, columns in groups.items())]
-        return Answer(answer, lines)
+        notes = [DECLARED] if any(row.get("is_declared") for row in rows) else []
+        return Answer(answer, lines, notes=notes)
 
     @override
     def complete(self, question: Question) -> Answer:
