@@ -98,6 +98,12 @@ def _difference(table: torch.Tensor, edge: Edge, part: Edge, codes: Mapping[str,
     return table
 
 
+def check_reference(reference: Reference | None, is_restricted: bool) -> None:
+    """Refuse reference levels of restricted interactions, whose terms compare with what their formula says."""
+    if is_restricted and reference is not None:
+        raise conflict("reference", "restricted interactions have the odds ratios of their terms")
+
+
 def contrasts_of_fit(
     result: FitResult,
     *,
@@ -107,8 +113,7 @@ def contrasts_of_fit(
 ) -> Contrasts:
     """Log odds ratios of a fit with standard errors where it has them; arguments as of ``fit_summary``."""
     graph, restriction = result.hypergraph, result.restriction
-    if restriction is not None and reference is not None:
-        raise conflict("reference", "restricted interactions have the odds ratios of their terms")
+    check_reference(reference, restriction is not None)
     codes = reference_codes(graph.domain, reference)
     if covariance is not None:
         result.covariance_of_kind(covariance)  # what was asked for is refused where it does not exist
@@ -213,6 +218,7 @@ def notes_on_errors(result: FitResult, covariance: CovarianceKind | None) -> lis
 
 def contrasts_of_file(file: ModelFile, reference: Reference | None = None) -> Contrasts:
     """Log odds ratios of a model from its file: those that the file keeps, else estimates without an error."""
+    check_reference(reference, file.info.get("is_restricted", False))
     stored = file.info.get("odds_ratios")
     if stored is not None and reference is None:
         return Contrasts.from_json(stored)

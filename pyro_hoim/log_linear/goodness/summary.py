@@ -45,6 +45,7 @@ from ..infinite import contrast_signs, covariance_problem
 from .goodness_of_fit import goodness_of_fit
 from .odds_ratios import (
     are_possible_comparisons,
+    check_reference,
     comparisons,
     contrasts_of_file,
     contrasts_of_fit,
@@ -148,8 +149,11 @@ def coefficients_of_fit(
     reference: Reference | None = None,
 ) -> Coefficients:
     """Coefficients of a fit with standard errors where it has them; arguments as of :func:`fit_summary`."""
-    # What the coefficients mean.
+    # What the coefficients mean; what was asked for is refused where it does not exist.
     graph, restriction = result.hypergraph, result.restriction
+    check_reference(reference, restriction is not None)
+    if covariance is not None:
+        result.covariance_of_kind(covariance)
     coding = _coding(graph, coding)
     check_corner(coding, reference)
     notes, compared = [_meaning(coding, reference)], None
@@ -196,6 +200,7 @@ def model_summary(
 ) -> pd.DataFrame:
     """Coefficients of a model from its file: those that it keeps of a fit, else estimates without errors."""
     graph, stored = file.hypergraph, file.info.get("coefficients")
+    check_reference(reference, file.info.get("is_restricted", False))
     if stored is not None and reference is None and (coding is None or coding == stored["coding"]):
         coefficients = Coefficients.from_json(stored)
         return _table(coefficients, graph, level, contrasts_of_file(file) if coefficients.has_infinite else None, None)

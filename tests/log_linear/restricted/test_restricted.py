@@ -9,6 +9,7 @@ import torch
 from scipy.stats import chi2
 
 from pyro_hoim import Domain, InteractionHypergraph, NonexistentEstimateWarning, Observations, load, save
+from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import (
     L2,
     Enumeration,
@@ -317,6 +318,19 @@ def test_summaries_show_the_coefficients_of_terms():
     with pytest.warns(NonexistentEstimateWarning):
         steep = _fit([[5, 0, 0], [0, 6, 0], [0, 0, 7]], "linear(a):linear(b)")
     assert steep.summary()["estimate"].iloc[0] == np.inf
+
+
+def test_terms_have_no_other_reference_and_no_other_errors(tmp_path):
+    """What a table cannot give is refused, of a fit and of its file, and never answered without it."""
+    result = _fit(TEENAGE, "linear(a):linear(b)")
+    save(result, tmp_path / "model.safetensors")
+    for model in (result, load(tmp_path / "model.safetensors")):
+        for table in (model.summary, model.odds_ratios):
+            with pytest.raises(InputError, match="restricted interactions have the odds ratios of their terms"):
+                table(reference={"a": "1"})
+    for table in (result.summary, result.odds_ratios):
+        with pytest.raises(InputError, match="covariance: expected 'model' or 'robust', received 'foo'"):
+            table(covariance="foo")
 
 
 def test_summaries_and_comparisons_of_weighted_rows_say_and_mind_it():
