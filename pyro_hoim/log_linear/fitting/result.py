@@ -498,9 +498,7 @@ class FitResult(Fitted):
             return torch.ones(len(contrasts), dtype=torch.bool)
         # An entry of a table with an empty margin can fall without end; what moves with it is not identified.
         scale = 1e-7 * contrasts.norm(dim=1).clamp(min=1e-300)
-        if self.restriction is not None:  # what theta cannot do needs no data
-            space = torch.from_numpy(self.restriction.basis)
-            contrasts = (contrasts @ space) @ space.T
+        contrasts = self._allowed(contrasts)
         moved: list[torch.Tensor] = []
         for part in contrasts.split(_CHUNK):
             with torch.enable_grad():
@@ -525,19 +523,21 @@ class FitResult(Fitted):
         if states is not None and graph.is_hierarchical:
             noise = torch.randn(graph.num_terms, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
             theta = parametrization(graph).from_tables(noise * states.entries_of(graph))
-        if self.restriction is not None:
-            space = torch.from_numpy(self.restriction.basis)
-            theta = (theta @ space) @ space.T
-        return functions(theta).abs() <= _UNMOVED
+        return functions(self._allowed(theta)).abs() <= _UNMOVED
+
+    def _allowed(self, directions: torch.Tensor) -> torch.Tensor:
+        """Directions (*batch, num_parameters) without what a restriction keeps theta from, which needs no data."""
+        if self.restriction is None:
+            return directions
+        space = torch.from_numpy(self.restriction.basis)
+        return (directions @ space) @ space.T
 
     def _is_within(self, contrasts: torch.Tensor, basis: torch.Tensor | None) -> torch.Tensor:
         """Which functions a basis (num_parameters, rank) holds, as far as theta can move; all where there is none."""
         if basis is None:
             return torch.ones(len(contrasts), dtype=torch.bool)
         scale = 1e-7 * contrasts.norm(dim=1).clamp(min=1e-300)
-        if self.restriction is not None:  # what theta cannot do needs no data
-            space = torch.from_numpy(self.restriction.basis)
-            contrasts = (contrasts @ space) @ space.T
+        contrasts = self._allowed(contrasts)
         return (contrasts - (contrasts @ basis) @ basis.T).norm(dim=1) <= scale
 
     @cached_property

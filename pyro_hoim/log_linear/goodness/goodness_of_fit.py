@@ -389,6 +389,7 @@ def _same_data(small: FitResult, big: FitResult) -> bool:
 # A test of every interaction of a fitted model, with p-values adjusted for their number.
 
 Correction = Literal["benjamini-hochberg", "benjamini-yekutieli", "holm"]
+_WITHIN = 1e-9  # of one, the cosine of a direction and a subspace that holds it
 _CORRECTIONS = ("benjamini-hochberg", "benjamini-yekutieli", "holm")
 
 
@@ -588,13 +589,17 @@ def _walds(result: FitResult, removals: Sequence[_Removal], matrix: torch.Tensor
     # Wald's statistics, where the estimates are finite and their covariance has full rank.
     for removal in removals:
         contrasts = _contrasts(result, removal)
-        effects = design_effects(result, contrasts, matrix)
-        row = {**removal.row, "df": len(contrasts), "statistic": math.nan, "p_value": math.nan, "p_value_method": None}
-        row["design_effect"] = float(effects.mean()) if len(effects) else math.nan
+        unknown = dict.fromkeys(("statistic", "design_effect", "p_value"), math.nan)
+        row = {**removal.row, "df": len(contrasts), **unknown, "p_value_method": None}
         rows.append(row)
+        if not len(contrasts):
+            row["note"] = "structural zeros leave nothing of the interaction to test"
+            continue
+        effects = design_effects(result, contrasts, matrix)
+        row["design_effect"] = float(effects.mean()) if len(effects) else math.nan
         if not bool(result.is_identified(contrasts).all()):
             lost = "the estimate of the interaction is infinite"
-            if result.status != "infinite":
+            if result.status != "infinite":  # of a table too large to tell what its possible cells identify
                 lost = "structural zeros leave part of the interaction without an estimate"
             row["note"] = f"{lost}; use the likelihood ratio"
             continue
@@ -614,10 +619,20 @@ def _walds(result: FitResult, removals: Sequence[_Removal], matrix: torch.Tensor
 
 
 def _contrasts(result: FitResult, removal: _Removal) -> torch.Tensor:
-    """Linear functions of theta (df, num_parameters) that are zero without what is removed."""
+    """Linear functions of theta (df, num_parameters) that are zero without what is removed, and not by that alone.
+
+    Beside structural zeros they are those that the possible cells identify, as many as a likelihood ratio tests.
+    """
     if result.restriction is None:
-        return contrasts_of(result.hypergraph, removal.removed)
-    return torch.from_numpy(result.restriction.readings[result.restriction.belongs(removal.removed)])
+        contrasts = contrasts_of(result.hypergraph, removal.removed)
+    else:
+        contrasts = torch.from_numpy(result.restriction.readings[result.restriction.belongs(removal.removed)])
+    basis = result.identified_by_possible
+    if basis is None or bool(result._is_within(contrasts, basis).all()):
+        return contrasts
+    functions = torch.linalg.qr(result._allowed(contrasts).T)[0].T
+    turn, cosines, _ = torch.linalg.svd(functions @ basis, full_matrices=False)
+    return turn[:, cosines > 1 - _WITHIN].T @ functions
 
 
 # Likelihood-ratio tests of models from files, which hold no rows.

@@ -195,6 +195,33 @@ def test_what_does_not_go_together_is_refused(options, expected):
         fit(PAIRS, ROWS, **{"structural_zeros": ZEROS, **options})
 
 
+def test_wald_tests_what_the_possible_cells_leave_of_an_interaction():
+    """Of the saturated square without diagonal quasi-independence, by contrasts of the logs of the counts.
+
+    James Grizzle, Frank Starmer and Gary Koch, Analysis of categorical data by linear models, 1969. Of two by two
+    cells, one of which is impossible, nothing is left.
+    """
+    counts = np.random.default_rng(5).integers(20, 90, (4, 4)) * ~np.eye(4, dtype=bool)
+    rows = Observations.from_table(Domain.from_cardinalities([4, 4]), counts.astype(float))
+    result = fit(InteractionHypergraph.saturated(rows.domain), rows, structural_zeros=np.eye(4, dtype=bool))
+    first, second = np.nonzero(counts)
+    main = np.column_stack([np.eye(4)[first], np.eye(4)[second]])
+    within = np.linalg.svd(main)[0][:, 7:]
+    logs, errors = within.T @ np.log(counts[first, second]), within.T @ np.diag(1 / counts[first, second]) @ within
+    statistic = logs @ np.linalg.solve(errors, logs)
+    for covariance, share in (("robust", 1 - 1 / counts.sum()), ("model", 1)):  # robust errors have n - 1 for n units
+        wald = hoim.log_linear.term_tests(result, method="wald", covariance=covariance).iloc[0]
+        assert wald["df"] == 5 and wald["statistic"] == pytest.approx(share * statistic, rel=1e-6)
+    ratio = hoim.log_linear.term_tests(result).iloc[0]
+    assert ratio["df"] == 5 and ratio["statistic"] == pytest.approx(wald["statistic"], rel=0.2)
+    small = Observations.from_table(Domain.from_cardinalities([2, 2]), [[385.0, 157.0], [283.0, 0.0]])
+    result = fit(InteractionHypergraph.saturated(small.domain), small, structural_zeros=[{"x0": 1, "x1": 1}])
+    for method in ("wald", "likelihood-ratio"):
+        (row,) = hoim.log_linear.term_tests(result, method=method).to_dict("records")
+        assert row["df"] == 0 and np.isnan(row["p_value"])
+        assert "likelihood" not in row["note"]
+
+
 def square(first, second):
     """Order 1 of two columns with their margins, and a diagonal that is impossible."""
     domain = Domain.from_labels({name: [f"l{i}" for i in range(len(first))] for name in "fs"})
