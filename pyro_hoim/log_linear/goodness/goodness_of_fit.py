@@ -310,7 +310,7 @@ def likelihood_ratio_test(
     listed = _listed(small), _listed(big)
     statistic = 2 * (_log_likelihood(big) - _log_likelihood(small))
     if listed[0] is not None and listed[1] is not None and small.data is big.data:
-        statistic = listed[0][0] - listed[1][0]
+        statistic = _floored(listed[0][0] - listed[1][0], small.num_rows)
     df = big.num_parameters_possible - small.num_parameters_possible
     adjusted = _df_adjusted(small, big)
     # Under a robust covariance the p-value takes design effects, else the expected counts decide on its method.
