@@ -446,4 +446,6 @@ def check_names(
             hint = ("did you mean " if close else "known: ") + ", ".join(map(repr, shown))
             if not close and len(known) > len(shown):
                 hint += ", ..."
+            if noun == "option" and name == "structural_zeros":  # which a model in which everything is possible lacks
+                hint = "pyro_hoim.fit takes them"
             raise UnknownNameError(f"{problem} {noun} {name!r}", argument=argument, received=repr(name), hint=hint)

@@ -13,6 +13,7 @@ import pyro_hoim as hoim
 from pyro_hoim import Domain, InteractionHypergraph, Observations
 from pyro_hoim.data.frames import as_observations
 from pyro_hoim.errors import ConvergenceWarning, InputError, IntractableError, NonexistentEstimateWarning
+from pyro_hoim.inference import enumerate_structures, sample_structures
 from pyro_hoim.log_linear import L1, L2, Auto, Conjugate, Enumeration, ImpossibleStates, Stopping, fit, mle_existence
 from pyro_hoim.log_linear.fitting.design import design_matrix
 from pyro_hoim.log_linear.fitting.existence import cells_outside
@@ -311,3 +312,16 @@ def test_a_likelihood_above_one_shows_that_no_table_has_the_margins():
     graph, margins, options = square(counts, counts)
     with pytest.raises(InputError, match="no table in which the structural zeros are empty has these margins"):
         fit(graph, margins, **options)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [hoim.fit_roots, hoim.learn, hoim.learn_network, hoim.plan, enumerate_structures, sample_structures],
+    ids=lambda function: function.__name__,
+)
+def test_functions_without_structural_zeros_say_what_takes_them(function):
+    """Any other name is an unknown option there, without that hint."""
+    with pytest.raises(InputError, match=r"unknown option 'structural_zeros'; pyro_hoim\.fit takes them"):
+        function(NUMBERS[["k"]], structural_zeros=[{"k": 1}])
+    with pytest.raises(InputError, match=r"unknown option 'foo'; (known|did)"):
+        function(NUMBERS[["k"]], foo=3)
