@@ -215,7 +215,9 @@ def test_margins_by_name_are_refused_where_those_of_every_column_are(shell):
             cells = shell.json("margins", "m.uai", "x2", *given)["cells"]
             assert [cell["probability"] for cell in cells] == pytest.approx(list(rest / rest.sum()), abs=1e-14)
         else:
-            shell.refused("margins", "m.uai", "x2", *given, says=["the fixed columns: they have probability zero"])
+            words = f"x0={a}, x1={b} has probability zero in the model; give other values by --given"
+            for asked in (("margins", "m.uai", "x2"), ("margins", "m.uai"), ("mode", "m.uai")):
+                shell.refused(*asked, *given, says=[words])
     # Without a possible state nothing is fixed that could be changed.
     Path("z.uai").write_text(text_of([2, 2], [((0, 1), [[0, 0], [0, 0]])]))
     assert shell.refused("margins", "z.uai", "x1") == shell.refused("margins", "z.uai")

@@ -20,6 +20,7 @@ from ...core.command.answers import (
     log_z_of_nothing,
     margins as margins_of,
     number_text,
+    possible_given,
 )
 from ...core.family import Family, Question
 from ...core.words import columns_of
@@ -141,8 +142,9 @@ def mode(
         family.mode(question.stored)  # refuses
     domain, fixed = question.stored.domain, fixed_columns(family, question, given, evidence)
     question, constant = _conditioned(family, question, fixed)
-    check_possible(constant)
-    best = family.mode(question.stored)
+    check_possible(constant, domain, fixed)
+    with possible_given(domain, fixed):
+        best = family.mode(question.stored)
     codes = {**best.codes, **fixed}
     state = {name: domain[name].labels[codes[name]] for name in domain.names}
     if out is not None:
@@ -207,7 +209,7 @@ def margins(
         if evidence is not None and family.has("condition") and not {*names} & {*fixed} and {*names} <= {*domain.names}:
             with suppress(IntractableError):  # joined columns are not conditioned on: the rows say what is fixed
                 inner, constant = _conditioned(family, question, fixed)
-                check_possible(constant)
+                check_possible(constant, domain, fixed)
                 left = {}
         answer = margins_of(family, inner, names, left)
     else:

@@ -17,18 +17,19 @@ from tqdm import tqdm
 
 from ...checks import checked_device
 from ...data.observations import Observations
-from ...errors import IntractableError, check_names, check_unique, conflict, out_of_reach, refused
+from ...errors import InputError, IntractableError, check_names, check_unique, conflict, out_of_reach, refused
+from ...schema import Domain
 from ..family import Answer, Family, Question
 from ..partition import Cost, LogPartition, no_state
 from ..prediction import Imputation, Prediction, beside_figures
 from ..scores import Scores
-from ..words import PSEUDO, against_majority, columns_of, fixed, gain_sentence, option, plural, whole
+from ..words import PSEUDO, against_majority, columns_of, fixed, gain_sentence, option, plural, shorten, whole
 
 # Probabilities of the values of a few columns under a model of any family, given others.
 
 _ANNEALED = ("num_chains", "num_temperatures", "temperatures", "seed", "device")
 _MAX_CELLS = 2**16
-_SHOWN = 50
+_SHOWN, _WIDTH = 50, 80
 
 
 def margins(family: Family, question: Question, names: Sequence[str], given: Mapping[str, Any]) -> Answer:
@@ -93,8 +94,9 @@ def column_margins(family: Family, question: Question, given: Mapping[str, Any])
     if family.has("column_probabilities"):
         try:
             stored, constant = family.condition(question.stored, given) if given else (question.stored, 0.0)
-            check_possible(constant)
-            others = dict(zip(stored.domain.names, family.column_probabilities(stored), strict=True))
+            check_possible(constant, domain, given)
+            with possible_given(domain, given):
+                others = dict(zip(stored.domain.names, family.column_probabilities(stored), strict=True))
             columns = [others.get(v.name) or [float(i == given[v.name]) for i in range(v.cardinality)] for v in domain]
         except IntractableError:
             columns = None  # of draws
@@ -117,10 +119,23 @@ def column_margins(family: Family, question: Question, given: Mapping[str, Any])
     return Answer({"columns": rows, "kind": kind, "draws": draws}, lines, _notes_of_draws(draws))
 
 
-def check_possible(constant: float) -> None:
+def check_possible(constant: float, domain: Domain, given: Mapping[str, int]) -> None:
     """Refuse columns that are fixed where nothing is possible: what they add to log Z is minus infinity."""
     if constant == -math.inf:
-        raise refused("the fixed columns", "they have probability zero", "fix other values", code="impossible")
+        words = shorten(", ".join(f"{name}={domain[name].labels[code]}" for name, code in given.items()), _WIDTH)
+        problem = f"{words} has probability zero in the model"
+        raise refused("the fixed columns", problem, f"give other values by {option('given')}", code="impossible")
+
+
+@contextmanager
+def possible_given(domain: Domain, given: Mapping[str, int]) -> Generator[None]:
+    """The same of a sum that finds no possible state beside them."""
+    try:
+        yield
+    except InputError as error:
+        if error.code == "impossible":
+            check_possible(-math.inf if given else 0.0, domain, given)
+        raise
 
 
 def _notes_of_draws(draws: int | None) -> list[str]:
@@ -160,7 +175,7 @@ def _exact(
     if log_likelihood.kind != "likelihood" or not log_likelihood.is_exact:
         return None
     if not bool((log_likelihood.values > -math.inf).any()):  # NaN where log Z is minus infinity
-        check_possible(-math.inf if given else 0.0)
+        check_possible(-math.inf if given else 0.0, domain, given)
         raise no_state()
     labels = [tuple(v.labels[k] for v, k in zip(variables, state, strict=True)) for state in states]
     return dict(zip(labels, torch.softmax(log_likelihood.values, 0).tolist(), strict=True))
