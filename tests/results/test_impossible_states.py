@@ -231,6 +231,15 @@ def test_missing_cells_are_summed_over_possible_cells():
         )
 
 
+def test_rows_without_a_possible_completion_are_named():
+    codes = torch.tensor([[1, 0, 0], [0, -1, 1], [1, 1, -1]])
+    rows = Observations.from_tensor(codes, Domain.from_cardinalities(dict.fromkeys("abc", 2)))
+    zeros = [{"a": 0, "b": [0, 1]}]
+    words = "every completion of 1 distinct row is marked as impossible, the first with a=0, c=1"
+    with pytest.raises(InputError, match=f"structural_zeros: {words}"):
+        hoim.log_linear.fit_incomplete(InteractionHypergraph.from_order(rows.domain, 2), rows, structural_zeros=zeros)
+
+
 def told(graph, possible):
     """By term whether each coefficient against the first levels, and whether the whole balanced table, is estimable.
 

@@ -124,10 +124,14 @@ def _first_shares(structure: InteractionHypergraph, completed: torch.Tensor, zer
     if zeros is not None:
         flat = LogLinearEnergy(structure, torch.zeros(structure.num_terms, dtype=torch.float64))
         shares[torch.isposinf(zeros.applied(flat).energy(completed))] = 0.0
-        lost = int((shares.sum(1) == 0).sum())
-        if lost:
-            problem = f"{plural(lost, 'distinct row')} have no completion that is not marked as impossible"
-            raise refused("structural_zeros", problem, code="impossible")
+        is_lost = shares.sum(1) == 0
+        if lost := int(is_lost.sum()):
+            # What all completions of the first row share is what is known of it.
+            first, names = completed[is_lost][0], structure.domain.names
+            known = [i for i in range(len(names)) if bool((first[:, i] == first[0, i]).all())]
+            words = ", ".join(f"{names[i]}={structure.domain[names[i]].labels[int(first[0, i])]}" for i in known)
+            every = f"every completion of {plural(lost, 'distinct row')} is marked as impossible"
+            raise refused("structural_zeros", f"{every}, the first with {words}", code="impossible")
     return shares / shares.sum(1, keepdim=True)
 
 
