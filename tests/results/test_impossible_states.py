@@ -300,7 +300,7 @@ def test_what_no_row_bears_on_is_infinite_or_not_identified(kind, penalty, tmp_p
         assert not marked["is_declared"].any() or structural is not None
 
 
-def test_a_prior_makes_up_no_odds_ratio_or_strength_of_what_is_impossible():
+def test_a_prior_makes_up_no_odds_ratio_or_strength_of_what_is_impossible(tmp_path, capsys):
     """There is none where one cell of the four is impossible: no other cells tell the ratio of theirs."""
     frame = pd.DataFrame([("f", "no", 385), ("f", "yes", 157), ("m", "no", 283)], columns=["sex", "preg", "count"])
     for prior in ("none", "normal:0.1", "unit"):
@@ -309,6 +309,16 @@ def test_a_prior_makes_up_no_odds_ratio_or_strength_of_what_is_impossible():
         assert dict(zip(*result.interactions()[["term", "coefficient"]].to_numpy().T, strict=True)) == {
             "sex:preg": -math.inf, "sex": -math.inf, "preg": -math.inf,
         }  # fmt: skip
+    # Nor a standard error of them, which only a prior could tell.
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    zeros = ("--structural-zeros", "sex=m,preg=yes", "--prior", "normal:1", "--out", str(tmp_path / "out"))
+    assert run(["fit", str(tmp_path / "rows.csv"), "--edges", "sex*preg", "--count", "count", *zeros]) == 0
+    shown = ("interactions", str(tmp_path / "out" / "model.safetensors"))
+    capsys.readouterr()
+    assert run([*shown]) == 0 and "what is declared impossible are infinite or not ident" in capsys.readouterr().out
+    assert run([*shown, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["interactions"]
+    assert len(rows) == 3 and {row["std_error"] for row in rows} == {None}
 
 
 def test_information_of_interactions_is_not_defined_beside_structural_zeros(kind):

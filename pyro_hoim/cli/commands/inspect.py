@@ -87,7 +87,8 @@ def interactions(ctx: click.Context, model: Path, as_json: bool, **_: Any) -> No
     """Interactions of MODEL by strength: the root mean square of the balanced table, in nats.
 
     The coefficient is the entry of largest size, with the levels it stands for. Interactions of a fit without a finite
-    maximum-likelihood estimate that are infinite come first; below are the contrasts of levels that are finite.
+    maximum-likelihood estimate that are infinite come first, as do those that compare what is declared impossible;
+    below are the contrasts of levels that are finite.
 
     The refined information is what the model loses, in nats a row, without the interaction and those that contain it,
     all others fitted again. It is exact for small models. For large ones it is an upper bound (only the interactions

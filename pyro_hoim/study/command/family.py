@@ -370,15 +370,15 @@ class LogLinearFamily(Family):
         if any(row["is_infinite"] for row in rows):
             from ..model import finite_contrast_lines
 
-            lines = [*lines, *finite_contrast_lines(rows)]
+            declared = [f"({DECLARED})"] if any(row.get("is_declared") for row in rows) else []
+            lines = [*lines, *declared, *finite_contrast_lines(rows)]
         answer: dict[str, Any] = {"interactions": rows, "left_out": left_out}
         if question.stored.joined is not None:
             shown = {name for row in rows for name in row["edge"]}
             groups = {g.name: list(g.columns) for g in question.stored.joined.groups if g.name in shown}
             answer["joined"] = groups
             lines = [*lines, *(f"{name} joins {listed(columns)}" for name, columns in groups.items())]
-        notes = [DECLARED] if any(row.get("is_declared") for row in rows) else []
-        return Answer(answer, lines, notes=notes)
+        return Answer(answer, lines)
 
     @override
     def complete(self, question: Question) -> Answer:
@@ -584,11 +584,11 @@ def _with_uncertainty(
     result = list[dict[str, Any]]()
     for row in rows:
         known = by_edge.get(tuple(row["edge"]), {})
-        error = known.get("std_error")
+        error = None if row["is_infinite"] else known.get("std_error")  # a prior gives one to what is declared
         ends = {"lower": None, "upper": None}
         if error is not None:
             ends = {"lower": row["coefficient"] - width * error, "upper": row["coefficient"] + width * error}
-        result.append({**row, **{name: known.get(name) for name in names}, **ends})
+        result.append({**row, **{name: known.get(name) for name in names}, "std_error": error, **ends})
     is_tested = any(row["p_value"] is not None for row in result)
     return result, {head: name for head, name in _PRECISE.items() if is_tested or not name.startswith("p_")}
 
