@@ -135,13 +135,15 @@ def odds_ratios_table(contrasts: Contrasts, level: float = STORED_LEVEL) -> pd.D
     absent = [(rows["term"].iloc[row], rows["levels"].iloc[row]) for row in np.flatnonzero(~exists)]
     notes += [do_not_exist([levels for _, levels in absent], "odds ratio")] if absent else []
     if lost := int(np.isnan(estimate[exists]).sum()):
-        notes.append(f"{plural(lost, 'odds ratio is', 'odds ratios are')} not identified: the rows do not tell them")
+        them = "it" if lost == 1 else "them"
+        notes.append(f"{plural(lost, 'odds ratio is', 'odds ratios are')} not identified: no row tells of {them}")
     if num := int(is_infinite.sum()):
         words = f"{plural(num, 'odds ratio is', 'odds ratios are')} 0 or infinite, for the rows lack combinations"
-        notes.append(words if contrasts.is_crude else f"{words}; a prior makes them finite")
-        if contrasts.has_errors and bool(np.isnan(np.concatenate([low[is_infinite], high[is_infinite]])).any()):
+        notes.append(words if contrasts.is_crude else f"{words}; a prior makes {'it' if num == 1 else 'them'} finite")
+        missing = int(np.isnan(np.where(estimate > 0, low, high)[is_infinite]).sum())
+        if contrasts.has_errors and missing:
             other = f"; a model file keeps those of {contrasts.level:.0%}" if level != contrasts.level else ""
-            notes.append(f"their finite limits were not computed{other}")
+            notes.append(f"{plural(missing, 'finite limit was', 'finite limits were')} not computed{other}")
     table = table.iloc[strongest_first(estimate, low, high)].reset_index(drop=True)
     table.attrs = {"notes": notes, "level": level, "hidden": ["term"]}
     table.attrs |= {"is_crude": True, "is_searched": contrasts.num_searched > 0} if contrasts.is_crude else {}

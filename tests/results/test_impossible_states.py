@@ -401,12 +401,40 @@ def test_estimators_take_structural_zeros():
         InteractionDensity(options={"structural_zeros": [{"a": "y", "c": "u"}, {"a": "y", "c": "v"}]}).fit(frame)
 
 
-def test_odds_ratios_say_why_they_are_infinite():
-    rows = rows_of(np.where(APART, 0, PAIRS))
-    for declared in (APART, None):
-        notes = " ".join(hoim.fit("a*b + a*c", rows, structural_zeros=declared).odds_ratios().attrs["notes"])
-        assert "0 or infinite, for the rows lack combinations" in notes  # of the pair without a row
-        assert ("not exist, because" in notes) == (declared is not None)
+def test_odds_ratios_say_why_they_are_infinite(tmp_path):
+    """Of four odds ratios against the first cell one has the cell that is declared, one another cell without rows."""
+    rows = rows_of(np.array([[9, 8, 7], [6, 0, 5], [4, 3, 0]]))
+    declared = (
+        "1 odds ratio does not exist, because it compares combinations that are declared impossible: a=2 vs 0, b=2 vs 0"
+    )
+    absent = "1 odds ratio is 0 or infinite, for the rows lack combinations; a prior makes it finite"
+    result = hoim.fit("a*b", rows, structural_zeros=[{"a": 2, "b": 2}])
+    result.save(tmp_path / "m.safetensors")
+    for model in (result, hoim.load(tmp_path / "m.safetensors")):
+        table = model.odds_ratios()
+        assert {declared, absent} <= set(table.attrs["notes"]) and "not computed" not in str(table)
+        ends = table.set_index("levels").loc[["a=2 vs 0, b=2 vs 0", "a=1 vs 0, b=1 vs 0"]]
+        assert ends["odds_ratio"].isna().tolist() == ends["upper"].isna().tolist() == [True, False]
+        assert ends["odds_ratio"].iloc[1] == 0
+        other = model.odds_ratios(level=0.9).attrs["notes"]  # a file has limits of its own level alone
+        assert (model is result) == (not any("1 finite limit was not computed" in note for note in other))
+    finite = hoim.fit("a*b", rows, structural_zeros=[{"a": 2, "b": 2}], prior="unit").odds_ratios()
+    assert declared in finite.attrs["notes"] and "the rows lack" not in str(finite)
+    assert not any("impossible" in note for note in hoim.fit("a*b", rows).odds_ratios().attrs["notes"])
+
+
+def test_other_reference_levels_leave_odds_ratios_of_a_square():
+    """Of quasi-independence those of two pairs of different levels: cross-products of the counts."""
+    result = hoim.fit("a*b", rows_of(SOCIAL), structural_zeros=np.eye(4, dtype=bool))
+    table = result.odds_ratios()
+    assert table["odds_ratio"].isna().all() and any("reference=" in note for note in table.attrs["notes"])
+    table = result.odds_ratios(reference={"a": "0", "b": "1"}).set_index("levels")["odds_ratio"].dropna()
+    assert table.to_dict() == pytest.approx(
+        {
+            f"a={i} vs 0, b={j} vs 1": SOCIAL[i, j] * SOCIAL[0, 1] / (SOCIAL[i, 1] * SOCIAL[0, j])
+            for i, j in ((2, 3), (3, 2))
+        }
+    )
 
 
 def test_results_say_what_is_declared(tmp_path):
