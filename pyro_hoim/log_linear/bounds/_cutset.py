@@ -11,12 +11,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
-from scipy.sparse.csgraph import connected_components, maximum_bipartite_matching
+from scipy.sparse.csgraph import breadth_first_order, connected_components, maximum_bipartite_matching
 from scipy.sparse.linalg import eigsh
 
 from ..._modes import plain_mode
-from ...structure.elimination_order import greedy_order, members, neighbour_masks, table_cells
 from ...structure.hypergraph import InteractionHypergraph
+from ._orders import least_fill, neighbour_pairs
 
 _SHIFT = 1e-3  # makes the Laplacian of a graph definite
 _EQUAL = 1.05  # eigenvalues within this factor count as one, of which several vectors are tried
@@ -25,20 +25,18 @@ _DENSE = 12  # variables from which on a sparse eigensolver is used
 _MOST = 24  # attempts to let variables free
 
 
-def _largest(masks: list[int], cards: tuple[int, ...], variables: list[int]) -> int:
-    """Cells of the largest table when these variables alone are summed out."""
-    inside = sum(1 << v for v in variables)
-    graph = [mask & inside if inside >> v & 1 else 0 for v, mask in enumerate(masks)]
-    return table_cells(graph, cards, greedy_order(graph, cards, variables))[1]
+def _fits(pairs: NDArray[np.int64], cards: tuple[int, ...], variables: list[int], max_cells: int) -> bool:
+    """Whether these variables alone can be summed out by tables of at most so many cells."""
+    return least_fill(pairs, cards, variables, most=max_cells)[1] <= max_cells
 
 
-def _edges(masks: list[int], variables: list[int]) -> csr_array:
+def _edges(pairs: NDArray[np.int64], variables: list[int], size: int) -> csr_array:
     """Adjacency of some variables, in their order."""
-    position = {v: i for i, v in enumerate(variables)}
-    pairs = [(i, position[u]) for i, v in enumerate(variables) for u in members(masks[v]) if u in position]
-    rows, columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    size = len(variables)
-    return csr_array((np.ones(len(pairs)), (rows, columns)), shape=(size, size))
+    position = np.full(size, -1, dtype=np.int64)
+    position[variables] = np.arange(len(variables))
+    rows, columns = (inside := position[pairs])[(inside >= 0).all(1)].T
+    ends = np.concatenate([rows, columns]), np.concatenate([columns, rows])
+    return csr_array((np.ones(len(ends[0])), ends), shape=(len(variables), len(variables)))
 
 
 def _separator(edges: csr_array, is_left: NDArray[np.bool_]) -> list[int]:
@@ -88,17 +86,17 @@ def _halves(edges: csr_array, random: np.random.Generator) -> tuple[NDArray[np.b
     return min(candidates, key=lambda sides: len(sides[1]))
 
 
-def _separators(masks: list[int], cards: tuple[int, ...], max_cells: int) -> list[int]:
+def _separators(pairs: NDArray[np.int64], cards: tuple[int, ...], max_cells: int) -> list[int]:
     """Variables that divide the graph into pieces each of which can be summed within ``max_cells``."""
     random, fixed = np.random.default_rng(0), list[int]()
     waiting = [list(range(len(cards)))]
     while waiting:
         variables = waiting.pop()
-        edges = _edges(masks, variables)
+        edges = _edges(pairs, variables, len(cards))
         count, component = connected_components(edges, directed=False)
         if count > 1:
             waiting.extend([v for v, c in zip(variables, component, strict=True) if c == k] for k in range(count))
-        elif _largest(masks, cards, variables) > max_cells:
+        elif not _fits(pairs, cards, variables, max_cells):
             is_left, between = _halves(edges, random)
             rest = set(range(len(variables))) - set(between)
             sides = [[variables[i] for i in sorted(rest) if is_left[i] == side] for side in (True, False)]
@@ -107,36 +105,33 @@ def _separators(masks: list[int], cards: tuple[int, ...], max_cells: int) -> lis
     return fixed
 
 
-def _along(masks: list[int], variables: list[int]) -> list[int]:
+def _along(edges: csr_array, variables: list[int]) -> list[int]:
     """Variables so that those near each other in the graph follow each other."""
-    left, order = set(variables), list[int]()
+    around = (edges + diags_array(np.ones(edges.shape[0]))).tocsr()[variables]
+    near = around @ around.T
+    left, order = set(range(len(variables))), list[int]()
     while left:
-        reached = 1 << min(left)
-        while front := [v for v in members(reached) if v in left]:
-            order += front
-            left -= set(front)
-            around = 0
-            for v in front:
-                around |= masks[v]
-                for u in members(masks[v]):
-                    around |= masks[u]
-            reached = around
-    return order
+        reached = breadth_first_order(near, min(left), directed=False, return_predecessors=False).tolist()
+        order += reached
+        left -= set(reached)
+    return [variables[k] for k in order]
 
 
 @lru_cache(maxsize=64)
 @plain_mode()
 def cutset(hypergraph: InteractionHypergraph, max_cells: int) -> tuple[int, ...]:
     """Positions of few variables without which the others can be summed within ``max_cells``. Deterministic."""
-    masks, cards = neighbour_masks(hypergraph), hypergraph.domain.cardinalities
-    fixed = _along(masks, _separators(masks, cards, max_cells))
-    free = sorted(set(range(len(cards))) - set(fixed))
+    pairs, cards = neighbour_pairs(hypergraph), hypergraph.domain.cardinalities
+    every = list(range(len(cards)))
+    fixed = sorted(_separators(pairs, cards, max_cells))
+    fixed = _along(_edges(pairs, every, len(cards)), fixed)
+    free = sorted(set(every) - set(fixed))
     # Halves of the separators are let free, then halves of these, as long as the others can be summed.
     waiting, tries, kept = [fixed] if fixed else [], 0, list[int]()
     while waiting:
         some = waiting.pop()
         tries += 1
-        if tries <= _MOST and _largest(masks, cards, [*free, *some]) <= max_cells:
+        if tries <= _MOST and _fits(pairs, cards, sorted([*free, *some]), max_cells):
             free += some
         elif len(some) > 1 and tries <= _MOST:
             half = len(some) // 2

@@ -6,15 +6,16 @@ import math
 
 import torch
 
-from ...core.autograd import log_sum_exp
+from ...annealing.backend import constant as once
+from ...core.autograd import log_sum_exp, log_z_with_gradient
 from ..energy import LogLinearEnergy
-from ..exact.elimination import VariableElimination
 from ._cutset import cutset
+from ._join_graph import join_graph
+from ._sweeps import Sweeps
 
 _ROUNDS = 3
 _MOST = 64  # states of the fixed variables that are summed at once
 _CELLS = 2**27  # of all tables of one round, about a second
-_WIDER = 2**4  # tables that the exact method may form, times those of the mini-buckets
 
 
 class FixedSums:
@@ -33,15 +34,14 @@ class FixedSums:
     def __init__(self, model: LogLinearEnergy, max_cells: int) -> None:
         self.fixed = cutset(model.hypergraph, max_cells)
         self.names = [model.domain.names[v] for v in self.fixed]
-        self.backend = VariableElimination(max_cells=max_cells * _WIDER, max_slices=1)
-        self.plan = self.backend.plan(model.hypergraph, evidence_names=self.names)
-        self.most = max(1, min(_MOST, _CELLS // max(1, self.plan.total_cells)))
+        self.graph = join_graph(model.hypergraph.restrict(self.names), max_cells)
+        self.most = max(1, min(_MOST, _CELLS // max(1, self.graph.total_cells)))
         self._sums: dict[tuple[int, ...], float] = {}
 
     @property
     def is_feasible(self) -> bool:
-        """Whether the exact method runs."""
-        return self.plan.feasible
+        """Whether tables are small enough beside the fixed variables."""
+        return self.graph.is_exact
 
     @property
     def bound(self) -> float:
@@ -55,13 +55,28 @@ class FixedSums:
         ranked = sorted((c for c in self._sums if self._sums[c] > -math.inf), key=lambda c: -self._sums[c])
         return torch.tensor(ranked, dtype=torch.long).reshape(len(ranked), len(self.fixed))
 
+    def _rest(self, model: LogLinearEnergy, settings: torch.Tensor) -> tuple[LogLinearEnergy, torch.Tensor]:
+        """What is left of a model beside settings (n, fixed variables), a batch of n, and constants (n,)."""
+        evidence = {name: settings[:, k] for k, name in enumerate(self.names)}
+        if not evidence:
+            return LogLinearEnergy._trusted(model.hypergraph, model.tables.expand(len(settings), -1)), torch.zeros(1)
+        return model.condition(evidence)
+
     def sums(self, model: LogLinearEnergy, settings: torch.Tensor) -> torch.Tensor:
         """Log sums (n,) beside settings (n, fixed variables), differentiable in the tables."""
-        if not self.names:
-            return self.backend.log_partition(model).value.expand(len(settings))
-        evidence = {name: settings[:, k] for k, name in enumerate(self.names)}
-        rest, constant = model.condition(evidence)
-        return constant + self.backend.log_partition(rest).value
+        rest, constant = self._rest(model, settings)
+        values, slopes = list[float](), list[torch.Tensor]()
+        for row in rest.tables.detach().numpy():
+            sweeps = Sweeps(self.graph, row, True)
+            next(sweeps.passes(1))
+            values.append(sweeps.best)
+            if rest.tables.requires_grad:
+                slopes.append(torch.from_numpy(sweeps.eta))
+        found = torch.tensor(values, dtype=torch.float64)
+        if slopes:
+            eta = torch.stack(slopes)
+            found = log_z_with_gradient(rest.tables, lambda _: (found, eta), lambda t: once(t, eta))
+        return constant + found
 
     @torch.no_grad()
     def raise_bound(self, model: LogLinearEnergy, states: torch.Tensor, log_probs: torch.Tensor) -> float:

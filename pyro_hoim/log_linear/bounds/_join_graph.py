@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._modes import plain_mode
-from ...structure.elimination_order import greedy_order, neighbour_masks
 from ...structure.hypergraph import InteractionHypergraph, row_strides
+from ._orders import least_fill, neighbour_pairs
 
 TABLE, MESSAGE, SHIFT = 0, 1, 2
 _BLOCK = 256  # cells of a message that are computed together
@@ -98,7 +98,7 @@ def join_graph(hypergraph: InteractionHypergraph, max_cells: int, number: int = 
     """Mini-buckets of at most ``max_cells`` cells where interactions allow, by one of many orders of least fill-in."""
     cards = hypergraph.domain.cardinalities
     random = np.random.default_rng(number) if number else None
-    order = greedy_order(neighbour_masks(hypergraph), cards, list(range(len(cards))), random)
+    order, _ = least_fill(neighbour_pairs(hypergraph), cards, list(range(len(cards))), random)
     rank = {v: k for k, v in enumerate(order)}
     # Interactions, then messages, wait in the bucket of their first variable.
     waiting: list[list[Input]] = [[] for _ in cards]

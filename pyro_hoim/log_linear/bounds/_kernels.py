@@ -24,6 +24,7 @@ _SHIFTER = 1.5 * 2.0**52  # added to a number, the low bits of the sum hold the 
 _SHIFTER_BITS = 0x4338000000000000
 _ROOT_HALF_BITS = 0x3FE6A09E667F3BCD  # of the square root of one half
 _TINY = 1e-290
+_ROOM = 300.0  # by which logarithms may pass a reference before it is raised
 _SUMS = {"contract", "nsz", "reassoc"}  # reordered sums; exponentials must not be reordered
 _PLAIN = {"contract", "nsz"}
 
@@ -123,15 +124,68 @@ def _collect(x, start, sums, place, form, index, where, count):
             sums[place + np.uint64(index[where + j])] += x[start + j]
 
 
+@njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
+def _dot(x, logs, count):
+    """Sum of shares times their logarithms, which end at -708 where shares are zero."""
+    total = 0.0
+    for j in range(count):
+        total += x[j] * min(max(logs[j], -708.0), 0.0)
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath=_PLAIN, error_model="numpy", inline="always")
+def _powers(inverse, levels, block, work):
+    """Exponentials of a block's logarithms times ``inverse``, less the largest of every cell, and their sums.
+
+    The logarithms of the exponentials are put in ``less``, the largest in ``top``. Where all terms are impossible
+    nothing is taken off, and ``mark`` is one.
+    """
+    x, top, shifted, less, mark, sums, _ = work
+    bits, shifted_bits = x.view(np.int64), shifted.view(np.int64)
+    many = levels * block
+    if inverse != 1.0:
+        for j in range(many):
+            x[j] *= inverse
+    for j in range(block):
+        top[j] = x[j]
+    for level in range(1, levels):
+        for j in range(block):
+            top[j] = max(top[j], x[level * block + j])
+    for j in range(block):
+        mark[j] = 0.0 if abs(top[j]) < np.inf else 1.0
+        top[j] = top[j] if abs(top[j]) < np.inf else 0.0
+    for level in range(levels):
+        for j in range(block):
+            less[level * block + j] = x[level * block + j] - top[j]
+    if levels == 2:  # one of two exponentials is that of zero
+        for j in range(block):
+            x[j] = min(less[j], less[block + j])
+        _exp(x, bits, shifted, shifted_bits, block)
+        for j in range(block):
+            sums[j] = 1.0 + x[j]
+            x[block + j] = x[j] if less[block + j] < 0.0 else 1.0
+            x[j] = x[j] if less[j] < 0.0 else 1.0
+        return
+    for j in range(many):
+        x[j] = less[j]
+    _exp(x, bits, shifted, shifted_bits, many)
+    for j in range(block):
+        sums[j] = x[j]
+    for level in range(1, levels):
+        for j in range(block):
+            sums[j] += x[level * block + j]
+
+
 @njit(nogil=True, cache=True, fastmath=_PLAIN, error_model="numpy")
-def run(task, number, values, beliefs, weight, program, work):
+def run(task, number, values, beliefs, backward, weight, program, work):
     """Go through one mini-bucket.
 
     Task 0 finds its message. Task 1 finds, from beliefs of its message, those of its tables and messages. Task 2 finds
-    those of its shifts instead, and returns the entropy of its variable given the others.
+    its message and, from what was passed back to it, beliefs of its shifts; it returns the entropy of its variable
+    given the others.
     """
-    x, top, shifted, kept, mark = work
-    bits, shifted_bits = x.view(np.int64), shifted.view(np.int64)
+    x, top, shifted, less, mark, sums, logs = work
+    shifted_bits, log_bits, top_bits = shifted.view(np.int64), logs.view(np.int64), top.view(np.int64)
     row, inputs, loops, strides, index = (
         program.nodes[number],
         program.inputs,
@@ -139,7 +193,7 @@ def run(task, number, values, beliefs, weight, program, work):
         program.strides,
         program.places,
     )
-    levels, cells, block, message, first, last, begin, end = (
+    levels, cells, block, message, first, last, begin, end, kept = (
         row[0],
         row[1],
         row[2],
@@ -148,6 +202,7 @@ def run(task, number, values, beliefs, weight, program, work):
         row[5],
         row[6],
         row[7],
+        row[8],
     )
     depth, count = end - begin, last - first
     inverse = 1.0 / weight
@@ -155,68 +210,59 @@ def run(task, number, values, beliefs, weight, program, work):
     place = np.empty(count, dtype=np.int64)
     for i in range(count):
         place[i] = inputs[first + i, 0]
-    entropy = 0.0
-    many = levels * block
+    # Beliefs of task 2 are not normalised: they are the exponentials of differences from a reference.
+    entropy, total, reference = 0.0, 0.0, -np.inf
+    if task == 2:
+        shift, width = inputs[last - 1, 0], inputs[last - 1, 5]
+        beliefs[shift : shift + width] = 0.0
     for start in range(message, message + cells, block):
         # Logarithms of all tables, level by level.
         if count == 0:
-            x[:many] = 0.0
+            x[: levels * block] = 0.0
         for i in range(count):
             form, where, step = inputs[first + i, 2], inputs[first + i, 3], inputs[first + i, 1]
             for level in range(levels):
                 _add(x, level * block, values, place[i] + level * step, form, index, where, block, i == 0)
-        # Powers, less the largest of every cell; where all are impossible, nothing is taken off.
-        if inverse != 1.0:
-            for j in range(many):
-                x[j] *= inverse
-        for j in range(block):
-            top[j] = x[j]
-        for level in range(1, levels):
+        _powers(inverse, levels, block, work)
+        if task == 1:
             for j in range(block):
-                top[j] = max(top[j], x[level * block + j])
-        for j in range(block):
-            mark[j] = 0.0 if abs(top[j]) < np.inf else 1.0
-            top[j] = top[j] if abs(top[j]) < np.inf else 0.0
-        for level in range(levels):
-            for j in range(block):
-                x[level * block + j] -= top[j]
-        if task == 2:
-            for j in range(many):
-                kept[j] = x[j]
-        _exp(x, bits, shifted, shifted_bits, many)
-        if task == 0:
-            for level in range(1, levels):
-                for j in range(block):
-                    x[j] += x[level * block + j]
-            _log(x, bits, shifted, shifted_bits, block)
-            for j in range(block):
-                values[start + j] = -np.inf if mark[j] else weight * (x[j] + top[j])
+                sums[j] = beliefs[start + j] / sums[j]
         else:
             for j in range(block):
-                top[j] = x[j]
-            for level in range(1, levels):
-                for j in range(block):
-                    top[j] += x[level * block + j]
+                logs[j] = 1.0 if mark[j] else sums[j]
+            _log(logs, log_bits, shifted, shifted_bits, block)
             for j in range(block):
-                shifted[j] = 0.0 if mark[j] else beliefs[start + j] / top[j]
+                values[start + j] = -np.inf if mark[j] else weight * (logs[j] + top[j])
+        if task == 2:
+            high = -np.inf
+            for j in range(block):
+                value = values[start + j]
+                top[j] = (value + backward[kept + start - message + j]) * inverse if value > -np.inf else -np.inf
+                high = max(high, top[j])
+            if high > reference + _ROOM:
+                scale, reference = math.exp(reference - high), high
+                beliefs[shift : shift + width] *= scale
+                entropy, total = entropy * scale, total * scale
+            for j in range(block):
+                top[j] -= reference if reference > -np.inf else 0.0
+            _exp(top, top_bits, shifted, shifted_bits, block)
+            gained, summed = 0.0, 0.0
+            for j in range(block):
+                summed += top[j]
+                gained += top[j] * logs[j]
+                sums[j] = top[j] / sums[j]
+            entropy, total = entropy + gained, total + summed
+        if task > 0:
             for level in range(levels):
                 for j in range(block):
-                    x[level * block + j] = 0.0 if mark[j] else x[level * block + j] * shifted[j]
+                    x[level * block + j] = 0.0 if mark[j] else x[level * block + j] * sums[j]
             for i in range(count):
                 if (inputs[first + i, 4] == 2) == (task == 2):
                     form, where, step = inputs[first + i, 2], inputs[first + i, 3], inputs[first + i, 1]
                     for level in range(levels):
                         _collect(x, level * block, beliefs, place[i] + level * step, form, index, where, block)
-            if task == 2:
-                # -log p(level | others) = log of the sum less the exponent.
-                for level in range(levels):
-                    for j in range(block):
-                        entropy -= x[level * block + j] * min(max(kept[level * block + j], -708.0), 0.0)
-                for j in range(block):
-                    x[j] = 1.0 if mark[j] else top[j]
-                _log(x, bits, shifted, shifted_bits, block)
-                for j in range(block):
-                    entropy += beliefs[start + j] * x[j]
+        if task == 2:
+            entropy -= _dot(x, less, levels * block)
         # The next turn of the outer loops.
         k = depth - 1
         while k >= 0:
@@ -229,33 +275,10 @@ def run(task, number, values, beliefs, weight, program, work):
                 place[i] -= strides[first + i, k] * loops[begin + k]
             turn[k] = 0
             k -= 1
+    if task == 2 and total > 0.0:
+        beliefs[shift : shift + width] /= total
+        entropy /= total
     return entropy
-
-
-@njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
-def _believe(values, beliefs, backward, weight, message, cells, kept, work):
-    """Beliefs of a message from what was passed back to it, normalised."""
-    x, _, shifted, _, _ = work
-    bits, shifted_bits = x.view(np.int64), shifted.view(np.int64)
-    inverse, top, total = 1.0 / weight, -np.inf, 0.0
-    for j in range(cells):
-        value = values[message + j]
-        beliefs[message + j] = (value + backward[kept + j]) * inverse if value > -np.inf else -np.inf
-        top = max(top, beliefs[message + j])
-    if top == -np.inf:
-        beliefs[message : message + cells] = 0.0
-        return
-    size = len(x)
-    for start in range(0, cells, size):
-        count = min(size, cells - start)
-        for j in range(count):
-            x[j] = beliefs[message + start + j] - top
-        _exp(x, bits, shifted, shifted_bits, count)
-        for j in range(count):
-            beliefs[message + start + j] = x[j]
-            total += x[j]
-    for j in range(cells):
-        beliefs[message + j] /= total
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -311,8 +334,7 @@ def _reweigh(weights, entropies, first, last, step):
 @njit(nogil=True, cache=True, error_model="numpy")
 def forward(values, beliefs, backward, weights, program, step, weight_step, work):
     """The bound; with positive steps costs are shifted and weights moved on the way."""
-    nodes, inputs, buckets = program.nodes, program.inputs, program.buckets
-    largest = 1
+    buckets, largest = program.buckets, 1
     for b in range(len(buckets) - 1):
         largest = max(largest, buckets[b + 1] - buckets[b])
     entropies = np.zeros(largest)
@@ -320,19 +342,15 @@ def forward(values, beliefs, backward, weights, program, step, weight_step, work
         first, last = buckets[b], buckets[b + 1]
         if last - first > 1 and step > 0.0:
             for k in range(first, last):
-                run(0, k, values, beliefs, weights[k], program, work)
-                _believe(values, beliefs, backward, weights[k], nodes[k, 3], nodes[k, 1], nodes[k, 8], work)
-                shift = inputs[nodes[k, 5] - 1]
-                beliefs[shift[0] : shift[0] + shift[5]] = 0.0
-                entropies[k - first] = run(2, k, values, beliefs, weights[k], program, work)
+                entropies[k - first] = run(2, k, values, beliefs, backward, weights[k], program, work)
             _match(values, beliefs, weights, program, first, last, step)
             if weight_step > 0.0:
                 _reweigh(weights, entropies, first, last, weight_step)
         for k in range(first, last):
-            run(0, k, values, beliefs, weights[k], program, work)
+            run(0, k, values, beliefs, backward, weights[k], program, work)
     bound = 0.0
     for k in program.roots:
-        bound += values[nodes[k, 3]]
+        bound += values[program.nodes[k, 3]]
     return bound
 
 
@@ -343,7 +361,7 @@ def backward_pass(values, beliefs, backward, weights, program, work):
     Beliefs of tables are the gradient of the bound.
     """
     nodes, buckets = program.nodes, program.buckets
-    x, _, shifted, _, _ = work
+    x, shifted = work[0], work[2]
     bits, shifted_bits = x.view(np.int64), shifted.view(np.int64)
     beliefs[:] = 0.0
     for k in program.roots:
@@ -351,7 +369,7 @@ def backward_pass(values, beliefs, backward, weights, program, work):
     for b in range(len(buckets) - 2, -1, -1):
         first, last = buckets[b], buckets[b + 1]
         for k in range(first, last):
-            run(1, k, values, beliefs, weights[k], program, work)
+            run(1, k, values, beliefs, backward, weights[k], program, work)
             if last - first == 1:
                 continue
             message, cells, kept, size = nodes[k, 3], nodes[k, 1], nodes[k, 8], len(x)

@@ -39,7 +39,7 @@ class Sweeps:
             self.weights[bucket.start : bucket.stop] = share if is_upper or len(bucket) == 1 else -share
             if not is_upper and len(bucket) > 1:
                 self.weights[bucket.start] = 2.0 - share
-        self.work = tuple(np.zeros(sizes.num_block) for _ in range(5))
+        self.work = tuple(np.zeros(sizes.num_block) for _ in range(7))
         finite = tables[np.isfinite(tables)]
         self.slack = _ROUNDING * (1.0 + float(np.abs(finite).sum()))
         self.best, self.is_current = (math.inf if is_upper else -math.inf), False
