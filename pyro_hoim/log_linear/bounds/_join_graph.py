@@ -171,6 +171,14 @@ def _inner(scope: tuple[int, ...], cards: tuple[int, ...]) -> tuple[tuple[int, .
     return scope[:cut], scope[cut:]
 
 
+def _places(inner: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:
+    """Where the cells of a block stand in an input, from strides and levels of the block's variables."""
+    where = np.zeros(1, dtype=np.int64)
+    for stride, levels in inner:
+        where = np.add.outer(where, stride * np.arange(levels)).ravel()
+    return where
+
+
 @lru_cache(maxsize=64)
 @plain_mode()
 def compiled(graph: JoinGraph) -> Compiled:
@@ -194,7 +202,7 @@ def compiled(graph: JoinGraph) -> Compiled:
     pointer, walk = [0], list[tuple[int, int]]()
     rows, inputs, loops = list[tuple[int, ...]](), list[tuple[int, ...]](), list[int]()
     strides, pieces = list[list[int]](), list[NDArray[np.uint32]]()
-    known, num_index, num_kept, num_block = dict[bytes, int](), 0, 0, 1
+    known, num_index, num_kept, num_block = dict[tuple[tuple[int, int], ...], tuple[int, int]](), 0, 0, 1
     split = {k for bucket in graph.buckets if len(bucket) > 1 for k in bucket}
     for number, node in enumerate(graph.nodes):
         variable, rest = node.scope[0], node.scope[1:]
@@ -203,22 +211,19 @@ def compiled(graph: JoinGraph) -> Compiled:
         loops += [cards[u] for u in outer]
         block = math.prod(cards[u] for u in inner)
         for item in node.inputs:
-            step = dict(zip(item.scope, row_strides([cards[u] for u in item.scope]), strict=True))
-            where = np.zeros(1, dtype=np.int64)
-            for u in inner:
-                where = np.add.outer(where, step.get(u, 0) * np.arange(cards[u])).ravel()
-            form, position = 0, 0
-            if where.any():
-                form = 1
-                if not np.array_equal(where, np.arange(block)):
-                    form, key = 2, where.tobytes()
-                    if key not in known:
-                        known[key] = num_index
-                        pieces.append(where.astype(np.uint32))
-                        num_index += block
-                    position = known[key]
+            shape = [cards[u] for u in item.scope]
+            step = dict(zip(item.scope, row_strides(shape), strict=True))
+            key = tuple((step.get(u, 0), cards[u]) for u in inner)
+            if key not in known:
+                where = _places(key)
+                form = 0 if not where.any() else 1 if np.array_equal(where, np.arange(block)) else 2
+                known[key] = form, num_index if form == 2 else 0
+                if form == 2:
+                    pieces.append(where.astype(np.uint32))
+                    num_index += block
+            form, position = known[key]
             place = places[item.kind][item.number]
-            inputs.append((place, step.get(variable, 0), form, position, item.kind, graph.size(item.scope)))
+            inputs.append((place, step.get(variable, 0), form, position, item.kind, math.prod(shape)))
             strides.append([step.get(u, 0) for u in outer])
             walk += [(u, step[u]) for u in item.scope if u != variable]
             pointer.append(len(walk))
