@@ -34,7 +34,8 @@ def _edges(pairs: NDArray[np.int64], variables: list[int], size: int) -> csr_arr
     """Adjacency of some variables, in their order."""
     position = np.full(size, -1, dtype=np.int64)
     position[variables] = np.arange(len(variables))
-    rows, columns = (inside := position[pairs])[(inside >= 0).all(1)].T
+    inside = position[pairs]
+    rows, columns = inside[(inside >= 0).all(1)].T
     ends = np.concatenate([rows, columns]), np.concatenate([columns, rows])
     return csr_array((np.ones(len(ends[0])), ends), shape=(len(variables), len(variables)))
 
@@ -107,8 +108,7 @@ def _separators(pairs: NDArray[np.int64], cards: tuple[int, ...], max_cells: int
 
 def _along(edges: csr_array, variables: list[int]) -> list[int]:
     """Variables so that those near each other in the graph follow each other."""
-    around = (edges + diags_array(np.ones(edges.shape[0]))).tocsr()[variables]
-    near = around @ around.T
+    near = csr_array(edges[variables] @ edges[:, variables] + edges[variables][:, variables])
     left, order = set(range(len(variables))), list[int]()
     while left:
         reached = breadth_first_order(near, min(left), directed=False, return_predecessors=False).tolist()
@@ -127,7 +127,7 @@ def cutset(hypergraph: InteractionHypergraph, max_cells: int) -> tuple[int, ...]
     fixed = _along(_edges(pairs, every, len(cards)), fixed)
     free = sorted(set(every) - set(fixed))
     # Halves of the separators are let free, then halves of these, as long as the others can be summed.
-    waiting, tries, kept = [fixed] if fixed else [], 0, list[int]()
+    waiting, tries, needed = [fixed] if fixed else [], 0, list[int]()
     while waiting:
         some = waiting.pop()
         tries += 1
@@ -137,5 +137,5 @@ def cutset(hypergraph: InteractionHypergraph, max_cells: int) -> tuple[int, ...]
             half = len(some) // 2
             waiting += [some[half:], some[:half]]
         else:
-            kept += some
-    return tuple(sorted(kept))
+            needed += some
+    return tuple(sorted(needed))

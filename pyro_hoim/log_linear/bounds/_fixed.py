@@ -15,7 +15,8 @@ from ._sweeps import Sweeps
 
 _ROUNDS = 3
 _MOST = 64  # states of the fixed variables that are summed at once
-_CELLS = 2**27  # of all tables of one round, about a second
+_CELLS = 2**26  # of all tables of one round, about half a second
+_WIDER, _WIDEST = 2**4, 2**20  # fewer variables are fixed for larger tables, which are cheap up to here
 
 
 class FixedSums:
@@ -28,10 +29,11 @@ class FixedSums:
 
     Args:
         model: one model, without a batch.
-        max_cells: tables of the exact sums.
+        max_cells: tables of mini-buckets; those of exact sums may have 16 times as many cells, up to 2^20.
     """
 
     def __init__(self, model: LogLinearEnergy, max_cells: int) -> None:
+        max_cells = max(max_cells, min(_WIDER * max_cells, _WIDEST))
         self.fixed = cutset(model.hypergraph, max_cells)
         self.names = [model.domain.names[v] for v in self.fixed]
         self.graph = join_graph(model.hypergraph.restrict(self.names), max_cells)
@@ -72,11 +74,11 @@ class FixedSums:
             values.append(sweeps.best)
             if rest.tables.requires_grad:
                 slopes.append(torch.from_numpy(sweeps.eta))
-        found = torch.tensor(values, dtype=torch.float64)
+        log_sums = torch.tensor(values, dtype=torch.float64)
         if slopes:
             eta = torch.stack(slopes)
-            found = log_z_with_gradient(rest.tables, lambda _: (found, eta), lambda t: once(t, eta))
-        return constant + found
+            log_sums = log_z_with_gradient(rest.tables, lambda _: (log_sums, eta), lambda t: once(t, eta))
+        return constant + log_sums
 
     @torch.no_grad()
     def raise_bound(self, model: LogLinearEnergy, states: torch.Tensor, log_probs: torch.Tensor) -> float:
@@ -90,8 +92,8 @@ class FixedSums:
             new = [c for c in wanted if c not in self._sums][: self.most]
             if not new:
                 break
-            found = self.sums(model, torch.tensor(new, dtype=torch.long).reshape(len(new), len(self.fixed)))
-            self._sums.update(zip(new, found.tolist(), strict=True))
+            log_sums = self.sums(model, torch.tensor(new, dtype=torch.long).reshape(len(new), len(self.fixed)))
+            self._sums.update(zip(new, log_sums.tolist(), strict=True))
             top = max(self._sums, key=self._sums.__getitem__)
             wanted = [
                 (*top[:k], level, *top[k + 1 :])

@@ -9,6 +9,7 @@ one is taken away in another: the costs that are shifted between them.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -51,7 +52,7 @@ class JoinGraph:
     def size(self, scope: tuple[int, ...]) -> int:
         """Cells of a table over some variables."""
         cards = self.hypergraph.domain.cardinalities
-        return math.prod(cards[v] for v in scope)
+        return math.prod([cards[v] for v in scope])
 
     @property
     def largest_cells(self) -> int:
@@ -75,19 +76,21 @@ class JoinGraph:
 def _divided(inputs: list[Input], cards: tuple[int, ...], max_cells: int) -> list[list[Input]]:
     """Inputs of a bucket in groups of at most so many cells: the largest first, each where it adds the fewest cells."""
 
-    def cells(scope: set[int]) -> int:
-        return math.prod(cards[v] for v in scope)
+    def cells(scope: Iterable[int]) -> int:
+        return math.prod([cards[v] for v in scope])
 
-    scopes, groups = list[set[int]](), list[list[Input]]()
-    for item in sorted(inputs, key=lambda item: -cells(set(item.scope))):
-        grown = [cells(scope.union(item.scope)) / cells(scope) for scope in scopes]
-        fitting = [k for k, scope in enumerate(scopes) if grown[k] * cells(scope) <= max_cells]
+    scopes, sizes, groups = list[set[int]](), list[int](), list[list[Input]]()
+    for item in sorted(inputs, key=lambda item: -cells(item.scope)):
+        grown = [cells(scope.union(item.scope)) for scope in scopes]
+        fitting = [k for k, size in enumerate(grown) if size <= max_cells]
         if fitting:
-            best = min(fitting, key=grown.__getitem__)
+            best = min(fitting, key=lambda k: grown[k] / sizes[k])
             scopes[best].update(item.scope)
+            sizes[best] = grown[best]
             groups[best].append(item)
         else:
             scopes.append(set(item.scope))
+            sizes.append(cells(item.scope))
             groups.append([item])
     return groups or [[]]
 
@@ -222,16 +225,16 @@ def compiled(graph: JoinGraph) -> Compiled:
                     pieces.append(where.astype(np.uint32))
                     num_index += block
             form, position = known[key]
-            place = places[item.kind][item.number]
-            inputs.append((place, step.get(variable, 0), form, position, item.kind, math.prod(shape)))
+            start = places[item.kind][item.number]
+            inputs.append((start, step.get(variable, 0), form, position, item.kind, math.prod(shape)))
             strides.append([step.get(u, 0) for u in outer])
             walk += [(u, step[u]) for u in item.scope if u != variable]
             pointer.append(len(walk))
         cells = graph.size(rest)
-        kept = num_kept if number in split else -1
+        passed = num_kept if number in split else -1
         num_kept += cells if number in split else 0
         num_block = max(num_block, block * cards[variable])
-        rows.append((cards[variable], cells, block, messages[number], first, len(inputs), loop, len(loops), kept))
+        rows.append((cards[variable], cells, block, messages[number], first, len(inputs), loop, len(loops), passed))
     width = max(map(len, strides), default=0)
     table = np.zeros((len(strides), max(width, 1)), dtype=np.int64)
     for k, row in enumerate(strides):

@@ -83,45 +83,45 @@ def _log(x, bits, shifted, shifted_bits, count):
 
 
 @njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
-def _add(x, start, values, place, form, index, where, count, is_first):
+def _add(x, start, values, offset, form, index, where, count, is_first):
     """Add the cells of one input to a row of a block, or write them if it is the first."""
     if is_first:
         if form == 0:
-            value = values[place]
+            value = values[offset]
             for j in range(count):
                 x[start + j] = value
         elif form == 1:
             for j in range(count):
-                x[start + j] = values[place + j]
+                x[start + j] = values[offset + j]
         else:
             for j in range(count):
-                x[start + j] = values[place + np.uint64(index[where + j])]
+                x[start + j] = values[offset + np.uint64(index[where + j])]
     elif form == 0:
-        value = values[place]
+        value = values[offset]
         for j in range(count):
             x[start + j] += value
     elif form == 1:
         for j in range(count):
-            x[start + j] += values[place + j]
+            x[start + j] += values[offset + j]
     else:
         for j in range(count):
-            x[start + j] += values[place + np.uint64(index[where + j])]
+            x[start + j] += values[offset + np.uint64(index[where + j])]
 
 
 @njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
-def _collect(x, start, sums, place, form, index, where, count):
+def _collect(x, start, sums, offset, form, index, where, count):
     """Add a row of a block to the cells of one input that it belongs to."""
     if form == 0:
         total = 0.0
         for j in range(count):
             total += x[start + j]
-        sums[place] += total
+        sums[offset] += total
     elif form == 1:
         for j in range(count):
-            sums[place + j] += x[start + j]
+            sums[offset + j] += x[start + j]
     else:
         for j in range(count):
-            sums[place + np.uint64(index[where + j])] += x[start + j]
+            sums[offset + np.uint64(index[where + j])] += x[start + j]
 
 
 @njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
@@ -193,7 +193,7 @@ def run(task, number, values, beliefs, backward, weight, program, work):
         program.strides,
         program.places,
     )
-    levels, cells, block, message, first, last, begin, end, kept = (
+    levels, cells, block, message, first, last, begin, end, passed = (
         row[0],
         row[1],
         row[2],
@@ -207,11 +207,11 @@ def run(task, number, values, beliefs, backward, weight, program, work):
     depth, count = end - begin, last - first
     inverse = 1.0 / weight
     turn = np.zeros(depth + 1, dtype=np.int64)
-    place = np.empty(count, dtype=np.int64)
+    offsets = np.empty(count, dtype=np.int64)
     for i in range(count):
-        place[i] = inputs[first + i, 0]
+        offsets[i] = inputs[first + i, 0]
     # Beliefs of task 2 are not normalised: they are the exponentials of differences from a reference.
-    entropy, total, reference = 0.0, 0.0, -np.inf
+    entropy, total, reference, shift, width = 0.0, 0.0, -np.inf, 0, 0
     if task == 2:
         shift, width = inputs[last - 1, 0], inputs[last - 1, 5]
         beliefs[shift : shift + width] = 0.0
@@ -222,7 +222,7 @@ def run(task, number, values, beliefs, backward, weight, program, work):
         for i in range(count):
             form, where, step = inputs[first + i, 2], inputs[first + i, 3], inputs[first + i, 1]
             for level in range(levels):
-                _add(x, level * block, values, place[i] + level * step, form, index, where, block, i == 0)
+                _add(x, level * block, values, offsets[i] + level * step, form, index, where, block, i == 0)
         _powers(inverse, levels, block, work)
         if task == 1:
             for j in range(block):
@@ -237,7 +237,7 @@ def run(task, number, values, beliefs, backward, weight, program, work):
             high = -np.inf
             for j in range(block):
                 value = values[start + j]
-                top[j] = (value + backward[kept + start - message + j]) * inverse if value > -np.inf else -np.inf
+                top[j] = (value + backward[passed + start - message + j]) * inverse if value > -np.inf else -np.inf
                 high = max(high, top[j])
             if high > reference + _ROOM:
                 scale, reference = math.exp(reference - high), high
@@ -260,7 +260,7 @@ def run(task, number, values, beliefs, backward, weight, program, work):
                 if (inputs[first + i, 4] == 2) == (task == 2):
                     form, where, step = inputs[first + i, 2], inputs[first + i, 3], inputs[first + i, 1]
                     for level in range(levels):
-                        _collect(x, level * block, beliefs, place[i] + level * step, form, index, where, block)
+                        _collect(x, level * block, beliefs, offsets[i] + level * step, form, index, where, block)
         if task == 2:
             entropy -= _dot(x, less, levels * block)
         # The next turn of the outer loops.
@@ -268,11 +268,11 @@ def run(task, number, values, beliefs, backward, weight, program, work):
         while k >= 0:
             turn[k] += 1
             for i in range(count):
-                place[i] += strides[first + i, k]
+                offsets[i] += strides[first + i, k]
             if turn[k] < loops[begin + k]:
                 break
             for i in range(count):
-                place[i] -= strides[first + i, k] * loops[begin + k]
+                offsets[i] -= strides[first + i, k] * loops[begin + k]
             turn[k] = 0
             k -= 1
     if task == 2 and total > 0.0:
@@ -372,7 +372,7 @@ def backward_pass(values, beliefs, backward, weights, program, work):
             run(1, k, values, beliefs, backward, weights[k], program, work)
             if last - first == 1:
                 continue
-            message, cells, kept, size = nodes[k, 3], nodes[k, 1], nodes[k, 8], len(x)
+            message, cells, passed, size = nodes[k, 3], nodes[k, 1], nodes[k, 8], len(x)
             for start in range(0, cells, size):
                 count = min(size, cells - start)
                 for j in range(count):
@@ -380,7 +380,7 @@ def backward_pass(values, beliefs, backward, weights, program, work):
                 _log(x, bits, shifted, shifted_bits, count)
                 for j in range(count):
                     value = values[message + start + j]
-                    backward[kept + start + j] = weights[k] * x[j] - value if value > -np.inf else 0.0
+                    backward[passed + start + j] = weights[k] * x[j] - value if value > -np.inf else 0.0
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -409,11 +409,11 @@ def draw(values, weights, program, uniforms, states, log_weights, begin, step):
             for k in range(first, last):
                 law[:levels] = 0.0
                 for i in range(nodes[k, 4], nodes[k, 5]):
-                    place = inputs[i, 0]
+                    cell = inputs[i, 0]
                     for j in range(pointer[i], pointer[i + 1]):
-                        place += states[n, walk[j, 0]] * walk[j, 1]
+                        cell += states[n, walk[j, 0]] * walk[j, 1]
                     for level in range(levels):
-                        law[level] += values[place + level * inputs[i, 1]]
+                        law[level] += values[cell + level * inputs[i, 1]]
                 top = law[0]
                 for level in range(1, levels):
                     top = max(top, law[level])

@@ -16,6 +16,7 @@ Floats = NDArray[np.float64]
 
 _ROUNDING = 1e-13  # of the sums of logarithms, a thousand times that of one operation
 _LEAST_STEP = 1 / 64
+_LEAST_GAIN = 1e-3  # of a pass, as a share of what all passes after the first have gained
 
 
 class Sweeps:
@@ -43,7 +44,7 @@ class Sweeps:
         finite = tables[np.isfinite(tables)]
         self.slack = _ROUNDING * (1.0 + float(np.abs(finite).sum()))
         self.best, self.is_current = (math.inf if is_upper else -math.inf), False
-        self.num_passes, self._step = 0, 1.0
+        self.num_passes, self._step, self._first = 0, 1.0, math.nan
         self._kept = self.shifts.copy(), self.weights.copy()
 
     @property
@@ -58,7 +59,7 @@ class Sweeps:
         return self.best + (self.slack if self.is_upper else -self.slack)
 
     def passes(self, number: int) -> Iterator[float]:
-        """Tighten the bound once more at every turn until so many passes were made; ends when they change nothing.
+        """Tighten the bound once more at every turn until so many passes were made; ends when they change little.
 
         Where all mini-buckets of a bucket are changed at once, a full step may overshoot: steps are halved after a
         pass that loosened the bound, and the best costs and weights are taken up again.
@@ -70,19 +71,23 @@ class Sweeps:
             if self.num_passes:
                 backward_pass(self.values, self.beliefs, self.backward, self.weights, program, self.work)
             step, self.num_passes = self._step, self.num_passes + 1
-            found = float(
+            bound = float(
                 forward(self.values, self.beliefs, self.backward, self.weights, program, step, 0.1 * step, self.work)
             )
-            gain = self.best - found if self.is_upper else found - self.best
+            gain = self.best - bound if self.is_upper else bound - self.best
             self.is_current = gain > 0 or math.isinf(self.best)
             if self.is_current:
-                self.best = found
+                self.best = bound
                 self._kept = self.shifts.copy(), self.weights.copy()
             elif self.is_upper:
                 self._restore()
                 self._step /= 2
+            if self.num_passes == 1:
+                self._first = bound
             yield self.bound
-            if self.graph.is_exact or math.isinf(found):
+            if self.graph.is_exact or math.isinf(bound):
+                return
+            if self.num_passes > 2 and 0 < gain < _LEAST_GAIN * abs(self.best - self._first):
                 return
 
     def _restore(self) -> None:
@@ -105,8 +110,8 @@ class Sweeps:
         shape = [cards[v] for v in scope]
         log_table = np.zeros(shape)
         for item in graph.nodes[number].inputs:
-            place = self.compiled.place(item)
-            table = self.values[place : place + graph.size(item.scope)].reshape([cards[v] for v in item.scope])
+            start = self.compiled.place(item)
+            table = self.values[start : start + graph.size(item.scope)].reshape([cards[v] for v in item.scope])
             ranked = sorted(item.scope, key=scope.index)
             table = table.transpose([item.scope.index(v) for v in ranked])
             log_table = log_table + table.reshape([cards[v] if v in item.scope else 1 for v in scope])

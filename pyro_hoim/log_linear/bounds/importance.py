@@ -235,8 +235,8 @@ class _Draws:
         self.std_error = math.sqrt(variance / count) / mean if is_weighty else math.inf
         if self.is_close:
             self.std_error = min(self.std_error, self.upper - self.lower)
-        kept = f"{count} draws, of which {self.ess:.4g} carry the weight; limits {self.lower:.6g} to {self.upper:.6g}"
-        self.note = f"{kept}, bounds {self.low:.6g} to {self.high:.6g}"
+        drawn = f"{count} draws, of which {self.ess:.4g} carry the weight; limits {self.lower:.6g} to {self.upper:.6g}"
+        self.note = f"{drawn}, bounds {self.low:.6g} to {self.high:.6g}"
 
     @property
     def verdict(self) -> Verdict:

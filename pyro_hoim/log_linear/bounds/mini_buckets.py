@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
@@ -71,7 +70,7 @@ class BucketBackend(PlannedBackend):
 
     max_cells: int = 2**16
     passes: int = 10
-    orders: int = 4
+    orders: int = 8
     max_memory_bytes: int = 2**32
 
     def __post_init__(self) -> None:
@@ -96,9 +95,9 @@ class BucketBackend(PlannedBackend):
         positions = frozenset(hypergraph.domain.indices(keep))
         cells = max(graph.largest_cells for graph in graphs)
         total = max(graph.total_cells for graph in graphs)
-        # Both bounds at once: values and beliefs of each, and what passes keep of divided buckets.
+        # Three orders at once while they are compared: values and beliefs, and what passes keep of divided buckets.
         sizes = [compiled(graph) for graph in graphs]
-        memory = 2 * max(8 * (2 * size.num_values + 3 * size.num_kept) for size in sizes)
+        memory = 3 * max(8 * (2 * size.num_values + 3 * size.num_kept) for size in sizes)
         reason = f"the largest mini-bucket has {cells} cells, within the budget of {self.max_cells}"
         feasible, hint = True, None
         if memory > self.max_memory_bytes:
@@ -114,7 +113,7 @@ class BucketBackend(PlannedBackend):
         return Cost(
             cells=cells,
             total_cells=total,
-            flops=_OPERATIONS_PER_CELL * total * (self.passes + len(graphs) - 1),
+            flops=_OPERATIONS_PER_CELL * total * (self.passes + len(graphs) + 1),
             memory_bytes=memory,
             feasible=feasible,
             reason=reason,
@@ -140,15 +139,24 @@ class BucketBackend(PlannedBackend):
         return flat
 
     def _upper(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> Sweeps:
-        """The sweeps of the order whose first pass is the tightest, all passes made."""
-        numbers = tables.numpy()
-        tried = [Sweeps(graph, numbers, True) for graph in self._graphs(hypergraph)]
-        for sweeps in tried:
+        """The sweeps of the best order, all passes made.
+
+        One pass over each tells which two are the best, and two more which of them is, nearly always (rank correlations
+        with ten passes of 0.55 to 0.99, and of 0.97 or more).
+        """
+        numbers, best = tables.numpy(), list[Sweeps]()
+        for graph in self._graphs(hypergraph):
+            sweeps = Sweeps(graph, numbers, True)
             next(sweeps.passes(1))
-        best = min(tried, key=lambda sweeps: sweeps.best)
-        for _ in best.passes(self.passes):
+            best = sorted([*best, sweeps], key=lambda sweeps: sweeps.best)[:2]
+        if len(best) > 1:
+            for sweeps in best:
+                for _ in sweeps.passes(min(3, self.passes)):
+                    pass
+        first = min(best, key=lambda sweeps: sweeps.best)
+        for _ in first.passes(self.passes):
             pass
-        return best
+        return first
 
     def _bracket(self, hypergraph: InteractionHypergraph, tables: torch.Tensor, seed: int) -> Bracket:
         """Bounds on both sides of one model."""
@@ -156,16 +164,20 @@ class BucketBackend(PlannedBackend):
         if upper.graph.is_exact or upper.best == -math.inf:
             return Bracket(upper, None, None)
         model = LogLinearEnergy._trusted(hypergraph, tables)
-        with ThreadPoolExecutor(1) as pool:
-            below = Sweeps(upper.graph, tables.numpy(), False)
-            passing = pool.submit(lambda: [*below.passes(self.passes)])
+        fixed = FixedSums(model, self.max_cells)
+        if fixed.is_feasible:
             # States that the upper bound's mixtures draw show where probability is.
-            fixed = FixedSums(model, self.max_cells)
-            if fixed.is_feasible:
-                uniforms = np.random.default_rng(seed).random((_STATES, len(hypergraph.domain)))
-                states = torch.from_numpy(upper.draw(uniforms)[0])
-                fixed.raise_bound(model, states, log_q(hypergraph, tables, states))
-            passing.result()
+            uniforms = np.random.default_rng(seed).random((_STATES, len(hypergraph.domain)))
+            states = torch.from_numpy(upper.draw(uniforms)[0])
+            fixed.raise_bound(model, states, log_q(hypergraph, tables, states))
+        below = Sweeps(upper.graph, tables.numpy(), False)
+        before = -math.inf
+        for _ in below.passes(self.passes):
+            # Later passes gain less: where even equal gains would not pass the other bound, they are left out.
+            gain, left = below.best - before, self.passes - below.num_passes
+            if below.num_passes > 2 and below.best + left * gain < fixed.bound:
+                break
+            before = below.best
         return Bracket(upper, below, fixed if fixed.is_feasible else None)
 
     def _brackets(self, model: LogLinearModel, seed: int) -> list[Bracket]:
@@ -250,8 +262,8 @@ class MiniBuckets(BucketBackend):
 
     Args:
         max_cells: largest mini-bucket.
-        passes: passes over the mini-buckets, there and back, for each bound.
-        orders: elimination orders of which the one with the tightest first pass is taken.
+        passes: passes over the mini-buckets, there and back, for each bound; fewer where they gain little.
+        orders: elimination orders of which the one with the tightest first passes is taken.
         max_memory_bytes: largest memory of both bounds of one element of the batch.
         side: the bound that ``value`` is, and whose gradient there is.
         seed: of the states that the second lower bound begins from.
