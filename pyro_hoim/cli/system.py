@@ -21,7 +21,7 @@ _LESS = {
     "sample": "draw fewer rows at once with -n",
     "score": "score fewer rows at once, or use fewer --num-chains",
     "predict": "predict fewer rows at once",
-    "log-z": "use fewer --num-chains",
+    "log-z": "use fewer --num-chains or --max-cells",
     "interactions": "leave the loss out with --no-information",
     "margins": "name fewer columns, or use fewer --num-draws",
     "compare": "compare fewer models, or on fewer rows",

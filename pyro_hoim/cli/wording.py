@@ -82,6 +82,8 @@ def warning_message(warning: Warning | str) -> str:
     """A warning as one line; what to do about an estimate of log Z is said in options."""
     if isinstance(warning, ConvergenceWarning) and warning.argument in _METHODS:
         return f"--method ais: {_one_line(warning.problem)}; use more --num-temperatures or --num-chains"
+    if isinstance(warning, ConvergenceWarning) and warning.argument == "BucketImportance":
+        return f"--method bounds: {_one_line(warning.problem)}; use more --max-cells; the limits hold all the same"
     return _one_line(str(warning))
 
 

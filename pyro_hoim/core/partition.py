@@ -46,7 +46,7 @@ class Verdict(IntEnum):
         return self.name.lower()
 
 
-_NUMBERS = ("value", "std_error", "lower", "upper", "lower_bound", "ess")
+_NUMBERS = ("value", "std_error", "lower", "upper", "lower_bound", "upper_bound", "ess")
 _SIZES = ("cells", "total_cells", "flops", "memory_bytes")
 _SHOWN = 6
 
@@ -142,8 +142,9 @@ class LogPartition:
         coding: the coding whose theta has no constant term, as the model's collection says it.
         verdicts: codes of :class:`Verdict`, int8; a 0-d ``VERIFIED`` when exact, (*batch) when estimated.
         notes: sentences on what the result rests on, or why it is unreliable and what to try.
-        lower_bound: log of the sum of q over the distinct states met, (*batch), never above log Z; None where none
-            were looked at.
+        lower_bound: a number that is never above log Z, (*batch): log of the sum of q over the distinct states met, or
+            what mini-buckets say; None where none was looked for.
+        upper_bound: a number that is never below log Z, (*batch); None where none was looked for.
         sandwich: estimates from both sides, where a reverse run was made.
     """
 
@@ -159,6 +160,7 @@ class LogPartition:
     verdicts: torch.Tensor = field(default_factory=partial(torch.tensor, Verdict.VERIFIED, dtype=torch.int8))
     notes: tuple[str, ...] = ()
     lower_bound: torch.Tensor | None = None
+    upper_bound: torch.Tensor | None = None
     sandwich: Sandwich | None = None
 
     @property
@@ -168,7 +170,7 @@ class LogPartition:
 
     def moved(self, by: torch.Tensor, coding: str) -> LogPartition:
         """The same result for tables that differ by minus a constant (*batch), nats, and belong to a coding."""
-        sides, numbers = self.sandwich, ("value", "lower", "upper", "lower_bound")
+        sides, numbers = self.sandwich, ("value", "lower", "upper", "lower_bound", "upper_bound")
         if sides is not None:
             sides = replace(sides, forward=sides.forward + by, reverse=sides.reverse + by)
         found = {name: getattr(self, name) for name in numbers}
@@ -248,6 +250,9 @@ class LogPartition:
         def tensor(name: str, missing: float) -> torch.Tensor:
             return torch.tensor(missing if data[name] is None else float(data[name]), dtype=torch.float64)
 
+        def bound(name: str, missing: float) -> torch.Tensor | None:
+            return None if data.get(name) is None else tensor(name, missing)
+
         try:
             value, verdict = tensor("value", math.nan), Verdict[data["verdict"].upper()]
             return cls(
@@ -262,7 +267,8 @@ class LogPartition:
                 coding=data["coding"],
                 verdicts=torch.tensor(verdict, dtype=torch.int8),
                 notes=tuple(data["notes"]),
-                lower_bound=None if data["lower_bound"] is None else tensor("lower_bound", -math.inf),
+                lower_bound=bound("lower_bound", -math.inf),
+                upper_bound=bound("upper_bound", math.inf),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise unexpected("log_partition", "the entries of LogPartition.to_json", data) from error

@@ -218,7 +218,7 @@ class NetworkFamily(Family):
     def score(self, question: Question) -> Answer:
         """Gain over independent columns and pseudo-NLL, and NLL, KL and FC where the law is enumerated."""
         method = option("method", question["method"])
-        if question["method"] == "ais":
+        if question["method"] in ("bounds", "ais"):
             raise conflict(method, "estimates log Z, which a dependency network does not have", "leave it out")
         network: DependencyConditionals = question.stored.model.conditionals
         finding = find_law(network)

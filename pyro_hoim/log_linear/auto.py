@@ -1,4 +1,4 @@
-"""The automatic choice of a backend: exact where one is within its budget, annealed where that was asked for."""
+"""The automatic choice of a backend: exact where one is within its budget, estimates where these were asked for."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ from ..core.partition import Cost, LogPartition, PartitionBackend, PlannedBacken
 from ..errors import IntractableError, check_choice, check_type, size_text, unexpected
 from ..structure.hypergraph import InteractionHypergraph, cell_index
 from .annealed.importance import AnnealedImportance
+from .bounds.annealed import BoundedAnnealing
+from .bounds.importance import BucketImportance
 from .coding import Coding, Reference, check_corner, reference_codes
 from .energy import LogLinearEnergy, check_energy
 from .exact.elimination import VariableElimination
 from .exact.enumeration import Enumeration, MatrixEnumeration
 from .impossible import ProductInside
 
-Chosen = MatrixEnumeration | Enumeration | VariableElimination | AnnealedImportance
+Chosen = (
+    MatrixEnumeration | Enumeration | VariableElimination | AnnealedImportance | BucketImportance | BoundedAnnealing
+)
 
 _ELIMINATION_OVERHEAD = 4.0  # time of a cell in elimination relative to one in enumeration
 
@@ -41,22 +45,29 @@ class Auto(PlannedBackend):
           conditioning on a few variables; operations and memory within
           the other options
     4     states within ``enumeration.max_states``                       ``Enumeration``
-    5     ``annealed`` is given                                          ``AnnealedImportance``
-    6     otherwise                                                      refusal with the numbers
+    5     ``buckets`` is given and within its budget, ``annealed`` too   both: ``BucketImportance``,
+                                                                         and ``AnnealedImportance``
+                                                                         where it is not verified
+    6     ``buckets`` is given and within its budget                     ``BucketImportance``
+    7     ``annealed`` is given                                          ``AnnealedImportance``
+    8     otherwise                                                      refusal with the numbers
     ===== ============================================================== ==========================
 
     The choice depends on the structure only; :meth:`plan` and :meth:`select` tell it before anything is computed, and
-    the ``method`` of a result tells it afterwards. Estimates are never slipped in: without ``annealed`` a model out
-    of reach is refused.
+    the ``method`` of a result tells it afterwards. Of both estimates of row 5 the one with the better verdict is taken,
+    of equal ones that with the smaller error, and an annealed one never outside the limits that the other proves: where
+    they contradict each other the result is unreliable and its notes say so. Estimates are never slipped in: without
+    ``buckets`` and ``annealed`` a model out of reach is refused.
 
     Args:
         matrix: options of the design-matrix backend.
         enumeration: options of enumeration.
         elimination: options of variable elimination.
-        annealed: options of the estimates to fall back on; None allows exact results only.
+        annealed: options of annealed estimates to fall back on; None allows none.
+        buckets: options of estimates between bounds of log Z to fall back on; None allows none.
 
     Raises:
-        InputTypeError: ``annealed`` is another kind of object.
+        InputTypeError: ``annealed`` or ``buckets`` is another kind of object.
 
     Example:
         >>> from pyro_hoim import Domain
@@ -66,20 +77,24 @@ class Auto(PlannedBackend):
         >>> large = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 60), 2)
         >>> Auto(annealed=AnnealedImportance()).plan(large).method
         'annealed importance sampling'
+        >>> Auto(buckets=BucketImportance(max_cells=2**10)).plan(large).method
+        'importance sampling from mini-buckets'
     """
 
     matrix: MatrixEnumeration = field(default_factory=MatrixEnumeration)
     enumeration: Enumeration = field(default_factory=Enumeration)
     elimination: VariableElimination = field(default_factory=VariableElimination)
     annealed: AnnealedImportance | None = None
+    buckets: BucketImportance | None = None
 
     def __post_init__(self) -> None:
         check_type(self.annealed, AnnealedImportance | None, "Auto annealed", "AnnealedImportance(...) or None")
+        check_type(self.buckets, BucketImportance | None, "Auto buckets", "BucketImportance(...) or None")
 
     @property
     @override
     def is_exact(self) -> bool:
-        return self.annealed is None
+        return self.annealed is None and self.buckets is None
 
     def select(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> Chosen:
         """The backend that will do the work; its ``is_exact`` tells whether the results for this structure are exact.
@@ -137,14 +152,19 @@ class Auto(PlannedBackend):
         return backend.mode(model)
 
 
-_ESTIMATE = "; for an estimate with an error bar, ask for it with Auto(annealed=AnnealedImportance())"
+_ESTIMATE = (
+    "; for an estimate with an error bar, ask for it with Auto(buckets=BucketImportance()), which also bounds log Z, "
+    "or Auto(annealed=AnnealedImportance())"
+)
 
 
 def _hint(cost: Cost, model: LogLinearModel) -> str | None:
     """What to do about a cost, without an estimate where it would be refused for the model's impossible states."""
     if cost.hint is None or is_hidden(model.tables) or ProductInside.is_reached(model):
         return cost.hint
-    return f"{cost.hint.removesuffix(_ESTIMATE)}; draw with GibbsChains, or condition on some variables"
+    return (
+        f"{cost.hint.removesuffix(_ESTIMATE)}; Auto(buckets=BucketImportance()) may estimate it; or draw, or condition"
+    )
 
 
 @lru_cache(maxsize=256)
@@ -171,11 +191,25 @@ def _choose(auto: Auto, hypergraph: InteractionHypergraph, keep: tuple[str, ...]
     if not cost.feasible:
         why = f"{cost.reason}. Enumeration of {size_text(listed.cells, 'states')} exceeds "
         why += f"the budget of {auto.enumeration.max_states}"
-        if auto.annealed is not None:
-            estimated = auto.annealed.plan(hypergraph, keep=keep)
-            return auto.annealed, replace(estimated, reason=f"{estimated.reason}; {why}")
+        estimated = _estimated(auto, hypergraph, keep)
+        if estimated is not None:
+            backend, cost = estimated
+            return backend, replace(cost, reason=f"{cost.reason}; {why}")
         return auto.elimination, replace(cost, reason=why, hint=f"{cost.hint}{_ESTIMATE}")
     return auto.elimination, cost
+
+
+def _estimated(
+    auto: Auto, hypergraph: InteractionHypergraph, keep: tuple[str, ...]
+) -> tuple[AnnealedImportance | BucketImportance | BoundedAnnealing, Cost] | None:
+    """The estimates that were asked for and their cost; None where none were. One over its budget leaves the other."""
+    backends = [backend for backend in (auto.buckets, auto.annealed) if backend is not None]
+    costs = [backend.plan(hypergraph, keep=keep) for backend in backends]
+    if auto.buckets is not None and auto.annealed is not None and all(cost.feasible for cost in costs):
+        both = BoundedAnnealing(auto.buckets, auto.annealed)
+        return both, both.plan(hypergraph, keep=keep)
+    order = sorted(zip(backends, costs, strict=True), key=lambda pair: not pair[1].feasible)
+    return order[0] if order else None
 
 
 # Log Z in the coding that is asked for: of one law it is another number in every coding.

@@ -13,10 +13,12 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from ..errors import conflict
 from .hypergraph import InteractionHypergraph
 
+__all__ = ["elimination_order", "greedy_order", "members", "neighbour_masks", "table_cells"]
+
 _Score = Callable[[int, int], tuple[float, ...]]
 
 
-def _members(mask: int) -> Iterator[int]:
+def members(mask: int) -> Iterator[int]:
     """Positions of the bits that are set, ascending."""
     while mask:
         low = mask & -mask
@@ -27,7 +29,7 @@ def _members(mask: int) -> Iterator[int]:
 def _eliminate(graph: list[int], v: int) -> int:
     """Join the neighbours of ``v`` pairwise, take it out, return them. Sets of variables are bit masks."""
     around = graph[v]
-    for u in _members(around):
+    for u in members(around):
         graph[u] = (graph[u] | around) & ~(1 << u | 1 << v)
     return around
 
@@ -38,7 +40,7 @@ def _fill(graph: list[int], v: int, clique: int = 0) -> int:
     outside = around & ~clique
     inside = around & clique
     pairs = across = 0
-    for u in _members(outside):
+    for u in members(outside):
         missing = ~graph[u]
         across += (inside & missing).bit_count()
         pairs += (outside & missing).bit_count() - 1
@@ -56,7 +58,7 @@ def _greedy(adjacency: list[int], cards: tuple[int, ...], left: list[int], score
     graph = list(adjacency)
     open_ = sum(1 << v for v in left)
     fill = {v: _fill(graph, v) for v in left}
-    cells = {v: cards[v] * math.prod(cards[u] for u in _members(graph[v])) for v in left}
+    cells = {v: cards[v] * math.prod(cards[u] for u in members(graph[v])) for v in left}
     current = {v: (*score(fill[v], cells[v]), -cards[v], v) for v in left}
     heap = list(current.values())
     heapq.heapify(heap)
@@ -72,35 +74,67 @@ def _greedy(adjacency: list[int], cards: tuple[int, ...], left: list[int], score
         # What the step changes: sizes of the neighbours, and fill-in of what two of them that it joins have in common.
         around = graph[best]
         changed = around
-        for u in _members(around):
+        for u in members(around):
             joined = around & ~graph[u] & ~(1 << u)
             if u in cells:
-                cells[u] = cells[u] // cards[best] * math.prod(cards[w] for w in _members(joined))
-            for w in _members(joined >> u << u):
+                cells[u] = cells[u] // cards[best] * math.prod(cards[w] for w in members(joined))
+            for w in members(joined >> u << u):
                 common = graph[u] & graph[w] & ~around & open_
                 changed |= common
-                for x in _members(common):
+                for x in members(common):
                     fill[x] -= 1
         # Neighbours are a clique now, and scores of all that changed are entered anew.
         _eliminate(graph, best)
-        for u in _members(around & open_):
+        for u in members(around & open_):
             fill[u] = _fill(graph, u, around)
-        for u in _members(changed & open_):
+        for u in members(changed & open_):
             current[u] = (*score(fill[u], cells[u]), -cards[u], u)
             heapq.heappush(heap, current[u])
     return order
 
 
-def _cost(adjacency: list[int], cards: tuple[int, ...], order: list[int], most: float) -> tuple[float, int]:
+def greedy_order(
+    adjacency: list[int], cards: tuple[int, ...], left: list[int], random: np.random.Generator | None = None
+) -> list[int]:
+    """Variables ``left`` of a graph (bit masks of neighbours) in an order of least fill-in, then smallest table.
+
+    Ties go to the variable of the most levels, then to the first, or to any if ``random`` is given.
+    """
+
+    def rule(fill: int, cells: int) -> tuple[float, ...]:
+        return fill, cells
+
+    if random is None:
+        return _greedy(adjacency, cards, left, rule)
+    names = random.permutation(len(adjacency)).tolist()
+    number = {v: k for k, v in enumerate(names)}
+    graph = [sum(1 << number[u] for u in members(adjacency[v])) for v in names]
+    order = _greedy(graph, tuple(cards[v] for v in names), [number[v] for v in left], rule)
+    return [names[k] for k in order]
+
+
+def table_cells(
+    adjacency: list[int], cards: tuple[int, ...], order: list[int], most: float = math.inf
+) -> tuple[float, int]:
     """Cells of all tables formed, infinitely many as soon as they exceed ``most``, and of the largest."""
     graph = list(adjacency)
     total = largest = 0
     for v in order:
-        cells = cards[v] * math.prod(cards[u] for u in _members(_eliminate(graph, v)))
+        cells = cards[v] * math.prod(cards[u] for u in members(_eliminate(graph, v)))
         total, largest = total + cells, max(largest, cells)
         if total > most:
             return math.inf, 0
     return total, largest
+
+
+def neighbour_masks(hypergraph: InteractionHypergraph) -> list[int]:
+    """Bit masks of the variables that share an interaction with each variable."""
+    adjacency = [0] * len(hypergraph.domain)
+    for edge in hypergraph.edge_indices:
+        mask = sum(1 << v for v in edge)
+        for v in edge:
+            adjacency[v] |= mask & ~(1 << v)
+    return adjacency
 
 
 def elimination_order(
@@ -125,11 +159,7 @@ def elimination_order(
     # The interaction graph as bit masks, without the variables that go first.
     size = len(hypergraph.domain)
     cards = hypergraph.domain.cardinalities
-    adjacency = [0] * size
-    for edge in hypergraph.edge_indices:
-        mask = sum(1 << v for v in edge)
-        for v in edge:
-            adjacency[v] |= mask & ~(1 << v)
+    adjacency = neighbour_masks(hypergraph)
     rest = list(adjacency)
     for v in leading:
         _eliminate(rest, v)
@@ -142,7 +172,7 @@ def elimination_order(
     )
     candidates = [*(_greedy(rest, cards, left, rule) for rule in rules), left]
     if len(left) > 2:
-        pairs = [(v, u) for v in left for u in (v, *_members(rest[v]))]
+        pairs = [(v, u) for v in left for u in (v, *members(rest[v]))]
         rows, columns = zip(*pairs, strict=True)
         # A banded order.
         graph = csr_array((np.ones(len(rows)), (rows, columns)), shape=(size, size))
@@ -151,7 +181,7 @@ def elimination_order(
     # The one that forms the fewest cells.
     best, fewest = leading, (math.inf, 0)
     for candidate in candidates:
-        cost = _cost(adjacency, cards, leading + candidate, fewest[0])
+        cost = table_cells(adjacency, cards, leading + candidate, fewest[0])
         if cost < fewest:
             best, fewest = leading + candidate, cost
     return tuple(hypergraph.domain.names[v] for v in best)

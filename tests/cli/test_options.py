@@ -173,6 +173,7 @@ CALLS = [
         ChainSettings,
         StructurePrior,
         hoim.AnnealedImportance,
+        hoim.log_linear.BucketImportance,
     ),
     *(hoim.sample, hoim.predict, hoim.score, hoim.compare, removal_values, Fitted.summary, Fitted.interactions),
     *(Fitted.report, hoim.data.open_rows, hoim.Observations.from_csv, hoim.LogLinearEnergy.condition),
@@ -182,6 +183,7 @@ OF_THE_COMMAND_LINE = {
     *("as_json", "out", "resume", "complete", "levels", "levels_from", "vocab"),
     # what is a call, a class, or an argument of another kind in Python
     *("posterior", "tests", "maximum", "ordinal", "information", "most_probable", "device"),
+    "memory_limit",  # max_memory_bytes, in units
     # what calls do to rows before the fit
     "split",
 }

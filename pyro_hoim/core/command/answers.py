@@ -24,10 +24,18 @@ from ..partition import Cost, LogPartition, no_state
 from ..prediction import Imputation, Prediction, beside_figures
 from ..scores import Scores
 from ..words import PSEUDO, against_majority, columns_of, fixed, gain_sentence, option, plural, shorten, whole
+from .options import num_bytes, seconds
 
 # Probabilities of the values of a few columns under a model of any family, given others.
 
 _ANNEALED = ("num_chains", "num_temperatures", "temperatures", "seed", "device")
+_OWN = {
+    **dict.fromkeys(("num_chains", "num_temperatures", "temperatures", "device"), ("ais",)),
+    "seed": ("bounds", "ais"),
+    "time_limit": ("bounds",),
+    **dict.fromkeys(("max_cells", "memory_limit"), ("auto", "exact", "bounds")),
+}
+"""Methods of log Z that an option belongs to."""
 _MAX_CELLS = 2**16
 _SHOWN, _WIDTH = 50, 80
 
@@ -183,7 +191,8 @@ def _exact(
 
 # What families answer alike: figures by part, lines for a reader, log Z by the options of a command, predictions.
 
-_LEVEL = 0.99  # of the limits of an estimate
+_LEVEL = 0.99  # of each limit of an annealed estimate
+_TOGETHER = 0.95  # of both limits of an estimate between bounds
 
 
 def by_part(parts: Mapping[str, Any], **paths: str | Callable[[Any], Any]) -> dict[str, dict[str, Any]]:
@@ -223,24 +232,54 @@ def is_default_log_z(question: Question) -> bool:
     return question["method"] == "auto" and all(question[name] is None for name in _ANNEALED)
 
 
-def log_z_of(question: Question, energy: Any, annealed: Any, auto: Any, starts: Any = None) -> LogPartition:
-    """Log Z by the method asked for: of ``ais`` by ``annealed``, a class of backends, else by ``auto``, which is exact.
+def log_z_budgets(question: Question) -> dict[str, int]:
+    """Budgets of exact sums or of bounds, by their arguments, as far as options say them."""
+    given = {"max_cells": question.values.get("max_cells"), "max_memory_bytes": question.values.get("memory_limit")}
+    given["max_memory_bytes"] = num_bytes(given["max_memory_bytes"])
+    return {name: value for name, value in given.items() if value is not None}
 
-    An estimate looks for modes from the rows ``starts`` (n, d), too.
+
+def log_z_of(
+    question: Question, energy: Any, annealed: Any, auto: Any, starts: Any = None, bounds: Any = None
+) -> LogPartition:
+    """Log Z by the method asked for, each by a class of backends, or else by the backend ``auto``, which is exact.
+
+    An annealed estimate looks for modes from the rows ``starts`` (n, d), too. A family without bounds says so.
     """
-    if question["method"] == "ais":
+    method = question["method"]
+    if method == "bounds" and bounds is None:
+        problem = "log Z of this family has no bounds"
+        raise out_of_reach("method", problem, f"{option('method', 'ais')} estimates it", code="no-method")
+    for name, methods in _OWN.items():
+        if question.values.get(name) is not None and method not in methods:
+            wanted = " or ".join(option("method", choice) for choice in methods)
+            raise conflict(name, f"belongs to {wanted}, received {option('method', method)}")
+    if method == "bounds":
+        return _bounded(question, energy, bounds)
+    if method == "ais":
         backend = _annealed(question, annealed, starts)
         if question["device"] is None:
             return backend.log_partition(energy)
         return backend.log_partition(energy.to(device=checked_device(question["device"], "device"))).to("cpu")
-    for name in _ANNEALED:
-        if question[name] is not None:
-            method = option("method", question["method"])
-            raise conflict(name, f"belongs to {option('method', 'ais')}, received {method}")
     try:
         return auto.log_partition(energy)
     except IntractableError as error:
         hint = f"{option('method', 'ais')} estimates log Z, with an error bar"
+        if bounds is not None:
+            hint += f", and {option('method', 'bounds')} estimates it between bounds"
+        raise error.replace(hint=hint) from error
+
+
+def _bounded(question: Question, energy: Any, kind: Any) -> LogPartition:
+    """Log Z between bounds, as the options describe."""
+    limit = seconds(question["time_limit"])
+    backend = kind(**log_z_budgets(question), time_limit=limit, seed=question["seed"] or 0, progress=question.progress)
+    try:
+        return backend.log_partition(energy)
+    except IntractableError as error:
+        hint = f"choose a larger {option('memory_limit')} or a smaller {option('max_cells')}"
+        if "bytes" not in str(error):
+            hint = f"choose a larger {option('max_cells')}"
         raise error.replace(hint=hint) from error
 
 
@@ -279,11 +318,16 @@ def describe_log_z(result: LogPartition) -> list[str]:
         return [f"{value} ({result.kind}, {result.method})"]
     error = float(result.std_error)
     shown = f"+- {error:.2g}" if math.isfinite(error) else "+- unknown"
-    ess = "unknown" if result.ess is None else f"{float(result.ess):.4g} chain{'s' * (float(result.ess) != 1)}"
+    is_bounded = result.upper_bound is not None
+    noun, of_limits = ("draw", f"{_TOGETHER:.0%}") if is_bounded else ("chain", f"one-sided, {_LEVEL:.0%} each")
+    ess = "unknown" if result.ess is None else f"{float(result.ess):.4g} {noun}{'s' * (float(result.ess) != 1)}"
     bound = [] if result.lower_bound is None else [f"lower bound            {_limit(result.lower_bound)} (states met)"]
+    if is_bounded:
+        bound = [f"bounds                 {_limit(result.lower_bound)} to {_limit(result.upper_bound)} (certain)"]
+    what = "an estimate between bounds" if is_bounded else "an estimate, low on average"
     return [
-        f"{value} {shown} ({result.kind}: an estimate, low on average; {result.method})",
-        f"limits                 {_limit(result.lower)} to {_limit(result.upper)} (one-sided, {_LEVEL:.0%} each)",
+        f"{value} {shown} ({result.kind}: {what}; {result.method})",
+        f"limits                 {_limit(result.lower)} to {_limit(result.upper)} ({of_limits})",
         *bound,
         f"effective sample size  {ess}",
         f"verdict                {result.verdict}",

@@ -1,9 +1,10 @@
-"""Options that several families take, as records; the braces of a help hold names of options."""
+"""Options that several families take, as records, and words that they are written in; braces hold names of options."""
 
+import re
 from typing import Any
 
 from ...budgets import MAX_SWEEPS
-from ...errors import conflict
+from ...errors import conflict, unexpected
 from ..family import Asked, Option
 
 LARGEST_SEED = 2**31 - 1
@@ -81,9 +82,10 @@ LOG_Z_OPTIONS = (
     Option(
         "method",
         "How to find log Z. auto is exact if possible, and otherwise takes the estimate in the model file, if any. "
-        "exact is exact or refuses. ais makes a new estimate with an error bar by annealed importance sampling, at any "
-        "size; only what is impossible has to be within reach of exact sums by itself.",
-        choices=("auto", "exact", "ais"),
+        "exact is exact or refuses. bounds, of a log-linear model, bounds log Z on both sides by mini-buckets, and "
+        "estimates it between these by draws. ais makes a new estimate with an error bar by annealed importance "
+        "sampling, at any size; only what is impossible has to be within reach of exact sums by itself.",
+        choices=("auto", "exact", "bounds", "ais"),
         default="auto",
     ),
     Option("num_chains", "Chains of ais.  [default: 512; of a grm 256]", kind="whole", low=1, metavar="N"),
@@ -96,9 +98,32 @@ LOG_Z_OPTIONS = (
         metavar="K",
     ),
     Option("temperatures", "adaptive chooses temperatures of ais in steps of equal difficulty.", choices=("adaptive",)),
-    Option("seed", "Seed of ais.  [default: 0]", kind="whole", low=0, high=LARGEST_SEED),
+    Option("seed", "Seed of ais or bounds.  [default: 0]", kind="whole", low=0, high=LARGEST_SEED),
     Option("device", "Where the chains of ais run, as PyTorch names it: cuda, cuda:1.  [default: cpu]", metavar="NAME"),
 )
+BOUNDS_OPTIONS = (
+    Option(
+        "max_cells",
+        "Cells of the largest table of exact sums, or of a mini-bucket of bounds: the larger, the tighter.  "
+        "[default: 67108864; of bounds 65536]",
+        kind="whole",
+        low=1,
+        high=2**40,
+        metavar="N",
+    ),
+    Option(
+        "memory_limit",
+        "Memory that exact sums or bounds may take, in bytes or such as 500MiB or 8GiB.  [default: 4GiB]",
+        metavar="SIZE",
+    ),
+    Option(
+        "time_limit",
+        "Time, such as 90s, 5m or 2h, after which bounds are what they are then; one pass is made in any case. A third "
+        "is for each bound, the rest for draws.",
+        metavar="TIME",
+    ),
+)
+"""Options on log Z of a family that has bounds of it."""
 DRAW_METHOD = Option(
     "method",
     "exact makes perfect draws or refuses. gibbs uses Markov chains, which are approximate. auto is exact if possible,"
@@ -133,3 +158,26 @@ def only(asked: Asked, name: str) -> Any:
     if len(values) > 1:
         raise conflict(name, "several are compared for given interactions of a log-linear model only", "give it once")
     return values[0] if values else None
+
+
+def seconds(text: str | None, argument: str = "time_limit") -> float | None:
+    """A time such as ``90``, ``90s``, ``5m`` or ``1.5h`` in seconds."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smh]?)", text.strip())
+    number = 0.0 if match is None else float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+    if not number:
+        raise unexpected(argument, "a time above 0 such as 90s, 5m or 2h", text)
+    return number
+
+
+def num_bytes(text: str | None, argument: str = "memory_limit") -> int | None:
+    """A size such as ``1000000``, ``500MiB`` or ``1.5GiB`` in bytes."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)(|B|KiB|MiB|GiB|TiB)", text.strip())
+    units = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+    number = 0 if match is None else int(float(match[1]) * units[match[2]])
+    if not number:
+        raise unexpected(argument, "a size above 0 such as 500MiB or 8GiB, or a number of bytes", text)
+    return number

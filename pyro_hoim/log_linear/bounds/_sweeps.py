@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...compute.lanes import run_threads
-from ._join_graph import JoinGraph, compiled
+from ._join_graph import MESSAGE, JoinGraph, compiled
 
 Floats = NDArray[np.float64]
 
-_ROUNDING = 1e-13  # of the sums of logarithms, a thousand times that of one operation
+_ROUNDING = float(np.finfo(np.float64).eps)  # twice that of one operation
+_LOG_SUM = 4e-15  # error of the logarithm of a sum of exponentials, as the loops find it
 _LEAST_STEP = 1 / 64
 _LEAST_GAIN = 1e-3  # of a pass, as a share of what all passes after the first have gained
 
@@ -41,9 +42,7 @@ class Sweeps:
             if not is_upper and len(bucket) > 1:
                 self.weights[bucket.start] = 2.0 - share
         self.work = tuple(np.zeros(sizes.num_block) for _ in range(7))
-        finite = tables[np.isfinite(tables)]
-        self.slack = _ROUNDING * (1.0 + float(np.abs(finite).sum()))
-        self.best, self.is_current = (math.inf if is_upper else -math.inf), False
+        self.best, self.slack, self.is_current = (math.inf if is_upper else -math.inf), 0.0, False
         self.num_passes, self._step, self._first = 0, 1.0, math.nan
         self._kept = self.shifts.copy(), self.weights.copy()
 
@@ -58,6 +57,35 @@ class Sweeps:
         """The tightest bound so far, rounded outward."""
         return self.best + (self.slack if self.is_upper else -self.slack)
 
+    def _rounding(self) -> float:
+        """Most by which rounding can have moved the bound of the last pass, nats.
+
+        A log-sum moves by no more than what it sums, whatever the signs of weights, so that the errors of all
+        mini-buckets add up: of sums of tables, as large as these, and of the logarithm of a sum.
+        """
+        graph = self.graph
+        starts = [self.compiled.place(item) for node in graph.nodes for item in node.inputs]
+        starts += self._roots
+        first, where = np.unique(np.array(starts, dtype=np.int64), return_inverse=True)
+        sizes = np.abs(self.values)
+        sizes[~np.isfinite(sizes)] = 0.0
+        # Every number of the buffer is one of a table that meets others, or of the last message of a component.
+        largest = np.maximum.reduceat(sizes, first)[where] if len(first) else np.zeros(0)
+        counts = np.array([len(node.inputs) for node in graph.nodes], dtype=np.int64)
+        levels = np.array([graph.size(node.scope[:1]) for node in graph.nodes], dtype=np.int64)
+        ends = np.cumsum(counts)
+        sums = np.concatenate([np.zeros(1), np.cumsum(largest)])
+        of_sums = ((counts + 4) * (sums[ends] - sums[ends - counts])).sum()
+        of_logs = (np.abs(self.weights) * (_LOG_SUM / _ROUNDING + levels)).sum()
+        of_roots = len(self._roots) * (sums[-1] - sums[len(starts) - len(self._roots)])
+        return _ROUNDING * float(of_sums + of_logs + of_roots)
+
+    @property
+    def _roots(self) -> list[int]:
+        """Places of the last messages of components, whose sum is the bound."""
+        nodes = self.graph.nodes
+        return [self.compiled.places[MESSAGE][k] for k, node in enumerate(nodes) if len(node.scope) == 1]
+
     def passes(self, number: int) -> Iterator[float]:
         """Tighten the bound once more at every turn until so many passes were made; ends when they change little.
 
@@ -70,14 +98,14 @@ class Sweeps:
         while self.num_passes < number and self._step >= _LEAST_STEP:
             if self.num_passes:
                 backward_pass(self.values, self.beliefs, self.backward, self.weights, program, self.work)
-            step, self.num_passes = self._step, self.num_passes + 1
+            step, self.num_passes, self.is_current = self._step, self.num_passes + 1, False
             bound = float(
                 forward(self.values, self.beliefs, self.backward, self.weights, program, step, 0.1 * step, self.work)
             )
             gain = self.best - bound if self.is_upper else bound - self.best
             self.is_current = gain > 0 or math.isinf(self.best)
             if self.is_current:
-                self.best = bound
+                self.best, self.slack = bound, self._rounding()
                 self._kept = self.shifts.copy(), self.weights.copy()
             elif self.is_upper:
                 self._restore()
@@ -100,6 +128,8 @@ class Sweeps:
 
     def belief(self, names: tuple[int, ...]) -> Floats:
         """Joint probabilities of variables that one mini-bucket holds, at the best bound."""
+        if not names:
+            return np.ones(())
         graph, rows = self.graph, self.compiled.program.nodes
         _ = self.eta
         cards = graph.hypergraph.domain.cardinalities
@@ -129,9 +159,11 @@ class Sweeps:
 
     @cached_property
     def eta(self) -> Floats:
-        """Beliefs of all tables at the best bound, (num_terms,): its gradient."""
+        """Beliefs of all tables at the best bound, (num_terms,): its gradient, zero where the bound is infinite."""
         from ._kernels import backward_pass
 
+        if math.isinf(self.best):
+            return np.zeros(self.compiled.num_terms)
         self._restore()
         backward_pass(self.values, self.beliefs, self.backward, self.weights, self.compiled.program, self.work)
         return self.beliefs[: self.compiled.num_terms].copy()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,11 +15,12 @@ from typing_extensions import override
 from ...annealing.backend import constant
 from ...annealing.runs import drawn_seed
 from ...checks import checked_sample_shape, is_transformed
-from ...core.autograd import log_sum_exp, log_z_with_gradient
+from ...core.autograd import log_z_with_gradient
 from ...core.model import LogLinearModel
 from ...core.partition import Cost, LogPartition, PlannedBackend, Verdict, check_any_possible
 from ...errors import (
     check_choice,
+    check_positive,
     check_whole,
     out_of_reach,
     refused,
@@ -26,9 +28,10 @@ from ...errors import (
 )
 from ...structure.hypergraph import InteractionHypergraph, cell_index
 from ..energy import LogLinearEnergy
-from ._fixed import FixedSums
+from ._fixed import FixedSums, fixed_plan
 from ._join_graph import JoinGraph, compiled, join_graph
 from ._sweeps import Sweeps
+from ._watch import Watch
 
 __all__ = ["MiniBuckets"]
 
@@ -39,6 +42,9 @@ _OPERATIONS_PER_CELL = 60  # of a pass, there and back, for both bounds
 _MOST_PROPOSALS = 2**22
 CHUNK = 2**12
 """Draws made at once."""
+LOOK_UPS = 2**19
+"""Entries of tables that are looked up at once."""
+INTERRUPTED = "interrupted: the bounds are those of the passes made by then"
 
 
 @dataclass(frozen=True)
@@ -46,8 +52,10 @@ class Bracket:
     """Both bounds of one model, what gave them, and where their gradients come from."""
 
     upper: Sweeps
-    lower: Sweeps | None
-    fixed: FixedSums | None
+    lower: Sweeps | None = None
+    fixed: FixedSums | None = None
+    is_interrupted: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def high(self) -> float:
@@ -56,12 +64,15 @@ class Bracket:
     @property
     def low(self) -> float:
         """The larger of the lower bounds, which never passes the upper one."""
-        if self.lower is None:
+        if self.upper.graph.is_exact or self.upper.best == -math.inf:
             return self.upper.best - self.upper.slack
-        values = [self.lower.bound]
-        if self.fixed is not None:
-            values.append(self.fixed.bound - self.upper.slack)
-        return min(max(values), self.high)
+        parts = [part.bound for part in (self.lower, self.fixed) if part is not None]
+        return min(max(parts, default=-math.inf), self.high)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no bucket was divided, so that the bound is log Z to rounding."""
+        return self.upper.graph.is_exact
 
 
 @dataclass(frozen=True)
@@ -72,10 +83,14 @@ class BucketBackend(PlannedBackend):
     passes: int = 10
     orders: int = 8
     max_memory_bytes: int = 2**32
+    time_limit: float | None = None
+    progress: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_cells", "passes", "orders", "max_memory_bytes"):
             check_whole(getattr(self, name), f"{type(self).__name__} {name}")
+        if self.time_limit is not None:
+            check_positive(self.time_limit, f"{type(self).__name__} time_limit")
 
     @property
     @override
@@ -95,9 +110,7 @@ class BucketBackend(PlannedBackend):
         positions = frozenset(hypergraph.domain.indices(keep))
         cells = max(graph.largest_cells for graph in graphs)
         total = max(graph.total_cells for graph in graphs)
-        # Three orders at once while they are compared: values and beliefs, and what passes keep of divided buckets.
-        sizes = [compiled(graph) for graph in graphs]
-        memory = 3 * max(8 * (2 * size.num_values + 3 * size.num_kept) for size in sizes)
+        memory = self._memory_bytes(hypergraph, graphs)
         reason = f"the largest mini-bucket has {cells} cells, within the budget of {self.max_cells}"
         feasible, hint = True, None
         if memory > self.max_memory_bytes:
@@ -121,6 +134,17 @@ class BucketBackend(PlannedBackend):
             hint=hint,
         )
 
+    def _memory_bytes(self, hypergraph: InteractionHypergraph, graphs: list[JoinGraph]) -> int:
+        """Of three orders while they are compared, with what passes keep, and of sums beside fixed variables."""
+        sizes = [compiled(graph) for graph in graphs]
+        programs = sum(array.nbytes for size in sizes for array in size.program)
+        sweeps = max(8 * (2 * s.num_values + 2 * s.num_shifts + s.num_kept + 7 * s.num_block) for s in sizes)
+        memory = programs + max(16 * s.num_values for s in sizes) + min(3, len(graphs)) * sweeps
+        is_refused = memory > self.max_memory_bytes or any(g.largest_cells > self.max_cells for g in graphs)
+        if graphs[0].is_exact or is_refused:
+            return memory
+        return memory + fixed_plan(hypergraph, self.max_cells).memory_bytes
+
     @property
     def _method(self) -> str:
         return _METHOD
@@ -138,51 +162,93 @@ class BucketBackend(PlannedBackend):
             raise refused("log_partition", problem, code="not-finite")
         return flat
 
-    def _upper(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> Sweeps:
-        """The sweeps of the best order, all passes made.
+    def _watch(self, parts: int) -> Watch:
+        """Of the work on one element of the batch, in so many parts."""
+        return Watch(self.time_limit, self.progress, parts)
 
-        One pass over each tells which two are the best, and two more which of them is, nearly always (rank correlations
-        with ten passes of 0.55 to 0.99, and of 0.97 or more).
+    def _uppers(self, hypergraph: InteractionHypergraph, tables: torch.Tensor, watch: Watch) -> Iterator[Sweeps]:
+        """After every pass the tightest sweeps so far: one pass of every order, three of two, all of the best.
+
+        One pass over each tells which two orders are the best, and two more which of them is, nearly always (rank
+        correlations with ten passes of 0.55 to 0.99, and of 0.97 or more).
         """
-        numbers, best = tables.numpy(), list[Sweeps]()
-        for graph in self._graphs(hypergraph):
+        graphs, numbers, leading = self._graphs(hypergraph), tables.numpy(), list[Sweeps]()
+        for graph in graphs:
             sweeps = Sweeps(graph, numbers, True)
             next(sweeps.passes(1))
-            best = sorted([*best, sweeps], key=lambda sweeps: sweeps.best)[:2]
-        if len(best) > 1:
-            for sweeps in best:
-                for _ in sweeps.passes(min(3, self.passes)):
-                    pass
-        first = min(best, key=lambda sweeps: sweeps.best)
-        for _ in first.passes(self.passes):
-            pass
-        return first
-
-    def _bracket(self, hypergraph: InteractionHypergraph, tables: torch.Tensor, seed: int) -> Bracket:
-        """Bounds on both sides of one model."""
-        upper = self._upper(hypergraph, tables)
-        if upper.graph.is_exact or upper.best == -math.inf:
-            return Bracket(upper, None, None)
-        model = LogLinearEnergy._trusted(hypergraph, tables)
-        fixed = FixedSums(model, self.max_cells)
-        if fixed.is_feasible:
-            # States that the upper bound's mixtures draw show where probability is.
-            uniforms = np.random.default_rng(seed).random((_STATES, len(hypergraph.domain)))
-            states = torch.from_numpy(upper.draw(uniforms)[0])
-            fixed.raise_bound(model, states, log_q(hypergraph, tables, states))
-        below = Sweeps(upper.graph, tables.numpy(), False)
-        before = -math.inf
-        for _ in below.passes(self.passes):
-            # Later passes gain less: where even equal gains would not pass the other bound, they are left out.
-            gain, left = below.best - before, self.passes - below.num_passes
-            if below.num_passes > 2 and below.best + left * gain < fixed.bound:
+            leading = sorted([*leading, sweeps], key=lambda sweeps: sweeps.best)[:2]
+            watch.show(high=leading[0].bound)
+            yield leading[0]
+            if graph is not graphs[-1] and watch.is_over(1, "the search for an order"):
                 break
-            before = below.best
-        return Bracket(upper, below, fixed if fixed.is_feasible else None)
+        few = min(3, self.passes) if len(leading) > 1 else 1
+        for sweeps in leading:
+            for _ in self._passes(sweeps, watch, 1, few):
+                yield min(leading, key=lambda sweeps: sweeps.best)
+        best = min(leading, key=lambda sweeps: sweeps.best)
+        for _ in self._passes(best, watch, 1, self.passes):
+            yield best
 
-    def _brackets(self, model: LogLinearModel, seed: int) -> list[Bracket]:
+    def _passes(self, sweeps: Sweeps, watch: Watch, part: int, number: int) -> Iterator[float]:
+        """So many passes for a bound, until a part of the time is over."""
+        side = "upper" if sweeps.is_upper else "lower"
+        for bound in sweeps.passes(number):
+            watch.show(**{"high" if sweeps.is_upper else "low": bound})
+            yield bound
+            if sweeps.num_passes < number and watch.is_over(part, f"the passes for the {side} bound"):
+                return
+
+    def _upper(self, hypergraph: InteractionHypergraph, tables: torch.Tensor) -> Sweeps:
+        """The sweeps of the best order, all passes made."""
+        with self._watch(1) as watch:
+            return deque(self._uppers(hypergraph, tables, watch), maxlen=1)[0]
+
+    def _bracket(self, hypergraph: InteractionHypergraph, tables: torch.Tensor, seed: int, watch: Watch) -> Bracket:
+        """Bounds on both sides of one model. A Ctrl-C after the first pass leaves those found by then."""
+        best = deque[Sweeps](maxlen=1)
+        try:
+            best.extend(self._uppers(hypergraph, tables, watch))
+        except KeyboardInterrupt:
+            if not best:
+                raise
+            return Bracket(best[0], is_interrupted=True)
+        upper = best[0]
+        if upper.graph.is_exact or upper.best == -math.inf:
+            return Bracket(upper, notes=watch.notes)
+        return self._with_lower(upper, LogLinearEnergy._trusted(hypergraph, tables), seed, watch)
+
+    def _with_lower(self, upper: Sweeps, model: LogLinearEnergy, seed: int, watch: Watch) -> Bracket:
+        """An upper bound with both lower ones."""
+        tables, graph, before = model.tables, model.hypergraph, -math.inf
+        below, fixed = Sweeps(upper.graph, tables.numpy(), False), FixedSums(model, self.max_cells)
+        is_interrupted = False
+        try:
+            # States that the upper bound's mixtures draw show where probability is.
+            if fixed.is_feasible and not watch.is_over(2, "the sums beside fixed variables"):
+                uniforms = np.random.default_rng(seed).random((_STATES, len(graph.domain)))
+                states = torch.from_numpy(upper.draw(uniforms)[0])
+                watch.show(low=fixed.raise_bound(model, states, log_q(graph, tables, states)))
+            for _ in self._passes(below, watch, 2, self.passes):
+                # Later passes gain less: where even equal gains would not pass the other bound, they are left out.
+                gain, left = below.best - before, self.passes - below.num_passes
+                if below.num_passes > 2 and below.best + left * gain < fixed.bound:
+                    break
+                before = below.best
+        except KeyboardInterrupt:
+            is_interrupted = True
+        return Bracket(upper, below, fixed if fixed.is_feasible else None, is_interrupted, watch.notes)
+
+    def _brackets(self, model: LogLinearModel, seed: int, is_partial: bool = False) -> list[Bracket]:
+        """Bounds of every element of the batch; of one that was interrupted only as the last one, and if asked for."""
         self.plan(model.hypergraph).check()
-        return [self._bracket(model.hypergraph, row, seed) for row in self._tables(model)]
+        brackets, rows = list[Bracket](), self._tables(model)
+        for row in rows:
+            with self._watch(2) as watch:
+                bracket = self._bracket(model.hypergraph, row, seed, watch)
+            brackets.append(bracket)
+            if bracket.is_interrupted and not (is_partial and len(brackets) == len(rows)):
+                raise KeyboardInterrupt
+        return brackets
 
     @override
     def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
@@ -215,9 +281,10 @@ class BucketBackend(PlannedBackend):
         d = len(graph.domain)
         shape = checked_sample_shape(sample_shape, batch.numel() * d)
         self.plan(graph).check()
+        rows = self._tables(model)
         random = np.random.default_rng(drawn_seed(generator))
         wanted, columns = math.prod(shape), list[torch.Tensor]()
-        for row in self._tables(model) if wanted else ():
+        for row in rows if wanted else ():
             upper = self._upper(graph, row)
             check_any_possible(torch.tensor(upper.best))
             drawn, parts, proposals = 0, list[torch.Tensor](), 0
@@ -239,7 +306,17 @@ class BucketBackend(PlannedBackend):
 
 def log_q(hypergraph: InteractionHypergraph, tables: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
     """Log unnormalised probabilities (n,) of states (n, d) under tables (num_terms,)."""
-    return tables[cell_index(hypergraph).flat(states)].sum(-1)
+    index, most = cell_index(hypergraph), max(1, LOOK_UPS // max(1, len(hypergraph)))
+    return torch.cat([tables[index.flat(some)].sum(-1) for some in states.split(most)])
+
+
+def outward(like: torch.Tensor, numbers: list[float], is_upper: bool) -> torch.Tensor:
+    """Bounds in the precision of tables (*batch, num_terms), on their device, (*batch), rounded away from log Z."""
+    wide = torch.tensor(numbers, dtype=torch.float64)
+    narrow = wide.to(like.dtype)
+    beyond = torch.nextafter(narrow, torch.full_like(narrow, math.inf if is_upper else -math.inf))
+    is_inside = narrow.double() < wide if is_upper else narrow.double() > wide
+    return torch.where(is_inside, beyond, narrow).reshape(like.shape[:-1]).to(like.device)
 
 
 @dataclass(frozen=True)
@@ -265,6 +342,9 @@ class MiniBuckets(BucketBackend):
         passes: passes over the mini-buckets, there and back, for each bound; fewer where they gain little.
         orders: elimination orders of which the one with the tightest first passes is taken.
         max_memory_bytes: largest memory of both bounds of one element of the batch.
+        time_limit: seconds, for each element of the batch, after which no pass begins; one is made in any case. How
+            tight bounds are then depends on the speed of the machine. None for no limit.
+        progress: show the bounds so far on standard error.
         side: the bound that ``value`` is, and whose gradient there is.
         seed: of the states that the second lower bound begins from.
 
@@ -305,20 +385,22 @@ class MiniBuckets(BucketBackend):
             IntractableError: the budget of memory or cells; a second derivative.
         """
         cost = self.plan(model.hypergraph).check()
-        brackets = self._brackets(model, self.seed)
-        batch = model.tables.shape[:-1]
-
-        def shaped(numbers: list[float]) -> torch.Tensor:
-            return torch.tensor(numbers, dtype=model.tables.dtype, device=model.tables.device).reshape(batch)
-
-        lower, upper = shaped([b.low for b in brackets]), shaped([b.high for b in brackets])
+        brackets, tables = self._brackets(model, self.seed, is_partial=True), model.tables
+        exact = all(b.is_exact for b in brackets)
+        lower, upper = (outward(tables, [getattr(b, s) for b in brackets], s == "high") for s in ("low", "high"))
         value = upper if self.side == "upper" else lower
-        if torch.is_grad_enabled() and model.tables.requires_grad:
-            slopes = self._slopes(model, brackets)
-            value = log_z_with_gradient(model.tables, lambda _: (value, slopes), lambda t: constant(t, slopes))
-        width = (upper - lower).nan_to_num(nan=0.0)
+        if exact:
+            value = torch.tensor([b.upper.best for b in brackets], dtype=tables.dtype, device=tables.device)
+            value = value.reshape(tables.shape[:-1])
+        if torch.is_grad_enabled() and tables.requires_grad:
+            slopes, number = self._slopes(model, brackets), value.clone()
+            value = log_z_with_gradient(tables, lambda _: (number, slopes), lambda t: constant(t, slopes))
+        width = (upper - lower).nan_to_num(nan=0.0, posinf=math.inf)  # not a number where no state is possible
         widest = float(width.max()) if width.numel() else 0.0
-        exact = all(b.upper.graph.is_exact for b in brackets)
+        notes = [] if exact else [f"log Z is between the bounds, which are {widest:.4g} nats apart"]
+        notes += dict.fromkeys(note for b in brackets for note in b.notes)
+        if any(b.is_interrupted for b in brackets):
+            notes.append(INTERRUPTED)
         verdicts = torch.where(width <= _TIGHT, int(Verdict.VERIFIED), int(Verdict.CONSISTENT)).to(torch.int8)
         return LogPartition(
             value=value,
@@ -331,22 +413,20 @@ class MiniBuckets(BucketBackend):
             method=_METHOD,
             coding=model.hypergraph.coding,
             verdicts=verdicts,
-            notes=() if exact else (f"log Z is between the bounds, which are {widest:.4g} nats apart",),
+            notes=tuple(notes),
+            lower_bound=lower,
+            upper_bound=upper,
         )
 
     def _slopes(self, model: LogLinearModel, brackets: list[Bracket]) -> torch.Tensor:
         """Gradients of the bounds of a side, in shape and dtype of the tables."""
         rows = list[torch.Tensor]()
         for bracket, tables in zip(brackets, self._tables(model), strict=True):
-            fixed = bracket.fixed
-            below = bracket.lower
-            if self.side == "upper" or below is None:
+            fixed, below = bracket.fixed, bracket.lower
+            if self.side == "upper" or bracket.is_exact or below is None:
                 rows.append(torch.from_numpy(bracket.upper.eta))
-            elif fixed is not None and fixed.bound > below.best and len(fixed.settings):
-                with torch.enable_grad():
-                    leaf = tables.requires_grad_()
-                    sums = fixed.sums(LogLinearEnergy._trusted(model.hypergraph, leaf), fixed.settings)
-                    rows.append(torch.autograd.grad(log_sum_exp(sums), leaf)[0])
+            elif fixed is not None and fixed.bound > below.bound:
+                rows.append(fixed.slopes(LogLinearEnergy._trusted(model.hypergraph, tables)))
             else:
                 rows.append(torch.from_numpy(below.eta))
         slopes = torch.stack(rows) if rows else torch.zeros(0, model.hypergraph.num_terms)

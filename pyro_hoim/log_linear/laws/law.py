@@ -53,7 +53,7 @@ def exact_backend(partition: PartitionBackend) -> PartitionBackend:
     """The backend itself when it is exact, otherwise its exact rows (``Auto``), otherwise ``Auto()``."""
     if partition.is_exact:
         return partition
-    return replace(partition, annealed=None) if isinstance(partition, Auto) else Auto()
+    return replace(partition, annealed=None, buckets=None) if isinstance(partition, Auto) else Auto()
 
 
 def check_estimate(partition: PartitionBackend, hypergraph: InteractionHypergraph) -> PartitionBackend:

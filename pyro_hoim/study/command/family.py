@@ -19,11 +19,13 @@ from ...core.command.answers import (
     completion_answer,
     drawn_rows,
     is_default_log_z,
+    log_z_budgets,
     log_z_of,
     prediction_answer,
     score_answer,
 )
 from ...core.command.options import (
+    BOUNDS_OPTIONS,
     BURN_IN,
     COMPLETE,
     DRAW_METHOD,
@@ -65,6 +67,7 @@ from ...errors import (
 )
 from ...log_linear.annealed.importance import ADVICE, AnnealedImportance
 from ...log_linear.auto import Auto
+from ...log_linear.bounds.importance import BucketImportance
 from ...log_linear.coding import Coding, Reference, parametrization
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.exact.elimination import VariableElimination
@@ -140,9 +143,9 @@ INTERACTIONS_OPTIONS = (
 )
 _OPTIONS = {
     "sample": (DRAW_METHOD, BURN_IN, MOST_PROBABLE, *COMPLETE),
-    "score": (LABEL, *LOG_Z_OPTIONS),
+    "score": (LABEL, *LOG_Z_OPTIONS, *BOUNDS_OPTIONS),
     "predict": (PREDICT_METHOD, PREDICT_SEED, LABEL),
-    "log-z": LOG_Z_OPTIONS,
+    "log-z": (*LOG_Z_OPTIONS, *BOUNDS_OPTIONS),
     "interactions": INTERACTIONS_OPTIONS,
 }
 
@@ -398,16 +401,18 @@ class LogLinearFamily(Family):
         """Log Z of the family's tables; ``auto`` prefers exact to what the file keeps, estimates look from starts."""
         stored = question.stored.model
         of_file = stored.log_partition if is_default_log_z(question) else None
-        if of_file is not None and not Auto().plan(stored.hypergraph).feasible:
+        exact = Auto(elimination=replace(VariableElimination(), **log_z_budgets(question)))
+        if of_file is not None and not exact.plan(stored.hypergraph).feasible:
             estimate = replace(of_file, method=f"{of_file.method}, as the model file holds it")
         else:
             try:
-                estimate = log_z_of(question, stored.energy, AnnealedImportance, Auto(), starts)
+                estimate = log_z_of(question, stored.energy, AnnealedImportance, exact, starts, BucketImportance)
             except IntractableError as error:
                 if ProductInside.is_reached(stored.energy):
                     raise
                 hint = f"{option('method', 'ais')} cannot begin, for what is impossible is itself too large to sum"
-                raise error.replace(hint=f"{hint}; fix some columns, or draw, which takes no sum") from error
+                hint += f"; try {option('method', 'bounds')}, fix some columns, or draw, which takes no sum"
+                raise error.replace(hint=hint) from error
         more = (
             f"try more {option('num_temperatures')} or {option('num_chains')}; in Python there are block moves and "
             "resampling"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,13 +9,13 @@ from pathlib import Path
 from typing import ClassVar, get_args
 
 from ...budgets import MAX_SAMPLED_ENTRIES, check_size
-from ...core.command.options import LABELLED, only
+from ...core.command.options import LABELLED, only, seconds
 from ...core.command.rows import Fractions, LabelledPlan, Missing, Table
 from ...core.family import Asked, Option, Request
 from ...core.words import option, plural, rows_text
 from ...data.frames import check_columns
 from ...data.joined import Join, join_columns
-from ...errors import refused, unexpected
+from ...errors import refused
 from ...log_linear.learning.learn import Regularisation, fit_collection, learn
 from ...log_linear.learning.model import LearnResult
 from ...log_linear.named_priors import Prior
@@ -99,7 +98,7 @@ class LearnPlan(LabelledPlan):
     prior: Prior | None
 
     def __post_init__(self) -> None:
-        _seconds(self.asked["time_limit"])
+        seconds(self.asked["time_limit"])
 
     def complete(self, source: Table) -> Table:
         """The table without missing cells, its ordered columns marked; refused where nothing can be learned."""
@@ -138,7 +137,7 @@ class LearnPlan(LabelledPlan):
                     max_order=max_order,
                     heredity=asked["heredity"],
                     per_round=asked["per_round"],
-                    time_limit=_seconds(asked["time_limit"]),
+                    time_limit=seconds(asked["time_limit"]),
                 ),
                 trainer=asked["trainer"],
                 refit=asked["refit"],
@@ -176,17 +175,6 @@ class LearnPlan(LabelledPlan):
 def plan_learn(asked: Asked) -> LearnPlan:
     """Options checked against each other."""
     return LearnPlan(asked, None if asked["prior"] is None else Prior.parse(asked["prior"], "prior"))
-
-
-def _seconds(text: str | None) -> float | None:
-    """A time such as ``90``, ``90s``, ``5m`` or ``1.5h`` in seconds."""
-    if text is None:
-        return None
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smh]?)", text.strip())
-    seconds = 0.0 if found is None else float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
-    if not seconds:
-        raise unexpected("time_limit", "a time above 0 such as 90s, 5m or 2h", text)
-    return seconds
 
 
 def smaller() -> str:

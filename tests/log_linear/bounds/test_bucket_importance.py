@@ -1,0 +1,343 @@
+"""Importance sampling from mini-buckets: its law, its estimates, its limits and its verdicts, against known log Z."""
+
+import itertools
+import math
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_hoim import LogLinearEnergy
+from pyro_hoim.core.partition import Verdict
+from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError
+from pyro_hoim.log_linear import BucketImportance, MiniBuckets, VariableElimination
+from pyro_hoim.log_linear.bounds import importance
+from pyro_hoim.testing import assert_close, assert_exact_law, count_states, exact_statistics, exact_table, raises
+
+from support.bounded import (
+    CRITICAL,
+    WeightedSums,
+    enumerated,
+    kaufman_log_z,
+    largest_table,
+    log_q_table,
+    model_of,
+    random_model,
+    torus,
+)
+from support.hard_models import HardModel, log_linear_energy, sign_grid, spin_glass
+from support.hard_suite import hard_models, is_false_claim
+
+
+def estimated(energy, **options):
+    """The result without its warning."""
+    cells = max(options.pop("max_cells", 16), largest_table(energy.hypergraph))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return BucketImportance(max_cells=cells, **options).log_partition(energy)
+
+
+def divided_models(number):
+    """Models of pairs that small mini-buckets divide, without impossible combinations."""
+    models = (random_model(case, is_divided=True) for case in itertools.count())
+    return list(itertools.islice((m for m in models if bool(m.tables.isfinite().all())), number))
+
+
+# The law of the draws
+
+
+@pytest.mark.parametrize("case", range(8))
+def test_draws_have_the_law_of_the_mixtures_and_no_weight_is_above_the_bound(case):
+    """All states of the model are listed: probabilities of draws sum to one, and q / p is at most e^U in each."""
+    model = random_model(case, is_divided=True)
+    sweeps = MiniBuckets(max_cells=max(16, largest_table(model.hypergraph)), passes=3)._upper(
+        model.hypergraph, model.tables
+    )
+    cards = model.domain.cardinalities
+    codes = torch.from_numpy(np.indices(cards).reshape(len(cards), -1).T.copy())
+    log_p, log_q = WeightedSums(sweeps).log_probs(model.tables, codes), log_q_table(model).reshape(-1)
+    assert_close(log_p.exp().sum(), 1.0, relative=1e-10)
+    assert bool(((log_q - log_p)[log_q > -math.inf] <= sweeps.bound).all())
+    assert bool((log_p[log_q > -math.inf] > -math.inf).all())  # no possible state is left out
+    states, drawn_log_p = sweeps.draw(np.random.default_rng(case).random((20_000, len(cards))))
+    assert_exact_law(count_states(torch.from_numpy(states), cards), log_p.exp().numpy())
+    index = np.ravel_multi_index(tuple(states.T), cards)
+    assert_close(drawn_log_p, log_p.numpy()[index], relative=1e-9, what="log probability of a draw")
+
+
+@pytest.mark.parametrize("case", range(5))
+def test_the_mean_weight_is_z_over_many_seeds(case):
+    model = divided_models(5)[case]
+    weak = LogLinearEnergy(model.hypergraph, 0.5 * model.tables / model.tables.std())
+    exact = enumerated(weak)
+    backend = BucketImportance(max_cells=64, passes=2, num_draws=512, max_error=1e-9)
+    runs = [replace(backend, seed=seed)._runs(weak)[0] for seed in range(40)]
+    weights = np.exp(np.concatenate([run.log_weights for run in runs]) - exact)
+    error = weights.std() / math.sqrt(len(weights))
+    assert error < 0.1
+    assert abs(weights.mean() - 1.0) < 5 * error
+    # The control: without log p the mean of q is far from Z.
+    states = torch.cat([torch.cat(run.states) for run in runs]).long()
+    plain = log_q_table(weak)[tuple(states.T)].exp().numpy() / math.exp(exact)
+    assert abs(plain.mean() - 1.0) > 5 * plain.std() / math.sqrt(len(plain))
+
+
+def test_estimates_of_undivided_buckets_are_exact():
+    for case in range(0, 20, 2):
+        model = random_model(case)
+        if enumerated(model) == -math.inf:
+            continue
+        result = BucketImportance(seed=1, num_draws=50).log_partition(model)
+        assert result.verdict == "verified"
+        assert float(result.value) == pytest.approx(enumerated(model), abs=1e-9)
+        assert float(result.std_error) < 1e-9
+
+
+# Limits and errors
+
+
+def known_models():
+    """Sixty models of treewidth up to 20 with their log Z, by enumeration, elimination or Kaufman's formula."""
+    for case, model in enumerate(divided_models(20)):
+        yield HardModel("pairs", {"case": case}, model, enumerated(model))
+    for case in range(10):
+        rng = np.random.default_rng(case)
+        rungs = int(rng.integers(8, 40))
+        scopes = [(2 * k, 2 * k + 1) for k in range(rungs)]
+        scopes += [(2 * k + side, 2 * k + 2 + side) for k in range(rungs - 1) for side in range(2)]
+        scopes += [(2 * k, 2 * k + 3) for k in range(rungs - 1)]
+        energy = log_linear_energy([3] * 2 * rungs, {s: rng.normal(0, 1.0, (3, 3)) for s in scopes})
+        yield HardModel("ladder", {"case": case}, energy, float(VariableElimination().log_partition(energy).value))
+    for side, share in itertools.product((4, 5, 6, 8, 10), (0.5, 1.0)):
+        log_z = kaufman_log_z(side, share * CRITICAL)
+        yield HardModel("torus", {"side": side, "share": share}, torus(side, share * CRITICAL), log_z)
+    for coupling, seed in itertools.product((0.4, 0.8, 1.5), range(4)):
+        yield sign_grid(8, 8, coupling, seed)
+    for coupling, seed in itertools.product((0.3, 0.7), range(4)):
+        yield spin_glass(20, coupling, seed)
+
+
+def coverage(models, seeds, **options):
+    """Intervals, those that hold log Z, claims, and those of value +- 1.96 std_error that hold it."""
+    counts = np.zeros(4, dtype=int)
+    for model, seed in itertools.product(models, seeds):
+        cells = (16, 2**6, 2**8)[seed % 3]
+        result = estimated(model.energy, max_cells=cells, passes=3, orders=1, seed=seed, **options)
+        is_inside = float(result.lower) <= model.log_z <= float(result.upper)
+        is_claim = result.verdict != "unreliable"
+        is_near = abs(float(result.value) - model.log_z) <= 1.96 * float(result.std_error) + 1e-9
+        counts += [1, is_inside, is_claim, is_claim and is_near]
+    return counts
+
+
+def test_intervals_hold_the_truth():
+    models = list(known_models())[::5]
+    total, inside, claims, near = coverage(models, range(3), num_draws=2**12, max_error=0.02)
+    assert inside >= 0.95 * total
+    assert claims > total / 3
+    assert near >= 0.93 * claims - 2
+
+
+@pytest.mark.slow
+def test_coverage_of_a_thousand_intervals():
+    models = list(known_models())
+    assert len(models) >= 60
+    total, inside, claims, near = coverage(models, range(18), num_draws=2**13, max_error=0.02)
+    assert total >= 1000
+    assert inside >= 0.93 * total
+    assert near >= 0.93 * claims
+    print(f"intervals {total}, hold log Z {inside}; claims {claims}, within 1.96 errors {near}")
+
+
+# Verdicts
+
+
+def fake(log_weights, low, high, **options):
+    """The judgement of given log weights between given bounds."""
+    run = object.__new__(importance._Draws)
+    run.low, run.high, run.log_weights = low, high, np.asarray(log_weights, dtype=np.float64)
+    run._judge(BucketImportance(**options), 0.025)
+    return run
+
+
+@pytest.mark.parametrize("power", [1, 4, 12])
+def test_limits_of_an_empirical_bernstein_bound_hold_at_their_level(power):
+    """Of a thousand weights u^power, whose mean is 1 / (power + 1), without other bounds to help."""
+    truth, misses, are_tight = -math.log(power + 1), 0, True
+    for seed in range(200):
+        run = fake(power * np.log(np.random.default_rng(seed).random(1000)), low=-math.inf, high=0.0)
+        misses += not run.lower <= truth <= run.upper
+        are_tight &= run.upper < -0.1 and run.lower > -8.0
+    assert misses <= 0.05 * 200
+    assert are_tight
+
+
+def test_draws_that_the_bounds_refute_are_unreliable():
+    """Equal weights far below a lower bound have missed a part: the value is the bound, and there is no error bar."""
+    run = fake(np.random.default_rng(0).normal(-6.0, 0.1, 4096), low=-2.0, high=1.0)
+    assert run.verdict == Verdict.UNRELIABLE
+    assert (run.value, run.lower, run.upper, run.std_error) == (-2.0, -2.0, 1.0, math.inf)
+    assert "refute" in run.notes[-1]
+    near = fake(np.random.default_rng(0).normal(-1.5, 0.1, 4096), low=-2.0, high=1.0)
+    assert near.verdict != Verdict.UNRELIABLE
+    assert near.value == pytest.approx(-1.5 + 0.005, abs=0.01)
+
+
+def test_weights_far_below_the_bound_are_not_lost():
+    """Their exponentials relative to e^U are zero in double precision; the estimate and its error stay."""
+    logs = np.random.default_rng(0).normal(-2000.0, 0.5, 4096)
+    run = fake(logs, low=-5000.0, high=0.0)
+    assert run.value == pytest.approx(-2000.0 + 0.125, abs=0.05)
+    assert run.std_error == pytest.approx(math.sqrt((math.exp(0.25) - 1) / 4096), rel=0.2)
+    assert run.verdict == Verdict.CONSISTENT
+    assert run.lower == -5000.0
+
+
+def test_few_draws_that_carry_the_weight_have_no_error_bar():
+    model = spin_glass(20, 4.0, 0)
+    backend = BucketImportance(max_cells=4, passes=1, orders=1, num_draws=4096, seed=0)
+    with pytest.warns(ConvergenceWarning, match="the limits hold in any case"):
+        result = backend.log_partition(model.energy)
+    assert (result.verdict, float(result.std_error)) == ("unreliable", math.inf)
+    assert float(result.ess) < 100
+    assert float(result.lower) <= model.log_z <= float(result.upper)
+
+
+def test_verified_limits_are_as_close_as_asked_for():
+    for model in divided_models(6):
+        weak = LogLinearEnergy(model.hypergraph, 0.3 * model.tables / model.tables.std())
+        result = estimated(weak, seed=0, passes=3, max_error=0.2)
+        assert result.verdict == "verified"
+        assert float(result.upper - result.lower) <= 0.4
+        assert abs(float(result.value) - enumerated(weak)) <= 0.4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Curie-Weiss",
+        "Sherrington-Kirkpatrick",
+        "+-J grid",
+        "XOR-SAT",
+        "needle",
+        "hidden needle",
+        "two wells",
+        "Potts grid",
+    ],
+)
+def test_no_verified_claim_is_false_on_the_published_suite(name):
+    false = {"verified": 0, "consistent": 0}
+    for seed, model in enumerate(itertools.islice(hard_models(name), 40)):
+        result = estimated(model.energy, max_cells=2**12, passes=5, orders=2, num_draws=2**14, seed=seed)
+        assert float(result.lower) - 1e-6 <= model.log_z <= float(result.upper) + 1e-6
+        if is_false_claim(result, model.log_z):
+            false[result.verdict] += 1
+    assert false == {"verified": 0, "consistent": 0}
+
+
+# Means
+
+
+def test_means_approach_the_truth_and_the_gradient_is_their_estimate():
+    model = divided_models(2)[1]
+    tables = torch.stack([0.5 * model.tables / model.tables.std(), torch.zeros_like(model.tables)]).requires_grad_()
+    batch, backend = LogLinearEnergy(model.hypergraph, tables), BucketImportance(max_cells=64, seed=4, max_error=1e-3)
+    eta = backend.expectations(batch)
+    exact = exact_statistics(model.hypergraph, exact_table(model.hypergraph, tables.detach()))
+    assert_close(eta.detach(), exact, absolute=0.03)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        value = backend.log_partition(batch).value
+    (slope,) = torch.autograd.grad(value.sum(), tables)
+    assert torch.equal(slope, eta.detach())
+    for edge in model.hypergraph.edges:
+        joint = backend.marginal(batch, edge).detach()
+        assert_close(joint.flatten(1), eta.detach()[:, model.hypergraph.term_slices[edge]], relative=1e-12)
+        assert_close(joint.flatten(1).sum(1), np.ones(2), relative=1e-12)
+        assert torch.equal(backend.log_marginal(batch, edge).detach(), joint.log())
+    with pytest.raises(IntractableError):
+        torch.autograd.grad(eta.sum(), tables)
+    swapped = backend.marginal(batch, model.domain.names[:2][::-1]).detach()
+    assert torch.equal(swapped, backend.marginal(batch, model.domain.names[:2]).detach().transpose(1, 2))
+
+
+def test_means_of_no_possible_draw_are_refused():
+    """Where every draw is impossible there is nothing to average, although the model may have possible states."""
+    ones = np.where(np.eye(3) > 0, -np.inf, 0.0)  # all different: no state of more than three variables
+    model = model_of([3] * 6, dict.fromkeys(itertools.combinations(range(6), 2), ones))
+    backend = BucketImportance(max_cells=9, passes=1, orders=1, num_draws=64, seed=0)
+    result = estimated(model, max_cells=9, passes=1, orders=1, num_draws=64, seed=0)
+    assert (float(result.value), result.verdict) == (-math.inf, "unreliable")
+    with pytest.raises(IntractableError, match="none of 64 draws"):
+        backend.expectations(model)
+    with pytest.raises(IntractableError, match="none of 64 draws"):
+        backend.marginal(model, ["x0"])
+
+
+def test_a_model_without_a_possible_state_is_named():
+    model = model_of([2, 2], {(0, 1): np.full((2, 2), -np.inf)})
+    result = BucketImportance(seed=0).log_partition(model)
+    assert [float(x) for x in (result.value, result.lower, result.upper)] == [-math.inf] * 3
+    assert (result.verdict, result.notes) == ("verified", ("no state is possible",))
+    for use in ("expectations", "sample", "mode"):
+        with raises("impossible" if use != "mode" else "no-method"):
+            getattr(BucketImportance(seed=0), use)(model)
+
+
+def test_a_joint_table_that_is_too_large_is_refused():
+    model = log_linear_energy([2] * 30, {(k, k + 1): np.zeros((2, 2)) for k in range(29)})
+    backend = BucketImportance(max_cells=4, num_draws=64)
+    assert backend.plan(model.hypergraph, keep=model.domain.names).feasible is False
+    with pytest.raises(IntractableError, match=r"a joint table of 1073741824 cells"):
+        backend.marginal(model, model.domain.names)
+
+
+# Options and random numbers
+
+
+def test_one_seed_gives_one_result_and_none_takes_it_from_the_global_generator():
+    model = divided_models(1)[0]
+    first, second = (estimated(model, seed=5, num_draws=500) for _ in range(2))
+    assert torch.equal(first.value, second.value)
+    assert not torch.equal(first.value, estimated(model, seed=6, num_draws=500).value)
+    states = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        states.append(estimated(model, num_draws=500).value)
+    assert torch.equal(*states)
+    before = torch.random.get_rng_state()
+    estimated(model, seed=5, num_draws=500)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_results_do_not_depend_on_the_number_of_threads():
+    model = sign_grid(6, 6, 0.8, 1).energy
+    results = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        try:
+            results.append(estimated(model, seed=2, num_draws=2**12))
+        finally:
+            torch.set_num_threads(1)
+    for name in ("value", "lower", "upper", "std_error", "ess"):
+        assert torch.equal(*(getattr(result, name) for result in results))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_draws": 1},
+        {"num_draws": 2.5},
+        {"max_error": 0.0},
+        {"max_error": math.nan},
+        {"level": 0.0},
+        {"level": 1.0},
+        {"seed": -1},
+    ],
+)
+def test_options_out_of_range_are_refused(options):
+    with pytest.raises((InputError, InputTypeError), match=next(iter(options))):
+        BucketImportance(**options)

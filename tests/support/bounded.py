@@ -1,0 +1,188 @@
+"""Random models for bounds of log Z, what the loops of mini-buckets are held to, and the Ising model on a torus."""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+
+from pyro_hoim import InteractionHypergraph, LogLinearEnergy
+from pyro_hoim.log_linear.bounds._join_graph import MESSAGE, SHIFT, TABLE, JoinGraph
+from pyro_hoim.log_linear.bounds._sweeps import Sweeps
+
+from .hard_models import log_linear_energy
+from .root_models import log_sum
+
+# Random models
+
+
+def random_model(case: int, most_states: int = 2**12, *, is_divided: bool = False) -> LogLinearEnergy:
+    """A model of up to eleven variables of one to four levels, with interactions of orders 1 to 3 or none.
+
+    Tables are normal with a scale of 0.1 to 5 nats; a third of the models have impossible combinations. With
+    ``is_divided`` all pairs interact, so that small mini-buckets divide buckets.
+    """
+    rng = np.random.default_rng([case, is_divided])
+    cards = list[int]()
+    for card in rng.integers(2 if is_divided else 1, 5, int(rng.integers(5 if is_divided else 1, 12))).tolist():
+        if math.prod(cards) * card <= most_states:
+            cards.append(card)
+    density = 1.0 if is_divided else float(rng.choice([0.0, 0.2, 0.5, 1.0]))
+    shares = {1: 0.7, 2: density, 3: 0.1 * density * (case % 3)}
+    scopes = [
+        scope
+        for order, share in shares.items()
+        for scope in itertools.combinations(range(len(cards)), order)
+        if rng.random() < share
+    ]
+    scale, hole = float(rng.choice([0.1, 1.0, 5.0])), float(rng.choice([0.0, 0.0, 0.0, 0.0, 0.05, 0.3]))
+    tables = dict[tuple[int, ...], np.ndarray]()
+    for scope in scopes:
+        shape = [cards[i] for i in scope]
+        tables[scope] = np.where(rng.random(shape) < hole, -np.inf, rng.normal(0, scale, shape))
+    return model_of(cards, tables)
+
+
+def model_of(cards: Sequence[int], tables: Mapping[tuple[int, ...], np.ndarray]) -> LogLinearEnergy:
+    """The model with a table for every scope, entries of minus infinity allowed."""
+    finite = {scope: np.where(np.isfinite(table), table, 0.0) for scope, table in tables.items()}
+    energy = log_linear_energy(cards, finite)
+    holes = {scope: np.where(np.isfinite(table), 0.0, -np.inf) for scope, table in tables.items()}
+    flat = [holes[tuple(scope)].reshape(-1) for scope in energy.hypergraph.edge_indices]
+    shift = torch.from_numpy(np.concatenate([np.zeros(0), *flat]))
+    return LogLinearEnergy(energy.hypergraph, energy.tables + shift)
+
+
+def largest_table(graph: InteractionHypergraph) -> int:
+    """Cells of the largest interaction or variable, which a mini-bucket has to hold."""
+    cards = graph.domain.cardinalities
+    return max([*cards, *(math.prod(cards[i] for i in edge) for edge in graph.edge_indices)], default=1)
+
+
+def log_q_table(model: LogLinearEnergy, tables: torch.Tensor | None = None) -> torch.Tensor:
+    """Log unnormalised probabilities of all states, (*cardinalities), by broadcasting; differentiable in tables."""
+    graph, flat = model.hypergraph, model.tables if tables is None else tables
+    cards = graph.domain.cardinalities
+    total = torch.zeros(cards, dtype=flat.dtype)
+    for edge, scope in zip(graph.edges, graph.edge_indices, strict=True):
+        shape = [cards[i] if i in scope else 1 for i in range(len(cards))]
+        total = total + flat[graph.term_slices[edge]].reshape(shape)
+    return total
+
+
+def enumerated(model: LogLinearEnergy) -> float:
+    """Log Z by the sum over all states, minus infinity where none is possible."""
+    table = log_q_table(model).numpy()
+    return log_sum(table) if np.isfinite(table).any() else -math.inf
+
+
+# The weighted mini-bucket sum in PyTorch: an oracle of the compiled loops, their gradients and their draws
+
+
+def _power_sum(logs: torch.Tensor, weight: float) -> torch.Tensor:
+    """``weight * log sum exp(logs / weight)`` over the first axis, minus infinity where a term is infinite or all are.
+
+    There its gradient is zero, where that of ``torch.logsumexp`` is not a number.
+    """
+    powers = logs / weight
+    is_none = torch.isinf(powers.amax(0, keepdim=True))
+    total = weight * torch.logsumexp(powers.masked_fill(is_none, 0.0), 0)
+    return total.masked_fill(is_none[0], -math.inf)
+
+
+class WeightedSums:
+    """The weighted mini-bucket sum of a join graph with given weights and shifts, as a function of the tables.
+
+    Only what the join graph says meets is taken from the library; sums are dense, by ``torch.logsumexp``.
+    """
+
+    def __init__(self, sweeps: Sweeps) -> None:
+        self.graph: JoinGraph = sweeps.graph
+        self.weights = sweeps.weights.copy()
+        self.shifts = {
+            item.number: torch.from_numpy(
+                sweeps.values[sweeps.compiled.place(item) :][: self.graph.size(item.scope)].copy()
+            )
+            for node in self.graph.nodes
+            for item in node.inputs
+            if item.kind == SHIFT
+        }
+
+    def nodes(self, tables: torch.Tensor, *, is_summed: bool = True) -> list[torch.Tensor]:
+        """The sum of the tables of every mini-bucket over its scope; without those passed on if not ``is_summed``."""
+        hypergraph = self.graph.hypergraph
+        cards, slices = hypergraph.domain.cardinalities, list(hypergraph.term_slices.values())
+        found, messages = list[torch.Tensor](), dict[int, torch.Tensor]()
+        for number, node in enumerate(self.graph.nodes):
+            total = torch.zeros([cards[v] for v in node.scope], dtype=tables.dtype)
+            for item in node.inputs:
+                if item.kind == MESSAGE and not is_summed:
+                    continue
+                flat = {
+                    TABLE: lambda item=item: tables[slices[item.number]],
+                    MESSAGE: lambda item=item: messages[item.number],
+                    SHIFT: lambda item=item: self.shifts[item.number],
+                }[item.kind]()
+                part = flat.reshape([cards[v] for v in item.scope])
+                ranked = sorted(item.scope, key=node.scope.index)
+                part = part.permute([item.scope.index(v) for v in ranked])
+                total = total + part.reshape([cards[v] if v in item.scope else 1 for v in node.scope])
+            found.append(total)
+            weight = float(self.weights[number])
+            messages[number] = _power_sum(total, weight)
+        self.messages = messages
+        return found
+
+    def __call__(self, tables: torch.Tensor) -> torch.Tensor:
+        """The bound, 0-d."""
+        self.nodes(tables)
+        roots = [self.messages[k] for k, node in enumerate(self.graph.nodes) if len(node.scope) == 1]
+        return torch.stack(roots).sum() if roots else torch.zeros((), dtype=tables.dtype)
+
+    def log_probs(self, tables: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+        """Log probabilities (n,) of states (n, d) as draws from the mixtures of what mini-buckets say."""
+        nodes, total = self.nodes(tables), torch.zeros(len(states), dtype=tables.dtype)
+        for bucket in self.graph.buckets:
+            mixture = torch.zeros(len(states), dtype=tables.dtype)
+            for k in bucket:
+                law = (nodes[k] / float(self.weights[k])).softmax(0)
+                law = law.nan_to_num(nan=1.0 / len(law))  # where no level is possible, every one is as good
+                mixture += float(self.weights[k]) * law[tuple(states[:, v] for v in self.graph.nodes[k].scope)]
+            total += mixture.log()
+        return total
+
+
+# The Ising model on a torus
+
+
+def torus(side: int, coupling: float) -> LogLinearEnergy:
+    """Spins on a square lattice with periodic boundaries, ``side`` at least 3, and equal couplings, nats."""
+    tables = dict[tuple[int, ...], np.ndarray]()
+    for i, j in itertools.product(range(side), repeat=2):
+        for other in (i * side + (j + 1) % side, (i + 1) % side * side + j):
+            low, high = sorted((i * side + j, other))
+            tables[low, high] = coupling * np.array([[1.0, -1.0], [-1.0, 1.0]])
+    return log_linear_energy([2] * side**2, tables)
+
+
+CRITICAL = math.log(1 + math.sqrt(2)) / 2
+"""Coupling of the square lattice at its critical temperature."""
+
+
+def kaufman_log_z(side: int, coupling: float) -> float:
+    """Log Z of :func:`torus`: Bruria Kaufman, Crystal statistics II, Physical Review 76, 1949, equation 69."""
+    ratio = math.cosh(2 * coupling) / math.tanh(2 * coupling)
+    gammas = [2 * coupling + math.log(math.tanh(coupling))]
+    gammas += [math.acosh(ratio - math.cos(math.pi * k / side)) for k in range(1, 2 * side)]
+
+    def log_product(of: Callable[[float], float], parity: int) -> tuple[float, float]:
+        factors = [2 * of(side * gammas[k] / 2) for k in range(parity, 2 * side, 2)]
+        if any(abs(factor) < 1e-12 for factor in factors):
+            return 0.0, -math.inf
+        return math.prod(math.copysign(1.0, f) for f in factors), sum(math.log(abs(f)) for f in factors)
+
+    terms = [log_product(of, parity) for of in (math.cosh, math.sinh) for parity in (1, 0)]
+    top = max(log for _, log in terms)
+    total = sum(sign * math.exp(log - top) for sign, log in terms)
+    return side**2 / 2 * math.log(2 * math.sinh(2 * coupling)) + top + math.log(total / 2)
