@@ -288,6 +288,27 @@ def test_the_exchange_algorithm_is_as_exact_as_its_table_says() -> None:
             assert kernel.is_exact is (says[row][column] == "the posterior")
 
 
+@pytest.mark.parametrize("name", ["MiniBuckets", "BucketImportance"])
+def test_bounds_are_as_exact_as_the_table_says(name, monkeypatch):
+    says = {quantity: row[name] for quantity, row in _table("bounds").items()}
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 10), 2)
+    tables = torch.linspace(-0.3, 0.3, hypergraph.num_terms, dtype=torch.float64)
+    model, options = LogLinearEnergy(hypergraph, tables), {} if name == "MiniBuckets" else {"seed": 0}
+    kinds = {**KINDS, "*upper bound*": "upper bound"}
+    for quantity, max_cells in (("log Z, no bucket divided", 2**12), ("log Z, otherwise", 2**4)):
+        backend = getattr(log_linear, name)(max_cells=max_cells, **options)
+        assert backend.log_partition(model).kind == kinds[says[quantity]]
+    assert says["`lower` and `upper`"].startswith("certain")
+    assert says["mode"] == "refused"
+    with pytest.raises(IntractableError):
+        backend.mode(model)
+    assert says["samples"] == "exact or refused"
+    assert backend.sample(model, (2,), torch.Generator().manual_seed(0)).shape == (2, 10)
+    monkeypatch.setattr("pyro_hoim.log_linear.bounds.mini_buckets._MOST_PROPOSALS", 2**12)
+    with pytest.raises(IntractableError):
+        backend.sample(model, (10**5,), torch.Generator().manual_seed(0))
+
+
 @pytest.mark.parametrize("is_small", [True, False])
 def test_hidden_units_are_as_exact_as_the_table_says(is_small):
     column = "smaller layer up to 2^22 states" if is_small else "larger layers, annealed"

@@ -45,13 +45,15 @@ class BucketImportance(BucketBackend):
     .. math:: \hat Z = \frac1n \sum_{i=1}^n \frac{q(x_i)}{p(x_i)}, \qquad 0 \le \frac{q(x)}{p(x)} \le e^U
 
     States are drawn independently from mixtures p of what the mini-buckets of :class:`MiniBuckets` say, against the
-    order of elimination. The mean weight estimates Z without bias, and as no weight is above the bound U, it has limits
-    that hold for the number of draws made, without assumptions (empirical Bernstein bound). ``lower`` and ``upper`` are
-    the tighter of these limits, at ``level``, and of the deterministic bounds, between which ``value`` always is.
+    order of elimination. The mean weight estimates Z without bias. As no weight is above the bound U, the mean has
+    limits that hold for the number of draws made, without assumptions (empirical Bernstein bound). ``lower`` and
+    ``upper`` are the tighter of these limits, at ``level``, and of the deterministic bounds, between which ``value``
+    always is.
 
     Draws are doubled until the limits are within ``max_error`` of each other's middle, or ``num_draws`` are made. The
-    verdict is "verified" in the first case; "consistent" where at least a hundred draws carry the weight; otherwise
-    "unreliable", with an infinite error, while the limits hold in any case.
+    verdict is "verified" in the first case; "consistent" where at least a hundred draws carry the weight and no bound
+    refutes them; otherwise "unreliable", with an infinite error, while the limits hold in any case. A Ctrl-C during
+    the passes leaves an estimate from the bounds by then and the first draws, and a note.
 
     Args:
         max_cells, passes, orders, max_memory_bytes, progress: as of :class:`MiniBuckets`.
@@ -261,13 +263,15 @@ class _Draws:
         # Every look at the limits has its share of the probability that one of them fails.
         failing = (1 - options.level) / 2 / len(sizes)
         for size in sizes[:1] if bracket.is_interrupted else sizes:
-            while len(self.log_weights) < size:
-                count = min(CHUNK, size - len(self.log_weights))
-                codes, log_probs = bracket.upper.draw(random.random((count, len(hypergraph.domain))))
+            # One block for all draws up to the next look, since many small ones would leave holes in the memory.
+            block = torch.empty(size - len(self.log_weights), len(hypergraph.domain), dtype=_code(hypergraph))
+            for part in block.split(CHUNK):
+                codes, log_probs = bracket.upper.draw(random.random(part.shape))
                 states = torch.from_numpy(codes)
                 log_weights = log_q(hypergraph, tables, states).numpy() - log_probs
-                self.states.append(states.to(_code(hypergraph)))
+                part.copy_(states)
                 self.log_weights = np.concatenate([self.log_weights, log_weights])
+            self.states.append(block)
             self._judge(options, failing)
             watch.show(low=self.lower, high=self.upper)
             if self.is_close or (size < sizes[-1] and watch.is_over(3, "the draws")):
@@ -327,7 +331,7 @@ class _Draws:
         if self.high > -math.inf and not float(weights.sum()):
             problem = f"none of {len(weights)} draws is a possible state, so that there are no means of them"
             raise out_of_reach("BucketImportance", problem, "raise max_cells or num_draws, or use chains")
-        most = max(1, LOOK_UPS // max(1, width))
+        most = min(CHUNK, max(1, LOOK_UPS // max(1, width)))
         all_states = [some for states in self.states for some in states.split(most)]
         for states, part in zip(all_states, weights.split([len(some) for some in all_states]), strict=True):
             where = cells(states.long())

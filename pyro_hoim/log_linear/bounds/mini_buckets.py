@@ -333,9 +333,10 @@ class MiniBuckets(BucketBackend):
     settings of a few variables that cut the model into pieces. The larger one counts. Both sides hold whatever the
     passes reach, and allow for rounding.
 
-    The upper bound is convex in the tables for fixed costs and weights. Gradients are the beliefs of the mini-buckets,
-    which approximate the probabilities of cells. ``value`` is the upper bound, or the lower one if ``side`` says so: a
-    likelihood computed with the upper bound of log Z is never above the true one.
+    The upper bound is convex in the tables for fixed costs and weights. Gradients are the beliefs of the mini-buckets:
+    probabilities of cells in which the interactions of divided buckets are too strong. ``value`` is the upper bound,
+    or the lower one if ``side`` says so: a likelihood computed with the upper bound of log Z is never above the true
+    one.
 
     Args:
         max_cells: largest mini-bucket.
@@ -378,7 +379,8 @@ class MiniBuckets(BucketBackend):
     def log_partition(self, model: LogLinearModel) -> LogPartition:
         """Both bounds in nats, each (*batch); ``value`` is that of ``side``, differentiable once in the tables.
 
-        The verdict is "verified" where the bounds are within 0.1 nats, otherwise "consistent".
+        The verdict is "verified" where the bounds are within 0.1 nats, otherwise "consistent". A Ctrl-C after the
+        first pass over the last element of the batch ends with the bounds by then, and ``notes`` say so.
 
         Raises:
             InputError: tables of NaN or plus infinity.

@@ -26,10 +26,12 @@ from pyro_hoim.inference.structure.prior import StructurePrior
 from pyro_hoim.information import Projections
 from pyro_hoim.log_linear import (
     AnnealedImportance,
+    BucketImportance,
     DiaconisYlvisaker,
     HierarchicalLogLinear,
     LogLinearStatistics,
     MatrixEnumeration,
+    MiniBuckets,
     SymmetricInteractionTensor,
     VariableElimination,
     fit,
@@ -95,7 +97,7 @@ def _log_linear(prefix: str, grad: bool, coding: Any = None, partition: Any = No
     graph = InteractionHypergraph.from_order(_finite(prefix, 2, 3, 2), 2)
     theta = _theta(graph.num_parameters, grad)
     quantities = LOG_LINEAR
-    if isinstance(partition, AnnealedImportance):
+    if partition is not None and not partition.is_exact:  # differentiable once
         quantities = {name: LOG_LINEAR[name] for name in ("log_prob", "table", "log_partition", "pseudo", "condition")}
     return Made(HierarchicalLogLinear(graph, theta, coding=coding, partition=partition), (theta,), quantities)
 
@@ -212,6 +214,10 @@ MAKERS: dict[str, Callable[[str, bool], Made]] = {
     "balanced": lambda prefix, grad: _log_linear(prefix, grad, "free", VariableElimination()),
     "matrix": lambda prefix, grad: _log_linear(prefix, grad, None, MatrixEnumeration()),
     "annealed": lambda prefix, grad: _log_linear(prefix, grad, None, AnnealedImportance(num_chains=16, seed=1)),
+    "bounds": lambda prefix, grad: _log_linear(prefix, grad, None, MiniBuckets(max_cells=6, passes=2)),
+    "buckets": lambda prefix, grad: _log_linear(
+        prefix, grad, None, BucketImportance(max_cells=6, passes=2, num_draws=500, seed=1)
+    ),
     "statistics": _statistics,
     "conjugate": lambda prefix, grad: _conjugate(prefix, grad, "01", "12"),
     "conjugate, not decomposable": lambda prefix, grad: _conjugate(prefix, grad, "01", "12", "02"),
