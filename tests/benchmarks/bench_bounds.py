@@ -201,7 +201,7 @@ def estimated(path, options):
 
 
 ESTIMATES = {
-    "Grids_23": (partial(competition, "Grids_23"), {"max_cells": 2**20, "max_error": 1.0}),
+    "Grids_23": (partial(competition, "Grids_23"), {"max_cells": 2**18, "max_error": 1.0}),
     "Grids_26": (partial(competition, "Grids_26"), {"max_cells": 2**18}),
     "Grids_30": (partial(competition, "Grids_30"), {"max_cells": 2**18}),
     "triples, 60, scale 1": (partial(random_model, 60, 3, 90, 1.0, 5), {"max_cells": 2**16}),
