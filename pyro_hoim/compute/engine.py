@@ -75,8 +75,9 @@ class Engine(Protocol):
     * equal state and equal calls give equal results.
 
     An engine never validates: :class:`~pyro_hoim.log_linear.GibbsChains` does. Constructors take ``(hypergraph, blocks,
-    num_groups, num_chains, seed, dtype)`` where ``blocks`` are tuples of schema positions, each of at most 4,096
-    joint states, and ``dtype`` is the precision of the conditionals. New weights need no new compilation.
+    num_groups, num_chains, seed, dtype)`` where ``blocks`` are tuples of schema positions and ``dtype`` is the
+    precision of the conditionals; ``max_listed`` is the number of joint states above which a block is drawn by
+    elimination. New weights need no new compilation.
 
     Example:
         >>> from pyro_hoim import Domain, InteractionHypergraph

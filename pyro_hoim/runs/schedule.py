@@ -15,6 +15,7 @@ from ..errors import (
     check_fraction,
     check_names,
     check_unique,
+    out_of_range,
     out_of_reach,
     refused,
     size_text,
@@ -22,9 +23,17 @@ from ..errors import (
     wrong_type,
 )
 from ..structure.hypergraph import InteractionHypergraph
+from ..structure.low_width import block_buckets, bucket_cells, low_width_blocks
 
 MAX_BLOCK_STATES = 4096
-"""Most joint states of a block that is drawn at once."""
+"""Most joint states of a block that is drawn from a list of them."""
+
+MAX_BLOCK_CELLS = 2**20
+"""Most cells of the tables that are formed when a larger block is drawn by elimination."""
+
+_FEW_STATES = 8  # of blocks of low treewidth that are listed, which is then faster
+MAX_WIDTH = 18
+_KINDS = "sites", "colours", "interactions", "trees"
 
 Blocks = tuple[tuple[int, ...], ...]
 
@@ -34,13 +43,19 @@ class GibbsSchedule:
     r"""Blocks of variables that are drawn together, and the scan that visits them.
 
     One *sweep* is as many visits as there are blocks. Every visit draws the block from its exact conditional law given
-    all other variables, so every schedule leaves the target invariant.
+    all other variables, so every schedule leaves the target invariant. A block is drawn from a list of its joint
+    states, or, where it has many, by elimination: messages are passed up an elimination order of what the interactions
+    leave of it given the rest, and its variables drawn against that order. This takes time and memory in proportion to
+    the cells of the tables that are formed, :math:`2^{w + 1}` per binary variable at treewidth w.
 
     Args:
         blocks: ``"sites"`` (one variable at a time, in schema order), ``"colours"`` (one variable at a time, classes
             of variables that share no interaction one after the other; the form that runs in parallel on a GPU),
             ``"interactions"`` (the maximal interactions, each drawn as a whole; a variable in none is a block of its
-            own), or a sequence of tuples of names.
+            own), ``"trees"`` (variables divided into sets within which interactions join them as trees, the first as
+            large as a greedy choice makes it), ``"width:W"`` (the same with treewidth at most W), or a sequence of
+            tuples of names. Blocks of more than 4,096 joint states, and those of trees and widths that have more than
+            8, are drawn by elimination.
         scan: ``"sequential"`` visits the blocks in order; ``"random"`` draws every visit. The order is drawn once for
             all chains: given the order chains are independent, and every chain alone is a random scan.
         emphasised: interactions that get extra weight, such as those just added to a model. A block is emphasised
@@ -56,27 +71,49 @@ class GibbsSchedule:
     References:
         James Enouen and Mahito Sugiyama, A Complete Decomposition of KL Error using Refined Information and Mode
         Interaction Selection, 2024, appendix B.5 (higher-order block sampling, upsampling of active interactions).
+        Firas Hamze and Nando de Freitas, From fields to trees, UAI 2004 (trees drawn as a whole).
 
     Example:
         >>> from pyro_hoim import Domain
         >>> hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities({"a": 2, "b": 3, "c": 2}), 2)
         >>> GibbsSchedule("interactions").resolve(hypergraph, clamped=["a"])
         ((1,), (2,), (1, 2))
+        >>> ring = InteractionHypergraph.from_formula(hypergraph.domain, "a*b + b*c + a*c")
+        >>> GibbsSchedule("trees").resolve(ring)
+        ((1, 2), (0,))
     """
 
-    blocks: Literal["sites", "colours", "interactions"] | Sequence[Sequence[str]] = "sites"
+    blocks: str | Sequence[Sequence[str]] = "sites"
     scan: Literal["sequential", "random"] = "sequential"
     emphasised: Sequence[Sequence[str]] = ()
     emphasis: float = 0.5
 
     def __post_init__(self) -> None:
         if isinstance(self.blocks, str):
-            check_choice(self.blocks, ("sites", "colours", "interactions"), "blocks")
+            if self.width is None:
+                check_choice(self.blocks, (*_KINDS, "width:W"), "blocks")
         else:
             object.__setattr__(self, "blocks", _name_tuples(self.blocks, "blocks"))
         object.__setattr__(self, "emphasised", _name_tuples(self.emphasised, "emphasised"))
         check_choice(self.scan, ("sequential", "random"), "scan")
         check_fraction(self.emphasis, "emphasis")
+
+    @property
+    def width(self) -> int | None:
+        """Most treewidth of blocks that the schedule makes, 1 of trees; None where it does not say one."""
+        if self.blocks == "trees":
+            return 1
+        if not isinstance(self.blocks, str) or not self.blocks.startswith("width:"):
+            return None
+        number = self.blocks.removeprefix("width:")
+        if not number.isdecimal() or not 1 <= int(number) <= MAX_WIDTH:
+            raise out_of_range("blocks", f"'width:W' with a whole number W from 1 to {MAX_WIDTH}", received=self.blocks)
+        return int(number)
+
+    @property
+    def max_listed(self) -> int:
+        """Most joint states of a block that is drawn from a list of them; larger ones are drawn by elimination."""
+        return MAX_BLOCK_STATES if self.width is None else _FEW_STATES
 
     def resolve(self, hypergraph: InteractionHypergraph, clamped: Sequence[str] = ()) -> Blocks:
         """Blocks as tuples of schema positions without the clamped variables, in the order of a sequential scan.
@@ -87,7 +124,8 @@ class GibbsSchedule:
         Raises:
             UnknownNameError: a block, an emphasised interaction or ``clamped`` names a variable not in the domain.
             InputError: a name twice in a block, or blocks that leave a free variable out.
-            IntractableError: a block with more than :data:`MAX_BLOCK_STATES` joint states.
+            IntractableError: a block with more than :data:`MAX_BLOCK_STATES` joint states and more than
+                :data:`MAX_BLOCK_CELLS` cells in the tables by which it is drawn.
         """
         # Names of this schedule are those of the model.
         domain = hypergraph.domain
@@ -102,6 +140,10 @@ class GibbsSchedule:
                 given = tuple((n,) for n in names)
             elif self.blocks == "colours":
                 given = tuple((n,) for group in hypergraph.colouring() for n in group)
+            elif self.width is not None:
+                free = [i for i in range(len(domain)) if i not in fixed]
+                parts = low_width_blocks(hypergraph, free, self.width, MAX_BLOCK_CELLS)
+                given = tuple(tuple(names[i] for i in block) for block in parts)
             else:
                 given = hypergraph.blocks()
         else:
@@ -119,12 +161,16 @@ class GibbsSchedule:
             raise refused("blocks", problem, "add or clamp", code="missing-part")
         for block in resolved:
             num_states = math.prod(domain.cardinalities[i] for i in block)
-            if num_states > MAX_BLOCK_STATES:
+            if num_states <= MAX_BLOCK_STATES:
+                continue
+            cells = bucket_cells(block_buckets(hypergraph, block), domain.cardinalities)
+            if cells > MAX_BLOCK_CELLS:
                 problem = (
-                    f"block {tuple(names[i] for i in block)} has {size_text(num_states, 'joint states')}, more than "
-                    f"the limit of {MAX_BLOCK_STATES}"
+                    f"a block of {len(block)} variables, of which {names[block[0]]!r} is the first, has "
+                    f"{size_text(num_states, 'joint states')} and takes tables of {size_text(cells, 'cells')} to draw, "
+                    f"more than the limit of {MAX_BLOCK_CELLS}"
                 )
-                raise out_of_reach("blocks", problem, "use smaller blocks")
+                raise out_of_reach("blocks", problem, "use smaller blocks, or blocks='trees' or 'width:W'")
         return resolved
 
     def order(self, hypergraph: InteractionHypergraph, blocks: Blocks, first: int, num: int, seed: int) -> Orders:

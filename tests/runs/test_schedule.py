@@ -2,11 +2,13 @@
 
 import itertools
 
+import networkx as nx
 import numpy as np
 import pytest
 
 from pyro_hoim import Domain, InteractionHypergraph, IntractableError
 from pyro_hoim.runs import GibbsSchedule
+from pyro_hoim.structure.low_width import block_buckets, bucket_cells
 from pyro_hoim.testing import assert_exact_law, raises
 
 GRAPH = InteractionHypergraph(
@@ -162,6 +164,9 @@ def test_emphasis_of_all_or_no_block_is_none(scan):
     ("arguments", "clamped", "code", "argument"),
     [
         ({"blocks": "edges"}, None, "unknown-choice", "blocks"),
+        ({"blocks": "width:0"}, None, "out-of-range", "blocks"),
+        ({"blocks": "width:two"}, None, "out-of-range", "blocks"),
+        ({"blocks": "width:19"}, None, "out-of-range", "blocks"),
         ({"blocks": ["age"]}, None, "wrong-type", "blocks"),
         ({"blocks": 3}, None, "wrong-type", "blocks"),
         ({"blocks": [()]}, None, "empty", "blocks"),
@@ -191,7 +196,83 @@ def test_bad_schedules_are_refused(arguments, clamped, code, argument):
 
 
 def test_too_large_blocks_are_refused_with_numbers():
-    graph = InteractionHypergraph(Domain.from_cardinalities([17, 16, 16]), [])
-    with pytest.raises(IntractableError, match="4352 joint states, more than the limit of 4096"):
-        GibbsSchedule([("x0", "x1", "x2")]).resolve(graph)
-    assert GibbsSchedule([("x1", "x2"), ("x0", "x1")]).resolve(graph) == ((1, 2), (0, 1))
+    """Twenty-one binary variables that all interact form a table of 2^21 cells, and one more for every message."""
+    names = [f"x{k}" for k in range(21)]
+    graph = InteractionHypergraph(
+        Domain.from_cardinalities([2] * 21), itertools.combinations(names, 2), hierarchical=False
+    )
+    with pytest.raises(IntractableError, match=r"2097152 joint states .* takes tables of 4194302 cells .* 1048576"):
+        GibbsSchedule([names]).resolve(graph)
+    assert GibbsSchedule([names[:12], names[9:]]).resolve(graph) == (tuple(range(12)), tuple(range(9, 21)))
+    path = InteractionHypergraph(graph.domain, itertools.pairwise(names), hierarchical=False)
+    assert GibbsSchedule([names]).resolve(path) == (tuple(range(21)),)
+
+
+# Blocks of low treewidth
+
+
+def _treewidth_at_most(graph, block, width):
+    """Whether some elimination order of the induced graph has no more neighbours than that at any step."""
+    induced = nx.Graph()
+    induced.add_nodes_from(block)
+    for edge in graph.edge_indices:
+        induced.add_edges_from(itertools.combinations([v for v in edge if v in set(block)], 2))
+    found, _ = nx.algorithms.approximation.treewidth_min_fill_in(induced)
+    return found <= width and (width > 1 or nx.is_forest(induced)) and nx.is_connected(induced)
+
+
+def _grid(side, *more):
+    names = [[f"x{i}.{j}" for j in range(side)] for i in range(side)]
+    edges = [(names[i][j], names[i][j + 1]) for i in range(side) for j in range(side - 1)]
+    edges += [(names[i][j], names[i + 1][j]) for i in range(side - 1) for j in range(side)]
+    domain = Domain.from_cardinalities(dict.fromkeys(itertools.chain(*names), 2))
+    return InteractionHypergraph(domain, [*edges, *more], hierarchical=False)
+
+
+@pytest.mark.parametrize(("kind", "width"), [("trees", 1), ("width:1", 1), ("width:2", 2), ("width:4", 4)])
+def test_blocks_of_low_treewidth_divide_the_variables(kind, width):
+    """The treewidth is bounded by networkx; a grid of 12 x 12 has treewidth 12, its parts have no more than asked."""
+    graph = _grid(12, ("x0.0", "x5.5", "x11.11"))
+    schedule = GibbsSchedule(kind)
+    blocks = schedule.resolve(graph)
+    assert sorted(v for block in blocks for v in block) == list(range(144))
+    assert all(_treewidth_at_most(graph, block, width) for block in blocks)
+    assert max(map(len, blocks)) > 144 // 3
+    assert not _treewidth_at_most(graph, range(144), width)  # control
+    clamped = schedule.resolve(graph, [f"x{i}.6" for i in range(12)])
+    assert sorted(v for block in clamped for v in block) == [v for v in range(144) if v % 12 != 6]
+    assert schedule.max_listed == 8 and GibbsSchedule().max_listed == 4096
+
+
+def test_one_tree_is_one_block():
+    domain = Domain.from_cardinalities([2, 3, 1, 4, 2, 2])
+    graph = InteractionHypergraph(domain, [("x0", "x1"), ("x1", "x3"), ("x2", "x3"), ("x1", "x4")], hierarchical=False)
+    assert GibbsSchedule("trees").resolve(graph) == ((0, 1, 3, 4), (5,))
+    assert GibbsSchedule("trees").resolve(graph, ["x1"]) == ((0,), (3,), (4,), (5,))
+    triangle = InteractionHypergraph(domain, [("x0", "x1", "x4")], hierarchical=False)
+    assert GibbsSchedule("trees").resolve(triangle, ["x3", "x5"]) == ((1, 4), (0,))
+    assert GibbsSchedule("width:2").resolve(triangle, ["x3", "x5"]) == ((0, 1, 4),)
+
+
+def test_tables_of_blocks_of_low_treewidth_stay_within_the_limit():
+    """Two variables of 2,000 levels that interact are no tree within 2^20 cells; three of them are three blocks."""
+    domain = Domain.from_cardinalities([2000, 2000, 2, 2])
+    graph = InteractionHypergraph(domain, [("x0", "x1"), ("x1", "x2"), ("x2", "x3")], hierarchical=False)
+    blocks = GibbsSchedule("trees").resolve(graph)
+    assert sorted(v for block in blocks for v in block) == [0, 1, 2, 3] and len(blocks) == 2
+    assert all(bucket_cells(block_buckets(graph, block), domain.cardinalities) <= 2**20 for block in blocks)
+    assert bucket_cells(block_buckets(graph, (0, 1)), domain.cardinalities) > 2**20
+
+
+def test_buckets_are_those_of_an_elimination():
+    """Every interaction and every message lies in the bucket of its first variable to go."""
+    graph = _grid(4, ("x0.0", "x1.2", "x3.3"))
+    block = tuple(range(1, 16))
+    buckets = block_buckets(graph, block)
+    order = [bucket.variable for bucket in buckets]
+    assert sorted(order) == list(block)
+    inside = [{v for v in edge if v in block} for edge in graph.edge_indices] + [set(b.scope) for b in buckets]
+    for members in filter(None, inside):
+        first = min(members, key=order.index)
+        bucket = buckets[order.index(first)]
+        assert members <= {first, *bucket.scope}

@@ -89,7 +89,7 @@ class EngineCase:
         return torch.as_tensor(self.scale * rng.standard_normal((num, sum(self.cardinalities))))
 
     def blocks(self, kind: str) -> Blocks:
-        """``"sites"``, the maximal ``"interactions"`` or overlapping ``"pairs"``, without one-state variables."""
+        """``"sites"``, the maximal ``"interactions"``, overlapping ``"pairs"`` or ``"halves"`` and all, if free."""
         d = len(self.cardinalities)
         found: list[set[int]] = [{i} for i in range(d)]
         if kind == "interactions":
@@ -98,6 +98,8 @@ class EngineCase:
             found = [s for s in sets if not any(s < t for t in sets)] + [{i} for i in range(d) if i not in covered]
         elif kind == "pairs" and d > 1:
             found = [{i, (i + 1) % d} for i in range(d)]
+        elif kind == "halves":
+            found = [set(range(0, d, 2)), set(range(1, d, 2)), set(range(d))]
         free = (tuple(i for i in sorted(s) if self.cardinalities[i] > 1) for s in found)
         return tuple(dict.fromkeys(b for b in free if b))
 
@@ -155,9 +157,11 @@ def _assert_energies(case: EngineCase, engine: Any, what: str, tables: Any = Non
 def check_sweep_law(case: EngineCase) -> None:
     """From one fixed state, sweeps have the law of the row of their transition matrix, at three temperatures."""
     start = case.states[len(case.states) // 3]
-    for kind in ("sites", "interactions", "pairs"):
+    for kind in ("sites", "interactions", "pairs", "halves"):
         blocks, num_sweeps = case.blocks(kind), 1
         order = _forward(blocks)
+        if kind == "halves":  # without the block of all, of which the sweep would know nothing of where it began
+            order = order[:, :2]
         if kind == "pairs":  # rows that differ, in turns over the sweeps: the first block alone, then all backwards
             order, num_sweeps = np.concatenate([0 * order, order[:, ::-1]]), 3
         engine = case.engine(kind, 3, case.num_draws, start=start)

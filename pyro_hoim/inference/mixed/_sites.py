@@ -209,7 +209,8 @@ def _describe(name: str, node: dict[str, Any], schedules: Schedules) -> Discrete
         schedule = GibbsSchedule() if schedule is None else schedule
         check_type(schedule, GibbsSchedule, "schedule")
         domain = law.domain
-        blocks = [*schedule.resolve(law.hypergraph), *_connecting_blocks(name, law, schedule)]
+        blocks = _listed_blocks(law, schedule)
+        blocks += _connecting_blocks(name, law, schedule, blocks)
         levels = [torch.arange(n, device=value.device) for n in domain.cardinalities]
         visits = tuple(
             Visit(
@@ -229,12 +230,28 @@ def _describe(name: str, node: dict[str, Any], schedules: Schedules) -> Discrete
     return DiscreteSite(name, value.dtype, fn.batch_shape, fn.event_shape, plates, visits, atoms=atoms)
 
 
-def _connecting_blocks(name: str, law: HierarchicalLogLinear, schedule: GibbsSchedule) -> list[tuple[int, ...]]:
+def _listed_blocks(law: HierarchicalLogLinear, schedule: GibbsSchedule) -> list[tuple[int, ...]]:
+    """Blocks that are drawn from a list of their states where the program depends on them.
+
+    The others are drawn by elimination where the law stands alone; elsewhere the rest of the program is no part of the
+    interactions, and their variables are visited one by one.
+    """
+    cards = law.domain.cardinalities
+    blocks: list[tuple[int, ...]] = []
+    for block in schedule.resolve(law.hypergraph):
+        is_listed = math.prod(cards[i] for i in block) <= schedule.max_listed
+        blocks += [block] if is_listed else [(i,) for i in block]
+    return list(dict.fromkeys(blocks))
+
+
+def _connecting_blocks(
+    name: str, law: HierarchicalLogLinear, schedule: GibbsSchedule, blocks: list[tuple[int, ...]]
+) -> list[tuple[int, ...]]:
     """Further blocks by which visits lead from every possible state to every other; refused where they do not."""
     if (zeros := law.impossible) is None:
         return []
     domain = law.domain
-    given = [tuple(domain.names[v] for v in block) for block in schedule.resolve(law.hypergraph)]
+    given = [tuple(domain.names[v] for v in block) for block in blocks]
     added = joined_blocks(zeros, schedule, given)
     verdict = connectedness(zeros, [*given, *added])
     if verdict.verdict == "refuted":

@@ -17,18 +17,23 @@ from ...compute.vectors import (
     add_rows1,
     add_rows4,
     add_rows8,
+    as_bits,
     count_at_most,
     exp,
     fused,
     larger,
     load_codes,
     load_few as load,
+    log,
+    select_negative,
     splat,
     store,
 )
 
 ROOM = 2**14  # entries of the scratch that a processor keeps close by: states times lanes that are drawn together
 FEW_LANES = 16  # lanes that are drawn together when all lanes of a tile would need more room
+CELLS_ROOM = 2**16  # cells times lanes of a block that is drawn by elimination, likewise
+LOWEST = -1e30  # stands for the log weight of impossible states, which are then never drawn
 EDGES = 8  # edges whose cells are looked up together
 
 
@@ -188,6 +193,149 @@ def _draw_block(x, visit, sites, joint, weights, reference, start, beta, scratch
             codes[b] = levels[first_level + chosen[b]]
 
 
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _collect(x, b, lane, span, sites, buckets, weights, index, rows):
+    """Rows of the parts of bucket b that depend on variables outside of the block, for ``span`` lanes from one on."""
+    factor, first, member, outer, strides = sites[3:]
+    part_of, part_states = buckets[5], buckets[6]
+    width, target = x.shape[1], 0
+    for part in range(part_of[2 * b], part_of[2 * b + 1]):
+        begin, num = factor[part], factor[part + 1] - factor[part]
+        for f in range(num):
+            e = begin + f
+            for at in range(0, span, LANES):
+                total = splat(np.uint32(first[e]))
+                for j in range(member[e], member[e + 1]):
+                    codes = load_codes(x, outer[j] * width + lane + at)
+                    total = total + splat(np.uint32(strides[j])) * codes
+                store(index, f * span + at, total)
+        states = part_states[part]
+        if states < 0:  # differences of the two levels of a variable: the lower level of the two weighs nothing
+            zero = splat(weights.dtype.type(0))
+            for at in range(0, span, LANES):
+                add_rows1(weights, 0, index, at, span, num, rows, target + at, 0)
+                gap = load(rows, target + at)
+                store(rows, target + at, zero - larger(gap, zero))
+                store(rows, target + span + at, zero - larger(zero - gap, zero))
+            target += 2 * span
+            continue
+        for at in range(0, span, LANES):
+            for k in range(0, states, 8):
+                if states - k > 4:
+                    add_rows8(weights, k, index, at, span, num, rows, target + k * span + at, span)
+                else:
+                    add_rows4(weights, k, index, at, span, num, rows, target + k * span + at, span)
+        target += (states + 3) // 4 * 4 * span
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _log_weight(b, q, at, span, terms, weights, rows, cells, scale, added):
+    """Log weight of cell q of bucket b, in the lanes from ``at`` on."""
+    term_of, source, start, maps = terms
+    total = splat(weights.dtype.type(0))
+    for t in range(term_of[3 * b], term_of[3 * b + 1]):  # tables within the block
+        total = total + splat(weights[source[t] + maps[start[t] + q]])
+    for t in range(term_of[3 * b + 1], term_of[3 * b + 2]):  # and beyond
+        total = total + load(rows, (source[t] + maps[start[t] + q]) * span + at)
+    total = fused(scale, total, added)
+    for t in range(term_of[3 * b + 2], term_of[3 * b + 3]):  # messages
+        total = total + load(cells, (source[t] + maps[start[t] + q]) * span + at)
+    return larger(total, splat(weights.dtype.type(LOWEST)))
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _send(b, span, buckets, terms, weights, reference, r, beta, rows, cells):
+    """Fill what bucket b is drawn by, and its message; r is where the reference of its variable begins.
+
+    Of a binary variable this is the probability of its lower level, else the cumulative weights of all.
+    """
+    states, num_outer, cell, message = buckets[2][b], buckets[3][b], buckets[4][2 * b], buckets[4][2 * b + 1]
+    one, lowest = beta.dtype.type(1), splat(weights.dtype.type(LOWEST))
+    ones, zero, scale, rest = splat(one), splat(one - one), splat(beta[0]), one - beta[0]
+    for s in range(num_outer):
+        for at in range(0, span, LANES):
+            top, first = lowest, (cell + s * states) * span + at
+            for k in range(states):
+                added = splat(rest * reference[r + k])
+                value = _log_weight(b, s * states + k, at, span, terms, weights, rows, cells, scale, added)
+                store(cells, first + k * span, value)
+                top = larger(value, top)
+            if states == 2:
+                gap = load(cells, first) - load(cells, first + span)
+                apart = larger(gap, zero)
+                rare = exp(gap - apart - apart)
+                total = ones + rare
+                share = ones / total
+                store(cells, first, select_negative(as_bits(gap), rare * share, share))
+            else:
+                total = zero
+                for k in range(states):
+                    total = total + exp(load(cells, first + k * span) - top)
+                    store(cells, first + k * span, total)
+            if num_outer > 1:
+                store(cells, (message + s) * span + at, top + log(total))
+    # Messages less their maxima, so that they do not grow with the block.
+    if num_outer == 1:
+        return
+    for at in range(0, span, LANES):
+        top = lowest
+        for s in range(num_outer):
+            top = larger(load(cells, (message + s) * span + at), top)
+        for s in range(num_outer):
+            entry = (message + s) * span + at
+            store(cells, entry, load(cells, entry) - top)
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _descend(x, b, lane, span, buckets, lanes, uniform, cells, index, tops):
+    """Draw the variable of bucket b given those that its message was about; lanes is (0, 1, 2, ...)."""
+    states, cell = buckets[2][b], buckets[4][2 * b]
+    scope_of, scope, strides = buckets[7], buckets[8], buckets[9]
+    width = x.shape[1]
+    target = buckets[1][b] * width + lane
+    for at in range(0, span, LANES):
+        entry = splat(np.uint32(cell * span)) + load(lanes, at)
+        for j in range(scope_of[b], scope_of[b + 1]):
+            entry = entry + splat(np.uint32(strides[j] * span)) * load_codes(x, scope[j] * width + lane + at)
+        store(index, at, entry)
+    none = splat(np.uint32(0))
+    for at in range(0, span, LANES):
+        if states == 2:
+            add_rows1(cells, 0, index, at, 0, 1, tops, at, 0)
+            store(x, target + at, count_at_most(none, load(tops, at), load(uniform, at)))
+            continue
+        add_rows1(cells, (states - 1) * span, index, at, 0, 1, tops, at, 0)
+        limit, chosen = load(tops, at) * load(uniform, at), none
+        for k in range(states - 1):
+            add_rows1(cells, k * span, index, at, 0, 1, tops, at, 0)
+            chosen = count_at_most(chosen, load(tops, at), limit)
+        store(x, target + at, chosen)
+
+
+@njit(nogil=True, error_model="numpy")
+def _draw_by_elimination(x, visit, sites, law, random, scratch, room):
+    """Draw a block by messages up its buckets and draws against their order; lanes move some at a time.
+
+    The random numbers of a lane are one for every variable, in the order of the draws.
+    """
+    buckets, terms, weights, reference, start, beta = law
+    index, uniform, tops = scratch[1], scratch[2], scratch[4]
+    rows, cells, lanes = room
+    r0, r1, r2, r3 = random
+    first, last = buckets[0][visit], buckets[0][visit + 1]
+    width = x.shape[1]
+    most = max(LANES, CELLS_ROOM // buckets[10][visit] // LANES * LANES)
+    for lane in range(0, width, most):
+        span = min(most, width - lane)
+        for b in range(first, last):
+            _collect(x, b, lane, span, sites, buckets, weights, index, rows)
+            _send(b, span, buckets, terms, weights, reference, start[buckets[1][b]], beta, rows, cells)
+        end = lane + span
+        for b in range(last - 1, first - 1, -1):
+            fill(r0[lane:end], r1[lane:end], r2[lane:end], r3[lane:end], uniform[:span])
+            _descend(x, b, lane, span, buckets, lanes, uniform, cells, index, tops)
+
+
 @njit(nogil=True, error_model="numpy")
 def _look(x, edges, cells, index, total, partial, counts, num_counted):
     """total[b] = sum of the cells that a state selects; one is added to those of the first lanes in ``counts``.
@@ -228,14 +376,15 @@ def _mix(first, second, share, result):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def run(tiles, random, shape, work, sites, joint, edges, sizes, start, law, lookups, path, parts, counts, out):
+def run(tiles, random, shape, work, sites, joint, trees, edges, sizes, start, law, lookups, path, parts, counts, out):
     """Run sweeps of the tiles work = (first, end, step), note what is asked for, and leave their energies.
 
     The law is (weights, weights at beta 0 or none, reference), with rows for every group or one for all, as have the
     cells to be looked up: of the model, the reference, and the gap between both ends. The path is (order, betas (steps,
     groups), their growth (steps,), sweeps per step, sweeps between records). Parts says whether counts (groups, cells),
     energies (records, groups, chains), codes (records, groups, chains, d) and the last energies are wanted; out is (log
-    weights (groups, chains), energies, codes, last energies, those of the reference).
+    weights (groups, chains), energies, codes, last energies, those of the reference). Trees are the buckets and the
+    terms of blocks that are drawn by elimination, or none.
     """
     weights, start_weights, reference = law
     model_cells, reference_cells, gap_cells = lookups
@@ -251,6 +400,9 @@ def run(tiles, random, shape, work, sites, joint, edges, sizes, start, law, look
     uniform, tops = (np.empty(width, dtype=weights.dtype), np.empty(width, dtype=weights.dtype))
     scratch = (rows, index, uniform, np.empty(width, dtype=np.uint32), tops)
     block_rows = rows if joint is None else np.empty(room, dtype=weights.dtype)
+    own_rows = np.empty(sizes[2] * width, dtype=weights.dtype)
+    cells_here = np.empty(max(CELLS_ROOM, sizes[3] * LANES) if trees is not None else 0, dtype=weights.dtype)
+    own_room = own_rows, cells_here, np.arange(width).astype(np.uint32)
     sums, partial = np.empty(width, dtype=np.float64), np.empty(width, dtype=np.float64)
     is_mixed = start_weights.shape[1] > 0
     mixed, level = np.empty(start_weights.shape[1], dtype=weights.dtype), np.ones(1, dtype=weights.dtype)
@@ -299,6 +451,10 @@ def run(tiles, random, shape, work, sites, joint, edges, sizes, start, law, look
                 row = order[done % order.shape[0]]
                 for v in range(row.shape[0]):
                     visit = row[v]
+                    if trees is not None and trees[0][0][visit + 1] > trees[0][0][visit]:
+                        law_here = trees[0], trees[1], weights_here, own_reference, start, level
+                        _draw_by_elimination(x, visit, sites, law_here, (r0, r1, r2, r3), scratch, own_room)
+                        continue
                     fill(r0, r1, r2, r3, uniform)
                     if joint is None or joint[3][visit + 1] == joint[3][visit] + 1:
                         _draw_site(x, visit, sites, weights_here, own_reference, start, level, scratch)

@@ -103,12 +103,12 @@ def joined_blocks(
 ) -> list[tuple[str, ...]]:
     """Further blocks by which chains connect components that they would not connect else; arguments as above.
 
-    There are none for a schedule whose blocks were chosen, which are neither sites nor colours. Tried are the sets of
+    There are none for a schedule whose blocks were chosen: tuples of names, or interactions. Tried are the sets of
     variables that exclude combinations, small ones first, then all variables together, first of what is left of a
     component and then of the whole of it, as far as a block has at most 4,096 joint states. A component that none of
     these connects gets none.
     """
-    if schedule.blocks not in ("sites", "colours"):
+    if schedule.blocks not in ("sites", "colours") and schedule.width is None:
         return []
     cards, names = support.domain.cardinalities, support.domain.names
     before = places = _positions(support, blocks)

@@ -46,9 +46,10 @@ from ...runs.arguments import (
 )
 from ...runs.checkpoint import part_of
 from ...runs.container import checksum
-from ...runs.schedule import GibbsSchedule
+from ...runs.schedule import MAX_BLOCK_STATES, GibbsSchedule
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
+from ...structure.low_width import block_buckets, bucket_cells
 from ..energy import LogLinearEnergy
 from ..impossible import support_of
 from .connected import Connectedness, connectedness, joined_blocks
@@ -74,6 +75,7 @@ def make_engine(
     precision: torch.dtype,
     device: torch.device,
     has_impossible: bool = False,
+    max_listed: int = MAX_BLOCK_STATES,
 ) -> Engine:
     """The engine that moves the chains; compiled ones are imported when first needed."""
     # PyTorch on every other device; on the CPU tables must be within reach of 32-bit positions.
@@ -81,7 +83,7 @@ def make_engine(
     if name == "torch" or (name == "auto" and device.type != "cpu"):
         from .torch_engine import TorchEngine
 
-        return TorchEngine(hypergraph, blocks, *shape, seed, precision, device)
+        return TorchEngine(hypergraph, blocks, *shape, seed, precision, device, max_listed)
     if device.type != "cpu":
         raise conflict("engine", f"{name!r} runs on the CPU, received tables on {device}", "use 'torch' or 'auto'")
     cells = sum(
@@ -95,7 +97,11 @@ def make_engine(
     # Products are faster, where the model has binary variables alone, and finite tables.
     if name == "products" and has_impossible:
         raise conflict("engine", "'products' needs models without impossible states", "use 'tables' or 'auto'")
-    if name != "tables" and not has_impossible:
+    cards = hypergraph.domain.cardinalities
+    has_large = any(math.prod(cards[i] for i in block) > max_listed for block in blocks)
+    if name == "products" and has_large:
+        raise conflict("engine", "'products' draws no blocks by elimination", "use 'tables' or 'auto'")
+    if name != "tables" and not has_impossible and not has_large:
         from .products_engine import ProductsEngine
 
         if ProductsEngine.supports(hypergraph):
@@ -105,7 +111,7 @@ def make_engine(
             raise conflict("engine", problem, "use 'tables' or 'auto'")
     from .tables_engine import TablesEngine
 
-    return cast(Engine, TablesEngine(hypergraph, blocks, *shape, seed, precision))
+    return cast(Engine, TablesEngine(hypergraph, blocks, *shape, seed, precision, max_listed))
 
 
 def reference_draws(domain: Domain, reference: torch.Tensor, lead: Sequence[int], seed: int) -> torch.Tensor:
@@ -124,6 +130,7 @@ def reference_draws(domain: Domain, reference: torch.Tensor, lead: Sequence[int]
 
 _LOOKUPS_PER_CALL, _LEAST_CHAINS = 2**30, 32
 _LOOKUPS_PER_CALL_TORCH, _LOOKUPS_PER_STEP_TORCH = 2**26, 2**14
+_READS_OF_CELL = 4  # of a block drawn by elimination
 _FASTER = 2**7  # times as many look-ups of the PyTorch engine on a device other than the CPU
 
 
@@ -138,8 +145,9 @@ class GibbsChains(Chains):
 
     Where tables hold minus infinity, states are impossible at every beta: chains begin in possible ones and stay there.
     First states are then drawn from the reference law restricted to these, exactly where exact methods reach the
-    impossible combinations, else as a search of 2,200 sweeps finds them. A schedule of sites or colours gets further
-    blocks where it would not connect the possible states and some do; :attr:`connectedness` says what is known.
+    impossible combinations, else as a search of 2,200 sweeps finds them. A schedule of sites, colours, trees or
+    widths gets further blocks where it would not connect the possible states and some do; :attr:`connectedness` says
+    what is known.
 
     Args:
         model: the energies; a batch of tables makes a batch of chains.
@@ -166,7 +174,8 @@ class GibbsChains(Chains):
             value or initial code that is no level, shapes or types that do not fit, an engine that cannot do the model,
             no possible state, first states or clamped values that are impossible.
         UnknownNameError: a block or clamped name that is not in the domain.
-        IntractableError: a block with more than 4,096 joint states, or no possible state found.
+        IntractableError: a block that is too large to be drawn, see :class:`~pyro_hoim.runs.GibbsSchedule`, or no
+            possible state found.
 
     References:
         Paper 1, appendix B.5.
@@ -241,7 +250,7 @@ class GibbsChains(Chains):
             self._blocks += tuple(tuple(self.domain.indices(block)) for block in joined)
         # Weights come before states, because energies are those of both.
         shape, has_impossible = (self._groups, self._num_chains), self._impossible is not None
-        engine_options = self._seed, precision, self._device, has_impossible
+        engine_options = self._seed, precision, self._device, has_impossible, self._schedule.max_listed
         self._engine = make_engine(engine, self._hypergraph, self._blocks, shape, *engine_options)
         self._engine.set_weights(self._rows(tables), self._reference)
         if states is None:
@@ -569,7 +578,11 @@ class GibbsChains(Chains):
         lookups = 0
         for block in self._blocks:
             num_edges = len(set[int]().union(*(incident[i] for i in block)))
-            lookups += math.prod(cards[i] for i in block) * (1 + num_edges)
+            states = math.prod(cards[i] for i in block)
+            if states > self._schedule.max_listed:
+                lookups += num_edges + _READS_OF_CELL * bucket_cells(block_buckets(self._hypergraph, block), cards)
+            else:
+                lookups += states * (1 + num_edges)
         if type(self._engine).__name__ == "TorchEngine":
             lookups = lookups * self._groups * self._num_chains + _LOOKUPS_PER_STEP_TORCH * len(self._blocks)
             limit = _LOOKUPS_PER_CALL_TORCH * (1 if self._device.type == "cpu" else _FASTER)

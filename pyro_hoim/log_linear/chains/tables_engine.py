@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
 from ...compute.lanes import SMALL, EnergyChains, balanced_width, later, pieces, run_threads
+from ...runs.schedule import MAX_BLOCK_STATES
 from ...structure.hypergraph import InteractionHypergraph, row_strides
+from ...structure.low_width import BlockBucket, block_buckets
 from ._tables_kernels import add_statistics, run
 
 # How the tables of a hypergraph are laid out for single-site and joint Gibbs updates.
@@ -44,9 +46,13 @@ class TablesStructure:
     minus: Places  # cell that is subtracted, for the first ``num_differences`` entries
     sites: tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]  # see :meth:`_Blocks.sites`
     joint: tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints] | None
+    trees: tuple[tuple[Ints, ...], tuple[Ints, Ints, Ints, Ints]] | None  # see :meth:`_Eliminations.arrays`
     reference_start: Ints  # first entry of every variable in the reference
     max_states: int  # largest number of joint states of a block, rounded up to a multiple of 8
-    max_factors: int  # largest number of factors of a block
+    max_factors: int  # largest number of factors of a block, or of a bucket of one that is drawn by elimination
+    max_rows: int  # largest number of rows of factors of a bucket
+    max_cells: int  # largest number of cells of a block drawn by elimination
+    visit_reads: int  # of a lane by the longest visit, about
 
 
 def _ints(values: Sequence[int]) -> Ints:
@@ -179,6 +185,7 @@ class _Blocks:
         maximal: list[tuple[int, ...]],
         holding: list[list[int]],
         cards: Sequence[int],
+        buckets: Sequence[tuple[BlockBucket, ...]],
     ) -> None:
         self.blocks, self.maximal, self.cards = blocks, maximal, cards
         self.copies, self.levels, self.maps = _Copies(maximal, cards), _Levels(), _Levels()
@@ -189,9 +196,18 @@ class _Blocks:
         self.part_states: list[int] = []
         self.part_map: list[int] = []
         self.block_levels: list[int] = []
-        for block in blocks:
-            self._add(block, sorted({m for v in block for m in holding[v]}))
-        self.states = [math.prod(cards[v] for v in block) for block in blocks]
+        self.trees = _Eliminations(self)
+        for block, steps in zip(blocks, buckets, strict=True):
+            if steps:
+                self.trees.add(block, steps, sorted({m for v in block for m in holding[v]}))
+            else:
+                self._add(block, sorted({m for v in block for m in holding[v]}))
+                self.trees.pass_over()
+        self.is_listed = [not steps for steps in buckets]
+        self.states = [
+            math.prod(cards[v] for v in block) if listed else 0
+            for block, listed in zip(blocks, self.is_listed, strict=True)
+        ]
 
     def _add(self, block: tuple[int, ...], meeting: list[int]) -> None:
         """A block and the maximal edges that meet it."""
@@ -202,20 +218,30 @@ class _Blocks:
         for m in meeting:
             inside_of.setdefault(tuple(v for v in block if v in self.maximal[m]), []).append(m)
         for inside, edges in sorted(inside_of.items()):
-            for m in edges:
-                edge = self.maximal[m]
-                kind, first, strides = self.copies.place(m, tuple(edge.index(v) for v in inside), difference)
-                self.factors.append((kind, first))
-                self.outer.extend(v for v in edge if v not in inside)
-                self.outer_strides.extend(strides)
-                self.factor_member.append(len(self.outer))
-            self.part_factor.append(len(self.factors))
-            self.part_states.append(math.prod(self.cards[v] for v in inside))
+            self.add_part(inside, edges, difference)
             axes = tuple(block.index(v) for v in inside)
             spread = partial(_spread, axes, tuple(range(len(shape))), shape)
             self.part_map.append(self.maps.start((shape, axes), spread) if is_joint else 0)
         self.visit_part.append(len(self.part_factor) - 1)
         self.block_levels.append(self.levels.start(shape, np.indices(shape).ravel) if is_joint else 0)
+
+    def add_part(self, inside: tuple[int, ...], edges: Sequence[int], difference: bool) -> None:
+        """Members of a block that some maximal edges share, with one factor for each of these."""
+        for m in edges:
+            edge = self.maximal[m]
+            kind, first, strides = self.copies.place(m, tuple(edge.index(v) for v in inside), difference)
+            self.factors.append((kind, first))
+            self.outer.extend(v for v in edge if v not in inside)
+            self.outer_strides.extend(strides)
+            self.factor_member.append(len(self.outer))
+        self.part_factor.append(len(self.factors))
+        self.part_states.append(math.prod(self.cards[v] for v in inside))
+
+    def max_factors(self) -> int:
+        """Largest number of factors of a block that is drawn from the list of its states."""
+        first = [self.part_factor[part] for part in self.visit_part]
+        lengths = zip(itertools.pairwise(first), self.is_listed, strict=True)
+        return max((b - a for (a, b), listed in lengths if listed), default=0)
 
     def sites(self, num_differences: int) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]:
         """Variables, states and parts of blocks, factors of parts, and of these first entry and outer variables."""
@@ -231,8 +257,8 @@ class _Blocks:
         )
 
     def joint(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints] | None:
-        """How parts make up joint states of blocks; None where all blocks are single variables."""
-        if all(len(block) == 1 for block in self.blocks):
+        """How parts make up joint states of listed blocks; None where all blocks are single variables."""
+        if all(len(block) == 1 for block in self.blocks) and all(self.is_listed):
             return None
         return (
             _ints(self.part_states),
@@ -245,9 +271,140 @@ class _Blocks:
         )
 
 
+class _Eliminations:
+    """Buckets of the blocks that are drawn by elimination, and the terms whose sums their log weights are.
+
+    The cells of a bucket are the joint states of its scope and, last, of its variable. A term adds a table within the
+    block, the rows of a part of it, which depend on the variables outside, or a message.
+    """
+
+    def __init__(self, blocks: _Blocks) -> None:
+        self.blocks, self.maps = blocks, _Levels()
+        self.first, self.variables, self.states, self.outer, self.places = [0], [], [], [], list[int]()
+        self.part_of, self.part_states, self.room = list[int](), list[int](), list[int]()
+        self.scope_of, self.scope, self.strides = [0], list[int](), list[int]()
+        self.term_of, self.term_map = [0], list[int]()
+        self.source: list[tuple[bool, int]] = []  # and whether it is a place among the plain copies
+        self.max_rows = self.max_factors = self.max_reads = 0
+
+    def pass_over(self) -> None:
+        """A block that is drawn from the list of its states."""
+        self.first.append(len(self.variables))
+        self.room.append(1)
+
+    def add(self, block: tuple[int, ...], steps: Sequence[BlockBucket], meeting: Sequence[int]) -> None:
+        """A block with its buckets and the maximal edges that meet it."""
+        # Every edge is in the bucket of the first of its members to go.
+        cards, maximal = self.blocks.cards, self.blocks.maximal
+        rank = {step.variable: k for k, step in enumerate(steps)}
+        edges: list[dict[tuple[int, ...], list[int]]] = [{} for _ in steps]
+        for m in meeting:
+            inside = tuple(v for v in block if v in maximal[m])
+            edges[min(rank[v] for v in inside)].setdefault(inside, []).append(m)
+        messages: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in steps]
+        cell = reads = 0
+        for (variable, scope), parts, received in zip(steps, edges, messages, strict=True):
+            # Cells to draw from, then the message.
+            states, outer = cards[variable], math.prod(cards[u] for u in scope)
+            message = cell + states * outer
+            self.variables.append(variable)
+            self.states.append(states)
+            self.outer.append(outer)
+            self.places += [cell, message]
+            self.scope += scope
+            self.strides += (n * states for n in row_strides([cards[u] for u in scope]))
+            self.scope_of.append(len(self.scope))
+            cell = message + (outer if scope else 0)
+            if scope:
+                messages[min(rank[u] for u in scope)].append((message, scope))
+            reads += outer * states * (4 + self._add_terms((*scope, variable), parts, received))
+        self.room.append(cell)
+        self.max_reads = max(self.max_reads, reads)
+        self.first.append(len(self.variables))
+        self.blocks.visit_part.append(len(self.blocks.part_factor) - 1)
+        self.blocks.block_levels.append(0)
+
+    def _add_terms(
+        self,
+        axes: tuple[int, ...],
+        parts: dict[tuple[int, ...], list[int]],
+        received: Sequence[tuple[int, tuple[int, ...]]],
+    ) -> int:
+        """Terms of a bucket: tables within the block, rows, and messages; how many reads they are for a cell."""
+        blocks, row, reads = self.blocks, 0, 0
+        self.part_of.append(len(blocks.part_factor) - 1)
+        within = [(inside, m) for inside, edges in sorted(parts.items()) for m in edges if blocks.maximal[m] == inside]
+        for inside, m in within:
+            first = blocks.copies.place(m, tuple(range(len(inside))), False)[1]
+            self._add_term(axes, inside, first, is_copy=True)
+        self.term_of.append(len(self.source))
+        for inside, edges in sorted(parts.items()):
+            beyond = [m for m in edges if blocks.maximal[m] != inside]
+            if beyond:
+                states = math.prod(blocks.cards[v] for v in inside)
+                difference = len(inside) == 1 and states == 2
+                self.part_states += [0] * (len(blocks.part_factor) - 1 - len(self.part_states))
+                blocks.add_part(inside, beyond, difference)
+                blocks.part_map.append(0)
+                self.part_states.append(-2 if difference else states)
+                self._add_term(axes, inside, row)
+                row += 2 if difference else -(-states // 4) * 4
+                self.max_factors, reads = max(self.max_factors, len(beyond)), reads + len(beyond)
+        self.part_of.append(len(blocks.part_factor) - 1)
+        self.max_rows = max(self.max_rows, row)
+        self.term_of.append(len(self.source))
+        for message, scope in received:
+            self._add_term(axes, scope, message)
+        self.term_of.append(len(self.source))
+        return len(within) + reads + len(received)
+
+    def _add_term(self, axes: tuple[int, ...], inside: tuple[int, ...], source: int, is_copy: bool = False) -> None:
+        """A term that is a table over some of the axes of the cells."""
+        shape = tuple(self.blocks.cards[v] for v in axes)
+        chosen = tuple(axes.index(v) for v in inside)
+
+        def places() -> Places:
+            codes = np.indices(shape).reshape(len(shape), -1)
+            strides = row_strides([shape[k] for k in chosen])
+            return np.array(strides, dtype=np.int64) @ codes[list(chosen)]
+
+        self.source.append((is_copy, source))
+        self.term_map.append(self.maps.start((shape, chosen), places))
+
+    def arrays(self, num_differences: int) -> tuple[tuple[Ints, ...], tuple[Ints, Ints, Ints, Ints]] | None:
+        """Buckets and their terms as compiled code reads them; None without any."""
+        if not self.variables:
+            return None
+        buckets = (
+            _ints(self.first),  # first bucket of every block (n + 1)
+            _ints(self.variables),
+            _ints(self.states),
+            _ints(self.outer),  # joint states of the scopes
+            _ints(self.places),  # first cell of every bucket, and of its message
+            _ints(self.part_of),  # first part of every bucket, and the end
+            _ints(self.part_states),
+            _ints(self.scope_of),  # first variable of every scope (n + 1)
+            _ints(self.scope),
+            _ints(self.strides),
+            _ints(self.room),  # cells of every block
+        )
+        terms = (
+            _ints(self.term_of),  # of every bucket first table, first row, first message (3 n + 1)
+            _ints([num_differences + cell if is_copy else cell for is_copy, cell in self.source]),
+            _ints(self.term_map),
+            _joined(self.maps.arrays, np.int32),
+        )
+        return buckets, terms
+
+
 @lru_cache(maxsize=32)
-def tables_structure(hypergraph: InteractionHypergraph, blocks: tuple[tuple[int, ...], ...]) -> TablesStructure:
-    """The layout for a hypergraph and blocks of schema positions; equal arguments share one."""
+def tables_structure(
+    hypergraph: InteractionHypergraph, blocks: tuple[tuple[int, ...], ...], max_listed: int = MAX_BLOCK_STATES
+) -> TablesStructure:
+    """The layout for a hypergraph and blocks of schema positions; equal arguments share one.
+
+    Blocks of more than ``max_listed`` joint states are drawn by elimination.
+    """
     cards = hypergraph.domain.cardinalities
     given = hypergraph.edge_indices
     # Conditionals read maximal edges only: all other tables are added into one that contains them.
@@ -270,8 +427,14 @@ def tables_structure(hypergraph: InteractionHypergraph, blocks: tuple[tuple[int,
 
     # Blocks read transposed copies, in which the states of a block stand in one row.
     covered = {v for edge in given for v in edge}
-    listed = _Blocks(blocks, maximal, [edges if v in covered else [] for v, edges in enumerate(holding)], cards)
-    copies, part_factor = listed.copies, listed.part_factor
+    buckets = [
+        block_buckets(hypergraph, block) if math.prod(cards[v] for v in block) > max_listed else () for block in blocks
+    ]
+    met = [edges if v in covered else [] for v, edges in enumerate(holding)]
+    listed = _Blocks(blocks, maximal, met, cards, buckets)
+    copies, trees = listed.copies, listed.trees
+    max_states = -(-max(listed.states, default=1) // 8) * 8
+    max_factors = listed.max_factors()
     # All as flat arrays, which compiled code reads.
     plus, minus = copies.cells()
     ends = itertools.accumulate(map(len, maximal), initial=0)
@@ -293,9 +456,13 @@ def tables_structure(hypergraph: InteractionHypergraph, blocks: tuple[tuple[int,
         minus=minus,
         sites=listed.sites(len(minus)),
         joint=listed.joint(),
+        trees=trees.arrays(len(minus)),
         reference_start=_ints(reference_start[:-1]),
-        max_states=-(-max(listed.states, default=1) // 8) * 8,
-        max_factors=max((part_factor[b] - part_factor[a] for a, b in itertools.pairwise(listed.visit_part)), default=0),
+        max_states=max_states,
+        max_factors=max(max_factors, trees.max_factors),
+        max_rows=trees.max_rows,
+        max_cells=max(trees.room, default=0),
+        visit_reads=max(max(1, max_factors) * max_states, trees.max_reads),
     )
 
 
@@ -319,14 +486,15 @@ class TablesEngine(EnergyChains):
         num_chains: int,
         seed: int,
         dtype: torch.dtype = torch.float32,
+        max_listed: int = MAX_BLOCK_STATES,
     ) -> None:
         width = balanced_width(num_groups, num_chains, torch.get_num_threads())
         code = np.uint8 if max(hypergraph.domain.cardinalities, default=1) <= 256 else np.int32
         super().__init__((num_groups, num_chains), seed, width, code)
-        self._structure = tables_structure(hypergraph, tuple(tuple(b) for b in blocks))
+        self._structure = tables_structure(hypergraph, tuple(tuple(b) for b in blocks), max_listed)
         self._size = len(hypergraph.domain)
         self._real = np.float32 if dtype == torch.float32 else np.float64
-        self._visit = width * max(1, self._structure.max_factors) * self._structure.max_states  # reads, at most
+        self._visit = width * self._structure.visit_reads  # reads, at most
         self._energy = np.zeros(self._shape)
         self._reference_energy = np.zeros(self._shape)
 
@@ -396,7 +564,7 @@ class TablesEngine(EnergyChains):
         base = self._reference_cells if start is None else start[0]
         # Annealed weights grow by the gap between the model and what stands at beta 0.
         gap = np.zeros((1, 0)) if growth is None else self._cells - base if base.size else self._cells
-        sizes = structure.max_states, structure.max_factors
+        sizes = structure.max_states, structure.max_factors, structure.max_rows, structure.max_cells
         law = self._weights, none if start is None else start[1], self._reference
         path = (
             order,
@@ -406,7 +574,8 @@ class TablesEngine(EnergyChains):
             thin,
         )
         # What the kernel reads, and what it fills; empty arrays stand for parts that nobody asked for.
-        arguments = structure.sites, structure.joint, structure.edges, sizes, structure.reference_start, law
+        arguments = structure.sites, structure.joint, structure.trees, structure.edges, sizes
+        arguments = *arguments, structure.reference_start, law
         lookups = self._cells, self._reference_cells, gap
         out = (
             np.zeros((0, 0)) if log_weights is None else log_weights,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property, lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,154 +15,10 @@ from numpy.typing import NDArray
 
 from ..._modes import plain_mode
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
-from ...structure.hypergraph import InteractionHypergraph, row_strides
-
-# What the PyTorch engine looks up: steps of a sweep, and the index arrays of blocks that are drawn at once.
-
-Blocks = tuple[tuple[int, ...], ...]
-_SPLIT = 2**12  # chains from which blocks of unequal numbers of states are not padded to one
-
-
-class Places(NamedTuple):
-    """Positions in the tables, as ``start + sum_j stride[j] * code[variable[j]]``, and how many there are."""
-
-    start: torch.Tensor  # (n,)
-    variable: tuple[torch.Tensor, ...]  # D times (n,)
-    stride: tuple[torch.Tensor, ...]  # D times (n, 1, 1)
-
-    def __call__(self, codes: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
-        """Positions (n, groups, chains) of codes (d, groups, chains); ``offset`` (groups, 1) is added."""
-        index = (self.start[:, None, None] + offset).expand(-1, -1, codes.shape[2])
-        for variable, stride in zip(self.variable, self.stride, strict=True):
-            index = index + codes.index_select(0, variable) * stride
-        return index
-
-
-class Update(NamedTuple):
-    """Index arrays of n blocks that share no interaction, padded to F factors and K states.
-
-    A factor is an interaction that meets the block. Padding points at a weight of zero, appended to the tables.
-    """
-
-    places: Places  # of n * F factors
-    step: torch.Tensor  # (n, F, K, 1, 1) what a state of the block adds to the position
-    reference: torch.Tensor  # (n, K, m) positions in the reference tables
-    not_state: torch.Tensor | None  # (n, K, 1, 1) padding among the states; None where there is none
-    state: torch.Tensor  # (m, n * K) codes of the members in every state
-    first: torch.Tensor  # (n, 1, 1) position of a block's first state there
-    members: torch.Tensor  # (m, n) variables of the blocks
-
-
-def steps(
-    hypergraph: InteractionHypergraph, blocks: Blocks, row: Sequence[int], num_chains: int, max_cells: int
-) -> Iterator[tuple[int, ...]]:
-    """Visits of a sweep in steps that share no interaction and no variable, with the same result as one by one.
-
-    A visit joins the first step after all earlier visits that it must wait for. A step of more than ``max_cells``
-    look-ups is made in parts.
-    """
-    meeting, cards = hypergraph.incident, hypergraph.domain.cardinalities
-    visits_by_step: list[list[int]] = []
-    last: dict[tuple[bool, int], int] = {}
-    # A visit waits for those that touch one of its interactions or variables.
-    for b in row:
-        met = {(True, e) for i in blocks[b] for e in meeting[i]} | {(False, i) for i in blocks[b]}
-        step = 1 + max((last.get(thing, -1) for thing in met), default=-1)
-        last.update(dict.fromkeys(met, step))
-        if step == len(visits_by_step):
-            visits_by_step.append([])
-        visits_by_step[step].append(b)
-
-    def levels(b: int) -> int:
-        return math.prod(cards[i] for i in blocks[b])
-
-    # Parts of equal numbers of states where there are many chains, and within the bound.
-    for visits in visits_by_step:
-        parts = [visits]
-        if num_chains >= _SPLIT:
-            parts = [list(part) for _, part in itertools.groupby(sorted(visits, key=levels), key=levels)]
-        for part in parts:
-            num_factors = max(len({e for i in blocks[b] for e in meeting[i]}) for b in part)
-            each = max(1, num_factors) * max(map(levels, part)) * num_chains
-            size = max(1, max_cells // each)
-            yield from (tuple(part[k : k + size]) for k in range(0, len(part), size))
-
-
-def places_of_edges(
-    hypergraph: InteractionHypergraph, edges: range, dtype: torch.dtype, device: torch.device
-) -> Places:
-    """Positions of the cells that a state selects in some interactions."""
-    starts = [where.start for where in hypergraph.term_slices.values()]
-    members = [
-        list(zip(hypergraph.edge_indices[e], row_strides(hypergraph.edge_shapes[e]), strict=True)) for e in edges
-    ]
-    return _places([starts[e] for e in edges], members, dtype, device)
-
-
-def _places(
-    starts: list[int], members: list[list[tuple[int, int]]], dtype: torch.dtype, device: torch.device
-) -> Places:
-    """From (variable, stride) of every table."""
-    depth = max(map(len, members), default=0)
-    padded = np.zeros((2, depth, len(starts)), dtype=np.int64)  # a stride of zero adds nothing
-    for k, pairs in enumerate(members):
-        for j, pair in enumerate(pairs):
-            padded[:, j, k] = pair
-    variable, stride = torch.from_numpy(padded).to(device)
-    return Places(
-        torch.tensor(starts, dtype=dtype).to(device), tuple(variable), tuple(stride.to(dtype)[..., None, None])
-    )
-
-
-def update_of(hypergraph: InteractionHypergraph, blocks: Blocks, dtype: torch.dtype, device: torch.device) -> Update:
-    """Index arrays of blocks that share no interaction."""
-    # Sizes of the largest block, to which the others are padded.
-    cards, meeting = hypergraph.domain.cardinalities, hypergraph.incident
-    starts = [where.start for where in hypergraph.term_slices.values()]
-    first_level = [0, *itertools.accumulate(cards)]
-    factors = [sorted({e for i in block for e in meeting[i]}) for block in blocks]
-    n, num_factors, size = len(blocks), max(map(len, factors)), max(map(len, blocks))
-    num_states = max(math.prod(cards[i] for i in block) for block in blocks)
-    # Padding: factors point at the appended weight of zero, a stride of zero adds nothing.
-    start = np.full((n, num_factors), hypergraph.num_terms)
-    outside: list[list[tuple[int, int]]] = [[] for _ in range(n * num_factors)]
-    step = np.zeros((n, num_factors, num_states), dtype=np.int64)
-    reference = np.full((n, num_states, size), sum(cards))
-    is_state = np.zeros((n, num_states), dtype=bool)
-    state = np.zeros((size, n, num_states), dtype=np.int64)
-    members = np.zeros((size, n), dtype=np.int64)
-    # A factor's position has a part of the states outside the block and a step for every state of it.
-    for b, (block, edges) in enumerate(zip(blocks, factors, strict=True)):
-        shape = [cards[i] for i in block]
-        codes = np.indices(shape).reshape(len(block), -1)
-        count = codes.shape[1]
-        is_state[b, :count] = True
-        state[: len(block), b, :count] = codes
-        state[len(block) :, b, :count] = codes[0]  # padded members repeat the first one
-        members[:, b] = [*block, *[block[0]] * (size - len(block))]
-        for k, i in enumerate(block):
-            reference[b, :count, k] = first_level[i] + codes[k]
-        for f, e in enumerate(edges):
-            start[b, f] = starts[e]
-            for i, stride in zip(hypergraph.edge_indices[e], row_strides(hypergraph.edge_shapes[e]), strict=True):
-                if i in block:
-                    step[b, f, :count] += stride * codes[block.index(i)]
-                else:
-                    outside[b * num_factors + f].append((i, stride))
-
-    def there(values: np.ndarray, kind: torch.dtype = torch.long) -> torch.Tensor:
-        return torch.from_numpy(values).to(device, kind)
-
-    return Update(
-        _places(start.reshape(-1).tolist(), outside, dtype, device),
-        there(step, dtype)[..., None, None],
-        there(reference),
-        None if is_state.all() else there(~is_state, torch.bool)[..., None, None],
-        there(state.reshape(size, -1), torch.int32 if max(cards) > 256 else torch.uint8),
-        there(np.arange(n) * num_states)[:, None, None],
-        there(members),
-    )
-
+from ...runs.schedule import MAX_BLOCK_STATES
+from ...structure.hypergraph import InteractionHypergraph
+from .torch_elimination import Levels, levels_of
+from .torch_updates import Blocks, Places, Update, places_of_edges, steps, update_of
 
 # Kernels that are launched together: CUDA graphs, where the device has them.
 
@@ -254,6 +110,7 @@ class TorchEngine:
         seed: int,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        max_listed: int = MAX_BLOCK_STATES,
     ) -> None:
         self._hypergraph = hypergraph
         self._blocks = blocks
@@ -263,10 +120,12 @@ class TorchEngine:
         self._generator = torch.Generator(self._device).manual_seed(seed)
         self._max_cells = _MAX_CELLS.get(self._device.type, _MAX_CELLS_ELSEWHERE)
         cards = hypergraph.domain.cardinalities
+        self._is_listed = [math.prod(cards[i] for i in block) <= max_listed for block in blocks]
         self._code = torch.uint8 if max(cards, default=1) <= 256 else torch.int32
         is_small = num_groups * (hypergraph.num_terms + 1) < 2**31
         self._index = torch.int32 if is_small else torch.long
         self._update = lru_cache(4096)(self._compile)
+        self._levels_of = lru_cache(4096)(self._compile_levels)
         self._planned = lru_cache(64)(self._plan)
         self._graphs = Graphs(self._device)
         # Memory that stays, so that captured kernels find it.
@@ -291,10 +150,17 @@ class TorchEngine:
     def _plan(self, row: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Visits of a sweep that are drawn at once."""
         size = self._shape[0] * self._shape[1]
-        return list(steps(self._hypergraph, self._blocks, row, size, self._max_cells))
+        return list(steps(self._hypergraph, self._blocks, row, size, self._max_cells, self._is_listed))
 
     def _compile(self, batch: tuple[int, ...]) -> Update:
         return update_of(self._hypergraph, tuple(self._blocks[b] for b in batch), self._index, self._device)
+
+    def _compile_levels(self, visit: int) -> Levels:
+        return levels_of(self._hypergraph, self._blocks[visit], self._index, self._device)
+
+    def _num_draws(self, batch: tuple[int, ...]) -> int:
+        """Random numbers that some visits take: one each, or one for every variable that is drawn by elimination."""
+        return sum(1 if self._is_listed[b] else len(self._blocks[b]) for b in batch)
 
     @cached_property
     @plain_mode()
@@ -337,12 +203,25 @@ class TorchEngine:
 
     def _draw(self, batch: tuple[int, ...], uniform: torch.Tensor, is_tempered: bool) -> None:
         """Draw some blocks of all chains from their conditionals with uniform numbers (n, groups, chains)."""
-        update, (groups, chains) = self._update(batch), self._shape
+        groups, chains = self._shape
+        if not self._is_listed[batch[0]]:
+            self._draw_by_elimination(self._levels_of(batch[0]), uniform, is_tempered)
+            return
+        update = self._update(batch)
         each = update.step[..., 0, 0].numel() * groups
         size = max(1, self._max_cells // max(1, each))
         for first in range(0, chains, size):
             where = slice(first, min(chains, first + size))
             self._draw_chains(update, self._codes[..., where], uniform[..., where], is_tempered)
+
+    def _draw_by_elimination(self, levels: Levels, uniform: torch.Tensor, is_tempered: bool) -> None:
+        """Draw a block of low treewidth of all chains with uniform numbers (variables, groups, chains)."""
+        law = self._tables.reshape(-1), self._offset, self._reference
+        groups, chains = self._shape
+        size = max(1, self._max_cells // max(1, levels.num_cells * groups))
+        for first in range(0, chains, size):
+            where = slice(first, min(chains, first + size))
+            levels.draw(self._codes[..., where], uniform[..., where], law, self._beta if is_tempered else None)
 
     def _draw_chains(self, update: Update, codes: torch.Tensor, uniform: torch.Tensor, is_tempered: bool) -> None:
         """The same for some of the chains, whose codes (d, groups, chains) are replaced."""
@@ -373,7 +252,7 @@ class TorchEngine:
     def _sweep(self, row: tuple[int, ...], is_tempered: bool) -> None:
         """A sweep at the inverse temperatures that are set."""
         for first, batches in self._segments(row):
-            self._draw_uniforms(sum(map(len, batches)))
+            self._draw_uniforms(sum(map(self._num_draws, batches)))
             self._graphs.run((row, first, is_tempered), partial(self._draw_all, batches, is_tempered))
 
     def _segments(self, row: tuple[int, ...]) -> list[tuple[int, list[tuple[int, ...]]]]:
@@ -382,11 +261,11 @@ class TorchEngine:
         segments: list[tuple[int, list[tuple[int, ...]]]] = []
         room = 0
         for k, batch in enumerate(self._planned(row)):
-            if len(batch) > room:
+            if self._num_draws(batch) > room:
                 segments.append((k, []))
                 room = limit
             segments[-1][1].append(batch)
-            room -= len(batch)
+            room -= self._num_draws(batch)
         return segments
 
     def _draw_uniforms(self, count: int) -> None:
@@ -399,8 +278,9 @@ class TorchEngine:
     def _draw_all(self, batches: Sequence[tuple[int, ...]], is_tempered: bool) -> None:
         first = 0
         for batch in batches:
-            self._draw(batch, self._uniform[first : first + len(batch)], is_tempered)
-            first += len(batch)
+            count = self._num_draws(batch)
+            self._draw(batch, self._uniform[first : first + count], is_tempered)
+            first += count
 
     def _set_beta(self, beta: Floats) -> bool:
         """Take inverse temperatures (groups,); whether one differs from 1."""
