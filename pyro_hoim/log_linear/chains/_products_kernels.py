@@ -5,6 +5,9 @@ a block is the sum over all products that meet the block in T of weight times th
 log weight of the spins s of a block is the sum over T of field times the product of s in T. A single site needs one
 field and moves by a comparison in registers; a larger block sums its fields by a fast Walsh-Hadamard transform.
 
+A forest passes messages up its trees: the log weight of a spin s and that of its parent t is a s + j s t, and summed
+over s a constant plus h t with tanh h = tanh a tanh j. Spins are then drawn from the roots down.
+
 Products with one, two and more spins outside the block are lists of their own. Log odds are
 ``2 (beta * field + (1 - beta) * reference field)``.
 """
@@ -168,7 +171,7 @@ def _spin(log_odds, rng, base, width):
 @njit(nogil=True, error_model="numpy", forceinline=True)
 def _field(x, start, f, structure, weights, row):
     """Field f for the lanes from ``start`` on of a tile x; ``row`` is the row of the weights."""
-    _, _, _, pair_first, pair_other, triple_first, triple_others, high_first, high_start, high_others = structure
+    _, _, _, pair_first, pair_other, triple_first, triple_others, high_first, high_start, high_others = structure[:10]
     bias, pair_weight, triple_weight, high_weight, _ = weights
     total = broadcast(bias, peek(bias, row * bias.shape[1] + f))
     # One other spin, two others, and any number of others.
@@ -193,7 +196,7 @@ def _field(x, start, f, structure, weights, row):
 @njit(nogil=True, error_model="numpy")
 def _visit_block(x, rng, width, block, structure, weights, rows, two_beta, two_gamma, scratch):
     """Draw the spins of a block of m variables jointly; rows are of weights and reference, scratch is (2^m, lanes)."""
-    field_first, member_first, member, _, _, _, _, _, _, _ = structure
+    field_first, member_first, member = structure[:3]
     reference = weights[4]
     first_member = peek(member_first, block)
     size = peek(member_first, block + 1) - first_member
@@ -235,6 +238,79 @@ def _visit_block(x, rng, width, block, structure, weights, rows, two_beta, two_g
             sign = as_bits(broadcast(scratch, -0.0)) & (state << broadcast(state, scratch.itemsize * 8 - 1 - m))
             spin = select_negative(sign, broadcast(scratch, 1.0), broadcast(scratch, -1.0))
             store(x, start + peek(member, first_member + m), spin)
+
+
+def _twice_area_tangent(z):
+    """log((1 + z) / (1 - z)) of lanes within -1/3 and 1/3, by its series."""
+    raise NotImplementedError
+
+
+@overload(_twice_area_tangent, jit_options=_INLINE)
+def _twice_area_tangent_overload(z):
+    if z.dtype == types.float32:
+
+        def single(z):
+            y = z * z
+            p = fused(broadcast(z, 2 / 15), y, broadcast(z, 2 / 13))
+            p = fused(p, y, broadcast(z, 2 / 11))
+            p = fused(p, y, broadcast(z, 2 / 9))
+            p = fused(p, y, broadcast(z, 2 / 7))
+            p = fused(p, y, broadcast(z, 2 / 5))
+            p = fused(p, y, broadcast(z, 2 / 3))
+            return fused(p, y, broadcast(z, 2.0)) * z
+
+        return single
+
+    def double(z):
+        y = z * z
+        p = broadcast(z, 2 / 31)
+        for k in range(29, -1, -2):
+            p = fused(p, y, broadcast(z, 2.0 / k))
+        return p * z
+
+    return double
+
+
+@njit(nogil=True, error_model="numpy", forceinline=True)
+def _message(a, j):
+    """Log odds that a spin of log odds a gives its parent through a product, of which j is twice the weight."""
+    minus_zero = as_bits(broadcast(a, -0.0))
+    equal, other = as_floats(as_bits(a + j) | minus_zero), as_floats(as_bits(a - j) | minus_zero)
+    p, q = exp_negative(equal), exp_negative(other)
+    ratio = _twice_area_tangent((p - q) / (p + q + broadcast(a, 2.0)))
+    return fused(other - equal, broadcast(a, 0.5), ratio)
+
+
+@njit(nogil=True, error_model="numpy")
+def _visit_forest(x, rng, width, block, structure, weights, rows, two_beta, two_gamma, scratch):
+    """Draw the spins of a forest jointly; rows are of weights and reference, scratch is (2 spins, lanes)."""
+    field_first, member_first, member = structure[:3]
+    parent, reference = structure[11], weights[4]
+    first_member = peek(member_first, block)
+    size = peek(member_first, block + 1) - first_member
+    base = rows[1] * reference.shape[1]
+    for start in range(0, width, LANES):
+        for k in range(size):
+            store(scratch, k * LANES, broadcast(scratch, 0.0))
+        # Log odds with the messages of the children, and messages on to the parents, which come later.
+        for k in range(size):
+            f, up = peek(field_first, block) + 2 * k, peek(parent, first_member + k)
+            field = _field(x, start, f, structure, weights, rows[0])
+            by_reference = broadcast(scratch, two_gamma * peek(reference, base + f))
+            odds = fused(field, broadcast(scratch, two_beta), by_reference) + load(scratch, k * LANES)
+            store(scratch, k * LANES, odds)
+            if up >= 0:
+                pair = _field(x, start, f + 1, structure, weights, rows[0]) * broadcast(scratch, two_beta)
+                store(scratch, (size + k) * LANES, pair)
+                store(scratch, up * LANES, load(scratch, up * LANES) + _message(odds, pair))
+        for k in range(size - 1, -1, -1):
+            up, at = peek(parent, first_member + k), start + peek(member, first_member + k)
+            odds = load(scratch, k * LANES)
+            if up >= 0:
+                above = load(x, start + peek(member, first_member + up))
+                odds = fused(load(scratch, (size + k) * LANES), above, odds)
+            store(x, at, _spin(first_half(odds), rng, start, width))
+            store(x, at + LANES // 2, _spin(second_half(odds), rng, start + LANES // 2, width))
 
 
 @njit(nogil=True, error_model="numpy")
@@ -372,10 +448,11 @@ def move(first, step, x, rng, structure, weights, products, whole, cells, layout
     num_fields = reference.shape[1]
     visits = order.shape[1]
     # Memory for one tile at a time.
-    largest = 1
+    is_forest, room = structure[10], 1
     for block in range(member_first.shape[0] - 1):
-        largest = max(largest, member_first[block + 1] - member_first[block])
-    scratch = np.empty(((1 << largest) if largest > 1 else 1, LANES), x.dtype)
+        members = member_first[block + 1] - member_first[block]
+        room = max(room, 2 * members if is_forest[block] else 1 << members)
+    scratch = np.empty((room, LANES), x.dtype)
     exact = np.empty((2, width), np.float64)
     change = np.empty(width, x.dtype)
     for b in range(width):
@@ -412,6 +489,10 @@ def move(first, step, x, rng, structure, weights, products, whole, cells, layout
                 # One sweep: blocks jointly, single sites straight from their field.
                 for visit in range(visits):
                     block = peek(order, base + visit)
+                    if peek(is_forest, block):
+                        rows = weight_row, row
+                        _visit_forest(xt, rt, width, block, structure, weights, rows, two_beta, two_gamma, scratch)
+                        continue
                     if peek(member_first, block + 1) - peek(member_first, block) > 1:
                         rows = weight_row, row
                         _visit_block(xt, rt, width, block, structure, weights, rows, two_beta, two_gamma, scratch)

@@ -97,17 +97,16 @@ def make_engine(
     # Products are faster, where the model has binary variables alone, and finite tables.
     if name == "products" and has_impossible:
         raise conflict("engine", "'products' needs models without impossible states", "use 'tables' or 'auto'")
-    cards = hypergraph.domain.cardinalities
-    has_large = any(math.prod(cards[i] for i in block) > max_listed for block in blocks)
-    if name == "products" and has_large:
-        raise conflict("engine", "'products' draws no blocks by elimination", "use 'tables' or 'auto'")
-    if name != "tables" and not has_impossible and not has_large:
+    if name != "tables" and not has_impossible:
         from .products_engine import ProductsEngine
 
-        if ProductsEngine.supports(hypergraph):
-            return cast(Engine, ProductsEngine(hypergraph, blocks, *shape, seed, precision))
+        if ProductsEngine.supports(hypergraph, blocks, max_listed):
+            return cast(Engine, ProductsEngine(hypergraph, blocks, *shape, seed, precision, max_listed))
         if name == "products":
-            problem = "'products' needs variables with at most two levels and interactions of at most eight"
+            problem = (
+                "'products' needs variables with at most two levels, interactions of at most eight, and large blocks "
+                "that are trees"
+            )
             raise conflict("engine", problem, "use 'tables' or 'auto'")
     from .tables_engine import TablesEngine
 
@@ -160,8 +159,9 @@ class GibbsChains(Chains):
         seed: of everything random, or what it is drawn from (None: the global generator). The stream of chain c of
             batch element g depends on (seed, g, c) alone (the torch engine has one stream for all chains, that of a
             generator of the device).
-        engine: "products" (binary models without impossible states, fastest), "tables" (any levels), both compiled for
-            the CPU; "torch" (any device; the reference); "auto" picks by cardinalities and device.
+        engine: "products" (binary models without impossible states, and large blocks that are trees; fastest),
+            "tables" (any levels), both compiled for the CPU; "torch" (any device; the reference); "auto" picks by
+            cardinalities, blocks and device.
         precision: of the conditionals; float32 has relative errors of 1e-6 in probabilities, and levels below 1e-7 may
             never be drawn. Energies are float64.
 

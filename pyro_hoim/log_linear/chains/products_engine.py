@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
 from ...compute.lanes import PIECE, EnergyChains, aligned, from_tiles, later, pieces, run_threads, tile_width, to_tiles
 from ...compute.vectors import LANES
+from ...runs.schedule import MAX_BLOCK_STATES
 from ...structure.hypergraph import InteractionHypergraph
+from ...structure.low_width import BlockBucket, block_buckets
 from ._products_kernels import _REFRESH as REFRESH, move, weighted_sums
 
 # Tables of binary variables as sums of weighted products of spins, and the lists that the compiled moves read.
@@ -119,22 +121,39 @@ def products_of(hypergraph: InteractionHypergraph) -> Products:
 class BlockLists:
     """The fields of all blocks, and the products that enter each (see the compiled moves)."""
 
-    def __init__(self, products: Products, blocks: Sequence[tuple[int, ...]], width: int) -> None:
-        field_sizes = [2 ** len(b) - 1 for b in blocks]
+    def __init__(
+        self,
+        products: Products,
+        blocks: Sequence[tuple[int, ...]],
+        width: int,
+        forests: Sequence[tuple[BlockBucket, ...]],
+    ) -> None:
+        # Blocks with buckets are forests: their spins are in the order of these, with fields alone and with the parent.
+        blocks = [
+            tuple(bucket.variable for bucket in forest) or block for block, forest in zip(blocks, forests, strict=True)
+        ]
+        field_sizes = [2 * len(f) if f else 2 ** len(b) - 1 for b, f in zip(blocks, forests, strict=True)]
         self.num_fields = sum(field_sizes)
         self._field_first = np.cumsum([0, *field_sizes])[:-1].astype(np.int64)
         self._member_first, members = ragged(blocks)
         self._members = members * width
+        self._is_forest = np.array([int(len(f) > 0) for f in forests], dtype=np.int64)
+        parents = [
+            [block.index(f[k].scope[0]) if f and f[k].scope else -1 for k in range(len(block))]
+            for block, f in zip(blocks, forests, strict=True)
+        ]
+        self._parents = np.array([p for row in parents for p in row], dtype=np.int64)
         self.reference_variable = np.full(self.num_fields, -1)
         self.bias = np.full(self.num_fields, -1)
         entries: tuple[list[tuple[int, int, tuple[int, ...]]], ...] = ([], [], [])
-        for first, block in zip(self._field_first.tolist(), blocks, strict=True):
+        for first, block, forest in zip(self._field_first.tolist(), blocks, forests, strict=True):
             bit = {v: k for k, v in enumerate(block)}
             for v, k in bit.items():
-                self.reference_variable[first + (1 << k) - 1] = v
+                self.reference_variable[first + (2 * k if forest else (1 << k) - 1)] = v
             for number in sorted({k for v in block for k in products.incident[v]}):
                 subset = products.members[number]
-                field = first + sum(1 << bit[v] for v in subset if v in bit) - 1
+                inside = [bit[v] for v in subset if v in bit]
+                field = first + (2 * min(inside) + len(inside) - 1 if forest else sum(1 << k for k in inside) - 1)
                 others = tuple(v for v in subset if v not in bit)
                 if others:
                     entries[min(len(others), 3) - 1].append((field, number, others))
@@ -170,6 +189,7 @@ class BlockLists:
             row_first, row_others = _pick(first, others, chosen)
             lists += [starts, row_others] if len(lists) < 7 else [starts, row_first, row_others]
             picked.append(numbers[chosen])
+        lists += [self._is_forest, self._parents]
         first, members = _pick(*self._all, keep)
         return KeptLists(tuple(lists), self.bias, tuple(picked), np.flatnonzero(keep), first, members, _chunks(first))
 
@@ -224,12 +244,16 @@ def whole_weights(weights: Floats, chunks: Longs) -> tuple[NDArray[np.int32], Fl
 
 
 @lru_cache(maxsize=64)
-def block_lists(hypergraph: InteractionHypergraph, blocks: tuple[tuple[int, ...], ...], width: int) -> BlockLists:
+def block_lists(
+    hypergraph: InteractionHypergraph, blocks: tuple[tuple[int, ...], ...], width: int, max_listed: int
+) -> BlockLists:
     """Lists of a structure and its blocks, made once."""
-    return BlockLists(products_of(hypergraph), blocks, width)
+    forests = [block_buckets(hypergraph, block) if 2 ** len(block) > max_listed else () for block in blocks]
+    return BlockLists(products_of(hypergraph), blocks, width, forests)
 
 
 _MAX_ORDER = 8
+_READS_OF_TREES = 8  # of a product by its spin, about
 
 
 _NO_MOVES = (np.zeros((1, 0), dtype=np.int32), np.zeros((1, 0)), 1)  # of a call that only looks at the energies
@@ -266,15 +290,16 @@ class ProductsEngine(EnergyChains):
         num_chains: int,
         seed: int,
         dtype: torch.dtype = torch.float32,
+        max_listed: int = MAX_BLOCK_STATES,
     ) -> None:
         super().__init__((num_groups, num_chains), seed, max(LANES, tile_width(num_chains)), np.uint8)
         self._dtype = np.dtype(np.float32 if dtype == torch.float32 else np.float64)
         self._size = len(hypergraph.domain)
         self._products = products_of(hypergraph)
-        self._lists = block_lists(hypergraph, tuple(tuple(b) for b in blocks), self._width)
+        self._lists = block_lists(hypergraph, tuple(tuple(b) for b in blocks), self._width, max_listed)
         self._only_sites = all(len(b) == 1 for b in blocks)
         # An upper bound of what a sweep of a tile reads says where long runs are cut.
-        states = 2 ** max(map(len, blocks), default=1)
+        states = max((n for n in (2 ** len(b) for b in blocks) if n <= max_listed), default=_READS_OF_TREES)
         self._sweep = float(self._width * states * (self._size + sum(map(len, hypergraph.edges))))  # reads, at most
         # moves read the words of a tile together; the view that they are saved by shares their memory
         self._rng = aligned(self._random.transpose(1, 0, 2)).view(np.int32)
@@ -285,9 +310,17 @@ class ProductsEngine(EnergyChains):
         self._levels = np.array(hypergraph.domain.cardinalities, dtype=np.int64)
 
     @classmethod
-    def supports(cls, hypergraph: InteractionHypergraph) -> bool:
-        """Whether all variables have at most two levels and no edge has more than eight variables."""
-        return hypergraph.order <= _MAX_ORDER and all(n <= 2 for n in hypergraph.domain.cardinalities)
+    def supports(
+        cls,
+        hypergraph: InteractionHypergraph,
+        blocks: Sequence[tuple[int, ...]] = (),
+        max_listed: int = MAX_BLOCK_STATES,
+    ) -> bool:
+        """Whether variables have at most two levels, edges at most eight variables, and large blocks no cycles."""
+        if hypergraph.order > _MAX_ORDER or any(n > 2 for n in hypergraph.domain.cardinalities):
+            return False
+        large = (tuple(block) for block in blocks if 2 ** len(block) > max_listed)
+        return all(len(bucket.scope) <= 1 for block in large for bucket in block_buckets(hypergraph, block))
 
     def set_weights(self, tables: torch.Tensor, reference: torch.Tensor) -> None:
         self._tables = tables.detach().to(torch.float64).cpu().numpy()

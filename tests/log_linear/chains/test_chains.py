@@ -518,9 +518,9 @@ def test_models_of_another_structure_and_too_large_blocks_are_refused():
         chains.set_model(_model("products"))
     with raises("wrong-shape", "model: tables"):
         chains.set_model(_model("torch", 2))
-    graph = InteractionHypergraph.from_order(Domain.from_cardinalities([70, 70]), 1)
-    model = LogLinearEnergy(graph, torch.zeros(140))
-    with pytest.raises(IntractableError, match="4900 joint states, more than the limit of 4096"):
+    graph = InteractionHypergraph.from_order(Domain.from_cardinalities([1100, 1100]), 2)
+    model = LogLinearEnergy(graph, torch.zeros(graph.num_terms))
+    with pytest.raises(IntractableError, match=r"1210000 joint states .* more than the limit of 1048576"):
         GibbsChains(model, 5, schedule=GibbsSchedule([("x0", "x1")]))
 
 

@@ -14,6 +14,7 @@ from pyro_hoim.compute.jit import njit
 from pyro_hoim.compute.vectors import load_few, log, store
 from pyro_hoim.inference import MixedGibbs
 from pyro_hoim.log_linear import AnnealedImportance, HierarchicalLogLinear
+from pyro_hoim.log_linear.chains.products_engine import ProductsEngine
 from pyro_hoim.log_linear.chains.tables_engine import TablesEngine
 from pyro_hoim.log_linear.chains.torch_engine import TorchEngine
 from pyro_hoim.runs import GibbsSchedule
@@ -25,19 +26,22 @@ from pyro_hoim.testing import (
     enumerate_codes,
     exact_log_partition,
     exact_table,
+    raises,
     random_tables,
     required_draws,
     standard_hypergraphs,
 )
 
-from support.engines import ENGINE_CHECKS, EngineCase, check_engine
+from support.engines import ENGINE_CHECKS, EngineCase, binary_hypergraphs, check_engine
 from support.supports import log_weights, one_hot, positions, random_model
 from support.transitions import block_update_matrix, sweep_matrix, tempered_law
 
 ENGINES = ("tables", "torch")
 ELIMINATING = {"tables": partial(TablesEngine, max_listed=1), "torch": partial(TorchEngine, max_listed=1)}
+FORESTS = ("products", *ENGINES)
 TREES = GibbsSchedule("trees")
 each = pytest.mark.parametrize("engine", ENGINES)
+forests = pytest.mark.parametrize("engine", FORESTS)
 
 
 # The conformance suite, every block drawn by elimination, also single variables
@@ -46,6 +50,13 @@ each = pytest.mark.parametrize("engine", ENGINES)
 @each
 def test_engines_that_eliminate_every_block_obey_the_contract(engine):
     check_engine(ELIMINATING[engine], separate_streams=engine != "torch")
+
+
+def test_products_that_eliminate_trees_obey_the_contract():
+    """Of structures whose interactions are pairs; those of more variables are tested on random hypergraphs."""
+    graphs = {name: graph for name, graph in binary_hypergraphs().items() if graph.order <= 2}
+    assert len(graphs) > 5
+    check_engine(partial(ProductsEngine, max_listed=1), hypergraphs=graphs)
 
 
 MIXED = InteractionHypergraph(
@@ -77,8 +88,8 @@ def test_control_blocks_that_lose_members_are_refused():
 # Transitions of chains with the schedules of low treewidth, on random hypergraphs
 
 
-def _random_graph(rng, size=5):
-    cards = rng.integers(2, 4, size)
+def _random_graph(rng, size=5, most=3):
+    cards = rng.integers(2, most + 1, size)
     sets = [rng.choice(size, size=rng.integers(1, 4), replace=False) for _ in range(5)]
     domain = Domain.from_cardinalities(cards.tolist())
     return InteractionHypergraph(domain, [[domain.names[i] for i in members] for members in sets], hierarchical=False)
@@ -89,13 +100,14 @@ def _counts(chains, graph):
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("kind", ["trees", "width:2", "all"])
-@each
+@pytest.mark.parametrize(
+    ("engine", "kind"), [("products", "trees"), *itertools.product(ENGINES, ("trees", "width:2", "all"))]
+)
 def test_one_sweep_has_the_law_of_its_transition_matrix(engine, kind, seed, monkeypatch):
     """Every visit is stationary and reversible; chains from one state have the law of its row, at two temperatures."""
     monkeypatch.setattr("pyro_hoim.runs.schedule._FEW_STATES", 1)
     rng = np.random.default_rng(seed)
-    graph = _random_graph(rng)
+    graph = _random_graph(rng, most=2 if engine == "products" else 3)
     names = graph.domain.names
     schedule = GibbsSchedule("width:4" if kind == "all" else kind)
     tables, reference = random_tables(graph, rng), rng.normal(size=sum(graph.domain.cardinalities))
@@ -178,7 +190,7 @@ def _path(size, coupling, cards=2):
     return LogLinearEnergy(graph, torch.as_tensor(coupling * np.tile(np.eye(cards).reshape(-1), size - 1)))
 
 
-@each
+@forests
 def test_sweeps_over_one_tree_are_independent_draws(engine):
     """Numbers of equal neighbours of a path of copies are binomial, and those of two sweeps have no correlation."""
     size, coupling, count = 30, 4.0, 4000
@@ -199,8 +211,7 @@ def test_sweeps_over_one_tree_are_independent_draws(engine):
 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64])
-@pytest.mark.parametrize("cards", [2, 3])
-@each
+@pytest.mark.parametrize(("engine", "cards"), [("products", 2), *itertools.product(ENGINES, (2, 3))])
 def test_strong_couplings_neither_overflow_nor_lose_a_state(engine, cards, precision):
     """Copies of 200 variables at 300 nats: all are equal, and every level is drawn equally often."""
     chains = GibbsChains(_path(200, 300.0, cards), 3000, schedule=TREES, engine=engine, precision=precision, seed=2)
@@ -210,22 +221,23 @@ def test_strong_couplings_neither_overflow_nor_lose_a_state(engine, cards, preci
     assert_exact_law(torch.bincount(states[:, 0], minlength=cards).numpy(), np.full(cards, 1 / cards))
 
 
-@pytest.mark.parametrize("cards", [2, 3])
-def test_states_do_not_depend_on_how_many_lanes_are_drawn_together(cards):
+@pytest.mark.parametrize(("engine", "cards"), [("products", 2), ("tables", 2), ("tables", 3)])
+def test_states_do_not_depend_on_how_many_lanes_are_drawn_together(engine, cards):
     """Blocks of so many cells that the lanes of a tile take turns; chains are those of a smaller run."""
     model, few, many = _path(900, 1.0, cards), 20, 300
-    runs = [GibbsChains(model, n, schedule=TREES, init=torch.zeros(900, dtype=torch.long)) for n in (few, many)]
+    options = {"schedule": TREES, "init": torch.zeros(900, dtype=torch.long), "engine": engine}
+    runs = [GibbsChains(model, n, **options) for n in (few, many)]
     for chains in runs:
         chains.sweep(2)
     assert torch.equal(runs[0].states, runs[1].states[:few])
     assert (runs[1].states[few:] != runs[1].states[:1]).any()
 
 
-@each
+@forests
 def test_batches_and_clamped_variables(engine):
     """Two models with two values of a clamped variable: four laws of what is free, after one sweep of one block."""
     rng = np.random.default_rng(5)
-    domain = Domain.from_cardinalities([3, 2, 2, 3, 2])
+    domain = Domain.from_cardinalities([2] * 5 if engine == "products" else [3, 2, 2, 3, 2])
     graph = InteractionHypergraph(domain, [*itertools.pairwise(domain.names), ("x0", "x4")], hierarchical=False)
     tables = random_tables(graph, rng, batch_shape=(2,))
     count = required_draws(36, 0.05)
@@ -244,6 +256,15 @@ def test_batches_and_clamped_variables(engine):
 
 def _counts_of(states, graph):
     return count_states(states, graph.domain.cardinalities)
+
+
+def test_products_refuse_what_is_wider_than_a_tree():
+    model = _grid(5, np.random.default_rng(0))
+    with raises("conflict", "engine"):
+        GibbsChains(model, 2, schedule=GibbsSchedule("width:2"), engine="products")
+    kinds = ("trees", "width:2")
+    made = [type(GibbsChains(model, 2, schedule=GibbsSchedule(kind))._engine).__name__ for kind in kinds]
+    assert made == ["ProductsEngine", "TablesEngine"]
 
 
 # What else takes a schedule
