@@ -52,10 +52,10 @@ class GibbsSchedule:
         blocks: ``"sites"`` (one variable at a time, in schema order), ``"colours"`` (one variable at a time, classes
             of variables that share no interaction one after the other; the form that runs in parallel on a GPU),
             ``"interactions"`` (the maximal interactions, each drawn as a whole; a variable in none is a block of its
-            own), ``"trees"`` (variables divided into sets within which interactions join them as trees, the first as
-            large as a greedy choice makes it), ``"width:W"`` (the same with treewidth at most W), or a sequence of
-            tuples of names. Blocks of more than 4,096 joint states, and those of trees and widths that have more than
-            8, are drawn by elimination.
+            own), ``"trees"`` (sets of variables within which interactions join them as trees, as large as a greedy
+            choice makes them; the sets overlap and cover all variables), ``"width:W"`` (the same with treewidth at most
+            W), or a sequence of tuples of names. Blocks of more than 4,096 joint states, and those of trees and widths
+            that have more than 8, are drawn by elimination.
         scan: ``"sequential"`` visits the blocks in order; ``"random"`` draws every visit. The order is drawn once for
             all chains: given the order chains are independent, and every chain alone is a random scan.
         emphasised: interactions that get extra weight, such as those just added to a model. A block is emphasised
@@ -80,7 +80,7 @@ class GibbsSchedule:
         ((1,), (2,), (1, 2))
         >>> ring = InteractionHypergraph.from_formula(hypergraph.domain, "a*b + b*c + a*c")
         >>> GibbsSchedule("trees").resolve(ring)
-        ((1, 2), (0,))
+        ((1, 2), (0, 2))
     """
 
     blocks: str | Sequence[Sequence[str]] = "sites"

@@ -14,6 +14,7 @@ from .hypergraph import InteractionHypergraph
 __all__ = ["BlockBucket", "block_buckets", "bucket_cells", "low_width_blocks"]
 
 Block = tuple[int, ...]
+_MOST_ROUNDS = 8
 
 
 class BlockBucket(NamedTuple):
@@ -59,12 +60,14 @@ def bucket_cells(buckets: Iterable[BlockBucket], cards: Sequence[int]) -> int:
 def low_width_blocks(
     hypergraph: InteractionHypergraph, free: Iterable[int], width: int, max_cells: int
 ) -> tuple[Block, ...]:
-    """Free variables divided into connected blocks whose induced interaction graphs have treewidth at most ``width``.
+    """Connected blocks that cover the free variables, with induced interaction graphs of treewidth at most ``width``.
 
-    Variables of few neighbours are eliminated one by one; where all that are left have more than ``width``, the one of
-    most neighbours is put off. What was eliminated are the first blocks, one for every connected part, and what was put
-    off is divided in the same way. Tables of the blocks of one round have at most ``max_cells`` cells together, but for
-    variables without neighbours. A variable with more than ``width`` neighbours in every round gets a later one.
+    In a round variables of few neighbours are eliminated one by one; where all that are left have more than ``width``,
+    the one of most neighbours is left out. The connected parts of what was eliminated are blocks, whose tables have at
+    most ``max_cells`` cells together, but for variables without neighbours. Another round follows as long as variables
+    are in no block; it leaves out those that are in one first, so that blocks of different rounds overlap: what no
+    block moves together would mix as slowly as single variables do. Parts that lie in an earlier block are dropped.
+    What is left after eight rounds are blocks of one variable.
 
     References:
         Bozhena Bidyuk and Rina Dechter, On finding minimal w-cutset, UAI 2004 (greedy choices); Firas Hamze and Nando
@@ -78,51 +81,68 @@ def low_width_blocks(
             around[v] |= members
     for v in left:
         around[v].discard(v)
+    covered = set[int]()
     blocks: list[Block] = []
-    while left:
-        chosen = _eliminated({v: around[v] & left for v in left}, hypergraph.domain.cardinalities, width, max_cells)
-        blocks += _connected({v: around[v] & chosen for v in chosen})
-        left -= chosen
-    return tuple(blocks)
+    blocks_with: dict[int, list[set[int]]] = {v: [] for v in left}
+    for _ in range(_MOST_ROUNDS):
+        graph = {v: set(others) for v, others in around.items()}
+        chosen = _eliminated(graph, covered, hypergraph.domain.cardinalities, width, max_cells)
+        parts = _connected({v: around[v] & chosen for v in chosen})
+        new = [part for part in parts if not any(set(part) <= block for block in blocks_with[part[0]])]
+        for part in new:
+            members = set(part)
+            for v in part:
+                blocks_with[v].append(members)
+        blocks += new
+        covered |= chosen
+        if covered == left:
+            break
+    return (*blocks, *((v,) for v in sorted(left - covered)))
 
 
-def _eliminated(graph: dict[int, set[int]], cards: Sequence[int], width: int, max_cells: int) -> set[int]:
-    """Variables that can be eliminated together; the graph is used up."""
+def _eliminated(
+    graph: dict[int, set[int]], covered: set[int], cards: Sequence[int], width: int, max_cells: int
+) -> set[int]:
+    """Variables that can be eliminated together; the graph is used up, and covered variables are left out first."""
     chosen, total = set[int](), 0
-    few = [(len(around), v) for v, around in graph.items()]
-    many = [(-len(around), v) for v, around in graph.items()]
+
+    beside = {v for v, others in graph.items() if not others <= covered}  # ties keep these with what is in no block
+
+    def rank(v: int) -> tuple[bool, int, bool, int]:
+        return v not in covered, -len(graph[v]), v in beside, v
+
+    # Heaps of the variables of few neighbours, and of all; ranks in the latter are brought up to date at the top.
+    few = [(len(others), v) for v, others in graph.items() if len(others) <= width]
+    many = [rank(v) for v in graph]
     heapq.heapify(few)
     heapq.heapify(many)
-
-    def changed(v: int) -> None:
-        heapq.heappush(few, (len(graph[v]), v))
-        heapq.heappush(many, (-len(graph[v]), v))
-
     while graph:
-        # The variable of fewest neighbours, if its table is small enough.
         while few and (few[0][1] not in graph or len(graph[few[0][1]]) != few[0][0]):
             heapq.heappop(few)
-        number, v = few[0] if few else (width + 1, -1)
-        if number <= width:
-            heapq.heappop(few)
+        if few:
+            # The variable of fewest neighbours, if its table is small enough; else it waits until a neighbour goes.
+            number, v = heapq.heappop(few)
             cells = cards[v] * math.prod(cards[u] for u in graph[v])
-            if number and total + cells > max_cells:  # until a neighbour goes
+            if number and total + cells > max_cells:
                 continue
             total += cells
             chosen.add(v)
             around = graph.pop(v)
-            for u in around:
-                graph[u] |= around
-                graph[u] -= {u, v}
-                changed(u)
-            continue
-        # Else the one of most neighbours waits for another round.
-        while many[0][1] not in graph or len(graph[many[0][1]]) != -many[0][0]:
-            heapq.heappop(many)
-        v = heapq.heappop(many)[1]
-        for u in graph.pop(v):
-            graph[u].discard(v)
-            changed(u)
+            added = around
+        else:
+            while (v := many[0][-1]) not in graph or rank(v) != many[0]:
+                heapq.heappop(many)
+                if v in graph:
+                    heapq.heappush(many, rank(v))
+            around, added = graph.pop(v), set[int]()
+        for u in around:
+            before = len(graph[u])
+            graph[u] |= added
+            graph[u] -= {u, v}
+            if len(graph[u]) <= width:
+                heapq.heappush(few, (len(graph[u]), u))
+            if len(graph[u]) > before:
+                heapq.heappush(many, rank(u))
     return chosen
 
 

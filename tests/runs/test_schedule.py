@@ -230,18 +230,36 @@ def _grid(side, *more):
 
 
 @pytest.mark.parametrize(("kind", "width"), [("trees", 1), ("width:1", 1), ("width:2", 2), ("width:4", 4)])
-def test_blocks_of_low_treewidth_divide_the_variables(kind, width):
+def test_blocks_of_low_treewidth_cover_the_variables(kind, width):
     """The treewidth is bounded by networkx; a grid of 12 x 12 has treewidth 12, its parts have no more than asked."""
     graph = _grid(12, ("x0.0", "x5.5", "x11.11"))
     schedule = GibbsSchedule(kind)
     blocks = schedule.resolve(graph)
-    assert sorted(v for block in blocks for v in block) == list(range(144))
+    assert {v for block in blocks for v in block} == set(range(144))
     assert all(_treewidth_at_most(graph, block, width) for block in blocks)
     assert max(map(len, blocks)) > 144 // 3
+    assert not any(set(later) <= set(earlier) for earlier, later in itertools.combinations(blocks, 2))
     assert not _treewidth_at_most(graph, range(144), width)  # control
     clamped = schedule.resolve(graph, [f"x{i}.6" for i in range(12)])
-    assert sorted(v for block in clamped for v in block) == [v for v in range(144) if v % 12 != 6]
+    assert {v for block in clamped for v in block} == {v for v in range(144) if v % 12 != 6}
     assert schedule.max_listed == 8 and GibbsSchedule().max_listed == 4096
+
+
+def test_all_neighbours_of_a_ring_are_in_one_tree():
+    """Two trees that overlap: no strong interaction holds a variable back in both."""
+    domain = Domain.from_cardinalities([2] * 9)
+    pairs = [*itertools.pairwise(domain.names), ("x0", "x8")]
+    ring = InteractionHypergraph(domain, pairs, hierarchical=False)
+    blocks = GibbsSchedule("trees").resolve(ring)
+    assert len(blocks) == 2 and all(len(block) == 8 for block in blocks)
+    assert all(any(set(pair) <= set(block) for block in blocks) for pair in ring.edge_indices)
+
+
+def test_variables_that_all_interact_are_pairs_for_eight_rounds():
+    graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 30), 2)
+    blocks = GibbsSchedule("trees").resolve(graph)
+    assert [len(block) for block in blocks] == [2] * 8 + [1] * 14
+    assert {v for block in blocks for v in block} == set(range(30))
 
 
 def test_one_tree_is_one_block():
@@ -250,16 +268,16 @@ def test_one_tree_is_one_block():
     assert GibbsSchedule("trees").resolve(graph) == ((0, 1, 3, 4), (5,))
     assert GibbsSchedule("trees").resolve(graph, ["x1"]) == ((0,), (3,), (4,), (5,))
     triangle = InteractionHypergraph(domain, [("x0", "x1", "x4")], hierarchical=False)
-    assert GibbsSchedule("trees").resolve(triangle, ["x3", "x5"]) == ((1, 4), (0,))
+    assert GibbsSchedule("trees").resolve(triangle, ["x3", "x5"]) == ((1, 4), (0, 4))
     assert GibbsSchedule("width:2").resolve(triangle, ["x3", "x5"]) == ((0, 1, 4),)
 
 
 def test_tables_of_blocks_of_low_treewidth_stay_within_the_limit():
-    """Two variables of 2,000 levels that interact are no tree within 2^20 cells; three of them are three blocks."""
+    """Two variables of 2,000 levels that interact are no tree within 2^20 cells; they are in two blocks."""
     domain = Domain.from_cardinalities([2000, 2000, 2, 2])
     graph = InteractionHypergraph(domain, [("x0", "x1"), ("x1", "x2"), ("x2", "x3")], hierarchical=False)
     blocks = GibbsSchedule("trees").resolve(graph)
-    assert sorted(v for block in blocks for v in block) == [0, 1, 2, 3] and len(blocks) == 2
+    assert {v for block in blocks for v in block} == {0, 1, 2, 3} and len(blocks) == 2
     assert all(bucket_cells(block_buckets(graph, block), domain.cardinalities) <= 2**20 for block in blocks)
     assert bucket_cells(block_buckets(graph, (0, 1)), domain.cardinalities) > 2**20
 

@@ -32,7 +32,7 @@ from ...compute.vectors import (
 
 ROOM = 2**14  # entries of the scratch that a processor keeps close by: states times lanes that are drawn together
 FEW_LANES = 16  # lanes that are drawn together when all lanes of a tile would need more room
-CELLS_ROOM = 2**16  # cells times lanes of a block that is drawn by elimination, likewise
+CELLS_ROOM = 2**17  # cells times lanes of a block that is drawn by elimination, likewise
 LOWEST = -1e30  # stands for the log weight of impossible states, which are then never drawn
 EDGES = 8  # edges whose cells are looked up together
 
