@@ -117,7 +117,7 @@ def _compile(parts: Sequence[str]) -> list[str]:
 
 def _table_chains() -> None:
     """Gibbs chains by look-ups, of sites, of listed blocks and of trees; codes of one and of four bytes."""
-    for levels, precisions in ((5, (torch.float32, torch.float64)), (300, (torch.float32,))):
+    for levels, precisions in ((9, (torch.float32, torch.float64)), (300, (torch.float32,))):
         for precision, blocks in itertools.product(precisions, ("sites", "interactions", "trees")):
             _gibbs_chains(levels, "tables", precision, blocks)
 

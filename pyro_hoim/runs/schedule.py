@@ -31,7 +31,7 @@ MAX_BLOCK_STATES = 4096
 MAX_BLOCK_CELLS = 2**20
 """Most cells of the tables that are formed when a larger block is drawn by elimination."""
 
-_FEW_STATES = 8  # of blocks of low treewidth that are listed, which is then faster
+_FEW_STATES = 16  # of blocks of low treewidth that are listed, which is then faster
 MAX_WIDTH = 18
 _KINDS = "sites", "colours", "interactions", "trees"
 
@@ -55,7 +55,7 @@ class GibbsSchedule:
             own), ``"trees"`` (sets of variables within which interactions join them as trees, as large as a greedy
             choice makes them; the sets overlap and cover all variables), ``"width:W"`` (the same with treewidth at most
             W), or a sequence of tuples of names. Blocks of more than 4,096 joint states, and those of trees and widths
-            that have more than 8, are drawn by elimination.
+            that have more than 16, are drawn by elimination.
         scan: ``"sequential"`` visits the blocks in order; ``"random"`` draws every visit. The order is drawn once for
             all chains: given the order chains are independent, and every chain alone is a random scan.
         emphasised: interactions that get extra weight, such as those just added to a model. A block is emphasised

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
@@ -185,3 +186,37 @@ def elimination_order(
         if cost < fewest:
             best, fewest = leading + candidate, cost
     return tuple(hypergraph.domain.names[v] for v in best)
+
+
+def first_fit(
+    births: Sequence[int], deaths: Sequence[int], size: Sequence[int], start: int, offset: NDArray[np.int64]
+) -> int:
+    """First-fit places for nodes alive from birth to death (inclusive); writes ``offset``, returns the length."""
+    free: list[tuple[int, int]] = []  # start, length
+    top = start
+    ending: dict[int, list[int]] = {}
+    for node in sorted((n for n in range(len(births)) if births[n] >= 0), key=lambda n: births[n]):
+        # Nodes that nobody reads any more leave their places, which join those beside them.
+        for time in [t for t in ending if t < births[node]]:
+            free.extend((int(offset[n]), size[n]) for n in ending.pop(time))
+        free.sort()
+        joined: list[tuple[int, int]] = []
+        for begin, length in free:
+            if joined and sum(joined[-1]) == begin:
+                joined[-1] = (joined[-1][0], joined[-1][1] + length)
+            else:
+                joined.append((begin, length))
+        free = joined
+        # The tightest gap that is large enough, else new cells at the end.
+        fit = [gap for gap in free if gap[1] >= size[node]]
+        if fit:
+            gap = min(fit, key=lambda g: g[1])
+            free.remove(gap)
+            offset[node] = gap[0]
+            if gap[1] > size[node]:
+                free.append((gap[0] + size[node], gap[1] - size[node]))
+        else:
+            offset[node] = top
+            top += size[node]
+        ending.setdefault(deaths[node], []).append(node)
+    return top

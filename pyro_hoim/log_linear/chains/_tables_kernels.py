@@ -32,7 +32,7 @@ from ...compute.vectors import (
 
 ROOM = 2**14  # entries of the scratch that a processor keeps close by: states times lanes that are drawn together
 FEW_LANES = 16  # lanes that are drawn together when all lanes of a tile would need more room
-CELLS_ROOM = 2**17  # cells times lanes of a block that is drawn by elimination, likewise
+CELLS_ROOM = 2**20  # cells times lanes of a block that is drawn by elimination, likewise
 LOWEST = -1e30  # stands for the log weight of impossible states, which are then never drawn
 EDGES = 8  # edges whose cells are looked up together
 
@@ -229,48 +229,55 @@ def _collect(x, b, lane, span, sites, buckets, weights, index, rows):
 
 
 @njit(nogil=True, error_model="numpy", forceinline=True)
-def _log_weight(b, q, at, span, terms, weights, rows, cells, scale, added):
-    """Log weight of cell q of bucket b, in the lanes from ``at`` on."""
+def _log_weights_of(b, q, k, span, terms, weights, rows, cells, beta, added, values, where):
+    """Put the log weights of cell q of bucket b, of level k, into row k of the values."""
     term_of, source, start, maps = terms
-    total = splat(weights.dtype.type(0))
-    for t in range(term_of[3 * b], term_of[3 * b + 1]):  # tables within the block
-        total = total + splat(weights[source[t] + maps[start[t] + q]])
-    for t in range(term_of[3 * b + 1], term_of[3 * b + 2]):  # and beyond
-        total = total + load(rows, (source[t] + maps[start[t] + q]) * span + at)
-    total = fused(scale, total, added)
-    for t in range(term_of[3 * b + 2], term_of[3 * b + 3]):  # messages
-        total = total + load(cells, (source[t] + maps[start[t] + q]) * span + at)
-    return larger(total, splat(weights.dtype.type(LOWEST)))
+    # Tables within the block are the same for all lanes; of the others it is noted where they are.
+    constant, begin, middle, end = added, term_of[3 * b + 1], term_of[3 * b + 2], term_of[3 * b + 3]
+    for t in range(term_of[3 * b], begin):
+        constant += beta[0] * weights[source[t] + maps[start[t] + q]]
+    for t in range(begin, end):
+        where[t - begin] = (source[t] + maps[start[t] + q]) * span
+    same, scale, lowest = splat(constant), splat(beta[0]), splat(weights.dtype.type(LOWEST))
+    for at in range(0, span, LANES):
+        total = splat(weights.dtype.type(0))
+        for t in range(middle - begin):
+            total = total + load(rows, where[t] + at)
+        total = fused(scale, total, same)
+        for t in range(middle - begin, end - begin):
+            total = total + load(cells, where[t] + at)
+        store(values, k * span + at, larger(total, lowest))
 
 
 @njit(nogil=True, error_model="numpy", forceinline=True)
-def _send(b, span, buckets, terms, weights, reference, r, beta, rows, cells):
+def _send(b, span, buckets, terms, weights, reference, r, beta, rows, cells, values, where):
     """Fill what bucket b is drawn by, and its message; r is where the reference of its variable begins.
 
     Of a binary variable this is the probability of its lower level, else the cumulative weights of all.
     """
     states, num_outer, cell, message = buckets[2][b], buckets[3][b], buckets[4][2 * b], buckets[4][2 * b + 1]
     one, lowest = beta.dtype.type(1), splat(weights.dtype.type(LOWEST))
-    ones, zero, scale, rest = splat(one), splat(one - one), splat(beta[0]), one - beta[0]
+    ones, zero, rest = splat(one), splat(one - one), one - beta[0]
     for s in range(num_outer):
+        for k in range(states):
+            added = rest * reference[r + k]
+            _log_weights_of(b, s * states + k, k, span, terms, weights, rows, cells, beta, added, values, where)
         for at in range(0, span, LANES):
-            top, first = lowest, (cell + s * states) * span + at
-            for k in range(states):
-                added = splat(rest * reference[r + k])
-                value = _log_weight(b, s * states + k, at, span, terms, weights, rows, cells, scale, added)
-                store(cells, first + k * span, value)
-                top = larger(value, top)
             if states == 2:
-                gap = load(cells, first) - load(cells, first + span)
+                low, high = load(values, at), load(values, span + at)
+                gap, top = low - high, larger(low, high)
                 apart = larger(gap, zero)
                 rare = exp(gap - apart - apart)
                 total = ones + rare
                 share = ones / total
-                store(cells, first, select_negative(as_bits(gap), rare * share, share))
+                store(cells, (cell + s) * span + at, select_negative(as_bits(gap), rare * share, share))
             else:
+                top, first = load(values, at), (cell + s * states) * span + at
+                for k in range(1, states):
+                    top = larger(load(values, k * span + at), top)
                 total = zero
                 for k in range(states):
-                    total = total + exp(load(cells, first + k * span) - top)
+                    total = total + exp(load(values, k * span + at) - top)
                     store(cells, first + k * span, total)
             if num_outer > 1:
                 store(cells, (message + s) * span + at, top + log(total))
@@ -320,7 +327,7 @@ def _draw_by_elimination(x, visit, sites, law, random, scratch, room):
     """
     buckets, terms, weights, reference, start, beta = law
     index, uniform, tops = scratch[1], scratch[2], scratch[4]
-    rows, cells, lanes = room
+    rows, cells, lanes, values, where = room
     r0, r1, r2, r3 = random
     first, last = buckets[0][visit], buckets[0][visit + 1]
     width = x.shape[1]
@@ -329,7 +336,7 @@ def _draw_by_elimination(x, visit, sites, law, random, scratch, room):
         span = min(most, width - lane)
         for b in range(first, last):
             _collect(x, b, lane, span, sites, buckets, weights, index, rows)
-            _send(b, span, buckets, terms, weights, reference, start[buckets[1][b]], beta, rows, cells)
+            _send(b, span, buckets, terms, weights, reference, start[buckets[1][b]], beta, rows, cells, values, where)
         end = lane + span
         for b in range(last - 1, first - 1, -1):
             fill(r0[lane:end], r1[lane:end], r2[lane:end], r3[lane:end], uniform[:span])
@@ -402,7 +409,8 @@ def run(tiles, random, shape, work, sites, joint, trees, edges, sizes, start, la
     block_rows = rows if joint is None else np.empty(room, dtype=weights.dtype)
     own_rows = np.empty(sizes[2] * width, dtype=weights.dtype)
     cells_here = np.empty(max(CELLS_ROOM, sizes[3] * LANES) if trees is not None else 0, dtype=weights.dtype)
-    own_room = own_rows, cells_here, np.arange(width).astype(np.uint32)
+    values = np.empty(sizes[4] * width, dtype=weights.dtype)
+    own_room = own_rows, cells_here, np.arange(width).astype(np.uint32), values, np.empty(sizes[5], dtype=np.int64)
     sums, partial = np.empty(width, dtype=np.float64), np.empty(width, dtype=np.float64)
     is_mixed = start_weights.shape[1] > 0
     mixed, level = np.empty(start_weights.shape[1], dtype=weights.dtype), np.ones(1, dtype=weights.dtype)

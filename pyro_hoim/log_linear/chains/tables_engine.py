@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
 from ...compute.lanes import SMALL, EnergyChains, balanced_width, later, pieces, run_threads
 from ...runs.schedule import MAX_BLOCK_STATES
+from ...structure.elimination_order import first_fit
 from ...structure.hypergraph import InteractionHypergraph, row_strides
 from ...structure.low_width import BlockBucket, block_buckets
 from ._tables_kernels import add_statistics, run
@@ -52,6 +53,8 @@ class TablesStructure:
     max_factors: int  # largest number of factors of a block, or of a bucket of one that is drawn by elimination
     max_rows: int  # largest number of rows of factors of a bucket
     max_cells: int  # largest number of cells of a block drawn by elimination
+    max_levels: int  # of a variable that is drawn by elimination
+    max_terms: int  # largest number of rows and messages of a bucket
     visit_reads: int  # of a lane by the longest visit, about
 
 
@@ -285,7 +288,7 @@ class _Eliminations:
         self.scope_of, self.scope, self.strides = [0], list[int](), list[int]()
         self.term_of, self.term_map = [0], list[int]()
         self.source: list[tuple[bool, int]] = []  # and whether it is a place among the plain copies
-        self.max_rows = self.max_factors = self.max_reads = 0
+        self.max_rows = self.max_factors = self.max_reads = self.max_terms = 0
 
     def pass_over(self) -> None:
         """A block that is drawn from the list of its states."""
@@ -301,24 +304,27 @@ class _Eliminations:
         for m in meeting:
             inside = tuple(v for v in block if v in maximal[m])
             edges[min(rank[v] for v in inside)].setdefault(inside, []).append(m)
-        messages: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in steps]
-        cell = reads = 0
-        for (variable, scope), parts, received in zip(steps, edges, messages, strict=True):
-            # Cells to draw from, then the message.
-            states, outer = cards[variable], math.prod(cards[u] for u in scope)
-            message = cell + states * outer
+        # Cells to draw from, then messages, whose places serve others once they were read.
+        outer = [math.prod(cards[u] for u in scope) for _, scope in steps]
+        stored = [1 if cards[v] == 2 else cards[v] for v, _ in steps]
+        first = list(itertools.accumulate((n * m for n, m in zip(outer, stored, strict=True)), initial=0))
+        reader = [min((rank[u] for u in scope), default=-1) for _, scope in steps]
+        message = np.zeros(len(steps), dtype=np.int64)
+        births = [k if reader[k] >= 0 else -1 for k in range(len(steps))]
+        self.room.append(first_fit(births, reader, outer, first[-1], message))
+        received: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in steps]
+        reads = 0
+        for k, (variable, scope) in enumerate(steps):
             self.variables.append(variable)
-            self.states.append(states)
-            self.outer.append(outer)
-            self.places += [cell, message]
+            self.states.append(cards[variable])
+            self.outer.append(outer[k])
+            self.places += [first[k], int(message[k])]
             self.scope += scope
-            self.strides += (n * states for n in row_strides([cards[u] for u in scope]))
+            self.strides += (n * stored[k] for n in row_strides([cards[u] for u in scope]))
             self.scope_of.append(len(self.scope))
-            cell = message + (outer if scope else 0)
             if scope:
-                messages[min(rank[u] for u in scope)].append((message, scope))
-            reads += outer * states * (4 + self._add_terms((*scope, variable), parts, received))
-        self.room.append(cell)
+                received[reader[k]].append((int(message[k]), scope))
+            reads += outer[k] * cards[variable] * (4 + self._add_terms((*scope, variable), edges[k], received[k]))
         self.max_reads = max(self.max_reads, reads)
         self.first.append(len(self.variables))
         self.blocks.visit_part.append(len(self.blocks.part_factor) - 1)
@@ -356,6 +362,7 @@ class _Eliminations:
         for message, scope in received:
             self._add_term(axes, scope, message)
         self.term_of.append(len(self.source))
+        self.max_terms = max(self.max_terms, len(self.source) - self.term_of[-3])
         return len(within) + reads + len(received)
 
     def _add_term(self, axes: tuple[int, ...], inside: tuple[int, ...], source: int, is_copy: bool = False) -> None:
@@ -462,6 +469,8 @@ def tables_structure(
         max_factors=max(max_factors, trees.max_factors),
         max_rows=trees.max_rows,
         max_cells=max(trees.room, default=0),
+        max_levels=max(trees.states, default=0),
+        max_terms=trees.max_terms,
         visit_reads=max(max(1, max_factors) * max_states, trees.max_reads),
     )
 
@@ -565,6 +574,7 @@ class TablesEngine(EnergyChains):
         # Annealed weights grow by the gap between the model and what stands at beta 0.
         gap = np.zeros((1, 0)) if growth is None else self._cells - base if base.size else self._cells
         sizes = structure.max_states, structure.max_factors, structure.max_rows, structure.max_cells
+        sizes = *sizes, structure.max_levels, structure.max_terms
         law = self._weights, none if start is None else start[1], self._reference
         path = (
             order,

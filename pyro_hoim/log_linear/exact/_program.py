@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...structure.elimination_order import elimination_order
+from ...structure.elimination_order import elimination_order, first_fit
 from ...structure.hypergraph import InteractionHypergraph, row_strides
 
 # Bucket plans: which tables meet when a variable is summed out, and what to condition on if that is too big.
@@ -390,38 +390,6 @@ def _absorbed(nodes: list[int], compiler: _Compiler) -> list[int]:
     return nodes_left
 
 
-def _places(births: Sequence[int], deaths: Sequence[int], size: Sequence[int], start: int, offset: Ints) -> int:
-    """First-fit places for nodes alive from birth to death (inclusive); writes ``offset``, returns the length."""
-    free: list[tuple[int, int]] = []  # start, length
-    top = start
-    ending: dict[int, list[int]] = {}
-    for node in sorted((n for n in range(len(births)) if births[n] >= 0), key=lambda n: births[n]):
-        # Nodes that nobody reads any more leave their places, which join those beside them.
-        for time in [t for t in ending if t < births[node]]:
-            free.extend((int(offset[n]), size[n]) for n in ending.pop(time))
-        free.sort()
-        joined: list[tuple[int, int]] = []
-        for begin, length in free:
-            if joined and sum(joined[-1]) == begin:
-                joined[-1] = (joined[-1][0], joined[-1][1] + length)
-            else:
-                joined.append((begin, length))
-        free = joined
-        # The tightest gap that is large enough, else new cells at the end.
-        fit = [gap for gap in free if gap[1] >= size[node]]
-        if fit:
-            gap = min(fit, key=lambda g: g[1])
-            free.remove(gap)
-            offset[node] = gap[0]
-            if gap[1] > size[node]:
-                free.append((gap[0] + size[node], gap[1] - size[node]))
-        else:
-            offset[node] = top
-            top += size[node]
-        ending.setdefault(deaths[node], []).append(node)
-    return top
-
-
 @lru_cache(maxsize=128)
 def compiled(plan: BucketPlan) -> Program:
     """Program of a plan that keeps no variables."""
@@ -443,10 +411,10 @@ def compiled(plan: BucketPlan) -> Program:
     made = {z: i for i, (_, _, z) in enumerate(steps)}
     births = [made.get(n, -1) for n in range(len(size))]
     deaths = [used.get(n, num_steps) for n in range(len(size))]
-    reused_top = _places(births, deaths, size, 1 + num_terms, reused)
+    reused_top = first_fit(births, deaths, size, 1 + num_terms, reused)
     back_births = [num_steps - used.get(n, num_steps) if n in made else -1 for n in range(len(size))]
     back_deaths = [num_steps - made.get(n, 0) for n in range(len(size))]
-    gradient_top = _places(back_births, back_deaths, size, 1 + num_terms, gradient)
+    gradient_top = first_fit(back_births, back_deaths, size, 1 + num_terms, gradient)
     # Every step with its two adjoints: the loops are the same, the operands change roles.
     contractions: list[Contraction] = []
     work: list[int] = []

@@ -721,6 +721,7 @@ GRAPH = InteractionHypergraph(
 )
 TABLES = torch.as_tensor(random_tables(GRAPH, np.random.default_rng(3), batch_shape=(2,), balanced=False))
 SCHEDULES = [GibbsSchedule("colours"), GibbsSchedule("interactions"), GibbsSchedule("sites", "random")]
+SCHEDULES.append(GibbsSchedule("width:2"))  # one block, drawn by elimination
 
 
 def _chains(device, schedule=None, **options):
