@@ -1,0 +1,174 @@
+"""Effective draws a second of Gibbs chains by their blocks: single variables beside trees and wider sets.
+
+    python tests/benchmarks/bench_blocks.py [--append] [PART] [OPTIONS]
+
+Effective draws are ArviZ's bulk effective sample size of the energies of all chains, after a quarter as many sweeps
+that do not count. They say little where R-hat is far from 1. Seconds are processor time of one thread.
+"""
+
+import itertools
+import time
+import warnings
+
+import arviz as az
+import numpy as np
+import pandas as pd
+import torch
+from bench_uai import fetched
+from harness import Report, main, part
+
+from pyro_hoim import (
+    AnnealedImportance,
+    Domain,
+    GibbsChains,
+    InteractionHypergraph,
+    LogLinearEnergy,
+    Observations,
+    read_uai,
+)
+from pyro_hoim.datasets import load_mushroom
+from pyro_hoim.errors import ConvergenceWarning
+from pyro_hoim.log_linear import VariableElimination
+from pyro_hoim.runs import GibbsSchedule
+
+SCHEDULES = ("sites", "interactions", "trees", "width:2", "width:4", "width:6", "width:10")
+
+
+def copies(size, coupling, is_ring):
+    """Binary columns each of which is a copy of the one before, with so many nats for equal neighbours."""
+    domain = Domain.from_cardinalities([2] * size)
+    pairs = [*itertools.pairwise(domain.names), *([(domain.names[0], domain.names[-1])] if is_ring else [])]
+    graph = InteractionHypergraph(domain, pairs, hierarchical=False)
+    return LogLinearEnergy(graph, torch.as_tensor(coupling * np.tile(np.eye(2).reshape(-1), len(pairs))))
+
+
+def indicators():
+    """Mushroom's columns of 0 and 1, one for every level of a column that varies."""
+    frame = pd.get_dummies(load_mushroom().to_pandas(count=None), prefix_sep="=").astype(int)
+    frame = frame.loc[:, frame.nunique() == 2]
+    return Observations.from_pandas(
+        frame.astype(str), domain=Domain.from_labels({name: ["0", "1"] for name in frame}), count=None
+    )
+
+
+def mushroom(num_pairs):
+    """Pairs of indicator columns that share most information, a tree of them first, with tables of log p / (p p).
+
+    One half is added to every count. On the tree alone this is the law of maximal likelihood of Chow and Liu.
+    """
+    rows = indicators()
+    x, total = rows.codes.double().numpy(), len(rows.codes) + 2.0
+    cells = np.stack([[(a.T @ b) for b in (1 - x, x)] for a in (1 - x, x)]) + 0.5  # (2, 2, d, d)
+    alone = cells.sum(1)[:, :, 0]
+    gain = np.log(cells * total / (alone[:, None, :, None] * alone[None, :, None, :]))
+    information = (cells / total * gain).sum((0, 1))
+    pairs = sorted(itertools.combinations(range(x.shape[1]), 2), key=lambda pair: -information[pair])
+    component, tree = list(range(x.shape[1])), []
+    for a, b in pairs:
+        if component[a] != component[b]:
+            tree.append((a, b))
+            component = [component[a] if c == component[b] else c for c in component]
+    chosen = tree + [pair for pair in pairs if pair not in set(tree)][: num_pairs - len(tree)]
+    names = rows.domain.names
+    edges = [(name,) for name in names] + [(names[a], names[b]) for a, b in chosen]
+    graph = InteractionHypergraph(rows.domain, edges, hierarchical=False)
+    tables = torch.zeros(graph.num_terms, dtype=torch.float64)
+    for k, name in enumerate(names):
+        tables[graph.term_slices[(name,)]] = torch.as_tensor(np.log(alone[:, k] / total))
+    for a, b in chosen:
+        tables[graph.term_slices[(names[a], names[b])]] = torch.as_tensor(gain[:, :, a, b].reshape(-1))
+    return LogLinearEnergy(graph, tables)
+
+
+def looked_at(chains, count, thin):
+    """Effective draws, R-hat and mean of energies of so many records, and processor time of the same sweeps without."""
+    chains.sweep(count * thin // 4)
+    start = time.process_time()
+    chains.sweep(count * thin)
+    seconds = time.process_time() - start
+    energies = chains.sweep(count * thin, thin=thin, energies=True).energies.T.numpy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        effective, reduction = az.ess({"x": energies}, method="bulk"), az.rhat({"x": energies})
+    return float(effective["x"]), float(reduction["x"]), float(energies.mean()), seconds
+
+
+def compared(name, model, schedules, seconds, num_chains):
+    """A table of schedules: 2,000 sweeps, and, where these give fewer than 2,000 effective draws, so many seconds.
+
+    The ratio is that of effective draws a second to those of the first schedule.
+    """
+    report = Report("model|schedule|blocks|largest|ms a sweep|sweeps|effective draws|R-hat|a second|ratio|energy")
+    first = None
+    for schedule in schedules:
+        chains = GibbsChains(model, num_chains, schedule=GibbsSchedule(schedule), seed=1)
+        chains.sweep(2)
+        start = time.process_time()
+        chains.sweep(10)
+        most = max(50, round(10 * seconds / (time.process_time() - start)))
+        count, thin = min(2000, most), 1
+        effective, reduction, energy, used = looked_at(chains, count, thin)
+        if effective < 2000 and most > 2 * count:
+            thin = most // count
+            effective, reduction, energy, used = looked_at(chains, count, thin)
+        first = first or effective / used
+        figures = [f"{1e3 * used / count / thin:.3g}", count * thin, f"{effective:.0f}", f"{reduction:.3f}"]
+        figures += [f"{effective / used:.3g}", f"{effective / used / first:.3g}", f"{energy:.2f}"]
+        report.row(name, schedule, len(chains.blocks), max(map(len, chains.blocks)), *figures)
+    return report.lines()
+
+
+@part("Effective draws of columns that copy each other")
+def chains_of_copies(
+    sizes=(100,), coupling=4.0, seconds=2.0, num_chains=64, schedules=("sites", "interactions", "trees")
+):
+    """Paths, which are one tree, and rings, which two trees cover."""
+    lines = []
+    for size, is_ring in itertools.product(sizes, (False, True)):
+        name = f"{'ring' if is_ring else 'path'} of {size}"
+        lines += [*compared(name, copies(size, coupling, is_ring), schedules, seconds, num_chains), ""]
+    return lines
+
+
+@part("Effective draws of mushroom's indicator columns")
+def indicator_columns(pairs=(117, 130, 160), seconds=4.0, num_chains=64, schedules=SCHEDULES[:6]):
+    """Models of pairs that share most information: the tree of them, and the tree with more."""
+    lines = []
+    for number in pairs:
+        model = mushroom(number)
+        lines += [*compared(f"{number} pairs", model, schedules, seconds, num_chains), ""]
+    return lines
+
+
+@part("Effective draws of a grid of the UAI competition")
+def grids(names=("Grids_30",), scales=(0.1, 0.2, 0.3, 1.0), seconds=4.0, num_chains=64, schedules=SCHEDULES):
+    """At several inverse temperatures, of which 1 is the problem as it is; energies are of the problem times these."""
+    lines = []
+    for name, scale in itertools.product(names, scales):
+        whole = read_uai(fetched() / f"{name}.uai")
+        model = LogLinearEnergy(whole.hypergraph, scale * whole.tables)
+        lines += [*compared(f"{name} at {scale:g}", model, schedules, seconds, num_chains), ""]
+    return lines
+
+
+@part("Annealed log Z of a grid of the UAI competition by blocks")
+def annealed(
+    name="Grids_30", steps=(8000, 3000, 300, 150), num_chains=64, schedules=("sites", "trees", "width:4", "width:6")
+):
+    """Equal processor time, about: errors of log Z in nats against the exact value."""
+    model = read_uai(fetched() / f"{name}.uai")
+    exact = float(VariableElimination().log_partition(model).value)
+    report = Report("schedule|temperatures|seconds|log Z less the exact one")
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    for schedule, count in zip(schedules, steps, strict=True):
+        start = time.process_time()
+        options = {"num_chains": num_chains, "num_temperatures": count, "schedule": GibbsSchedule(schedule), "seed": 1}
+        result = AnnealedImportance(**options).log_partition(model)
+        used = time.process_time() - start
+        error = float(result.value) - exact
+        report.row(schedule, count, f"{used:.1f}", f"{error:.2f}")
+    return report.lines()
+
+
+if __name__ == "__main__":
+    main(__doc__)
