@@ -241,3 +241,16 @@ def test_wide_tables_know_the_same(name, monkeypatch):
     monkeypatch.setattr("pyro_hoim.log_linear.infinite._MOST_PARAMETERS", 0)  # no standard errors
     table = hoim.fit(graph, rows, **options).odds_ratios()
     assert table["lower"].isna().all() and said(table) == expected
+
+
+def test_penalised_errors_of_wide_tables_are_those_of_their_cells():
+    """A penalty makes the information regular, so that no part of it may be left out before it is inverted."""
+    (graph, _), _, rows, combinations = case("one cell of a pair")
+    tables = []
+    for partition in (Auto(), None):
+        options = {"structural_zeros": combinations, "penalty": L2(2.0, coding="corner"), "partition": partition}
+        result = hoim.fit(graph, rows, stopping=hoim.log_linear.Stopping(1e-10), **options)
+        assert result.is_listed == (partition is None)
+        tables.append(result.odds_ratios().set_index(["term", "levels"])[["odds_ratio", "lower", "upper"]].sort_index())
+    assert tables[0].isna().any(axis=None) and tables[0].notna().any(axis=None)
+    pd.testing.assert_frame_equal(*tables, rtol=1e-5)
