@@ -376,7 +376,7 @@ def test_an_error_after_the_folder_was_made_takes_it_away_again(shell, monkeypat
     def refuse(*_, **__):
         raise InputError("refused late")
 
-    monkeypatch.setattr("pyro_hoim.study.command.fit.analyse", refuse)
+    monkeypatch.setattr("pyro_hoim.study.command.fit.analyse_request", refuse)
     assert "refused late" in shell.refused("fit", "titanic", "--out", "new", progress=True) and not Path("new").exists()
     kept = Path("kept/checkpoint")
     kept.mkdir(parents=True)
