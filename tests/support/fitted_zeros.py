@@ -1,5 +1,7 @@
 """Fits of small tables with impossible states, and their laws by proportional fitting on the possible cells."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import torch
@@ -8,7 +10,7 @@ import pyro_hoim as hoim
 from pyro_hoim import Domain, InteractionHypergraph, Observations
 
 
-def zeros(shape, *cells):
+def zeros(shape: tuple[int, ...], *cells: Any) -> np.ndarray:
     mask = np.zeros(shape, dtype=bool)
     for cell in cells:
         mask[cell] = True
@@ -44,7 +46,7 @@ KINDS = {  # counts, structural zeros, formula
 }
 
 
-def mask_of(shape, structural):
+def mask_of(shape: tuple[int, ...], structural: Any) -> Any:
     """The mask of impossible cells, of combinations the cells that hold one."""
     if not isinstance(structural, list):
         return structural
@@ -56,7 +58,7 @@ def mask_of(shape, structural):
     return mask
 
 
-def fitted_law(counts, structural, graph):
+def fitted_law(counts: np.ndarray, structural: Any, graph: InteractionHypergraph) -> np.ndarray:
     """Fitted probabilities: proportional fitting on the cells that no structural zero and no empty margin excludes.
 
     Of Haberman's table the six cells that were seen are fitted as they are: no other table has their margins.
@@ -76,29 +78,30 @@ def fitted_law(counts, structural, graph):
     return law / law.sum()
 
 
-def domain_of(counts):
+def domain_of(counts: np.ndarray) -> Domain:
     return Domain.from_cardinalities(dict(zip("abcd", counts.shape, strict=False)))
 
 
-def rows_of(counts):
+def rows_of(counts: np.ndarray) -> Observations:
     codes = torch.tensor(list(np.ndindex(counts.shape)))
     return Observations(domain_of(counts), codes, torch.from_numpy(counts.ravel().astype(float)))
 
 
-def case(name):
+def case(name: str) -> tuple[Observations, np.ndarray, Any]:
     """Domain, rows, law and result of a kind."""
     counts, structural, formula = KINDS[name]
-    rows, graph, options = rows_of(counts), InteractionHypergraph.from_formula(domain_of(counts), formula), {}
+    rows, graph = rows_of(counts), InteractionHypergraph.from_formula(domain_of(counts), formula)
+    options: dict[str, Any] = {}
     if name.endswith("by elimination"):
         options = {"partition": hoim.log_linear.Auto(), "stopping": hoim.log_linear.Stopping(tolerance=1e-10)}
     return rows, fitted_law(counts, structural, graph), hoim.fit(graph, rows, structural_zeros=structural, **options)
 
 
-def cells(law):
+def cells(law: np.ndarray) -> pd.DataFrame:
     """All cells as rows of labels."""
     return pd.DataFrame([[str(i) for i in cell] for cell in np.ndindex(law.shape)], columns=list("abcd")[: law.ndim])
 
 
-def logs(law):
+def logs(law: np.ndarray) -> np.ndarray:
     with np.errstate(divide="ignore"):
         return np.log(law)
