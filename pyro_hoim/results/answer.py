@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -219,7 +220,8 @@ def odds_answer(
     # Columns go together, too, whose larger interaction is real.
     adjusted = {} if tests is None else dict(zip(tests["term"], tests["p_value_adjusted"], strict=True))
     is_all = confirmed_at is not None
-    judged = [r for r in best if is_all or _is_real(r, adjusted.get(":".join(r.names), math.nan))]
+    counts = Counter(ratio.names for ratio in ratios)
+    judged = [r for r in best if is_all or _is_real(r, adjusted.get(":".join(r.names), math.nan), counts[r.names])]
     real = [r for r in best if any(set(r.names) <= set(larger.names) for larger in judged)]
     if has_intervals:
         clear = [r for r in clear if r in real]
@@ -280,6 +282,15 @@ def _why(table: pd.DataFrame) -> str:
     return f" The reason is that {reasons[0]}." if reasons else ""
 
 
+def stored_tests(info: Mapping[str, Any]) -> pd.DataFrame | None:
+    """The tests of interactions that a model file keeps, as :func:`odds_answer` takes them; None where it has none."""
+    records = [record for record in info.get("uncertainty", ()) if record.get("p_value_adjusted") is not None]
+    if not records:
+        return None
+    terms, p_values = [":".join(record["edge"]) for record in records], [r["p_value_adjusted"] for r in records]
+    return pd.DataFrame({"term": terms, "p_value_adjusted": p_values})
+
+
 def interaction_tests(result: Any, wald: pd.DataFrame) -> pd.DataFrame:
     """Wald's tests of the interactions of a fit, with likelihood ratios where an estimate is infinite.
 
@@ -298,9 +309,12 @@ def interaction_tests(result: Any, wald: pd.DataFrame) -> pd.DataFrame:
     return wald.assign(p_value=p_values, p_value_adjusted=step_up(p_values))
 
 
-def _is_real(ratio: Ratio, adjusted: float) -> bool:
-    """Whether an interaction is beyond chance by its test, or without one by its odds ratio."""
-    return ratio.is_estimated and ratio.is_clear if math.isnan(adjusted) else adjusted <= _REAL
+def _is_real(ratio: Ratio, adjusted: float, number: int) -> bool:
+    """Whether an interaction is beyond chance by its test, or without one by the best of a number of odds ratios."""
+    if not math.isnan(adjusted):
+        return adjusted <= _REAL
+    # The best of several is small more often than one is (Bonferroni).
+    return ratio.is_estimated and ratio.is_clear and not number * ratio.p_value > _REAL
 
 
 def _listed(ratios: Sequence[Ratio], conjunction: str) -> str:

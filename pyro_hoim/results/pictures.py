@@ -32,7 +32,7 @@ from ..plots.intervals import plot_forest, plot_interactions
 from ..plots.mosaic import plot_mosaic
 from ..schema import Domain
 from ..structure.hypergraph import InteractionHypergraph
-from .answer import CAUTION, NONE, OddsAnswer, interaction_tests, odds_answer
+from .answer import CAUTION, NONE, OddsAnswer, interaction_tests, odds_answer, stored_tests
 from .comparison import figures_of
 from .table import cell_text
 
@@ -261,7 +261,7 @@ class ResultStudy(Study[Part]):
         try:
             tests = interaction_tests(self.result, self.result.test_terms(method="wald")) if has_tests else None
         except (IntractableError, MissingDataError):  # a model of a file, or of rows with missing cells
-            tests = None
+            tests = stored_tests(self.stored.info)
         return odds_answer(table, rows, tests=tests, confirmed_at=self.stored.info.get("false_discovery_rate"))
 
 

@@ -11,7 +11,16 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from pyro_hoim import Domain, NonexistentEstimateWarning, Observations, fit, learn, learn_network, load_table
+from pyro_hoim import (
+    Domain,
+    NonexistentEstimateWarning,
+    Observations,
+    fit,
+    learn,
+    learn_network,
+    load,
+    load_table,
+)
 from pyro_hoim.boltzmann import LearningOptions, fit_machine
 from pyro_hoim.core.page import Block, Page, Section
 from pyro_hoim.plots.drawing import BLUE, FAINT, ORANGE, SLATE, WIDTH, figure_of
@@ -463,3 +472,34 @@ def test_pages_of_rows_with_missing_cells_are_judged_by_their_odds_ratios(weight
     assert "1 of the 3 interactions in the model is beyond chance" in page
     (unclear,) = re.findall(r"These rows show no clear association of ([^<.]*)", page)
     assert set(unclear.split(" or ")) == {"smoker with sex", "sex with ill"}
+
+
+def noise_of_many_comparisons():
+    """Columns a and b of four levels are independent; the best of their nine odds ratios looks real, by chance."""
+    rng = np.random.default_rng(68)
+    a, b = rng.integers(0, 4, 600), rng.integers(0, 4, 600)
+    c = (rng.random(600) < np.where(a > 1, 0.75, 0.25)).astype(int)
+    return pd.DataFrame({"a": a, "b": b, "c": c}).astype(str)
+
+
+def test_the_page_of_a_loaded_model_claims_what_that_of_its_fit_does(tmp_path):
+    """Both rest on the test of all levels, by which noise stays noise; its best odds ratio alone would pass."""
+    result = fit("a*b + a*c", noise_of_many_comparisons())
+    ratios, tests = result.odds_ratios(), result.test_terms(method="wald").set_index("term")["p_value_adjusted"]
+    assert ratios.loc[ratios["term"] == "a:b", "p_value_adjusted"].min() < 0.05 < tests["a:b"]  # else no control
+    result.save(tmp_path / "model.safetensors")
+    claims = []
+    for name, of in (("fit", result), ("file", load(tmp_path / "model.safetensors"))):
+        of.report(tmp_path / name)
+        text = re.sub("<[^>]+>", "", (tmp_path / name / "report.html").read_text(encoding="utf-8"))
+        claims.append("1 of the 2 interactions in the model is beyond chance" in text)
+    assert claims == [True, True]
+
+
+def test_without_a_test_of_all_levels_the_best_of_several_ratios_has_to_pass_for_all():
+    """Bonferroni's inequality, for rows with missing cells, whose interactions have no test."""
+    lines = [row("a:b", f"a={k} vs 0, b=1 vs 0", 1.5, 1.1, 2.1) | {"p_value_adjusted": 0.03} for k in (1, 2)]
+    lines += [row("a:c", "a=1 vs 0, c=1 vs 0", 2.0, 1.1, 3.0) | {"p_value_adjusted": 0.03}]
+    said = odds_answer(pd.DataFrame(lines), "9 rows").sentences
+    assert said[0].startswith("In 9 rows, 1 of the 2 interactions in the model is beyond chance")
+    assert any("no clear association of a with b" in sentence for sentence in said)
