@@ -57,7 +57,8 @@ class Auto(PlannedBackend):
     the ``method`` of a result tells it afterwards. Of both estimates of row 5 the one with the better verdict is taken,
     of equal ones that with the smaller error, and an annealed one never outside the limits that the other proves: where
     they contradict each other the result is unreliable and its notes say so. Estimates are never slipped in: without
-    ``buckets`` and ``annealed`` a model out of reach is refused.
+    ``buckets`` and ``annealed`` a model out of reach is refused. Log Z by itself is exact where elimination can sum it
+    within its options, also where these do not allow marginals.
 
     Args:
         matrix: options of the design-matrix backend.
@@ -113,11 +114,12 @@ class Auto(PlannedBackend):
     @override
     def log_partition(self, model: LogLinearModel) -> LogPartition:
         backend, cost = _choose(self, model.hypergraph, ())
-        if not backend.is_exact:
-            return backend.log_partition(model)
+        # Log Z alone may need less memory than the plan, which has marginals.
         try:
-            return backend.log_partition(model)  # log Z alone may need less memory than the plan, which has marginals
+            return (backend if backend.is_exact else self.elimination).log_partition(model)
         except IntractableError as error:
+            if not backend.is_exact:
+                return backend.log_partition(model)
             raise IntractableError(cost.reason, hint=_hint(cost, model)) from error
 
     def _selected(self, model: LogLinearModel, keep: Sequence[str] = ()) -> Chosen:

@@ -96,6 +96,15 @@ def test_estimates_agree_with_enumeration(options):
     assert result.cost.flops == auto.plan(PAIRS).flops
 
 
+def test_log_z_by_itself_stays_exact_where_only_marginals_are_out_of_reach():
+    budget = VariableElimination().plan(PAIRS).memory_bytes - 1
+    options = TINY | {"elimination": VariableElimination(max_memory_bytes=budget)}
+    model, auto = model_of(0.3), Auto(**options, buckets=BUCKETS)
+    assert not auto.plan(PAIRS).method.startswith("variable")  # control: marginals are estimated
+    result = auto.log_partition(model)
+    assert result.kind == "exact" and float(result.value) == pytest.approx(float(exact(model)), rel=1e-12)
+
+
 def test_annealed_runs_decide_where_draws_are_too_few_and_stay_within_the_bounds():
     model = model_of(0.3, 2)
     few = BucketImportance(max_cells=4, passes=1, num_draws=30, seed=0, max_error=1e-3)
