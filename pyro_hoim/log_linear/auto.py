@@ -164,9 +164,8 @@ def _hint(cost: Cost, model: LogLinearModel) -> str | None:
     """What to do about a cost, without an estimate where it would be refused for the model's impossible states."""
     if cost.hint is None or is_hidden(model.tables) or ProductInside.is_reached(model):
         return cost.hint
-    return (
-        f"{cost.hint.removesuffix(_ESTIMATE)}; Auto(buckets=BucketImportance()) may estimate it; or draw, or condition"
-    )
+    more = "bound it by Auto(buckets=BucketImportance()), draw with GibbsChains, or condition on some variables"
+    return f"{cost.hint.removesuffix(_ESTIMATE)}; {more}"
 
 
 @lru_cache(maxsize=256)
