@@ -18,7 +18,6 @@ from pyro_hoim.checks import check_exact_shape, check_finite, check_shape
 from pyro_hoim.data import Observations
 from pyro_hoim.errors import InputError, IntractableError, UnknownNameError, check_names, check_unique, size_text
 from pyro_hoim.log_linear import AnnealedImportance, LogLinearEnergy, fit
-from pyro_hoim.runs import GibbsSchedule
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
 from pyro_hoim.testing import raises
@@ -166,7 +165,6 @@ def test_messages_about_twenty_thousand_binary_variables():
     cells = r"about 3\.98e\+6020"
     for ask, words in (
         (lambda: model.block_conditional(domain.names, rows.codes), f"block: {cells} joint states of 20000 variables"),
-        (lambda: GibbsSchedule([domain.names]).resolve(graph), f"has {cells} joint states, more than"),
         (lambda: AnnealedImportance().marginal(model, domain.names), f"a joint table of {cells} cells is asked for"),
         (lambda: InteractionHypergraph.saturated(domain), f"may have up to {cells} sets"),
         (lambda: fit(graph, rows, method="newton"), rf"{cells} cells by 20000 parameters needs about 7\.96e\+6024 ent"),

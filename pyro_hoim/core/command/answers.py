@@ -252,7 +252,8 @@ def log_z_of(
         raise out_of_reach("method", problem, f"{option('method', 'ais')} estimates it", code="no-method")
     for name, methods in _OWN.items():
         if question.values.get(name) is not None and method not in methods:
-            wanted = " or ".join(option("method", choice) for choice in methods)
+            there = [choice for choice in methods if choice != "bounds" or bounds is not None] or methods
+            wanted = " or ".join(option("method", choice) for choice in there)
             raise conflict(name, f"belongs to {wanted}, received {option('method', method)}")
     if method == "bounds":
         return _bounded(question, energy, bounds)
