@@ -86,7 +86,8 @@ def log_z(ctx: click.Context, model: Path, evidence: Path | None, out: Path | No
 
     For a model of corner tables without all subsets this is log Z in the corner coding, and the JSON says so. An
     estimate comes with its standard error, limits, the effective sample size, and the verdict on them; that of --method
-    bounds also with a lower and an upper bound that are certain. Ctrl-C and --time-limit leave the bounds so far.
+    bounds also with a lower and an upper bound that are certain. --time-limit leaves the bounds so far, and Ctrl-C
+    does once there are any.
 
     MODEL may be a file in the UAI format, of which it is the log of Z, in nats. With --evidence FILE the sum is over
     the states that agree with it.

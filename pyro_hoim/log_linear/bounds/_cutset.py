@@ -16,7 +16,7 @@ from scipy.sparse.linalg import eigsh
 
 from ..._modes import plain_mode
 from ...structure.hypergraph import InteractionHypergraph
-from ._orders import least_fill, neighbour_pairs
+from ...structure.least_fill import least_fill, neighbour_pairs
 
 _SHIFT = 1e-3  # makes the Laplacian of a graph definite
 _EQUAL = 1.05  # eigenvalues within this factor count as one, of which several vectors are tried

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..._modes import plain_mode
 from ...structure.hypergraph import InteractionHypergraph, row_strides
-from ._orders import least_fill, neighbour_pairs
+from ...structure.least_fill import least_fill, neighbour_pairs
 
 TABLE, MESSAGE, SHIFT = 0, 1, 2
 _BLOCK = 256  # cells of a message that are computed together

@@ -1,7 +1,8 @@
 """Elimination orders of least fill-in by compiled code: bounds and cutsets try tens of them for one model.
 
 They are those of the first rule of :func:`~pyro_hoim.structure.elimination_order.elimination_order`, twenty times as
-fast, with ties broken at random on request.
+fast, with ties broken at random on request. That function tries other rules as well, once for a model, and does not
+wait for Numba to be imported.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from ...structure.hypergraph import InteractionHypergraph
+from .hypergraph import InteractionHypergraph
 
 
 @lru_cache(maxsize=64)

@@ -3,8 +3,8 @@
 
 import numpy as np
 
-from ...compute.jit import njit
-from ...compute.vectors import bit_count
+from ..compute.jit import njit
+from ..compute.vectors import bit_count
 
 _ONE = np.uint64(1)
 
