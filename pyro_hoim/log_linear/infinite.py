@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from scipy.optimize import nnls
 
-from ..errors import HoimError
+from ..errors import InputError, IntractableError
 from ..structure.hypergraph import Edge, InteractionHypergraph
 from .coding import parametrization
 from .fitting.design import edge_basis
@@ -171,7 +171,7 @@ def _contrasts(result: FitResult, edge: tuple[str, ...], block: torch.Tensor) ->
     estimates = free[known] @ result.theta[where]
     errors = torch.full_like(estimates, math.nan)
     if has_cheap_covariance(result):
-        with suppress(HoimError):  # singular information, or a penalty that is not smooth
+        with suppress(IntractableError, InputError):  # singular information, or a penalty that is not smooth
             matrix = result.covariance_of_kind(None)[where, where]
             errors = ((free[known] @ matrix) * free[known]).sum(1).clamp(min=0).sqrt()
     # Written so that every estimate is positive.
