@@ -3,43 +3,51 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ..._modes import plain_mode
-from ...annealing.backend import constant as once
-from ...core.autograd import log_z_with_gradient
 from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
 from ._cutset import cutset
-from ._join_graph import JoinGraph, compiled, join_graph
+from ._join_graph import TABLE, JoinGraph, compiled, edges_of, join_graph
 from ._sweeps import Sweeps
 
+Floats = NDArray[np.float64]
+
 _ROUNDS = 3
-_MOST = 64  # states of the fixed variables that are summed in one round
-_CELLS = 2**26  # of all tables of one round, about half a second
+_MOST = 64  # settings of the fixed variables that are summed in one round
+_CELLS = 2**26  # of all tables of one round, about a tenth of a second
 _WIDER, _WIDEST = 2**4, 2**20  # fewer variables are fixed for larger tables, which are cheap up to here
 _ROUNDING = 1e-13  # of the sum of what the fixed variables add, relative
+_EPS = float(np.finfo(np.float64).eps)
+_LEAST = math.log(1e-250)  # of logs of cells over the largest of a table that the loops count
 
 
 class FixedPlan(NamedTuple):
-    """The variables that are fixed, the exact sum beside one of their settings, and how many sums a round has."""
+    """The variables that are fixed, the exact sum beside one of their settings, and how many sums a round has.
+
+    ``pointer`` leads from a table to its rows (number of the fixed variable, stride) in ``slices``.
+    """
 
     fixed: tuple[int, ...]
-    names: tuple[str, ...]
     graph: JoinGraph
     most: int
+    pointer: NDArray[np.int64]
+    slices: NDArray[np.int64]
 
     @property
     def memory_bytes(self) -> int:
-        """Of one sum, and of the tables that are left beside all settings of a round."""
+        """Of the sums, one after the other, with their gradients, and of all settings."""
         if not self.graph.is_exact:
             return 0
         size = compiled(self.graph)
-        return 8 * (4 * size.num_values + 7 * size.num_block + 2 * self.most * size.num_terms)
+        return 8 * (3 * size.num_values + 9 * size.num_block + _ROUNDS * self.most * len(self.fixed))
 
 
 @lru_cache(maxsize=64)
@@ -48,9 +56,15 @@ def fixed_plan(hypergraph: InteractionHypergraph, max_cells: int) -> FixedPlan:
     """How lower bounds by few fixed variables are found, known from the structure."""
     max_cells = max(max_cells, min(_WIDER * max_cells, _WIDEST))
     fixed = cutset(hypergraph, max_cells)
-    names = tuple(hypergraph.domain.names[v] for v in fixed)
-    graph = join_graph(hypergraph.restrict(names) if names else hypergraph, max_cells)
-    return FixedPlan(fixed, names, graph, max(1, min(_MOST, _CELLS // max(1, graph.total_cells))))
+    graph = join_graph(hypergraph, max_cells, fixed=fixed)
+    cards, number = hypergraph.domain.cardinalities, {v: k for k, v in enumerate(fixed)}
+    pointer, slices = [0], list[tuple[int, int]]()
+    for edge in hypergraph.edge_indices:
+        slices += [(number[v], math.prod(cards[u] for u in edge[k + 1 :])) for k, v in enumerate(edge) if v in number]
+        pointer.append(len(slices))
+    rows = np.array(slices, dtype=np.int64).reshape(-1, 2)
+    most = max(1, min(_MOST, int(_CELLS / max(1.0, graph.total_cells))))
+    return FixedPlan(fixed, graph, most, np.array(pointer, dtype=np.int64), rows)
 
 
 class FixedSums:
@@ -90,38 +104,74 @@ class FixedSums:
         ranked = sorted((c for c in self._sums if self._sums[c] > -math.inf), key=lambda c: -self._sums[c])
         return torch.tensor(ranked, dtype=torch.long).reshape(len(ranked), len(self.plan.fixed))
 
-    def sums(self, model: LogLinearEnergy, settings: torch.Tensor) -> torch.Tensor:
-        """Log sums (n,) beside settings (n, fixed variables), differentiable in the tables."""
-        if self.plan.names:
-            rest, constant = model.condition({name: settings[:, k] for k, name in enumerate(self.plan.names)})
-            tables = rest.tables
-        else:
-            tables, constant = model.tables.expand(len(settings), -1), torch.zeros(1, dtype=torch.float64)
-        values, slopes = list[float](), list[torch.Tensor]()
-        for row in tables.detach().numpy():
-            sweeps = Sweeps(self.plan.graph, row, True)
-            next(sweeps.passes(1))
-            values.append(sweeps.best)
-            self._slack = max(self._slack, sweeps.slack)
-            if tables.requires_grad:
-                slopes.append(torch.from_numpy(sweeps.eta))
-        log_sums = torch.tensor(values, dtype=torch.float64)
-        if slopes:
-            number, eta = log_sums, torch.stack(slopes)
-            log_sums = log_z_with_gradient(tables, lambda _: (number, eta), lambda t: once(t, eta))
-        return constant + log_sums
+    def _offsets(self, settings: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where the slices of tables beside settings (n, fixed variables) begin in them, (n, tables)."""
+        pointer, slices = self.plan.pointer, self.plan.slices
+        steps = np.zeros((len(settings), len(slices) + 1), dtype=np.int64)
+        np.cumsum(settings[:, slices[:, 0]] * slices[:, 1], axis=1, out=steps[:, 1:])
+        return steps[:, pointer[1:]] - steps[:, pointer[:-1]]
+
+    def _constants(self, tables: Floats, settings: NDArray[np.int64]) -> tuple[Floats, NDArray[np.int64]]:
+        """Cells of tables whose variables are all fixed, beside settings: the tables' values and places (n, cells)."""
+        is_left = self.plan.graph.division.items[: len(self.plan.pointer) - 1, 3] > 0
+        starts = compiled(self.plan.graph).starts[TABLE][~is_left]
+        places = starts + self._offsets(settings)[:, ~is_left]
+        return tables[places], places
+
+    def _sweeps(self, tables: Floats, setting: NDArray[np.int64]) -> Sweeps:
+        """The sum beside one setting in log space, with its gradient."""
+        sweeps = Sweeps(self.plan.graph, tables, True)
+        inputs = sweeps.compiled.program.inputs.copy()
+        is_table = inputs[:, 4] == TABLE
+        inputs[is_table, 0] += self._offsets(setting[None])[0, inputs[is_table, 6]]
+        sweeps.compiled = replace(sweeps.compiled, program=sweeps.compiled.program._replace(inputs=inputs))
+        next(sweeps.passes(1))
+        return sweeps
+
+    def _log_sums(self, tables: Floats, settings: NDArray[np.int64]) -> Floats:
+        """Log sums beside settings (n, fixed variables), (n,); widens the margin by what rounding can have moved them.
+
+        Every term of a sum is a product of one cell of each table. It is rounded once for each factor and each
+        addition on its way, of which there are at most as many as there are inputs and levels of mini-buckets.
+        """
+        from ._fixed_kernels import log_sums
+
+        size, graph = compiled(self.plan.graph), self.plan.graph
+        first = size.starts[TABLE]
+        values, tops = np.zeros(size.num_values), np.maximum.reduceat(tables, first) if len(first) else np.zeros(0)
+        # Tables over their largest cells.
+        tops[tops == -np.inf] = 0.0
+        logs = tables - np.repeat(tops, np.diff([*first, len(tables)]))
+        logs[logs < _LEAST] = -np.inf
+        np.exp(logs, out=values[: len(tables)])
+        sums, work = np.zeros(len(settings)), np.zeros(size.num_block)
+        log_sums(settings, values, self.plan.pointer, self.plan.slices, size.program, work, sums)
+        # Logs of what tables were divided by, and those of cells of which no variable is left.
+        is_left = graph.division.items[: len(first), 3] > 0
+        top, constants = math.fsum(tops[is_left]), self._constants(tables, settings)[0]
+        found = sums + top + constants.sum(1)
+        nodes, sizes = size.program.nodes, np.abs(np.where(np.isfinite(constants), constants, 0.0)).sum(1)
+        spans = -np.minimum.reduceat(np.where(np.isfinite(logs), logs, 0.0), first) if len(first) else np.zeros(0)
+        steps = (nodes[:, 5] - nodes[:, 4] + nodes[:, 0]).sum() + (10.0 + spans).sum()
+        magnitude = np.abs(np.where(np.isfinite(sums), sums, 0.0)) + abs(top) + sizes
+        count = 8 + constants.shape[1] + len(size.program.roots)
+        self._slack = max(self._slack, _EPS * float(steps + count * magnitude.max(initial=0.0)))
+        # Where no term is in the range of the loops, logarithms may reach it.
+        for n in np.flatnonzero((sums == -np.inf) & np.isfinite(constants).all(1)):
+            sweeps = self._sweeps(tables, settings[n])
+            found[n] = sweeps.best + constants[n].sum()
+            self._slack = max(self._slack, sweeps.slack + _EPS * count * sizes[n])
+        return found
 
     def slopes(self, model: LogLinearEnergy) -> torch.Tensor:
         """Gradient of the bound in the tables, (num_terms,): means beside the settings, by their shares of the sum."""
-        settings, slopes = self.settings, torch.zeros_like(model.tables)
-        shares = torch.tensor([self._sums[tuple(row)] for row in settings.tolist()], dtype=slopes.dtype).softmax(0)
-        parts = zip(settings.split(self.plan.most), shares.split(self.plan.most), strict=True)
-        for some, weights in parts if len(settings) else ():
-            with torch.enable_grad():
-                leaf = model.tables.detach().requires_grad_()
-                total = self.sums(LogLinearEnergy._trusted(model.hypergraph, leaf), some) @ weights
-            slopes += torch.autograd.grad(total, leaf)[0]
-        return slopes
+        settings, tables = self.settings, model.tables.detach().numpy()
+        slopes, codes = np.zeros_like(tables), settings.numpy()
+        shares = torch.tensor([self._sums[tuple(row)] for row in settings.tolist()], dtype=torch.float64).softmax(0)
+        for setting, share in zip(codes, shares.tolist(), strict=True):
+            slopes += share * self._sweeps(tables, setting).eta
+            slopes[self._constants(tables, setting[None])[1][0]] += share
+        return torch.from_numpy(slopes)
 
     @torch.no_grad()
     def raise_bound(self, model: LogLinearEnergy, states: torch.Tensor, log_probs: torch.Tensor) -> float:
@@ -135,8 +185,9 @@ class FixedSums:
             new = [c for c in wanted if c not in self._sums][: self.plan.most]
             if not new:
                 break
-            settings = torch.tensor(new, dtype=torch.long).reshape(len(new), len(cards))
-            self._sums.update(zip(new, self.sums(model, settings).tolist(), strict=True))
+            new.sort()  # settings that follow each other have most of their messages in common
+            settings = np.array(new, dtype=np.int64).reshape(len(new), len(cards))
+            self._sums.update(zip(new, self._log_sums(model.tables.numpy(), settings).tolist(), strict=True))
             top = max(self._sums, key=self._sums.__getitem__)
             wanted = [
                 (*top[:k], level, *top[k + 1 :])

@@ -133,6 +133,16 @@ def _dot(x, logs, count):
     return total
 
 
+@njit(nogil=True, cache=True, fastmath=_SUMS | {"nnan"}, error_model="numpy")
+def _largest(values, start, count):
+    """The largest absolute value of some finite cells."""
+    high = 0.0
+    for j in range(count):
+        value = abs(values[start + j])
+        high = max(high, value if value < np.inf else 0.0)
+    return high
+
+
 @njit(nogil=True, cache=True, fastmath=_PLAIN, error_model="numpy", inline="always")
 def _powers(inverse, levels, block, work):
     """Exponentials of a block's logarithms times ``inverse``, less the largest of every cell, and their sums.
@@ -140,7 +150,7 @@ def _powers(inverse, levels, block, work):
     The logarithms of the exponentials are put in ``less``, the largest in ``top``. Where all terms are impossible
     nothing is taken off, and ``mark`` is one.
     """
-    x, top, shifted, less, mark, sums, _ = work
+    x, top, shifted, less, mark, sums, _, _ = work
     bits, shifted_bits = x.view(np.int64), shifted.view(np.int64)
     many = levels * block
     if inverse != 1.0:
@@ -182,9 +192,9 @@ def run(task, number, values, beliefs, backward, weight, program, work):
 
     Task 0 finds its message. Task 1 finds, from beliefs of its message, those of its tables and messages. Task 2 finds
     its message and, from what was passed back to it, beliefs of its shifts; it returns the entropy of its variable
-    given the others.
+    given the others. The largest absolute value of a message is put in the last array of ``work``.
     """
-    x, top, shifted, less, mark, sums, logs = work
+    x, top, shifted, less, mark, sums, logs, largest = work
     shifted_bits, log_bits, top_bits = shifted.view(np.int64), logs.view(np.int64), top.view(np.int64)
     row, inputs, loops, strides, index = (
         program.nodes[number],
@@ -211,7 +221,7 @@ def run(task, number, values, beliefs, backward, weight, program, work):
     for i in range(count):
         offsets[i] = inputs[first + i, 0]
     # Beliefs of task 2 are not normalised: they are the exponentials of differences from a reference.
-    entropy, total, reference, shift, width = 0.0, 0.0, -np.inf, 0, 0
+    entropy, total, reference, shift, width, high_value = 0.0, 0.0, -np.inf, 0, 0, 0.0
     if task == 2:
         shift, width = inputs[last - 1, 0], inputs[last - 1, 5]
         beliefs[shift : shift + width] = 0.0
@@ -233,6 +243,7 @@ def run(task, number, values, beliefs, backward, weight, program, work):
             _log(logs, log_bits, shifted, shifted_bits, block)
             for j in range(block):
                 values[start + j] = -np.inf if mark[j] else weight * (logs[j] + top[j])
+            high_value = max(high_value, _largest(values, start, block))
         if task == 2:
             high = -np.inf
             for j in range(block):
@@ -275,6 +286,8 @@ def run(task, number, values, beliefs, backward, weight, program, work):
                 offsets[i] -= strides[first + i, k] * loops[begin + k]
             turn[k] = 0
             k -= 1
+    if task != 1:
+        largest[number] = high_value
     if task == 2 and total > 0.0:
         beliefs[shift : shift + width] /= total
         entropy /= total
@@ -432,3 +445,27 @@ def draw(values, weights, program, uniforms, states, log_weights, begin, step):
                 code -= 1
             states[n, variable] = code
             log_weights[n] -= math.log(mixed[code])
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def rounding(values, weights, program, tables, largest):
+    """Sums that :meth:`~._sweeps.Sweeps._rounding` weighs: over inputs, logarithms, and last messages.
+
+    ``tables`` are the largest absolute cells of tables, ``largest`` those of messages.
+    """
+    nodes, inputs = program.nodes, program.inputs
+    of_inputs, of_logs, of_levels, of_roots = 0.0, 0.0, 0.0, 0.0
+    for k in range(len(nodes)):
+        total = 0.0
+        for i in range(nodes[k, 4], nodes[k, 5]):
+            kind, number = inputs[i, 4], inputs[i, 6]
+            if kind == 2:
+                total += _largest(values, inputs[i, 0], inputs[i, 5])
+            else:
+                total += tables[number] if kind == 0 else largest[number]
+        of_inputs += (nodes[k, 5] - nodes[k, 4] + 4) * total
+        of_logs += abs(weights[k])
+        of_levels += abs(weights[k]) * nodes[k, 0]
+    for k in program.roots:
+        of_roots += largest[k]
+    return of_inputs, of_logs, of_levels, len(program.roots) * of_roots

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...compute.lanes import run_threads
-from ._join_graph import MESSAGE, JoinGraph, compiled
+from ._join_graph import TABLE, JoinGraph, compiled
 
 Floats = NDArray[np.float64]
 
@@ -35,13 +35,17 @@ class Sweeps:
         self.values, self.beliefs = np.zeros(sizes.num_values), np.zeros(sizes.num_values)
         self.values[: sizes.num_terms] = tables
         self.backward = np.zeros(sizes.num_kept)
-        self.weights = np.ones(len(graph.nodes))
-        for bucket in graph.buckets:
-            share = 1.0 / len(bucket)
-            self.weights[bucket.start : bucket.stop] = share if is_upper or len(bucket) == 1 else -share
-            if not is_upper and len(bucket) > 1:
-                self.weights[bucket.start] = 2.0 - share
-        self.work = tuple(np.zeros(sizes.num_block) for _ in range(7))
+        ends = sizes.program.buckets
+        counts = np.diff(ends)
+        shares = np.repeat(1.0 / np.maximum(counts, 1), counts)
+        self.weights = shares if is_upper else np.where(shares < 1.0, -shares, shares)
+        if not is_upper:
+            positive = ends[:-1][counts > 1]
+            self.weights[positive] = 2.0 - shares[positive]
+        self.work = *(np.zeros(sizes.num_block) for _ in range(7)), np.zeros(len(shares))
+        first = sizes.starts[TABLE]
+        sizes_of_cells = np.where(np.isfinite(tables), np.abs(tables), 0.0)
+        self._largest_tables = np.maximum.reduceat(sizes_of_cells, first) if len(first) else np.zeros(0)
         self.best, self.slack, self.is_current = (math.inf if is_upper else -math.inf), 0.0, False
         self.num_passes, self._step, self._first = 0, 1.0, math.nan
         self._kept = self.shifts.copy(), self.weights.copy()
@@ -63,28 +67,13 @@ class Sweeps:
         A log-sum moves by no more than what it sums, whatever the signs of weights, so that the errors of all
         mini-buckets add up: of sums of tables, as large as these, and of the logarithm of a sum.
         """
-        graph = self.graph
-        starts = [self.compiled.place(item) for node in graph.nodes for item in node.inputs]
-        starts += self._roots
-        first, where = np.unique(np.array(starts, dtype=np.int64), return_inverse=True)
-        sizes = np.abs(self.values)
-        sizes[~np.isfinite(sizes)] = 0.0
-        # Every number of the buffer is one of a table that meets others, or of the last message of a component.
-        largest = np.maximum.reduceat(sizes, first)[where] if len(first) else np.zeros(0)
-        counts = np.array([len(node.inputs) for node in graph.nodes], dtype=np.int64)
-        levels = np.array([graph.size(node.scope[:1]) for node in graph.nodes], dtype=np.int64)
-        ends = np.cumsum(counts)
-        sums = np.concatenate([np.zeros(1), np.cumsum(largest)])
-        of_sums = ((counts + 4) * (sums[ends] - sums[ends - counts])).sum()
-        of_logs = (np.abs(self.weights) * (_LOG_SUM / _ROUNDING + levels)).sum()
-        of_roots = len(self._roots) * (sums[-1] - sums[len(starts) - len(self._roots)])
-        return _ROUNDING * float(of_sums + of_logs + of_roots)
+        from ._kernels import rounding
 
-    @property
-    def _roots(self) -> list[int]:
-        """Places of the last messages of components, whose sum is the bound."""
-        nodes = self.graph.nodes
-        return [self.compiled.places[MESSAGE][k] for k, node in enumerate(nodes) if len(node.scope) == 1]
+        program = self.compiled.program
+        of_inputs, of_logs, of_levels, of_roots = rounding(
+            self.values, self.weights, program, self._largest_tables, self.work[-1]
+        )
+        return _ROUNDING * (of_inputs + of_levels + of_roots) + _LOG_SUM * of_logs
 
     def passes(self, number: int) -> Iterator[float]:
         """Tighten the bound once more at every turn until so many passes were made; ends when they change little.

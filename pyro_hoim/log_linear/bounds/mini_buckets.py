@@ -108,8 +108,8 @@ class BucketBackend(PlannedBackend):
     def plan_after(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> Cost:
         graphs = self._graphs(hypergraph)
         positions = frozenset(hypergraph.domain.indices(keep))
-        cells = max(graph.largest_cells for graph in graphs)
-        total = max(graph.total_cells for graph in graphs)
+        cells = int(max(graph.largest_cells for graph in graphs))
+        total = int(max(graph.total_cells for graph in graphs))
         memory = self._memory_bytes(hypergraph, graphs)
         reason = f"the largest mini-bucket has {cells} cells, within the budget of {self.max_cells}"
         feasible, hint = True, None
