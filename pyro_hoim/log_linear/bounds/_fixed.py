@@ -22,6 +22,8 @@ Floats = NDArray[np.float64]
 
 _ROUNDS = 3
 _MOST = 64  # settings of the fixed variables that are summed in one round
+_BATCH = 8  # of which at once, before the gain is looked at
+_LEAST_GAIN = 0.005  # of a batch, as a share of the distance to the upper bound
 _CELLS = 2**26  # of all tables of one round, about a tenth of a second
 _WIDER, _WIDEST = 2**4, 2**20  # fewer variables are fixed for larger tables, which are cheap up to here
 _ROUNDING = 1e-13  # of the sum of what the fixed variables add, relative
@@ -128,41 +130,6 @@ class FixedSums:
         next(sweeps.passes(1))
         return sweeps
 
-    def _log_sums(self, tables: Floats, settings: NDArray[np.int64]) -> Floats:
-        """Log sums beside settings (n, fixed variables), (n,); widens the margin by what rounding can have moved them.
-
-        Every term of a sum is a product of one cell of each table. It is rounded once for each factor and each
-        addition on its way, of which there are at most as many as there are inputs and levels of mini-buckets.
-        """
-        from ._fixed_kernels import log_sums
-
-        size, graph = compiled(self.plan.graph), self.plan.graph
-        first = size.starts[TABLE]
-        values, tops = np.zeros(size.num_values), np.maximum.reduceat(tables, first) if len(first) else np.zeros(0)
-        # Tables over their largest cells.
-        tops[tops == -np.inf] = 0.0
-        logs = tables - np.repeat(tops, np.diff([*first, len(tables)]))
-        logs[logs < _LEAST] = -np.inf
-        np.exp(logs, out=values[: len(tables)])
-        sums, work = np.zeros(len(settings)), np.zeros(size.num_block)
-        log_sums(settings, values, self.plan.pointer, self.plan.slices, size.program, work, sums)
-        # Logs of what tables were divided by, and those of cells of which no variable is left.
-        is_left = graph.division.items[: len(first), 3] > 0
-        top, constants = math.fsum(tops[is_left]), self._constants(tables, settings)[0]
-        found = sums + top + constants.sum(1)
-        nodes, sizes = size.program.nodes, np.abs(np.where(np.isfinite(constants), constants, 0.0)).sum(1)
-        spans = -np.minimum.reduceat(np.where(np.isfinite(logs), logs, 0.0), first) if len(first) else np.zeros(0)
-        steps = (nodes[:, 5] - nodes[:, 4] + nodes[:, 0]).sum() + (10.0 + spans).sum()
-        magnitude = np.abs(np.where(np.isfinite(sums), sums, 0.0)) + abs(top) + sizes
-        count = 8 + constants.shape[1] + len(size.program.roots)
-        self._slack = max(self._slack, _EPS * float(steps + count * magnitude.max(initial=0.0)))
-        # Where no term is in the range of the loops, logarithms may reach it.
-        for n in np.flatnonzero((sums == -np.inf) & np.isfinite(constants).all(1)):
-            sweeps = self._sweeps(tables, settings[n])
-            found[n] = sweeps.best + constants[n].sum()
-            self._slack = max(self._slack, sweeps.slack + _EPS * count * sizes[n])
-        return found
-
     def slopes(self, model: LogLinearEnergy) -> torch.Tensor:
         """Gradient of the bound in the tables, (num_terms,): means beside the settings, by their shares of the sum."""
         settings, tables = self.settings, model.tables.detach().numpy()
@@ -174,25 +141,90 @@ class FixedSums:
         return torch.from_numpy(slopes)
 
     @torch.no_grad()
-    def raise_bound(self, model: LogLinearEnergy, states: torch.Tensor, log_probs: torch.Tensor) -> float:
-        """Sum beside the settings of the likeliest of some states (n, d), then beside neighbours of the best one."""
-        best: dict[tuple[int, ...], float] = {}
-        for row, value in zip(states[:, list(self.plan.fixed)].tolist(), log_probs.tolist(), strict=True):
+    def raise_bound(
+        self, model: LogLinearEnergy, states: torch.Tensor, log_probs: torch.Tensor, high: float = math.inf
+    ) -> float:
+        """Sum beside the settings of the likeliest of some states (n, d), then beside neighbours of the best one.
+
+        Ends when sums change little of the distance to an upper bound.
+        """
+        tables, cards = model.tables.numpy(), [model.domain.cardinalities[v] for v in self.plan.fixed]
+        codes, best = states[:, list(self.plan.fixed)], dict[tuple[int, ...], float]()
+        for row, value in zip(codes.tolist(), log_probs.tolist(), strict=True):
             best[tuple(row)] = max(value, best.get(tuple(row), -math.inf))
-        wanted = sorted(best, key=lambda c: -best[c])[: self.plan.most]
-        cards = [model.domain.cardinalities[v] for v in self.plan.fixed]
-        for _ in range(_ROUNDS):
-            new = [c for c in wanted if c not in self._sums][: self.plan.most]
-            if not new:
+        wanted, products = sorted(best, key=lambda c: -best[c]), _Products(self.plan, tables)
+        # Neighbours whose level was drawn often come first.
+        counts = [np.bincount(column, minlength=n).tolist() for column, n in zip(codes.numpy().T, cards, strict=True)]
+        changes = sorted(
+            ((k, level) for k, n in enumerate(cards) for level in range(n)), key=lambda c: -counts[c[0]][c[1]]
+        )
+        is_drawn = True
+        while len(self._sums) < _ROUNDS * self.plan.most:
+            new, before = [c for c in wanted if c not in self._sums][:_BATCH], self.bound
+            if new:
+                self._sum(products, tables, sorted(new))
+            is_small = not new or self.bound - before < _LEAST_GAIN * (high - self.bound) < math.inf
+            if is_small and not is_drawn:
                 break
-            new.sort()  # settings that follow each other have most of their messages in common
-            settings = np.array(new, dtype=np.int64).reshape(len(new), len(cards))
-            self._sums.update(zip(new, self._log_sums(model.tables.numpy(), settings).tolist(), strict=True))
-            top = max(self._sums, key=self._sums.__getitem__)
-            wanted = [
-                (*top[:k], level, *top[k + 1 :])
-                for k in range(len(cards))
-                for level in range(cards[k])
-                if level != top[k]
-            ]
+            is_drawn = is_drawn and not is_small and len(self._sums) < self.plan.most
+            if not is_drawn:
+                top = max(self._sums, key=self._sums.__getitem__)
+                wanted = [(*top[:k], level, *top[k + 1 :]) for k, level in changes if level != top[k]]
         return self.bound
+
+    def _sum(self, products: _Products, tables: Floats, new: list[tuple[int, ...]]) -> None:
+        """Sum beside new settings; those that follow each other have most of their messages in common."""
+        settings = np.array(new, dtype=np.int64).reshape(len(new), len(self.plan.fixed))
+        constants = self._constants(tables, settings)[0]
+        is_possible = np.isfinite(constants).all(1)
+        added, sums = np.where(is_possible, constants.sum(1), -np.inf), np.full(len(new), -np.inf)
+        size = np.abs(constants[is_possible]).sum(1).max(initial=0.0)
+        sums[is_possible] = products.log_sums(settings[is_possible])
+        slack = products.slack
+        for n in np.flatnonzero(is_possible & (sums == -np.inf)):  # where no product is in range, logarithms may be
+            sweeps = self._sweeps(tables, settings[n])
+            sums[n], slack = sweeps.best, max(slack, sweeps.slack)
+        self._slack = max(self._slack, slack + _EPS * (1 + constants.shape[1]) * (size + abs(sums).max(initial=0.0)))
+        self._sums.update(zip(new, (sums + added).tolist(), strict=True))
+
+
+class _Products:
+    """Exact sums of one model beside settings of fixed variables, by products of tables over their largest cells.
+
+    Every term of a sum is a product of one cell of each table. It is rounded once for each factor and each addition on
+    its way, of which there are at most as many as there are inputs and levels of mini-buckets; the logarithm of a cell
+    of a table was wrong by as many units as it is large.
+    """
+
+    def __init__(self, plan: FixedPlan, tables: Floats) -> None:
+        size = self._size = compiled(plan.graph)
+        self._plan, nodes, first = plan, size.program.nodes, size.starts[TABLE]
+        is_left = plan.graph.division.items[: len(first), 3] > 0
+        logs, tops, spans = tables.copy(), np.zeros(len(first)), np.zeros(len(first))
+        if len(first):
+            tops = np.maximum.reduceat(logs, first)
+            tops[np.isneginf(tops)] = 0.0
+            logs -= np.repeat(tops, np.diff([*first, len(logs)]))
+            logs[logs < _LEAST] = -np.inf
+            spans = -np.minimum.reduceat(np.where(np.isfinite(logs), logs, 0.0), first)
+        self._values = np.zeros(size.num_values)
+        np.exp(logs, out=self._values[: len(logs)])
+        self._top = math.fsum(tops[is_left])
+        self._steps = float((nodes[:, 5] - nodes[:, 4] + nodes[:, 0]).sum() + (10.0 + spans).sum())
+        self._places, self._powers = np.full(len(size.program.inputs), -1), np.zeros(len(nodes), dtype=np.int64)
+        self._marks, self.slack = np.full(len(nodes), -1, dtype=np.int64), 0.0
+
+    def log_sums(self, settings: NDArray[np.int64]) -> Floats:
+        """Logs of the sums over free variables beside settings (n, fixed variables), (n,), and ``slack`` of them.
+
+        Cells of tables without a free variable are left out. Minus infinity also where all products are below the
+        range of the loops.
+        """
+        from ._fixed_kernels import log_sums
+
+        program, pointer, slices = self._size.program, self._plan.pointer, self._plan.slices
+        kept = self._places, self._powers, self._marks
+        sums = log_sums(settings, self._values, pointer, slices, program, *kept)
+        size = np.abs(sums[np.isfinite(sums)]).max(initial=0.0) + abs(self._top)
+        self.slack = max(self.slack, _EPS * (self._steps + (8 + len(program.roots)) * size))
+        return sums + self._top

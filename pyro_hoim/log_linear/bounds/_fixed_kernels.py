@@ -19,31 +19,42 @@ _FAST = {"contract", "nsz", "reassoc", "nnan"}
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
-def _multiply(x, start, values, offset, form, index, where, count, is_first):
-    """Multiply a row of a block by the cells of one input, or write them if it is the first."""
-    if is_first and form == 1:
+def _multiply(x, start, source, values, offset, form, index, where, count):
+    """Write a row of a block: the cells of one input, times the row at ``source`` if that is not negative."""
+    if form == 1 and source < 0:
         for j in range(count):
             x[start + j] = values[offset + j]
-    elif is_first:
-        for j in range(count):
-            x[start + j] = values[offset + np.uint64(index[where + j])]
-    elif form == 1:
+    elif form == 1 and source == start:
         for j in range(count):
             x[start + j] *= values[offset + j]
-    else:
+    elif form == 1:
+        for j in range(count):
+            x[start + j] = x[source + j] * values[offset + j]
+    elif source < 0:
+        for j in range(count):
+            x[start + j] = values[offset + np.uint64(index[where + j])]
+    elif source == start:
         for j in range(count):
             x[start + j] *= values[offset + np.uint64(index[where + j])]
+    else:
+        for j in range(count):
+            x[start + j] = x[source + j] * values[offset + np.uint64(index[where + j])]
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
-def _summed(x, coefficients, levels, block, values, start):
-    """Write sums over levels of products, and return the largest."""
-    high = 0.0
-    for j in range(block):
-        values[start + j] = coefficients[0] * x[j]
-    for level in range(1, levels):
+def _summed(x, source, coefficients, levels, block, values, start):
+    """Write sums over levels of products, and return the largest; products are one if ``source`` is negative."""
+    high, total = 0.0, 0.0
+    if source < 0:
+        for level in range(levels):
+            total += coefficients[level]
+        values[start : start + block] = total
+    else:
         for j in range(block):
-            values[start + j] += coefficients[level] * x[level * block + j]
+            values[start + j] = coefficients[0] * x[source + j]
+        for level in range(1, levels):
+            for j in range(block):
+                values[start + j] += coefficients[level] * x[source + level * block + j]
     for j in range(block):
         value = values[start + j]
         value = value if value >= _LEAST else 0.0
@@ -52,9 +63,35 @@ def _summed(x, coefficients, levels, block, values, start):
     return high
 
 
+@njit(nogil=True, cache=True)
+def _stages(row, inputs, strides, loops):
+    """Inputs of a mini-bucket, those of outer loops before those of inner ones, and where each loop's begin and end.
+
+    An input belongs to the innermost loop that moves it, or to none. Those of one cell for a whole block are left out.
+    """
+    first, last, begin, depth = row[4], row[5], row[6], row[7] - row[6]
+    inner, ends = np.full(last - first, -1, dtype=np.int64), np.zeros(depth + 2, dtype=np.int64)
+    for i in range(last - first):
+        for k in range(depth):
+            if strides[first + i, k] and loops[begin + k] > 1:
+                inner[i] = k
+        if inputs[first + i, 2]:
+            ends[inner[i] + 2] += 1
+    ends = np.cumsum(ends)
+    members, filled = np.empty(ends[-1], dtype=np.int64), ends.copy()
+    for i in range(last - first):
+        if inputs[first + i, 2]:
+            members[filled[inner[i] + 1]] = i
+            filled[inner[i] + 1] += 1
+    return members, ends
+
+
 @njit(nogil=True, cache=True, error_model="numpy")
-def _message(number, values, places, program, x):
-    """Find the message of one mini-bucket; the power of two it was divided by, and whether any of it is above zero."""
+def _message(number, values, places, program):
+    """Find the message of one mini-bucket; the power of two it was divided by, and whether any of it is above zero.
+
+    Products of the inputs of outer loops stay while inner ones turn.
+    """
     row, inputs, loops, strides, index = (
         program.nodes[number],
         program.inputs,
@@ -65,38 +102,43 @@ def _message(number, values, places, program, x):
     levels, cells, block, message, first, last = row[0], row[1], row[2], row[3], row[4], row[5]
     begin, depth = row[6], row[7] - row[6]
     turn, offsets = np.zeros(depth + 1, dtype=np.int64), places[first:last].copy()
+    members, ends = _stages(row, inputs, strides, loops)
+    many = levels * block
+    x, sources = np.empty((depth + 1) * many), np.full(depth + 2, -1, dtype=np.int64)
     # Sums of as many products of factors up to one as there are levels stay below one.
     power = 0
     while 1 << power < levels:
         power += 1
-    scale, coefficients, high = 0.5**power, np.empty(levels), 0.0
+    scale, coefficients, high, changed = 0.5**power, np.empty(levels), 0.0, -1
     for start in range(message, message + cells, block):
         coefficients[:] = scale
-        is_first = True
         for i in range(last - first):
-            form, where, step = inputs[first + i, 2], inputs[first + i, 3], inputs[first + i, 1]
-            if form == 0:
+            if inputs[first + i, 2] == 0:
                 for level in range(levels):
-                    coefficients[level] *= values[offsets[i] + level * step]
-                continue
-            for level in range(levels):
-                _multiply(x, level * block, values, offsets[i] + level * step, form, index, where, block, is_first)
-            is_first = False
-        if is_first:
-            x[: levels * block] = 1.0
-        high = max(high, _summed(x, coefficients, levels, block, values, start))
+                    coefficients[level] *= values[offsets[i] + level * inputs[first + i, 1]]
+        for stage in range(changed + 1, depth + 1):
+            source = sources[stage]
+            for member in range(ends[stage], ends[stage + 1]):
+                i = members[member]
+                form, where, step = inputs[first + i, 2], inputs[first + i, 3], inputs[first + i, 1]
+                for level in range(levels):
+                    target, before = stage * many + level * block, -1 if source < 0 else source + level * block
+                    _multiply(x, target, before, values, offsets[i] + level * step, form, index, where, block)
+                source = stage * many
+            sources[stage + 1] = source
+        high = max(high, _summed(x, sources[depth + 1], coefficients, levels, block, values, start))
         # The next turn of the outer loops.
-        k = depth - 1
-        while k >= 0:
-            turn[k] += 1
+        changed = depth - 1
+        while changed >= 0:
+            turn[changed] += 1
             for i in range(last - first):
-                offsets[i] += strides[first + i, k]
-            if turn[k] < loops[begin + k]:
+                offsets[i] += strides[first + i, changed]
+            if turn[changed] < loops[begin + changed]:
                 break
             for i in range(last - first):
-                offsets[i] -= strides[first + i, k] * loops[begin + k]
-            turn[k] = 0
-            k -= 1
+                offsets[i] -= strides[first + i, changed] * loops[begin + changed]
+            turn[changed] = 0
+            changed -= 1
     if 0.0 < high < _LOW:
         exponent = math.frexp(high)[1]
         factor = math.ldexp(1.0, -exponent)
@@ -107,18 +149,19 @@ def _message(number, values, places, program, x):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def log_sums(settings, values, pointer, slices, program, x, sums):
-    """Write the log sums beside settings (n, fixed variables), less the logs by which tables were divided.
+def log_sums(settings, values, pointer, slices, program, places, powers, marks):
+    """Log sums beside settings (n, fixed variables), less the logs by which tables were divided, (n,).
 
-    ``pointer`` leads from a table to its rows (fixed variable, stride) in ``slices``. Messages that no changed table
-    is behind stay from one setting to the next.
+    ``pointer`` leads from a table to its rows (fixed variable, stride) in ``slices``. Messages stay from one setting,
+    and call, to the next, unless a changed table is behind them: with them the ``places`` of inputs, -1 before the
+    first call, ``powers`` of two by which messages were divided, and ``marks`` whether they are above zero, -1 before
+    the first call.
     """
     nodes, inputs = program.nodes, program.inputs
-    places, powers = np.full(len(inputs), -1, dtype=np.int64), np.zeros(len(nodes), dtype=np.int64)
-    is_new, is_possible = np.zeros(len(nodes), dtype=np.bool_), np.ones(len(nodes), dtype=np.bool_)
+    is_new, sums = np.zeros(len(nodes), dtype=np.bool_), np.zeros(len(settings))
     for n in range(len(settings)):
         for k in range(len(nodes)):
-            is_new[k] = n == 0
+            is_new[k] = marks[k] < 0
             for i in range(nodes[k, 4], nodes[k, 5]):
                 place, number = inputs[i, 0], inputs[i, 6]
                 if inputs[i, 4] == 0:
@@ -129,10 +172,11 @@ def log_sums(settings, values, pointer, slices, program, x, sums):
                 is_new[k] |= place != places[i]
                 places[i] = place
             if is_new[k]:
-                powers[k], is_possible[k] = _message(k, values, places, program, x)
-        total, power = 0.0, 0
+                powers[k], marks[k] = _message(k, values, places, program)
+        power = 0
         for k in range(len(nodes)):
             power += powers[k]
         for k in program.roots:
-            total += math.log(values[nodes[k, 3]]) if is_possible[k] else -np.inf
-        sums[n] = total + power * _LN2
+            sums[n] += math.log(values[nodes[k, 3]]) if marks[k] else -np.inf
+        sums[n] += power * _LN2
+    return sums

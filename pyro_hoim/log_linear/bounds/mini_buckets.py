@@ -227,11 +227,11 @@ class BucketBackend(PlannedBackend):
             if fixed.is_feasible and not watch.is_over(2, "the sums beside fixed variables"):
                 uniforms = np.random.default_rng(seed).random((_STATES, len(graph.domain)))
                 states = torch.from_numpy(upper.draw(uniforms)[0])
-                watch.show(low=fixed.raise_bound(model, states, log_q(graph, tables, states)))
+                watch.show(low=fixed.raise_bound(model, states, log_q(graph, tables, states), upper.bound))
             for _ in self._passes(below, watch, 2, self.passes):
                 # Later passes gain less: where even equal gains would not pass the other bound, they are left out.
                 gain, left = below.best - before, self.passes - below.num_passes
-                if below.num_passes > 2 and below.best + left * gain < fixed.bound:
+                if below.num_passes > 1 and below.best + left * gain < fixed.bound:
                     break
                 before = below.best
         except KeyboardInterrupt:
