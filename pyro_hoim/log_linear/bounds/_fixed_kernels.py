@@ -21,46 +21,47 @@ _FAST = {"contract", "nsz", "reassoc", "nnan"}
 @njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
 def _multiply(x, start, source, values, offset, form, index, where, count):
     """Write a row of a block: the cells of one input, times the row at ``source`` if that is not negative."""
+    # Views, since positions that might be negative would not be vectorised.
+    target, factors, cells = x[start : start + count], values[offset:], index[where : where + count]
+    before = x[max(source, 0) : max(source, 0) + count]
     if form == 1 and source < 0:
         for j in range(count):
-            x[start + j] = values[offset + j]
+            target[j] = factors[j]
     elif form == 1 and source == start:
         for j in range(count):
-            x[start + j] *= values[offset + j]
+            target[j] *= factors[j]
     elif form == 1:
         for j in range(count):
-            x[start + j] = x[source + j] * values[offset + j]
+            target[j] = before[j] * factors[j]
     elif source < 0:
         for j in range(count):
-            x[start + j] = values[offset + np.uint64(index[where + j])]
+            target[j] = factors[cells[j]]
     elif source == start:
         for j in range(count):
-            x[start + j] *= values[offset + np.uint64(index[where + j])]
+            target[j] *= factors[cells[j]]
     else:
         for j in range(count):
-            x[start + j] = x[source + j] * values[offset + np.uint64(index[where + j])]
+            target[j] = before[j] * factors[cells[j]]
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
-def _summed(x, source, coefficients, levels, block, values, start):
-    """Write sums over levels of products, and return the largest; products are one if ``source`` is negative."""
-    high, total = 0.0, 0.0
+def _summed(x, source, coefficients, levels, block, values, start, highs):
+    """Write sums over levels of products, and raise the largest so far; products are one if ``source`` is negative."""
+    message = values[start : start + block]
     if source < 0:
-        for level in range(levels):
-            total += coefficients[level]
-        values[start : start + block] = total
+        message[:] = coefficients.sum()
     else:
+        row, first = x[source : source + block], coefficients[0]
         for j in range(block):
-            values[start + j] = coefficients[0] * x[source + j]
+            message[j] = first * row[j]
         for level in range(1, levels):
+            row, factor = x[source + level * block : source + (level + 1) * block], coefficients[level]
             for j in range(block):
-                values[start + j] += coefficients[level] * x[source + level * block + j]
+                message[j] += factor * row[j]
     for j in range(block):
-        value = values[start + j]
-        value = value if value >= _LEAST else 0.0
-        values[start + j] = value
-        high = max(high, value)
-    return high
+        value = message[j] if message[j] >= _LEAST else 0.0
+        message[j] = value
+        highs[j] = max(highs[j], value)
 
 
 @njit(nogil=True, cache=True)
@@ -109,7 +110,7 @@ def _message(number, values, places, program):
     power = 0
     while 1 << power < levels:
         power += 1
-    scale, coefficients, high, changed = 0.5**power, np.empty(levels), 0.0, -1
+    scale, coefficients, highs, changed = 0.5**power, np.empty(levels), np.zeros(block), -1
     for start in range(message, message + cells, block):
         coefficients[:] = scale
         for i in range(last - first):
@@ -126,7 +127,7 @@ def _message(number, values, places, program):
                     _multiply(x, target, before, values, offsets[i] + level * step, form, index, where, block)
                 source = stage * many
             sources[stage + 1] = source
-        high = max(high, _summed(x, sources[depth + 1], coefficients, levels, block, values, start))
+        _summed(x, sources[depth + 1], coefficients, levels, block, values, start, highs)
         # The next turn of the outer loops.
         changed = depth - 1
         while changed >= 0:
@@ -139,6 +140,7 @@ def _message(number, values, places, program):
                 offsets[i] -= strides[first + i, changed] * loops[begin + changed]
             turn[changed] = 0
             changed -= 1
+    high = highs.max()
     if 0.0 < high < _LOW:
         exponent = math.frexp(high)[1]
         factor = math.ldexp(1.0, -exponent)

@@ -85,43 +85,41 @@ def _log(x, bits, shifted, shifted_bits, count):
 @njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
 def _add(x, start, values, offset, form, index, where, count, is_first):
     """Add the cells of one input to a row of a block, or write them if it is the first."""
-    if is_first:
-        if form == 0:
-            value = values[offset]
-            for j in range(count):
-                x[start + j] = value
-        elif form == 1:
-            for j in range(count):
-                x[start + j] = values[offset + j]
-        else:
-            for j in range(count):
-                x[start + j] = values[offset + np.uint64(index[where + j])]
-    elif form == 0:
-        value = values[offset]
+    # Views, since positions that might be negative would not be vectorised.
+    row, cells, places = x[start : start + count], values[offset:], index[where : where + count]
+    if form == 0:
+        value = cells[0]
         for j in range(count):
-            x[start + j] += value
+            row[j] = value if is_first else row[j] + value
+    elif form == 1 and is_first:
+        for j in range(count):
+            row[j] = cells[j]
     elif form == 1:
         for j in range(count):
-            x[start + j] += values[offset + j]
+            row[j] += cells[j]
+    elif is_first:
+        for j in range(count):
+            row[j] = cells[places[j]]
     else:
         for j in range(count):
-            x[start + j] += values[offset + np.uint64(index[where + j])]
+            row[j] += cells[places[j]]
 
 
 @njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
 def _collect(x, start, sums, offset, form, index, where, count):
     """Add a row of a block to the cells of one input that it belongs to."""
+    row, cells, places = x[start : start + count], sums[offset:], index[where : where + count]
     if form == 0:
         total = 0.0
         for j in range(count):
-            total += x[start + j]
-        sums[offset] += total
+            total += row[j]
+        cells[0] += total
     elif form == 1:
         for j in range(count):
-            sums[offset + j] += x[start + j]
+            cells[j] += row[j]
     else:
         for j in range(count):
-            sums[offset + np.uint64(index[where + j])] += x[start + j]
+            cells[places[j]] += row[j]
 
 
 @njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
@@ -133,14 +131,12 @@ def _dot(x, logs, count):
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=_SUMS | {"nnan"}, error_model="numpy")
-def _largest(values, start, count):
-    """The largest absolute value of some finite cells."""
-    high = 0.0
+@njit(nogil=True, cache=True, fastmath=_PLAIN, error_model="numpy", inline="always")
+def _raise(highs, values, count):
+    """Raise numbers to the absolute values of finite cells."""
     for j in range(count):
-        value = abs(values[start + j])
-        high = max(high, value if value < np.inf else 0.0)
-    return high
+        value = abs(values[j])
+        highs[j] = max(highs[j], value if value < np.inf else 0.0)
 
 
 @njit(nogil=True, cache=True, fastmath=_PLAIN, error_model="numpy", inline="always")
@@ -159,21 +155,24 @@ def _powers(inverse, levels, block, work):
     for j in range(block):
         top[j] = x[j]
     for level in range(1, levels):
+        row = x[level * block : (level + 1) * block]
         for j in range(block):
-            top[j] = max(top[j], x[level * block + j])
+            top[j] = max(top[j], row[j])
     for j in range(block):
         mark[j] = 0.0 if abs(top[j]) < np.inf else 1.0
         top[j] = top[j] if abs(top[j]) < np.inf else 0.0
     for level in range(levels):
+        row, rest = x[level * block : (level + 1) * block], less[level * block : (level + 1) * block]
         for j in range(block):
-            less[level * block + j] = x[level * block + j] - top[j]
+            rest[j] = row[j] - top[j]
     if levels == 2:  # one of two exponentials is that of zero
+        row, rest = x[block : 2 * block], less[block : 2 * block]
         for j in range(block):
-            x[j] = min(less[j], less[block + j])
+            x[j] = min(less[j], rest[j])
         _exp(x, bits, shifted, shifted_bits, block)
         for j in range(block):
             sums[j] = 1.0 + x[j]
-            x[block + j] = x[j] if less[block + j] < 0.0 else 1.0
+            row[j] = x[j] if rest[j] < 0.0 else 1.0
             x[j] = x[j] if less[j] < 0.0 else 1.0
         return
     for j in range(many):
@@ -182,8 +181,9 @@ def _powers(inverse, levels, block, work):
     for j in range(block):
         sums[j] = x[j]
     for level in range(1, levels):
+        row = x[level * block : (level + 1) * block]
         for j in range(block):
-            sums[j] += x[level * block + j]
+            sums[j] += row[j]
 
 
 @njit(nogil=True, cache=True, fastmath=_PLAIN, error_model="numpy")
@@ -221,7 +221,8 @@ def run(task, number, values, beliefs, backward, weight, program, work):
     for i in range(count):
         offsets[i] = inputs[first + i, 0]
     # Beliefs of task 2 are not normalised: they are the exponentials of differences from a reference.
-    entropy, total, reference, shift, width, high_value = 0.0, 0.0, -np.inf, 0, 0, 0.0
+    entropy, total, reference, shift, width = 0.0, 0.0, -np.inf, 0, 0
+    highs = np.zeros(block)
     if task == 2:
         shift, width = inputs[last - 1, 0], inputs[last - 1, 5]
         beliefs[shift : shift + width] = 0.0
@@ -235,22 +236,24 @@ def run(task, number, values, beliefs, backward, weight, program, work):
                 _add(x, level * block, values, offsets[i] + level * step, form, index, where, block, i == 0)
         _powers(inverse, levels, block, work)
         if task == 1:
+            belief = beliefs[start : start + block]
             for j in range(block):
-                sums[j] = beliefs[start + j] / sums[j]
+                sums[j] = belief[j] / sums[j]
         else:
+            found = values[start : start + block]
             for j in range(block):
                 logs[j] = 1.0 if mark[j] else sums[j]
             _log(logs, log_bits, shifted, shifted_bits, block)
             for j in range(block):
-                values[start + j] = -np.inf if mark[j] else weight * (logs[j] + top[j])
-            high_value = max(high_value, _largest(values, start, block))
+                found[j] = -np.inf if mark[j] else weight * (logs[j] + top[j])
+            _raise(highs, found, block)
         if task == 2:
-            high = -np.inf
+            above, back, limit = 0.0, backward[passed + start - message :], reference + _ROOM
             for j in range(block):
-                value = values[start + j]
-                top[j] = (value + backward[passed + start - message + j]) * inverse if value > -np.inf else -np.inf
-                high = max(high, top[j])
-            if high > reference + _ROOM:
+                top[j] = (found[j] + back[j]) * inverse if found[j] > -np.inf else -np.inf
+                above += 1.0 if top[j] > limit else 0.0
+            if above > 0.0:
+                high = top[:block].max()
                 scale, reference = math.exp(reference - high), high
                 beliefs[shift : shift + width] *= scale
                 entropy, total = entropy * scale, total * scale
@@ -265,8 +268,9 @@ def run(task, number, values, beliefs, backward, weight, program, work):
             entropy, total = entropy + gained, total + summed
         if task > 0:
             for level in range(levels):
+                share = x[level * block : (level + 1) * block]
                 for j in range(block):
-                    x[level * block + j] = 0.0 if mark[j] else x[level * block + j] * sums[j]
+                    share[j] = 0.0 if mark[j] else share[j] * sums[j]
             for i in range(count):
                 if (inputs[first + i, 4] == 2) == (task == 2):
                     form, where, step = inputs[first + i, 2], inputs[first + i, 3], inputs[first + i, 1]
@@ -287,7 +291,7 @@ def run(task, number, values, beliefs, backward, weight, program, work):
             turn[k] = 0
             k -= 1
     if task != 1:
-        largest[number] = high_value
+        largest[number] = highs.max()
     if task == 2 and total > 0.0:
         beliefs[shift : shift + width] /= total
         entropy /= total
@@ -387,13 +391,14 @@ def backward_pass(values, beliefs, backward, weights, program, work):
                 continue
             message, cells, passed, size = nodes[k, 3], nodes[k, 1], nodes[k, 8], len(x)
             for start in range(0, cells, size):
-                count = min(size, cells - start)
+                count, weight = min(size, cells - start), weights[k]
+                belief, value = beliefs[message + start :], values[message + start :]
+                back = backward[passed + start :]
                 for j in range(count):
-                    x[j] = max(beliefs[message + start + j], _TINY)
+                    x[j] = max(belief[j], _TINY)
                 _log(x, bits, shifted, shifted_bits, count)
                 for j in range(count):
-                    value = values[message + start + j]
-                    backward[passed + start + j] = weights[k] * x[j] - value if value > -np.inf else 0.0
+                    back[j] = weight * x[j] - value[j] if value[j] > -np.inf else 0.0
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -460,7 +465,11 @@ def rounding(values, weights, program, tables, largest):
         for i in range(nodes[k, 4], nodes[k, 5]):
             kind, number = inputs[i, 4], inputs[i, 6]
             if kind == 2:
-                total += _largest(values, inputs[i, 0], inputs[i, 5])
+                high = 0.0
+                for j in range(inputs[i, 0], inputs[i, 0] + inputs[i, 5]):
+                    value = abs(values[j])
+                    high = value if high < value < np.inf else high
+                total += high
             else:
                 total += tables[number] if kind == 0 else largest[number]
         of_inputs += (nodes[k, 5] - nodes[k, 4] + 4) * total
