@@ -15,7 +15,7 @@ from ..._modes import plain_mode
 from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
 from ._cutset import cutset
-from ._join_graph import TABLE, JoinGraph, compiled, edges_of, join_graph
+from ._join_graph import TABLE, JoinGraph, compiled, join_graph
 from ._sweeps import Sweeps
 
 Floats = NDArray[np.float64]
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 _ROUNDS = 3
 _MOST = 64  # settings of the fixed variables that are summed in one round
 _BATCH = 8  # of which at once, before the gain is looked at
-_LEAST_GAIN = 0.005  # of a batch, as a share of the distance to the upper bound
+_LEAST_GAIN, _LEAST_STEP = 0.005, 0.002  # of a batch drawn or of neighbours, as a share of the distance to above
 _CELLS = 2**26  # of all tables of one round, about a tenth of a second
 _WIDER, _WIDEST = 2**4, 2**20  # fewer variables are fixed for larger tables, which are cheap up to here
 _ROUNDING = 1e-13  # of the sum of what the fixed variables add, relative
@@ -163,7 +163,8 @@ class FixedSums:
             new, before = [c for c in wanted if c not in self._sums][:_BATCH], self.bound
             if new:
                 self._sum(products, tables, sorted(new))
-            is_small = not new or self.bound - before < _LEAST_GAIN * (high - self.bound) < math.inf
+            least = (_LEAST_GAIN if is_drawn else _LEAST_STEP) * (high - self.bound)
+            is_small = not new or self.bound - before < least < math.inf
             if is_small and not is_drawn:
                 break
             is_drawn = is_drawn and not is_small and len(self._sums) < self.plan.most
@@ -223,8 +224,8 @@ class _Products:
         from ._fixed_kernels import log_sums
 
         program, pointer, slices = self._size.program, self._plan.pointer, self._plan.slices
-        kept = self._places, self._powers, self._marks
-        sums = log_sums(settings, self._values, pointer, slices, program, *kept)
+        state = self._places, self._powers, self._marks
+        sums = log_sums(settings, self._values, pointer, slices, program, *state)
         size = np.abs(sums[np.isfinite(sums)]).max(initial=0.0) + abs(self._top)
         self.slack = max(self.slack, _EPS * (self._steps + (8 + len(program.roots)) * size))
         return sums + self._top

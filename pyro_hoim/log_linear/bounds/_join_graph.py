@@ -110,10 +110,26 @@ class JoinGraph:
         return len(self.division.nodes) == len(self.order)
 
 
-def edges_of(hypergraph: InteractionHypergraph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Variables of all interactions, one after the other, and where each begins."""
-    members = np.array([v for edge in hypergraph.edge_indices for v in edge], dtype=np.int64)
-    return np.cumsum([0, *map(len, hypergraph.edge_indices)], dtype=np.int64), members
+class Tables(NamedTuple):
+    """Where the variables of every table begin among ``members``, and where the table itself begins."""
+
+    pointer: NDArray[np.int64]
+    members: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    cards: NDArray[np.int64]
+
+
+@lru_cache(maxsize=64)
+def tables_of(hypergraph: InteractionHypergraph) -> Tables:
+    """The tables of a hypergraph as arrays, and the levels of all variables."""
+    edges = hypergraph.edge_indices
+    parts = (
+        np.cumsum([0, *map(len, edges)]),
+        [v for edge in edges for v in edge],
+        [where.start for where in hypergraph.term_slices.values()],
+        hypergraph.domain.cardinalities,
+    )
+    return Tables(*(np.array(part, dtype=np.int64) for part in parts))
 
 
 @lru_cache(maxsize=64)
@@ -128,12 +144,11 @@ def join_graph(
     """
     from ._graph_kernels import divided
 
-    cards = hypergraph.domain.cardinalities
+    cards, tables = hypergraph.domain.cardinalities, tables_of(hypergraph)
     random = np.random.default_rng(number) if number else None
     free = sorted(set(range(len(cards))).difference(fixed))
     order = np.array(least_fill(neighbour_pairs(hypergraph), cards, free, random)[0], dtype=np.int64)
-    pointer, members = edges_of(hypergraph)
-    parts = divided(pointer, members, np.array(cards, dtype=np.int64), order, float(min(max_cells, _MOST_CELLS)))
+    parts = divided(tables.pointer, tables.members, tables.cards, order, float(min(max_cells, _MOST_CELLS)))
     return JoinGraph(hypergraph, order, Division(*parts))
 
 
@@ -184,15 +199,14 @@ def compiled(graph: JoinGraph) -> Compiled:
     from ._graph_kernels import arranged
 
     hypergraph, order, division = graph.hypergraph, graph.order, graph.division
-    levels = np.array(hypergraph.domain.cardinalities, dtype=np.int64)[order]
-    starts = np.array([where.start for where in hypergraph.term_slices.values()], dtype=np.int64)
+    tables = tables_of(hypergraph)
     parts = division.items, division.pool, division.nodes, division.inputs, division.buckets
     (nodes, inputs, loops, strides, places, walk, pointer), sizes = arranged(
-        *parts, levels, starts, hypergraph.num_terms, _BLOCK
+        *parts, tables.cards[order], tables.starts, hypergraph.num_terms, _BLOCK
     )
     walk[:, 0] = order[walk[:, 0]]
     roots = np.flatnonzero(division.nodes[:, 1] == 1)
     variables = order[division.pool[division.nodes[:, 0], 0]]
     program = Program(nodes, inputs, loops, strides, places, division.buckets, roots, variables, pointer, walk)
     shifts = inputs[inputs[:, 4] == SHIFT, 0]
-    return Compiled(program, *sizes, starts=(starts, nodes[:, 3], shifts))
+    return Compiled(program, *sizes, starts=(tables.starts, nodes[:, 3], shifts))

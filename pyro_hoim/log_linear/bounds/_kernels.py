@@ -24,6 +24,8 @@ _SHIFTER = 1.5 * 2.0**52  # added to a number, the low bits of the sum hold the 
 _SHIFTER_BITS = 0x4338000000000000
 _ROOT_HALF_BITS = 0x3FE6A09E667F3BCD  # of the square root of one half
 _TINY = 1e-290
+LANES = 128
+"""States that are drawn side by side."""
 _ROOM = 300.0  # by which logarithms may pass a reference before it is raised
 _SUMS = {"contract", "nsz", "reassoc"}  # reordered sums; exponentials must not be reordered
 _PLAIN = {"contract", "nsz"}
@@ -240,17 +242,17 @@ def run(task, number, values, beliefs, backward, weight, program, work):
             for j in range(block):
                 sums[j] = belief[j] / sums[j]
         else:
-            found = values[start : start + block]
+            sent = values[start : start + block]
             for j in range(block):
                 logs[j] = 1.0 if mark[j] else sums[j]
             _log(logs, log_bits, shifted, shifted_bits, block)
             for j in range(block):
-                found[j] = -np.inf if mark[j] else weight * (logs[j] + top[j])
-            _raise(highs, found, block)
+                sent[j] = -np.inf if mark[j] else weight * (logs[j] + top[j])
+            _raise(highs, sent, block)
         if task == 2:
             above, back, limit = 0.0, backward[passed + start - message :], reference + _ROOM
             for j in range(block):
-                top[j] = (found[j] + back[j]) * inverse if found[j] > -np.inf else -np.inf
+                top[j] = (sent[j] + back[j]) * inverse if sent[j] > -np.inf else -np.inf
                 above += 1.0 if top[j] > limit else 0.0
             if above > 0.0:
                 high = top[:block].max()
@@ -402,54 +404,109 @@ def backward_pass(values, beliefs, backward, weights, program, work):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
+def _laws(number, values, inverse, program, codes, count, law, cells, work):
+    """Write laws (levels, lanes) of the variable of a mini-bucket given the codes (variables, lanes) of the others."""
+    row, inputs, pointer, walk = program.nodes[number], program.inputs, program.pointer, program.walk
+    x, shifted, top, total = work
+    bits, shifted_bits = x.view(np.int64), shifted.view(np.int64)
+    levels = row[0]
+    law[:levels, :count] = 0.0
+    for i in range(row[4], row[5]):
+        cells[:count] = np.uint64(inputs[i, 0])
+        for k in range(pointer[i], pointer[i + 1]):
+            code, stride = codes[walk[k, 0]], np.uint64(walk[k, 1])
+            for j in range(count):
+                cells[j] += code[j] * stride
+        for level in range(levels):
+            part, table = law[level], values[level * inputs[i, 1] :]
+            for j in range(count):
+                part[j] += table[cells[j]]
+    # Exponentials of differences from the largest; where no level is possible, every one is as good.
+    top[:count], total[:count] = -np.inf, 0.0
+    for level in range(levels):
+        part = law[level]
+        for j in range(count):
+            top[j] = max(top[j], part[j])
+    for level in range(levels):
+        part = law[level]
+        for j in range(count):
+            x[j] = (part[j] - top[j]) * inverse if top[j] > -np.inf else 0.0
+        _exp(x, bits, shifted, shifted_bits, count)
+        for j in range(count):
+            part[j] = x[j]
+            total[j] += x[j]
+    for level in range(levels):
+        part = law[level]
+        for j in range(count):
+            part[j] /= total[j]
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
 def draw(values, weights, program, uniforms, states, log_weights, begin, step):
-    """Draw states ``begin``, ``begin + step``, ... against the order of the program, after :func:`forward`.
+    """Draw states of blocks ``begin``, ``begin + step``, ... of lanes against the order, after :func:`forward`.
 
     A variable is drawn from the mixture of what its mini-buckets say, by their weights. From ``log_weights`` (n,) the
     log probabilities of the draws are taken away. ``states`` are (n, variables), ``uniforms`` (n, buckets).
     """
-    nodes, inputs, buckets, pointer, walk = (
-        program.nodes,
-        program.inputs,
-        program.buckets,
-        program.pointer,
-        program.walk,
-    )
-    most = 1
+    nodes, buckets, most = program.nodes, program.buckets, 1
     for k in range(len(nodes)):
         most = max(most, nodes[k, 0])
-    law, mixed = np.empty(most), np.empty(most)
-    for n in range(begin, len(states), step):
+    law, mixed = np.empty((most, LANES)), np.empty((most, LANES))
+    codes, cells = np.zeros((states.shape[1], LANES), dtype=np.uint64), np.zeros(LANES, dtype=np.uint64)
+    work = np.empty(LANES), np.empty(LANES), np.empty(LANES), np.empty(LANES)
+    chosen = np.empty(LANES)
+    bits, shifted, shifted_bits = chosen.view(np.int64), work[1], work[1].view(np.int64)
+    for start in range(begin * LANES, len(states), step * LANES):
+        count = min(LANES, len(states) - start)
         for b in range(len(buckets) - 2, -1, -1):
             first, last = buckets[b], buckets[b + 1]
             variable, levels = program.variables[first], nodes[first, 0]
             mixed[:levels] = 0.0
             for k in range(first, last):
-                law[:levels] = 0.0
-                for i in range(nodes[k, 4], nodes[k, 5]):
-                    cell = inputs[i, 0]
-                    for j in range(pointer[i], pointer[i + 1]):
-                        cell += states[n, walk[j, 0]] * walk[j, 1]
-                    for level in range(levels):
-                        law[level] += values[cell + level * inputs[i, 1]]
-                top = law[0]
-                for level in range(1, levels):
-                    top = max(top, law[level])
-                total = 0.0
+                _laws(k, values, 1.0 / weights[k], program, codes, count, law, cells, work)
                 for level in range(levels):
-                    law[level] = math.exp((law[level] - top) / weights[k]) if top > -np.inf else 1.0
-                    total += law[level]
-                for level in range(levels):
-                    mixed[level] += weights[k] * law[level] / total
+                    part, share, weight = mixed[level], law[level], weights[k]
+                    for j in range(count):
+                        part[j] += weight * share[j]
             # The level of the mixture, by inversion.
-            threshold, total, code = uniforms[n, b], 0.0, 0
-            for level in range(levels - 1):
-                total += mixed[level]
-                code += threshold >= total
-            while mixed[code] == 0.0 and code > 0:
-                code -= 1
-            states[n, variable] = code
-            log_weights[n] -= math.log(mixed[code])
+            for j in range(count):
+                total, code = 0.0, 0
+                for level in range(levels - 1):
+                    total += mixed[level, j]
+                    code += uniforms[start + j, b] >= total
+                while mixed[code, j] == 0.0 and code > 0:
+                    code -= 1
+                codes[variable, j], chosen[j] = code, max(mixed[code, j], _TINY)
+            _log(chosen, bits, shifted, shifted_bits, count)
+            for j in range(count):
+                log_weights[start + j] -= chosen[j]
+        for j in range(count):
+            for v in range(states.shape[1]):
+                states[start + j, v] = codes[v, j]
+
+
+@njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
+def look_up(states, values, tables, logs, begin, step):
+    """Add the cells of all tables that states (n, variables) select to ``logs`` (n,); blocks as in :func:`draw`.
+
+    ``tables`` are those of :func:`~._join_graph.tables_of`.
+    """
+    codes, cells = np.zeros((states.shape[1], LANES), dtype=np.uint64), np.zeros(LANES, dtype=np.uint64)
+    for start in range(begin * LANES, len(states), step * LANES):
+        count = min(LANES, len(states) - start)
+        for j in range(count):
+            for v in range(states.shape[1]):
+                codes[v, j] = np.uint64(states[start + j, v])
+        total = logs[start : start + count]
+        for i in range(len(tables.starts)):
+            cells[:count] = np.uint64(0)
+            for k in range(tables.pointer[i], tables.pointer[i + 1]):
+                code, levels = codes[tables.members[k]], np.uint64(tables.cards[tables.members[k]])
+                for j in range(count):
+                    cells[j] = cells[j] * levels + code[j]
+            table = values[tables.starts[i] :]
+            for j in range(count):
+                total[j] += table[cells[j]]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -162,7 +162,7 @@ class Sweeps:
 
         ``uniforms`` are numbers in [0, 1), (n, d).
         """
-        from ._kernels import draw
+        from ._kernels import LANES, draw
 
         if not self.is_current:
             self._restore()
@@ -172,5 +172,5 @@ class Sweeps:
         def part(first: int, step: int) -> None:
             draw(self.values, self.weights, program, uniforms, states, minus, first, step)
 
-        run_threads(part, len(uniforms))
+        run_threads(part, -(-len(uniforms) // LANES))
         return states, -minus

@@ -15,6 +15,7 @@ from typing_extensions import override
 from ...annealing.backend import constant
 from ...annealing.runs import drawn_seed
 from ...checks import checked_sample_shape, is_transformed
+from ...compute.lanes import run_threads
 from ...core.autograd import log_z_with_gradient
 from ...core.model import LogLinearModel
 from ...core.partition import Cost, LogPartition, PlannedBackend, Verdict, check_any_possible
@@ -26,10 +27,10 @@ from ...errors import (
     refused,
     size_text,
 )
-from ...structure.hypergraph import InteractionHypergraph, cell_index
+from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
 from ._fixed import FixedSums, fixed_plan
-from ._join_graph import JoinGraph, compiled, join_graph
+from ._join_graph import JoinGraph, compiled, join_graph, tables_of
 from ._sweeps import Sweeps
 from ._watch import Watch
 
@@ -306,8 +307,12 @@ class BucketBackend(PlannedBackend):
 
 def log_q(hypergraph: InteractionHypergraph, tables: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
     """Log unnormalised probabilities (n,) of states (n, d) under tables (num_terms,)."""
-    index, most = cell_index(hypergraph), max(1, LOOK_UPS // max(1, len(hypergraph)))
-    return torch.cat([tables[index.flat(some)].sum(-1) for some in states.split(most)])
+    from ._kernels import LANES, look_up
+
+    codes, values, logs = states.numpy(), tables.numpy(), np.zeros(len(states))
+    arrays = tables_of(hypergraph)
+    run_threads(lambda first, step: look_up(codes, values, arrays, logs, first, step), -(-len(codes) // LANES))
+    return torch.from_numpy(logs)
 
 
 def outward(like: torch.Tensor, numbers: list[float], is_upper: bool) -> torch.Tensor:
