@@ -41,6 +41,18 @@ _SHA256 = {
     "Promedas_55.uai.MAP": "b7e6f0bf135e138eaca26785d18025d5b352b5a0a2e9dafa90f59c0c96e4364e",
     "Promedas_55.uai.evid": "279388fd48e41f573f24e41ebfedfb0a000e3a0ddfdbd2098f8c213a6f304e54",
 }
+_MORE = {
+    "Grids_18.uai": "3ac4f32aaa9e086c64b0839a2ec6498643c8db4668c5aff3dbe4132cefa2a029",
+    "Grids_19.uai": "539a51e1e668ddf17752560a9f2c507152a0fe8dd104a4997c82b690ff7fb13f",
+    "Grids_20.uai": "62ef09aa1ef4f5c33fbf9055e9f38d281d01e0709d0eaf3ef1ff6a99f7a1b0e7",
+    "Grids_21.uai": "f074a907fde9b4d6b97184b969a05faa4a1f7ecdbface8bc24e93a06b521ccc3",
+    "Grids_22.uai": "639919debcdd7cc30c953149aae7f4cdd64a9fe42ceb1cec9e73dafd56201589",
+    "Grids_24.uai": "e889bc5a3b17002db6537ecdeb88a124b0f5a2540b40efc79c64233a88805870",
+    "Grids_25.uai": "bf4325b95afe74499bdd96d233be5e0ded746a0793a8cc6cab62778777f22a79",
+    "Grids_27.uai": "adb9ede9f002f9f077d6d778eacb29f472e011e3f7396482e372e56958ded7ef",
+    "Grids_28.uai": "0276aaa3c86d9859205862a626a4c75e6f77bd238808effc4d1a3fbdb03942bd",
+    "Grids_29.uai": "fd06a06201dab3a31c6efe231c10e58947c9a5e9e38034d70554745167c6a69d",
+}
 HEAD = ("problem", "variables", "zeros", "log Z", "most probable state", "published", "annealed", "seconds", "MiB")
 
 
@@ -55,6 +67,15 @@ def fetched():
         for name, sha256 in (evidence | _SHA256).items()
     ]
     return paths[0].parent
+
+
+def grid(number):
+    """One of the grids 18 to 30 of the competition, as a file, downloaded unless it is there."""
+    name, local = f"Grids_{number}.uai", os.environ.get(LOCAL_FOLDER)
+    if local and (Path(local) / "uai" / name).is_file():
+        return Path(local) / "uai" / name
+    sha256 = (_SHA256 | _MORE)[name]
+    return download(FileInfo("uai2014", _ADDRESS + name, "not stated", "UAI 2014", 0, "", sha256), name, 60.0)
 
 
 def brief(error):

@@ -141,15 +141,21 @@ class WeightedSums:
         return torch.stack(roots).sum() if roots else torch.zeros((), dtype=tables.dtype)
 
     def log_probs(self, tables: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-        """Log probabilities (n,) of states (n, d) as draws from the mixtures of what mini-buckets say."""
+        """Log probabilities (n,) of states (n, d) as draws from geometric means of what mini-buckets say."""
         nodes, total = self.nodes(tables), torch.zeros(len(states), dtype=tables.dtype)
         for bucket in self.graph.buckets:
-            mixture = torch.zeros(len(states), dtype=tables.dtype)
+            # Logarithms of the geometric mean, [level, state].
+            levels = torch.arange(nodes[bucket.start].shape[0])[:, None]
+            mean = torch.zeros(len(levels), len(states), dtype=tables.dtype)
             for k in bucket:
-                law = (nodes[k] / float(self.weights[k])).softmax(0)
-                law = law.nan_to_num(nan=1.0 / len(law))  # where no level is possible, every one is as good
-                mixture += float(self.weights[k]) * law[tuple(states[:, v] for v in self.graph.nodes[k].scope)]
-            total += mixture.log()
+                law = float(self.weights[k]) * (nodes[k] / float(self.weights[k])).log_softmax(0)
+                law = law.nan_to_num(nan=-torch.inf, neginf=-torch.inf)  # where no level is possible
+                mean = mean + law[(levels, *(states[:, v] for v in self.graph.nodes[k].scope[1:]))]
+            chosen = mean[states[:, self.graph.nodes[bucket.start].scope[0]], torch.arange(len(states))]
+            # Where no level is possible the first one is drawn.
+            is_first = (states[:, self.graph.nodes[bucket.start].scope[0]] == 0).to(tables.dtype).log()
+            sums = mean.logsumexp(0)
+            total = total + torch.where(sums > -torch.inf, chosen - sums, is_first)
         return total
 
 

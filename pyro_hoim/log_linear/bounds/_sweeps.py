@@ -9,7 +9,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ...compute.lanes import run_threads
 from ._join_graph import TABLE, JoinGraph, compiled
 
 Floats = NDArray[np.float64]
@@ -157,20 +156,7 @@ class Sweeps:
         backward_pass(self.values, self.beliefs, self.backward, self.weights, self.compiled.program, self.work)
         return self.beliefs[: self.compiled.num_terms].copy()
 
-    def draw(self, uniforms: Floats) -> tuple[NDArray[np.int64], Floats]:
-        """Independent states (n, d) from the mixtures of the best bound, and their log probabilities (n,).
-
-        ``uniforms`` are numbers in [0, 1), (n, d).
-        """
-        from ._kernels import LANES, draw
-
+    def make_current(self) -> None:
+        """Make the buffers those of the best bound unless they are."""
         if not self.is_current:
             self._restore()
-        states, minus = np.zeros(uniforms.shape, dtype=np.int64), np.zeros(len(uniforms))
-        program = self.compiled.program
-
-        def part(first: int, step: int) -> None:
-            draw(self.values, self.weights, program, uniforms, states, minus, first, step)
-
-        run_threads(part, -(-len(uniforms) // LANES))
-        return states, -minus

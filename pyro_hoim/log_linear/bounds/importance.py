@@ -6,14 +6,16 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from ...annealing.backend import constant
+from ...annealing.backend import GAP, constant
 from ...annealing.runs import drawn_seed
+from ...annealing.weights import log_mean_weight
 from ...core.autograd import log_z_with_gradient
 from ...core.model import LogLinearModel
 from ...core.partition import Cost, LogPartition, Verdict, check_any_possible
@@ -27,39 +29,54 @@ from ...errors import (
     size_text,
 )
 from ...structure.hypergraph import InteractionHypergraph, cell_index, row_strides
+from ._join_graph import JoinGraph
+from ._limits import lower_limit, upper_limit
+from ._particles import CHUNK, Run, code_type, independent, resampled
 from ._watch import Watch
-from .mini_buckets import CHUNK, INTERRUPTED, LOOK_UPS, Bracket, BucketBackend, log_q, outward
+from .mini_buckets import INTERRUPTED, LOOK_UPS, Bracket, BucketBackend, outward
 
 __all__ = ["BucketImportance"]
 
 _METHOD = "importance sampling from mini-buckets"
 _MAX_TABLE = 2**26  # cells of a marginal table
 _FEWEST = 100  # draws that have to carry the weight of an estimate
-_CONTRADICTION = 4.0  # errors below a bound that a normal estimate is once in 30,000 runs
+_RUNS = 16  # runs with resampling that are made together, the fewest whose mean has an error bar
+_LEAST_SIZE = 2**5  # particles of a run
 
 
 @dataclass(frozen=True)
 class BucketImportance(BucketBackend):
     r"""Importance sampling from mini-buckets: an estimate of log Z whose weights are bounded by the upper bound.
 
-    .. math:: \hat Z = \frac1n \sum_{i=1}^n \frac{q(x_i)}{p(x_i)}, \qquad 0 \le \frac{q(x)}{p(x)} \le e^U
+    .. math:: \hat Z = \frac1n \sum_{i=1}^n \frac{q(x_i)}{p(x_i)}, \qquad 0 \le \frac{q(x)}{p(x)} \le e^U, \qquad
+        p(x) = \prod_v \frac{1}{C_v} \prod_r p_r(x_v)^{w_r}, \qquad C_v = \sum_{x_v} \prod_r p_r(x_v)^{w_r} \le 1
 
-    States are drawn independently from mixtures p of what the mini-buckets of :class:`MiniBuckets` say, against the
-    order of elimination. The mean weight estimates Z without bias. As no weight is above the bound U, the mean has
-    limits that hold for the number of draws made, without assumptions (empirical Bernstein bound). ``lower`` and
+    *Independent draws.* States are drawn against the order of elimination, every variable from the normalised geometric
+    mean of what the mini-buckets r of :class:`MiniBuckets` say of it. The mean weight estimates Z without bias. A
+    weight is :math:`e^U \prod_v C_v`, which by Hölder's inequality is at most :math:`e^U`. So the mean has limits that
+    hold for the number of draws made, without assumptions, whenever one looks (by betting against means). ``lower`` and
     ``upper`` are the tighter of these limits, at ``level``, and of the deterministic bounds, between which ``value``
     always is.
 
-    Draws are doubled until the limits are within ``max_error`` of each other's middle, or ``num_draws`` are made. The
-    verdict is "verified" in the first case; "consistent" where at least a hundred draws carry the weight and no bound
-    refutes them; otherwise "unreliable", with an infinite error, while the limits hold in any case. A Ctrl-C during
-    the passes leaves an estimate from the bounds by then and the first draws, and a note.
+    *Runs with resampling.* Where limits are not close enough, nor the error below half of ``max_error``, runs of up to
+    4,096 draws are made side by side, which are drawn anew by their weights wherever few carry these (sequential Monte
+    Carlo). The mean of what is taken off at those moments estimates Z without bias too, and with far less spread where
+    weights are the product of many small losses. Of independent runs, which are bounded below by zero, the lower limit
+    takes account as well. The error is that of at least 16 of them, with an allowance for their skewness.
+
+    Draws are doubled until the limits are within ``max_error`` of each other's middle, ``num_draws`` are made, or it is
+    foreseen that these would not be enough. Runs are doubled until the error is below half of ``max_error``, or
+    ``num_draws`` particles are used. The verdict is "verified" in the first case; "consistent" where at least a hundred
+    draws carry the weight, or the runs support an error bar, the two agree, and no limit refutes them; otherwise
+    "unreliable", with an infinite error, while the limits hold in any case. A Ctrl-C during the passes leaves an
+    estimate from the bounds by then and the first draws, and a note.
 
     Args:
         max_cells, passes, orders, max_memory_bytes, progress: as of :class:`MiniBuckets`.
         time_limit: seconds, for each element of the batch, after which neither a pass nor a portion of draws begins;
             one of each is made in any case. A third of it is for each bound, the rest for draws. None for no limit.
-        num_draws: largest number of draws for each element of the batch.
+        num_draws: largest number of independent draws for each element of the batch, and as many again in runs, if
+            they are at least 1,024.
         max_error: half the distance, in nats, between limits that are close enough.
         level: probability that the limits hold.
         seed: of the draws; None takes one from PyTorch's global generator.
@@ -68,9 +85,12 @@ class BucketImportance(BucketBackend):
         InputError: an option outside its range.
 
     References:
-        Qiang Liu, John Fisher and Alexander Ihler, Probabilistic variational bounds for graphical models, NeurIPS 2015.
-        Andreas Maurer and Massimiliano Pontil, Empirical Bernstein bounds and sample variance penalization, COLT 2009,
-        theorem 4.
+        Qiang Liu, John Fisher and Alexander Ihler, Probabilistic variational bounds for graphical models, NeurIPS 2015,
+        whose draws are from arithmetic means.
+        Christian Naesseth, Fredrik Lindsten and Thomas Schön, Sequential Monte Carlo for graphical models, NeurIPS
+        2014.
+        Ian Waudby-Smith and Aaditya Ramdas, Estimating means of bounded random variables by betting, Journal of the
+        Royal Statistical Society B 86, 2024.
 
     Example:
         >>> from pyro_hoim import Domain, LogLinearEnergy
@@ -109,18 +129,22 @@ class BucketImportance(BucketBackend):
         if cost.feasible and keep and cells > _MAX_TABLE:
             asked = f"a joint table of {size_text(cells, 'cells')} is asked for, more than {_MAX_TABLE}"
             cost = replace(cost, feasible=False, reason=asked, hint="keep fewer variables")
-        # States and weights of all draws stay, since means of cells are asked for after them.
-        code = torch.empty(0, dtype=_code(hypergraph)).element_size()
-        drawn = self.num_draws * (code * len(cards) + 64) + 32 * CHUNK * len(cards)
-        memory, flops = cost.memory_bytes + drawn, cost.flops + 100 * self.num_draws * len(cards)
-        if cost.feasible and memory > self.max_memory_bytes:
-            reason = f"mini-buckets and draws need {memory} bytes (about {memory / 2**30:.3g} GiB)"
-            reason = f"{reason}, the budget is {self.max_memory_bytes}"
-            hint = "raise BucketImportance(max_memory_bytes=...), or lower max_cells or num_draws"
-            cost = replace(cost, feasible=False, reason=reason, hint=hint)
-        return replace(cost, flops=flops, memory_bytes=memory)
+        return replace(cost, flops=cost.flops + 200 * self.num_draws * len(cards))
 
-    def _runs(self, model: LogLinearModel, is_partial: bool = False) -> list[_Draws]:
+    @override
+    def _memory_bytes(self, hypergraph: InteractionHypergraph, graphs: list[JoinGraph]) -> int:
+        """With the states of one portion of draws, their look-ups, and all weights and what limits make of them."""
+        cards = hypergraph.domain.cardinalities
+        states = (_RUNS * self._run_size + CHUNK) * np.dtype(code_type(cards)).itemsize * len(cards)
+        return super()._memory_bytes(hypergraph, graphs) + 2 * states + 32 * LOOK_UPS + 64 * self.num_draws
+
+    @property
+    def _run_size(self) -> int:
+        """Particles of a run: few enough for two times the fewest runs; zero where they would be too few."""
+        size = min(CHUNK, self.num_draws // (2 * _RUNS))
+        return size if size >= _LEAST_SIZE else 0
+
+    def _runs(self, model: LogLinearModel, cells: Cells | None = None, is_partial: bool = False) -> list[_Draws]:
         """Bounds and draws of every element of the batch; of one that was interrupted as in :meth:`_brackets`."""
         self.plan(model.hypergraph).check()
         rows, graph, runs = self._tables(model), model.hypergraph, list[_Draws]()
@@ -130,14 +154,15 @@ class BucketImportance(BucketBackend):
                 bracket = self._bracket(graph, row, seed, watch)
                 if bracket.is_interrupted and not (is_partial and k == len(rows) - 1):
                     raise KeyboardInterrupt
-                random = np.random.default_rng([seed, k])
+                drawn = _Draws(self, bracket, (seed, k), cells)
                 try:
-                    drawn = _Draws(self, graph, row, bracket, random, watch)
+                    drawn.make(watch, is_short=bracket.is_interrupted)
                 except KeyboardInterrupt:
                     if not (is_partial and k == len(rows) - 1):
                         raise
                     # One portion of draws, as where the passes were interrupted.
-                    drawn = _Draws(self, graph, row, replace(bracket, is_interrupted=True), random, watch)
+                    drawn = _Draws(self, bracket, (seed, k), cells)
+                    drawn.make(watch, is_short=True)
                 runs.append(drawn)
         return runs
 
@@ -167,13 +192,15 @@ class BucketImportance(BucketBackend):
     def unwarned(self, model: LogLinearModel) -> LogPartition:
         """The result of :meth:`log_partition`, for callers that know more before they warn."""
         cost = self.plan(model.hypergraph).check()
-        runs, batch = self._runs(model, is_partial=True), model.tables.shape[:-1]
+        is_sloped = torch.is_grad_enabled() and model.tables.requires_grad
+        runs = self._runs(model, _all_cells(model.hypergraph) if is_sloped else None, is_partial=True)
+        batch = model.tables.shape[:-1]
 
         def shaped(numbers: list[float]) -> torch.Tensor:
             return torch.tensor(numbers, dtype=model.tables.dtype, device=model.tables.device).reshape(batch)
 
         value = shaped([run.value for run in runs])
-        if torch.is_grad_enabled() and model.tables.requires_grad:
+        if is_sloped:
             slopes = self._eta(model, runs)
             value = log_z_with_gradient(model.tables, lambda _: (value, slopes), lambda t: constant(t, slopes))
         verdicts = torch.tensor([int(run.verdict) for run in runs], dtype=torch.int8).reshape(batch)
@@ -193,20 +220,20 @@ class BucketImportance(BucketBackend):
             upper_bound=outward(model.tables, [run.high for run in runs], is_upper=True),
         )
 
-    def _eta(self, model: LogLinearModel, runs: list[_Draws]) -> torch.Tensor:
-        graph = model.hypergraph
-        rows = [run.shares(graph.num_terms, cell_index(graph).flat, len(graph)) for run in runs]
-        eta = torch.stack(rows) if rows else torch.zeros(0, graph.num_terms)
+    @staticmethod
+    def _eta(model: LogLinearModel, runs: list[_Draws]) -> torch.Tensor:
+        rows = [run.shares for run in runs]
+        eta = torch.stack(rows) if rows else torch.zeros(0, model.hypergraph.num_terms)
         return eta.to(model.tables).reshape(model.tables.shape)
 
     @override
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
         """Estimated eta, flat (*batch, num_terms): shares of the weights, without a gradient of their own."""
-        eta = self._eta(model, self._possible(model))
+        eta = self._eta(model, self._possible(model, _all_cells(model.hypergraph)))
         return constant(model.tables, eta) if model.tables.requires_grad else eta
 
-    def _possible(self, model: LogLinearModel) -> list[_Draws]:
-        runs = self._runs(model)
+    def _possible(self, model: LogLinearModel, cells: Cells) -> list[_Draws]:
+        runs = self._runs(model, cells)
         check_any_possible(torch.tensor([run.high for run in runs], dtype=torch.float64))
         return runs
 
@@ -222,101 +249,215 @@ class BucketImportance(BucketBackend):
         shape = tuple(model.hypergraph.domain.cardinalities[v] for v in positions)
         strides = torch.tensor(row_strides(shape), dtype=torch.long)
 
-        def cells(states: torch.Tensor) -> torch.Tensor:
+        def of_states(states: torch.Tensor) -> torch.Tensor:
             return (states[:, positions] * strides).sum(-1, keepdim=True)
 
-        runs = self._possible(model)
-        rows = [run.shares(math.prod(shape), cells) for run in runs]
+        runs = self._possible(model, Cells(math.prod(shape), 1, of_states))
+        rows = [run.shares for run in runs]
         joint = torch.stack(rows) if rows else torch.zeros(0, math.prod(shape))
         probs = joint.to(model.tables).reshape(*model.tables.shape[:-1], *shape)
         is_verified = all(run.verdict == Verdict.VERIFIED for run in runs)
         return constant(model.tables, probs) if model.tables.requires_grad else probs, is_verified
 
 
-def _code(hypergraph: InteractionHypergraph) -> torch.dtype:
-    """The smallest type of states that stay."""
-    return torch.uint8 if max(hypergraph.domain.cardinalities, default=1) <= 2**8 else torch.int32
+class Cells(NamedTuple):
+    """Cells of which shares are wanted: their number, and those (n, width) that states (n, d) are in."""
+
+    number: int
+    width: int
+    of_states: Callable[[torch.Tensor], torch.Tensor]
+
+
+def _all_cells(hypergraph: InteractionHypergraph) -> Cells:
+    """Those of all tables."""
+    return Cells(hypergraph.num_terms, len(hypergraph), cell_index(hypergraph).flat)
+
+
+class _Tally:
+    """Sums of weights by cells, relative to the largest weight so far."""
+
+    def __init__(self, cells: Cells) -> None:
+        self._cells, self._top = cells, -math.inf
+        self._sums, self._total = torch.zeros(cells.number, dtype=torch.float64), 0.0
+
+    def add(self, run: Run) -> None:
+        """Count the states of a run, whose weights are those of one draw each."""
+        top = float(run.log_weights.max(initial=-math.inf))
+        if top > self._top:
+            scale = math.exp(self._top - top)
+            self._sums, self._total, self._top = self._sums * scale, self._total * scale, top
+        if self._top == -math.inf:
+            return
+        weights = torch.from_numpy(np.exp(run.log_weights - self._top))
+        self._total += float(weights.sum())
+        most = max(1, LOOK_UPS // max(1, self._cells.width))
+        for some, part in zip(torch.from_numpy(run.states).split(most), weights.split(most), strict=True):
+            where = self._cells.of_states(some.long())
+            self._sums.index_add_(0, where.reshape(-1), part[:, None].expand(where.shape).reshape(-1))
+
+    @property
+    def has_weight(self) -> bool:
+        """Whether any state was possible."""
+        return self._total > 0
+
+    @property
+    def shares(self) -> torch.Tensor:
+        """Shares of the weight (cells,), zeros where there is none."""
+        return self._sums / self._total if self._total else self._sums
+
+
+class _Estimate(NamedTuple):
+    """Log of a mean of weights, its error, infinite where nothing supports one, and draws that carry the weight."""
+
+    value: float
+    error: float
+    ess: float
+
+
+def _of_draws(log_weights: NDArray[np.float64]) -> _Estimate:
+    """From independent draws, at least two."""
+    top = float(log_weights.max())
+    if top == -math.inf:
+        return _Estimate(top, math.inf, 0.0)
+    # Weights over the largest of them, so that none vanishes where the bound is far above.
+    weights = np.exp(log_weights - top)
+    mean, ess = float(weights.mean()), float(weights.sum() ** 2 / (weights**2).sum())
+    error = float(weights.std(ddof=1)) / math.sqrt(len(weights)) / mean
+    return _Estimate(top + math.log(mean), error if ess >= _FEWEST else math.inf, ess)
+
+
+def _of_runs(log_means: NDArray[np.float64], size: int) -> _Estimate:
+    """From runs of ``size`` particles each; one without a possible state leaves no error bar."""
+    possible = log_means[log_means > -math.inf]
+    if not len(possible):
+        return _Estimate(-math.inf, math.inf, 0.0)
+    result = log_mean_weight(possible[None], size)
+    value = float(result.value[0]) + math.log(len(possible) / len(log_means))
+    is_reliable = bool(result.is_reliable[0]) and len(possible) == len(log_means)
+    return _Estimate(value, float(result.error[0]) if is_reliable else math.inf, float(result.ess[0]))
 
 
 class _Draws:
-    """Draws from the mini-buckets of one model, doubled until limits are close enough."""
+    """Draws from the mini-buckets of one model, doubled until limits are close enough, and runs with resampling."""
 
     def __init__(
-        self,
-        options: BucketImportance,
-        hypergraph: InteractionHypergraph,
-        tables: torch.Tensor,
-        bracket: Bracket,
-        random: np.random.Generator,
-        watch: Watch,
+        self, options: BucketImportance, bracket: Bracket, seeds: tuple[int, int], cells: Cells | None
     ) -> None:
+        self.options, self.bracket, self._seeds = options, bracket, seeds
         self.low, self.high = bracket.low, bracket.high
-        self.states, self.log_weights = list[torch.Tensor](), np.zeros(0)
+        self.log_weights, self.log_means = np.zeros(0), np.zeros(0)
+        self._tallies = None if cells is None else (_Tally(cells), _Tally(cells))
+        self._portions, self._times, self._is_of_runs = 0, 0.0, False
         self.value, self.lower, self.upper = self.high, self.low, self.high
         self.std_error, self.ess, self.is_close = 0.0, float(options.num_draws), True
         self.notes = ["no state is possible"]
+
+    def make(self, watch: Watch, is_short: bool) -> None:
+        """Make draws, judging the estimate on the way; one portion of them if ``is_short``."""
         if self.high == -math.inf:
             return
-        sizes = [min(options.num_draws, CHUNK)]
+        options, sizes = self.options, [min(self.options.num_draws, CHUNK)]
         while sizes[-1] < options.num_draws:
             sizes.append(min(2 * sizes[-1], options.num_draws))
-        # Every look at the limits has its share of the probability that one of them fails.
-        failing = (1 - options.level) / 2 / len(sizes)
-        for size in sizes[:1] if bracket.is_interrupted else sizes:
-            # One block for all draws up to the next look, since many small ones would leave holes in the memory.
-            block = torch.empty(size - len(self.log_weights), len(hypergraph.domain), dtype=_code(hypergraph))
-            for part in block.split(CHUNK):
-                codes, log_probs = bracket.upper.draw(random.random(part.shape))
-                states = torch.from_numpy(codes)
-                log_weights = log_q(hypergraph, tables, states).numpy() - log_probs
-                part.copy_(states)
-                self.log_weights = np.concatenate([self.log_weights, log_weights])
-            self.states.append(block)
-            self._judge(options, failing)
-            watch.show(low=self.lower, high=self.upper)
-            if self.is_close or (size < sizes[-1] and watch.is_over(3, "the draws")):
-                break
+        self._draw(sizes[0])
+        watch.show(low=self.lower, high=self.upper)
+        if not is_short:
+            self._extend(sizes[1:], watch, self._is_promising)
+            if not self.is_close and self.std_error > options.max_error / 2 and options._run_size:
+                self._resample(watch)
+                # Runs may tell that more draws help after all; without an error bar these are the last resort.
+                self._extend(sizes[1:], watch, lambda: self._is_promising() or math.isinf(self.std_error))
         self.notes += watch.notes
-        if bracket.is_interrupted:
+        if is_short:
             self.notes.append(INTERRUPTED)
 
-    def _judge(self, options: BucketImportance, failing: float) -> None:
-        """Estimate, error and limits from the draws so far."""
-        count, top = len(self.log_weights), float(self.log_weights.max())
-        # Weights over the largest, which is at most e^U, so that none vanishes where U is far above.
-        weights = self.weights
-        mean, variance = float(weights.mean()), float(weights.var(ddof=1))
-        self.ess = float(weights.sum()) ** 2 / float((weights**2).sum()) if top > -math.inf else 0.0
-        estimate = top + math.log(mean) if top > -math.inf else -math.inf
-        error = math.sqrt(variance / count) / mean if self.ess >= _FEWEST else math.inf
-        # The empirical Bernstein bound, of weights over e^U.
-        share = math.exp(min(top - self.high, 0.0))
-        spread = share * math.sqrt(2 * variance * math.log(2 / failing) / count)
-        margin, mean = spread + 7 * math.log(2 / failing) / (3 * (count - 1)), share * mean
-        self.lower = max(self.low, self.high + math.log(mean - margin)) if mean > margin else self.low
-        self.upper = min(self.high, self.high + math.log(mean + margin))
-        # Draws that are too low for the bounds have missed a part of the model, and limits that cross are an unlucky
-        # run's; the bounds hold.
-        is_missed = self.lower > self.upper or estimate < self.low - _CONTRADICTION * error
-        if self.lower > self.upper:
-            self.lower, self.upper = self.low, self.high
-        self.value = min(max(estimate, self.lower), self.upper)
-        self.is_close = self.upper - self.lower <= 2 * options.max_error
-        self.std_error = math.inf if is_missed else error
-        if self.is_close:
-            self.std_error = min(self.std_error, self.upper - self.lower)
-        summary = (
-            f"{count} draws, of which {self.ess:.4g} carry the weight; limits {self.lower:.6g} to {self.upper:.6g}"
-        )
-        self.notes = [f"{summary}, bounds {self.low:.6g} to {self.high:.6g}"]
-        if is_missed:
-            self.notes.append(f"the draws alone give {estimate:.6g}, which the bounds refute")
+    def _extend(self, sizes: list[int], watch: Watch, is_worth: Callable[[], bool]) -> None:
+        """Make independent draws up to each of some numbers, while they are worth it and there is time."""
+        for size in sizes:
+            if size > len(self.log_weights):
+                if self.is_close or not is_worth() or watch.is_over(3, "the draws"):
+                    return
+                self._draw(size)
+                watch.show(low=self.lower, high=self.upper)
+
+    def _is_promising(self) -> bool:
+        """Whether limits can come close enough by the largest number of draws, if the estimate is right."""
+        shares = math.exp(self.value - self.high) * self.options.num_draws
+        return math.log1p(math.log(2 / self._failing) / shares) < 2 * self.options.max_error if shares > 0 else False
+
+    def _resample(self, watch: Watch) -> None:
+        """Make runs with resampling until their error is small enough."""
+        options, size = self.options, self.options._run_size
+        most = options.num_draws // size // _RUNS * _RUNS
+        while len(self.log_means) < most and not watch.is_over(3, "the runs with resampling"):
+            for _ in range(max(1, min(len(self.log_means), most - len(self.log_means)) // _RUNS)):
+                runs = resampled(self.bracket.upper, _RUNS, size, self._next_seed())
+                self._times += sum(run.times for run in runs)
+                for run in runs:
+                    self._count(run, 1)
+                means = [np.logaddexp.reduce(run.log_weights) - math.log(size) for run in runs]
+                self.log_means = np.concatenate([self.log_means, means])
+            self._judge()
+            watch.show(low=self.lower, high=self.upper)
+            if self.std_error <= options.max_error / 2:
+                return
+
+    def _draw(self, size: int) -> None:
+        """Make independent draws until there are so many."""
+        while len(self.log_weights) < size:
+            run = independent(self.bracket.upper, min(CHUNK, size - len(self.log_weights)), self._next_seed())
+            self._count(run, 0)
+            self.log_weights = np.concatenate([self.log_weights, run.log_weights])
+        self._judge()
+
+    def _next_seed(self) -> int:
+        self._portions += 1
+        return int(np.random.SeedSequence([*self._seeds, self._portions]).generate_state(1, np.uint64)[0])
+
+    def _count(self, run: Run, which: int) -> None:
+        if self._tallies is not None:
+            self._tallies[which].add(run)
 
     @property
-    def weights(self) -> NDArray[np.float64]:
-        """Weights of the draws over the largest of them, zero where all are."""
-        top = float(self.log_weights.max(initial=-math.inf))
-        return np.exp(self.log_weights - top) if top > -math.inf else np.zeros(len(self.log_weights))
+    def _failing(self) -> float:
+        """Probability that one of the limits fails."""
+        return (1 - self.options.level) / 2
+
+    def _judge(self) -> None:
+        """Estimate, error and limits from the draws and runs so far."""
+        draws = estimate = _of_draws(self.log_weights)
+        notes = [f"{len(self.log_weights)} draws, of which {draws.ess:.4g} carry the weight"]
+        is_against = False
+        if len(self.log_means):
+            runs = _of_runs(self.log_means, self.options._run_size)
+            notes[0] += f", give {draws.value:.7g}" + (f" ± {draws.error:.2g}" if math.isfinite(draws.error) else "")
+            notes.append(
+                f"{len(self.log_means)} runs of {self.options._run_size} draws, drawn anew "
+                f"{self._times / len(self.log_means):.3g} times each, give {runs.value:.7g}"
+                + (f" ± {runs.error:.2g}" if math.isfinite(runs.error) else "")
+            )
+            is_against = abs(runs.value - draws.value) > GAP * math.hypot(runs.error, draws.error)
+            # Without an error bar on either side runs are closer, since draws miss more.
+            self._is_of_runs = runs.error <= draws.error
+            estimate = runs if self._is_of_runs else draws
+        self.lower = max(self.low, lower_limit([self.log_weights, self.log_means], self._failing))
+        self.upper = min(self.high, self.high + upper_limit(self.log_weights - self.high, self._failing))
+        # Draws that are too low for the bounds have missed a part of the model, and limits that cross are an unlucky
+        # run's; the bounds hold.
+        is_missed = self.lower > self.upper or estimate.value < self.lower - GAP * estimate.error
+        if self.lower > self.upper:
+            self.lower, self.upper = self.low, self.high
+        self.ess, self.value = estimate.ess, min(max(estimate.value, self.lower), self.upper)
+        self.is_close = self.upper - self.lower <= 2 * self.options.max_error
+        self.std_error = math.inf if is_missed or is_against else estimate.error
+        if self.is_close:
+            self.std_error = min(self.std_error, self.upper - self.lower)
+        notes.append(f"limits {self.lower:.6g} to {self.upper:.6g}, bounds {self.low:.6g} to {self.high:.6g}")
+        self.notes = ["; ".join(notes)]
+        if is_missed:
+            self.notes.append(f"the draws alone give {estimate.value:.6g}, which the bounds refute")
+        if is_against:
+            self.notes.append(f"independent draws give {draws.value:.6g}, which the runs contradict")
 
     @property
     def verdict(self) -> Verdict:
@@ -325,15 +466,13 @@ class _Draws:
             return Verdict.VERIFIED
         return Verdict.CONSISTENT if math.isfinite(self.std_error) else Verdict.UNRELIABLE
 
-    def shares(self, num_cells: int, cells: Callable[[torch.Tensor], torch.Tensor], width: int = 1) -> torch.Tensor:
-        """Weighted shares of draws by cells (n, width) of states (n, d), float64 (num_cells,)."""
-        sums, weights = torch.zeros(num_cells, dtype=torch.float64), torch.from_numpy(self.weights)
-        if self.high > -math.inf and not float(weights.sum()):
-            problem = f"none of {len(weights)} draws is a possible state, so that there are no means of them"
+    @property
+    def shares(self) -> torch.Tensor:
+        """Shares of the weights by the cells that were asked for, float64 (cells,)."""
+        if self._tallies is None:
+            raise AssertionError("no cells were asked for")
+        tally = self._tallies[self._is_of_runs]
+        if self.high > -math.inf and not tally.has_weight:
+            problem = f"none of {len(self.log_weights)} draws is a possible state, so that there are no means of them"
             raise out_of_reach("BucketImportance", problem, "raise max_cells or num_draws, or use chains")
-        most = min(CHUNK, max(1, LOOK_UPS // max(1, width)))
-        all_states = [some for states in self.states for some in states.split(most)]
-        for states, part in zip(all_states, weights.split([len(some) for some in all_states]), strict=True):
-            where = cells(states.long())
-            sums.index_add_(0, where.reshape(-1), part[:, None].expand(where.shape).reshape(-1))
-        return sums / weights.sum() if len(weights) else sums
+        return tally.shares

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -31,6 +31,7 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
 from ._fixed import FixedSums, fixed_plan
 from ._join_graph import JoinGraph, compiled, join_graph, tables_of
+from ._particles import CHUNK, independent
 from ._sweeps import Sweeps
 from ._watch import Watch
 
@@ -41,8 +42,6 @@ _TIGHT = 0.1  # nats between bounds that count as verified
 _STATES = 1000  # draws whose states lower bounds begin from
 _OPERATIONS_PER_CELL = 60  # of a pass, there and back, for both bounds
 _MOST_PROPOSALS = 2**22
-CHUNK = 2**12
-"""Draws made at once."""
 LOOK_UPS = 2**19
 """Entries of tables that are looked up at once."""
 INTERRUPTED = "interrupted: the bounds are those of the passes made by then"
@@ -117,7 +116,9 @@ class BucketBackend(PlannedBackend):
         if memory > self.max_memory_bytes:
             needed = f"{memory} bytes (about {memory / 2**30:.3g} GiB)"
             reason = f"mini-buckets need {needed}, the budget is {self.max_memory_bytes}"
-            feasible, hint = False, f"raise {type(self).__name__}(max_memory_bytes=...), or lower max_cells"
+            fitting = self._fitting_cells(hypergraph, memory)
+            lower = f"lower max_cells to {fitting}" if fitting else "lower max_cells"
+            feasible, hint = False, f"raise {type(self).__name__}(max_memory_bytes=...), or {lower}"
         elif cells > self.max_cells:
             reason = f"an interaction has {size_text(cells, 'cells')}, the budget is {self.max_cells}"
             feasible, hint = False, f"raise {type(self).__name__}(max_cells=...)"
@@ -145,6 +146,18 @@ class BucketBackend(PlannedBackend):
         if graphs[0].is_exact or is_refused:
             return memory
         return memory + fixed_plan(hypergraph, self.max_cells).memory_bytes
+
+    def _fitting_cells(self, hypergraph: InteractionHypergraph, memory: int) -> int:
+        """The largest power of two below ``max_cells`` whose mini-buckets fit into the memory; zero where none does."""
+        # Memory is a constant and a multiple of the cells, so that no more cells than in proportion can fit.
+        most = min(self.max_cells - 1, 2 * self.max_cells * self.max_memory_bytes // memory)
+        cells = 2 ** (most.bit_length() - 1) if most else 0
+        while cells >= max((math.prod(shape) for shape in hypergraph.edge_shapes), default=1):
+            smaller = replace(self, max_cells=cells)
+            if smaller._memory_bytes(hypergraph, smaller._graphs(hypergraph)) <= self.max_memory_bytes:
+                return cells
+            cells //= 2
+        return 0
 
     @property
     def _method(self) -> str:
@@ -224,10 +237,9 @@ class BucketBackend(PlannedBackend):
         below, fixed = Sweeps(upper.graph, tables.numpy(), False), FixedSums(model, self.max_cells)
         is_interrupted = False
         try:
-            # States that the upper bound's mixtures draw show where probability is.
+            # States drawn from the upper bound show where probability is.
             if fixed.is_feasible and not watch.is_over(2, "the sums beside fixed variables"):
-                uniforms = np.random.default_rng(seed).random((_STATES, len(graph.domain)))
-                states = torch.from_numpy(upper.draw(uniforms)[0])
+                states = torch.from_numpy(independent(upper, _STATES, seed).states).long()
                 watch.show(low=fixed.raise_bound(model, states, log_q(graph, tables, states), upper.bound))
             for _ in self._passes(below, watch, 2, self.passes):
                 # Later passes gain less: where even equal gains would not pass the other bound, they are left out.
@@ -268,8 +280,8 @@ class BucketBackend(PlannedBackend):
     ) -> torch.Tensor:
         """Independent states with law q / Z, long (*sample_shape, *batch, d), by rejection: exact draws.
 
-        A draw from the mixtures of the upper bound is kept with the probability of its weight over the bound, so that
-        the share kept is Z over the bound.
+        A draw from the mini-buckets of the upper bound is kept with the probability of its weight over the bound, so
+        that the share kept is Z over the bound.
 
         Raises:
             InputError: tables of NaN or plus infinity; no possible state.
@@ -294,11 +306,9 @@ class BucketBackend(PlannedBackend):
                 if proposals > _MOST_PROPOSALS:
                     share = f"{drawn} of {proposals - CHUNK} draws could be kept, {wanted} states are asked for"
                     raise out_of_reach("sample", share, f"raise {type(self).__name__}(max_cells=...), or use chains")
-                states, log_probs = upper.draw(random.random((CHUNK, d)))
-                states = torch.from_numpy(states)
-                log_share = log_q(graph, row, states) - torch.from_numpy(log_probs) - upper.bound
-                keep = torch.from_numpy(random.random(CHUNK)).log() < log_share
-                parts.append(states[keep])
+                run = independent(upper, CHUNK, int(random.integers(2**63)))
+                keep = torch.from_numpy(random.random(CHUNK)).log() < torch.from_numpy(run.log_weights - upper.best)
+                parts.append(torch.from_numpy(run.states)[keep].long())
                 drawn += int(keep.sum())
             columns.append(torch.cat(parts)[:wanted])
         joined = torch.stack(columns, 1) if columns else torch.zeros(wanted, batch.numel(), d, dtype=torch.long)

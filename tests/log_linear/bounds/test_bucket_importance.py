@@ -14,6 +14,9 @@ from pyro_hoim.core.partition import Verdict
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError
 from pyro_hoim.log_linear import BucketImportance, MiniBuckets, VariableElimination
 from pyro_hoim.log_linear.bounds import importance
+from pyro_hoim.log_linear.bounds._limits import lower_limit, upper_limit
+from pyro_hoim.log_linear.bounds._particles import independent, resampled
+from pyro_hoim.structure.hypergraph import cell_index
 from pyro_hoim.testing import assert_close, assert_exact_law, count_states, exact_statistics, exact_table, raises
 
 from support.bounded import (
@@ -49,7 +52,7 @@ def divided_models(number):
 
 
 @pytest.mark.parametrize("case", range(8))
-def test_draws_have_the_law_of_the_mixtures_and_no_weight_is_above_the_bound(case):
+def test_draws_have_the_law_of_geometric_means_and_no_weight_is_above_the_bound(case):
     """All states of the model are listed: probabilities of draws sum to one, and q / p is at most e^U in each."""
     model = random_model(case, is_divided=True)
     sweeps = MiniBuckets(max_cells=max(16, largest_table(model.hypergraph)), passes=3)._upper(
@@ -61,10 +64,67 @@ def test_draws_have_the_law_of_the_mixtures_and_no_weight_is_above_the_bound(cas
     assert_close(log_p.exp().sum(), 1.0, relative=1e-10)
     assert bool(((log_q - log_p)[log_q > -math.inf] <= sweeps.bound).all())
     assert bool((log_p[log_q > -math.inf] > -math.inf).all())  # no possible state is left out
-    states, drawn_log_p = sweeps.draw(np.random.default_rng(case).random((20_000, len(cards))))
-    assert_exact_law(count_states(torch.from_numpy(states), cards), log_p.exp().numpy())
-    index = np.ravel_multi_index(tuple(states.T), cards)
-    assert_close(drawn_log_p, log_p.numpy()[index], relative=1e-9, what="log probability of a draw")
+    run = independent(sweeps, 20_000, case)
+    assert_exact_law(count_states(torch.from_numpy(run.states).long(), cards), log_p.exp().numpy())
+    index = np.ravel_multi_index(tuple(run.states.T), cards)
+    is_possible = np.isfinite(log_q.numpy()[index])
+    assert_close(run.log_weights[is_possible], (log_q - log_p).numpy()[index][is_possible], relative=1e-9)
+    assert np.all(run.log_weights[~is_possible] == -np.inf)
+
+
+def log_means(runs):
+    return np.array([np.logaddexp.reduce(run.log_weights) - math.log(len(run.log_weights)) for run in runs])
+
+
+def pieces(number, seed, scale):
+    """Models of five variables of three levels, all pairs, side by side, and log Z of them together."""
+    rng, tables, log_z = np.random.default_rng(seed), {}, 0.0
+    for first in range(0, 5 * number, 5):
+        pairs = {pair: rng.normal(0, scale, (3, 3)) for pair in itertools.combinations(range(5), 2)}
+        log_z += enumerated(model_of([3] * 5, pairs))
+        tables |= {(first + i, first + j): table for (i, j), table in pairs.items()}
+    return model_of([3] * 5 * number, tables), log_z
+
+
+@pytest.mark.parametrize("case", range(3))
+def test_runs_with_resampling_estimate_z_without_bias_and_their_states_have_the_law_of_the_model(case):
+    model, log_z = pieces(2, case, 1.5)
+    sweeps = MiniBuckets(max_cells=9, passes=1, orders=1)._upper(model.hypergraph, model.tables)
+    runs = resampled(sweeps, 400, 64, case)
+    assert any(run.times for run in runs)
+    weights = np.exp(log_means(runs) - log_z)
+    assert abs(weights.mean() - 1.0) < 5 * weights.std() / math.sqrt(len(weights))
+    # The weighted states give the means of the tables.
+    cells = cell_index(model.hypergraph).flat
+    exact = np.asarray(exact_statistics(model.hypergraph, exact_table(model.hypergraph, model.tables)))
+    sums = np.zeros((len(runs), model.hypergraph.num_terms))
+    for row, run in zip(sums, runs, strict=True):
+        shares = np.exp(run.log_weights - log_z) / len(run.log_weights)
+        np.add.at(row, cells(torch.from_numpy(run.states).long()).numpy(), shares[:, None])
+    errors = sums.std(0) / math.sqrt(len(runs))
+    assert np.all(np.abs(sums.mean(0) - exact)[exact > 1e-2] < 5.0 * errors[exact > 1e-2])
+    # The control: runs that forget what was taken off before their last weights.
+    forgotten = [run._replace(log_weights=run.log_weights - run.log_weights.max() + sweeps.best) for run in runs]
+    wrong = np.exp(log_means(forgotten) - log_z)
+    assert abs(wrong.mean() - 1.0) > 5 * wrong.std() / math.sqrt(len(wrong))
+
+
+def test_runs_spread_less_than_independent_draws_of_a_long_chain_of_losses():
+    """Sixty separate pieces: log weights add up their losses, and runs take them off."""
+    model, log_z = pieces(60, 0, 1.2)
+    sweeps = MiniBuckets(max_cells=27, passes=3, orders=1)._upper(model.hypergraph, model.tables)
+    draws = log_means([independent(sweeps, 512, seed) for seed in range(16)])
+    runs = log_means(resampled(sweeps, 16, 512, 0))
+    assert runs.std() < draws.std() / 3
+    assert abs(runs.mean() - log_z) < (log_z - draws.mean()) / 3
+
+
+def test_a_run_without_a_possible_state_has_no_weight():
+    ones = np.where(np.eye(3) > 0, -np.inf, 0.0)  # all different: no state of more than three variables
+    model = model_of([3] * 6, dict.fromkeys(itertools.combinations(range(6), 2), ones))
+    sweeps = MiniBuckets(max_cells=9, passes=1, orders=1)._upper(model.hypergraph, model.tables)
+    for run in [independent(sweeps, 64, 0), *resampled(sweeps, 2, 64, 0)]:
+        assert np.all(run.log_weights == -np.inf)
 
 
 @pytest.mark.parametrize("case", range(5))
@@ -78,10 +138,8 @@ def test_the_mean_weight_is_z_over_many_seeds(case):
     error = weights.std() / math.sqrt(len(weights))
     assert error < 0.1
     assert abs(weights.mean() - 1.0) < 5 * error
-    # The control: without log p the mean of q is far from Z.
-    states = torch.cat([torch.cat(run.states) for run in runs]).long()
-    plain = log_q_table(weak)[tuple(states.T)].exp().numpy() / math.exp(exact)
-    assert abs(plain.mean() - 1.0) > 5 * plain.std() / math.sqrt(len(plain))
+    # The control: weights of draws from the mini-buckets alone, without what normalisation takes off, are all e^U.
+    assert abs(math.exp(min(runs[0].high - exact, 50.0)) - 1.0) > 5 * error
 
 
 def test_estimates_of_undivided_buckets_are_exact():
@@ -154,24 +212,60 @@ def test_coverage_of_a_thousand_intervals():
 # Verdicts
 
 
-def fake(log_weights, low, high, **options):
-    """The judgement of given log weights between given bounds."""
+def fake(log_weights, low, high, log_means=(), **options):
+    """The judgement of given log weights between given bounds, and of runs if any."""
     run = object.__new__(importance._Draws)
-    run.low, run.high, run.log_weights = low, high, np.asarray(log_weights, dtype=np.float64)
-    run._judge(BucketImportance(**options), 0.025)
+    run.options, run.low, run.high, run._times = BucketImportance(**options), low, high, 0
+    run.log_weights, run.log_means = (np.asarray(logs, dtype=np.float64) for logs in (log_weights, log_means))
+    run._judge()
     return run
 
 
 @pytest.mark.parametrize("power", [1, 4, 12])
-def test_limits_of_an_empirical_bernstein_bound_hold_at_their_level(power):
+def test_limits_hold_at_their_level_at_every_look(power):
     """Of a thousand weights u^power, whose mean is 1 / (power + 1), without other bounds to help."""
     truth, misses, are_tight = -math.log(power + 1), 0, True
-    for seed in range(200):
-        run = fake(power * np.log(np.random.default_rng(seed).random(1000)), low=-math.inf, high=0.0)
-        misses += not run.lower <= truth <= run.upper
-        are_tight &= run.upper < -0.1 and run.lower > -8.0
-    assert misses <= 0.05 * 200
+    for seed in range(60):
+        logs = power * np.log(np.random.default_rng(seed).random(1000))
+        runs = [fake(logs[:number], low=-math.inf, high=0.0) for number in (10, 100, 1000)]
+        misses += not all(run.lower <= truth <= run.upper for run in runs)
+        are_tight &= truth - 1.0 < runs[-1].lower and runs[-1].upper < truth + 1.0
+    assert misses <= 0.05 * 60
     assert are_tight
+
+
+@pytest.mark.parametrize("limit", ["lower", "upper"])
+def test_limits_fail_no_more_often_than_they_say_of_rare_large_weights(limit):
+    """Weights that are 1 once in 100 or 1,000 times and else 0: three of four samples of 300 have too few or many."""
+    fails = {0.05: 0, 0.5: 0}
+    for seed, failing in itertools.product(range(200), fails):
+        share = (0.01, 0.001)[seed % 2]
+        hits = np.random.default_rng(seed).random(300) < share
+        with np.errstate(divide="ignore"):
+            logs = np.log(hits.astype(float))
+        if limit == "lower":
+            fails[failing] += lower_limit([logs, np.zeros(0)], failing) > math.log(share)
+        else:
+            fails[failing] += upper_limit(logs, failing) < math.log(share)
+    assert fails[0.05] <= 200 * 0.05
+    assert fails[0.5] <= 200 * 0.5
+    assert fails[0.5] > 0  # the control: limits that allow more failures do fail
+
+
+def test_upper_limits_of_shares_that_never_show_are_those_of_poisson_counts():
+    """No share above 1e-12 among n: the largest mean is log(2 / failing) / n, and no other limit can be below half."""
+    limit = upper_limit(np.full(10_000, -27.6), 0.025)
+    assert limit == pytest.approx(math.log(math.log(2 / 0.025) / 10_000), abs=0.02)
+    assert upper_limit(np.zeros(0), 0.025) == 0.0
+    assert upper_limit(np.zeros(5), 0.025) == 0.0
+
+
+def test_lower_limits_of_few_runs_need_no_bound():
+    """Sixteen equal runs: stakes of everything refute a mean that is 1 / failing^(1/16) times as large."""
+    limit = lower_limit([np.zeros(0), np.full(16, 7.0)], 0.025)
+    assert limit == pytest.approx(7.0 - math.log(2 * 17 / 0.025) / 16, abs=0.03)
+    assert lower_limit([np.zeros(0), np.zeros(0)], 0.025) == -math.inf
+    assert lower_limit([np.full(3, -math.inf), np.zeros(0)], 0.025) == -math.inf
 
 
 def test_draws_that_the_bounds_refute_are_unreliable():
@@ -192,7 +286,33 @@ def test_weights_far_below_the_bound_are_not_lost():
     assert run.value == pytest.approx(-2000.0 + 0.125, abs=0.05)
     assert run.std_error == pytest.approx(math.sqrt((math.exp(0.25) - 1) / 4096), rel=0.2)
     assert run.verdict == Verdict.CONSISTENT
-    assert run.lower == -5000.0
+    assert -2000.0 < run.lower < -2000.0 + 0.125
+
+
+def test_runs_and_draws_that_contradict_each_other_are_unreliable():
+    draws = np.random.default_rng(0).normal(-3.0, 0.5, 4096)
+    for runs, verdict in ((-2.87, Verdict.CONSISTENT), (-2.5, Verdict.UNRELIABLE)):
+        means = np.random.default_rng(1).normal(runs, 0.1, 32)
+        run = fake(draws, -9.0, 1.0, means, max_error=0.01)
+        assert run.verdict == verdict
+        assert any("contradict" in note for note in run.notes) == (verdict == Verdict.UNRELIABLE)
+
+
+@pytest.mark.parametrize(
+    ("log_means", "is_trusted"),
+    [
+        (np.random.default_rng(0).normal(0.0, 0.3, 32), True),
+        (np.random.default_rng(0).normal(0.0, 2.0, 32), False),  # a mean of few large ones
+        (np.random.default_rng(0).normal(0.0, 0.3, 8), False),
+        (np.where(np.arange(32) == 3, -np.inf, 0.0), False),  # one has lost all possible states
+        (np.full(32, -np.inf), False),
+    ],
+)
+def test_runs_have_an_error_bar_where_their_spread_supports_one(log_means, is_trusted):
+    """Beside independent draws of which one carries all the weight."""
+    run = fake([0.0, *np.full(99, -20.0)], -20.0, 9.0, log_means)
+    assert math.isfinite(run.std_error) == is_trusted
+    assert (run.verdict != Verdict.UNRELIABLE) == is_trusted
 
 
 def test_few_draws_that_carry_the_weight_have_no_error_bar():
@@ -244,7 +364,10 @@ def test_no_verified_claim_is_false_on_the_published_suite(name):
 def test_means_approach_the_truth_and_the_gradient_is_their_estimate():
     model = divided_models(2)[1]
     tables = torch.stack([0.5 * model.tables / model.tables.std(), torch.zeros_like(model.tables)]).requires_grad_()
-    batch, backend = LogLinearEnergy(model.hypergraph, tables), BucketImportance(max_cells=64, seed=4, max_error=1e-3)
+    batch, backend = (
+        LogLinearEnergy(model.hypergraph, tables),
+        BucketImportance(max_cells=64, seed=4, max_error=1e-3, num_draws=2**14),
+    )
     eta = backend.expectations(batch)
     exact = exact_statistics(model.hypergraph, exact_table(model.hypergraph, tables.detach()))
     assert_close(eta.detach(), exact, absolute=0.03)
@@ -253,7 +376,7 @@ def test_means_approach_the_truth_and_the_gradient_is_their_estimate():
         value = backend.log_partition(batch).value
     (slope,) = torch.autograd.grad(value.sum(), tables)
     assert torch.equal(slope, eta.detach())
-    for edge in model.hypergraph.edges:
+    for edge in model.hypergraph.edges[-3:]:
         joint = backend.marginal(batch, edge).detach()
         assert_close(joint.flatten(1), eta.detach()[:, model.hypergraph.term_slices[edge]], relative=1e-12)
         assert_close(joint.flatten(1).sum(1), np.ones(2), relative=1e-12)

@@ -18,6 +18,7 @@ from pyro_hoim.core import PartitionBackend
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError
 from pyro_hoim.log_linear import BucketImportance, MiniBuckets
 from pyro_hoim.log_linear.bounds import _kernels
+from pyro_hoim.log_linear.bounds._particles import independent
 from pyro_hoim.testing import (
     BACKEND_CHECKS,
     BackendCase,
@@ -374,6 +375,21 @@ def test_budgets_are_refused_with_numbers_before_any_work(make, monkeypatch):
                 getattr(refused, method)(energy)
 
 
+@pytest.mark.parametrize("make", [MiniBuckets, BucketImportance])
+@pytest.mark.parametrize("share", [0.9, 0.3, 0.02])
+def test_a_refusal_for_memory_names_the_cells_that_fit(make, share):
+    """The largest power of two: twice as many do not fit. Where none does, none is named."""
+    graph = spin_glass(16, 1.0, 0).energy.hypergraph
+    least, whole = (make(max_cells=cells).plan(graph).memory_bytes for cells in (4, 2**10))
+    budget = int(least + share * (whole - least))
+    with pytest.raises(IntractableError, match="lower max_cells to") as refusal:
+        make(max_cells=2**10, max_memory_bytes=budget).plan(graph).check()
+    cells = int(str(refusal.value).split("lower max_cells to ")[1].split()[0].rstrip("."))
+    assert make(max_cells=cells, max_memory_bytes=budget).plan(graph).feasible
+    assert not make(max_cells=2 * cells, max_memory_bytes=budget).plan(graph).feasible
+    assert make(max_cells=2**10, max_memory_bytes=1000).plan(graph).hint.endswith("lower max_cells")
+
+
 # Impossible states
 
 
@@ -451,10 +467,10 @@ def test_draws_have_the_exact_law():
     assert torch.equal(draws, again)
     # The control: proposals that are not rejected have another law.
     sweeps = small_buckets(model)._upper(model.hypergraph, model.tables)
-    proposals = sweeps.draw(np.random.default_rng(1).random((size, len(cards))))[0]
+    proposals = independent(sweeps, size, 1).states
     law = np.exp(exact_table(model.hypergraph, model.tables)).reshape(-1)
     with pytest.raises(AssertionError, match="chi-square"):
-        assert_exact_law(count_states(torch.from_numpy(proposals), cards), law)
+        assert_exact_law(count_states(torch.from_numpy(proposals).long(), cards), law)
 
 
 def test_draws_that_would_hardly_ever_be_kept_are_refused_with_numbers(monkeypatch):
