@@ -192,7 +192,7 @@ def _powers(inverse, levels, block, work):
 def run(task, number, values, beliefs, backward, weight, program, work):
     """Go through one mini-bucket.
 
-    Task 0 finds its message. Task 1 finds, from beliefs of its message, those of its tables and messages. Task 2 finds
+    Task 0 finds its message. Task 1 finds, from beliefs of its message, those of all that it sums. Task 2 finds
     its message and, from what was passed back to it, beliefs of its shifts; it returns the entropy of its variable
     given the others. The largest absolute value of a message is put in the last array of ``work``.
     """
@@ -274,7 +274,7 @@ def run(task, number, values, beliefs, backward, weight, program, work):
                 for j in range(block):
                     share[j] = 0.0 if mark[j] else share[j] * sums[j]
             for i in range(count):
-                if (inputs[first + i, 4] == 2) == (task == 2):
+                if task == 1 or inputs[first + i, 4] == 2:
                     form, where, step = inputs[first + i, 2], inputs[first + i, 3], inputs[first + i, 1]
                     for level in range(levels):
                         _collect(x, level * block, beliefs, offsets[i] + level * step, form, index, where, block)

@@ -114,6 +114,36 @@ class Sweeps:
         forward(self.values, self.beliefs, self.backward, self.weights, self.compiled.program, 0.0, 0.0, self.work)
         self.is_current = True
 
+    @property
+    def tightest(self) -> tuple[Floats, Floats]:
+        """Shifted costs (num_shifts,) and weights (mini-buckets,) of the tightest bound."""
+        return self._kept
+
+    def start_from(self, tables: Floats, shifts: Floats, weights: Floats) -> None:
+        """Begin with other tables, costs and weights, whose bound further passes tighten."""
+        from ._kernels import forward
+
+        self.values[: self.compiled.num_terms] = tables
+        self.shifts[:], self.weights[:] = self._kept = shifts.copy(), weights.copy()
+        program = self.compiled.program
+        self.best = float(forward(self.values, self.beliefs, self.backward, self.weights, program, 0.0, 0.0, self.work))
+        self.slack, self.is_current = self._rounding(), True
+        self.num_passes, self._step, self._first = 1, 1.0, self.best
+        vars(self).pop("eta", None)
+
+    def evaluate(self, tables: Floats, shifts: Floats, weights: Floats) -> float:
+        """The bound of tables, costs and weights as they are given; ``beliefs`` are then its gradient in the first two.
+
+        Passes go on from here only after :meth:`start_from`.
+        """
+        from ._kernels import backward_pass, forward
+
+        self.values[: self.compiled.num_terms], self.shifts[:], self.weights[:] = tables, shifts, weights
+        self.is_current, program = False, self.compiled.program
+        bound = float(forward(self.values, self.beliefs, self.backward, self.weights, program, 0.0, 0.0, self.work))
+        backward_pass(self.values, self.beliefs, self.backward, self.weights, program, self.work)
+        return bound
+
     def belief(self, names: tuple[int, ...]) -> Floats:
         """Joint probabilities of variables that one mini-bucket holds, at the best bound."""
         if not names:
