@@ -49,7 +49,7 @@ from .errors import (
     refused,
     wrong_type,
 )
-from .log_linear.fitting.duration import check_duration, check_pseudo_duration
+from .log_linear.fitting.duration import check_bound_duration, check_duration, check_pseudo_duration
 from .log_linear.fitting.fit import fit as fit_log_linear, rows_or_margins, uses_design
 from .log_linear.fitting.incomplete import fit_incomplete
 from .log_linear.fitting.penalties import Conjugate, Penalty, ProximalPenalty, SmoothPenalty
@@ -243,6 +243,8 @@ def _fit_given(
         check_duration(summed, num_rows, has_missing=is_summed)
     elif objective == "pseudo-likelihood":
         check_pseudo_duration(graph, num_rows)
+    elif objective == "bound":
+        check_bound_duration(summed, options.get("partition"))
     return _fitted(interactions, rows, missing, {**options, "penalty": penalty})
 
 

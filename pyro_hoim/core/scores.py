@@ -169,6 +169,7 @@ class Figures:
         num_rows: observations, the sum of their counts.
         has_weights: whether that is a sum of weights.
         log_likelihood: of all these rows, in nats.
+        log_likelihood_bound: a number that it is at least, where the estimate maximises such a bound.
         log_pseudo_likelihood: likewise, the sum over the variables given all others.
         deviance: twice the log-likelihood lost against the saturated model.
         df: degrees of freedom of that comparison.
@@ -184,6 +185,7 @@ class Figures:
     num_rows: float | None = None
     has_weights: bool = False
     log_likelihood: float | None = None
+    log_likelihood_bound: float | None = None
     log_pseudo_likelihood: float | None = None
     deviance: float | None = None
     df: int | None = None

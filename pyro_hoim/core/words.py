@@ -144,6 +144,11 @@ def fixed(value: float, digits: int = 4, sign: bool = False) -> str:
     return f"{rounded:+.{digits}f}" if sign else f"{rounded:.{digits}f}"
 
 
+def at_least(value: float) -> str:
+    """A number that another one is at least, with two decimals, rounded downward."""
+    return f"{math.floor(100 * value) / 100:.2f}" if math.isfinite(value) else str(value)
+
+
 def coefficient(value: float) -> str:
     """A coefficient with its sign: four decimals, or two significant digits where these would show nothing."""
     return fixed(value, sign=True) if value == 0 or abs(value) >= _SMALL else f"{value:+.1e}"

@@ -81,6 +81,7 @@ _INFO: dict[str, Rule] = {
     "effective_rows": optional(NUMBER),
     "num_parameters": optional(WHOLE),
     "log_likelihood": optional(NUMBER),
+    "log_likelihood_bound": NUMBER,
     "status": TEXT,
     "is_maximum": FLAG,
     "is_restricted": FLAG,

@@ -17,7 +17,7 @@ from ..errors import InputError, IntractableError
 from ..structure.hypergraph import Edge, InteractionHypergraph
 from .coding import parametrization
 from .fitting.design import edge_basis
-from .fitting.result import FitResult
+from .fitting.result import NO_ERRORS_OF_BOUND, FitResult
 from .impossible import support_of_states
 
 DECLARED = "interactions that compare what is declared impossible are infinite or not identified: no row tells of them"
@@ -197,6 +197,8 @@ def covariance_problem(result: FitResult) -> str:
     """Why a fit has no standard errors, in words; empty where its covariance is a matter of seconds."""
     if not result.is_converged:
         return f"the fit ended as {result.status!r}"
+    if result.objective == "bound":
+        return NO_ERRORS_OF_BOUND
     if result.objective == "likelihood":
         return size_problem(result.hypergraph)
     if result.is_bounded or result.data is None:

@@ -19,7 +19,7 @@ from ..data.observations import Observations
 from ..errors import InputError, InputTypeError, IntractableError, check_type, conflict, none_received, other_domain
 from .table import SummaryTable
 
-_COLUMNS = ("log_likelihood", "log_pseudo_likelihood", "AIC", "BIC", "deviance", "df")
+_COLUMNS = ("log_likelihood", "log_likelihood_bound", "log_pseudo_likelihood", "AIC", "BIC", "deviance", "df")
 
 
 def figures_of(model: object) -> Figures:
@@ -53,12 +53,12 @@ def compare(models: Mapping[str, object], data: Any = None, **options: Unpack[Ro
 
     Returns:
         One row for every model, in the order given: ``family``, ``parameters``, ``rows``, ``log_likelihood`` (or
-        ``log_pseudo_likelihood``) of the rows that it was estimated from, ``AIC``, ``BIC``, ``deviance`` and ``df``;
-        ``against``, ``statistic``, ``test_df`` and ``p_value`` of the likelihood-ratio test; with data
-        ``mean_log_likelihood`` in nats a row, ``gain`` over the first model and its standard error over rows
-        ``gain_std_error``, and ``impossible_rows``, how many have probability zero, where a model has any: its mean is
-        minus infinity. These are of the likelihood where all models have one, else for all of the
-        pseudo-likelihood; ``attrs["notes"]`` say which, and what is not comparable. Empty columns are left out.
+        ``log_pseudo_likelihood``, or ``log_likelihood_bound``, which it is at least) of the rows that it was estimated
+        from, ``AIC``, ``BIC``, ``deviance`` and ``df``; ``against``, ``statistic``, ``test_df`` and ``p_value`` of the
+        likelihood-ratio test; with data ``mean_log_likelihood`` in nats a row, ``gain`` over the first model and its
+        standard error over rows ``gain_std_error``, and ``impossible_rows``, how many have probability zero, where a
+        model has any: its mean is minus infinity. These are of the likelihood where all models have one, else for all
+        of the pseudo-likelihood; ``attrs["notes"]`` say which, and what is not comparable. Empty columns are left out.
 
     Raises:
         InputError: no model, models of different columns, or rows of others.
@@ -86,6 +86,7 @@ def compare(models: Mapping[str, object], data: Any = None, **options: Unpack[Ro
             "parameters": figures.num_parameters,
             "rows": figures.num_rows,
             "log_likelihood": figures.log_likelihood,
+            "log_likelihood_bound": figures.log_likelihood_bound,
             "log_pseudo_likelihood": figures.log_pseudo_likelihood,
             **_criteria(figures),
             "deviance": figures.deviance,

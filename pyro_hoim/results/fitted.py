@@ -15,7 +15,7 @@ from typing_extensions import override
 from ..atomic import made_folder
 from ..core import operations
 from ..core.family import Stored, family_of_model
-from ..core.words import plural
+from ..core.words import at_least, plural
 from ..data.columns import RowOptions
 from ..data.counts import CountTable
 from ..data.observations import Observations
@@ -276,6 +276,8 @@ class Fitted:
         second = [] if figures.num_rows is None else [figures.rows_text]
         if figures.log_likelihood is not None:
             second.append(f"log-likelihood {figures.log_likelihood:.2f}")
+        elif figures.log_likelihood_bound is not None:
+            second.append(f"log-likelihood at least {at_least(figures.log_likelihood_bound)}")
         elif figures.log_pseudo_likelihood is not None:
             second.append(f"log pseudo-likelihood {figures.log_pseudo_likelihood:.2f}")
         second += [words for words in (figures.status, figures.method) if words]

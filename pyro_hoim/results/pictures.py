@@ -21,7 +21,7 @@ from ..core.operations import stored_model
 from ..core.page import Block, Cell, Page, Section
 from ..core.scores import Figures
 from ..core.studies import Content, Part, Study
-from ..core.words import coefficient, digits, listed, plural
+from ..core.words import at_least, coefficient, digits, listed, plural
 from ..data.columns import RowOptions
 from ..data.observations import Observations
 from ..errors import IntractableError, MissingDataError, none_received, out_of_reach
@@ -242,6 +242,9 @@ class ResultStudy(Study[Part]):
         sentences = [f"A {name} of {plural(figures.num_variables, 'column')} with {' and '.join(size)}."]
         if figures.num_rows is not None and figures.log_likelihood is not None:
             sentences.append(f"Its log-likelihood on its {figures.rows_text} is {figures.log_likelihood:.2f} nats.")
+        elif figures.num_rows is not None and figures.log_likelihood_bound is not None:
+            least = at_least(figures.log_likelihood_bound)
+            sentences.append(f"Its log-likelihood on its {figures.rows_text} is at least {least} nats (a lower bound).")
         if figures.deviance is not None and figures.df is not None:
             words = f"{figures.deviance:.2f} on {plural(figures.df, 'degree')} of freedom"
             sentences.append(f"Its deviance from the saturated model is {words}.")

@@ -18,7 +18,15 @@ _LEAST = 20  # characters of a column of words
 _PRINTED, _SHOWN = 60, 20  # rows
 _SMALLEST_P = 1e-4
 _WHOLE = ("rows", "parameters", "df", "deviance_df", "test_df")
-_COMPARED = ("log_likelihood", "log_pseudo_likelihood", "AIC", "BIC", "deviance", "statistic")  # by differences
+_COMPARED = (
+    "log_likelihood",
+    "log_likelihood_bound",
+    "log_pseudo_likelihood",
+    "AIC",
+    "BIC",
+    "deviance",
+    "statistic",
+)  # by differences
 
 
 class SummaryTable(pd.DataFrame):

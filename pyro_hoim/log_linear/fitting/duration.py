@@ -13,12 +13,14 @@ import warnings
 
 import torch
 
-from ...core.partition import Cost
+from ...core.partition import Cost, PartitionBackend
 from ...core.words import plural
 from ...errors import CostWarning, caller_level, out_of_reach
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
+from ..bounds.mini_buckets import MiniBuckets
 from ..energy import LogLinearEnergy
+from .bound import buckets_of, is_exact_as_cheap
 from .design import design_entries
 from .existence import MAX_FACIAL_CELLS, MAX_FACIAL_PARAMETERS
 from .fit import is_newton, uses_design
@@ -28,6 +30,7 @@ _FLOP, _FASTEST = 1.4e-8, 4e-9  # seconds per operation of the engines: on avera
 _ENTRY = 5e-9  # seconds per entry of a dense design that is read for a value and its gradient
 _STEP = 4e-10  # seconds per entry and parameter of a dense design, of all Newton steps together
 _READ = 1.5e-7  # seconds per entry of a table that a row reads, of a whole fit by pseudo-likelihood
+_BOUND_EVALUATIONS, _BUCKET_CELL = 400, 5e-8  # of mini-buckets in a fit by a bound, and seconds per cell of one
 _PROGRAM = 1e5  # entries of the linear program of existence that take a second; time grows by their power 1.6
 _COMPLETIONS = 8  # fits that summing over a few missing cells takes
 _PENALISED, _REPEATS = 330, 15  # of log Z in a fit with a penalty by gradients, and of such fits in one by EM
@@ -38,6 +41,7 @@ _LESS = (
     "fewer levels (pyro_hoim.data.bin_columns) or columns make smaller tables, a lower order fewer interactions, and "
     "learn() chooses them"
 )
+_FEWER_CELLS = "partition=MiniBuckets(max_cells=...) of pyro_hoim.log_linear takes less, for a looser bound"
 
 
 def duration_words(seconds: float) -> str:
@@ -173,6 +177,26 @@ def check_incomplete_duration(graph: InteractionHypergraph, num_rows: float, les
     seconds = incomplete_seconds(graph, num_rows)
     if math.isfinite(seconds):
         _warn(seconds, "missing cells are summed over in one fit after another", less)
+
+
+def bound_seconds(graph: InteractionHypergraph, backend: MiniBuckets) -> float:
+    """Seconds that a fit by its bound takes very roughly."""
+    return 0.1 + _BOUND_EVALUATIONS * _BUCKET_CELL * backend.plan(graph).total_cells
+
+
+def check_bound_duration(graph: InteractionHypergraph, partition: PartitionBackend | None) -> None:
+    """Say of a fit by its bound how long it takes.
+
+    Raises:
+        InputError: a backend other than mini-buckets.
+
+    Warns:
+        CostWarning: more than ten seconds.
+    """
+    if not is_exact_as_cheap(graph, partition):
+        backend = buckets_of(partition)
+        cells = f"mini-buckets of up to {plural(backend.plan(graph).cells, 'cell')}"
+        _warn(bound_seconds(graph, backend), cells, _FEWER_CELLS)
 
 
 def check_pseudo_duration(graph: InteractionHypergraph, num_rows: float) -> None:

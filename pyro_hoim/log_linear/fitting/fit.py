@@ -34,12 +34,22 @@ from ...runs.checkpoint import RunFile, RunOptions, check_arrays, checked_run
 from ...runs.container import checksum
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
+from ..bounds.mini_buckets import MiniBuckets
 from ..chains.connected import connectedness
 from ..coding import parametrization
 from ..energy import LogLinearEnergy
+from ..exact.elimination import VariableElimination
 from ..impossible import ImpossibleStates, StructuralZeros, structural_states, support_of_states
 from ..possible import PossibleStates, on_support
 from ..restricted.interactions import RestrictedInteractions
+from .bound import (
+    KEPT_SHAPES,
+    LikelihoodBound,
+    buckets_of,
+    checked_buckets,
+    is_exact_as_cheap,
+    solve_jointly,
+)
 from .design import (
     Coordinates,
     cell_counts,
@@ -83,6 +93,7 @@ from .solvers import (
 
 # Checks of the arguments of a fit, all made before any work, and the choice of a method.
 
+OBJECTIVES = ("likelihood", "pseudo-likelihood", "bound")
 METHODS = ("auto", "newton", "lbfgs", "proximal-gradient", "gradient")
 _NEWTON_ENTRIES = 2**23
 _NEWTON_PARAMETERS = 600
@@ -132,7 +143,7 @@ def choose_method(
 ) -> tuple[bool, str]:
     """Whether a dense design is used, and the method; options without a meaning or that do not fit are refused."""
     # Options that have no meaning on their own.
-    check_choice(objective, ("likelihood", "pseudo-likelihood"), "objective")
+    check_choice(objective, OBJECTIVES, "objective")
     if penalty is not None and not isinstance(penalty, SmoothPenalty | ProximalPenalty | Conjugate):
         raise wrong_type("penalty", "L2, L1, GroupL2, Conjugate or None", received=repr(penalty))
     if isinstance(penalty, Conjugate) and objective != "likelihood":
@@ -142,11 +153,15 @@ def choose_method(
         if isinstance(partition, PossibleStates):
             problem = "PossibleStates is the backend of a law or of a posterior"
             raise conflict("partition", problem, "give its states as structural_zeros, and its backend as partition")
+        if isinstance(partition, MiniBuckets) and objective == "likelihood":
+            raise conflict("partition", "MiniBuckets bound log Z, as objective='bound' needs it", "use that or Auto()")
     check_choice(method, METHODS, "method")
     is_smooth = penalty is None or isinstance(penalty, SmoothPenalty | Conjugate)
     is_coupled = penalty is not None and isinstance(penalty, CoupledPenalty) and not penalty.is_diagonal(hypergraph)
     likelihood = objective == "likelihood"
-    if not likelihood and not isinstance(data, Observations):
+    if objective == "bound":
+        buckets_of(partition)
+    if objective == "pseudo-likelihood" and not isinstance(data, Observations):
         raise conflict("objective", "the pseudo-likelihood needs observations, received marginal counts")
     # Newton's method wants a Hessian that is formed and solved in a moment, and no steps to look at in between.
     small = is_newton(hypergraph)
@@ -161,8 +176,10 @@ def choose_method(
     needs_hessian, needs_prox = method == "newton", method == "proximal-gradient"
     is_dense = likelihood and partition is None and (needs_hessian or uses_design(hypergraph))
     if needs_hessian and not is_dense:
-        title = "the likelihood through a partition backend" if likelihood else "the pseudo-likelihood"
+        title = "the likelihood through a partition backend" if likelihood else f"the {objective}"
         raise conflict("method", f"'newton' needs a Hessian, which {title} does not offer", "use 'lbfgs'")
+    if objective == "bound" and method == "gradient":
+        raise conflict("method", "'gradient' takes steps of one length, which a bound has not", "use 'lbfgs'")
     if needs_hessian and is_coupled:
         problem = f"{method!r} needs a diagonal Hessian, {penalty!r} has none here"
         raise conflict("penalty", problem, "fit with method='lbfgs'")
@@ -180,6 +197,8 @@ def choose_method(
 SMALL_ENTRIES = 2**23
 """Up to this many entries of the design, existence is examined exactly although a backend was asked for."""
 
+_ROUGHLY, _START_STEPS = 1e-2, 50  # gradient per row, and steps, of where the bound of a likelihood begins
+_QUICK_OPERATIONS = 2**30  # of an exact sum beside what is not exact, a second or so
 _ROUNDING = 1e-6  # nats a row by which a likelihood may exceed 1
 _PUSH = 32.0  # by so many nats theta moves forced zeros below what is possible
 
@@ -330,8 +349,9 @@ def general_problem(
     structural: ImpossibleStates | None,
     from_zero: bool,
     space: np.ndarray | None = None,
+    is_bound: bool = False,
 ) -> Problem:
-    """Likelihood from marginal counts, through a backend, or without one through the dense design.
+    """Likelihood from marginal counts, or its bound, through a backend; without one through the dense design.
 
     ``space`` is the basis of a subspace that theta is restricted to. The support of an infinite estimate is that of its
     limit, unless a path from zero is wanted.
@@ -345,6 +365,13 @@ def general_problem(
     else:
         num_rows = float(margins[next(iter(hypergraph.term_slices.values()))].sum())
     mean, own_mean = (c.statistics(margins) / num_rows for c in (coordinates, own_coordinates(hypergraph)))
+
+    def through_backend(support: ImpossibleStates | None) -> Likelihood | LikelihoodBound:
+        if is_bound:
+            return LikelihoodBound(hypergraph, mean, buckets_of(partition), coordinates, support)
+        assert partition is not None
+        return Likelihood(hypergraph, mean, on_support(partition, support), coordinates, space)
+
     # Through the design where there is no backend; a subspace has fewer parameters.
     design, support = None, structural
     if partition is None:
@@ -352,7 +379,7 @@ def general_problem(
         used = (working, mean) if space is None else (working @ space, mean @ space)
         objective: Objective = DenseLikelihood(*used)
     else:
-        objective = Likelihood(hypergraph, mean, on_support(partition, support), coordinates, space)
+        objective = through_backend(support)
     start = np.zeros(hypergraph.num_parameters if space is None else space.shape[1])
     problem = Problem(
         coordinates, objective, start, num_rows, own_mean, rows, margins, support, support, basis=space, design=design
@@ -361,11 +388,25 @@ def general_problem(
         problem.existence = MLEExistence(None, "unknown", is_complete=False)
     elif penalty is None:
         is_small = rows is not None and design_entries(hypergraph) <= SMALL_ENTRIES
-        _with_limit(problem, margins, structural, rows if is_small else None)
+        _with_limit(problem, margins, structural, rows if is_small and not is_bound else None)
         if problem.is_infinite and partition is not None and not from_zero:
             problem.support = problem.limit
-            problem.objective = Likelihood(hypergraph, mean, on_support(partition, problem.limit), coordinates)
+            problem.objective = through_backend(problem.limit)
+        elif is_bound and not problem.is_infinite:
+            problem.existence = None  # of the likelihood it says no more
+    if is_bound and rows is not None and not from_zero:
+        problem.start = _pseudo_start(problem, rows, penalty)
     return problem
+
+
+def _pseudo_start(problem: Problem, rows: Observations, penalty: Penalty | None) -> np.ndarray:
+    """Roughly the maximum of the pseudo-likelihood, where the orders of mini-buckets can be told apart."""
+    target = PseudoLikelihood(problem.hypergraph, rows, problem.coordinates, problem.support)
+    penalised: PseudoLikelihood | Penalised = target
+    if isinstance(penalty, SmoothPenalty):
+        penalised = Penalised(target, penalty, problem.hypergraph, problem.num_rows)
+    first = penalised.evaluate(problem.start)
+    return lbfgs(penalised.evaluate, first, _ROUGHLY, _START_STEPS, lambda *_: False).point.theta
 
 
 def dense_problem(
@@ -439,7 +480,7 @@ def dense_problem(
 # The fit itself.
 
 Method = Literal["auto", "newton", "lbfgs", "proximal-gradient", "gradient"]
-ObjectiveName = Literal["likelihood", "pseudo-likelihood"]
+ObjectiveName = Literal["likelihood", "pseudo-likelihood", "bound"]
 
 
 class _Monitor:
@@ -599,11 +640,19 @@ def fit(
     if validation is not None:
         check_rows_possible(structural, validation, "validation")
     check_data_possible(structural, hypergraph, data)
+    asked = method, objective, penalty, partition, stops_early
+    is_dense, chosen = choose_method(hypergraph, data, *asked)
+    graph = hypergraph if structural is None else structural.added_to(hypergraph)
+    if objective == "bound" and is_exact_as_cheap(graph, partition):
+        objective, partition = "likelihood", None
+    elif objective == "bound":
+        partition = checked_buckets(graph, hypergraph.num_parameters, partition)
     if structural is not None and partition is None and not isinstance(data, Observations):
         partition = Auto()  # the dense design has no support of margins alone
-    is_dense, chosen = choose_method(hypergraph, data, method, objective, penalty, partition, stops_early)
+    if (objective, partition) != (asked[1], asked[3]):
+        is_dense, chosen = choose_method(hypergraph, data, method, objective, penalty, partition, stops_early)
     coordinates = working_coordinates(hypergraph, penalty)
-    if objective == "likelihood" and not is_dense:
+    if objective != "pseudo-likelihood" and not is_dense:
         partition = Auto() if partition is None else partition
         on_support(partition, structural).plan(hypergraph).check()
     # The objective with its start, on the face of the estimate where that is infinite.
@@ -615,13 +664,22 @@ def fit(
         problem = dense_problem(coordinates, data, structural, penalty, from_zero, space)
     else:
         problem = general_problem(
-            coordinates, data, penalty, None if is_dense else partition, structural, from_zero, space
+            coordinates,
+            data,
+            penalty,
+            None if is_dense else partition,
+            structural,
+            from_zero,
+            space,
+            objective == "bound",
         )
+    if isinstance(problem.objective, LikelihoodBound):
+        problem.objective.ends_by_gains = stopping.tolerance is None
     # A checkpoint puts the solver where it was.
     defaults = (1e-9, 100) if chosen == "newton" else (1e-6, 5000)
     stopping = Stopping(stopping.tolerance or defaults[0], stopping.max_iterations or defaults[1], stopping.patience)
     monitor = _Monitor(problem, validation, stopping, file, run.progress)
-    state = None if file is None else _taken_up(problem, chosen, penalty, validation, monitor, file)
+    state = None if file is None else _taken_up(problem, chosen, penalty, partition, validation, monitor, file)
     outcome, best = _solved(problem, chosen, penalty, stopping, monitor, state or {})
     # A mean negative log-likelihood of any rows is positive.
     if problem.rows is None and not outcome.point.loss >= -_ROUNDING:
@@ -633,10 +691,14 @@ def fit(
         theta, impossible = problem.moved(theta), problem.limit
     theta = torch.from_numpy(np.ascontiguousarray(theta))
     log_likelihood, log_partition = _likelihood(problem, theta, impossible, outcome.point.loss, partition)
+    least = None
+    if isinstance(problem.objective, LikelihoodBound):
+        least = problem.num_rows * problem.objective.certified(outcome.point.theta)
     return FitResult(
         hypergraph=hypergraph,
         theta=theta,
         log_likelihood=log_likelihood,
+        log_likelihood_bound=least,
         log_partition=log_partition,
         num_rows=problem.num_rows,
         status=outcome.status,
@@ -665,6 +727,7 @@ def _taken_up(
     problem: Problem,
     method: str,
     penalty: Penalty | None,
+    partition: PartitionBackend | None,
     validation: Observations | None,
     monitor: _Monitor,
     file: RunFile,
@@ -677,6 +740,7 @@ def _taken_up(
         "method": method,
         "objective": problem.objective.name,
         "penalty": repr(penalty),
+        **({"partition": repr(partition)} if problem.objective.name == "bound" else {}),
         "validation digest": None if validation is None else digest(validation),
     }
     if problem.support is not None:
@@ -687,13 +751,19 @@ def _taken_up(
         return None
     # What the file holds must fit this solver; it then goes on as if nothing had been.
     with file.taking_up():
-        size, patience = len(problem.start), monitor.patience
-        shapes = {"theta": (size,), **kept_shapes(method, size), **({} if patience is None else patience.shapes(size))}
+        size, patience, bound = len(problem.start), monitor.patience, problem.objective
+        solver, extra = size, dict[str, tuple[int | None, ...]]()
+        if isinstance(bound, LikelihoodBound):  # whose solver moves more than theta
+            solver, extra = size + len(arrays["free"]), KEPT_SHAPES
+        extra = {**extra, **({} if patience is None else patience.shapes(size))}
+        shapes = {"theta": (size,), **kept_shapes(method, solver), **extra}
         check_arrays(arrays, {name: (torch.float64, *shape) for name, shape in shapes.items()})
         for name in arrays.keys() - {"patience"}:
             check_finite(arrays[name], name)
         state = {name: value.numpy() for name, value in arrays.items()}
         problem.start = state["theta"]
+        if isinstance(bound, LikelihoodBound):
+            bound.take_up(int(state["order"]), state["free"])
         if patience is not None:
             patience.take_up(state, _solver(problem, method, penalty)[0])
     return state
@@ -701,7 +771,7 @@ def _taken_up(
 
 def _entropy(problem: Problem, rows: Observations | None) -> float:
     """Entropy of rows; 0 for the pseudo-likelihood and for sufficient statistics."""
-    return 0.0 if rows is None or problem.objective.name != "likelihood" else rows.entropy()
+    return 0.0 if rows is None or problem.objective.name == "pseudo-likelihood" else rows.entropy()
 
 
 _ROWS = 1e-3
@@ -710,6 +780,8 @@ _ROWS = 1e-3
 
 def _solver(problem: Problem, method: str, penalty: Penalty | None) -> tuple[Evaluate, Callable[..., Outcome]]:
     """What is minimised, and by what."""
+    if isinstance(problem.objective, LikelihoodBound):
+        return _bound_solver(problem, problem.objective, penalty)
     if method == "proximal-gradient":
         assert isinstance(penalty, ProximalPenalty)
         prox, graph, total = penalty.prox, problem.hypergraph, problem.num_rows
@@ -735,6 +807,24 @@ def _solver(problem: Problem, method: str, penalty: Penalty | None) -> tuple[Eva
     if isinstance(penalty, SmoothPenalty):
         precision += penalty.hessian_diagonal(problem.start, problem.hypergraph) / problem.num_rows
     return target.evaluate, partial(lbfgs, precondition=problem.objective.preconditioner(precision))
+
+
+def _bound_solver(
+    problem: Problem, objective: LikelihoodBound, penalty: Penalty | None
+) -> tuple[Evaluate, Callable[..., Outcome]]:
+    """The same of a bound, whose solver moves costs beside theta."""
+    graph, total, size = problem.hypergraph, problem.num_rows, len(problem.start)
+    if penalty is None or isinstance(penalty, SmoothPenalty):
+        evaluate = objective.evaluate if penalty is None else Penalised(objective, penalty, graph, total).evaluate
+        return evaluate, partial(solve_jointly, objective=objective, solve=lbfgs)
+    assert isinstance(penalty, ProximalPenalty)
+    shrunk = penalty.prox
+
+    def prox(both: np.ndarray, step: float) -> np.ndarray:
+        return np.concatenate([shrunk(both[:size], step / total, graph), both[size:]])
+
+    solve = partial(proximal_gradient, prox=prox)
+    return objective.evaluate, partial(solve_jointly, objective=objective, solve=solve)
 
 
 def _solved(
@@ -773,10 +863,12 @@ def _likelihood(
     loss: float,
     partition: PartitionBackend | None,
 ) -> tuple[float | None, float | None]:
-    """Log-likelihood of all rows and log Z; after a pseudo-likelihood fit only where log Z is within reach."""
+    """Log-likelihood of all rows and log Z; of another objective only where exact sums are within reach."""
     if problem.objective.name == "likelihood":
         return -problem.num_rows * loss, loss + float(theta.numpy() @ problem.own_mean)
     backend = Auto() if partition is None else partition
+    if not backend.is_exact:  # an estimate or a bound is not quoted as the likelihood
+        backend = Auto(elimination=VariableElimination(max_operations=_QUICK_OPERATIONS))
     model = LogLinearEnergy.from_theta(problem.hypergraph, theta)
     model = model if impossible is None else impossible.applied(model)
     if problem.rows is None or not backend.plan(model.hypergraph).feasible:

@@ -20,6 +20,7 @@ from ...errors import (
     ConvergenceWarning,
     NonexistentEstimateWarning,
     caller_level,
+    conflict,
     other_domain,
     out_of_range,
     out_of_reach,
@@ -173,6 +174,7 @@ def fit_incomplete(
         standard errors are those of the observed information. Tests of complete tables refuse it.
 
     Raises:
+        InputError: the objective is a bound.
         IntractableError: the rows have more than 2^22 completions together; drop rows or name missing cells a level.
         KeyboardInterrupt: Ctrl-C during an M step.
 
@@ -199,6 +201,9 @@ def fit_incomplete(
         return fit(hypergraph, data, partition=partition, **options)
     zeros = options["structural_zeros"] = structural_states(structure.domain, options.get("structural_zeros"))
     check_rows_possible(zeros, merged)
+    if options.get("objective") == "bound":
+        problem = "missing cells are summed over by the likelihood, and a bound of it needs complete rows"
+        raise conflict("objective", problem, "drop the rows, or fit with objective='likelihood'")
     # All completions, with equal shares at first.
     patterns = list(row_patterns(merged))
     total = sum(len(rows) * _num_completions(merged, missing) for missing, rows in patterns)

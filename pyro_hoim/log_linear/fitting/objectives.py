@@ -21,6 +21,7 @@ from ...structure.hypergraph import InteractionHypergraph
 from ..coding import corner_embedding, level_contrasts
 from ..energy import LogLinearEnergy
 from ..impossible import ImpossibleStates, support_of_states
+from .bound import LikelihoodBound
 from .design import Coordinates, own_coordinates
 from .penalties import SmoothPenalty
 from .solvers import Point, Precondition
@@ -315,7 +316,7 @@ class PseudoLikelihood:
         return multiply
 
 
-Objective = DenseLikelihood | Likelihood | PseudoLikelihood
+Objective = DenseLikelihood | Likelihood | PseudoLikelihood | LikelihoodBound
 """What the rows alone say; its minimiser without a penalty is the estimate."""
 
 

@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 CovarianceKind = Literal["model", "robust"] | torch.Tensor
 """Whose standard errors: the model's, robust ones of the rows, or those of a covariance (num_parameters, same)."""
 
+NO_ERRORS_OF_BOUND = "the curvature of a bound of the likelihood is not that of the likelihood"
+"""Why a fit by a bound has no standard errors."""
+HINT_OF_BOUND = "fit with objective='pseudo-likelihood', which has robust errors"
+"""What has them."""
 MAX_CELLS = 2**17
 """Cells of a table whose fitted probabilities are listed without a dense design."""
 _MAX_COVARIANCE_PARAMETERS = 3000
@@ -61,7 +65,8 @@ class FitResult(Fitted):
         theta: parameters (num_parameters,), float64, in :attr:`coding`, of the finite part: the law is that of
             :attr:`model`, which theta makes together with :attr:`impossible`. Where the estimate is infinite they are a
             finite member of the family near the limit.
-        log_likelihood: of all rows, in nats; None where log Z is out of reach (pseudo-likelihood of a large model).
+        log_likelihood: of all rows, in nats; None where log Z is out of reach (of a large model that was fitted by its
+            pseudo-likelihood or by a bound).
         log_partition: log Z of the balanced tables, or of corner tables in a corner family, in nats; None likewise.
             It sums over the states that are not :attr:`impossible`.
         num_rows: number of observations N (the sum of counts).
@@ -71,7 +76,7 @@ class FitResult(Fitted):
         gradient_norm: largest absolute entry of the gradient per row at these parameters.
         existence: whether the maximum-likelihood estimate is finite; None where the question does not arise (penalised
             fits) or was not decided (pseudo-likelihood without an empty margin).
-        objective: as asked of the fit.
+        objective: as asked of the fit; ``likelihood`` where its bound would be the same.
         method, penalty, partition: as asked of the fit, or chosen by it; no backend where a design serves.
             The penalty says which coordinates it acts on; those are where the estimate has exact zeros.
         data, margins: the observations, or None; observed marginal counts (num_terms,), if the fit used them.
@@ -79,10 +84,13 @@ class FitResult(Fitted):
         impossible: the states of probability zero: structural zeros, and those that an infinite estimate excludes; None
             when there are none.
         best_iteration: iteration whose parameters these are, after early stopping.
-        validation_kl: mean negative log-likelihood of the validation rows minus the entropy of their law, in nats; for
-            the pseudo-likelihood their mean negative log pseudo-likelihood; None without such rows.
+        validation_kl: mean negative log-likelihood of the validation rows minus the entropy of their law, in nats, or
+            of a bound what that is at most; for the pseudo-likelihood their mean negative log pseudo-likelihood; None
+            without such rows.
         restriction: the subspace that :attr:`theta` was restricted to, if it was.
         recession: direction (num_parameters,) along which an infinite estimate runs away; None where there is none.
+        log_likelihood_bound: a number that the log-likelihood of all rows is at least, in nats, certain to rounding, of
+            a fit by its bound; None of others.
     """
 
     model_kind: ClassVar[str] = LOG_LINEAR
@@ -108,6 +116,7 @@ class FitResult(Fitted):
     validation_kl: float | None = None
     restriction: RestrictedInteractions | None = None
     recession: torch.Tensor | None = field(default=None, repr=False)
+    log_likelihood_bound: float | None = None
     _face: Face | None = field(default=None, repr=False)
     _design: np.ndarray | None = field(default=None, repr=False)
     _penalised: torch.Tensor | None = field(default=None, repr=False)
@@ -333,6 +342,8 @@ class FitResult(Fitted):
         if self.is_bounded:
             problem = "the fit is bounded by norms, so its scores do not vanish"
             raise refused("covariance", problem, "fit the interactions that it keeps without bounds", code="no-method")
+        if self.objective == "bound":
+            raise refused("covariance", NO_ERRORS_OF_BOUND, HINT_OF_BOUND, code="no-method")
         if self.penalty is not None and not isinstance(self.penalty, SmoothPenalty | Conjugate):
             problem = f"{self.penalty!r} is not smooth"
             raise refused("covariance", problem, "refit without a penalty or with L2", code="no-method")
@@ -342,7 +353,7 @@ class FitResult(Fitted):
             raise out_of_reach("covariance", problem, "use a posterior instead")
         # Fictive rows count as rows.
         num_rows = self.num_rows + (self.penalty.num_rows if isinstance(self.penalty, Conjugate) else 0.0)
-        if self.objective != "likelihood":
+        if self.objective == "pseudo-likelihood":
             information = torch.from_numpy(-self._pseudo().hessian(self.theta.numpy()))
         elif self._design is not None:
             information = torch.from_numpy(num_rows * covariance_of(self._design, self.probs.numpy()))
@@ -609,7 +620,7 @@ class FitResult(Fitted):
 
     def _scores_of(self, rows: np.ndarray) -> np.ndarray:
         """Scores (U, num_parameters) of distinct rows (U, d) in lexicographic order."""
-        if self.objective != "likelihood":
+        if self.objective == "pseudo-likelihood":
             return self._pseudo(rows).row_scores(self.theta.numpy())
         mean = self.mean_statistics.numpy()
         if (rows < 0).any():
@@ -655,7 +666,7 @@ class FitResult(Fitted):
             check_exact_shape(kind, (size, size), "covariance")
             return kind
         check_choice(kind, ("model", "robust"), "covariance")
-        if kind == "model" and self.objective != "likelihood":
+        if kind == "model" and self.objective == "pseudo-likelihood":
             problem = "the inverse Hessian of a pseudo-likelihood is no covariance"
             raise refused("covariance", problem, "take 'robust', the default", code="no-method")
         return self.covariance if kind == "model" else self._robust

@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 from scipy.special import chdtrc, xlog1py
 
+from ...core.words import at_least
 from ...errors import (
     IntractableError,
     NonexistentEstimateWarning,
@@ -90,7 +91,9 @@ class GoodnessOfFit(PValue):
 
 def _log_likelihood(result: FitResult) -> float:
     if result.log_likelihood is None:
-        raise refused("result", "its log-likelihood is not known, because log Z was out of reach", code="no-method")
+        least = result.log_likelihood_bound
+        known = "is not known" if least is None else f"is known to be at least {at_least(least)} alone"
+        raise refused("result", f"its log-likelihood {known}, because log Z was out of reach", code="no-method")
     return result.log_likelihood
 
 

@@ -107,7 +107,8 @@ def p_value_of(test: Comparison, how: str | None, num_tables: int, seed: int) ->
     if how is None:
         return PValue(p_value_note="none was asked for")
     if result.objective != "likelihood":
-        return PValue(p_value_note=f"the fit is one of the {result.objective}")
+        what = "a bound of the likelihood" if result.objective == "bound" else f"the {result.objective}"
+        return PValue(p_value_note=f"the fit is one of {what}")
     if result.penalty is not None:
         return PValue(p_value_note="the fit is penalised")
     if not result.is_converged:

@@ -14,7 +14,7 @@ import torch
 from scipy.special import ndtr, ndtri
 
 from ...core.scores import Figures
-from ...core.words import plural
+from ...core.words import at_least, plural
 from ...data.order import ordinal_orders
 from ...errors import HoimError, check_choice
 from ...results.contrasts import (
@@ -57,6 +57,7 @@ _TERMS = (
     "linear ones for a step of 1 of the scores"
 )
 _MOST_STORED = 5000
+_OBJECTIVES = {"bound": "bound of the likelihood"}
 _NO_ERRORS = "a model file does not hold them"
 _OTHER_ERRORS = "the model file keeps those in {} coding against the first levels alone"
 
@@ -162,6 +163,9 @@ def coefficients_of_fit(
         is_joint = restriction.belongs([edge for edge in graph.edges if len(edge) > 1])
         compared = [words if joint else "" for words, joint in zip(restriction.comparisons, is_joint, strict=True)]
     notes += [] if result.is_support_known else [UNDECIDED]
+    if result.log_likelihood_bound is not None:
+        least = f"{at_least(result.log_likelihood_bound)} nats or more"
+        notes.append(f"the estimates maximise a lower bound of the log-likelihood, which is {least}")
     # Estimates with their errors, where a covariance is at hand.
     problem = covariance_problem(result)
     frame = None
@@ -409,7 +413,7 @@ def fit_figures(result: FitResult) -> Figures:
     if is_maximum(result) and result.data is not None and not result.data.has_missing:
         test = goodness_of_fit(result, p_value=None)
         deviance, df = test.deviance, test.df_adjusted
-    how = [] if result.objective == "likelihood" else [result.objective]
+    how = [] if result.objective == "likelihood" else [_OBJECTIVES.get(result.objective, result.objective)]
     how += [] if result.penalty is None else [f"penalty {result.penalty!r}"]
     how += [] if result.is_support_known else ["known zeros, perhaps not all"]
     return Figures(
@@ -419,6 +423,7 @@ def fit_figures(result: FitResult) -> Figures:
         num_rows=result.num_rows,
         has_weights=result.data is not None and not result.data.has_whole_counts,
         log_likelihood=result.log_likelihood,
+        log_likelihood_bound=result.log_likelihood_bound,
         deviance=deviance,
         df=df,
         is_maximum=is_maximum(result),
@@ -437,6 +442,7 @@ def model_figures(file: ModelFile) -> Figures:
         num_parameters=info.get("num_parameters", graph.num_parameters),
         num_rows=info.get("rows"),
         log_likelihood=info.get("log_likelihood"),
+        log_likelihood_bound=info.get("log_likelihood_bound"),
         status=info.get("status", ""),
         is_maximum=info.get("is_maximum", False),
         zeros="" if file.structural_zeros is None else file.structural_zeros.words(),

@@ -72,8 +72,13 @@ from ...log_linear.coding import Coding, Reference, parametrization
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.exact.elimination import VariableElimination
 from ...log_linear.file import GivenTables, ModelFile, conditional_words
-from ...log_linear.fitting.duration import check_duration, check_incomplete_duration, check_pseudo_duration
-from ...log_linear.fitting.fit import fit
+from ...log_linear.fitting.duration import (
+    check_bound_duration,
+    check_duration,
+    check_incomplete_duration,
+    check_pseudo_duration,
+)
+from ...log_linear.fitting.fit import OBJECTIVES, fit
 from ...log_linear.fitting.incomplete import fit_incomplete, row_log_likelihood
 from ...log_linear.fitting.result import CovarianceKind, FitResult
 from ...log_linear.fitting.solvers import Stopping
@@ -188,7 +193,7 @@ class LogLinearFamily(Family):
         order: int | None = None,
         edges: str | Iterable[Iterable[str]] | None = None,
         prior: str = "unit",
-        objective: Literal["auto", "likelihood", "pseudo-likelihood"] = "auto",
+        objective: Literal["auto", "likelihood", "pseudo-likelihood", "bound"] = "auto",
         structural_zeros: StructuralZeros = None,
         seed: int = 0,
     ) -> FitResult:
@@ -196,12 +201,13 @@ class LogLinearFamily(Family):
 
         A formula may hold functions such as ``linear(a)`` (:func:`~pyro_hoim.log_linear.restricted_interactions`).
         With the objective ``auto`` complete rows are fitted by likelihood where log Z takes up to 2^20 operations, else
-        by pseudo-likelihood; missing cells are summed over, which needs an exact likelihood. Unlike a fit for its
-        tests, the estimate is finite by default: ``prior`` is ``unit``, and ``none`` is maximum likelihood.
-        ``structural_zeros`` are combinations of levels that are impossible.
+        by pseudo-likelihood; ``bound`` maximises a lower bound of the likelihood beyond exact sums. Missing cells are
+        summed over, which needs an exact likelihood. Unlike a fit for its tests, the estimate is finite by default:
+        ``prior`` is ``unit``, and ``none`` is maximum likelihood. ``structural_zeros`` are combinations of levels that
+        are impossible.
         """
         # The interactions, given in one of three ways.
-        check_choice(objective, ("auto", "likelihood", "pseudo-likelihood"), "objective")
+        check_choice(objective, ("auto", *OBJECTIVES), "objective")
         domain = rows.domain
         if edges is None:
             structure = InteractionHypergraph.from_order(domain, min(2, len(domain)) if order is None else order)
@@ -220,8 +226,8 @@ class LogLinearFamily(Family):
         # Cells that are summed over need an exact log Z at every step.
         if rows.has_missing:
             # Else what is within reach decides between likelihood and pseudo-likelihood.
-            if objective == "pseudo-likelihood":
-                raise conflict("objective", "a pseudo-likelihood needs complete rows", 'give "likelihood" or "auto"')
+            if objective in ("pseudo-likelihood", "bound"):
+                raise conflict("objective", f"a {objective} needs complete rows", 'give "likelihood" or "auto"')
             if cost.feasible and cost.flops > _MOST_SUMS:
                 problem = f"to sum over them needs log Z of {size_text(int(cost.flops), 'operations')} at every step"
                 raise out_of_reach(
@@ -235,8 +241,11 @@ class LogLinearFamily(Family):
             check_duration(graph, rows.num_rows)
         if objective == "likelihood":
             return fit(structure, rows, objective=objective, **options)
-        check_pseudo_duration(graph, rows.num_rows)
         stopping = Stopping(tolerance=_ENOUGH)
+        if objective == "bound":
+            check_bound_duration(graph if zeros is None else zeros.added_to(graph), None)
+            return fit(structure, rows, objective=objective, stopping=stopping, **options)
+        check_pseudo_duration(graph, rows.num_rows)
         return fit(structure, rows, objective=objective, partition=_QUICK, stopping=stopping, **options)
 
     @override
@@ -251,6 +260,8 @@ class LogLinearFamily(Family):
             info = {"rows": model.num_rows, **{name: getattr(figures, name) for name in names}}
             info["is_restricted"] = model.restriction is not None
             info |= {} if model.penalty is None else {"penalty": repr(model.penalty)}
+            least = figures.log_likelihood_bound
+            info |= {} if least is None else {"log_likelihood_bound": least}
             if model.data is not None:
                 info["independent"] = column_shares(model.data)
             info["infinite_interactions"] = [infinite_to_json(row) for row in infinite_interactions(model)]

@@ -277,7 +277,7 @@ def test_a_pseudo_likelihood_warns_of_zeros_that_it_learns_or_cannot_look_throug
         ({"method": "newton", "objective": "pseudo-likelihood"}, "needs a Hessian"),
         ({"method": "newton", "partition": Enumeration()}, "Hessian, which the likelihood through a partition backend"),
         ({"method": "descent"}, "method: expected 'auto', 'newton'"),
-        ({"objective": "entropy"}, "objective: expected 'likelihood' or"),
+        ({"objective": "entropy"}, "objective: expected 'likelihood', 'pseudo-likelihood' or 'bound'"),
         ({"stopping": Stopping(patience=1)}, "patience: expected validation rows"),
         ({"run": RunOptions("/nowhere/at/all.safetensors")}, "the folder /nowhere/at does not exist"),
     ],
