@@ -133,7 +133,7 @@ def fit(
             their missing cells, assumed missing at random (:func:`pyro_hoim.log_linear.fit_incomplete`). Without it
             missing cells are an error.
         missing_values: labels of a data frame that mean "missing", besides None and NaN.
-        options: of :func:`pyro_hoim.log_linear.fit`, such as ``objective="pseudo-likelihood"`` or
+        options: of :func:`pyro_hoim.log_linear.fit`, such as ``objective="pseudo-likelihood"`` or ``"bound"``, or
             ``structural_zeros=[{"sex": "male", "pregnant": "yes"}]``, what is impossible; and of a data frame
             ``bins``, ``exclude`` and ``allow``, which say how columns are cut, left out and taken as they are
             (:func:`~pyro_hoim.data.read_columns`): ``bins="auto"`` cuts numbers of many values at quantiles.

@@ -309,6 +309,31 @@ def test_bounds_are_as_exact_as_the_table_says(name, monkeypatch):
         backend.sample(model, (10**5,), torch.Generator().manual_seed(0))
 
 
+@pytest.mark.parametrize("objective", ["likelihood", "pseudo-likelihood", "bound"])
+def test_fits_say_as_much_of_their_likelihood_as_the_table_says(objective):
+    says = {quantity: row[objective] for quantity, row in _table("objective").items()}
+    hypergraph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 6), 2)
+    codes = torch.randint(0, 2, (60, 6), generator=torch.Generator().manual_seed(0))
+    rows = Observations.from_tensor(codes, hypergraph.domain)
+    partition = log_linear.MiniBuckets(max_cells=4) if objective == "bound" else None
+    options = {"objective": objective, "partition": partition, "penalty": log_linear.L2(1.0)}
+    result = log_linear.fit(hypergraph, rows, **options)
+    energy = float(rows.counts @ result.model.energy(rows.codes))
+    exact = -energy - 60 * float(log_linear.Enumeration().log_partition(result.model).value)
+    assert says["objective and its gradient"] == "exact"
+    assert says["`log_likelihood` of the result"].split(" or ")[0] == "exact"
+    assert result.log_likelihood == pytest.approx(exact, rel=1e-12)
+    is_certain = says["`log_likelihood_bound` of the result"] == "certain"
+    assert (result.log_likelihood_bound is not None) is is_certain
+    assert not is_certain or result.log_likelihood_bound <= exact
+    if says["standard errors"] == "refused":
+        with pytest.raises(InputError):
+            result.standard_errors()
+    else:
+        kind = {"large-sample": "model", "robust": "robust"}[says["standard errors"]]
+        assert torch.equal(result.standard_errors(), result.standard_errors(covariance=kind))
+
+
 @pytest.mark.parametrize("is_small", [True, False])
 def test_hidden_units_are_as_exact_as_the_table_says(is_small):
     column = "smaller layer up to 2^22 states" if is_small else "larger layers, annealed"

@@ -1,6 +1,6 @@
 """Bounds of log Z: their width and time beside weighted mini-buckets of pygms 0.4.1, and estimates from them.
 
-python tests/benchmarks/bench_bounds.py [--append] [bounds | estimates | small] [OPTIONS]
+python tests/benchmarks/bench_bounds.py [--append] [bounds | estimates | small | fits] [OPTIONS]
 
 pygms runs in an environment of its own, made on first use (pip install pygms), or by the Python that
 PYRO_HOIM_PEER_PYGMS names. Problems of UAI come as those of bench_uai.py do.
@@ -19,7 +19,7 @@ import torch
 from bench_uai import fetched, grid
 from harness import CORES, Report, apart, as_energy, grid_pairs, main, part, run_peer, subsets
 
-from pyro_hoim import read_uai
+from pyro_hoim import Observations, read_uai
 from pyro_hoim.datasets import load_mushroom
 from pyro_hoim.errors import ConvergenceWarning, HoimError
 from pyro_hoim.log_linear import (
@@ -273,6 +273,73 @@ def small(cases=300):
         if math.isfinite(exact):
             widths.append(float(found.upper - found.lower))
     report.row(cases, outside, f"{max(widths):.3g}", f"{np.mean(widths):.3g}", missed)
+    return report.lines()
+
+
+def mushroom_pairs():
+    """All pairs of columns of the mushroom data that vary."""
+    data = load_mushroom().drop_missing()
+    rows = data.project([name for name in data.domain.names if data.domain[name].cardinality > 1])
+    return InteractionHypergraph.from_order(rows.domain, 2), rows
+
+
+def planted(size, scale, number, seed):
+    """A grid of spins with normal fields and couplings, and rows that it drew."""
+    graph = glass(size, scale, seed).hypergraph.closure()
+    generator = torch.Generator().manual_seed(seed)
+    theta = scale * torch.randn(graph.num_parameters, generator=generator, dtype=torch.float64)
+    model = LogLinearEnergy.from_theta(graph, theta)
+    states = VariableElimination(max_cells=2**26).sample(model, (number,), generator)
+    return graph, Observations.from_tensor(states, graph.domain)
+
+
+FITS = {
+    "mushroom, all pairs": (mushroom_pairs, (8, 12)),
+    "grid, 10 x 10": (partial(planted, 10, 0.5, 2000, 1), (4, 8)),
+    "grid, 20 x 20": (partial(planted, 20, 0.5, 2000, 1), (6, 10)),
+}
+
+
+@part("Fits by bounds of the likelihood")
+def fits(pattern="", bits=0):
+    """What the log-likelihood is at least, by `objective="bound"` and at the estimate of the pseudo-likelihood.
+
+    Both have a ridge of strength 1. The bound at the pseudo-likelihood's estimate is that of the same mini-buckets
+    after ten passes. Seconds are of processor time.
+    """
+    warmed()
+    report = Report("table|rows|parameters|cells|at least, bound|s|at least, pseudo-likelihood|s|log-likelihood, both")
+    exactly = VariableElimination(max_cells=2**22)
+    for name, (make, sizes) in FITS.items():
+        if pattern not in name:
+            continue
+        graph, rows = make()
+        start = time.process_time()
+        pseudo = fit(graph, rows, objective="pseudo-likelihood", penalty=L2(1.0), stopping=Stopping(tolerance=1e-4))
+        taken = time.process_time() - start
+        for size in [bits] if bits else sizes:
+            backend = MiniBuckets(max_cells=2**size)
+            start = time.process_time()
+            result = fit(graph, rows, objective="bound", partition=backend, penalty=L2(1.0))
+            seconds = time.process_time() - start
+            energies = [float(rows.counts @ found.model.energy(rows.codes)) for found in (result, pseudo)]
+            least = -energies[1] - rows.total_count * float(backend.log_partition(pseudo.model).upper)
+            exact = [
+                f"{-energy - rows.total_count * float(exactly.log_partition(found.model).value):.0f}"
+                for energy, found in zip(energies, (result, pseudo), strict=True)
+                if exactly.plan(graph).feasible
+            ]
+            report.row(
+                name,
+                f"{rows.total_count:.0f}",
+                graph.num_parameters,
+                f"2^{size}",
+                f"{result.log_likelihood_bound:.0f}",
+                f"{seconds:.1f}",
+                f"{least:.0f}",
+                f"{taken:.1f}",
+                ", ".join(exact),
+            )
     return report.lines()
 
 
