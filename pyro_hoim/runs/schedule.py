@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -115,11 +115,17 @@ class GibbsSchedule:
         """Most joint states of a block that is drawn from a list of them; larger ones are drawn by elimination."""
         return MAX_BLOCK_STATES if self.width is None else _FEW_STATES
 
-    def resolve(self, hypergraph: InteractionHypergraph, clamped: Sequence[str] = ()) -> Blocks:
+    def resolve(
+        self,
+        hypergraph: InteractionHypergraph,
+        clamped: Sequence[str] = (),
+        has_list: Callable[[tuple[str, ...]], bool] | None = None,
+    ) -> Blocks:
         """Blocks as tuples of schema positions without the clamped variables, in the order of a sequential scan.
 
         Variables with one level are never drawn. A block that loses members to clamping keeps the others; a block
-        that then equals or lies inside no other block stays, exact repetitions are dropped.
+        that then equals or lies inside no other block stays, exact repetitions are dropped. ``has_list`` says of the
+        names of a block whether so few of its joint states are possible that these are listed.
 
         Raises:
             UnknownNameError: a block, an emphasised interaction or ``clamped`` names a variable not in the domain.
@@ -161,7 +167,7 @@ class GibbsSchedule:
             raise refused("blocks", problem, "add or clamp", code="missing-part")
         for block in resolved:
             num_states = math.prod(domain.cardinalities[i] for i in block)
-            if num_states <= MAX_BLOCK_STATES:
+            if num_states <= MAX_BLOCK_STATES or (has_list and has_list(tuple(names[i] for i in block))):
                 continue
             cells = bucket_cells(block_buckets(hypergraph, block), domain.cardinalities)
             if cells > MAX_BLOCK_CELLS:

@@ -34,6 +34,7 @@ from ...errors import (
 )
 from ...log_linear.auto import Auto
 from ...log_linear.chains.connected import connectedness, joined_blocks
+from ...log_linear.chains.listing import Listing
 from ...log_linear.laws.law import HierarchicalLogLinear, is_exact_for
 from ...runs.schedule import GibbsSchedule
 from ..runner import check_plates, is_discrete, sample_nodes
@@ -209,19 +210,20 @@ def _describe(name: str, node: dict[str, Any], schedules: Schedules) -> Discrete
         schedule = GibbsSchedule() if schedule is None else schedule
         check_type(schedule, GibbsSchedule, "schedule")
         domain = law.domain
-        blocks = _listed_blocks(law, schedule)
+        listing = None if law.impossible is None else Listing(law.impossible)
+        blocks = _listed_blocks(law, schedule, listing)
         blocks += _connecting_blocks(name, law, schedule, blocks)
-        levels = [torch.arange(n, device=value.device) for n in domain.cardinalities]
-        visits = tuple(
-            Visit(
-                block,
-                torch.cartesian_prod(*(levels[i] for i in block)).reshape(-1, len(block)),
-                tuple(domain.names[i] for i in block),
-            )
-            for block in blocks
-        )
+        levels, visits = [torch.arange(n, device=value.device) for n in domain.cardinalities], list[Visit]()
+        for block in blocks:
+            names = tuple(domain.names[i] for i in block)
+            states = None if listing is None else listing.states(names)
+            if states is None:
+                candidates = torch.cartesian_prod(*(levels[i] for i in block)).reshape(-1, len(block))
+            else:
+                candidates = torch.tensor(states, device=value.device)
+            visits.append(Visit(block, candidates, names))
         return DiscreteSite(
-            name, value.dtype, fn.batch_shape, fn.event_shape, plates, visits, law=law, schedule=schedule
+            name, value.dtype, fn.batch_shape, fn.event_shape, plates, tuple(visits), law=law, schedule=schedule
         )
     # Any other law element by element, each from the list of its values.
     atoms = _atoms(name, fn)
@@ -230,16 +232,19 @@ def _describe(name: str, node: dict[str, Any], schedules: Schedules) -> Discrete
     return DiscreteSite(name, value.dtype, fn.batch_shape, fn.event_shape, plates, visits, atoms=atoms)
 
 
-def _listed_blocks(law: HierarchicalLogLinear, schedule: GibbsSchedule) -> list[tuple[int, ...]]:
+def _listed_blocks(
+    law: HierarchicalLogLinear, schedule: GibbsSchedule, listing: Listing | None
+) -> list[tuple[int, ...]]:
     """Blocks that are drawn from a list of their states where the program depends on them.
 
     The others are drawn by elimination where the law stands alone; elsewhere the rest of the program is no part of the
     interactions, and their variables are visited one by one.
     """
-    cards = law.domain.cardinalities
+    cards, names = law.domain.cardinalities, law.domain.names
     blocks: list[tuple[int, ...]] = []
-    for block in schedule.resolve(law.hypergraph):
+    for block in schedule.resolve(law.hypergraph, has_list=listing and listing.has):
         is_listed = math.prod(cards[i] for i in block) <= schedule.max_listed
+        is_listed = is_listed or (listing is not None and listing.has([names[i] for i in block]))
         blocks += [block] if is_listed else [(i,) for i in block]
     return list(dict.fromkeys(blocks))
 
@@ -356,8 +361,14 @@ def own_log_prob(node: Node, visit: Visit, value: torch.Tensor, site: DiscreteSi
     """Log conditional of a block under the law of its own site, (candidates, rows), float64."""
     law, mask = split_law(node["fn"])
     assert law is not None
-    table = law.energy_model.block_conditional(visit.names, value)
-    table = table.reshape(*site.batch_shape, -1).movedim(-1, 0)
+    count = math.prod(law.domain.cardinalities[i] for i in visit.columns)
+    if len(visit.candidates) == count:
+        table = law.energy_model.block_conditional(visit.names, value)
+        table = table.reshape(*site.batch_shape, -1).movedim(-1, 0)
+    else:  # of the possible states alone, as a table of all may be too large
+        given = value.long().expand(len(visit.candidates), *value.shape).clone()
+        given[..., list(visit.columns)] = visit.candidates.reshape(-1, *(1,) * (value.dim() - 1), len(visit.columns))
+        table = torch.log_softmax(-law.energy_model.energy(given, validate=False), 0)
     table = scale_and_mask(scale_and_mask(table, mask=mask), node["scale"], node["mask"])
     return table.expand(table.shape[0], *site.batch_shape).reshape(len(visit.candidates), site.num_rows).double()
 

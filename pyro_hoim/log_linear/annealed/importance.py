@@ -40,6 +40,7 @@ from ...runs.schedule import GibbsSchedule
 from ...structure.hypergraph import InteractionHypergraph, row_strides
 from ..chains.connected import Connectedness, connection_of
 from ..chains.gibbs import EngineName, GibbsChains
+from ..chains.listing import Listing
 from ..energy import LogLinearEnergy
 from ..exact.elimination import VariableElimination
 from ..exact.enumeration import Enumeration
@@ -404,6 +405,14 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
     def plan_after(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> Cost:
         return _cost(self, hypergraph, tuple(keep))
 
+    def _checked_cost(self, model: LogLinearModel, keep: Sequence[str] = ()) -> Cost:
+        """Cost of a forward run within the budget; of large blocks with few possible states the model alone knows."""
+        support = support_of(model)
+        if support is None:
+            return self.plan(model.hypergraph, keep=keep).check()
+        self.schedule.resolve(model.hypergraph, has_list=Listing(support).has)
+        return _cost(self, model.hypergraph, tuple(keep), are_blocks_checked=True).check()
+
     @override
     def log_partition(self, model: LogLinearModel) -> LogPartition:
         """Estimated log Z in nats, value (*batch), differentiable once in the tables.
@@ -420,7 +429,7 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         Randomness:
             ``seed``, or PyTorch's global generator when it is None.
         """
-        cost = self.plan(model.hypergraph).check()
+        cost = self._checked_cost(model)
         self.rows_within([k - 1 for k in model.hypergraph.domain.cardinalities])
         return self._estimated([self._annealed(model)], model.tables, cost, lambda runs: _statistics(runs[0], model))
 
@@ -473,7 +482,7 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         Warns:
             ConvergenceWarning: the weights are degenerate.
         """
-        self.plan(model.hypergraph).check()
+        self._checked_cost(model)
         eta = _statistics(self._weighted([self._annealed(model)])[0], model)
         return constant(model.tables, eta) if model.tables.requires_grad else eta
 
@@ -481,7 +490,7 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
     def marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
         indices = model.hypergraph.domain.indices(names)
         shape = [model.hypergraph.domain.cardinalities[i] for i in indices]
-        self.plan(model.hypergraph, keep=names).check()
+        self._checked_cost(model, names)
         (run,) = self._weighted([self._annealed(model)])
         index = (run.ends[..., list(indices)] * run.ends.new_tensor(row_strides(shape))).sum(-1)
         table = run.log_weights.new_zeros(len(index), math.prod(shape))
@@ -514,7 +523,7 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         """
         batch, d = model.tables.shape[:-1], len(model.hypergraph.domain)
         sample_shape = checked_sample_shape(sample_shape, batch.numel() * d)
-        self.plan(model.hypergraph).check()
+        self._checked_cost(model)
         annealed = self._annealed(model, is_weighted=False)
         draws = math.prod(sample_shape)
         if not draws or not batch.numel():
@@ -548,7 +557,12 @@ def _statistics(run: Run, model: LogLinearModel) -> torch.Tensor:
 
 
 @lru_cache(maxsize=256)
-def _cost(options: AnnealedImportance, hypergraph: InteractionHypergraph, keep: tuple[str, ...]) -> Cost:
+def _cost(
+    options: AnnealedImportance,
+    hypergraph: InteractionHypergraph,
+    keep: tuple[str, ...],
+    are_blocks_checked: bool = False,
+) -> Cost:
     """Cost of a forward run; refused where a block or the table over ``keep`` is too large."""
     # Look-ups of a sweep, and cells of the table that is asked for.
     cards = hypergraph.domain.cardinalities
@@ -560,7 +574,8 @@ def _cost(options: AnnealedImportance, hypergraph: InteractionHypergraph, keep: 
         few = f"more than {_MAX_CELLS}; keep fewer variables"
         reason = f"a joint table of {size_text(cells, 'cells')} is asked for, {few}"
     try:
-        options.schedule.resolve(hypergraph)
+        if not are_blocks_checked:
+            options.schedule.resolve(hypergraph)
     except IntractableError as error:
         feasible, reason = False, str(error)
     return Cost(

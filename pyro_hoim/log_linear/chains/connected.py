@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
@@ -19,16 +18,13 @@ from ...runs.schedule import MAX_BLOCK_STATES, Blocks, GibbsSchedule
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
+from .listing import Codes, Flags, Listing, grown_states
 
 # Possible states form a product over the connected components of the sets of variables that exclude combinations.
 # Chains with given blocks connect the product if and only if they connect the states of every component, in which two
 # states are neighbours where they differ within one block.
 
-Flags = NDArray[np.bool_]
-Codes = NDArray[np.int64]
-
 _MOST_STATES = 2**16  # of a component that are listed
-_MOST_ROWS = 2**18  # on the way there
 _MOST_LOCAL, _MOST_PAIRS = 2**14, 2**22  # states of a variable and those that it shares combinations with, and pairs
 _MOST_PATTERNS = 64  # of excluded combinations, over a batch and the values of clamped variables
 
@@ -94,7 +90,8 @@ def connectedness(support: LogLinearEnergy, blocks: Sequence[Sequence[str]]) -> 
 
 def connection_of(support: LogLinearEnergy, schedule: GibbsSchedule, graph: InteractionHypergraph) -> Connectedness:
     """Whether chains of models connect the possible states, where no variable is clamped."""
-    blocks = [tuple(graph.domain.names[v] for v in block) for block in schedule.resolve(graph)]
+    has_list = Listing(support).has
+    blocks = [tuple(graph.domain.names[v] for v in block) for block in schedule.resolve(graph, has_list=has_list)]
     return connectedness(support, [*blocks, *joined_blocks(support, schedule, blocks)])
 
 
@@ -105,19 +102,22 @@ def joined_blocks(
 
     There are none for a schedule whose blocks were chosen: tuples of names, or interactions. Tried are the sets of
     variables that exclude combinations, small ones first, then all variables together, first of what is left of a
-    component and then of the whole of it, as far as a block has at most 4,096 joint states. A component that none of
-    these connects gets none.
+    component and then of the whole of it, as far as a block has at most 4,096 possible joint states. A component that
+    none of these connects gets none.
     """
     if schedule.blocks not in ("sites", "colours") and schedule.width is None:
         return []
-    cards, names = support.domain.cardinalities, support.domain.names
+    cards, names, listing = support.domain.cardinalities, support.domain.names, Listing(support)
+
+    def is_small(block: tuple[int, ...]) -> bool:
+        return math.prod(cards[v] for v in block) <= MAX_BLOCK_STATES or listing.has([names[v] for v in block])
+
     before = places = _positions(support, blocks)
     for component in _components(support, _patterns(support)):
         refuted = [part for part in _left_of(component, places) if _examined(part, places)[0] == "refuted"]
         tried = [*_candidates(refuted), *_candidates([component])] if refuted else []
         for added in tried:
-            small = (block for block in added if math.prod(cards[v] for v in block) <= MAX_BLOCK_STATES)
-            more = tuple(dict.fromkeys([*places, *small]))
+            more = tuple(dict.fromkeys([*places, *filter(is_small, added)]))
             # Variables that followed single moves need not follow those of blocks, so all is looked at anew.
             if all(_examined(part, more)[0] == "proved" for part in _left_of(component, more)):
                 places = more
@@ -269,24 +269,6 @@ def _examined(component: _Component, blocks: Blocks) -> tuple[Literal["proved", 
 
 @lru_cache(maxsize=256)
 def _listed(component: _Component, members: tuple[int, ...]) -> Codes | None:
-    """The possible states of a component (states, members), grown variable by variable; None of too many."""
+    """The possible states of a component (states, members); None of too many."""
     cards = {v: n for part in component for v, n in zip(part.members, part.shape, strict=True)}
-    touching = {v: [part for part in component if v in part.members] for v in members}
-    states, known = np.zeros((1, 0), dtype=np.int64), dict[int, int]()  # and their columns
-
-    def gain(v: int) -> tuple[int, int]:
-        """Sets that are known as a whole with a variable, and sets of which a part is known."""
-        unknown = [sum(u not in known for u in part.members) for part in touching[v]]
-        pairs = zip(unknown, touching[v], strict=True)
-        return unknown.count(1), sum(number < len(part.members) for number, part in pairs)
-
-    while len(known) < len(members):
-        v = max((v for v in members if v not in known), key=gain)
-        if len(states) * cards[v] > _MOST_ROWS:
-            return None
-        known[v] = len(known)
-        states = np.column_stack([np.repeat(states, cards[v], 0), np.tile(np.arange(cards[v]), len(states))])
-        for part in touching[v]:
-            if all(u in known for u in part.members):
-                states = states[~part.table[tuple(states[:, known[u]] for u in part.members)]]
-    return states[:, [known[v] for v in members]] if len(states) <= _MOST_STATES else None
+    return grown_states({part.members: part.table for part in component}, members, cards, _MOST_STATES)

@@ -21,6 +21,7 @@ from ...core.model import Chains, LogLinearModel
 from ...errors import (
     ConvergenceWarning,
     InputError,
+    IntractableError,
     caller_level,
     check_choice,
     check_type,
@@ -54,6 +55,7 @@ from ..energy import LogLinearEnergy
 from ..impossible import support_of
 from .connected import Connectedness, connectedness, joined_blocks
 from .inside import InsideChains
+from .listing import Listing, Lists, listed_states
 
 __all__ = ["GibbsChains"]
 
@@ -76,6 +78,7 @@ def make_engine(
     device: torch.device,
     has_impossible: bool = False,
     max_listed: int = MAX_BLOCK_STATES,
+    lists: Lists | None = None,
 ) -> Engine:
     """The engine that moves the chains; compiled ones are imported when first needed."""
     # PyTorch on every other device; on the CPU tables must be within reach of 32-bit positions.
@@ -83,7 +86,7 @@ def make_engine(
     if name == "torch" or (name == "auto" and device.type != "cpu"):
         from .torch_engine import TorchEngine
 
-        return TorchEngine(hypergraph, blocks, *shape, seed, precision, device, max_listed)
+        return TorchEngine(hypergraph, blocks, *shape, seed, precision, device, max_listed, lists)
     if device.type != "cpu":
         raise conflict("engine", f"{name!r} runs on the CPU, received tables on {device}", "use 'torch' or 'auto'")
     cells = sum(
@@ -110,7 +113,7 @@ def make_engine(
             raise conflict("engine", problem, "use 'tables' or 'auto'")
     from .tables_engine import TablesEngine
 
-    return cast(Engine, TablesEngine(hypergraph, blocks, *shape, seed, precision, max_listed))
+    return cast(Engine, TablesEngine(hypergraph, blocks, *shape, seed, precision, max_listed, lists))
 
 
 def reference_draws(domain: Domain, reference: torch.Tensor, lead: Sequence[int], seed: int) -> torch.Tensor:
@@ -240,18 +243,19 @@ class GibbsChains(Chains):
         fixed = checked_clamps(self.domain, clamped or {}, self._lead, self._device)
         self._clamped = tuple(self.domain.names[i] for i in fixed)
         self._clamped_codes = [torch.as_tensor(codes) for codes in fixed.values()]
-        self._blocks = self._schedule.resolve(self._hypergraph, self._clamped)
         self._fixed = fixed
         self._set_impossible(tables)
+        has_list = None if self._listing is None else self._listing.has
+        self._blocks = self._schedule.resolve(self._hypergraph, self._clamped, has_list)
         states = None if init is None else self._checked_codes(init, "init")
         self._init = "" if states is None else checksum({"init": states})
         if self._inside is not None:
             joined = joined_blocks(self._inside.law.support, self._schedule, self.blocks)
             self._blocks += tuple(tuple(self.domain.indices(block)) for block in joined)
         # Weights come before states, because energies are those of both.
-        shape, has_impossible = (self._groups, self._num_chains), self._impossible is not None
-        engine_options = self._seed, precision, self._device, has_impossible, self._schedule.max_listed
-        self._engine = make_engine(engine, self._hypergraph, self._blocks, shape, *engine_options)
+        self._engine_name: EngineName = engine
+        self._lists = listed_states(self._listing, self._blocks, self.domain.names)
+        self._engine = self._made_engine()
         self._engine.set_weights(self._rows(tables), self._reference)
         if states is None:
             states = self._reference_draws()
@@ -267,9 +271,15 @@ class GibbsChains(Chains):
         engine = type(self._engine).__name__
         return f"GibbsChains({self._hypergraph!r}, batch={tuple(self._batch)}, chains={self._num_chains}, {engine})"
 
+    def _made_engine(self) -> Engine:
+        """An engine for the blocks and the lists of their possible states."""
+        shape, has_impossible = (self._groups, self._num_chains), self._impossible is not None
+        options = self._seed, self._precision, self._device, has_impossible, self._schedule.max_listed, self._lists
+        return make_engine(self._engine_name, self._hypergraph, self._blocks, shape, *options)
+
     def _set_impossible(self, tables: torch.Tensor) -> None:
         """Take up which cells of tables are impossible, and so which states chains may not enter."""
-        self._impossible = self._inside = self._connected = None
+        self._forget_impossible()
         support = support_of(LogLinearEnergy._trusted(self._hypergraph, tables))
         if support is None:
             return
@@ -280,6 +290,11 @@ class GibbsChains(Chains):
                 fixed[i] = self._grouped(codes, 0)
         support = LogLinearEnergy._trusted(support.hypergraph, support.tables.reshape(self._groups, -1))
         self._inside = InsideChains.of(support, self._reference, fixed, (self._groups, self._num_chains))
+        self._listing = None if self._inside is None else Listing(self._inside.law.support)
+
+    def _forget_impossible(self) -> None:
+        """All states are possible."""
+        self._impossible = self._inside = self._connected = self._listing = None
 
     def _check_inside(self, argument: str) -> None:
         """InputError where chains are in impossible states."""
@@ -415,6 +430,7 @@ class GibbsChains(Chains):
         if self._impossible is not None and self._fixed:  # which have other values now
             self._fixed = {i: codes[..., i] for i in self._fixed}
             self._set_impossible(self._tables)
+            self._list_anew(self._tables)
         self._init = checksum({"init": codes})
 
     def set_model(self, model: LogLinearModel, *, validate: bool = True) -> None:
@@ -427,7 +443,7 @@ class GibbsChains(Chains):
         tables = self._other_tables(model, validate)
         lost = torch.isneginf(tables).reshape(self._groups, -1) if validate else None
         if lost is None or not bool(lost.any()):
-            self._impossible = self._inside = self._connected = None
+            self._forget_impossible()
         elif self._impossible is None or not torch.equal(lost, self._impossible):
             if type(self._engine).__name__ == "ProductsEngine":
                 raise conflict("model", "has impossible states, which the engine 'products' cannot deal with")
@@ -435,8 +451,25 @@ class GibbsChains(Chains):
                 problem = "chains are in states that are impossible in it"
                 raise refused("model", problem, "give the chains other states first", code="impossible")
             self._set_impossible(tables)
+        try:
+            self._list_anew(tables)
+        except IntractableError:
+            self._set_impossible(self._tables)
+            raise
         self._tables = tables
         self._engine.set_weights(self._rows(self._tables), self._reference)
+
+    def _list_anew(self, tables: torch.Tensor) -> None:
+        """Another engine where other joint states of the blocks are possible; its chains are where they were."""
+        lists = listed_states(self._listing, self._blocks, self.domain.names)
+        if lists == self._lists:
+            return
+        has_list = None if self._listing is None else self._listing.has
+        GibbsSchedule(self.blocks).resolve(self._hypergraph, self._clamped, has_list)  # a block may be too large now
+        state, self._lists = self._engine.state(), lists
+        self._engine = self._made_engine()
+        self._engine.set_weights(self._rows(tables), self._reference)
+        self._engine.load_state(state)
 
     def energy_of(self, model: LogLinearModel, *, validate: bool = True) -> torch.Tensor:
         """Energy of the present states under other tables, as of :meth:`set_model`, float64 (*batch, num_chains)."""
@@ -576,10 +609,10 @@ class GibbsChains(Chains):
     def sweeps_per_call(self) -> int:
         cards, incident = self.domain.cardinalities, self._hypergraph.incident
         lookups = 0
-        for block in self._blocks:
+        for block, listed in zip(self._blocks, self._lists or (None,) * len(self._blocks), strict=True):
             num_edges = len(set[int]().union(*(incident[i] for i in block)))
-            states = math.prod(cards[i] for i in block)
-            if states > self._schedule.max_listed:
+            states = math.prod(cards[i] for i in block) if listed is None else len(listed)
+            if listed is None and states > self._schedule.max_listed:
                 lookups += num_edges + _READS_OF_CELL * bucket_cells(block_buckets(self._hypergraph, block), cards)
             else:
                 lookups += states * (1 + num_edges)

@@ -20,6 +20,7 @@ from ...structure.elimination_order import first_fit
 from ...structure.hypergraph import InteractionHypergraph, row_strides
 from ...structure.low_width import BlockBucket, block_buckets
 from ._tables_kernels import add_statistics, run
+from .listing import Lists, States
 
 # How the tables of a hypergraph are laid out for single-site and joint Gibbs updates.
 #
@@ -107,14 +108,36 @@ def _fold(
     return _joined(terms), np.cumsum(sizes) - sizes
 
 
+def _sums(
+    states: States,
+    block: tuple[int, ...],
+    tables: Sequence[tuple[int, tuple[int, ...]]],
+    cards: Sequence[int],
+    zero: int,
+) -> tuple[Places, Places]:
+    """Terms whose sum is that of tables within a block, given as (first term, members), in some of its joint states."""
+    codes = np.array(states, dtype=np.int64).reshape(len(states), len(block))
+    rows = [np.full(len(states), zero)]
+    for start, members in tables:
+        columns = tuple(codes[:, block.index(v)] for v in members)
+        rows.append(start + np.ravel_multi_index(columns, tuple(cards[v] for v in members)))
+    return np.stack(rows, axis=1).ravel(), np.arange(len(states)) * len(rows)
+
+
 @lru_cache(maxsize=4096)
-def _copy(shape: tuple[int, ...], inside: tuple[int, ...]) -> tuple[Places, tuple[int, ...]]:
-    """Entries of a table with the axes ``inside`` last, rows padded to a multiple of 4 by -1; strides of the others."""
+def _copy(
+    shape: tuple[int, ...], inside: tuple[int, ...], states: tuple[int, ...] | None = None
+) -> tuple[Places, tuple[int, ...]]:
+    """Entries of a table with the axes ``inside`` last, rows padded to a multiple of 4 by -1; strides of the others.
+
+    Rows hold all joint states of what is inside, or those that are given.
+    """
     outside = [j for j in range(len(shape)) if j not in inside]
     width = math.prod(shape[j] for j in inside)
     rows = np.arange(math.prod(shape)).reshape(shape).transpose(*outside, *inside).reshape(-1, width)
-    padded = np.full((len(rows), -(-width // 4) * 4), -1)
-    padded[:, :width] = rows
+    rows = rows if states is None else rows[:, list(states)]
+    padded = np.full((len(rows), -(-rows.shape[1] // 4) * 4), -1)
+    padded[:, : rows.shape[1]] = rows
     outer = row_strides([shape[j] for j in outside])
     return padded.ravel(), tuple(n * padded.shape[1] for n in outer)
 
@@ -134,12 +157,27 @@ class _Copies:
         self.starts = list(itertools.accumulate(map(math.prod, self.shapes), initial=0))
         self.differences: list[tuple[Places, Places, int]] = []
         self.plain: list[tuple[Places, int]] = []
-        self.found: dict[tuple[int, tuple[int, ...], bool], tuple[bool, int, tuple[int, ...]]] = {}
+        self.found: dict[Any, tuple[bool, int, tuple[int, ...]]] = {}
         self.sizes = [0, 0]
+        self.num_cells = self.starts[-1]  # with sums of tables, which follow the tables
 
-    def place(self, edge: int, inside: tuple[int, ...], difference: bool) -> tuple[bool, int, tuple[int, ...]]:
-        """Whether the copy is one of differences, its first entry among its kind, and the strides outside."""
-        key = (edge, inside, difference)
+    def add_sums(self, count: int) -> int:
+        """The first entry of a copy of so many further cells, sums of tables."""
+        first = self.sizes[1]
+        entries = _copy((count,), (0,))[0]
+        self.plain.append((entries, self.num_cells))
+        self.num_cells += count
+        self.sizes[1] += len(entries)
+        return first
+
+    def place(
+        self, edge: int, inside: tuple[int, ...], difference: bool, states: tuple[int, ...] | None = None
+    ) -> tuple[bool, int, tuple[int, ...]]:
+        """Whether the copy is one of differences, its first entry among its kind, and the strides outside.
+
+        The states are those of the members inside that a row holds, None for all.
+        """
+        key = (edge, inside, difference, states)
         entry = self.found.get(key)
         if entry is None:
             first = self.sizes[not difference]
@@ -148,7 +186,7 @@ class _Copies:
                 self.differences.append((high, low, self.starts[edge]))
                 self.sizes[0] += len(high)
             else:
-                entries, strides = _copy(self.shapes[edge], inside)
+                entries, strides = _copy(self.shapes[edge], inside, states)
                 self.plain.append((entries, self.starts[edge]))
                 self.sizes[1] += len(entries)
             entry = self.found[key] = difference, first, strides
@@ -156,7 +194,7 @@ class _Copies:
 
     def cells(self) -> tuple[Places, Places]:
         """Cells that are added and subtracted."""
-        zero = self.starts[-1]
+        zero = self.num_cells
         plus = [high + start for high, _, start in self.differences]
         plus += [np.where(entries < 0, zero, entries + start) for entries, start in self.plain]
         return _joined(plus), _joined([low + start for _, low, start in self.differences])
@@ -189,9 +227,11 @@ class _Blocks:
         holding: list[list[int]],
         cards: Sequence[int],
         buckets: Sequence[tuple[BlockBucket, ...]],
+        lists: Sequence[States | None],
     ) -> None:
         self.blocks, self.maximal, self.cards = blocks, maximal, cards
         self.copies, self.levels, self.maps = _Copies(maximal, cards), _Levels(), _Levels()
+        self.sums: list[tuple[States, tuple[int, ...], list[int]]] = []  # states of a block, its members, edges within
         self.visit_part, self.part_factor, self.factor_member = [0], [0], [0]
         self.factors: list[tuple[bool, int]] = []
         self.outer: list[int] = []
@@ -200,17 +240,49 @@ class _Blocks:
         self.part_map: list[int] = []
         self.block_levels: list[int] = []
         self.trees = _Eliminations(self)
-        for block, steps in zip(blocks, buckets, strict=True):
+        for block, steps, states in zip(blocks, buckets, lists, strict=True):
+            meeting = sorted({m for v in block for m in holding[v]})
             if steps:
-                self.trees.add(block, steps, sorted({m for v in block for m in holding[v]}))
+                self.trees.add(block, steps, meeting)
+                continue
+            if states is None:
+                self._add(block, meeting)
             else:
-                self._add(block, sorted({m for v in block for m in holding[v]}))
-                self.trees.pass_over()
+                self._add_possible(block, states, meeting)
+            self.trees.pass_over()
         self.is_listed = [not steps for steps in buckets]
-        self.states = [
-            math.prod(cards[v] for v in block) if listed else 0
-            for block, listed in zip(blocks, self.is_listed, strict=True)
+        numbers = [
+            math.prod(cards[v] for v in block) if states is None else len(states)
+            for block, states in zip(blocks, lists, strict=True)
         ]
+        self.states = [n if listed else 0 for n, listed in zip(numbers, self.is_listed, strict=True)]
+
+    def _add_possible(self, block: tuple[int, ...], states: States, meeting: list[int]) -> None:
+        """A block of which some joint states are listed, and the maximal edges that meet it."""
+        codes = np.array(states, dtype=np.int64).reshape(len(states), len(block))
+        place = {v: k for k, v in enumerate(block)}
+        # Edges within the block are the same for all states of the others: their sum is one entry for every state.
+        within = [m for m in meeting if set(self.maximal[m]) <= set(block)]
+        if within:
+            self.factors.append((False, self.copies.add_sums(len(states))))
+            self.sums.append((states, block, within))
+            self.factor_member.append(len(self.outer))
+            self.part_factor.append(len(self.factors))
+            self.part_states.append(len(states))
+            self.part_map.append(self.maps.start(len(states), partial(np.arange, len(states))))
+        # The others by what they share with the block, as where all states are listed.
+        beyond: dict[tuple[int, ...], list[int]] = {}
+        for m in meeting:
+            if m not in within:
+                beyond.setdefault(tuple(v for v in block if v in self.maximal[m]), []).append(m)
+        for inside, edges in sorted(beyond.items()):
+            columns = tuple(codes[:, place[v]] for v in inside)
+            shape = tuple(self.cards[v] for v in inside)
+            distinct, number = np.unique(np.ravel_multi_index(columns, shape), return_inverse=True)
+            self.add_part(inside, edges, False, tuple(distinct.tolist()))
+            self.part_map.append(self.maps.start(number.tobytes(), partial(number.ravel)))
+        self.visit_part.append(len(self.part_factor) - 1)
+        self.block_levels.append(self.levels.start(states, codes.T.ravel))
 
     def _add(self, block: tuple[int, ...], meeting: list[int]) -> None:
         """A block and the maximal edges that meet it."""
@@ -228,17 +300,22 @@ class _Blocks:
         self.visit_part.append(len(self.part_factor) - 1)
         self.block_levels.append(self.levels.start(shape, np.indices(shape).ravel) if is_joint else 0)
 
-    def add_part(self, inside: tuple[int, ...], edges: Sequence[int], difference: bool) -> None:
-        """Members of a block that some maximal edges share, with one factor for each of these."""
+    def add_part(
+        self, inside: tuple[int, ...], edges: Sequence[int], difference: bool, states: tuple[int, ...] | None = None
+    ) -> None:
+        """Members of a block that some maximal edges share, with one factor for each of these.
+
+        The states are numbers of the joint states of the members that matter, None for all.
+        """
         for m in edges:
             edge = self.maximal[m]
-            kind, first, strides = self.copies.place(m, tuple(edge.index(v) for v in inside), difference)
+            kind, first, strides = self.copies.place(m, tuple(edge.index(v) for v in inside), difference, states)
             self.factors.append((kind, first))
             self.outer.extend(v for v in edge if v not in inside)
             self.outer_strides.extend(strides)
             self.factor_member.append(len(self.outer))
         self.part_factor.append(len(self.factors))
-        self.part_states.append(math.prod(self.cards[v] for v in inside))
+        self.part_states.append(math.prod(self.cards[v] for v in inside) if states is None else len(states))
 
     def max_factors(self) -> int:
         """Largest number of factors of a block that is drawn from the list of its states."""
@@ -406,11 +483,15 @@ class _Eliminations:
 
 @lru_cache(maxsize=32)
 def tables_structure(
-    hypergraph: InteractionHypergraph, blocks: tuple[tuple[int, ...], ...], max_listed: int = MAX_BLOCK_STATES
+    hypergraph: InteractionHypergraph,
+    blocks: tuple[tuple[int, ...], ...],
+    max_listed: int = MAX_BLOCK_STATES,
+    lists: Lists | None = None,
 ) -> TablesStructure:
     """The layout for a hypergraph and blocks of schema positions; equal arguments share one.
 
-    Blocks of more than ``max_listed`` joint states are drawn by elimination.
+    Blocks are drawn from the lists of their possible states, where there are any; others of more than ``max_listed``
+    joint states by elimination.
     """
     cards = hypergraph.domain.cardinalities
     given = hypergraph.edge_indices
@@ -434,20 +515,29 @@ def tables_structure(
 
     # Blocks read transposed copies, in which the states of a block stand in one row.
     covered = {v for edge in given for v in edge}
+    lists = lists or (None,) * len(blocks)
     buckets = [
-        block_buckets(hypergraph, block) if math.prod(cards[v] for v in block) > max_listed else () for block in blocks
+        block_buckets(hypergraph, block) if s is None and math.prod(cards[v] for v in block) > max_listed else ()
+        for block, s in zip(blocks, lists, strict=True)
     ]
     met = [edges if v in covered else [] for v, edges in enumerate(holding)]
-    listed = _Blocks(blocks, maximal, met, cards, buckets)
+    listed = _Blocks(blocks, maximal, met, cards, buckets, lists)
     copies, trees = listed.copies, listed.trees
     max_states = -(-max(listed.states, default=1) // 8) * 8
     max_factors = listed.max_factors()
     # All as flat arrays, which compiled code reads.
     plus, minus = copies.cells()
+    for states, block, within in listed.sums:
+        tables = [table for m in within for table in taken[m]]
+        more, starts = _sums(states, block, tables, cards, hypergraph.num_terms)
+        cell_starts = np.concatenate([cell_starts, len(cell_terms) + starts])
+        cell_terms = np.concatenate([cell_terms, more])
+        reference_starts = np.concatenate([reference_starts, len(reference_terms) + np.arange(len(states))])
+        reference_terms = np.concatenate([reference_terms, np.full(len(states), reference_start[-1])])
     ends = itertools.accumulate(map(len, maximal), initial=0)
     return TablesStructure(
         num_terms=hypergraph.num_terms,
-        num_cells=copies.starts[-1],
+        num_cells=copies.num_cells,
         cell_terms=cell_terms,
         cell_starts=cell_starts,
         reference_terms=reference_terms,
@@ -496,11 +586,12 @@ class TablesEngine(EnergyChains):
         seed: int,
         dtype: torch.dtype = torch.float32,
         max_listed: int = MAX_BLOCK_STATES,
+        lists: Lists | None = None,
     ) -> None:
         width = balanced_width(num_groups, num_chains, torch.get_num_threads())
         code = np.uint8 if max(hypergraph.domain.cardinalities, default=1) <= 256 else np.int32
         super().__init__((num_groups, num_chains), seed, width, code)
-        self._structure = tables_structure(hypergraph, tuple(tuple(b) for b in blocks), max_listed)
+        self._structure = tables_structure(hypergraph, tuple(tuple(b) for b in blocks), max_listed, lists)
         self._size = len(hypergraph.domain)
         self._real = np.float32 if dtype == torch.float32 else np.float64
         self._visit = width * self._structure.visit_reads  # reads, at most

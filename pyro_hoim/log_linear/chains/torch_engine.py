@@ -17,6 +17,7 @@ from ..._modes import plain_mode
 from ...compute.engine import NOTHING, Floats, Ints, Record, Wanted
 from ...runs.schedule import MAX_BLOCK_STATES
 from ...structure.hypergraph import InteractionHypergraph
+from .listing import Lists
 from .torch_elimination import Levels, levels_of
 from .torch_updates import Blocks, Places, Update, places_of_edges, steps, update_of
 
@@ -111,6 +112,7 @@ class TorchEngine:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
         max_listed: int = MAX_BLOCK_STATES,
+        lists: Lists | None = None,
     ) -> None:
         self._hypergraph = hypergraph
         self._blocks = blocks
@@ -120,7 +122,13 @@ class TorchEngine:
         self._generator = torch.Generator(self._device).manual_seed(seed)
         self._max_cells = _MAX_CELLS.get(self._device.type, _MAX_CELLS_ELSEWHERE)
         cards = hypergraph.domain.cardinalities
-        self._is_listed = [math.prod(cards[i] for i in block) <= max_listed for block in blocks]
+        self._lists = lists or (None,) * len(blocks)
+        # Joint states of blocks that are drawn from a list of them, 0 of the others.
+        sizes = [math.prod(cards[i] for i in block) for block in blocks]
+        self._num_states = [
+            (size if size <= max_listed else 0) if states is None else len(states)
+            for size, states in zip(sizes, self._lists, strict=True)
+        ]
         self._code = torch.uint8 if max(cards, default=1) <= 256 else torch.int32
         is_small = num_groups * (hypergraph.num_terms + 1) < 2**31
         self._index = torch.int32 if is_small else torch.long
@@ -150,17 +158,18 @@ class TorchEngine:
     def _plan(self, row: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Visits of a sweep that are drawn at once."""
         size = self._shape[0] * self._shape[1]
-        return list(steps(self._hypergraph, self._blocks, row, size, self._max_cells, self._is_listed))
+        return list(steps(self._hypergraph, self._blocks, row, size, self._max_cells, self._num_states))
 
     def _compile(self, batch: tuple[int, ...]) -> Update:
-        return update_of(self._hypergraph, tuple(self._blocks[b] for b in batch), self._index, self._device)
+        blocks, lists = (tuple(part[b] for b in batch) for part in (self._blocks, self._lists))
+        return update_of(self._hypergraph, blocks, self._index, self._device, lists=lists)
 
     def _compile_levels(self, visit: int) -> Levels:
         return levels_of(self._hypergraph, self._blocks[visit], self._index, self._device)
 
     def _num_draws(self, batch: tuple[int, ...]) -> int:
         """Random numbers that some visits take: one each, or one for every variable that is drawn by elimination."""
-        return sum(1 if self._is_listed[b] else len(self._blocks[b]) for b in batch)
+        return sum(1 if self._num_states[b] else len(self._blocks[b]) for b in batch)
 
     @cached_property
     @plain_mode()
@@ -204,7 +213,7 @@ class TorchEngine:
     def _draw(self, batch: tuple[int, ...], uniform: torch.Tensor, is_tempered: bool) -> None:
         """Draw some blocks of all chains from their conditionals with uniform numbers (n, groups, chains)."""
         groups, chains = self._shape
-        if not self._is_listed[batch[0]]:
+        if not self._num_states[batch[0]]:
             self._draw_by_elimination(self._levels_of(batch[0]), uniform, is_tempered)
             return
         update = self._update(batch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 
 from ...structure.hypergraph import InteractionHypergraph, row_strides
+from .listing import Lists
 
 Blocks = tuple[tuple[int, ...], ...]
 _SPLIT = 2**12  # chains from which blocks of unequal numbers of states are not padded to one
@@ -52,14 +52,15 @@ def steps(
     row: Sequence[int],
     num_chains: int,
     max_cells: int,
-    is_listed: Sequence[bool],
+    num_states: Sequence[int],
 ) -> Iterator[tuple[int, ...]]:
     """Visits of a sweep in steps that share no interaction and no variable, with the same result as one by one.
 
     A visit joins the first step after all earlier visits that it must wait for. A step of more than ``max_cells``
-    look-ups is made in parts; a block that is not drawn from the list of its states is a part of its own.
+    look-ups is made in parts; a block that is not drawn from the list of its states, with a number of them of zero, is
+    a part of its own.
     """
-    meeting, cards = hypergraph.incident, hypergraph.domain.cardinalities
+    meeting = hypergraph.incident
     visits_by_step: list[list[int]] = []
     last: dict[tuple[bool, int], int] = {}
     # A visit waits for those that touch one of its interactions or variables.
@@ -71,13 +72,11 @@ def steps(
             visits_by_step.append([])
         visits_by_step[step].append(b)
 
-    def levels(b: int) -> int:
-        return math.prod(cards[i] for i in blocks[b])
-
+    levels = num_states.__getitem__
     # Parts of equal numbers of states where there are many chains, and within the bound.
     for step_visits in visits_by_step:
-        yield from ((b,) for b in step_visits if not is_listed[b])
-        visits = [b for b in step_visits if is_listed[b]]
+        yield from ((b,) for b in step_visits if not num_states[b])
+        visits = [b for b in step_visits if num_states[b]]
         parts = [visits] if visits else []
         if num_chains >= _SPLIT:
             parts = [list(part) for _, part in itertools.groupby(sorted(visits, key=levels), key=levels)]
@@ -120,11 +119,12 @@ def update_of(
     dtype: torch.dtype,
     device: torch.device,
     factors: list[list[int]] | None = None,
+    lists: Lists | None = None,
 ) -> Update:
     """Index arrays of blocks that share no interaction.
 
     Where ``factors`` says which interactions each block meets, the blocks are buckets: the reference is that of their
-    last variables alone.
+    last variables alone. ``lists`` are the possible joint states of blocks of which not all are.
     """
     # Sizes of the largest block, to which the others are padded.
     cards, meeting = hypergraph.domain.cardinalities, hypergraph.incident
@@ -134,7 +134,11 @@ def update_of(
     if factors is None:
         factors = [sorted({e for i in block for e in meeting[i]}) for block in blocks]
     n, num_factors, size = len(blocks), max(map(len, factors)), max(map(len, blocks))
-    num_states = max(math.prod(cards[i] for i in block) for block in blocks)
+    listed = [
+        np.indices([cards[i] for i in block]).reshape(len(block), -1) if states is None else np.array(states).T
+        for block, states in zip(blocks, lists or (None,) * n, strict=True)
+    ]
+    num_states = max(codes.shape[1] for codes in listed)
     # Padding: factors point at the appended weight of zero, a stride of zero adds nothing.
     start = np.full((n, num_factors), hypergraph.num_terms)
     outside: list[list[tuple[int, int]]] = [[] for _ in range(n * num_factors)]
@@ -144,9 +148,7 @@ def update_of(
     state = np.zeros((size, n, num_states), dtype=np.int64)
     members = np.zeros((size, n), dtype=np.int64)
     # A factor's position has a part of the states outside the block and a step for every state of it.
-    for b, (block, edges) in enumerate(zip(blocks, factors, strict=True)):
-        shape = [cards[i] for i in block]
-        codes = np.indices(shape).reshape(len(block), -1)
+    for b, (block, edges, codes) in enumerate(zip(blocks, factors, listed, strict=True)):
         count = codes.shape[1]
         is_state[b, :count] = True
         state[: len(block), b, :count] = codes

@@ -133,23 +133,31 @@ def test_groups_of_few_joint_states_are_connected_by_the_blocks_that_are_added(c
     assert all(len(each.unique(dim=0)) > 1 for each in seen.unbind(1))
 
 
+_OTHER_HALF = [(a, b) for a, b in itertools.product(range(4), repeat=2) if a // 2 != b // 2]
+
+
 def test_large_supports_are_proved_where_a_look_at_each_variable_does_and_untested_else():
     steps = [(k, (k - 1) % 3) for k in range(3)]
     walk = forbidding([3] * 60, {(i, i + 1): steps for i in range(59)})
     assert GibbsChains(walk, 2).connectedness == "proved"
-    equal = forbidding([2] * 60, {(i, i + 1): [(0, 1), (1, 0)] for i in range(59)})
+    halves = forbidding([4] * 60, {(i, i + 1): _OTHER_HALF for i in range(59)})
+    chains = GibbsChains(halves, 64)
+    assert chains.connectedness == "refuted" and set((chains.states // 2).sum(-1).reshape(-1).tolist()) == {0, 60}
+    equal = forbidding([2] * 60, {(i, i + 1): [(0, 1), (1, 0)] for i in range(59)})  # one block of two possible states
     chains = GibbsChains(equal, 64)
-    assert chains.connectedness == "refuted" and set(chains.states.sum(-1).reshape(-1).tolist()) == {0, 60}
+    assert chains.connectedness == "proved" and max(map(len, chains.blocks)) == 60
     turns = {(i, (i + 1) % 40): [(a, a) for a in range(3)] for i in range(39)}
     ring = forbidding([3] * 40, {**turns, (0, 39): [(a, a) for a in range(3)]})
     assert GibbsChains(ring, 2).connectedness == "untested"
 
 
 def test_a_run_that_no_length_would_mend_says_so_once_and_names_two_states():
-    """Fourteen equal columns have 16,384 joint states, too many for a block; the control are three of them."""
-    equal = [(0, 1), (1, 0)]
-    for size in (14, 3):
-        chains = GibbsChains(forbidding([2] * size, {(i, i + 1): equal for i in range(size - 1)}), 64, seed=1)
+    """Thirteen columns in one half of their levels have 16,384 possible joint states, too many for a block of a list.
+
+    The control are three of them.
+    """
+    for size in (13, 3):
+        chains = GibbsChains(forbidding([4] * size, {(i, i + 1): _OTHER_HALF for i in range(size - 1)}), 64, seed=1)
         with warnings.catch_warnings(record=True) as given:
             warnings.simplefilter("always")
             run = sample_chains(chains, 100)
