@@ -15,6 +15,7 @@ from ..errors import (
     check_fraction,
     check_names,
     check_unique,
+    conflict,
     out_of_range,
     out_of_reach,
     refused,
@@ -33,7 +34,7 @@ MAX_BLOCK_CELLS = 2**20
 
 _FEW_STATES = 16  # of blocks of low treewidth that are listed, which is then faster
 MAX_WIDTH = 18
-_KINDS = "sites", "colours", "interactions", "trees"
+_KINDS = "sites", "colours", "interactions", "trees", "auto"
 
 Blocks = tuple[tuple[int, ...], ...]
 
@@ -54,8 +55,9 @@ class GibbsSchedule:
             ``"interactions"`` (the maximal interactions, each drawn as a whole; a variable in none is a block of its
             own), ``"trees"`` (sets of variables within which interactions join them as trees, as large as a greedy
             choice makes them; the sets overlap and cover all variables), ``"width:W"`` (the same with treewidth at most
-            W), or a sequence of tuples of names. Blocks of more than 4,096 joint states, and those of trees and widths
-            that have more than 16, are drawn by elimination.
+            W), ``"auto"`` (whichever of these gives most effective draws in equal planned time in short pilot runs with
+            the model), or a sequence of tuples of names. Blocks of more than 4,096 possible joint states, and those of
+            trees and widths that have more than 16 states, are drawn by elimination.
         scan: ``"sequential"`` visits the blocks in order; ``"random"`` draws every visit. The order is drawn once for
             all chains: given the order chains are independent, and every chain alone is a random scan.
         emphasised: interactions that get extra weight, such as those just added to a model. A block is emphasised
@@ -136,6 +138,8 @@ class GibbsSchedule:
         # Names of this schedule are those of the model.
         domain = hypergraph.domain
         names = domain.names
+        if self.blocks == "auto":
+            raise conflict("blocks", "'auto' is chosen by pilot runs with a model, and has no blocks without one")
         check_names(clamped, names, "clamped")
         for edge in self.emphasised:
             check_names(edge, names, "emphasised")

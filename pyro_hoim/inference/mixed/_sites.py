@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -211,8 +211,10 @@ def _describe(name: str, node: dict[str, Any], schedules: Schedules) -> Discrete
         check_type(schedule, GibbsSchedule, "schedule")
         domain = law.domain
         listing = None if law.impossible is None else Listing(law.impossible)
-        blocks = _listed_blocks(law, schedule, listing)
-        blocks += _connecting_blocks(name, law, schedule, blocks)
+        # Blocks "auto" are chosen where the law stands alone; elsewhere each visit costs runs of the program.
+        visited = replace(schedule, blocks="sites") if schedule.blocks == "auto" else schedule
+        blocks = _listed_blocks(law, visited, listing)
+        blocks += _connecting_blocks(name, law, visited, blocks)
         levels, visits = [torch.arange(n, device=value.device) for n in domain.cardinalities], list[Visit]()
         for block in blocks:
             names = tuple(domain.names[i] for i in block)

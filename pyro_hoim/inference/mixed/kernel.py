@@ -72,7 +72,8 @@ class MixedGibbs(MCMCKernel):
             :class:`~pyro_hoim.inference.RecordingNUTS`; where theta moves and log Z is out of reach,
             :class:`~pyro_hoim.inference.Exchange`. A new kernel is made for every chain.
         discrete_sites: names of the latent discrete sites, all of them, in the order of their moves; found when None.
-        schedule: blocks and scan of the log-linear sites: one for all, or ``{site: schedule}``.
+        schedule: blocks and scan of the log-linear sites: one for all, or ``{site: schedule}``. Blocks "auto" are
+            chosen where no other site depends on the law, and are single variables else.
         num_discrete_sweeps: sweeps over the discrete sites per transition.
         parallel: False evaluates one element and one value at a time throughout.
 

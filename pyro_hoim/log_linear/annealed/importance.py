@@ -38,6 +38,7 @@ from ...errors import (
 )
 from ...runs.schedule import GibbsSchedule
 from ...structure.hypergraph import InteractionHypergraph, row_strides
+from ..chains.choice import BlockChoice
 from ..chains.connected import Connectedness, connection_of
 from ..chains.gibbs import EngineName, GibbsChains
 from ..chains.listing import Listing
@@ -221,7 +222,7 @@ class AnnealedLogLinear:
     """Tables (B, num_terms) without a graph, log weights of the reference law (B, levels) or (levels,).
 
     ``own`` are arguments of all chains: schedule, engine, precision; ``inside`` is the reference law restricted to the
-    possible states, if any state is impossible.
+    possible states, if any state is impossible; ``choice`` says in words which blocks were chosen, if they were.
     """
 
     energy: LogLinearEnergy
@@ -230,6 +231,7 @@ class AnnealedLogLinear:
     traits: Traits
     own: dict[str, Any]
     inside: ProductInside | None
+    choice: str = ""
 
     def _normaliser(self, reference: torch.Tensor) -> torch.Tensor:
         """Log normalising constants (..., B) of product laws (..., B, levels), restricted to the possible states."""
@@ -345,7 +347,9 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
     *Options.* Those of :class:`~pyro_hoim.annealing.AnnealingOptions`, and those below.
 
     Attributes:
-        schedule: blocks and scan of the sweeps; ``GibbsSchedule("interactions")`` moves whole interactions.
+        schedule: blocks and scan of the sweeps; ``GibbsSchedule("interactions")`` moves whole interactions. Blocks
+            "auto" are chosen once for all temperatures, by pilot runs with the model itself (beta 1), and the
+            ``reason`` of the result's cost names them.
         reference: the product law at beta 0: ``"singles"`` (the model's own single-variable terms), ``"uniform"``, or
             log weights of all levels, one variable after the other (see :func:`log_frequencies`).
         engine, precision: of the chains, see :class:`~pyro_hoim.log_linear.GibbsChains`.
@@ -410,7 +414,8 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         support = support_of(model)
         if support is None:
             return self.plan(model.hypergraph, keep=keep).check()
-        self.schedule.resolve(model.hypergraph, has_list=Listing(support).has)
+        if self.schedule.blocks != "auto":
+            self.schedule.resolve(model.hypergraph, has_list=Listing(support).has)
         return _cost(self, model.hypergraph, tuple(keep), are_blocks_checked=True).check()
 
     @override
@@ -431,7 +436,10 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         """
         cost = self._checked_cost(model)
         self.rows_within([k - 1 for k in model.hypergraph.domain.cardinalities])
-        return self._estimated([self._annealed(model)], model.tables, cost, lambda runs: _statistics(runs[0], model))
+        annealed = self._annealed(model)
+        if annealed.choice:
+            cost = replace(cost, reason=f"{cost.reason}; {annealed.choice}")
+        return self._estimated([annealed], model.tables, cost, lambda runs: _statistics(runs[0], model))
 
     def _annealed(self, model: LogLinearModel, is_weighted: bool = True) -> AnnealedLogLinear:
         """The model without a graph, its batch flat, as the engine sees it; weights need exact starts of the runs."""
@@ -448,14 +456,29 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         reference, support = self._reference(energy), support_of(energy)
         inside, connection = None, Connectedness("proved")
         if support is not None:
-            inside, connection = ProductInside(support, reference), connection_of(support, self.schedule, graph)
+            inside = ProductInside(support, reference)
             if is_weighted:
                 _ = inside.log_normaliser  # which says where there is none
+        schedule, choice = self._schedule_for(energy, reference)
+        if support is not None:
+            connection = connection_of(support, schedule, graph)
         error, cards = CONDITIONAL_ERRORS[self.precision], graph.domain.cardinalities
         is_connected, caution = connection.verdict != "refuted", connection.words(graph.domain)
         traits = Traits(graph.coding, ADVICE, hamming, error, cards, self._is_reversible, is_connected, caution)
-        options: dict[str, Any] = {"schedule": self.schedule, "engine": self.engine, "precision": self.precision}
-        return AnnealedLogLinear(energy, reference, self, traits, options, inside)
+        options: dict[str, Any] = {"schedule": schedule, "engine": self.engine, "precision": self.precision}
+        return AnnealedLogLinear(energy, reference, self, traits, options, inside, str(choice or ""))
+
+    def _schedule_for(
+        self, energy: LogLinearEnergy, reference: torch.Tensor
+    ) -> tuple[GibbsSchedule, BlockChoice | None]:
+        """The schedule, with blocks in place of "auto" that suit the model at beta 1, where chains are slowest."""
+        if self.schedule.blocks != "auto":
+            return self.schedule, None
+        if not energy.batch_shape.numel():
+            return replace(self.schedule, blocks="sites"), None
+        options = {"engine": self.engine, "precision": self.precision, "seed": self.seed or 0}
+        chains = GibbsChains(energy, 1, schedule=self.schedule, reference=reference, **options)
+        return chains.schedule, chains.choice
 
     def _reference(self, model: LogLinearEnergy) -> torch.Tensor:
         """Log weights of the reference law, float64 (B, sum of cardinalities) or without the batch."""
@@ -574,7 +597,7 @@ def _cost(
         few = f"more than {_MAX_CELLS}; keep fewer variables"
         reason = f"a joint table of {size_text(cells, 'cells')} is asked for, {few}"
     try:
-        if not are_blocks_checked:
+        if not are_blocks_checked and options.schedule.blocks != "auto":
             options.schedule.resolve(hypergraph)
     except IntractableError as error:
         feasible, reason = False, str(error)

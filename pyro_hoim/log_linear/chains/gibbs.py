@@ -7,6 +7,7 @@ import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -53,6 +54,7 @@ from ...structure.hypergraph import InteractionHypergraph
 from ...structure.low_width import block_buckets, bucket_cells
 from ..energy import LogLinearEnergy
 from ..impossible import support_of
+from .choice import CHAINS, GROUPS, BlockChoice, choose_schedule
 from .connected import Connectedness, connectedness, joined_blocks
 from .inside import InsideChains
 from .listing import Listing, Lists, listed_states
@@ -66,6 +68,7 @@ EngineName = Literal["auto", "products", "tables", "torch"]
 _MAX_CELLS = 2**31 - 1
 _LEAST_BETA = 2.0**-120  # at which finite tables weigh nothing and impossible states stay impossible
 _REFERENCE_STREAM = 0x5EED
+_PILOT_STREAM = 0xB10C
 
 
 def make_engine(
@@ -154,7 +157,9 @@ class GibbsChains(Chains):
     Args:
         model: the energies; a batch of tables makes a batch of chains.
         num_chains: chains per element of the batch.
-        schedule: blocks and scan; None visits all sites, on another device than the CPU by colour classes.
+        schedule: blocks and scan; None visits all sites, on another device than the CPU by colour classes. Blocks
+            "auto" are chosen for the model by pilot runs of a few other chains, in about a second at most;
+            :attr:`choice` says which and why. The chains are then those of the chosen schedule and the seed.
         clamped: variables held fixed, ``{name: code, label or codes per chain}``.
         init: first states, possible ones; drawn from the reference law when None. Clamped variables keep their clamped
             values.
@@ -245,15 +250,21 @@ class GibbsChains(Chains):
         self._clamped_codes = [torch.as_tensor(codes) for codes in fixed.values()]
         self._fixed = fixed
         self._set_impossible(tables)
+        states = None if init is None else self._checked_codes(init, "init")
+        self._engine_name: EngineName = engine
+        self._choice: BlockChoice | None = None
+        if self._schedule.blocks == "auto":
+            base = "sites" if self._device.type == "cpu" else "colours"
+            pilot = partial(self._pilot, states)
+            self._choice = choose_schedule(self._schedule, self._hypergraph, self._listing, pilot, base)
+            self._schedule = self._choice.schedule
         has_list = None if self._listing is None else self._listing.has
         self._blocks = self._schedule.resolve(self._hypergraph, self._clamped, has_list)
-        states = None if init is None else self._checked_codes(init, "init")
         self._init = "" if states is None else checksum({"init": states})
         if self._inside is not None:
             joined = joined_blocks(self._inside.law.support, self._schedule, self.blocks)
             self._blocks += tuple(tuple(self.domain.indices(block)) for block in joined)
         # Weights come before states, because energies are those of both.
-        self._engine_name: EngineName = engine
         self._lists = listed_states(self._listing, self._blocks, self.domain.names)
         self._engine = self._made_engine()
         self._engine.set_weights(self._rows(tables), self._reference)
@@ -270,6 +281,27 @@ class GibbsChains(Chains):
     def __repr__(self) -> str:
         engine = type(self._engine).__name__
         return f"GibbsChains({self._hypergraph!r}, batch={tuple(self._batch)}, chains={self._num_chains}, {engine})"
+
+    def _pilot(self, init: torch.Tensor | None, schedule: GibbsSchedule, start: torch.Tensor | None) -> GibbsChains:
+        """A few chains of the first models of the batch, by which a schedule is tried; their streams are their own."""
+        groups, turn = min(self._groups, GROUPS), torch.arange(CHAINS, device=self._device) % self._num_chains
+        fixed = {
+            self.domain.names[i]: self._grouped(codes, 0)[:groups, turn] if torch.as_tensor(codes).ndim else codes
+            for i, codes in self._fixed.items()
+        }
+        if start is None and init is not None and self._inside is not None and not self._inside.law.is_exact:
+            start = self._grouped(init, 1)[:groups, turn]  # spares a search for possible states
+        return GibbsChains(
+            LogLinearEnergy._trusted(self._hypergraph, self._tables.reshape(self._groups, -1)[:groups]),
+            CHAINS,
+            schedule=schedule,
+            clamped=fixed,
+            init=start,
+            reference=self._reference.expand(self._groups, -1)[:groups],
+            seed=self._seed ^ _PILOT_STREAM,
+            engine=self._engine_name,
+            precision=self._precision,
+        )
 
     def _made_engine(self) -> Engine:
         """An engine for the blocks and the lists of their possible states."""
@@ -371,6 +403,16 @@ class GibbsChains(Chains):
     def blocks(self) -> tuple[tuple[str, ...], ...]:
         """Names of the variables that are drawn together, in the order of a sequential scan."""
         return tuple(tuple(self.domain.names[i] for i in block) for block in self._blocks)
+
+    @property
+    def schedule(self) -> GibbsSchedule:
+        """Blocks and scan; in place of the blocks "auto" those that were chosen."""
+        return self._schedule
+
+    @property
+    def choice(self) -> BlockChoice | None:
+        """What blocks "auto" were chosen from, and why; None where they were given."""
+        return self._choice
 
     @property
     def connectedness(self) -> Literal["proved", "refuted", "untested"]:

@@ -9,6 +9,8 @@ from functools import lru_cache
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
 
 from ...runs.schedule import MAX_BLOCK_STATES, Blocks
 from ..energy import LogLinearEnergy
@@ -79,6 +81,18 @@ class Listing:
     def has(self, names: Sequence[str]) -> bool:
         """Whether there is a list of the possible states of a block."""
         return self.states(names) is not None
+
+    def groups(self) -> list[tuple[str, ...]]:
+        """Sets of variables that excluded combinations join, of those of which there is a list."""
+        pairs = [(members[0], v) for members in self._tables for v in members]
+        first, second = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        size = len(self._domain)
+        graph = coo_matrix((np.ones(len(pairs), dtype=bool), (first, second)), shape=(size, size))
+        label = connected_components(graph, directed=False)[1]
+        joined = dict[int, list[str]]()
+        for v in sorted({v for members in self._tables for v in members}):
+            joined.setdefault(int(label[v]), []).append(self._domain.names[v])
+        return [tuple(group) for group in joined.values() if self.has(group)]
 
     def _states(self, names: tuple[str, ...]) -> States | None:
         if len(names) < 2:  # variables have tables of their levels
