@@ -9,6 +9,7 @@ from .exact.enumeration import RootEnumeration as RootEnumeration
 from .file import RootFile as RootFile, load_roots as load_roots, save_roots as save_roots
 from .law import GeneralizedRoot as GeneralizedRoot
 from .nodes.bounds import NodeBounds as NodeBounds, node_bounds as node_bounds
+from .nodes.columns import Families as Families, NodeFamilies as NodeFamilies
 from .nodes.families import (
     ExponentialFamily as ExponentialFamily,
     GaussianFamily as GaussianFamily,

@@ -20,14 +20,13 @@ from ..checks import checked_sample_shape
 from ..core.certificate import state_text
 from ..core.partition import Cost, LogPartition
 from ..errors import IntractableError, refused
-from .chains.draws import draw_from_nodes, independent_log_partition
+from .chains.draws import draw_independent, independent_log_partition
 from .chains.gibbs import RootChains
 from .energy import GeneralizedRootEnergy
 from .exact.base import RootBackend, checked_psi, element_rows, joined_states, split_moments
 from .exact.closed_form import GaussianClosedForm
 from .exact.enumeration import RootEnumeration
-from .nodes.families import NodeFamily
-from .nodes.log_partition import node_log_partition
+from .nodes.columns import Families
 from .structure import RootStructure
 
 # Generalized root models as annealed runs see them, one at a time.
@@ -54,7 +53,7 @@ class RootAnnealer:
         start = None
         if single is not None:
             single = single.detach().cpu().double()
-            start = draw_from_nodes(energy.family, single.expand(num_chains, -1, -1), generator=random)
+            start = draw_independent(energy.families, single.expand(num_chains, -1, -1), random)
         self._chains = RootChains(energy, num_chains, init=start, seed=random, check=False)
         self._single, self._own = single, energy.structure.single_natural(energy.psi.detach().cpu().double())
 
@@ -77,12 +76,12 @@ class RootAnnealer:
         self, betas: torch.Tensor | Sequence[float], sweeps: int = 1, *, reverse_order: bool = False
     ) -> torch.Tensor:
         total = torch.zeros(self._chains.num_chains, dtype=torch.float64)
-        family, change = self._chains.energy.family, None if self._single is None else self._own - self._single
+        families, change = self._chains.energy.families, None if self._single is None else self._own - self._single
         for before, beta in itertools.pairwise(torch.as_tensor(betas, dtype=torch.float64).tolist()):
             score = self._chains.interaction_score()
             if change is not None:  # terms of single variables change with beta, too
                 states = self._chains.states.cpu().double()
-                parts = (family.root(states, j + 1) @ change[:, j] for j in range(change.shape[1]))
+                parts = (families.root(states, j + 1) @ change[:, j] for j in range(change.shape[1]))
                 score = score + sum(parts, torch.tensor(0.0))
             total += (beta - before) * score
             if self._single is not None:
@@ -106,11 +105,11 @@ class IndependentLaws:
 
     def log_prob(self, states: NDArray[np.generic]) -> NDArray[np.float64]:
         """Log probabilities (J, 1, n) of states (1, n, d), or (J, 1, n, d) under their own laws."""
-        family, order, parts = self.energy.family, self.energy.order, list[torch.Tensor]()
+        families, order, parts = self.energy.families, self.energy.order, list[torch.Tensor]()
         for k, natural in enumerate(self.natural):
             counts = torch.from_numpy(states[0] if states.ndim == 3 else states[k, 0])
-            terms = (family.root(counts, j + 1) * natural[:, j] for j in range(order))
-            parts.append((sum(terms, family.log_base(counts)) - node_log_partition(family, natural)).sum(-1))
+            terms = (families.root(counts, j + 1) * natural[:, j] for j in range(order))
+            parts.append((sum(terms, families.log_base(counts)) - families.log_partition(natural)).sum(-1))
         return torch.stack(parts)[:, None].numpy()
 
 
@@ -134,10 +133,10 @@ class AnnealedRoot:
         energy, shape = self.energy, (self.options.num_chains,)
         random = torch.Generator().manual_seed(seed)
         closed = GaussianClosedForm(allow_undecided=True)
-        if closed.plan(energy.structure, energy.family).feasible:
+        if closed.plan(energy.structure, energy.families).feasible:
             return closed.sample(energy, shape, random)[None]
         listed = RootEnumeration(max_cells=_PERFECT_CELLS, allow_undecided=True)
-        if energy.family.is_discrete and listed.plan(energy.structure, energy.family).feasible:
+        if energy.families.is_discrete and listed.plan(energy.structure, energy.families).feasible:
             try:
                 return listed.sample(energy, shape, random)[None]
             except IntractableError:  # wide windows
@@ -145,10 +144,9 @@ class AnnealedRoot:
         return None
 
     def ascend(self, run: Run) -> tuple[torch.Tensor, torch.Tensor] | None:
-        if not self.energy.family.is_discrete:
+        if not self.energy.families.is_discrete:
             return None
-        largest = [self.energy.family.largest_value] * len(self.energy.domain)
-        rows = self.options.rows_within(largest)
+        rows = self.options.rows_within(list(self.energy.families.largest_values))
         states = _climbed_counts(self.energy, run.ends[0], None if rows is None else rows.double())
         return states[None], -self.energy.energy(states, validate=False)[None]
 
@@ -173,7 +171,7 @@ class AnnealedRoot:
         chains.set_states(starts)
         chains.sweep(self.options.burn_in)
         natural = energy.node_natural(chains.states[0], validate=False).mean(0)
-        log_z0 = node_log_partition(energy.family, natural).sum()
+        log_z0 = energy.families.log_partition(natural).sum()
         fitted = RootAnnealer(energy, count, derived(run.seed, 21 + 2 * number), natural)
         log_weights = fitted.anneal(run.betas, self.options.sweeps_per_step) + log_z0
         return log_weights, fitted.states, fitted.log_q
@@ -189,11 +187,12 @@ def _climbed_counts(energy: GeneralizedRootEnergy, ends: torch.Tensor, rows: tor
     (m, d), all of which are among the states.
     """
     # Starts: equal counts, and the best of chain ends and rows.
-    largest = min(energy.family.largest_value, float(_LARGEST))
+    families, tops = energy.families, torch.tensor(energy.families.largest_values, dtype=torch.float64)
+    largest = min(max(families.largest_values, default=0.0), float(_LARGEST))
     levels = torch.tensor([0.0, *(2.0**k for k in range(15) if 2.0**k <= largest)], dtype=torch.float64)
     seen = ends[:0] if rows is None else rows
     best, better = (energy.energy(part, validate=False).argsort()[:_ENDS] for part in (ends, seen))
-    states = torch.cat([ends[best], levels[:, None].expand(-1, ends.shape[-1]), seen[better]]).clone()
+    states = torch.cat([ends[best], torch.minimum(levels[:, None], tops), seen[better]])
     grid = torch.unique(torch.cat([levels, (1.5 * levels).floor()]))
     # One variable at a time to the best of near values and, every other round, of a grid of all sizes.
     for round_number in range(_ROUNDS):
@@ -204,10 +203,10 @@ def _climbed_counts(energy: GeneralizedRootEnergy, ends: torch.Tensor, rows: tor
             tried = states[:, s, None] + steps
             if round_number % 2 == 0:
                 tried = torch.cat([tried, grid.expand(len(states), -1)], 1)
-            tried = tried.clamp(0, energy.family.largest_value)
-            score = energy.family.log_base(tried)
+            tried = tried.clamp(0, families.largest_values[s])
+            score = families[s].log_base(tried)
             for j in range(1, energy.order + 1):
-                score = score + natural[:, None, j - 1] * energy.family.root(tried, j)
+                score = score + natural[:, None, j - 1] * families[s].root(tried, j)
             states[:, s] = tried.gather(1, score.argmax(1, keepdim=True))[:, 0]
         if torch.equal(before, states):
             break
@@ -266,7 +265,7 @@ class RootAnnealed(AnnealedBackend, RootBackend):
     allow_undecided: bool = False
 
     @override
-    def plan(self, structure: RootStructure, family: NodeFamily) -> Cost:
+    def plan(self, structure: RootStructure, family: Families) -> Cost:
         steps, d = self.num_steps, len(structure.domain)
         members = sum(key[1] * (where.stop - where.start) for key, where in structure.slices.items())
         return Cost(
@@ -283,7 +282,7 @@ class RootAnnealed(AnnealedBackend, RootBackend):
         """The elements of the batch, without a graph, in float64."""
         psi = checked_psi(energy.detach(), self.allow_undecided)
         return [
-            AnnealedRoot(GeneralizedRootEnergy(energy.structure, row, energy.family), self, _TRAITS)
+            AnnealedRoot(GeneralizedRootEnergy(energy.structure, row, energy.families), self, _TRAITS)
             for row in element_rows(energy, psi)
         ]
 
@@ -300,11 +299,11 @@ class RootAnnealed(AnnealedBackend, RootBackend):
             ConvergenceWarning: the verdict is "unreliable".
         """
         # Options that fit the kind of values.
-        cost, family = self.plan_energy(energy), energy.family
-        if self.starts is not None and not family.is_discrete:
+        cost, families = self.plan_energy(energy), energy.families
+        if self.starts is not None and not families.is_discrete:
             problem = "densities bound nothing, so that rows help with counts only"
             raise refused("RootAnnealed starts", problem, "leave them out")
-        self.rows_within([family.largest_value] * len(energy.domain))
+        self.rows_within(list(families.largest_values))
         # One estimate for every element of the batch.
         models = self._models(energy)
         if not models:

@@ -18,7 +18,7 @@ from .energy import GeneralizedRootEnergy
 from .exact.base import RootBackend, component_structure
 from .exact.closed_form import GaussianClosedForm, IndependentClosedForm
 from .exact.enumeration import RootEnumeration
-from .nodes.families import NodeFamily
+from .nodes.columns import Families, NodeFamilies
 from .structure import RootStructure
 
 
@@ -27,7 +27,7 @@ class RootAuto(RootBackend):
     """Log Z by components that share no term, each by the first method that serves it.
 
     1. Variables without a term of two or more, all together: ``IndependentClosedForm``.
-    2. Gaussian family, k <= 2: ``GaussianClosedForm``.
+    2. Gaussian variables, k <= 2: ``GaussianClosedForm``.
     3. The largest table of its sum or quadrature is within ``enumeration.max_cells``: ``RootEnumeration``.
     4. ``annealed`` is given: ``RootAnnealed``. Otherwise the component is refused with the numbers.
 
@@ -77,10 +77,15 @@ class RootAuto(RootBackend):
         return tuple((part.names, part.backend) for part in self._chosen(energy))
 
     @override
-    def plan(self, structure: RootStructure, family: NodeFamily) -> Cost:
+    def plan(self, structure: RootStructure, family: Families) -> Cost:
         # One component at a time.
-        parts = [component_structure(structure, names)[0] for names in _components(structure)]
-        return _together([self._choice(p, family, lambda b, s=p: b.plan(s, family))[1] for p in parts])
+        families = NodeFamilies.of(family, structure.domain)
+        costs: list[Cost] = []
+        for names in _components(structure):
+            part = component_structure(structure, names)[0]
+            own = families.at(structure.domain.indices(names))
+            costs.append(self._choice(part, own, lambda b, s=part, f=own: b.plan(s, f))[1])
+        return _together(costs)
 
     @override
     def plan_energy(self, energy: GeneralizedRootEnergy) -> Cost:
@@ -93,13 +98,13 @@ class RootAuto(RootBackend):
     def draws_exactly(self, energy: GeneralizedRootEnergy) -> bool:
         """Whether :meth:`sample` gives perfect independent draws of this model: no chains, no refusal."""
         try:
-            chosen = self.select(energy)
+            chosen = self._chosen(energy)
         except IntractableError:
             return False
-        return all(draws_exactly(backend, energy) for _, backend in chosen)
+        return all(draws_exactly(part.backend, part.model) for part in chosen)
 
     def _choice(
-        self, structure: RootStructure, family: NodeFamily, cost_of: Callable[[RootBackend], Cost]
+        self, structure: RootStructure, family: Families, cost_of: Callable[[RootBackend], Cost]
     ) -> tuple[RootBackend, Cost]:
         """Backend and cost of one component; an infeasible cost means refusal."""
         # Closed forms, then sums and quadrature, then what was asked for as an estimate.
@@ -125,9 +130,10 @@ class RootAuto(RootBackend):
         for names in _components(energy.structure):
             structure, places = component_structure(energy.structure, names)
             psi = energy.psi[..., places.to(energy.psi.device)]
-            model = GeneralizedRootEnergy(structure, psi, energy.family, validate=False)
+            families = energy.families.at(energy.domain.indices(names))
+            model = GeneralizedRootEnergy(structure, psi, families, validate=False)
             plain = model.detach()
-            backend, cost = self._choice(structure, energy.family, lambda b, e=plain: b.plan_energy(e))
+            backend, cost = self._choice(structure, families, lambda b, e=plain: b.plan_energy(e))
             yield _Part(names, places, model, backend), cost
 
     def _chosen(self, energy: GeneralizedRootEnergy) -> list[_Part]:
@@ -160,7 +166,7 @@ class RootAuto(RootBackend):
         chosen, parts = self._chosen(energy), list[torch.Tensor]()
         # Quadrature nodes are no sample: those components are drawn by chains.
         for part in chosen:
-            is_grid_of_reals = isinstance(part.backend, RootEnumeration) and not energy.family.is_discrete
+            is_grid_of_reals = isinstance(part.backend, RootEnumeration) and not part.model.families.is_discrete
             source = self.annealed if is_grid_of_reals and self.annealed is not None else part.backend
             parts.append(source.sample(part.model, sample_shape, generator))
         return _in_order(energy, parts, [part.variables(energy) for part in chosen], sample_shape)
@@ -168,7 +174,7 @@ class RootAuto(RootBackend):
 
 def draws_exactly(backend: RootBackend, energy: GeneralizedRootEnergy) -> bool:
     """Whether draws of a backend for one kind of model are perfect; quadrature nodes are no sample."""
-    return backend.is_exact and (energy.family.is_discrete or not isinstance(backend, RootEnumeration))
+    return backend.is_exact and (energy.families.is_discrete or not isinstance(backend, RootEnumeration))
 
 
 class _Part(NamedTuple):

@@ -2,7 +2,6 @@ r"""Energy and conditionals of generalized root models."""
 
 from __future__ import annotations
 
-import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -15,25 +14,25 @@ from typing_extensions import override
 
 from ..checks import check_finite, check_shape, checked_floating
 from ..core.model import ParametricEnergy
-from ..errors import check_type, conflict, out_of_range, refused, unexpected, wrong_type
+from ..errors import check_type, out_of_range, refused, unexpected, wrong_type
 from ..runs.container import GENERALIZED_ROOT
 from ..schema import Domain
+from .nodes.columns import Families, NodeFamilies
 from .nodes.families import NodeFamily
-from .nodes.log_partition import node_log_partition
-from .nodes.user_family import UserFamily
 from .structure import CountsAsLevels, RootStructure, fold, term_products, weighted_products, weighted_slopes
 
 
 class GeneralizedRootEnergy(ParametricEnergy):
     r"""Energy of a generalized root model with given tensor entries.
 
-    .. math:: E(x) = -\sum_{(j, \ell)} \sum_S \ell!\, \psi_S^{(j, \ell)} \prod_{s \in S} T_j(x_s) - \sum_s B(x_s),
+    .. math:: E(x) = -\sum_{(j, \ell)} \sum_S \ell!\, \psi_S^{(j, \ell)} \prod_{s \in S} T_{js}(x_s) - \sum_s B_s(x_s),
               \qquad q(x) = \exp(-E(x))
 
     :math:`\psi_S` is the entry of the super-symmetric tensor :math:`\Psi_{(j)}^{(\ell)}`; the *coefficient*
-    :math:`\ell!\,\psi_S` multiplies the product of roots. T and B belong to the family. A state costs one product per
-    term, all node conditionals together l products per term, in time and memory. Exact, and twice differentiable in
-    psi. :func:`~pyro_hoim.generalized_root.check_normalizable` says whether q can be normalised.
+    :math:`\ell!\,\psi_S` multiplies the product of roots. :math:`T_{js}`, the j-th root of the statistic, and
+    :math:`B_s` belong to the family of variable s: one family for all, or one each, of any kinds. A state costs one
+    product per term, all node conditionals together l products per term, in time and memory. Exact, and twice
+    differentiable in psi. :func:`~pyro_hoim.generalized_root.check_normalizable` says whether q can be normalised.
 
     States x are floating-point or integer tensors (*sample, d); where results depend on psi, *shape* is the sample
     shape broadcast with the batch shape. Every method that takes states raises :class:`InputError` for a wrong shape or
@@ -42,7 +41,9 @@ class GeneralizedRootEnergy(ParametricEnergy):
     Args:
         structure: the terms.
         psi: tensor entries (*batch, num_terms) in the order of the terms of the structure.
-        family: base family; the kind of its values must be that of every variable.
+        family: base family of all variables, a mapping from every name to its family, or a sequence in schema order;
+            the kind of a family's values must be that of its variables. A 0/1 column is a
+            ``TruncatedPoissonFamily(1)``, the Bernoulli law.
         validate: check that psi is finite. Shape and type are always checked.
 
     Raises:
@@ -66,17 +67,13 @@ class GeneralizedRootEnergy(ParametricEnergy):
 
     model_kind: ClassVar[str] = GENERALIZED_ROOT
 
-    def __init__(
-        self, structure: RootStructure, psi: torch.Tensor, family: NodeFamily, *, validate: bool = True
-    ) -> None:
+    def __init__(self, structure: RootStructure, psi: torch.Tensor, family: Families, *, validate: bool = True) -> None:
         check_type(structure, RootStructure, "structure")
         check_shape(checked_floating(psi, "psi"), (structure.num_terms,), "psi")
-        check_type(family, NodeFamily, "family")
-        # Variables of the kind of the family, and multiplicities that the precision holds.
-        for variable in structure.domain:
-            if variable.kind != family.kind:
-                problem = f"the {family.name} family needs variables of kind {family.kind!r}"
-                raise conflict("structure", f"{problem}, but {variable.name!r} is of kind {variable.kind!r}")
+        # Variables of the kinds of their families, and multiplicities that the precision holds.
+        self.families: NodeFamilies = NodeFamilies.of(family, structure.domain)
+        """The family of every variable, in schema order."""
+        self.families.check_kinds(structure.domain)
         if not bool(torch.isfinite(structure.multiplicity.to(psi.dtype)).all()):
             expected = f"a precision in which {max(length for _, length in structure.keys)}! is a number"
             raise out_of_range("psi", expected, hint="use float64, or sets of fewer variables", received=psi.dtype)
@@ -84,11 +81,10 @@ class GeneralizedRootEnergy(ParametricEnergy):
             check_finite(psi, "psi")
         self.structure = structure
         self.psi = psi
-        self.family = family
 
     @classmethod
     def from_coefficients(
-        cls, structure: RootStructure, coefficients: torch.Tensor, family: NodeFamily, *, validate: bool = True
+        cls, structure: RootStructure, coefficients: torch.Tensor, family: Families, *, validate: bool = True
     ) -> GeneralizedRootEnergy:
         r"""Model with coefficients :math:`\ell!\,\psi_S` (*batch, num_terms) of the products of roots."""
         if isinstance(coefficients, torch.Tensor) and coefficients.shape[-1:] == (structure.num_terms,):
@@ -96,7 +92,7 @@ class GeneralizedRootEnergy(ParametricEnergy):
         return cls(structure, coefficients, family, validate=validate)
 
     def __repr__(self) -> str:
-        return f"GeneralizedRootEnergy({self.structure!r}, {self.family!r}, batch_shape={tuple(self.batch_shape)})"
+        return f"GeneralizedRootEnergy({self.structure!r}, {self.families!r}, batch_shape={tuple(self.batch_shape)})"
 
     @property
     @override
@@ -107,6 +103,11 @@ class GeneralizedRootEnergy(ParametricEnergy):
     @override
     def parameters(self) -> torch.Tensor:
         return self.psi
+
+    @property
+    def family(self) -> NodeFamily:
+        """The family of all variables; an :class:`InputError` where they have several, see :attr:`families`."""
+        return self.families.the_one("family")
 
     @property
     def order(self) -> int:
@@ -120,7 +121,7 @@ class GeneralizedRootEnergy(ParametricEnergy):
 
     @override
     def _with(self, parameters: torch.Tensor) -> GeneralizedRootEnergy:
-        return GeneralizedRootEnergy(self.structure, parameters, self.family, validate=False)
+        return GeneralizedRootEnergy(self.structure, parameters, self.families, validate=False)
 
     def _states(self, x: torch.Tensor, validate: bool, argument: str = "x") -> torch.Tensor:
         """States in the dtype of psi, checked."""
@@ -131,13 +132,13 @@ class GeneralizedRootEnergy(ParametricEnergy):
         # Shapes that broadcast with the batch, values that the family has.
         self._shape(x, argument)
         if validate:
-            self.family.check_values(x, argument)
+            self.families.check_values(x, argument)
         return x.to(self.dtype)
 
     def _roots(self, values: torch.Tensor) -> Callable[[int], torch.Tensor]:
         """The j-th roots (d, *sample) of states (*sample, d), computed once each."""
         rows = values.movedim(-1, 0).contiguous()
-        return cache(lambda j: self.family.root(rows, j))
+        return cache(lambda j: self.families.root(rows, j, 0))
 
     def statistics(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
         r"""Products of roots :math:`\prod_{s \in S} T_j(x_s)` of every term, (*sample, num_terms)."""
@@ -149,7 +150,7 @@ class GeneralizedRootEnergy(ParametricEnergy):
     def energy(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
         """Minus the log of the unnormalised density, in nats, (*shape,)."""
         values = self._states(x, validate)
-        return -self._score(values, self.structure.keys) - self.family.log_base(values).sum(-1)
+        return -self._score(values, self.structure.keys) - self.families.log_base(values).sum(-1)
 
     def interaction_score(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
         """The part of log q of terms with two or more variables: what tempering multiplies, (*shape,)."""
@@ -175,8 +176,8 @@ class GeneralizedRootEnergy(ParametricEnergy):
         """
         natural = self.node_natural(x, validate=validate)
         values = x.to(self.dtype)
-        score = (natural * self.family.roots(values, self.order)).sum(-1) + self.family.log_base(values)
-        return score - node_log_partition(self.family, natural)
+        score = (natural * self.families.roots(values, self.order)).sum(-1) + self.families.log_base(values)
+        return score - self.families.log_partition(natural)
 
     def log_pseudo_prob(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
         r"""Log pseudo-likelihood, the sum of :meth:`node_log_prob` over variables, (*shape,); it needs no log Z."""
@@ -185,14 +186,14 @@ class GeneralizedRootEnergy(ParametricEnergy):
     @property
     def is_bounded(self) -> bool:
         """Whether every variable has finitely many values."""
-        return self.family.is_discrete and math.isfinite(self.family.largest_value)
+        return self.families.is_bounded
 
-    def require_finite(self, what: str) -> int:
-        """Number of values of every variable, for what needs a list of them; refuses a family of infinitely many."""
+    def require_finite(self, what: str) -> list[int]:
+        """Number of values of every variable, for what lists them; refuses families of infinitely many."""
         if not self.is_bounded:
             hint = "use TruncatedPoissonFamily; single variables have node_natural and node_log_prob"
-            raise unexpected(what, "a family of bounded counts", self.family, hint, code="no-method")
-        return int(self.family.largest_value) + 1
+            raise unexpected(what, "families of bounded counts", self.families, hint, code="no-method")
+        return [int(largest) + 1 for largest in self.families.largest_values]
 
     def over_levels(self) -> CountsAsLevels:
         """The model over ordinal variables whose codes are the counts; refuses a family of infinitely many values."""
@@ -201,7 +202,7 @@ class GeneralizedRootEnergy(ParametricEnergy):
     def block_conditional(self, block: Sequence[str], x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
         r"""Log probabilities of the values of a block given the rest, :math:`\log q(x_B \mid x_{-B})`, by listing them.
 
-        Time and memory are those of the energies of (maximum + 1)^len(block) states for every state of x.
+        Time and memory are those of the energies of all states of the block, for every state of x.
 
         Args:
             block: distinct variable names; their order is that of the trailing dimensions of the result.
@@ -217,15 +218,14 @@ class GeneralizedRootEnergy(ParametricEnergy):
             IntractableError: the block has more than 2^22 states.
         """
         # The block, and states whose entries there are not read.
-        levels = [self.require_finite("block_conditional")] * len(self.domain)
-        places, levels, num_states = self._block(block, levels)
+        places, levels, num_states = self._block(block, self.require_finite("block_conditional"))
         positions = list(places)
         values = self._states(x, validate=False)
         shape = self._shape(values)
         values = values.expand(*shape, len(self.domain)).clone()
         values[..., positions] = 0
         if validate:
-            self.family.check_values(values, "x")
+            self.families.check_values(values, "x")
         # Every state of the block beside the rest, normalised.
         listed = torch.from_numpy(np.indices(levels).reshape(len(levels), num_states).T.copy())
         rows = values.expand(num_states, *values.shape).clone()
@@ -238,8 +238,9 @@ class GeneralizedRootEnergy(ParametricEnergy):
 
         .. math:: \eta_r(v) = \sum_{\ell / j = r} \sum_S \ell!\, \psi_S^{(j, \ell)} \prod_{s \in S} T_j(v_s)
 
-        The ray is x(z) with :math:`T_1(x_s(z)) = z\, T_1(v_s)`: x = z v, and for the Gaussian family x = sqrt(z) v. The
-        direction v (*sample, d) has any length, entries of at least 0 (any for the Gaussian family), whole or not.
+        The ray is x(z) with :math:`T_1(x_s(z)) = z\, T_1(v_s)`: x = z v, and for the Gaussian family x = sqrt(z) v, of
+        every variable by its own family. The direction v (*sample, d) has any length, entries of at least 0 (any for
+        the Gaussian family), whole or not.
 
         Returns:
             ``{l / j in lowest terms: eta_r}``, each (*shape,), for the powers of the structure, the largest first.
@@ -263,17 +264,19 @@ class GeneralizedRootEnergy(ParametricEnergy):
             raise out_of_range("z", "scales of at least 0")
         # Powers of the scale, and the base measure at the scaled direction.
         powers = self.radial_natural(direction)
-        factor = scale.sqrt() if self.family.name == "gaussian" else scale
-        base = self.family.log_base(factor[..., None] * v).sum(-1)
+        is_square = torch.tensor([family.name == "gaussian" for family in self.families], device=v.device)
+        factor = torch.where(is_square, scale.sqrt()[..., None], scale[..., None])
+        base = self.families.log_base(factor * v).sum(-1)
         return sum((eta * scale ** float(r) for r, eta in powers.items()), base)
 
     def _direction(self, direction: torch.Tensor) -> torch.Tensor:
-        if isinstance(self.family, UserFamily):
-            raise unexpected("direction", "a family of the library", self.family, code="no-method")
+        if self.families.has_user_family:
+            raise unexpected("direction", "a family of the library", self.families, code="no-method")
         v = self._states(direction, False, "direction")
         check_finite(v, "direction")
-        if self.family.name != "gaussian" and bool((v < 0).any()):
-            raise out_of_range("direction", f"values of at least 0, as the {self.family.name} family has")
+        for family, places in self.families.groups:
+            if family.name != "gaussian" and bool((v[..., torch.from_numpy(places)] < 0).any()):
+                raise out_of_range("direction", f"values of at least 0, as the {family.name} family has")
         return v
 
     def condition(self, evidence: Mapping[str, float | torch.Tensor]) -> tuple[GeneralizedRootEnergy, torch.Tensor]:
@@ -298,11 +301,12 @@ class GeneralizedRootEnergy(ParametricEnergy):
         # Evidence as columns of one dtype, each in the support.
         positions = self.domain.indices(evidence)
         columns: list[torch.Tensor] = []
-        for name, value in evidence.items():
+        families = self.families.at(positions)
+        for (name, value), family in zip(evidence.items(), families, strict=True):
             if not isinstance(value, numbers.Real | torch.Tensor) or getattr(value, "dtype", None) == torch.bool:
                 raise wrong_type(f"evidence[{name!r}]", "a number or a tensor", received=repr(value))
             columns.append(torch.as_tensor(value, dtype=self.dtype, device=self.device))
-            self.family.check_values(columns[-1], f"evidence[{name!r}]")
+            family.check_values(columns[-1], f"evidence[{name!r}]")
         # Their shapes broadcast with each other and with the batch.
         shapes = {name: tuple(column.shape) for name, column in zip(evidence, columns, strict=True)}
         try:
@@ -314,10 +318,11 @@ class GeneralizedRootEnergy(ParametricEnergy):
         # Terms lose the fixed variables, whose roots become factors.
         values = torch.stack(torch.broadcast_tensors(*columns), -1) if columns else self.psi.new_zeros(0)
         structure, coefficients, constant = fold(
-            self.structure, self.coefficients, positions, lambda j: self.family.root(values, j)
+            self.structure, self.coefficients, positions, lambda j: families.root(values, j)
         )
-        rest = GeneralizedRootEnergy.from_coefficients(structure, coefficients, self.family, validate=False)
-        return rest, constant + self.family.log_base(values).sum(-1)
+        left = self.families.at(self.domain.indices(structure.domain.names))
+        rest = GeneralizedRootEnergy.from_coefficients(structure, coefficients, left, validate=False)
+        return rest, constant + families.log_base(values).sum(-1)
 
     def gaussian_parameters(self) -> tuple[torch.Tensor, torch.Tensor]:
         r"""Mean (*batch, d) and precision (*batch, d, d) of a Gaussian model with k <= 2, a multivariate normal law.
@@ -336,9 +341,9 @@ class GeneralizedRootEnergy(ParametricEnergy):
 
     def gaussian_precision(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Precision (*batch, d, d), definite or not, and linear part h (*batch, d), as :meth:`gaussian_parameters`."""
-        if self.family.name != "gaussian" or self.order > 2:
+        if not self.families.is_gaussian or self.order > 2:
             expected = "the gaussian family with k <= 2"
-            received = f"{self.family.name} with k = {self.order}"
+            received = f"{self.families.name} with k = {self.order}"
             raise unexpected("gaussian_parameters", expected, received=received, code="no-method")
         # Terms of single variables on the diagonal, those of pairs beside it.
         square, shift = self.structure.single_natural(self.psi, 2).unbind(-1)

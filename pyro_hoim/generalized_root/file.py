@@ -17,6 +17,7 @@ from ..runs.container import GENERALIZED_ROOT, ModelRecord, keep_contents, store
 from ..runs.rules import DOMAIN, NAME, NAMES, NUMBER, WHOLE, Fields, Items, Leaf, MapOf, Rule, optional
 from ..schema import Domain, Variable
 from .energy import GeneralizedRootEnergy
+from .nodes.columns import Families, NodeFamilies
 from .nodes.families import NodeFamily, TruncatedPoissonFamily, node_family
 from .structure import RootStructure
 
@@ -24,6 +25,7 @@ _DTYPES = (torch.float32, torch.float64)
 _SCALE = Leaf("a positive number", (int, float), lambda value: 0 < value <= sys.float_info.max)
 _POSITIVE = Leaf("a whole number from 1", (int,), lambda value: value >= 1)
 _TERMS = Fields({"root": _POSITIVE, "size": _POSITIVE, "positions": Items(Items(WHOLE, 1), 1)})
+_FAMILY = {"name": NAME, "maximum": optional(WHOLE)}
 _INFO = {"columns": NAMES, "fixed_columns": MapOf(NUMBER), "scales": MapOf(_SCALE)}
 """Entries of the information that commands read."""
 
@@ -35,38 +37,45 @@ class RootFile(ModelRecord):
     Args:
         structure: the terms with their domain.
         psi: tensor entries (*batch, num_terms); copied to the CPU, without gradient, as float32 or else float64.
-        family: base family, one that :func:`~pyro_hoim.generalized_root.node_family` knows.
+        family: base family of all variables, or of every variable; those that
+            :func:`~pyro_hoim.generalized_root.node_family` knows. As an attribute, the one family, or several as
+            :class:`~pyro_hoim.generalized_root.NodeFamilies`.
         info: free-form JSON object of strings, finite numbers, booleans, None, lists and such objects.
         tensors: further tensors by name, stored as they are.
 
     Raises:
         InputError: wrong length of psi, NaN or infinite entries, variables of another kind than the family's, a family
-            of somebody else's, information that is not JSON, or a further tensor named "psi".
+            of somebody else's, columns of one value beside several families, information that is not JSON, or a
+            further tensor named "psi".
         InputTypeError: an argument of another type.
     """
 
     model_kind: ClassVar[str] = GENERALIZED_ROOT
     parameters: ClassVar[str] = "psi"
     contents: ClassVar[Mapping[str, Rule]] = {
-        "family": Fields({"name": NAME, "maximum": optional(WHOLE)}),
+        "family": Fields(_FAMILY, {"each": Items(Fields(_FAMILY), 1)}),
         "domain": DOMAIN,
         "terms": Items(_TERMS),
     }
 
     structure: RootStructure
     psi: torch.Tensor
-    family: NodeFamily
+    family: Families
     info: dict[str, Any] = field(default_factory=dict[str, Any])
     tensors: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
 
     def __post_init__(self) -> None:
         # Structure, entries and family that make a model, and that a file can name.
-        GeneralizedRootEnergy(self.structure, self.psi, self.family)
-        _describe(self.family)
+        families = GeneralizedRootEnergy(self.structure, self.psi, self.family).families
+        object.__setattr__(self, "family", families.common or families)
+        _describe(families)
         dtype = self.psi.dtype if self.psi.dtype in _DTYPES else torch.float64
         keep_contents(self, _INFO, psi=stored(self.psi).to(dtype))
         # Refuse columns, those of one value among them, that are not those of the model
         fixed = self.info.get("fixed_columns", {})
+        if fixed and families.common is None:
+            problem = "the kind of a column of one value is unknown where variables have several families"
+            raise refused("info['fixed_columns']", problem, "leave such columns out")
         names = self.info.get("columns", [*self.structure.domain.names, *fixed])
         check_unique(names, "info['columns']")
         if [name for name in names if name not in fixed] != list(
@@ -89,18 +98,30 @@ class RootFile(ModelRecord):
     def domain(self) -> Domain:
         """All columns, those of one value among them."""
         names = self.info.get("columns", [*self.structure.domain.names, *self.fixed])
-        return Domain(Variable(name, kind=self.family.kind) for name in names)
+        one = self.families.common  # several families leave no fixed columns
+        known = dict(zip(self.structure.domain.names, self.families, strict=True))
+        return Domain(Variable(name, kind=(one or known[name]).kind) for name in names)
+
+    @property
+    def families(self) -> NodeFamilies:
+        """The family of every variable."""
+        return NodeFamilies.of(self.family, self.structure.domain)
 
     @override
     def packed(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-        contents = {"family": _describe(self.family), **self.structure.to_json()}
+        contents = {"family": _describe(self.families), **self.structure.to_json()}
         return contents, {"psi": self.psi, **self.tensors}
 
     @classmethod
     @override
     def unpacked(cls, header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Self:
         psi = take_parameters(tensors, "psi", *_DTYPES)
-        family = node_family(header["family"]["name"], header["family"]["maximum"])
+        stated = header["family"]
+        family: Families = (
+            [node_family(one["name"], one["maximum"]) for one in stated["each"]]
+            if "each" in stated
+            else node_family(stated["name"], stated["maximum"])
+        )
         return cls(RootStructure.from_json(header), psi, family, header["info"], tensors)
 
     def energy(self, dtype: torch.dtype | None = None) -> GeneralizedRootEnergy:
@@ -142,7 +163,18 @@ def load_roots(path: str | os.PathLike[str]) -> RootFile:
     return RootFile.load(path)
 
 
-def _describe(family: NodeFamily) -> dict[str, Any]:
+_SEVERAL = "several"
+"""Name of the family in a file where every variable has its own; no family has it, which older programs say."""
+
+
+def _describe(families: NodeFamilies) -> dict[str, Any]:
+    """JSON of the families, of one as older programs read it."""
+    if families.common is not None:
+        return _describe_one(families.common)
+    return {"name": _SEVERAL, "maximum": None, "each": [_describe_one(family) for family in families]}
+
+
+def _describe_one(family: NodeFamily) -> dict[str, Any]:
     """JSON of a family; refuses one that would not come back the same."""
     # What the words of the file would give back.
     maximum = family.maximum if isinstance(family, TruncatedPoissonFamily) else None

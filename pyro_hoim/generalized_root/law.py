@@ -33,6 +33,7 @@ from .annealed import RootAnnealed
 from .auto import RootAuto, draws_exactly
 from .energy import GeneralizedRootEnergy
 from .exact.base import RootBackend
+from .nodes.columns import Families, NodeFamilies
 from .nodes.families import NodeFamily
 from .normalizability.check import Normalizability, check_normalizable
 from .structure import RootStructure
@@ -111,7 +112,7 @@ class RootLaw(ParameterCache):
         """The energy, through a hook that empties the cache when its graph is used up."""
         if not self.has_graph:
             return self.model
-        return GeneralizedRootEnergy(self.model.structure, self._source, self.model.family, validate=False)
+        return GeneralizedRootEnergy(self.model.structure, self._source, self.model.families, validate=False)
 
     @property
     def log_partition(self) -> LogPartition:
@@ -198,7 +199,8 @@ class GeneralizedRoot(EnergyLaw):
     Args:
         structure: the terms.
         psi: entries of the super-symmetric tensors (*batch, num_terms), whose dtype draws have too.
-        family: Poisson, truncated Poisson, exponential or Gaussian.
+        family: Poisson, truncated Poisson, exponential, Gaussian or a user's, for all variables; or a family for every
+            variable, as a mapping from names or a sequence in schema order.
         partition: backend; ``RootAuto()``, which is exact, when None.
         num_sweeps: sweeps of a Gibbs chain, after a path of 100 temperatures, to a draw where draws are not exact.
         validate_args: check values given to :meth:`log_prob`; default is Pyro's global setting. Where validation is
@@ -208,7 +210,7 @@ class GeneralizedRoot(EnergyLaw):
             there would be cut off, so raise the budget if the warning comes after the first trial steps.
 
     Raises:
-        InputError: psi of the wrong shape or not finite; variables of another kind than the family's; a psi that is
+        InputError: psi of the wrong shape or not finite; variables of another kind than their families'; a psi that is
             known to have no normalised law, with the direction in which q grows.
         IntractableError: on use, when an exact computation exceeds the backend's budget, or it is not known whether
             the law can be normalised and the backend has not ``allow_undecided``.
@@ -241,7 +243,7 @@ class GeneralizedRoot(EnergyLaw):
         self,
         structure: RootStructure,
         psi: torch.Tensor,
-        family: NodeFamily,
+        family: Families,
         *,
         partition: RootBackend | None = None,
         num_sweeps: int = 100,
@@ -255,7 +257,7 @@ class GeneralizedRoot(EnergyLaw):
 
     @classmethod
     def from_coefficients(
-        cls, structure: RootStructure, coefficients: torch.Tensor, family: NodeFamily, **options: Any
+        cls, structure: RootStructure, coefficients: torch.Tensor, family: Families, **options: Any
     ) -> GeneralizedRoot:
         r"""The law with coefficients :math:`\ell!\,\psi_S` (*batch, num_terms), as fits report them."""
         energy = GeneralizedRootEnergy.from_coefficients(structure, coefficients, family, validate=False)
@@ -268,8 +270,13 @@ class GeneralizedRoot(EnergyLaw):
 
     @property
     def family(self) -> NodeFamily:
-        """The base family."""
+        """The base family of all variables; an :class:`InputError` where they have several, see :attr:`families`."""
         return self._law.model.family
+
+    @property
+    def families(self) -> NodeFamilies:
+        """The base family of every variable, in schema order."""
+        return self._law.model.families
 
     @property
     def psi(self) -> torch.Tensor:
@@ -288,14 +295,14 @@ class GeneralizedRoot(EnergyLaw):
 
     @constraints.dependent_property(event_dim=1)
     def support(self) -> constraints.Constraint:  # type: ignore[override]
-        """Vectors of counts, of nonnegative reals or of reals, by family."""
-        return constraints.independent(self.family.support, 1)
+        """Vectors of counts, of nonnegative reals or of reals, entry by entry as their families have them."""
+        return constraints.independent(self.families.support, 1)
 
     def __repr__(self) -> str:
-        return self._repr(repr(self.structure), repr(self.family))
+        return self._repr(repr(self.structure), repr(self.families))
 
     def _validate_sample(self, value: torch.Tensor) -> None:
-        self._law.model.family.check_values(self._check_value(value, "numbers"), "value")
+        self._law.model.families.check_values(self._check_value(value, "numbers"), "value")
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Log-probability (counts) or log-density (reals) in nats, differentiable in psi; see the class.
@@ -319,12 +326,12 @@ class GeneralizedRoot(EnergyLaw):
         try:
             log_z = self._law.log_partition
         except IntractableError as error:
-            if not self._law.is_lenient or not self.partition.plan(self.structure, self.family).feasible:
+            if not self._law.is_lenient or not self.partition.plan(self.structure, self.families).feasible:
                 raise
             problem = f"log_prob: NaN, a divergence for HMC, where log Z is beyond the budget ({error})"
             warnings.warn(ConvergenceWarning(problem), stacklevel=2)
             return self._undefined(value)
-        return self._normalised(-energy - log_z.value, log_z, value, is_discrete=self._law.model.family.is_discrete)
+        return self._normalised(-energy - log_z.value, log_z, value, is_discrete=self.families.is_discrete)
 
     def log_pseudo_prob(self, value: torch.Tensor) -> torch.Tensor:
         r"""Log pseudo-likelihood :math:`\sum_s \log p(x_s \mid x_{-s})`, differentiable in psi; it needs no log Z.
@@ -367,8 +374,8 @@ class GeneralizedRoot(EnergyLaw):
     @property
     def has_enumerate_support(self) -> bool:  # type: ignore[override]
         """Whether the counts are bounded, with at most :attr:`max_enumerated_states` joint states."""
-        model, size = self._law.model, len(self.domain)
-        return model.is_bounded and model.require_finite("support") ** size <= self.max_enumerated_states
+        model = self._law.model
+        return model.is_bounded and math.prod(model.require_finite("support")) <= self.max_enumerated_states
 
     def enumerate_support(self, expand: bool = True) -> torch.Tensor:
         """Every state of bounded counts once, the last variable fastest, of the dtype of psi.
@@ -382,15 +389,13 @@ class GeneralizedRoot(EnergyLaw):
             InputError: counts or reals without a bound.
             IntractableError: more than :attr:`max_enumerated_states` states.
         """
-        cards = [self._law.model.require_finite("enumerate_support")] * len(self.domain)
+        cards = self._law.model.require_finite("enumerate_support")
         check_cells(math.prod(cards), self.max_enumerated_states, "enumerate_support", "max_enumerated_states")
         states = enumerated_states(cards, self.batch_shape, expand, self.psi.device).to(self.psi.dtype)
-        values = torch.arange(cards[0] if cards else 0, dtype=torch.float64)
-        is_possible = torch.isfinite(self.family.log_base(values)).to(states.device)
-        if bool(is_possible.all()):
+        if not self.families.has_user_family:
             return states
-        listed = enumerated_states(cards, torch.Size(), False, states.device)
-        return states[is_possible[listed].all(-1)]
+        listed = enumerated_states(cards, torch.Size(), False, states.device).double()
+        return states[torch.isfinite(self.families.log_base(listed)).all(-1)]
 
     @property
     def expectations(self) -> torch.Tensor:
@@ -408,14 +413,14 @@ class GeneralizedRoot(EnergyLaw):
         # The same options for the rest.
         rest, _ = self._law.model.condition(evidence)
         options: dict[str, Any] = {"partition": self.partition, "validate_args": self._own_validation}
-        law = type(self)(rest.structure, rest.psi, rest.family, num_sweeps=self._law.num_sweeps, **options)
+        law = type(self)(rest.structure, rest.psi, rest.families, num_sweeps=self._law.num_sweeps, **options)
         return self._in_batch(law)
 
 
 @register_kl(GeneralizedRoot, GeneralizedRoot)
 def _kl_generalized_root(p: GeneralizedRoot, q: GeneralizedRoot) -> torch.Tensor:
     """D(p, q) in nats for equal structures, (*broadcast batch); exact or refused."""
-    if p.structure != q.structure or p.family != q.family:
+    if p.structure != q.structure or p.families != q.families:
         raise other_domain("kl_divergence", "laws with the same structure and family")
     if not (p._law.is_exact and q._law.is_exact):
         problem = "needs exact log Z of both laws"

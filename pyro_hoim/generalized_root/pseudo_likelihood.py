@@ -14,6 +14,7 @@ from typing_extensions import override
 from ..checks import check_exact_shape, check_shape
 from ..core.laws.pseudo_likelihood import PseudoLikelihood
 from ..errors import check_type, out_of_range, out_of_reach, refused, size_text, wrong_shape
+from .nodes.columns import Families, NodeFamilies
 from .nodes.families import NodeFamily
 from .nodes.kernels import evaluate_nodes
 from .structure import RootStructure
@@ -38,7 +39,7 @@ class RootPseudoLikelihood(PseudoLikelihood):
     Args:
         structure: the terms.
         rows: states (n, d).
-        family: base family.
+        family: base family of all variables, or one for every variable.
         weights: how often each row was seen, (n,); each once when None. As an attribute, of the distinct rows (m,).
 
     Raises:
@@ -68,28 +69,28 @@ class RootPseudoLikelihood(PseudoLikelihood):
         self,
         structure: RootStructure,
         rows: torch.Tensor,
-        family: NodeFamily,
+        family: Families,
         weights: torch.Tensor | None = None,
     ) -> None:
         check_type(structure, RootStructure, "structure")
         check_type(rows, torch.Tensor, "rows", "a tensor")
-        check_type(family, NodeFamily, "family")
+        self.families: NodeFamilies = NodeFamilies.of(family, structure.domain)
+        """The family of every variable."""
         check_shape(rows, (len(structure.domain),), "rows")
         if rows.ndim != 2:
             raise wrong_shape("rows", f"(n, {len(structure.domain)})", rows)
-        family.check_values(rows, "rows")
+        self.families.check_values(rows, "rows")
         # Equal rows are merged, with the sum of their weights.
         distinct, inverse = torch.unique(rows.detach().cpu().double(), dim=0, return_inverse=True)
         self.structure = structure
         self.num_unknowns = structure.num_terms
-        self.family = family
         merged = np.bincount(inverse.numpy(), _weights(weights, len(rows)), len(distinct))
         self.weights: Floats = merged.astype(np.float64)
         self._each = np.repeat(self.weights, len(structure.domain))  # of every row and variable
         # Statistics of every row and variable, and the base measure, which no parameter changes.
-        roots = family.roots(distinct, max(1, structure.order)).numpy()  # (m, d, k)
+        roots = self.families.roots(distinct, max(1, structure.order)).numpy()  # (m, d, k)
         self._statistics: Floats = roots.reshape(-1, roots.shape[-1])
-        self._base = float(self.weights @ family.log_base(distinct).sum(-1).numpy())
+        self._base = float(self.weights @ self.families.log_base(distinct).sum(-1).numpy())
         # The design, if memory allows.
         num_rows = len(distinct)
         entries = num_rows * sum(
@@ -101,13 +102,25 @@ class RootPseudoLikelihood(PseudoLikelihood):
             raise out_of_reach("rows", f"{problem}, the limit is {_MOST_BYTES}", "take fewer rows or terms")
         self._design: Any = _design(structure, roots)  # scipy's stubs lose the type of products
 
+    @property
+    def family(self) -> NodeFamily:
+        """The family of all variables; an :class:`InputError` where they have several."""
+        return self.families.the_one("family")
+
     def _nodes(self, psi: NDArray[Any], order: int) -> tuple[Floats, Floats, Floats, Floats]:
         """Natural parameters (m d, k) and the node laws: log partition (m d,), mean statistics and their covariance."""
         eta = np.ascontiguousarray((self._design @ self._checked(psi)).reshape(self._statistics.shape))
         count, k = eta.shape
         value, mean, covariance = np.empty(count), np.zeros((count, k)), np.zeros((count, k, k))
-        if count:
-            evaluate_nodes(self.family, eta, order, value, mean, covariance)
+        if count and self.families.common is not None:
+            evaluate_nodes(self.families.common, eta, order, value, mean, covariance)
+        elif count:  # the rows of the variables of one family at a time
+            number = np.arange(count).reshape(-1, len(self.families))
+            for family, places in self.families.groups:
+                rows = number[:, places].reshape(-1)
+                parts = value[rows], mean[rows], covariance[rows]
+                evaluate_nodes(family, eta[rows], order, *parts)
+                value[rows], mean[rows], covariance[rows] = parts
         return eta, value, mean, covariance
 
     @override

@@ -195,6 +195,23 @@ class RootStructure:
         return cls(domain, terms)
 
     @classmethod
+    def mixed(cls, domain: Domain, tuples: Iterable[Iterable[str]] = ()) -> RootStructure:
+        """As :meth:`simplified`, with a term (2, 1) for every variable of kind ``real``, which gives it a mean.
+
+        The terms of a model whose variables have families of their own. One root per set suffices where a member has
+        the values 0 and 1, all of whose roots are equal.
+
+        Example:
+            >>> domain = Domain([Variable("ill", kind="count"), Variable("weight", kind="real")])
+            >>> RootStructure.mixed(domain, [("ill", "weight")]).names
+            (((1, 1), ('ill',)), ((1, 1), ('weight',)), ((2, 1), ('weight',)), ((2, 2), ('ill', 'weight')))
+        """
+        simplified = cls.simplified(domain, tuples)
+        terms = {key: simplified.tuples(key) for key in simplified.keys}
+        means = [(variable.name,) for variable in domain if variable.kind == "real"]
+        return cls(domain, {**terms, (2, 1): means})
+
+    @classmethod
     def complete(cls, domain: Domain, order: int) -> RootStructure:
         """Every term of every key 1 <= l <= j <= order; more than 2^24 terms are an :class:`IntractableError`."""
         check_whole(order, "order")
@@ -448,10 +465,12 @@ class CountsAsLevels:
     """The model of ordinal variables; a code is the count itself. The energy that makes it is ``counts``."""
 
     def __init__(self, counts: Any) -> None:
-        levels = tuple(str(value) for value in range(counts.require_finite("model")))
+        sizes = counts.require_finite("model")
         self._counts = counts
         self.energy, self.block_conditional = counts.energy, counts.block_conditional
-        self.domain = Domain(Variable(v.name, levels, "ordinal", v.unit) for v in counts.domain)
+        levels = {size: tuple(str(value) for value in range(size)) for size in sizes}
+        variables = zip(counts.domain, sizes, strict=True)
+        self.domain = Domain(Variable(v.name, levels[size], "ordinal", v.unit) for v, size in variables)
         names = self.domain.names
         pairs = [(names[i], names[j]) for i, j in counts.structure.graph.edges]
         self.hypergraph = InteractionHypergraph(self.domain, pairs, closure=True)

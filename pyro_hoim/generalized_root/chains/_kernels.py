@@ -10,12 +10,15 @@ chain], from which all natural parameters and scores are computed. The program o
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ...compute.jit import njit
+from ..nodes.columns import NodeFamilies
 from ..nodes.integrability_kernels import is_integrable
 from ..nodes.user_family import UserFamily, user_draws
 from ._draw_kernels import (
@@ -162,11 +165,11 @@ def _set_roots(code, small, roots, s, b, x):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def fill_roots(code, small, states, roots):
+def fill_roots(codes, small, states, roots):
     """Roots (k, d, chains) of all states (d, chains)."""
     for s in range(states.shape[0]):
         for b in range(states.shape[1]):
-            _set_roots(code, small, roots, s, b, states[s, b])
+            _set_roots(codes[s], small, roots, s, b, states[s, b])
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -197,7 +200,7 @@ def add_natural(program, beta, s, roots, natural, product):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def sweep(code, maximum, program, beta, order, num_sweeps, small, work, words, states, roots):
+def sweep(codes, maxima, program, beta, order, num_sweeps, small, work, words, states, roots):
     """Draw the variables in ``order`` (positions), one after the other, ``num_sweeps`` times in all chains of a tile.
 
     Returns:
@@ -207,24 +210,24 @@ def sweep(code, maximum, program, beta, order, num_sweeps, small, work, words, s
     for _ in range(num_sweeps):
         for s in order:
             add_natural(program, beta, s, roots, natural, product)
-            draw_nodes(code, maximum, natural, small, work, words, drawn)
+            draw_nodes(codes[s], maxima[s], natural, small, work, words, drawn)
             for b in range(states.shape[1]):
                 x = drawn[b]
                 if math.isnan(x):
                     return s + b * states.shape[0]
                 states[s, b] = x
-                _set_roots(code, small, roots, s, b, x)
+                _set_roots(codes[s], small, roots, s, b, x)
     return -1
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def score(code, linear, terms, states, roots, single, joint):
+def score(codes, linear, terms, states, roots, single, joint):
     """Log base measures and terms of single variables, and terms of several (chains,), from the cached roots."""
     root, coefficient, first, member = terms
     single[:], joint[:] = 0.0, 0.0
     for s in range(states.shape[0]):
         for b in range(states.shape[1]):
-            value = -math.lgamma(states[s, b] + 1.0) if code <= TRUNCATED else 0.0
+            value = -math.lgamma(states[s, b] + 1.0) if codes[s] <= TRUNCATED else 0.0
             for j in range(roots.shape[0]):
                 value += linear[s, j] * roots[j, s, b]
             single[b] += value
@@ -237,7 +240,7 @@ def score(code, linear, terms, states, roots, single, joint):
             joint[b] += value
 
 
-# The same for a user's family: the program and the random numbers are compiled, the family is NumPy's.
+# The same where some family is a user's: the program and the random numbers are compiled, that family is NumPy's.
 
 
 def user_node_draws(family: UserFamily, natural: Floats, words: Any) -> Floats:
@@ -251,40 +254,51 @@ def user_node_draws(family: UserFamily, natural: Floats, words: Any) -> Floats:
     return user_draws(family, natural, numbers)
 
 
-def fill_user_roots(family: UserFamily, states: Floats, roots: Floats) -> None:
+def fill_user_roots(families: NodeFamilies, states: Floats, roots: Floats) -> None:
     """Roots (k, d, chains) of all states (d, chains)."""
-    for j in range(len(roots)):
-        roots[j] = family.rooted(states, j + 1)
+    for family, places in families.groups:
+        for j in range(len(roots)):
+            roots[j, places] = _numbers(family.root, states[places], j + 1)
+
+
+def _numbers(function: Callable[..., torch.Tensor], values: Floats, *arguments: int) -> Floats:
+    """A function of tensors, of an array."""
+    return function(torch.from_numpy(values), *arguments).numpy()
 
 
 def user_sweep(
-    family: UserFamily,
+    families: NodeFamilies,
     program: tuple[Any, ...],
     beta: float,
     order: NDArray[np.int64],
     num_sweeps: int,
+    small: tuple[Any, ...],
+    work: tuple[Any, ...],
     words: Any,
     states: Floats,
     roots: Floats,
 ) -> int:
     """Draw the variables in ``order``, as :func:`sweep` does; the same answer."""
-    # Natural parameters by compiled code, draws by the functions of the family.
-    work = workspace(len(roots), states.shape[1])
-    natural, product = work[0], work[1]
+    # Natural parameters by compiled code, draws by the functions of the family unless it is the library's.
+    natural, product, drawn = work[0], work[1], work[2]
     for _ in range(num_sweeps):
         for s in order:
             add_natural(program, beta, s, roots, natural, product)
-            drawn = user_node_draws(family, natural, words)
+            family = families[s]
+            if isinstance(family, UserFamily):
+                drawn[:] = user_node_draws(family, natural, words)
+            else:
+                draw_nodes(family.code, family.largest_value, natural, small, work, words, drawn)
             if np.isnan(drawn).any():
                 return int(s) + int(np.isnan(drawn).argmax()) * len(states)
             states[s] = drawn
             for j in range(len(roots)):
-                roots[j, s] = family.rooted(drawn, j + 1)
+                roots[j, s] = _numbers(family.root, drawn, j + 1)
     return -1
 
 
 def user_score(
-    family: UserFamily,
+    families: NodeFamilies,
     linear: Floats,
     terms: tuple[Any, ...],
     states: Floats,
@@ -295,7 +309,9 @@ def user_score(
     """Log base measures and terms of single variables, and terms of several (chains,), from the cached roots."""
     # Terms of single variables with the base measure, then products of roots.
     root, coefficient, first, member = terms
-    single[:] = family.measured(states).sum(0) + np.einsum("sj,jsb->b", linear, roots)
+    single[:] = np.einsum("sj,jsb->b", linear, roots)
+    for family, places in families.groups:
+        single += _numbers(family.log_base, states[places]).sum(0)
     joint[:] = 0.0
     for e in range(len(root)):
         joint += coefficient[e] * math.prod(roots[root[e], m] for m in member[first[e] : first[e + 1]])

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from ...errors import check_type, refused
 from ...runs.arguments import seed_from
 from ..energy import GeneralizedRootEnergy
+from ..nodes.columns import NodeFamilies
 from ..nodes.families import NodeFamily
-from ..nodes.log_partition import checked_natural, node_log_partition
+from ..nodes.log_partition import checked_natural
 from ..nodes.user_family import UserFamily
 
 __all__ = ["draw_from_nodes", "independent_log_partition"]
@@ -29,16 +30,16 @@ class RootProgram:
     """Terms of a model, from the view of every variable and as a list.
 
     Attributes:
-        code: number of the family.
-        maximum: largest value, infinite if there is none.
+        codes: number of the family of every variable, (d,).
+        maxima: largest values, infinite if there is none, (d,).
         linear: coefficients of the terms of single variables, (d, k).
         visits: for the terms of several variables, by variable: first entry (d + 1,); per entry the place j - 1 of its
             root, its coefficient, and its first other variable (entries + 1,); the other variables.
         terms: the same terms as a list: places of roots, coefficients, first member (terms + 1,), members.
     """
 
-    code: int
-    maximum: float
+    codes: Integers
+    maxima: Floats
     linear: Floats
     visits: tuple[Integers, Integers, Floats, Integers, Integers]
     terms: tuple[Integers, Floats, Integers, Integers]
@@ -47,7 +48,7 @@ class RootProgram:
     def of(cls, energy: GeneralizedRootEnergy) -> RootProgram:
         """The program of an energy without a batch."""
         # Terms of single variables are added as they are.
-        structure, family = energy.structure, energy.family
+        structure, families = energy.structure, energy.families
         coefficients = energy.coefficients.detach().to("cpu").double().numpy()
         linear = structure.single_natural(energy.psi.detach().to("cpu").double()).numpy()
         # Those of several, key after key, with their members one behind the other.
@@ -60,7 +61,9 @@ class RootProgram:
         member = np.concatenate([np.zeros(0, dtype=np.int64), *(rows.reshape(-1) for rows in members)])
         first = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
         visits = _by_variable(len(structure.domain), root, weight, first, member)
-        return cls(family.code, family.largest_value, linear, visits, (root, weight, first, member))
+        codes = np.array([family.code for family in families], dtype=np.int64)
+        maxima = np.array(families.largest_values, dtype=np.float64)
+        return cls(codes, maxima, linear, visits, (root, weight, first, member))
 
 
 def _by_variable(
@@ -127,6 +130,17 @@ def draw_from_nodes(
     return torch.from_numpy(drawn).reshape(natural.shape[:-1]).to(natural)
 
 
+def draw_independent(
+    families: NodeFamilies, natural: torch.Tensor, generator: torch.Generator | None = None
+) -> torch.Tensor:
+    """As :func:`draw_from_nodes`, of all variables: (*batch, d) at natural parameters (*batch, d, k)."""
+    drawn = natural.new_empty(natural.shape[:-1])
+    for family, places in families.groups:
+        where = torch.from_numpy(places)
+        drawn[..., where] = draw_from_nodes(family, natural[..., where, :], generator=generator)
+    return drawn
+
+
 def independent_log_partition(energy: GeneralizedRootEnergy) -> torch.Tensor:
     r"""Log partition function of the independent member, :math:`\sum_s A(\eta_s)` over the terms of single variables.
 
@@ -144,4 +158,4 @@ def independent_log_partition(energy: GeneralizedRootEnergy) -> torch.Tensor:
         tensor(5.)
     """
     check_type(energy, GeneralizedRootEnergy, "energy")
-    return node_log_partition(energy.family, energy.structure.single_natural(energy.psi)).sum(-1)
+    return energy.families.log_partition(energy.structure.single_natural(energy.psi)).sum(-1)

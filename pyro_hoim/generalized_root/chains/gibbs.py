@@ -33,6 +33,7 @@ from ...runs.arguments import checked_states, checked_thin, seed_from
 from ...runs.container import checksum
 from ...schema import Domain
 from ..energy import GeneralizedRootEnergy
+from ..nodes.families import NodeFamily
 from ..nodes.user_family import UserFamily, user_has_law
 from ..normalizability.check import check_normalizable
 from .draws import RootProgram
@@ -134,20 +135,19 @@ class RootChains(Chains):
 
     def __repr__(self) -> str:
         return (
-            f"RootChains({len(self._free)} of {len(self.domain)} variables, {self._energy.family.name}, "
+            f"RootChains({len(self._free)} of {len(self.domain)} variables, {self._energy.families.name}, "
             f"chains={self._num_chains})"
         )
 
     def _checked_values(self, states: Any, argument: str) -> NDArray[np.float64]:
         """States of all chains, (d, num_chains)."""
         values = checked_states(states, (self._num_chains, len(self.domain)), argument).detach().cpu().double()
-        self._energy.family.check_values(values, argument)
+        self._energy.families.check_values(values, argument)
         return values.T.contiguous().numpy().copy()
 
     def _check_normalizable(self, fixed: Mapping[int, NDArray[np.float64]]) -> None:
         """Refuse a model of reals whose law given the fixed values cannot be normalised."""
-        family = self._energy.family
-        if (family.is_discrete and not isinstance(family, UserFamily)) or not len(self._free):
+        if all(_is_always_lawful(self._energy.families[s]) for s in self._free):
             return
         # Every distinct row of clamped values leaves a law of its own.
         values = np.stack([np.zeros(self._num_chains), *fixed.values()], axis=1)
@@ -166,13 +166,12 @@ class RootChains(Chains):
 
     def _check_independent(self) -> None:
         """Refuse to start from an independent member that cannot be normalised."""
-        family = self._energy.family
-        if family.is_discrete and not isinstance(family, UserFamily):
-            return
         from ..nodes.integrability_kernels import is_integrable
 
         for s in self._free:
-            natural = self._program.linear[s]
+            natural, family = self._program.linear[s], self._energy.families[s]
+            if _is_always_lawful(family):
+                continue
             if user_has_law(family, natural) if isinstance(family, UserFamily) else is_integrable(family.code, natural):
                 continue
             shown = f"{self.domain.names[s]!r} with natural parameters {self._program.linear[s].tolist()}"
@@ -198,31 +197,31 @@ class RootChains(Chains):
         """Replace all states (d, num_chains)."""
         from ._kernels import fill_roots, fill_user_roots
 
-        family = self._energy.family
+        families = self._energy.families
         for low, tile_states, roots, _, _ in self._tiles:
             tile_states[:] = states[:, low : low + tile_states.shape[1]]
-            if isinstance(family, UserFamily):
-                fill_user_roots(family, tile_states, roots)
+            if families.has_user_family:
+                fill_user_roots(families, tile_states, roots)
             else:
-                fill_roots(family.code, self._small, tile_states, roots)
+                fill_roots(self._program.codes, self._small, tile_states, roots)
 
     def _move(self, num_sweeps: int, beta: float, order: NDArray[np.int64]) -> None:
         from ...compute.lanes import run_threads
         from ._kernels import sweep, user_sweep
 
         # Whole tiles go to threads, for compiled code releases the interpreter lock.
-        program, small, size, family = self._program, self._small, len(self.domain), self._energy.family
+        program, small, size, families = self._program, self._small, len(self.domain), self._energy.families
         terms = (program.linear, *program.visits)
         failures: dict[int, int] = {}
 
         def work(first: int, step: int) -> None:
             for i in range(first, len(self._tiles), step):
                 low, states, roots, words, scratch = self._tiles[i]
-                if isinstance(family, UserFamily):
-                    failed = user_sweep(family, terms, beta, order, num_sweeps, words, states, roots)
+                rest = (order, num_sweeps, small, scratch, words, states, roots)
+                if families.has_user_family:
+                    failed = user_sweep(families, terms, beta, *rest)
                 else:
-                    rest = (order, num_sweeps, small, scratch, words, states, roots)
-                    failed = sweep(family.code, program.maximum, terms, beta, *rest)
+                    failed = sweep(program.codes, program.maxima, terms, beta, *rest)
                 if failed >= 0:
                     failures[low + failed // size] = failed % size
 
@@ -263,7 +262,7 @@ class RootChains(Chains):
     def set_model(self, energy: GeneralizedRootEnergy) -> None:
         """New entries of the same terms; states stay, and whether there is a normalised law is not checked."""
         energy = checked_energy(energy)
-        if energy.structure != self._energy.structure or energy.family != self._energy.family:
+        if energy.structure != self._energy.structure or energy.families != self._energy.families:
             raise other_domain("energy", "the terms and the family of the chains", hint="make new chains for others")
         self._energy, self._program = energy, RootProgram.of(energy)
 
@@ -321,13 +320,13 @@ class RootChains(Chains):
         from ._kernels import score, user_score
 
         program, single, joint = self._program, np.zeros(self._num_chains), np.zeros(self._num_chains)
-        family = self._energy.family
+        families = self._energy.families
         for low, states, roots, _, _ in self._tiles:
             parts = (values[low : low + states.shape[1]] for values in (single, joint))
-            if isinstance(family, UserFamily):
-                user_score(family, program.linear, program.terms, states, roots, *parts)
+            if families.has_user_family:
+                user_score(families, program.linear, program.terms, states, roots, *parts)
             else:
-                score(family.code, program.linear, program.terms, states, roots, *parts)
+                score(program.codes, program.linear, program.terms, states, roots, *parts)
         device = self._energy.device
         return torch.from_numpy(single).to(device), torch.from_numpy(joint).to(device)
 
@@ -345,7 +344,7 @@ class RootChains(Chains):
     def fingerprint(self) -> str:
         structure, digest = self._energy.structure, hashlib.sha256()
         names = [(key, tuple(members)) for key, members in structure.names]
-        facts = (self.domain.names, structure.order, names, self._energy.family, self._clamped, self._seed)
+        facts = (self.domain.names, structure.order, names, self._energy.families, self._clamped, self._seed)
         digest.update(repr((*facts, self._num_chains)).encode())
         digest.update(self._energy.psi.detach().cpu().double().numpy().tobytes())
         return digest.hexdigest()
@@ -384,6 +383,11 @@ def checked_energy(energy: object) -> GeneralizedRootEnergy:
     return model
 
 
+def _is_always_lawful(family: NodeFamily) -> bool:
+    """Whether every law of a variable has a finite constant: counts of a family of the library."""
+    return family.is_discrete and not isinstance(family, UserFamily)
+
+
 def _checked_beta(beta: float) -> float:
     """The inverse temperature, or an error unless it is in [0, 1]."""
     if not 0.0 <= float(beta) <= 1.0:
@@ -402,8 +406,9 @@ def _checked_clamps(
         numbers = torch.as_tensor(value).detach().cpu().double()
         if numbers.ndim > 1 or (numbers.ndim == 1 and len(numbers) != num_chains):
             raise wrong_shape(f"clamped[{name!r}]", f"() or ({num_chains},)", numbers)
-        energy.family.check_values(numbers, f"clamped[{name!r}]")
-        clamps[energy.domain.index(name)] = numbers.expand(num_chains).numpy()
+        position = energy.domain.index(name)
+        energy.families[position].check_values(numbers, f"clamped[{name!r}]")
+        clamps[position] = numbers.expand(num_chains).numpy()
     return dict(sorted(clamps.items()))
 
 

@@ -16,7 +16,7 @@ from ...checks import check_finite, checked_sample_shape, refuse_transforms
 from ...core.partition import Cost, LogPartition
 from ...errors import refused
 from ..energy import GeneralizedRootEnergy
-from ..nodes.families import NodeFamily
+from ..nodes.columns import Families
 from ..normalizability.check import check_normalizable
 from ..structure import RootStructure
 
@@ -57,13 +57,13 @@ class RootBackend(Protocol):
         """Whether every result is exact; one that may fall back on estimates is not."""
         ...
 
-    def plan(self, structure: RootStructure, family: NodeFamily) -> Cost:
+    def plan(self, structure: RootStructure, family: Families) -> Cost:
         """Cost of log Z as far as structure and family tell it; the parameters may still change the verdict."""
         ...
 
     def plan_energy(self, energy: GeneralizedRootEnergy) -> Cost:
         """Cost of log Z of one element of the batch, the most expensive, for these very parameters."""
-        return self.plan(energy.structure, energy.family)
+        return self.plan(energy.structure, energy.families)
 
     def log_partition(self, energy: GeneralizedRootEnergy) -> LogPartition:
         """Log Z in nats, value (*batch), coding ``root``."""
@@ -102,7 +102,7 @@ class ExactRoot(RootBackend):
         keep = torch.is_grad_enabled() and psi.requires_grad
         with torch.enable_grad():
             entries = psi if keep else psi.detach().requires_grad_(True)
-            model = energy if keep else GeneralizedRootEnergy(structure, entries, energy.family)
+            model = energy if keep else GeneralizedRootEnergy(structure, entries, energy.families)
             total = self.log_partition(model).value.sum()
             if not total.requires_grad:
                 return torch.zeros_like(psi)

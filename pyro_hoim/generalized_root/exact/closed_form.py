@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from typing_extensions import override
 
 from ...core.partition import Cost, LogPartition
 from ..chains.gibbs import independent_samples
 from ..energy import GeneralizedRootEnergy
-from ..nodes.families import NodeFamily
-from ..nodes.log_partition import node_log_partition, node_moments
-from ..nodes.user_family import UserFamily, user_value_moments
+from ..nodes.columns import Families, NodeFamilies
 from ..structure import RootStructure
 from .base import ExactRoot, checked_psi, element_rows, joined_states, root_result
 
@@ -41,20 +38,21 @@ class GaussianClosedForm(ExactRoot):
     allow_undecided: bool = False
 
     @override
-    def plan(self, structure: RootStructure, family: NodeFamily) -> Cost:
+    def plan(self, structure: RootStructure, family: Families) -> Cost:
         d = len(structure.domain)
-        feasible = family.name == "gaussian" and structure.order <= 2
+        families = NodeFamilies.of(family, structure.domain)
+        feasible = families.is_gaussian and structure.order <= 2
         reason = f"one factorisation of a {d} x {d} matrix"
         if not feasible:
-            received = f"{family.name} with k = {structure.order}"
+            received = f"{families.name} with k = {structure.order}"
             reason = f"GaussianClosedForm: expected the gaussian family with k <= 2, received {received}"
         return Cost(d * d, d * d, d**3, 24 * d * d, feasible, reason, "Gaussian closed form")
 
     def _parameters(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor, Cost]:
         """Mean and precision in float64 with their graph."""
-        cost = self.plan(energy.structure, energy.family).check()
+        cost = self.plan(energy.structure, energy.families).check()
         psi = checked_psi(energy, self.allow_undecided)
-        loc, precision = GeneralizedRootEnergy(energy.structure, psi, energy.family).gaussian_parameters()
+        loc, precision = GeneralizedRootEnergy(energy.structure, psi, energy.families).gaussian_parameters()
         return loc, precision, cost
 
     @override
@@ -102,7 +100,7 @@ class IndependentClosedForm(ExactRoot):
     allow_undecided: bool = False
 
     @override
-    def plan(self, structure: RootStructure, family: NodeFamily) -> Cost:
+    def plan(self, structure: RootStructure, family: Families) -> Cost:
         d = len(structure.domain)
         reason = f"{d} node log partitions"
         if not structure.is_independent:
@@ -111,33 +109,23 @@ class IndependentClosedForm(ExactRoot):
 
     @override
     def log_partition(self, energy: GeneralizedRootEnergy) -> LogPartition:
-        cost = self.plan(energy.structure, energy.family).check()
+        cost = self.plan(energy.structure, energy.families).check()
         natural = energy.structure.single_natural(checked_psi(energy, self.allow_undecided))
-        return root_result(node_log_partition(energy.family, natural).sum(-1), energy, cost)
+        return root_result(energy.families.log_partition(natural).sum(-1), energy, cost)
 
     @override
     @torch.no_grad()
     def moments(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor]:
-        self.plan(energy.structure, energy.family).check()
+        self.plan(energy.structure, energy.families).check()
         psi = checked_psi(energy, self.allow_undecided)
-        # A user's statistic need not be the value itself.
-        if isinstance(energy.family, UserFamily):
-            rows = energy.structure.single_natural(psi).numpy()
-            pair = user_value_moments(energy.family, np.ascontiguousarray(rows.reshape(-1, rows.shape[-1])))
-            mean, variance = (torch.from_numpy(part).reshape(rows.shape[:-1]).to(energy.psi) for part in pair)
-            return mean, variance
-        # Else the value is among the roots.
-        root = 1 if energy.family.name == "gaussian" else 0  # of x itself among the roots
-        natural = energy.structure.single_natural(psi, max(energy.order, root + 1))
-        node = node_moments(energy.family, natural)
-        assert node.covariance is not None
-        return node.mean[..., root].to(energy.psi), node.covariance[..., root, root].to(energy.psi)
+        mean, variance = energy.families.value_moments(energy.structure.single_natural(psi))
+        return mean.to(energy.psi), variance.to(energy.psi)
 
     @override
     def _sample(self, energy: GeneralizedRootEnergy, shape: torch.Size, random: torch.Generator | None) -> torch.Tensor:
-        self.plan(energy.structure, energy.family).check()
+        self.plan(energy.structure, energy.families).check()
         psi = checked_psi(energy, self.allow_undecided)
-        models = [GeneralizedRootEnergy(energy.structure, row, energy.family) for row in element_rows(energy, psi)]
+        models = [GeneralizedRootEnergy(energy.structure, row, energy.families) for row in element_rows(energy, psi)]
         draws = math.prod(shape) if len(energy.domain) else 0
         parts = [independent_samples(model, draws, generator=random) for model in models if draws]
         return joined_states(energy, shape, parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing_extensions import override
 from ...core.partition import Cost, LogPartition
 from ...errors import InputError, IntractableError, check_whole, out_of_range, out_of_reach, size_text
 from ..energy import GeneralizedRootEnergy
+from ..nodes.columns import Families, NodeFamilies
 from ..nodes.families import NodeFamily
 from ..nodes.integrability_kernels import decays
 from ..nodes.log_partition import node_moments
@@ -37,7 +39,8 @@ __all__ = ["RootEnumeration"]
 #           \sum_{s \in S} (y_s / w_s)^r, \qquad r = \ell / j, \quad y = T_1(x), \quad w > 0,
 #
 # so that q is at most a product of functions of one variable. What lies outside a box then weighs at most what the
-# product does there, over the lower bound. Equality holds along y = w.
+# product does there, over the lower bound. Equality holds along y = w. Members with a short range of values, which is
+# taken whole, give way to their largest value before; what is left of a term then has a lower power, or is a number.
 
 Floats = NDArray[np.float64]
 
@@ -49,22 +52,40 @@ _SMALL_GAIN = 1e-2  # nats
 class Terms:
     """Terms of one element of a batch: those of one variable (d, k), and those that are not zero by key."""
 
-    family: NodeFamily
+    families: NodeFamilies
     size: int
     singles: Floats
     parts: tuple[TermGroup, ...]
 
     @classmethod
-    def of(cls, structure: RootStructure, family: NodeFamily, psi: torch.Tensor) -> Terms:
+    def of(cls, structure: RootStructure, families: NodeFamilies, psi: torch.Tensor) -> Terms:
         """Terms of psi (num_terms,)."""
         coefficients = psi.detach().double().cpu() * structure.multiplicity
         singles, parts = structure.single_natural(coefficients).numpy(), structure.nonzero(coefficients.numpy())
-        return cls(family, len(structure.domain), singles, tuple(parts))
+        return cls(families, len(structure.domain), singles, tuple(parts))
 
-    @property
-    def is_signed(self) -> bool:
-        """Whether values lie on the whole line and T_1 is their square."""
-        return self.family.name == "gaussian"
+    @functools.cached_property
+    def is_signed(self) -> NDArray[np.bool_]:
+        """Whether values lie on the whole line and T_1 is their square, by variable."""
+        return np.array([family.name == "gaussian" for family in self.families], dtype=bool)
+
+    @functools.cached_property
+    def is_short(self) -> NDArray[np.bool_]:
+        """Whether all values of a variable are taken."""
+        return np.array([f.is_discrete and f.largest_value < _SHORT for f in self.families], dtype=bool)
+
+    @functools.cached_property
+    def is_number(self) -> NDArray[np.bool_]:
+        """Whether a variable is real, of a family of the library."""
+        return np.array([not (f.is_discrete or isinstance(f, UserFamily)) for f in self.families], dtype=bool)
+
+    def may_have_signs(self, j: int, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether a product of j-th roots of the variables of each row may have either sign, (m,)."""
+        is_signed = self.is_signed.copy() if j == 2 else np.zeros(self.size, dtype=bool)
+        for family, places in self.families.groups:
+            if isinstance(family, UserFamily) and family.signed_roots is not None:
+                is_signed[places] = True
+        return np.any(is_signed[rows], axis=1)
 
     def interactions(self) -> list[TermGroup]:
         """The parts with two or more variables."""
@@ -73,11 +94,15 @@ class Terms:
 
 @dataclass(frozen=True)
 class Bounds:
-    """A product above q, by variable: singles (d, k) as they are, and ``slopes`` (d, R) of powers ``ratios`` of y."""
+    """A product above q, by variable: singles (d, k) as they are, and ``slopes`` (d, R) of powers ``ratios`` of y.
+
+    ``constant`` is the log of a further factor.
+    """
 
     singles: Floats
     ratios: tuple[float, ...]
     slopes: Floats
+    constant: float = 0.0
 
     def log_above(self, family: NodeFamily, variable: int, x: Floats) -> Floats:
         """Logarithm of the function of one variable, base measure included, at values (n,)."""
@@ -91,15 +116,15 @@ class Bounds:
                 total += slope * y**ratio
         return total
 
-    def decays(self, family: NodeFamily) -> bool:
+    def decays(self, terms: Terms) -> bool:
         """Whether every function of one variable is integrable: its highest power with a coefficient is negative."""
-        if family.is_discrete or isinstance(family, UserFamily):  # whose profiles show whether they end
-            return True
         powers = sorted({*self.ratios, *(1 / j for j in range(1, self.singles.shape[1] + 1))}, reverse=True)
         for s, natural in enumerate(self.singles):
+            if not terms.is_number[s]:  # whose profiles show whether they end
+                continue
             slope = dict.fromkeys(powers, 0.0)
             for j, value in enumerate(natural, 1):
-                slope[1 / j] += abs(value) if family.name == "gaussian" and j == 2 else value
+                slope[1 / j] += abs(value) if terms.is_signed[s] and j == 2 else value
             for ratio, value in zip(self.ratios, self.slopes[s], strict=True):
                 slope[ratio] += value
             if not decays(np.array([slope[r] for r in powers])):
@@ -138,7 +163,7 @@ def product_below(terms: Terms) -> tuple[float, Floats]:
             row = natural[s].copy()
             for j, others, coefficient in interactions:
                 row[j - 1] += coefficient * means[others, j - 1].prod()
-            node = _nodes(terms, row[None]) if np.isfinite(row).all() else None
+            node = _nodes(terms, row[None], s) if np.isfinite(row).all() else None
             if node is None:
                 return best, means[:, 0]
             field[s] = row
@@ -151,10 +176,11 @@ def product_below(terms: Terms) -> tuple[float, Floats]:
     return best, means[:, 0]
 
 
-def _nodes(terms: Terms, natural: Floats) -> tuple[Floats, Floats] | None:
-    """Log partitions (n,) and means of the roots (n, k) of node laws with naturals (n, k); None if one is infinite."""
+def _nodes(terms: Terms, natural: Floats, s: int | None = None) -> tuple[Floats, Floats] | None:
+    """Log partitions (n,) and means of roots (n, k) of node laws at (n, k), of one variable or all; None: infinite."""
+    eta = torch.from_numpy(np.ascontiguousarray(natural))
     try:
-        laws = node_moments(terms.family, torch.from_numpy(np.ascontiguousarray(natural)), hessian=False)
+        laws = terms.families.moments(eta, False) if s is None else node_moments(terms.families[s], eta, hessian=False)
     except InputError:
         return None
     return laws.value.numpy().copy(), laws.mean.numpy().copy()
@@ -167,52 +193,93 @@ def bounds_of(terms: Terms, means: Floats) -> list[Bounds]:
     if form.sets:  # by Euler's identity no slope of the weights that maximise it exceeds it
         weights.append(np.maximum(ascend(form, np.full(terms.size, 1 / terms.size)), 1e-12))
     weights.append(np.ones(terms.size))
+    # The factorial of an unbounded count bears what would be too much for a real number.
+    if terms.is_number.any() and not (terms.is_number | terms.is_short).all():
+        weights += [np.where(terms.is_number, w, share * w) for w in weights for share in (0.1, 0.01, 1e-3)]
     candidates = [_separated(terms, w) for w in weights]
-    good = [bounds for bounds in candidates if bounds.decays(terms.family)]
-    if not good and not terms.family.is_discrete and not isinstance(terms.family, UserFamily):
-        shifted = _with_signs(terms, candidates[0])
-        good = [] if shifted is None else [shifted]
+    good = [bounds for bounds in candidates if bounds.decays(terms)]
+    if not good and terms.is_number.any():
+        shifted = (_with_signs(terms, w) for w in weights)
+        good = list(itertools.islice((b for b in shifted if b is not None and b.decays(terms)), 1))
     return good
 
 
-def _separated(terms: Terms, weights: Floats) -> Bounds:
-    """The product by the weighted inequality of the means."""
+def _separated(terms: Terms, weights: Floats, has_leading: bool = True) -> Bounds:
+    """The product by the weighted inequality of the means, of all terms or of those outside the leading form."""
     # A power of y for every ratio of size to root.
-    ratios = tuple(sorted({rows.shape[1] / j for j, rows, _ in terms.interactions()}, reverse=True))
+    groups, constant = _above(terms)
+    ratios = tuple(sorted({rows.shape[1] / j for j, rows, _ in groups}, reverse=True))
     slopes = np.zeros((terms.size, len(ratios)))
-    for j, rows, values in terms.interactions():
+    for j, rows, largest in groups:
         length = rows.shape[1]
         ratio = length / j
-        family = terms.family
-        has_signs = family.signed_roots is not None if isinstance(family, UserFamily) else terms.is_signed and j == 2
-        largest = np.abs(values) if has_signs else np.maximum(values, 0)  # whatever the signs of x
+        if ratio == 1 and not has_leading:
+            is_other = ~terms.is_number[rows].all(1)
+            rows, largest = rows[is_other], largest[is_other]
         logs = np.log(weights[rows])
         share = largest[:, None] / length * np.exp(ratio * (logs.mean(1, keepdims=True) - logs))
         np.add.at(slopes[:, ratios.index(ratio)], rows, share)
-    return Bounds(terms.singles, ratios, slopes)
+    return Bounds(terms.singles, ratios, slopes, constant)
+
+
+def _above(terms: Terms) -> tuple[list[TermGroup], float]:
+    """Interactions with weights (m,) from 0 that are no smaller, short members at their largest values; a constant."""
+    groups, constant = list[TermGroup](), 0.0
+    tops = np.array(terms.families.largest_values)
+    for j, rows, values in terms.interactions():
+        largest = np.where(terms.may_have_signs(j, rows), np.abs(values), np.maximum(values, 0))  # whatever the signs
+        is_short = terms.is_short[rows]
+        if not is_short.any():
+            groups.append(TermGroup(j, rows, largest))
+            continue
+        factor = _largest_roots(terms, tops, j)[rows]
+        largest = largest * np.where(is_short, factor, 1.0).prod(1)
+        # By the number of members that are left.
+        for left in range(rows.shape[1] + 1):
+            chosen = (~is_short).sum(1) == left
+            if left == 0:
+                constant += float(largest[chosen].sum())
+            elif chosen.any():
+                members = rows[chosen][~is_short[chosen]].reshape(-1, left)
+                groups.append(TermGroup(j, members, largest[chosen]))
+    return groups, constant
+
+
+def _largest_roots(terms: Terms, tops: Floats, j: int) -> Floats:
+    """Largest moduli (d,) of the j-th roots of variables with short ranges; zero for others."""
+    largest = np.zeros(terms.size)
+    for s in np.flatnonzero(terms.is_short):
+        values = torch.arange(tops[s] + 1, dtype=torch.float64)
+        largest[s] = float(terms.families[int(s)].root(values, j).abs().max())
+    return largest
 
 
 def _leading(terms: Terms) -> Form:
-    """The form of the leading power, whose maximum over directions the slopes of a product have to reach."""
-    return Form.of_terms([part for part in terms.parts if part.power == 1], terms.size, terms.is_signed)
+    """The form of the leading power in real numbers, whose maximum the slopes of a product have to reach."""
+    is_inner = terms.is_number if terms.is_number.any() else np.ones(terms.size, dtype=bool)
+    inner = [(part, is_inner[part.rows].all(1)) for part in terms.parts if part.power == 1]
+    parts = [TermGroup(part.root, part.rows[chosen], part.values[chosen]) for part, chosen in inner if chosen.any()]
+    return Form.of_terms(parts, terms.size, bool(terms.is_signed.any()))
 
 
-def _with_signs(terms: Terms, bounds: Bounds) -> Bounds | None:
+def _with_signs(terms: Terms, weights: Floats) -> Bounds | None:
     r"""Bounds of leading power :math:`\lambda \sum_s y_s`, with its largest value from many starts, no certificate."""
-    largest = max(local_maximum(_leading(terms))[0], float(terms.singles[:, 0].max()))
+    numbers = np.flatnonzero(terms.is_number)
+    form = _leading(terms).restricted(numbers)
+    largest = max(local_maximum(form)[0], float(terms.singles[numbers, 0].max()))
     if largest >= 0:
         return None
-    slopes, singles = bounds.slopes.copy(), bounds.singles.copy()
-    if 1.0 in bounds.ratios:
-        slopes[:, bounds.ratios.index(1.0)] = 0
-    singles[:, 0] = 0.99 * largest
-    return Bounds(singles, bounds.ratios, slopes)
+    bounds = _separated(terms, weights, has_leading=False)
+    singles = bounds.singles.copy()
+    singles[numbers, 0] = 0.99 * largest
+    return Bounds(singles, bounds.ratios, bounds.slopes, bounds.constant)
 
 
 # Grids of values for every variable of a generalized root model: windows of counts, or nodes of a quadrature.
 
 _MAX_POINTS = 2**22  # values of one count that are looked at
 _POINTS = 4096  # of a profile of a real variable
+_SHORT = 64  # largest count up to which all are taken
 _DEPTH = 300.0  # nats below its largest value down to which a profile is followed at first
 
 
@@ -240,22 +307,21 @@ class Grid(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def windows_of(
-    structure: RootStructure, family: NodeFamily, content: bytes, tolerance: float
+    structure: RootStructure, families: NodeFamilies, content: bytes, tolerance: float
 ) -> tuple[list[Window], float]:
     """Windows of all variables outside of which less than ``tolerance`` of Z lies, and a lower bound of log Z.
 
     Psi is given as bytes, for planning and computing ask for the same windows.
     """
     psi = torch.frombuffer(bytearray(content), dtype=torch.float64) if content else torch.zeros(0).double()
-    terms = Terms.of(structure, family, psi)
-    # Short ranges of counts are taken whole.
-    is_bounded = math.isfinite(terms.family.largest_value)
-    if is_bounded and not terms.family.is_discrete:
-        problem = f"no grid for interacting numbers up to a maximum, as those of the {terms.family.name} family"
-        raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()", code="no-method")
-    if is_bounded and terms.family.largest_value < 64:
-        top = terms.family.largest_value  # all values of a short range: nothing is left out
-        return [Window(0.0, top, 1)] * terms.size, -math.inf
+    terms = Terms.of(structure, families, psi)
+    # Short ranges of counts are taken whole: nothing is left out.
+    for family, _ in families.groups:
+        if math.isfinite(family.largest_value) and not family.is_discrete:
+            problem = f"no grid for interacting numbers up to a maximum, as those of the {family.name} family"
+            raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()", code="no-method")
+    if terms.is_short.all():
+        return [Window(0.0, top, 1) for top in families.largest_values], -math.inf
     # Else the narrowest of several products above says how far out to go.
     below, means = product_below(terms)
     candidates = bounds_of(terms, means)
@@ -270,17 +336,20 @@ def windows_of(
         except IntractableError as error:  # another product may be narrower
             failures.append(error)
         else:
-            profiled.append((sum(p.log_total for p in profiles), profiles, bounds))
+            profiled.append((bounds.constant + sum(p.log_total for p in profiles), profiles, bounds))
     if not profiled:
         raise failures[0]
     # Profiles that reach deep enough are cut where too little is left.
-    _, best, chosen = min(profiled, key=lambda item: item[0])
-    excess = sum(p.log_total for p in best) - below
+    above, best, chosen = min(profiled, key=lambda item: item[0])
+    excess = above - below
     if excess + 60 > _DEPTH:
         best = [_profile(terms, chosen, s, excess + 60) for s in range(terms.size)]
-        excess = sum(p.log_total for p in best) - below
+        excess = chosen.constant + sum(p.log_total for p in best) - below
     cut = math.log(tolerance / (2 * max(terms.size, 1))) - max(excess, 0.0)
-    return [profile.cut(cut) for profile in best], below
+    windows = [profile.cut(cut) for profile in best]
+    for s in np.flatnonzero(terms.is_short).tolist():
+        windows[s] = Window(0.0, families.largest_values[s], 1)
+    return windows, below
 
 
 @dataclass(frozen=True)
@@ -307,12 +376,13 @@ class _Profile:
 
 
 def _profile(terms: Terms, bounds: Bounds, variable: int, depth: float) -> _Profile:
-    if terms.family.is_discrete:
+    family = terms.families[variable]
+    if family.is_discrete:
         # Every count up to one after which the function, at coarse points, stays `depth` nats below its top
-        limit = terms.family.largest_value
+        limit = family.largest_value
         probes = np.unique(np.concatenate([np.arange(64.0), np.floor(np.geomspace(64, 1e15, 600))]))
         probes = probes[probes <= limit]
-        values = bounds.log_above(terms.family, variable, probes)
+        values = bounds.log_above(family, variable, probes)
         if not math.isfinite(values.max()):
             problem = f"the weights of variable number {variable} exceed the largest floating-point number"
             raise out_of_reach("RootEnumeration", problem, "use RootAnnealed(), or smaller psi")
@@ -323,13 +393,14 @@ def _profile(terms: Terms, bounds: Bounds, variable: int, depth: float) -> _Prof
             )
             raise out_of_reach("RootEnumeration", problem, "use RootAnnealed()")
         x = np.arange(min(last, limit) + 1)
-        values = bounds.log_above(terms.family, variable, x)
+        values = bounds.log_above(family, variable, x)
         return _Profile(x, values, float(np.logaddexp.reduce(values)), 0.0, 1, ())
     return _real_profile(terms, bounds, variable, depth)
 
 
 def _real_profile(terms: Terms, bounds: Bounds, variable: int, depth: float) -> _Profile:
-    family, signed = terms.family, terms.family.kind == "real"
+    family = terms.families[variable]
+    signed = family.kind == "real"
     power, splits = smooth_power(family, tuple(sorted({j for j, _, _ in terms.parts})))
 
     def log_value(u: Floats) -> Floats:
@@ -539,10 +610,12 @@ class RootEnumeration(ExactRoot):
             raise out_of_range("RootEnumeration tolerance", "a number from 1e-14 to below 1", self.tolerance)
 
     @override
-    def plan(self, structure: RootStructure, family: NodeFamily) -> Cost:
-        values = int(min(_NOMINAL, family.largest_value + 1))
-        order = self._order(structure, [values] * len(structure.domain))
-        return self._cost(order, f"at {values} values of every variable, the largest table")
+    def plan(self, structure: RootStructure, family: Families) -> Cost:
+        families = NodeFamilies.of(family, structure.domain)
+        sizes = [int(min(_NOMINAL, largest + 1)) for largest in families.largest_values]
+        order = self._order(structure, sizes)
+        up_to = "up to " if len(set(sizes)) > 1 else ""
+        return self._cost(order, f"at {up_to}{max(sizes, default=1)} values of every variable, the largest table")
 
     def _order(self, structure: RootStructure, sizes: Sequence[int]) -> Contraction:
         """An order for grids of these sizes, found as far as the budget allows."""
@@ -560,7 +633,7 @@ class RootEnumeration(ExactRoot):
                 windows, _ = self._windows(energy, row)
             except IntractableError as error:
                 return Cost(0, 0, 0, 0, False, str(error), _METHOD)
-            sizes = [w.num_values if energy.family.is_discrete else _NODES[3] for w in windows]
+            sizes = _sizes(energy, windows, _NODES[3])
             cost = self._cost(self._order(energy.structure, sizes), "the largest table")
             worst = max(worst, cost, key=lambda c: c.cells)
         return worst
@@ -580,24 +653,24 @@ class RootEnumeration(ExactRoot):
 
     def _windows(self, energy: GeneralizedRootEnergy, psi: torch.Tensor) -> tuple[list[Window], float]:
         content = psi.detach().double().numpy().tobytes()
-        return windows_of(energy.structure, energy.family, content, self.tolerance / 200)
+        return windows_of(energy.structure, energy.families, content, self.tolerance / 200)
 
     def _grids(self, energy: GeneralizedRootEnergy, psi: torch.Tensor) -> tuple[list[Grid], Contraction]:
         """Grids on which one element of the batch, psi (num_terms,), is summed, and the order."""
         self._least(energy.structure).check()
         windows, below = self._windows(energy, psi)
-        if energy.family.is_discrete:
+        if energy.families.is_discrete:
             order = self._order(energy.structure, [window.num_values for window in windows])
             self._cost(order, "the largest table").check()
-            return [grid_of(energy.family, window, 0) for window in windows], order
+            return _grids_of(energy, windows, 0), order
         # Quadrature nodes at which log Z stands still to half the tolerance, and is no less than a lower bound.
         psi, before, moved = psi.detach(), math.nan, ""
         for count in _NODES:
-            contraction = self._order(energy.structure, [count] * len(windows))
+            contraction = self._order(energy.structure, _sizes(energy, windows, count))
             cost = self._cost(contraction, f"with {count} quadrature nodes, the largest table")
             if not cost.feasible:
                 raise out_of_reach("RootEnumeration", f"{cost.reason}; quadrature {moved or 'has not begun'}")
-            grids = [grid_of(energy.family, window, count) for window in windows]
+            grids = _grids_of(energy, windows, count)
             with torch.no_grad():
                 value = float(contract(_factors(energy, psi, grids), contraction.order)[0])
             change = abs(value - before)
@@ -634,7 +707,7 @@ class RootEnumeration(ExactRoot):
 
     @override
     def _sample(self, energy: GeneralizedRootEnergy, shape: torch.Size, random: torch.Generator | None) -> torch.Tensor:
-        if not energy.family.is_discrete:
+        if not energy.families.is_discrete:
             problem = "draws of counts only; quadrature nodes are no sample"
             raise out_of_reach("RootEnumeration sample", problem, code="no-method")
         psi = checked_psi(energy.detach(), self.allow_undecided)
@@ -654,19 +727,30 @@ def _scopes(structure: RootStructure) -> tuple[tuple[int, ...], ...]:
     return tuple(sorted(scopes))
 
 
+def _sizes(energy: GeneralizedRootEnergy, windows: Sequence[Window], num_nodes: int) -> list[int]:
+    """Number of points of every variable, of counts all values of their windows."""
+    both = zip(energy.families, windows, strict=True)
+    return [window.num_values if family.is_discrete else num_nodes for family, window in both]
+
+
+def _grids_of(energy: GeneralizedRootEnergy, windows: Sequence[Window], num_nodes: int) -> list[Grid]:
+    """Grid of every variable."""
+    return [grid_of(family, window, num_nodes) for family, window in zip(energy.families, windows, strict=True)]
+
+
 def _factors(
     energy: GeneralizedRootEnergy, psi: torch.Tensor, grids: Sequence[Grid]
 ) -> list[tuple[tuple[int, ...], torch.Tensor]]:
     """Log tables of base measure and terms on grids, for psi (num_terms,); in the graph of psi."""
     # Base measures of single variables, then a table for every term.
-    structure, family = energy.structure, energy.family
+    structure, families = energy.structure, energy.families
     coefficients = psi * structure.multiplicity
     points = [torch.from_numpy(grid.values) for grid in grids]
     factors: list[tuple[tuple[int, ...], torch.Tensor]] = [
-        ((s,), torch.from_numpy(grid.log_weights) + family.log_base(points[s])) for s, grid in enumerate(grids)
+        ((s,), torch.from_numpy(grid.log_weights) + families[s].log_base(points[s])) for s, grid in enumerate(grids)
     ]
     for key in structure.keys:
-        roots = [family.root(values, key[0]) for values in points]
+        roots = [family.root(values, key[0]) for family, values in zip(families, points, strict=True)]
         for row, coefficient in zip(
             structure.positions(key).tolist(), coefficients[structure.slices[key]], strict=True
         ):

@@ -12,6 +12,7 @@ import torch
 
 from ...errors import check_type, out_of_reach, refused, unexpected
 from ..energy import GeneralizedRootEnergy
+from ..nodes.families import NodeFamily
 from ..nodes.user_family import UserFamily
 from ..structure import TermGroup
 from .form import Array, Form, Index, Verdict, connected, settle
@@ -94,6 +95,8 @@ def check_normalizable(energy: GeneralizedRootEnergy) -> Normalizability:
         raise unexpected("psi", "finite numbers", received="NaN or an infinity", code="not-finite")
     if len(energy.domain) == 0:
         return Normalizability("proven", "there are no variables")
+    if energy.families.common is None:
+        return _check_several(energy, coefficients)
     # Counts, and what a user says of a family.
     family = energy.family
     if family.is_discrete and math.isfinite(family.largest_value):
@@ -117,6 +120,54 @@ def check_normalizable(energy: GeneralizedRootEnergy) -> Normalizability:
         if worst.is_proven:
             worst = Normalizability(verdict.verdict, verdict.reason, index=() if verdict.verdict == "proven" else index)
     return worst
+
+
+def _check_several(energy: GeneralizedRootEnergy, coefficients: torch.Tensor) -> Normalizability:
+    """Verdict on variables of several families: by their real numbers, as long as counts cannot matter."""
+    # What never has a finite constant in doubt, and what nobody knows.
+    families, d = energy.families, len(energy.domain)
+    if families.is_bounded:
+        return Normalizability("proven", "the domain is finite")
+    is_free = [isinstance(f, UserFamily) and not (f.is_discrete and math.isfinite(f.largest_value)) for f in families]
+    if unknown := [f.name for f, free in zip(families, is_free, strict=True) if free and not _is_said(f)]:
+        reason = f"the {unknown[0]} family is a user's, and does not say that it is normalisable always"
+        return Normalizability("undecided", reason)
+    numbers = np.array([s for s in range(d) if not (families[s].is_discrete or is_free[s])], dtype=np.int64)
+    if any(is_free) and len(numbers):
+        return Normalizability("undecided", "nobody knows how a user's family goes together with real numbers")
+    if any(is_free):
+        return Normalizability("proven", "the user's families are said to be normalisable always")
+    if not len(numbers):
+        return Normalizability("proven", "the factorial of a count outweighs every root product")
+    # Counts at 0 leave the law of the numbers alone; where its leading form is negative no count can outweigh it.
+    is_gaussian = any(family.name == "gaussian" for family in families)
+    worst = Normalizability("proven", "the batch is empty")
+    for index in np.ndindex(*energy.batch_shape):
+        terms = energy.structure.nonzero(coefficients[index].to("cpu", torch.float64).numpy())
+        inner = [(t, np.isin(t.rows, numbers).all(1)) for t in terms if t.power == 1]
+        leading = [TermGroup(t.root, t.rows[chosen], t.values[chosen]) for t, chosen in inner if chosen.any()]
+        form = Form.of_terms(leading, d, is_gaussian).restricted(numbers)
+        if (verdict := settle(form)).sign == "negative":
+            reason = f"the terms of power 1 of real numbers are negative in every direction, by {verdict.how}"
+            worst = Normalizability("proven", reason) if worst.is_proven else worst
+            continue
+        zeros = {energy.domain.names[s]: 0.0 for s in range(d) if s not in numbers}
+        alone = GeneralizedRootEnergy(energy.structure, energy.psi[index].detach(), families).condition(zeros)[0]
+        if alone.families.common is not None and (inside := check_normalizable(alone)).verdict == "disproven":
+            assert inside.witness is not None
+            witness = inside.witness.new_zeros(d)
+            witness[numbers.tolist()] = inside.witness
+            return Normalizability("disproven", f"with all counts at 0, {inside.reason}", witness, index)
+        if worst.is_proven:
+            shown = ", ".join(repr(energy.domain.names[s]) for s in numbers[:4].tolist())
+            reason = f"the terms of power 1 of the real numbers {shown} are not proven negative in every direction"
+            worst = Normalizability("undecided", reason, index=index)
+    return worst
+
+
+def _is_said(family: NodeFamily) -> bool:
+    """Whether a user says that every model of a family can be normalised."""
+    return isinstance(family, UserFamily) and family.is_normalizable
 
 
 def _examine(energy: GeneralizedRootEnergy, coefficients: Array) -> _Found:

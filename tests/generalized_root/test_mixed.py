@@ -1,0 +1,440 @@
+"""Root models whose variables have families of their own, against plain loops, wide grids and closed forms."""
+
+import dataclasses
+import math
+import pickle
+
+import numpy as np
+import pyro
+import pytest
+import torch
+from scipy.special import gammaln, logsumexp
+
+from pyro_hoim import Domain, InputError, Variable
+from pyro_hoim.generalized_root import (
+    ExponentialFamily,
+    GaussianFamily,
+    GeneralizedRoot,
+    GeneralizedRootEnergy,
+    NodeFamilies,
+    RootAnnealed,
+    RootAuto,
+    RootChains,
+    RootEnumeration,
+    RootFile,
+    RootPseudoLikelihood,
+    RootStructure,
+    TruncatedPoissonFamily,
+    UserFamily,
+    check_normalizable,
+    independent_log_partition,
+    load_roots,
+    save_roots,
+)
+from pyro_hoim.testing import assert_close, check_distribution, raises
+
+from support.mixed_models import (
+    BINARY,
+    GAUSSIAN,
+    MIXTURES,
+    POISSON,
+    brute_force,
+    conditional_gaussian_log_z,
+    grid,
+    log_density,
+    mixed_energy,
+    mixed_states,
+)
+
+ALL = pytest.mark.parametrize("name", MIXTURES)
+PLAIN = [name for name in MIXTURES if "user" not in name]
+BUILT_IN = pytest.mark.parametrize("name", PLAIN)
+"""Mixtures of families of the library, whose definition the oracles know."""
+
+
+def statistics(energy, columns):
+    """Products of roots of every term on a grid."""
+    one = GeneralizedRootEnergy(energy.structure, torch.zeros(energy.structure.num_terms).double(), energy.families)
+    base = log_density(one, columns)
+    for t in range(energy.structure.num_terms):
+        psi = torch.zeros(energy.structure.num_terms, dtype=torch.float64)
+        psi[t] = 1 / energy.structure.multiplicity[t]
+        yield log_density(GeneralizedRootEnergy(energy.structure, psi, energy.families), columns) - base
+
+
+# Energies and conditionals
+
+
+@ALL
+def test_energy_is_the_sum_over_terms_of_each_variables_own_roots(name):
+    energy = mixed_energy(name)
+    x = mixed_states(energy, 8)
+    expected = log_density(energy, list(x.T.numpy()))
+    assert_close(-energy.energy(x), expected, relative=1e-12)
+    base = energy.families.log_base(x).sum(-1)
+    assert_close(energy.statistics(x) @ energy.coefficients + base, expected, relative=1e-12)
+    assert energy.energy(x[:0]).shape == (0,)
+    single = energy.to(dtype=torch.float32)
+    assert_close(single.energy(x), energy.energy(x), relative=1e-4)
+
+
+def test_control_sees_another_family_of_one_variable():
+    energy = mixed_energy("all")
+    x = mixed_states(energy, 8)
+    other = GeneralizedRootEnergy(
+        energy.structure, energy.psi, [BINARY, TruncatedPoissonFamily(9), *energy.families[2:]]
+    )
+    swapped = RootStructure(
+        Domain([*energy.domain.variables[:3], Variable("v3", kind="positive")]),
+        {key: energy.structure.tuples(key) for key in energy.structure.keys},
+    )
+    wrong = GeneralizedRootEnergy(swapped, energy.psi, [*energy.families[:3], ExponentialFamily()])
+    assert_close(other.energy(x), energy.energy(x), relative=1e-12)  # a maximum changes supports, not energies
+    assert float((wrong.energy(x.abs()) - energy.energy(x)).abs().max()) > 1e-2
+
+
+@BUILT_IN
+def test_conditionals_are_slices_of_the_joint_law(name):
+    energy = mixed_energy(name)
+    x = mixed_states(energy, 4)
+    found = energy.node_log_prob(x)
+    for row, values in zip(found, x.numpy(), strict=True):
+        for s, family in enumerate(energy.families):
+            points, log_weights = grid(family, energy.order)
+            columns = [points if t == s else value for t, value in enumerate(values)]
+            expected = log_density(energy, list(values)) - logsumexp(log_density(energy, columns) + log_weights)
+            assert row[s].item() == pytest.approx(expected, abs=1e-9), (name, s)
+    assert_close(energy.log_pseudo_prob(x), found.sum(-1), relative=1e-12)
+
+
+@ALL
+def test_conditioning_keeps_log_q_and_the_families_of_the_rest(name):
+    energy = mixed_energy(name, batch=(2,))
+    x = mixed_states(energy, 3)[:, None]
+    for fixed in (["v0"], ["v1"], list(energy.domain.names)):
+        values = dict(zip(fixed, x[..., energy.domain.indices(fixed)].unbind(-1), strict=True))
+        rest, constant = energy.expand((3, 2)).condition(values)
+        left = [n for n in energy.domain.names if n not in fixed]
+        assert list(rest.families) == [energy.families[s] for s in energy.domain.indices(left)]
+        inner = x[..., energy.domain.indices(left)].expand(3, 2, -1)
+        assert_close(constant - rest.energy(inner), -energy.energy(x), relative=1e-10)
+
+
+def test_rays_stretch_every_variable_by_its_own_statistic():
+    energy = mixed_energy("all")
+    v, z = mixed_states(energy, 3).abs() + 0.5, torch.tensor([0.5, 4.0, 9.0], dtype=torch.float64)
+    stretched = v * torch.stack([z, z, z, z.sqrt()], -1)
+    assert_close(energy.radial_log_density(z, v), log_density(energy, list(stretched.T.numpy())), relative=1e-10)
+    v[:, 3] *= -1  # a Gaussian direction may point down, a count's may not
+    energy.radial_natural(v)
+    with raises("out-of-range", "direction"):
+        energy.radial_natural(-v)
+
+
+# Log Z, moments and gradients
+
+
+@BUILT_IN
+def test_exact_log_z_moments_and_expectations_are_those_of_wide_grids(name):
+    energy = mixed_energy(name)
+    log_z, logs, columns = brute_force(energy)
+    probs = np.exp(logs)
+    backend = RootEnumeration()
+    assert_close(backend.log_partition(energy).value, log_z, relative=1e-9, absolute=1e-9)
+    assert_close(backend.expectations(energy), [(probs * t).sum() for t in statistics(energy, columns)], relative=1e-7)
+    means = np.array([(probs * x).sum() for x in columns])
+    squares = np.array([(probs * (x - m) ** 2).sum() for x, m in zip(columns, means, strict=True)])
+    mean, variance = backend.moments(energy)
+    assert_close(mean, means, relative=1e-7, absolute=1e-8)
+    assert_close(variance, squares, relative=1e-7)
+    alone = dataclasses.replace(backend).log_partition(without_interactions(energy)).value
+    assert_close(alone, independent_log_partition(energy), relative=1e-9, absolute=1e-9)
+    assert abs(alone.item() - log_z) > 1e-3  # the control: interactions matter
+
+
+def without_interactions(energy):
+    psi = torch.where(torch.tensor([len(names) > 1 for _, names in energy.structure.names]), 0.0, energy.psi)
+    return GeneralizedRootEnergy(energy.structure, psi, energy.families)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", ["binary-gaussian", "gaussians-binary"])
+def test_conditional_gaussian_models_have_their_closed_form(name, seed):
+    energy = mixed_energy(name, seed=seed, scale=0.4)
+    psi = energy.psi.clone()
+    psi[energy.structure.slices[2, 2]] *= 0.5
+    energy = GeneralizedRootEnergy(energy.structure, psi, energy.families)
+    expected = conditional_gaussian_log_z(energy)
+    assert RootAuto().log_partition(energy).value.item() == pytest.approx(expected, abs=1e-8)
+    psi[-1] += 0.05
+    moved = GeneralizedRootEnergy(energy.structure, psi, energy.families)
+    assert abs(conditional_gaussian_log_z(moved) - expected) > 1e-5  # the control
+
+
+def test_strong_interactions_of_a_count_and_a_number_leave_nothing_out():
+    """A Poisson rate that the number raises, and a number that the count moves far out."""
+    domain = Domain([Variable("n", kind="count"), Variable("y", kind="real"), Variable("b", kind="count")])
+    structure = RootStructure.mixed(domain, [("n", "y"), ("y", "b")])
+    psi = torch.tensor([0.5, -0.5, 0.0, 0.0, 0.9, 2.0], dtype=torch.float64)
+    energy = GeneralizedRootEnergy(structure, psi, [POISSON, GAUSSIAN, BINARY])
+    # Given both counts the number is normal, and its integral a closed form.
+    n, b = np.meshgrid(np.arange(400.0), [0.0, 1.0], indexing="ij")
+    entries = dict(zip(structure.names, psi.tolist(), strict=True))
+    shift = entries[(2, 1), ("y",)] + 2 * entries[(2, 2), ("n", "y")] * np.sqrt(n)
+    shift = shift + 2 * entries[(2, 2), ("y", "b")] * b
+    curve = -2 * entries[(1, 1), ("y",)]
+    logs = entries[(1, 1), ("n",)] * n + entries[(1, 1), ("b",)] * b - gammaln(n + 1)
+    expected = logsumexp(logs + shift**2 / (2 * curve) + 0.5 * math.log(2 * math.pi / curve))
+    assert RootEnumeration().log_partition(energy).value.item() == pytest.approx(expected, abs=1e-8)
+
+
+@ALL
+def test_gradients_of_log_z_and_conditionals(name):
+    energy = mixed_energy(name)
+    x = mixed_states(energy, 3)
+
+    def both(psi):
+        model = GeneralizedRootEnergy(energy.structure, psi, energy.families)
+        return RootAuto(allow_undecided=True).log_partition(model).value, model.log_pseudo_prob(x).sum()
+
+    assert torch.autograd.gradcheck(both, energy.psi.clone().requires_grad_(True), eps=1e-5, atol=1e-5)
+
+
+@ALL
+def test_annealed_log_z_is_within_its_limits(name):
+    energy = mixed_energy(name)
+    exact = RootAuto().log_partition(energy).value
+    result = RootAnnealed(num_chains=200, num_temperatures=30, burn_in=20, seed=5).log_partition(energy)
+    assert abs(float(result.value - exact)) < 6 * float(result.std_error) + 1e-9
+    assert result.verdict != "unreliable"
+    assert float(result.std_error) < 0.05
+
+
+# Chains and draws
+
+
+@ALL
+def test_chains_have_the_law_of_the_model(name):
+    energy = mixed_energy(name, scale=0.25)
+    exact = RootAuto().expectations(energy)
+    chains = RootChains(energy, 3000 if name == "user-binary" else 6000, seed=2)
+    assert_close(chains.log_q(), -energy.energy(chains.states), relative=1e-9, absolute=1e-12)
+    assert_close(chains.interaction_score(), energy.interaction_score(chains.states), relative=1e-9, absolute=1e-12)
+    values = energy.statistics(chains.states)  # the control: chains that have not moved are those without interactions
+    drifted = ((values.mean(0) - exact) / (values.std(0) / len(values) ** 0.5)).abs().max()
+    chains.sweep(10)
+    values = energy.statistics(chains.states)
+    scores = (values.mean(0) - exact) / (values.std(0) / len(values) ** 0.5)
+    assert float(scores.abs().max()) < 4.5
+    assert float(drifted) > 5
+    assert_close(chains.log_q(), -energy.energy(chains.states), relative=1e-9, absolute=1e-12)
+
+
+def test_chains_with_clamps_and_records_restart_bit_by_bit():
+    energy = mixed_energy("all")
+    chains = RootChains(energy, 40, clamped={"v3": torch.linspace(-1, 1, 40)}, seed=3)
+    chains.sweep(3)
+    state = chains.state_dict()
+    first = chains.sweep(4, thin=2, energies=True, states=True)
+    chains.load_state_dict(state)
+    second = chains.sweep(4, thin=2, energies=True, states=True)
+    assert torch.equal(first.states, second.states)
+    assert torch.equal(chains.states[:, 3], torch.linspace(-1, 1, 40).double())
+    energy.families.check_values(chains.states, "states")
+    with raises("out-of-range", "clamped['v3']"):
+        RootChains(energy, 2, clamped={"v3": math.inf})
+    with raises("out-of-range", "clamped['v0']"):
+        RootChains(energy, 2, clamped={"v0": 2})
+
+
+# Pseudo-likelihoods, files and programs
+
+
+@ALL
+def test_pseudo_likelihood_of_rows_is_that_of_the_model(name):
+    energy = mixed_energy(name)
+    rows = mixed_states(energy, 12)
+    weights = torch.arange(1.0, 13.0, dtype=torch.float64)
+    likelihood = RootPseudoLikelihood(energy.structure, rows, energy.families, weights)
+    psi = energy.psi.clone().requires_grad_(True)
+    model = GeneralizedRootEnergy(energy.structure, psi, energy.families)
+    value = (weights * model.log_pseudo_prob(rows)).sum()
+    (slope,) = torch.autograd.grad(value, psi, create_graph=True)
+    assert likelihood.log_prob(psi.detach().numpy()) == pytest.approx(value.item(), rel=1e-10)
+    assert_close(likelihood.gradient(psi.detach().numpy()), slope, relative=1e-8, absolute=1e-8)
+    (second,) = torch.autograd.grad(slope.sum(), psi)
+    assert_close(likelihood.hessian(psi.detach().numpy()).sum(0), second, relative=1e-7, absolute=1e-7)
+
+
+@BUILT_IN
+def test_files_give_back_every_family(tmp_path, name):
+    energy = mixed_energy(name)
+    path = tmp_path / "model.safetensors"
+    save_roots(
+        path, RootFile(energy.structure, energy.psi, dict(zip(energy.domain.names, energy.families, strict=True)))
+    )
+    loaded = load_roots(path)
+    x = mixed_states(energy, 3)
+    assert torch.equal(loaded.energy().energy(x), energy.energy(x))
+    assert (loaded.families, loaded.domain) == (energy.families, energy.domain)
+    again = tmp_path / "again.safetensors"
+    save_roots(again, loaded)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_files_of_one_family_are_the_same_however_it_is_given(tmp_path):
+    domain = Domain([Variable(name, kind="count") for name in "ab"])
+    structure = RootStructure.simplified(domain, [("a", "b")])
+    paths = [tmp_path / name for name in ("one", "each", "named")]
+    for path, family in zip(paths, (POISSON, [POISSON] * 2, {"b": POISSON, "a": POISSON}), strict=True):
+        save_roots(path, RootFile(structure, torch.zeros(3), family))
+    assert len({path.read_bytes() for path in paths}) == 1
+    assert load_roots(paths[1]).family == POISSON
+
+
+def test_files_refuse_what_they_could_not_give_back():
+    energy = mixed_energy("user-binary")
+    with raises("unknown-choice", "family"):
+        RootFile(energy.structure, energy.psi, energy.families)
+    energy = mixed_energy("binary-poisson")
+    info = {"columns": ["v0", "v1", "c"], "fixed_columns": {"c": 1.0}}
+    with raises("invalid-value", "info['fixed_columns']"):
+        RootFile(energy.structure, energy.psi, energy.families, info)
+
+
+def test_sites_of_a_program_take_rows_of_all_kinds():
+    energy = mixed_energy("all")
+    law = GeneralizedRoot(energy.structure, energy.psi, energy.families)
+    draws = law.sample((50,))
+    assert bool(law.support.check(draws).all())
+    assert not bool(law.support.check(draws - 0.5).any())
+    assert_close(law.log_prob(draws), -energy.energy(draws) - RootEnumeration().log_partition(energy).value)
+
+    def program(rows):
+        shift = pyro.sample("shift", pyro.distributions.Normal(0.0, 1.0).expand(energy.psi.shape).to_event(1))
+        moved = GeneralizedRoot(energy.structure, energy.psi + 0.01 * shift.double(), energy.families)
+        with pyro.plate("rows", len(rows)):
+            pyro.sample("x", moved, obs=rows)
+
+    trace = pyro.poutine.trace(program).get_trace(draws)
+    assert math.isfinite(float(trace.log_prob_sum()))
+    with pytest.raises(InputError, match=r"value\[\.\.\., 1\]"):
+        law.log_prob(draws + 0.5 * torch.tensor([0.0, 1.0, 0.0, 0.0]))
+    rest = law.condition({"v0": 1, "v3": -0.5})
+    assert list(rest.families) == [POISSON, ExponentialFamily()]
+    assert repr(rest.families) in repr(rest)
+
+
+def test_divergence_of_mixed_laws_is_exact():
+    p, q = (mixed_energy("binary-gaussian", seed=s) for s in (1, 2))
+    log_z, logs, columns = brute_force(p)
+    other, _, _ = brute_force(q)
+    expected = (np.exp(logs) * (log_density(p, columns) - log_z - log_density(q, columns) + other)).sum()
+    laws = [GeneralizedRoot(e.structure, e.psi, e.families) for e in (p, q)]
+    assert torch.distributions.kl_divergence(*laws).item() == pytest.approx(expected, abs=1e-8)
+    with raises("other-domain"):
+        torch.distributions.kl_divergence(laws[0], GeneralizedRoot(*_binary_poisson()))
+
+
+def _binary_poisson():
+    energy = mixed_energy("binary-poisson")
+    return energy.structure, energy.psi, energy.families
+
+
+def test_finite_mixtures_pass_the_conformance_suite():
+    energy = mixed_energy("finite", batch=(2,))
+    tables = []
+    for psi in energy.psi:
+        one = GeneralizedRootEnergy(energy.structure, psi, energy.families)
+        tables.append(brute_force(one)[1])
+
+    def make(psi, validate_args=None):
+        return GeneralizedRoot(energy.structure, psi, energy.families, validate_args=validate_args)
+
+    # Draws of counts have the dtype of psi, not that of codes.
+    check_distribution(make, energy.psi, log_probs=np.stack(tables), skip=["check_shapes"])
+
+
+# What one says
+
+
+def test_one_family_is_the_same_however_it_is_given():
+    domain = Domain([Variable(name, kind="real") for name in "abc"])
+    structure = RootStructure.complete(domain, 2)
+    psi = -torch.rand(structure.num_terms, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    models = [
+        GeneralizedRootEnergy(structure, psi, family)
+        for family in (GAUSSIAN, [GAUSSIAN] * 3, {name: GaussianFamily() for name in "cab"})
+    ]
+    assert {repr(model) for model in models} == {repr(models[0])}
+    assert {model.families for model in models} == {models[0].families}
+    assert all(model.family == GAUSSIAN for model in models)
+    draws = [RootChains(model, 20, seed=1, check=False) for model in models]
+    [chains.sweep(3) for chains in draws]
+    assert all(torch.equal(chains.states, draws[0].states) for chains in draws)
+    assert {chains.fingerprint for chains in draws} == {draws[0].fingerprint}
+
+
+def test_models_copy_and_travel():
+    energy = mixed_energy("all")
+    copy = pickle.loads(pickle.dumps(energy))
+    assert copy.families == energy.families
+    assert copy.to(dtype=torch.float32).families == energy.families
+    assert hash(copy.families) == hash(energy.families)
+
+
+def test_what_needs_one_family_says_so():
+    energy = mixed_energy("binary-gaussian")
+    with pytest.raises(InputError, match="one family for all variables, received truncated-poisson, gaussian"):
+        _ = energy.family
+    with raises("no-method"):
+        energy.gaussian_parameters()
+    with raises("no-method"):
+        energy.require_finite("support")
+
+
+@pytest.mark.parametrize(
+    ("family", "code", "argument"),
+    [
+        ("poisson", "wrong-type", "family"),
+        ({"a": POISSON}, "missing-part", "family"),
+        ({"a": POISSON, "b": GAUSSIAN, "c": POISSON}, "unknown-name", "family"),
+        ([POISSON], "wrong-shape", "family"),
+        ([POISSON, "gaussian"], "wrong-type", "family of 'b'"),
+        ([GAUSSIAN, GAUSSIAN], "conflict", "structure"),
+        (7, "wrong-type", "family"),
+    ],
+)
+def test_families_that_do_not_fit_are_refused(family, code, argument):
+    domain = Domain([Variable("a", kind="count"), Variable("b", kind="real")])
+    structure = RootStructure.mixed(domain)
+    with raises(code, argument):
+        GeneralizedRootEnergy(structure, torch.zeros(3), family)
+
+
+def test_values_are_those_of_their_own_family():
+    families = NodeFamilies.of([BINARY, GAUSSIAN, POISSON], Domain([Variable(n, kind=k) for n, k in KINDS.items()]))
+    families.check_values(torch.tensor([1.0, -2.0, 7.0]), "x")
+    for wrong, where in ((torch.tensor([2.0, 0.0, 0.0]), 0), (torch.tensor([0.0, 0.0, -1.0]), 2)):
+        with raises("out-of-range", f"x[..., {where}]"):
+            families.check_values(wrong, "x")
+
+
+KINDS = {"a": "count", "b": "real", "c": "count"}
+
+
+def test_normalizability_of_mixtures():
+    for name in PLAIN:
+        assert check_normalizable(mixed_energy(name)).is_proven, name
+    assert check_normalizable(mixed_energy("user-binary")).is_proven
+    unsaid = UserFamily("geometric", "count", np.zeros_like)
+    energy = mixed_energy("user-binary")
+    undecided = GeneralizedRootEnergy(energy.structure, energy.psi, [unsaid, BINARY])
+    assert check_normalizable(undecided).verdict == "undecided"
+    # Numbers that grow whatever the counts are.
+    energy = mixed_energy("poisson-gaussian")
+    psi = energy.psi.clone()
+    psi[1] = 0.1
+    verdict = check_normalizable(GeneralizedRootEnergy(energy.structure, psi, energy.families))
+    assert verdict.verdict == "disproven"
+    assert verdict.witness.tolist() == [0.0, 1.0]
