@@ -4,7 +4,11 @@ from .chains.draws import draw_from_nodes as draw_from_nodes, independent_log_pa
 from .chains.gibbs import RootChains as RootChains, independent_samples as independent_samples
 from .energy import GeneralizedRootEnergy as GeneralizedRootEnergy
 from .exact.base import RootBackend as RootBackend
-from .exact.closed_form import GaussianClosedForm as GaussianClosedForm, IndependentClosedForm as IndependentClosedForm
+from .exact.closed_form import (
+    ConditionalGaussianClosedForm as ConditionalGaussianClosedForm,
+    GaussianClosedForm as GaussianClosedForm,
+    IndependentClosedForm as IndependentClosedForm,
+)
 from .exact.enumeration import RootEnumeration as RootEnumeration
 from .file import RootFile as RootFile, load_roots as load_roots, save_roots as save_roots
 from .law import GeneralizedRoot as GeneralizedRoot

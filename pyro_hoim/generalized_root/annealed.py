@@ -24,7 +24,7 @@ from .chains.draws import draw_independent, independent_log_partition
 from .chains.gibbs import RootChains
 from .energy import GeneralizedRootEnergy
 from .exact.base import RootBackend, checked_psi, element_rows, joined_states, split_moments
-from .exact.closed_form import GaussianClosedForm
+from .exact.closed_form import ConditionalGaussianClosedForm, GaussianClosedForm
 from .exact.enumeration import RootEnumeration
 from .nodes.columns import Families
 from .structure import RootStructure
@@ -32,6 +32,7 @@ from .structure import RootStructure
 # Generalized root models as annealed runs see them, one at a time.
 
 _PERFECT_CELLS = 2**18  # of a table from which perfect samples are drawn
+_PERFECT_STATES = 2**12  # of counts, for the same
 _ENDS = 16  # chain ends that ascents begin with, and as many rows
 _LARGEST = 2**14  # count that all variables start from together
 _ROUNDS = 6  # of an ascent
@@ -132,9 +133,10 @@ class AnnealedRoot:
         # A closed form, or a table that is small enough.
         energy, shape = self.energy, (self.options.num_chains,)
         random = torch.Generator().manual_seed(seed)
-        closed = GaussianClosedForm(allow_undecided=True)
-        if closed.plan(energy.structure, energy.families).feasible:
-            return closed.sample(energy, shape, random)[None]
+        states = ConditionalGaussianClosedForm(max_states=_PERFECT_STATES, allow_undecided=True)
+        for closed in (GaussianClosedForm(allow_undecided=True), states):
+            if closed.plan(energy.structure, energy.families).feasible:
+                return closed.sample(energy, shape, random)[None]
         listed = RootEnumeration(max_cells=_PERFECT_CELLS, allow_undecided=True)
         if energy.families.is_discrete and listed.plan(energy.structure, energy.families).feasible:
             try:

@@ -16,7 +16,7 @@ from ..errors import IntractableError, check_type
 from .annealed import RootAnnealed
 from .energy import GeneralizedRootEnergy
 from .exact.base import RootBackend, component_structure
-from .exact.closed_form import GaussianClosedForm, IndependentClosedForm
+from .exact.closed_form import ConditionalGaussianClosedForm, GaussianClosedForm, IndependentClosedForm
 from .exact.enumeration import RootEnumeration
 from .nodes.columns import Families, NodeFamilies
 from .structure import RootStructure
@@ -28,11 +28,12 @@ class RootAuto(RootBackend):
 
     1. Variables without a term of two or more, all together: ``IndependentClosedForm``.
     2. Gaussian variables, k <= 2: ``GaussianClosedForm``.
-    3. The largest table of its sum or quadrature is within ``enumeration.max_cells``: ``RootEnumeration``.
-    4. ``annealed`` is given: ``RootAnnealed``. Otherwise the component is refused with the numbers.
+    3. Bounded counts, of at most 2^16 joint states, beside Gaussian variables: ``ConditionalGaussianClosedForm``.
+    4. The largest table of its sum or quadrature is within ``enumeration.max_cells``: ``RootEnumeration``.
+    5. ``annealed`` is given: ``RootAnnealed``. Otherwise the component is refused with the numbers.
 
     Log Z of the components add up; standard errors add in squares, one-sided limits as they are. :meth:`plan` reckons
-    with 64 values of every variable in step 3; how many matter depends on the parameters, which :meth:`plan_energy` and
+    with 64 values of every variable in step 4; how many matter depends on the parameters, which :meth:`plan_energy` and
     :meth:`select` know.
 
     Args:
@@ -111,9 +112,10 @@ class RootAuto(RootBackend):
         if structure.is_independent:
             alone = IndependentClosedForm(self.allow_undecided)
             return alone, cost_of(alone)
-        closed = GaussianClosedForm(self.allow_undecided)
-        if closed.plan(structure, family).feasible:
-            return closed, cost_of(closed)
+        listed = ConditionalGaussianClosedForm(allow_undecided=self.allow_undecided)
+        for closed in (GaussianClosedForm(self.allow_undecided), listed):
+            if closed.plan(structure, family).feasible:
+                return closed, cost_of(closed)
         cost = cost_of(self.enumeration)
         if cost.feasible:
             return self.enumeration, cost

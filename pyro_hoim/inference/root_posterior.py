@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import ConvergenceWarning, check_type, out_of_range
 from ..generalized_root.energy import GeneralizedRootEnergy
-from ..generalized_root.nodes.families import NodeFamily
+from ..generalized_root.nodes.columns import Families
 from ..generalized_root.pseudo_likelihood import RootPseudoLikelihood
 from ..generalized_root.structure import RootStructure
 from ..runs.arguments import checked_seed
@@ -70,7 +70,7 @@ class RootPosterior(PosteriorDraws):
     """
 
     structure: RootStructure
-    family: NodeFamily
+    family: Families
     psi: torch.Tensor
     mode: torch.Tensor
     covariance: torch.Tensor
@@ -117,7 +117,7 @@ class RootPosterior(PosteriorDraws):
 def sample_root_posterior(
     structure: RootStructure,
     rows: torch.Tensor,
-    family: NodeFamily,
+    family: Families,
     prior: Any = 3.0,
     settings: NUTSSettings | None = None,
     *,
@@ -146,7 +146,7 @@ def sample_root_posterior(
     Args:
         structure: the terms.
         rows: states; without any the draws are those of the prior.
-        family: base family.
+        family: base family of all variables, or one for every variable.
         prior: a positive number, the standard deviation of independent normal priors with mean zero of the
             *coefficients* l! psi; or a ``Normal(...).to_event(1)`` over psi.
         settings: numbers of chains and draws, and how NUTS moves; a burn-in of None is 200.
@@ -200,7 +200,7 @@ def sample_root_posterior(
         root_pseudo_model, "psi", law, likelihood, start, settings, calibrate=how, seed=seed, progress=progress
     )
     # Draws that were moved may be where a conditional has no law; those that were not, cannot.
-    moved = draws.flatten(0, 1).numpy() if calibrate and not family.is_discrete else ()
+    moved = draws.flatten(0, 1).numpy() if calibrate and not likelihood.families.is_discrete else ()
     num_lawless = sum(not np.isfinite(likelihood.log_prob(psi)) for psi in moved)
     if num_lawless:
         warnings.warn(
@@ -215,12 +215,12 @@ def sample_root_posterior(
 
 def _independent(likelihood: RootPseudoLikelihood, rows: torch.Tensor) -> Floats:
     """Entries (num_terms,) of the base member that has the columns' means, half a row of mean one added to each."""
-    structure, family = likelihood.structure, likelihood.family
-    psi = np.zeros(structure.num_terms)
-    if (1, 1) in structure.slices:
-        columns = structure.positions((1, 1))[:, 0]
-        statistic = family.root(rows.detach().cpu().double(), 1)[:, columns]
+    structure = likelihood.structure
+    psi, statistic = np.zeros(structure.num_terms), likelihood.families.root(rows.detach().cpu().double(), 1)
+    first = structure.slices.get((1, 1), slice(0)).start
+    for place, column in enumerate(structure.positions((1, 1))[:, 0].tolist()):
+        family = likelihood.families[column]
         top = family.largest_value
-        mean = (statistic.sum(0) + 0.5 * min(1.0, top / 2)) / (len(rows) + 0.5)
-        psi[structure.slices[1, 1]] = family.base_natural(mean.clamp(max=0.99 * top)).numpy()
+        mean = (statistic[:, column].sum() + 0.5 * min(1.0, top / 2)) / (len(rows) + 0.5)
+        psi[first + place] = float(family.base_natural(mean.clamp(max=0.99 * top)))
     return psi

@@ -1,8 +1,10 @@
 """Root models whose variables have families of their own, against plain loops, wide grids and closed forms."""
 
 import dataclasses
+import itertools
 import math
 import pickle
+import warnings
 
 import numpy as np
 import pyro
@@ -10,8 +12,10 @@ import pytest
 import torch
 from scipy.special import gammaln, logsumexp
 
-from pyro_hoim import Domain, InputError, Variable
+from pyro_hoim import ConvergenceWarning, Domain, InputError, IntractableError, Variable
+from pyro_hoim.data import CountTable
 from pyro_hoim.generalized_root import (
+    ConditionalGaussianClosedForm,
     ExponentialFamily,
     GaussianFamily,
     GeneralizedRoot,
@@ -22,15 +26,19 @@ from pyro_hoim.generalized_root import (
     RootChains,
     RootEnumeration,
     RootFile,
+    RootModel,
     RootPseudoLikelihood,
     RootStructure,
     TruncatedPoissonFamily,
     UserFamily,
     check_normalizable,
+    draw_roots,
     independent_log_partition,
     load_roots,
+    predict_roots,
     save_roots,
 )
+from pyro_hoim.inference import NUTSSettings, sample_root_posterior
 from pyro_hoim.testing import assert_close, check_distribution, raises
 
 from support.mixed_models import (
@@ -157,18 +165,73 @@ def without_interactions(energy):
     return GeneralizedRootEnergy(energy.structure, psi, energy.families)
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("name", ["binary-gaussian", "gaussians-binary"])
-def test_conditional_gaussian_models_have_their_closed_form(name, seed):
-    energy = mixed_energy(name, seed=seed, scale=0.4)
+def conditional_gaussian(seed):
+    """Three Gaussian variables, a 0/1 column and a count up to 4, all pairs."""
+    families = [GAUSSIAN, BINARY, GAUSSIAN, TruncatedPoissonFamily(4), GAUSSIAN]
+    domain = Domain([Variable(f"v{i}", kind=family.kind) for i, family in enumerate(families)])
+    structure = RootStructure.mixed(domain, itertools.combinations(domain.names, 2))
+    psi = torch.tensor(np.random.default_rng(seed).normal(0, 0.2, structure.num_terms))
+    psi[[0, 2, 4]] = -torch.tensor([1.0, 1.5, 2.0], dtype=torch.float64)
+    return GeneralizedRootEnergy(structure, psi, families)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_conditional_gaussian_models_have_their_closed_form(seed):
+    for energy in (conditional_gaussian(seed), mixed_energy("gaussians-binary", seed), mixed_energy("binary-gaussian")):
+        expected = conditional_gaussian_log_z(energy)
+        backend = ConditionalGaussianClosedForm()
+        assert RootAuto().select(energy)[0][1] == backend
+        assert backend.log_partition(energy).value.item() == pytest.approx(expected, abs=1e-10)
+        psi = energy.psi.clone()
+        psi[-1] += 0.05
+        moved = GeneralizedRootEnergy(energy.structure, psi, energy.families)
+        assert abs(conditional_gaussian_log_z(moved) - expected) > 1e-5  # the control
+    assert RootEnumeration().log_partition(energy).value.item() == pytest.approx(expected, abs=1e-8)
+    both = [b.expectations(energy) for b in (backend, RootEnumeration())]
+    assert_close(both[0], both[1], relative=1e-7)
+    both = [torch.stack(b.moments(energy)) for b in (backend, RootEnumeration())]
+    assert_close(both[0], both[1], relative=1e-7, absolute=1e-9)
+
+
+def test_draws_of_conditional_gaussian_models_are_perfect():
+    energy = conditional_gaussian(5)
+    law = GeneralizedRoot(energy.structure, energy.psi, energy.families)
+    assert law.sample_is_exact
+    torch.manual_seed(1)
+    values = energy.statistics(law.sample((20_000,)))
+    error = values.std(0) / len(values) ** 0.5
+    assert float(((values.mean(0) - law.expectations) / error).abs().max()) < 4.5
+    alone = without_interactions(energy)  # the control
+    other = RootAuto().expectations(alone)
+    assert float(((values.mean(0) - other) / error).abs().max()) > 10
+    batch = GeneralizedRootEnergy(energy.structure, torch.stack([energy.psi, alone.psi]), energy.families)
+    backend = ConditionalGaussianClosedForm()
+    assert backend.sample(batch, (3, 2)).shape == (3, 2, 2, 5)
+    assert_close(backend.log_partition(batch).value[1], independent_log_partition(alone), relative=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("energy", "options", "words"),
+    [
+        (mixed_energy("poisson-gaussian"), {}, "expected bounded counts and Gaussian variables"),
+        (mixed_energy("finite"), {}, "expected bounded counts and Gaussian variables"),
+        (mixed_energy("gaussians-binary"), {"max_states": 1}, "2 states of counts, above max_states=1"),
+    ],
+)
+def test_other_models_have_no_conditional_gaussian_form(energy, options, words):
+    with pytest.raises(IntractableError, match=words):
+        ConditionalGaussianClosedForm(**options).log_partition(energy)
+
+
+def test_cubic_roots_of_gaussian_variables_have_no_closed_form():
+    energy = mixed_energy("gaussians-binary")
+    structure = RootStructure.mixed(energy.domain, [("v0", "v1", "v2")])
+    with pytest.raises(IntractableError, match="roots up to 2 in terms of Gaussian variables, received 3"):
+        ConditionalGaussianClosedForm().plan(structure, energy.families).check()
     psi = energy.psi.clone()
-    psi[energy.structure.slices[2, 2]] *= 0.5
-    energy = GeneralizedRootEnergy(energy.structure, psi, energy.families)
-    expected = conditional_gaussian_log_z(energy)
-    assert RootAuto().log_partition(energy).value.item() == pytest.approx(expected, abs=1e-8)
-    psi[-1] += 0.05
-    moved = GeneralizedRootEnergy(energy.structure, psi, energy.families)
-    assert abs(conditional_gaussian_log_z(moved) - expected) > 1e-5  # the control
+    psi[0] = 0.5
+    with raises("not-normalizable"):
+        ConditionalGaussianClosedForm().log_partition(GeneralizedRootEnergy(energy.structure, psi, energy.families))
 
 
 def test_strong_interactions_of_a_count_and_a_number_leave_nothing_out():
@@ -438,3 +501,23 @@ def test_normalizability_of_mixtures():
     verdict = check_normalizable(GeneralizedRootEnergy(energy.structure, psi, energy.families))
     assert verdict.verdict == "disproven"
     assert verdict.witness.tolist() == [0.0, 1.0]
+
+
+def test_posteriors_and_predictions_take_rows_of_all_kinds():
+    energy = mixed_energy("binary-gaussian")
+    rows = GeneralizedRoot(energy.structure, energy.psi, energy.families).sample((300,))
+    settings = NUTSSettings(num_draws=40, burn_in=40, num_chains=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # short chains
+        posterior = sample_root_posterior(
+            energy.structure, rows, energy.families, 3.0, settings, calibrate=False, progress=False
+        )
+    spread = posterior.covariance.diagonal().sqrt()
+    assert bool(((posterior.mode - energy.psi).abs() < 5 * spread).all())
+    table = CountTable.from_matrix(rows.numpy(), energy.domain.names, kind="real")
+    for s, name in enumerate(energy.domain.names):
+        found = predict_roots(RootModel(energy, energy.domain, {}), table, name)
+        assert_close(torch.from_numpy(found.log_probs), energy.node_log_prob(rows)[:, s], relative=1e-9, absolute=1e-12)
+    draws = draw_roots(RootModel(energy, energy.domain, {}), 5, clamped={"v1": -0.5})
+    assert draws.is_exact
+    assert draws.values[:, 1].tolist() == [-0.5] * 5

@@ -1,21 +1,24 @@
-"""Generalized root models with a closed form: the multivariate normal law, and variables that do not interact."""
+"""Generalized root models with a closed form: normal laws, alone or by states of counts, and variables on their own."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from typing_extensions import override
 
 from ...core.partition import Cost, LogPartition
+from ...errors import check_whole, refused, size_text
 from ..chains.gibbs import independent_samples
 from ..energy import GeneralizedRootEnergy
 from ..nodes.columns import Families, NodeFamilies
 from ..structure import RootStructure
 from .base import ExactRoot, checked_psi, element_rows, joined_states, root_result
 
-__all__ = ["GaussianClosedForm", "IndependentClosedForm"]
+__all__ = ["ConditionalGaussianClosedForm", "GaussianClosedForm", "IndependentClosedForm"]
 
 
 @dataclass(frozen=True)
@@ -129,3 +132,149 @@ class IndependentClosedForm(ExactRoot):
         draws = math.prod(shape) if len(energy.domain) else 0
         parts = [independent_samples(model, draws, generator=random) for model in models if draws]
         return joined_states(energy, shape, parts)
+
+
+@dataclass(frozen=True)
+class ConditionalGaussianClosedForm(ExactRoot):
+    r"""Bounded counts beside Gaussian variables: a normal law for every joint state of the counts.
+
+    .. math:: \log q(x, y) = c(x) + h(x) \cdot y - \tfrac12 y^T \Lambda y, \qquad
+        Z = \frac{(2 \pi)^{m / 2}}{\sqrt{\det \Lambda}} \sum_x \exp\bigl(c(x) + \tfrac12 h(x)^T \Lambda^{-1} h(x)\bigr)
+
+    with counts x and m Gaussian variables y: the homogeneous conditional Gaussian law of graphical models. Terms that
+    hold a Gaussian variable have roots 1 and 2; those of counts alone are free. Exact to rounding, in
+    O(N (m^2 + terms)) for N states of the counts; twice differentiable in psi; draws are perfect and independent.
+
+    Args:
+        max_states: most joint states of the counts.
+        allow_undecided: go on where it is not known whether the model has a finite constant.
+
+    References:
+        Steffen Lauritzen, Graphical Models, 1996, section 6.1.
+
+    Example:
+        >>> from pyro_hoim import Domain, Variable
+        >>> from pyro_hoim.generalized_root import GaussianFamily, TruncatedPoissonFamily
+        >>> domain = Domain([Variable("ill", kind="count"), Variable("weight", kind="real")])
+        >>> structure = RootStructure.mixed(domain, [("ill", "weight")])
+        >>> families = {"ill": TruncatedPoissonFamily(1), "weight": GaussianFamily()}
+        >>> energy = GeneralizedRootEnergy(structure, torch.tensor([0.0, -0.5, 0.0, 0.5]), families)
+        >>> mean, _ = ConditionalGaussianClosedForm().moments(energy)  # weight has mean 1 where ill is 1, else 0
+        >>> mean
+        tensor([0.6225, 0.6225])
+    """
+
+    max_states: int = 2**16
+    allow_undecided: bool = False
+
+    def __post_init__(self) -> None:
+        check_whole(self.max_states, "ConditionalGaussianClosedForm max_states")
+
+    @override
+    def plan(self, structure: RootStructure, family: Families) -> Cost:
+        families = NodeFamilies.of(family, structure.domain)
+        is_real = np.array([one.name == "gaussian" for one in families], dtype=bool)
+        listed = [one for one in families if one.name != "gaussian"]
+        is_listed = all(one.is_discrete and math.isfinite(one.largest_value) for one in listed)
+        states = math.prod(int(one.largest_value) + 1 for one in listed) if is_listed else 0
+        largest = max((key[0] for key in structure.keys if is_real[structure.positions(key).numpy()].any()), default=0)
+        # What is refused, in one line.
+        size, problem = int(is_real.sum()), ""
+        if not is_listed or size in (0, len(families)):
+            problem = f"expected bounded counts and Gaussian variables, received {families.name}"
+        elif largest > 2:
+            problem = f"expected roots up to 2 in terms of Gaussian variables, received {largest}"
+        elif states > self.max_states:
+            problem = f"{size_text(states, 'states')} of counts, above max_states={self.max_states}"
+        cells = states * (len(families) + structure.num_terms)
+        reason = f"{size_text(states, 'states')} of counts, each a normal law of {size}"
+        reason, feasible = (f"ConditionalGaussianClosedForm: {problem}", False) if problem else (reason, True)
+        flops = cells + states * size**2 + size**3
+        return Cost(states, cells, flops, 8 * 4 * cells, feasible, reason, "conditional Gaussian closed form")
+
+    def _parts(self, energy: GeneralizedRootEnergy) -> _ConditionalGaussian:
+        """What the law is made of, float64 with its graph."""
+        cost = self.plan(energy.structure, energy.families).check()
+        psi = checked_psi(energy, self.allow_undecided)
+        model = GeneralizedRootEnergy(energy.structure, psi, energy.families, validate=False)
+        reals = [s for s, family in enumerate(energy.families) if family.name == "gaussian"]
+        counts = [s for s in range(len(energy.domain)) if s not in reals]
+        # All states of the counts (N, d), with the reals at 0, where their roots are 0.
+        sizes = [int(energy.families[s].largest_value) + 1 for s in counts]
+        states = torch.zeros(math.prod(sizes), len(energy.domain), dtype=torch.float64)
+        listed = np.indices(sizes).reshape(len(sizes), -1).T.copy() if sizes else np.zeros((1, 0))
+        states[:, counts] = torch.from_numpy(listed).double()
+        spread = states.reshape(len(states), *[1] * psi[..., 0].dim(), -1)
+        natural = model.node_natural(spread, validate=False)[..., reals, :]
+        natural = torch.nn.functional.pad(natural, (0, max(0, 2 - natural.shape[-1])))
+        # The precision is that of the Gaussian variables alone, at any state of the counts.
+        precision = torch.diag_embed(-2 * natural[0, ..., 0])
+        part = torch.zeros_like(precision)
+        pairs = model.structure.positions((2, 2))
+        is_inner = torch.isin(pairs, torch.tensor(reals)).all(1)
+        a, b = torch.searchsorted(torch.tensor(reals), pairs[is_inner]).unbind(1)
+        part[..., a, b] = -2 * psi[..., model.structure.slices.get((2, 2), slice(0, 0))][..., is_inner]
+        precision = precision + part + part.mT
+        factor, failed = torch.linalg.cholesky_ex(precision)
+        if bool(failed.any()):
+            problem = "the precision of the Gaussian variables is not positive definite"
+            raise refused("psi", problem, code="not-normalizable")
+        # Means given the states (N, *batch, m), and log masses (N, *batch).
+        shift = natural[..., 1]
+        means = torch.cholesky_solve(shift.unsqueeze(-1), factor).squeeze(-1)
+        half_log_det = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        constant = len(reals) / 2 * math.log(2 * math.pi) - half_log_det
+        masses = -model.energy(spread, validate=False) + (shift * means).sum(-1) / 2 + constant
+        return _ConditionalGaussian(states, masses, means, factor, reals, cost)
+
+    @override
+    def log_partition(self, energy: GeneralizedRootEnergy) -> LogPartition:
+        parts = self._parts(energy)
+        return root_result(parts.masses.logsumexp(0), energy, parts.cost)
+
+    @override
+    @torch.no_grad()
+    def moments(self, energy: GeneralizedRootEnergy) -> tuple[torch.Tensor, torch.Tensor]:
+        parts = self._parts(energy)
+        # Values of counts, and means of reals, by state (N, *batch, d).
+        values = parts.values()
+        probs = parts.masses.softmax(0).unsqueeze(-1)
+        mean = (probs * values).sum(0)
+        variance = (probs * (values - mean).square()).sum(0)
+        variance[..., parts.reals] += torch.cholesky_inverse(parts.factor).diagonal(dim1=-2, dim2=-1)
+        return mean.to(energy.psi), variance.to(energy.psi)
+
+    @override
+    def _sample(self, energy: GeneralizedRootEnergy, shape: torch.Size, random: torch.Generator | None) -> torch.Tensor:
+        parts = self._parts(energy)
+        # A state by inversion, then normal numbers about its means.
+        weights = parts.masses.movedim(0, -1).softmax(-1).cumsum(-1)
+        uniform = torch.rand((*shape, *energy.batch_shape), dtype=torch.float64, generator=random)
+        target = (uniform * weights[..., -1]).unsqueeze(-1)
+        index = torch.searchsorted(weights.expand(*target.shape[:-1], -1).contiguous(), target, right=True)
+        index = index.clamp_(max=weights.shape[-1] - 1).unsqueeze(0).expand(1, *target.shape[:-1], len(energy.domain))
+        values = parts.values().reshape(-1, *[1] * len(shape), *energy.batch_shape, len(energy.domain))
+        draws = values.expand(-1, *target.shape[:-1], -1).gather(0, index).squeeze(0)
+        noise = torch.randn((*draws.shape[:-1], len(parts.reals)), dtype=torch.float64, generator=random)
+        draws[..., parts.reals] += torch.linalg.solve_triangular(
+            parts.factor.mT, noise.unsqueeze(-1), upper=True
+        ).squeeze(-1)
+        return draws.to(energy.psi.device, energy.psi.dtype)
+
+
+class _ConditionalGaussian(NamedTuple):
+    """States of counts (N, d), log masses (N, *batch), means (N, *batch, m), Cholesky factor, and places of reals."""
+
+    states: torch.Tensor
+    masses: torch.Tensor
+    means: torch.Tensor
+    factor: torch.Tensor
+    reals: list[int]
+    cost: Cost
+
+    def values(self) -> torch.Tensor:
+        """Counts, and means of the reals, by state (N, *batch, d)."""
+        states = self.states.reshape(len(self.states), *[1] * (self.masses.dim() - 1), -1)
+        values = states.expand(*self.masses.shape, -1).clone()
+        values[..., self.reals] = self.means
+        return values

@@ -225,7 +225,7 @@ def predict_roots(model: RootModel, table: CountTable, target: str, *, is_known:
         return RootPrediction(target, np.full(table.num_rows, at), np.zeros(table.num_rows), values, log_probs)
     # Moments of the target's node law, a few rows at a time.
     energy, column = model.energy, model.energy.domain.index(target)
-    family = energy.family
+    family = energy.families[column]
     moments: list[torch.Tensor] = [torch.zeros(0, 3, dtype=torch.float64)]
     with torch.no_grad():
         for rows, _ in model._pieces(table):
@@ -294,8 +294,9 @@ def draw_roots(
     """
     fixed = dict(clamped or {})
     check_names(list(fixed), model.domain.names, "clamped")
-    family = model.energy.family
+    families = dict(zip(model.energy.domain.names, model.energy.families, strict=True))
     for name, value in fixed.items():
+        family = families[name] if name not in model.fixed else model.energy.family
         family.check_values(torch.tensor(value, dtype=torch.float64), f"clamped {name!r}")
         if name in model.fixed and model.fixed[name] != value:
             problem = f"{name!r} was {model.fixed[name]:g} in all rows learned from, received {value:g}"

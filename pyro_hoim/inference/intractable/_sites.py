@@ -514,7 +514,7 @@ class RootSite(IntractableSite):
 
     def energy(self, natural: torch.Tensor) -> GeneralizedRootEnergy:
         """The model of coefficients (*batch, num_terms)."""
-        return GeneralizedRootEnergy.from_coefficients(self.law.structure, natural, self.law.family, validate=False)
+        return GeneralizedRootEnergy.from_coefficients(self.law.structure, natural, self.law.families, validate=False)
 
     def statistics(self, rows: torch.Tensor) -> torch.Tensor:
         """Products of roots (*sample, num_terms), float64."""
@@ -543,7 +543,7 @@ class RootSite(IntractableSite):
     @override
     def draws_perfectly(self, natural: torch.Tensor) -> bool:
         model = self.energy(natural)
-        law = GeneralizedRoot(model.structure, model.psi, model.family, partition=self.law.partition)
+        law = GeneralizedRoot(model.structure, model.psi, model.families, partition=self.law.partition)
         return law.sample_is_exact
 
     @override
