@@ -362,7 +362,12 @@ def read_counts(
 
     Other columns of the file are ignored; ``vocab`` names those of a ``.npz`` file, and ``values`` are of options.
     """
-    kind = cast(NumberKind, next((v.kind for v in domain), "count"))
+    kinds = list(dict.fromkeys(variable.kind for variable in domain))
+    if len(kinds) > 1:
+        problem = f"rows of a file are numbers of one kind, and those of the model are of the kinds {', '.join(kinds)}"
+        hint = "give their states to log_pseudo_prob, log_prob or node_log_prob of the loaded model in Python"
+        raise conflict(str(file), problem, hint)
+    kind = cast(NumberKind, kinds[0] if kinds else "count")
     if file.suffix == ".npz":
         matrix = read_matrix(file)
         header = read_names(file, vocab, int(matrix.shape[1]))

@@ -392,7 +392,8 @@ class RootFamily(Family):
         if isinstance(model, RootFitResult):
             info = {"columns": list(model.domain.names), "fixed_columns": dict(model.fixed_columns)}
             info |= {"rows": model.num_rows, "refit": None if model.refit is None else model.refit.method}
-        return RootFile(model.structure, model.psi, model.family, info)
+        family = model.family if isinstance(model, RootFitResult) else model.families
+        return RootFile(model.structure, model.psi, family, info)
 
     @override
     def summary(self, model: Any, *, level: float = 0.95) -> pd.DataFrame:
@@ -440,7 +441,7 @@ class RootFamily(Family):
     def draw(self, question: Question) -> Answer:
         """Rows given some columns: exact where the model allows, else by one Gibbs chain a row."""
         model = model_of(question)
-        _check_evidence(question["given"], model.energy.family)
+        _check_evidence(question["given"], model)
         try:
             with drawn_rows(question, "gibbs") as advance:
                 drawn = draw_roots(
@@ -463,10 +464,9 @@ class RootFamily(Family):
             f"({plural(drawn.burn_in, 'sweep')} of burn-in from the model without interactions); compare with a longer "
             f"{option('burn_in')}"
         )
-        values = drawn.values.numpy()
-        if model.energy.family.is_discrete:
-            values = values.astype(np.int64)
-        frame = pd.DataFrame(values, columns=list(model.domain.names))
+        frame = pd.DataFrame(drawn.values.numpy(), columns=list(model.domain.names))
+        counts = [variable.name for variable in model.domain if variable.kind == "count"]
+        frame = frame.astype(dict.fromkeys(counts, np.int64))
         return Answer(frame=frame, notes=[] if drawn.is_exact else [note])
 
     @override
@@ -586,7 +586,7 @@ class RootFamily(Family):
                 "(per SD: of columns divided by their standard deviations among the training rows; coefficient and "
                 "tensor entry are in units of the columns)"
             )
-        elif energy.family.name == "gaussian":
+        elif any(variable.kind == "real" for variable in energy.domain):
             lines.append("(in units of the columns: the model file does not hold their standard deviations)")
         return Answer({"interactions": rows, "left_out": left_out}, lines)
 
@@ -597,9 +597,11 @@ def model_of(question: Question) -> RootModel:
     return RootModel.from_file(file)
 
 
-def _check_evidence(values: dict[str, float], family: NodeFamily) -> None:
-    low, high = (-math.inf, math.inf) if family.name == "gaussian" else (0.0, family.largest_value)
+def _check_evidence(values: dict[str, float], model: RootModel) -> None:
+    families, domain = model.energy.families, model.energy.domain
     for name, value in values.items():
+        family = families[domain.index(name)] if name in domain else model.energy.family
+        low, high = (-math.inf, math.inf) if family.name == "gaussian" else (0.0, family.largest_value)
         is_whole = not family.is_discrete or value == math.floor(value)
         if not math.isfinite(value) or not low <= value <= high or not is_whole:
             expected = "a finite number" if math.isinf(low) else "a number from 0"
@@ -632,7 +634,8 @@ def _contrasts(file: RootFile) -> Contrasts:
     for (key, names), value in zip(energy.structure.names, energy.coefficients.tolist(), strict=True):
         if key[1] > 1:
             effect = standardise_term(RootTerm(key, names, value), scales).coefficient
-            sums[names] = sums.get(names, 0.0) + effect * float(energy.family.root(one, key[0])) ** key[1]
+            roots = [float(energy.families[s].root(one, key[0])) for s in energy.domain.indices(names)]
+            sums[names] = sums.get(names, 0.0) + effect * math.prod(roots)
     step = "1 SD" if scales else "1"
     levels = [", ".join(f"{name}={step} vs 0" for name in names) for names in sums]
     rows = contrast_frame([":".join(names) for names in sums], levels)

@@ -1,18 +1,22 @@
 """Root models whose variables have families of their own, against plain loops, wide grids and closed forms."""
 
 import dataclasses
+import io
 import itertools
+import json
 import math
 import pickle
 import warnings
 
 import numpy as np
+import pandas as pd
 import pyro
 import pytest
 import torch
 from scipy.special import gammaln, logsumexp
 
 from pyro_hoim import ConvergenceWarning, Domain, InputError, IntractableError, Variable
+from pyro_hoim.cli import main
 from pyro_hoim.data import CountTable
 from pyro_hoim.generalized_root import (
     ConditionalGaussianClosedForm,
@@ -521,3 +525,31 @@ def test_posteriors_and_predictions_take_rows_of_all_kinds():
     draws = draw_roots(RootModel(energy, energy.domain, {}), 5, clamped={"v1": -0.5})
     assert draws.is_exact
     assert draws.values[:, 1].tolist() == [-0.5] * 5
+
+
+def test_commands_read_mixed_models(tmp_path, capsys):
+    energy, path = mixed_energy("all"), tmp_path / "model.safetensors"
+    save_roots(path, RootFile(energy.structure, energy.psi, energy.families))
+
+    def run(*words):
+        with pytest.raises(SystemExit) as left:
+            main([*words])
+        return left.value.code, capsys.readouterr()
+
+    code, shown = run("log-z", str(path), "--json")
+    assert json.loads(shown.out)["value"] == pytest.approx(RootAuto().log_partition(energy).value.item(), abs=1e-9)
+    code, shown = run("sample", str(path), "--number", "3", "--given", "v0=1")
+    table = pd.read_csv(io.StringIO(shown.out))
+    assert (code, list(table.columns), table["v0"].tolist()) == (0, list(energy.domain.names), [1, 1, 1])
+    assert pd.api.types.is_integer_dtype(table["v1"])
+    code, shown = run("sample", str(path), "--number", "1", "--given", "v0=2")
+    assert code != 0
+    assert "from 0 to 1 for 'v0'" in shown.err
+    rows = tmp_path / "rows.csv"
+    table.to_csv(rows, index=False)
+    code, shown = run("score", str(path), str(rows))
+    assert code != 0
+    assert "log_pseudo_prob" in shown.err
+    code, shown = run("interactions", str(path))
+    assert code == 0
+    assert "v0:v2:v3" in shown.out
