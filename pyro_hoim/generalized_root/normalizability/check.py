@@ -3,9 +3,10 @@ r"""Can a generalized root model be normalised? Proofs, counterexamples, and an 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -14,8 +15,9 @@ from ...errors import check_type, out_of_reach, refused, unexpected
 from ..energy import GeneralizedRootEnergy
 from ..nodes.families import NodeFamily
 from ..nodes.user_family import UserFamily
-from ..structure import TermGroup
-from .form import Array, Form, Index, Verdict, connected, settle
+from ..structure import RootStructure, TermGroup
+from .form import Form, Index, Verdict, connected, settle
+from .mixed import Nodes, Outcome, examine_mixed
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +29,12 @@ class Normalizability:
     reason: str
     witness: torch.Tensor | None = None
     """Where disproven, a direction v (d,) along which log q does not fall fast enough: x = z v as z grows, v with sum
-    one; for the Gaussian family x = sqrt(z) v, v of length one."""
+    one; for the Gaussian family x = sqrt(z) v, v of length one. Of several families :attr:`exponents` says how."""
     index: tuple[int, ...] = ()
     """Place of the model that the verdict is about; empty without a batch."""
+    exponents: torch.Tensor | None = None
+    """Where disproven, powers b (d,) of the curve :math:`x_s = v_s z^{b_s}`: 1, 1/2 for the Gaussian family, for models
+    of several families other ones, too, with 0 for a variable that stays at v. Counts are rounded."""
 
     @property
     def is_proven(self) -> bool:
@@ -45,12 +50,6 @@ class Normalizability:
             problem = f"whether the model can be normalised is undecided: {self.reason}"
             hint = "make the coefficients of single variables more negative, or the interactions weaker"
             raise out_of_reach(f"psi{where}", problem, hint, code="no-method")
-
-
-class _Found(NamedTuple):
-    verdict: Literal["proven", "disproven", "undecided"]
-    reason: str
-    witness: Array | None = None
 
 
 def check_normalizable(energy: GeneralizedRootEnergy) -> Normalizability:
@@ -90,15 +89,53 @@ def check_normalizable(energy: GeneralizedRootEnergy) -> Normalizability:
         'disproven'
     """
     check_type(energy, GeneralizedRootEnergy, "energy")
-    coefficients = energy.coefficients.detach()
+    return check_normalizability(energy.structure, energy.psi, tuple(energy.families))
+
+
+def check_normalizability(
+    structure: RootStructure,
+    psi: torch.Tensor,
+    families: NodeFamily | Sequence[NodeFamily],
+) -> Normalizability:
+    """The verdict of :func:`check_normalizable` on tensor entries, with one family for all or one for every variable.
+
+    Args:
+        structure: the terms.
+        psi: tensor entries (*batch, num_terms).
+        families: one family, or one per variable in the order of the schema.
+
+    Raises:
+        InputError: psi is not finite, or another number of families than of variables.
+    """
+    # One family per variable, finite numbers.
+    d = len(structure.domain)
+    listed = (families,) * d if isinstance(families, NodeFamily) else tuple(families)
+    if len(listed) != d:
+        raise unexpected("families", f"one for each of the {d} variables", received=len(listed), code="wrong-shape")
+    coefficients = psi.detach() * structure.multiplicity.to(psi)
     if not bool(torch.isfinite(coefficients).all()):
         raise unexpected("psi", "finite numbers", received="NaN or an infinity", code="not-finite")
-    if len(energy.domain) == 0:
+    if d == 0:
         return Normalizability("proven", "there are no variables")
-    if energy.families.common is None:
-        return _check_several(energy, coefficients)
-    # Counts, and what a user says of a family.
-    family = energy.family
+    is_single = len(set(listed)) == 1
+    if is_single and (known := _known(listed[0])):
+        return known
+    is_real = np.array([family.name == "gaussian" for family in listed])
+    nodes = Nodes(structure.domain.names, listed, is_real, structure.order)
+    # One element of the batch after the other.
+    worst = Normalizability("proven", "the batch is empty")
+    for index in np.ndindex(*psi.shape[:-1]):
+        terms = structure.nonzero(coefficients[index].to("cpu", torch.float64).numpy())
+        verdict = _examine(nodes, terms) if is_single else examine_mixed(nodes, terms)
+        if verdict.verdict == "disproven":
+            return _disproven(nodes, verdict, index, psi.device)
+        if worst.is_proven:
+            worst = Normalizability(verdict.verdict, verdict.reason, index=() if verdict.verdict == "proven" else index)
+    return worst
+
+
+def _known(family: NodeFamily) -> Normalizability | None:
+    """The verdict on all models of one family, where there is one: for counts, and what a user says."""
     if family.is_discrete and math.isfinite(family.largest_value):
         return Normalizability("proven", "the domain is finite")
     if isinstance(family, UserFamily):
@@ -108,93 +145,51 @@ def check_normalizable(energy: GeneralizedRootEnergy) -> Normalizability:
         return Normalizability("undecided", reason)
     if family.is_discrete:
         return Normalizability("proven", "the factorial of a count outweighs every root product")
-    # Numbers, one element of the batch after the other.
-    worst = Normalizability("proven", "the batch is empty")
-    for index in np.ndindex(*energy.batch_shape):
-        verdict = _examine(energy, coefficients[index].to("cpu", torch.float64).numpy())
-        if verdict.verdict == "disproven":
-            assert verdict.witness is not None
-            norm = np.linalg.norm(verdict.witness) if family.name == "gaussian" else verdict.witness.sum()
-            direction = torch.from_numpy(verdict.witness / norm).to(energy.device)
-            return Normalizability("disproven", verdict.reason, direction, index)
-        if worst.is_proven:
-            worst = Normalizability(verdict.verdict, verdict.reason, index=() if verdict.verdict == "proven" else index)
-    return worst
+    return None
 
 
-def _check_several(energy: GeneralizedRootEnergy, coefficients: torch.Tensor) -> Normalizability:
-    """Verdict on variables of several families: by their real numbers, as long as counts cannot matter."""
-    # What never has a finite constant in doubt, and what nobody knows.
-    families, d = energy.families, len(energy.domain)
-    if families.is_bounded:
-        return Normalizability("proven", "the domain is finite")
-    is_free = [isinstance(f, UserFamily) and not (f.is_discrete and math.isfinite(f.largest_value)) for f in families]
-    if unknown := [f.name for f, free in zip(families, is_free, strict=True) if free and not _is_said(f)]:
-        reason = f"the {unknown[0]} family is a user's, and does not say that it is normalisable always"
-        return Normalizability("undecided", reason)
-    numbers = np.array([s for s in range(d) if not (families[s].is_discrete or is_free[s])], dtype=np.int64)
-    if any(is_free) and len(numbers):
-        return Normalizability("undecided", "nobody knows how a user's family goes together with real numbers")
-    if any(is_free):
-        return Normalizability("proven", "the user's families are said to be normalisable always")
-    if not len(numbers):
-        return Normalizability("proven", "the factorial of a count outweighs every root product")
-    # Counts at 0 leave the law of the numbers alone; where its leading form is negative no count can outweigh it.
-    is_gaussian = any(family.name == "gaussian" for family in families)
-    worst = Normalizability("proven", "the batch is empty")
-    for index in np.ndindex(*energy.batch_shape):
-        terms = energy.structure.nonzero(coefficients[index].to("cpu", torch.float64).numpy())
-        inner = [(t, np.isin(t.rows, numbers).all(1)) for t in terms if t.power == 1]
-        leading = [TermGroup(t.root, t.rows[chosen], t.values[chosen]) for t, chosen in inner if chosen.any()]
-        form = Form.of_terms(leading, d, is_gaussian).restricted(numbers)
-        if (verdict := settle(form)).sign == "negative":
-            reason = f"the terms of power 1 of real numbers are negative in every direction, by {verdict.how}"
-            worst = Normalizability("proven", reason) if worst.is_proven else worst
-            continue
-        zeros = {energy.domain.names[s]: 0.0 for s in range(d) if s not in numbers}
-        alone = GeneralizedRootEnergy(energy.structure, energy.psi[index].detach(), families).condition(zeros)[0]
-        if alone.families.common is not None and (inside := check_normalizable(alone)).verdict == "disproven":
-            assert inside.witness is not None
-            witness = inside.witness.new_zeros(d)
-            witness[numbers.tolist()] = inside.witness
-            return Normalizability("disproven", f"with all counts at 0, {inside.reason}", witness, index)
-        if worst.is_proven:
-            shown = ", ".join(repr(energy.domain.names[s]) for s in numbers[:4].tolist())
-            reason = f"the terms of power 1 of the real numbers {shown} are not proven negative in every direction"
-            worst = Normalizability("undecided", reason, index=index)
-    return worst
+def _disproven(nodes: Nodes, outcome: Outcome, index: tuple[int, ...], device: torch.device) -> Normalizability:
+    """The verdict with its curve; where all move by the same power of T, the sum of T over the direction is one."""
+    v, growth, is_real = outcome.values, outcome.growth, nodes.is_real
+    assert v is not None
+    if growth is None:
+        size = (
+            np.linalg.norm(v)
+            if is_real.all()
+            else v.sum()
+            if not is_real.any()
+            else (v**2)[is_real].sum() + v[~is_real].sum()
+        )
+        v = v / (size if is_real.all() or not is_real.any() else np.where(is_real, np.sqrt(size), size))
+        growth = np.ones(len(v))
+    exponents = torch.from_numpy(np.where(is_real, growth / 2, growth)).to(device)
+    return Normalizability("disproven", outcome.reason, torch.from_numpy(v).to(device), index, exponents)
 
 
-def _is_said(family: NodeFamily) -> bool:
-    """Whether a user says that every model of a family can be normalised."""
-    return isinstance(family, UserFamily) and family.is_normalizable
-
-
-def _examine(energy: GeneralizedRootEnergy, coefficients: Array) -> _Found:
-    """Verdict on one model: the worst of its independent parts."""
+def _examine(nodes: Nodes, terms: list[TermGroup]) -> Outcome:
+    """Verdict on one model of exponential or Gaussian variables: the worst of its independent parts."""
     # Parts that share no term are independent.
-    terms = energy.structure.nonzero(coefficients)
-    undecided: _Found | None = None
+    undecided: Outcome | None = None
     ways: list[str] = []
-    for part in connected(len(energy.domain), [t.rows for t in terms]):
-        verdict = _examine_part(energy, terms, part)
+    for part in connected(len(nodes.names), [t.rows for t in terms]):
+        verdict = _examine_part(nodes, terms, part)
         if verdict.verdict == "disproven":
             return verdict
         if verdict.verdict == "undecided":
             undecided = undecided or verdict
         elif verdict.reason not in ways:
             ways.append(verdict.reason)
-    return undecided or _Found("proven", "; ".join(ways))
+    return undecided or Outcome("proven", "; ".join(ways))
 
 
-def _examine_part(energy: GeneralizedRootEnergy, terms: list[TermGroup], part: Index) -> _Found:
+def _examine_part(nodes: Nodes, terms: list[TermGroup], part: Index) -> Outcome:
     """Verdict on a connected part, from the highest power of the scale downwards.
 
     Variables are settled at the power where they occur first, if the form of that power is negative on them. Positive
     products that reach a settled variable are absorbed: a weighted mean puts an arbitrarily small multiple on the
     unsettled ones, which must therefore be settled at that very power.
     """
-    is_gaussian, names, d = energy.family.name == "gaussian", energy.domain.names, len(energy.domain)
+    is_gaussian, names, d = bool(nodes.is_real.all()), nodes.names, len(nodes.names)
     left = np.zeros(d, dtype=bool)
     left[part] = True
     mine = [TermGroup(t.root, t.rows[chosen], t.values[chosen]) for t in terms if (chosen := left[t.rows[:, 0]]).any()]
@@ -215,44 +210,42 @@ def _examine_part(energy: GeneralizedRootEnergy, terms: list[TermGroup], part: I
             ways.append(f"the terms of power {power} are negative in every direction, by {verdict.how}")
             left[members] = False
             continue
-        return _not_negative(energy, verdict, mine, power, members)
+        return _not_negative(nodes, verdict, mine, power, members)
     # What no power has settled is flat, freed by another variable, or unknown.
     rest = [names[i] for i in np.flatnonzero(left)]
     if not rest:
-        return _Found("proven", "; ".join(ways))
+        return Outcome("proven", "; ".join(ways))
     if len(part) == 1:
-        return _Found("disproven", f"no term contains {rest[0]!r}, its law is flat", np.eye(d)[part[0]])
+        return Outcome("disproven", f"no term contains {rest[0]!r}, its law is flat", np.eye(d)[part[0]])
     for s in np.flatnonzero(left):
         holding = [set(row) - {int(s)} for t in mine for row in t.rows.tolist() if s in row]
         if holding and (shared := set[int].intersection(*holding)):
             # The mass where the shared variable is below 1/x_s is that of 1/x_s, whose integral is infinite.
             reason = f"{names[s]!r} occurs only in products with {names[min(shared)]!r}, whose values near 0 free it"
-            return _Found("disproven", reason, np.eye(d)[s])
-    return _Found("undecided", f"only products with other variables bound {rest[0]!r}")
+            return Outcome("disproven", reason, np.eye(d)[s])
+    return Outcome("undecided", f"only products with other variables bound {rest[0]!r}")
 
 
-def _not_negative(
-    energy: GeneralizedRootEnergy, verdict: Verdict, terms: list[TermGroup], power: Fraction, members: Index
-) -> _Found:
+def _not_negative(nodes: Nodes, verdict: Verdict, terms: list[TermGroup], power: Fraction, members: Index) -> Outcome:
     """Verdict where the form of a power is not proven negative: is there a direction that disproves?"""
-    shown = ", ".join(repr(energy.domain.names[i]) for i in members[:4]) + (", ..." if len(members) > 4 else "")
+    shown = ", ".join(repr(nodes.names[i]) for i in members[:4]) + (", ..." if len(members) > 4 else "")
     # A direction disproves unless terms of a higher power lie in it.
     if verdict.point is not None and verdict.sign in ("positive", "zero"):
-        w = np.zeros(len(energy.domain))
+        w = np.zeros(len(nodes.names))
         w[members] = verdict.point
         x = w ** (1 / float(power))
-        if energy.family.name == "gaussian":
+        if nodes.is_real.all():
             x = np.sqrt(x)
             x[members] *= 1.0 if verdict.signs is None else verdict.signs
             for t in terms:
                 if t.root == 2 and t.size == 1 and t.power == power:  # odd terms of single variables become positive
                     x[t.rows[:, 0]] *= np.where(t.values < 0, -1.0, 1.0)
         is_inside = [(w[t.rows] > 0).all(1).any() for t in terms if t.power > power]
-        is_normal = energy.family.name == "gaussian" and energy.order <= 2
-        direction = ", ".join(f"{energy.domain.names[i]}: {x[i]:.4g}" for i in np.argsort(-np.abs(x))[:4] if x[i])
+        is_normal = bool(nodes.is_real.all()) and nodes.order <= 2
+        direction = ", ".join(f"{nodes.names[i]}: {x[i]:.4g}" for i in np.argsort(-np.abs(x))[:4] if x[i])
         if verdict.sign == "positive" and not any(is_inside):
-            return _Found("disproven", f"log q grows along the direction ({direction}), found by {verdict.how}", x)
+            return Outcome("disproven", f"log q grows along the direction ({direction}), found by {verdict.how}", x)
         if verdict.sign == "zero" and is_normal:
-            return _Found("disproven", f"the precision is singular along the direction ({direction})", x)
+            return Outcome("disproven", f"the precision is singular along the direction ({direction})", x)
     asked = f"whether the terms of power {power} of {shown} fall in every direction could not be settled"
-    return _Found("undecided", f"{asked}: {verdict.how}")
+    return Outcome("undecided", f"{asked}: {verdict.how}")

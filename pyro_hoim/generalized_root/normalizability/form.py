@@ -3,8 +3,9 @@ r"""Forms of degree one in non-negative numbers: are they negative everywhere?
 .. math:: g(w) = \sum_s a_s w_s + \sum_S c_S \Bigl(\prod_{s \in S} w_s\Bigr)^{1/|S|}, \qquad w \ge 0
 
 All terms of a generalized root model with the same power l/j of the scale make such a form, in the numbers
-:math:`w_s = T_1(x_s)^{l/j}`: their root products are geometric means. In a *signed* form (the square roots of the
-Gaussian family, where :math:`T_2(x) = x`) pairs may take either sign: there g is maximised over signs too.
+:math:`w_s = T_1(x_s)^{l/j}`: their root products are geometric means. In a *signed* form some variables have square
+roots of either sign (those of the Gaussian family, where :math:`T_2(x) = x`), and so have their pairs, with each other
+or with variables whose roots are positive: there g is maximised over signs too.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ..structure import TermGroup
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 _LARGEST_DEFINITE = 3_000
 
@@ -34,25 +36,36 @@ class Form:
     linear: Array
     sets: tuple[Index, ...]
     weights: tuple[Array, ...]
-    is_signed: bool = False
+    signed: Mask | None = None
+    """Variables (d,) whose square roots have either sign; None where no pair has one."""
 
     @classmethod
-    def of(cls, linear: Array, parts: Sequence[tuple[Index, Array]], is_signed: bool = False) -> Form:
+    def of(cls, linear: Array, parts: Sequence[tuple[Index, Array]], signed: Mask | None = None) -> Form:
         """The form with these sets and their weights; empty parts are left out."""
         filled = [(index, c) for index, c in parts if len(c)]
-        return cls(linear, tuple(index for index, _ in filled), tuple(c for _, c in filled), is_signed)
+        return cls(linear, tuple(index for index, _ in filled), tuple(c for _, c in filled), signed)
 
     @classmethod
-    def of_terms(cls, terms: Iterable[TermGroup], size: int, is_gaussian: bool) -> Form:
-        """The form of the terms of one power; where T_2 of a variable may have either sign, at the larger value."""
+    def of_terms(cls, terms: Iterable[TermGroup], size: int, is_real: bool | Mask) -> Form:
+        """The form of the terms of one power; where T_2 of a variable may have either sign, at the larger value.
+
+        ``is_real`` tells the variables of the Gaussian family (d,); one word is meant for all.
+        """
+        real = np.broadcast_to(np.asarray(is_real), size)
         linear, joint, is_signed = np.zeros(size), list[tuple[Index, Array]](), False
         for t in terms:
             if t.size > 1:
                 joint.append((t.rows, t.values))
-                is_signed = is_signed or (is_gaussian and t.root == t.size == 2)
+                is_signed = is_signed or (t.root == t.size == 2 and bool(real[t.rows].any()))
             else:
-                linear[t.rows[:, 0]] += np.abs(t.values) if is_gaussian and t.root == 2 else t.values
-        return cls.of(linear, joint, is_signed)
+                s = t.rows[:, 0]
+                linear[s] += np.where(real[s], np.abs(t.values), t.values) if t.root == 2 else t.values
+        return cls.of(linear, joint, real.copy() if is_signed else None)
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether pairs may take either sign."""
+        return self.signed is not None
 
     @property
     def size(self) -> int:
@@ -98,8 +111,9 @@ class Form:
 
     def upper(self) -> Form:
         """The form without negative means, which is concave and nowhere smaller; signed pairs count as positive."""
+        signed = np.zeros(self.size, dtype=bool) if self.signed is None else self.signed
         weights = [
-            np.abs(c) if self.is_signed and index.shape[1] == 2 else np.maximum(c, 0.0)
+            np.where(signed[index].any(1) & (index.shape[1] == 2), np.abs(c), np.maximum(c, 0.0))
             for index, c in zip(self.sets, self.weights, strict=True)
         ]
         return Form.of(self.linear, [(index[c > 0], c[c > 0]) for index, c in zip(self.sets, weights, strict=True)])
@@ -119,7 +133,8 @@ class Form:
         parts = [(position[index], c) for index, c in zip(self.sets, self.weights, strict=True)]
         inside = [(index >= 0).all(1) for index, _ in parts]
         whole = [(index[is_whole], c[is_whole]) for is_whole, (index, c) in zip(inside, parts, strict=True)]
-        return Form.of(self.linear[members], whole, self.is_signed)
+        has_signs = self.signed is not None and bool(self.signed[members].any())
+        return Form.of(self.linear[members], whole, self.signed[members] if has_signs else None)
 
     def matrix(self, shift: Array | None = None) -> Array:
         """Matrix M of the pairs and the diagonal, g = y' M y at w = y^2 where there are only pairs."""
@@ -210,7 +225,9 @@ def local_maximum(form: Form) -> tuple[float, Array, Array]:
     # Ascents, signs and point in turn; tiny coordinates are tried at zero, too.
     best = (-np.inf, points[0], np.ones(form.size))
     for point in points:
-        signs = np.where(rng.random(form.size) < 0.5, -1.0, 1.0) if form.is_signed else np.ones(form.size)
+        signs = np.ones(form.size)
+        if form.signed is not None:
+            signs[(rng.random(form.size) < 0.5) & form.signed] = -1.0
         w = point / point.sum()
         for _ in range(2 if form.is_signed else 1):
             if form.is_signed:
@@ -234,7 +251,7 @@ def _best_signs(form: Form, w: Array, signs: Array) -> Array:
     signs = signs.copy()
     for _ in range(20):
         before = signs.copy()
-        for s in range(form.size):
+        for s in range(form.size) if form.signed is None else np.flatnonzero(form.signed):
             pull = float(matrix[s] @ signs)
             if pull != 0:
                 signs[s] = np.sign(pull)
@@ -315,10 +332,12 @@ def _settle_connected(form: Form) -> Verdict:
     only_pairs = all(index.shape[1] == 2 for index in form.sets)
     if vector is not None:
         w, signs = vector**2 / (vector**2).sum(), np.where(vector < 0, -1.0, 1.0)
+        if form.signed is not None and not form.signed.all():  # the others have positive roots only
+            signs = np.where(form.signed, signs * np.sign(vector[~form.signed].sum() or 1.0), 1.0)
         value, error = form.value(w, signs if form.is_signed else None)
         if value > error:
             return Verdict("positive", "an eigenvector of the quadratic form", w, signs)
-        if form.is_signed and only_pairs:
+        if form.signed is not None and form.signed.all() and only_pairs:
             return _exact_definite(form, w, signs)
     # By ascent, and by branch and bound where that finds nothing.
     largest, point, signs = local_maximum(form)
@@ -336,8 +355,11 @@ def _branch(form: Form) -> Verdict:
     if form.size > limit:
         return Verdict("unknown", f"no bound applies and {form.size} variables are more than the {limit} searched")
     tried = 0
-    for pattern in range(2 ** (form.size - 1) if form.is_signed else 1):
-        signs = np.array([-1.0 if pattern >> s & 1 else 1.0 for s in range(form.size)])
+    # Pairs do not change where all signs do, so that one of the variables keeps its own if all have one.
+    free = [] if form.signed is None else np.flatnonzero(form.signed[:-1] if form.signed.all() else form.signed)
+    for pattern in range(2 ** len(free)):
+        signs = np.ones(form.size)
+        signs[[s for i, s in enumerate(free) if pattern >> i & 1]] = -1.0
         sign, point, more = branch_and_bound(form.with_signs(signs), _BUDGET - tried)
         tried += more
         if sign == "positive":

@@ -103,10 +103,10 @@ def test_random_models_against_a_grid(family, order, d):
     assert min(seen.values()) >= 2, seen
 
 
-def random_form(rng, d, sizes, shift, signed=False):
+def random_form(rng, d, sizes, shift):
     sets = [np.array(list(itertools.combinations(range(d), size))) for size in sizes]
     weights = [rng.normal(size=len(rows)) for rows in sets]
-    return Form(rng.normal(size=d) * 0.3 - shift, tuple(sets), tuple(weights), signed)
+    return Form(rng.normal(size=d) * 0.3 - shift, tuple(sets), tuple(weights))
 
 
 @pytest.mark.parametrize("sizes", [(2,), (3,), (2, 3)])
