@@ -3,7 +3,7 @@ r"""Can a generalized root model be normalised? Proofs, counterexamples, and an 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -17,7 +17,8 @@ from ..nodes.families import NodeFamily
 from ..nodes.user_family import UserFamily
 from ..structure import RootStructure, TermGroup
 from .form import Form, Index, Verdict, connected, settle
-from .mixed import Nodes, Outcome, examine_mixed
+from .growth import Outcome
+from .mixed import Nodes, examine_mixed
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +97,7 @@ def check_normalizability(
     structure: RootStructure,
     psi: torch.Tensor,
     families: NodeFamily | Sequence[NodeFamily],
+    groups: Iterable[Sequence[int]] = (),
 ) -> Normalizability:
     """The verdict of :func:`check_normalizable` on tensor entries, with one family for all or one for every variable.
 
@@ -103,6 +105,7 @@ def check_normalizability(
         structure: the terms.
         psi: tensor entries (*batch, num_terms).
         families: one family, or one per variable in the order of the schema.
+        groups: schema positions of indicators of which exactly one is 1 in every state, the levels of a category.
 
     Raises:
         InputError: psi is not finite, or another number of families than of variables.
@@ -121,7 +124,7 @@ def check_normalizability(
     if is_single and (known := _known(listed[0])):
         return known
     is_real = np.array([family.name == "gaussian" for family in listed])
-    nodes = Nodes(structure.domain.names, listed, is_real, structure.order)
+    nodes = Nodes(structure.domain.names, listed, is_real, structure.order, tuple(map(tuple, groups)))
     # One element of the batch after the other.
     worst = Normalizability("proven", "the batch is empty")
     for index in np.ndindex(*psi.shape[:-1]):

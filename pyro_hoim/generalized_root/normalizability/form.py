@@ -133,8 +133,8 @@ class Form:
         parts = [(position[index], c) for index, c in zip(self.sets, self.weights, strict=True)]
         inside = [(index >= 0).all(1) for index, _ in parts]
         whole = [(index[is_whole], c[is_whole]) for is_whole, (index, c) in zip(inside, parts, strict=True)]
-        has_signs = self.signed is not None and bool(self.signed[members].any())
-        return Form.of(self.linear[members], whole, self.signed[members] if has_signs else None)
+        signed = None if self.signed is None else self.signed[members]
+        return Form.of(self.linear[members], whole, signed if signed is not None and signed.any() else None)
 
     def matrix(self, shift: Array | None = None) -> Array:
         """Matrix M of the pairs and the diagonal, g = y' M y at w = y^2 where there are only pairs."""
