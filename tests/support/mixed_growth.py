@@ -53,9 +53,7 @@ class MixedModel(NamedTuple):
         for j, row in self.terms:
             rows.setdefault((j, len(row)), []).append(row)
         structure = RootStructure.from_positions(domain, {key: np.array(part) for key, part in rows.items()})
-        listed = [
-            self.terms[key[0], tuple(row)] for key in structure.keys for row in structure.positions(key).tolist()
-        ]
+        listed = [self.terms[key[0], tuple(row)] for key in structure.keys for row in structure.positions(key).tolist()]
         return structure, torch.tensor(listed, dtype=torch.float64) / structure.multiplicity
 
 
@@ -118,11 +116,15 @@ def log_density_along(model: MixedModel, values: np.ndarray, exponents: np.ndarr
     return log_density(model, logs, signs)
 
 
-def random_model(rng: np.random.Generator) -> MixedModel:
-    """Two to four variables of at least two families, up to three of them unbounded; many terms are absent."""
+def random_model(rng: np.random.Generator, largest_unbounded: int) -> MixedModel:
+    """Two to four variables of at least two families, some of them numbers; many terms are absent."""
     while True:
         letters = "".join(rng.choice(list("btpeg"), rng.integers(2, 5)))
-        if len(set(letters)) > 1 and sum(letter in "peg" for letter in letters) <= 3 and set(letters) & set("eg"):
+        if (
+            len(set(letters)) > 1
+            and sum(letter in "peg" for letter in letters) <= largest_unbounded
+            and set(letters) & set("eg")
+        ):
             break
     n, terms = len(letters), Terms()
     share = rng.choice([0.1, 0.5])

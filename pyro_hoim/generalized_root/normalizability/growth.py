@@ -50,6 +50,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
@@ -63,6 +64,8 @@ _MARGIN = 1e-9
 _LARGEST_PATTERN = 6
 _ROUNDS = 5
 _COUNT_DISCOUNT = 1e-3
+HOPELESS = 8
+"""How many patterns are searched for a counterexample where a proof is out of reach."""
 
 
 class Outcome(NamedTuple):
@@ -112,24 +115,32 @@ class Monomials(NamedTuple):
         return [total / int(j) for total, j in zip(sums, self.roots, strict=True)]
 
 
-Memo = dict[tuple[int, bytes], Verdict]
+@dataclass
+class Work:
+    """Verdicts on forms that came up before, and how many more sums of terms are weighed."""
+
+    forms: dict[tuple[int, bytes], Verdict] = field(default_factory=dict[tuple[int, bytes], Verdict])
+    weighings: int = 2048
+    competitions: int = 48
+    unknown: dict[int, int] = field(default_factory=dict[int, int])
+    """Variables in forms that were not settled, with the root of their first term; they leave no hope of a proof."""
 
 
-def judge(terms: list[TermGroup], part: Index, kinds: Kinds, memo: Memo, is_bound: bool = False) -> Outcome:
+def judge(terms: list[TermGroup], part: Index, kinds: Kinds, work: Work, is_bound: bool = False) -> Outcome:
     """Verdict on a part at fixed values of the bounded variables.
 
     Args:
         terms: terms that hold unbounded variables only.
         part: the variables that are asked about.
         kinds: what the variables are.
-        memo: verdicts on forms that came up before.
+        work: what is known and what may still be done.
         is_bound: whether the coefficients are upper bounds, which can prove and not disprove.
     """
     inside = np.zeros(len(kinds.names), dtype=bool)
     inside[part] = True
     mine = [TermGroup(t.root, t.rows[which], t.values[which]) for t in terms if (which := inside[t.rows].all(1)).any()]
     # Forms of one power, and what they leave.
-    settled, ways, answer = _forms(mine, part, kinds, memo)
+    settled, ways, answer = _forms(mine, part, kinds, work)
     if answer is not None:
         return Outcome("undecided", answer.reason) if is_bound else answer
     is_odd = [t.root == 2 and bool(kinds.is_real[t.rows].any()) for t in mine]
@@ -139,7 +150,7 @@ def judge(terms: list[TermGroup], part: Index, kinds: Kinds, memo: Memo, is_boun
     open_reason = ""
     for is_reduced in (True, False) if settled else (False,):
         known = settled if is_reduced else {}
-        outcome = _weigh(_monomials(mine, kinds, known, None), part, kinds)
+        outcome = _weigh(_monomials(mine, kinds, known, None), part, kinds, work)
         if outcome.verdict == "proven":
             return outcome._replace(reason="; ".join([*ways, outcome.reason] if is_reduced else [outcome.reason]))
         if outcome.verdict == "disproven" and not flips and not is_bound:
@@ -147,21 +158,24 @@ def judge(terms: list[TermGroup], part: Index, kinds: Kinds, memo: Memo, is_boun
         open_reason = open_reason or outcome.reason
     if is_bound or not flips:
         return Outcome("undecided", open_reason)
-    return _patterns(mine, part, kinds, settled, flips)
+    return _patterns(mine, part, kinds, settled, flips, work)
 
 
-def _patterns(terms: list[TermGroup], part: Index, kinds: Kinds, settled: dict[int, int], flips: list[int]) -> Outcome:
+def _patterns(
+    terms: list[TermGroup], part: Index, kinds: Kinds, settled: dict[int, int], flips: list[int], work: Work
+) -> Outcome:
     """Verdict by patterns of signs of Gaussian variables, all of them where they are few."""
     rng = np.random.default_rng(0)
-    is_whole = len(flips) <= _LARGEST_PATTERN
+    is_whole = len(flips) <= _LARGEST_PATTERN and not work.unknown
     listed: Iterable[Any] = itertools.product([1.0, -1.0], repeat=len(flips))
     if not is_whole:
-        listed = rng.choice([1.0, -1.0], (2**_LARGEST_PATTERN, len(flips)))
+        listed = rng.choice([1.0, -1.0], (HOPELESS if work.unknown else 2**_LARGEST_PATTERN, len(flips)))
     undecided: Outcome | None = None
     for pattern in listed:
         signs = np.ones(len(kinds.names))
         signs[flips] = pattern
-        outcomes = [_weigh(_monomials(terms, kinds, known, signs), part, kinds) for known in ([settled, {}])]
+        versions = [settled, dict[int, int]()] if settled else [settled]
+        outcomes = [_weigh(_monomials(terms, kinds, known, signs), part, kinds, work) for known in versions]
         for outcome in outcomes:
             if outcome.verdict == "disproven":
                 assert outcome.values is not None
@@ -187,11 +201,12 @@ def _first_roots(terms: list[TermGroup]) -> dict[int, int]:
 
 
 def _forms(
-    terms: list[TermGroup], part: Index, kinds: Kinds, memo: Memo
+    terms: list[TermGroup], part: Index, kinds: Kinds, work: Work
 ) -> tuple[dict[int, int], list[str], Outcome | None]:
     """Variables whose forms are negative, with the root of their first term, how, and a direction that disproves."""
     first = {s: j for s, j in _first_roots(terms).items() if not kinds.is_count[s]}
     settled: dict[int, int] = {}
+    work.unknown = {}
     ways: list[str] = []
     for j in sorted(set(first.values())):
         members = np.array([s for s in part if first.get(int(s)) == j], dtype=np.int64)
@@ -199,16 +214,19 @@ def _forms(
         form = Form.of_terms(at_power, len(kinds.names), kinds.is_real).restricted(members)
         for piece in connected(form.size, form.sets):
             own_form = form.restricted(piece)
-            key = (j, b"".join([members[piece].tobytes(), own_form.linear.tobytes(), *map(bytes, own_form.weights)]))
-            if key not in memo:
-                memo[key] = settle(own_form)
-            verdict = memo[key]
+            arrays = [members[piece], own_form.linear, *own_form.sets, *own_form.weights]
+            key = (j, b"".join(array.tobytes() for array in arrays))
+            if key not in work.forms:
+                work.forms[key] = settle(own_form)
+            verdict = work.forms[key]
             if verdict.sign == "negative":
                 settled |= dict.fromkeys(members[piece].tolist(), j)
                 way = f"the terms of power {Fraction(1, j)} are negative in every direction, by {verdict.how}"
                 ways += [way] if way not in ways else []
             elif (answer := _direction(verdict, members[piece], j, terms, kinds)) is not None:
                 return settled, ways, answer
+            else:
+                work.unknown |= dict.fromkeys(members[piece].tolist(), j)
     return settled, ways, None
 
 
@@ -223,10 +241,14 @@ def _direction(verdict: Verdict, members: Index, j: int, terms: list[TermGroup],
     ]
     if any(t.power > Fraction(1, j) for t in inside):
         return None
-    # A singular precision is flat along the direction, but for a linear term of one of the two signs.
-    is_normal = j == 1 and bool(kinds.is_real[w > 0].all()) and all(t.root <= 2 for t in inside)
-    if verdict.sign == "zero" and not is_normal:
-        return None
+    # A singular precision is flat along the direction, but for a linear term of one of the two signs. Other numbers may
+    # not meet its variables: near zero they cost a power of the scale, which is too much where nothing grows.
+    if verdict.sign == "zero":
+        is_member = np.isin(np.arange(len(w)), members)
+        near = [(t, t.rows[is_member[t.rows].any(1) & ~kinds.is_count[t.rows].any(1)]) for t in terms]
+        is_alone = all(t.root <= 2 and bool(is_member[rows].all()) for t, rows in near if len(rows))
+        if j != 1 or not kinds.is_real[members].all() or not is_alone:
+            return None
     signs = np.ones(len(w))
     signs[members] = 1.0 if verdict.signs is None else verdict.signs
     for t in inside:
@@ -280,22 +302,29 @@ def _monomials(terms: list[TermGroup], kinds: Kinds, settled: dict[int, int], si
 # Weights of the negative terms.
 
 
-def _weigh(terms: Monomials, part: Index, kinds: Kinds) -> Outcome:
+def _weigh(terms: Monomials, part: Index, kinds: Kinds, work: Work) -> Outcome:
     """Verdict on terms of given signs."""
+    work.weighings -= 1
+    if work.weighings < 0:
+        return Outcome("undecided", "values of bounded variables and signs have too many patterns")
     # What has infinite mass whatever the positive terms are.
     is_free = terms.is_negative & ~(terms.members & kinds.is_count).any(1)
     cone = _cone(terms, is_free, part[~kinds.is_count[part]], kinds)
     if cone is not None and cone.verdict == "disproven":
         return cone
-    # Positive terms one by one: absorbed, competing, or of a higher degree than all negative ones.
-    first: dict[int, int] = {}
+    # Weights of the single terms alone absorb most positive terms; a count weighs as much as its term itself.
+    depth = np.full(len(kinds.names), 10**6)
     for t in np.flatnonzero(is_free & (terms.members.sum(1) == 1)):
-        s, j = int(terms.members[t].argmax()), int(terms.roots[t])
-        first[s] = min(first.get(s, j), j)
+        s = terms.members[t].argmax()
+        depth[s] = min(depth[s], terms.roots[t])
+    depth[kinds.is_count] = 1
+    total = terms.members @ depth
+    is_absorbed = (total < terms.roots) | ((total == terms.roots) & (terms.members & kinds.is_count).any(1))
+    # The others one by one: absorbed, competing, or of a higher degree than all negative ones.
     competing: list[int] = []
     unclear = "" if cone is None else cone.reason
-    for p in np.flatnonzero(~terms.is_negative).tolist():
-        way = _way(terms, p, first, kinds)
+    for p in np.flatnonzero(~terms.is_negative & ~is_absorbed).tolist():
+        way = _way(terms, p, kinds, work)
         if way == "competes":
             competing.append(p)
         elif way == "beyond":
@@ -307,8 +336,10 @@ def _weigh(terms: Monomials, part: Index, kinds: Kinds) -> Outcome:
         if way in ("beyond", "unclear"):
             unclear = unclear or f"no weights absorb the term of {_names(terms, p, kinds)}"
     # Those that compete together.
-    if competing and not _outweighed(terms, competing, kinds):
-        if (higher := _competition(terms, competing, kinds)) is not None:
+    work.competitions -= bool(competing)
+    is_left = work.competitions >= 0
+    if competing and not (is_left and not unclear and _outweighed(terms, competing, kinds)):
+        if is_left and (higher := _competition(terms, competing, kinds)) is not None:
             return higher
         shown = _names(terms, competing[0], kinds)
         unclear = unclear or f"the term of {shown} and negative terms have one degree, and their sum was not settled"
@@ -361,17 +392,13 @@ def _cone(terms: Monomials, is_free: Mask, numbers: Index, kinds: Kinds) -> Outc
     return Outcome("undecided", "whether negative terms bound all variables could not be settled")
 
 
-def _way(
-    terms: Monomials, p: int, first: dict[int, int], kinds: Kinds
-) -> Literal["absorbed", "competes", "beyond", "unclear"]:
+def _way(terms: Monomials, p: int, kinds: Kinds, work: Work) -> Literal["absorbed", "competes", "beyond", "unclear"]:
     """Whether negative terms absorb a positive one, by weights that are checked exactly."""
-    # Weights of the single terms alone.
-    support, j = terms.members[p], int(terms.roots[p])
-    numbers, counts = np.flatnonzero(support & ~kinds.is_count), np.flatnonzero(support & kinds.is_count)
-    if all(s in first for s in numbers.tolist()):
-        total = Fraction(sum(first[s] for s in numbers.tolist()) + len(counts), j)
-        if total < 1 or (total == 1 and len(counts)):
-            return "absorbed"
+    # A term of a form that was not settled
+    support = terms.members[p]
+    roots = {work.unknown.get(s, 0) for s in np.flatnonzero(support).tolist()}
+    if len(roots) == 1 and Fraction(int(support.sum()), int(terms.roots[p])) == Fraction(1, max(roots) or 10**6):
+        return "unclear"
     # The least sum of weights, those of counts a little cheaper.
     chosen = np.flatnonzero(terms.is_negative & terms.within(support))
     solved = _weights(terms, p, chosen, np.ones(len(chosen)), 1 - _COUNT_DISCOUNT, kinds)

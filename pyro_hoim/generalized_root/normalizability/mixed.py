@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from ..nodes.families import NodeFamily
 from ..nodes.user_family import UserFamily
 from ..structure import TermGroup
 from .form import Array, Form, Index, Mask, connected, settle
-from .growth import Kinds, Memo, Outcome, judge
+from .growth import HOPELESS, Kinds, Outcome, Work, judge
 
 _LARGEST_LISTED = 1024
 
@@ -34,25 +35,27 @@ class Nodes(NamedTuple):
         """Largest values (d,), infinity where there is none or the values are not whole."""
         return np.array([f.largest_value if f.is_discrete else math.inf for f in self.families])
 
-    def root(self, s: int, value: float, j: int) -> float:
-        """The j-th root of the statistic of a count."""
-        family = self.families[s]
-        return float(family.root(torch.tensor(value, dtype=torch.float64), j))
-
-    def root_range(self, s: int, j: int) -> tuple[float, float]:
-        """Least and largest j-th root over the values of a bounded count."""
-        family = self.families[s]
-        if not isinstance(family, UserFamily):
-            return 0.0, self.root(s, family.largest_value, j)
-        roots = family.root(torch.arange(int(family.largest_value) + 1, dtype=torch.float64), j)
-        return float(roots.min()), float(roots.max())
-
     def values(self, s: int, is_short: bool) -> list[float]:
         """Values of a bounded count that have a mass: all, or where these are many the least and the largest."""
         family, top = self.families[s], int(self.families[s].largest_value)
         listed = sorted({0, 1, top}) if is_short else range(top + 1)
         x = torch.tensor(listed, dtype=torch.float64)
         return x[torch.isfinite(family.log_base(x))].tolist()
+
+
+@lru_cache(4096)
+def _root(family: NodeFamily, value: float, j: int) -> float:
+    """The j-th root of the statistic of a count."""
+    return float(family.root(torch.tensor([value], dtype=torch.float64), j))
+
+
+@lru_cache(4096)
+def _root_range(family: NodeFamily, j: int) -> tuple[float, float]:
+    """Least and largest j-th root over the values of a bounded count."""
+    if not isinstance(family, UserFamily):
+        return 0.0, _root(family, family.largest_value, j)
+    roots = family.root(torch.arange(int(family.largest_value) + 1, dtype=torch.float64), j)
+    return float(roots.min()), float(roots.max())
 
 
 def examine_mixed(nodes: Nodes, terms: list[TermGroup]) -> Outcome:
@@ -71,7 +74,7 @@ def examine_mixed(nodes: Nodes, terms: list[TermGroup]) -> Outcome:
     free = list(_split(terms, is_bounded))
     undecided: Outcome | None = None
     ways: list[str] = []
-    memo: Memo = {}
+    work = Work()
     for part in connected(d, [np.array([row]) for _, row, _, _ in free]):
         if is_bounded[part].all():
             continue
@@ -80,7 +83,7 @@ def examine_mixed(nodes: Nodes, terms: list[TermGroup]) -> Outcome:
         elif is_count[part].all():
             outcome = Outcome("proven", "the factorial of a count outweighs every root product")
         else:
-            outcome = _examine_part(nodes, terms, part, is_bounded, kinds, memo)
+            outcome = _examine_part(nodes, terms, part, is_bounded, kinds, work)
         if outcome.verdict == "disproven":
             return outcome
         if outcome.verdict == "undecided":
@@ -104,7 +107,7 @@ def _of_user(nodes: Nodes, part: Index, is_user: Mask) -> Outcome:
 
 
 def _examine_part(
-    nodes: Nodes, terms: list[TermGroup], part: Index, is_bounded: Mask, kinds: Kinds, memo: Memo
+    nodes: Nodes, terms: list[TermGroup], part: Index, is_bounded: Mask, kinds: Kinds, work: Work
 ) -> Outcome:
     """Verdict on a connected part of exponential, Gaussian and Poisson variables."""
     d = len(nodes.names)
@@ -120,22 +123,22 @@ def _examine_part(
     mine = [TermGroup(t.root, t.rows[which], t.values[which]) for t in terms if (which := inside[t.rows].any(1)).any()]
     near = sorted({int(s) for t in mine for s in t.rows[is_bounded[t.rows]]})
     if not near:
-        return judge(mine, part, kinds, memo)
+        return judge(mine, part, kinds, work)
     # All their values at once, by the largest coefficients.
-    above = judge(_upper(mine, is_bounded, nodes), part, kinds, memo, is_bound=True)
+    above = judge(_upper(mine, is_bounded, nodes), part, kinds, work, is_bound=True)
     if above.verdict == "proven":
         return above
     # Their values one by one.
     levels, is_whole = _levels(nodes, near)
-    undecided = above if not is_whole else None
+    undecided = above if work.unknown or not is_whole else None
     seen: set[bytes] = set()
-    for state in levels:
+    for state in itertools.islice(levels, HOPELESS if work.unknown else None):
         folded = _fold(mine, is_bounded, state, nodes)
         key = b"".join(t.rows.tobytes() + t.values.tobytes() for t in folded)
         if key in seen:
             continue
         seen.add(key)
-        outcome = judge(folded, part, kinds, memo)
+        outcome = judge(folded, part, kinds, work)
         if outcome.verdict == "disproven":
             return _at(outcome, state, near, nodes)
         if outcome.verdict == "undecided":
@@ -185,7 +188,7 @@ def _fold(terms: list[TermGroup], is_bounded: Mask, state: Array, nodes: Nodes) 
     """Terms of the unbounded variables, at some values (d,) of the bounded ones; equal terms are added."""
     sums: dict[tuple[int, tuple[int, ...]], float] = {}
     for j, row, c, bounded in _split(terms, is_bounded):
-        factors = [nodes.root(s, float(state[s]), j) for s in bounded]
+        factors = [_root(nodes.families[s], float(state[s]), j) for s in bounded]
         sums[j, row] = sums.get((j, row), 0.0) + c * math.prod(factors)
     return _grouped(sums)
 
@@ -199,12 +202,14 @@ def _upper(terms: list[TermGroup], is_bounded: Mask, nodes: Nodes) -> list[TermG
     for j, row, c, bounded in _split(terms, is_bounded):
         ends = (c, c)
         for s in bounded:
-            products = [end * root for end in ends for root in nodes.root_range(s, j)]
+            products = [end * root for end in ends for root in _root_range(nodes.families[s], j)]
             ends = (min(products), max(products))
         low, high = sums.get((j, row), (0.0, 0.0))
         sums[j, row] = (low + ends[0], high + ends[1])
-    is_odd = {key: key[0] == 2 and bool(nodes.is_real[list(key[1])].any()) for key in sums}
-    return _grouped({key: max(high, -low) if is_odd[key] else high for key, (low, high) in sums.items()})
+    # A known coefficient keeps its sign, which the form of its power may use.
+    is_odd = {(j, row): j == 2 and bool(nodes.is_real[list(row)].any()) for j, row in sums}
+    ends = {key: max(high, -low) if is_odd[key] and low < high else high for key, (low, high) in sums.items()}
+    return _grouped(ends)
 
 
 def _split(terms: list[TermGroup], is_bounded: Mask) -> Iterator[tuple[int, tuple[int, ...], float, list[int]]]:

@@ -1,24 +1,268 @@
-"""Verdicts on models with a family per variable, against integrals over growing boxes."""
+"""Verdicts on models with a family per variable: cases by hand, and integrals over growing boxes and along curves."""
 
+import itertools
+from collections import Counter
+
+import numpy as np
 import pytest
 import torch
 
 from pyro_hoim import Domain, Variable
-from pyro_hoim.generalized_root import ExponentialFamily, GaussianFamily, RootStructure
+from pyro_hoim.generalized_root import (
+    ExponentialFamily,
+    GaussianFamily,
+    GeneralizedRootEnergy,
+    PoissonFamily,
+    RootStructure,
+    TruncatedPoissonFamily,
+    UserFamily,
+    check_normalizable,
+)
 from pyro_hoim.generalized_root.normalizability.check import check_normalizability
+from pyro_hoim.testing import raises
 
-FAMILIES = {"x": ExponentialFamily(), "y": GaussianFamily()}
+from support.mixed_growth import FAMILIES, MixedModel, log_density_along, log_masses, random_model
+from support.root_models import domain_of
 
 
-@pytest.mark.parametrize(("pair", "verdict"), [(3.0, "disproven"), (-3.0, "disproven"), (1.9, "proven")])
-def test_a_real_number_grows_as_the_root_of_a_positive_one(pair, verdict):
-    """exp(-x - y^2 + 3 y sqrt(x)) falls along every straight ray in (x, y) and diverges along y = sqrt(x)."""
-    domain = Domain([Variable(name, kind=family.kind) for name, family in FAMILIES.items()])
-    structure = RootStructure.simplified(domain, [("x", "y")])
-    psi = torch.tensor([-1.0, -1.0, pair / 2], dtype=torch.float64)
-    answer = check_normalizability(structure, psi, list(FAMILIES.values()))
-    assert answer.verdict == verdict
+def verdict_on(letters, terms, groups=()):
+    """Verdict on a model by the letters of its families and its terms, whose variables are digits."""
+    model = MixedModel(letters, {(j, tuple(map(int, row))): c for (j, row), c in terms.items()})
+    return model, check_normalizability(*model.parameters(), model.families, groups)
+
+
+def assert_curve(model, answer, log_z=(40.0, 60.0)):
+    """Log q with the measure does not fall along the curve of a verdict that disproves."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        along = log_density_along(model, answer.witness.numpy(), answer.exponents.numpy(), np.array(log_z))
+    assert along[-1] >= along[-2] - 0.01, (model, answer, along)
+
+
+# A curve of x = r, y = r or sqrt(r), with the critical coefficient of the highest product where there is one.
+QUARTER = 1 / (0.25**0.25 * 0.75**0.75)  # max of -u - w + c u^(1/4) w^(3/4) is zero
+
+
+@pytest.mark.parametrize(
+    ("letters", "terms", "verdict"),
+    [
+        # exp(-x - y^2 + 3 y sqrt(x)) falls along every straight ray in (x, y) and diverges along y = 1.5 sqrt(x).
+        ("eg", {(1, "0"): -1, (1, "1"): -1, (2, "01"): 3}, "disproven"),
+        ("eg", {(1, "0"): -1, (1, "1"): -1, (2, "01"): -3}, "disproven"),
+        ("eg", {(1, "0"): -1, (1, "1"): -1, (2, "01"): 1.99}, "proven"),
+        ("eg", {(1, "0"): -1, (1, "1"): -1, (2, "01"): -1.99}, "proven"),
+        ("eg", {(1, "0"): -1, (1, "1"): -1, (2, "01"): 2.01}, "disproven"),
+        ("egg", {(1, "0"): -1, (1, "1"): -1, (1, "2"): -1, (3, "012"): 2.99}, "proven"),
+        ("egg", {(1, "0"): -1, (1, "1"): -1, (1, "2"): -1, (3, "012"): 3.01}, "disproven"),
+        # Three pairs, of which an odd number is negative: signs of two variables cannot make all positive.
+        ("egg", {(1, "0"): -1, (1, "1"): -1, (1, "2"): -1, (2, "01"): 1.3, (2, "02"): -1.3, (2, "12"): 1.3}, "proven"),
+        (
+            "egg",
+            {(1, "0"): -1, (1, "1"): -1, (1, "2"): -1, (2, "01"): 1.3, (2, "02"): 1.3, (2, "12"): 1.3},
+            "disproven",
+        ),
+        ("eeg", {(1, "0"): -1, (1, "1"): -1, (1, "2"): -1, (2, "01"): -9, (2, "02"): 1.9, (2, "12"): 1.9}, "proven"),
+        # Counts and bounded values do not matter where the form of the numbers is negative.
+        ("ep", {(1, "0"): -1, (2, "01"): 100}, "proven"),
+        ("eb", {(1, "0"): -1e-3, (2, "01"): 100}, "proven"),
+        ("gp", {(1, "0"): -1, (2, "01"): 100}, "proven"),
+        # They decide where it is zero.
+        ("eb", {(2, "0"): -1, (2, "01"): 0.9}, "proven"),
+        ("eb", {(2, "0"): -1, (2, "01"): 1.0}, "disproven"),
+        ("eb", {(2, "0"): 1, (2, "01"): -9}, "disproven"),
+        ("et", {(2, "0"): -1.8, (2, "01"): 1}, "proven"),
+        ("et", {(2, "0"): -1.7, (2, "01"): 1}, "disproven"),
+        ("ebb", {(2, "0"): -1.5, (2, "01"): 1, (2, "02"): 1}, "disproven"),
+        ("ebb", {(2, "0"): -1.5, (2, "01"): 1, (2, "02"): 1, (3, "012"): -9}, "disproven"),
+        ("gb", {(3, "0"): -1, (2, "01"): 1e-3}, "disproven"),
+        ("gb", {(3, "0"): -1, (3, "01"): 0.9}, "proven"),
+        ("gb", {(2, "01"): 1}, "disproven"),
+        ("ggb", {(1, "0"): -1, (1, "1"): -1, (2, "01"): 2, (2, "02"): 1}, "disproven"),
+        ("ep", {(2, "0"): -1, (2, "01"): -1}, "proven"),
+        ("ep", {(2, "0"): -1, (2, "01"): 0.01}, "disproven"),
+        ("ep", {(2, "01"): -1}, "disproven"),  # nothing holds the number where the count is zero
+        ("ep", {(2, "0"): -1, (4, "01"): 50}, "proven"),
+        # The number is as the square of the count where they compete, and z log z wins.
+        ("ep", {(2, "0"): -1, (3, "01"): 50}, "proven"),
+        # Finite at all counts, but the sum over them is not: log q is about z^2 at x = z^4.
+        ("epp", {(2, "0"): -1, (3, "012"): 0.1}, "disproven"),
+        ("epp", {(1, "0"): -1, (3, "012"): 99}, "proven"),
+        # Numbers that grow at different powers: degrees 3/4, 1 and 4/3.
+        ("eg", {(1, "0"): -1, (2, "1"): 0, (3, "1"): -1, (5, "01"): 9}, "proven"),
+        ("eg", {(1, "0"): -1, (3, "1"): -1, (4, "01"): 0.99 * QUARTER}, "proven"),
+        ("eg", {(1, "0"): -1, (3, "1"): -1, (4, "01"): 1.01 * QUARTER}, "disproven"),
+        ("eg", {(1, "0"): -1, (3, "1"): -1, (3, "01"): 0.1}, "disproven"),
+        ("egb", {(1, "0"): -1, (3, "1"): -1, (4, "01"): 0.5 * QUARTER, (5, "012"): 9}, "proven"),
+        # The integral over y is 1 / x^(1/2), that over x is 1 / y^2: the first is integrable near zero.
+        ("eg", {(1, "0"): -1, (4, "01"): -1}, "proven"),
+        ("eg", {(1, "1"): -1, (4, "01"): -1}, "disproven"),
+        ("eg", {(1, "1"): -1}, "disproven"),
+        ("eg", {(3, "01"): -1}, "disproven"),
+        ("bt", {(2, "01"): 50}, "proven"),
+        ("bp", {(2, "01"): 50}, "proven"),
+    ],
+)
+def test_cases_by_hand(letters, terms, verdict):
+    model, answer = verdict_on(letters, terms)
+    assert answer.verdict == verdict, answer.reason
     if verdict == "disproven":
-        x, y = answer.witness.tolist()
-        assert -x - y * y + pair * y * x**0.5 > 0
-        assert answer.exponents.tolist() == [1.0, 0.5]
+        assert_curve(model, answer)
+
+
+def test_the_curve_of_a_number_that_grows_as_a_root():
+    _, answer = verdict_on("eg", {(1, "0"): -1, (1, "1"): -1, (2, "01"): 3})
+    x, y = answer.witness.tolist()
+    assert x + y**2 == pytest.approx(1)
+    assert -x - y**2 + 3 * y * x**0.5 > 0
+    assert answer.exponents.tolist() == [1.0, 0.5]
+
+
+def test_values_that_disprove_stay_where_they_are():
+    _, answer = verdict_on("et", {(2, "0"): -1.7, (2, "01"): 1})
+    assert answer.witness[1] == 3
+    assert answer.exponents[1] == 0
+    assert "= 3" in answer.reason
+
+
+def test_indicators_of_one_category_are_not_set_together():
+    terms = {(2, "0"): -1.5, (2, "01"): 1, (2, "02"): 1}
+    assert verdict_on("ebb", terms)[1].verdict == "disproven"
+    assert verdict_on("ebb", terms, [(1, 2)])[1].verdict == "proven"
+    # One is always set, and so nothing holds the number where the other is.
+    assert verdict_on("ebb", {(2, "01"): -1, (2, "02"): -1}, [(1, 2)])[1].verdict == "proven"
+    assert verdict_on("ebb", {(2, "01"): -1, (2, "02"): -1})[1].verdict == "disproven"
+    assert verdict_on("ebb", {(2, "01"): -1}, [(1, 2)])[1].verdict == "disproven"
+
+
+@pytest.mark.parametrize("family", [ExponentialFamily(), GaussianFamily(), PoissonFamily()], ids=lambda f: f.name)
+def test_one_family_for_every_variable_is_one_for_all(family):
+    structure = RootStructure.complete(domain_of(3, family), 3)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(6):
+        psi = torch.randn(structure.num_terms, generator=generator, dtype=torch.float64)
+        psi[structure.slices[1, 1]] -= 1.5
+        one = check_normalizable(GeneralizedRootEnergy(structure, psi, family))
+        many = check_normalizability(structure, psi, [family] * 3)
+        assert (one.verdict, one.reason) == (many.verdict, many.reason)
+        if one.witness is not None:
+            assert torch.equal(one.witness, many.witness)
+
+
+def straight_verdict(model):
+    """The control: a check of straight rays in the values themselves, which takes no notice of roots."""
+    if not set(model.letters) & set("eg"):
+        return "proven"
+    numbers = [s for s, letter in enumerate(model.letters) if letter in "eg"]
+    directions = itertools.product(np.linspace(-1, 1, 9), repeat=len(numbers))
+    for direction in directions:
+        v = np.zeros(len(model.letters))
+        v[numbers] = [abs(a) if model.letters[s] == "e" else a for a, s in zip(direction, numbers, strict=True)]
+        if v.any():
+            with np.errstate(divide="ignore", invalid="ignore"):
+                along = log_density_along(model, v, np.ones(len(v)), np.array([30.0, 40.0]))
+            if along[1] > along[0]:
+                return "disproven"
+    return "proven"
+
+
+def contradictions(numbers, largest_unbounded):
+    """Verdicts on random models, those that integrals contradict, and those of the control that they contradict."""
+    verdicts, wrong, control = Counter(), [], 0
+    for number in numbers:
+        model = random_model(np.random.default_rng(number), largest_unbounded)
+        answer = check_normalizability(*model.parameters(), model.families)
+        verdicts[answer.verdict] += 1
+        step = {1: 0.5, 2: 1.0, 3: 2.0}[sum(letter in "peg" for letter in model.letters)]
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            masses = log_masses(model, (24.0, 48.0, 72.0), step)
+        truth = "proven" if masses[2] - masses[1] < 0.1 else "disproven"
+        control += straight_verdict(model) != truth
+        if answer.verdict == "disproven":
+            assert_curve(model, answer)
+        if answer.verdict not in (truth, "undecided"):
+            wrong.append((number, answer, masses))
+    return verdicts, wrong, control
+
+
+def test_random_models_against_integrals():
+    """No contradiction, few models undecided; rays that take no notice of roots are wrong often."""
+    verdicts, wrong, control = contradictions(range(150), 2)
+    assert not wrong
+    assert verdicts["undecided"] <= 2, verdicts
+    assert min(verdicts["proven"], verdicts["disproven"]) >= 40, verdicts
+    assert control >= 5
+
+
+@pytest.mark.slow
+def test_two_thousand_random_models_against_integrals():
+    verdicts, wrong, control = contradictions(range(1000, 3000), 3)
+    assert not wrong
+    assert verdicts["undecided"] <= 20, verdicts
+    assert min(verdicts["proven"], verdicts["disproven"]) >= 500, verdicts
+    assert control >= 50
+
+
+@pytest.mark.parametrize("scale", [0.02, 0.2])
+def test_thirty_columns_of_all_families(scale):
+    letters = "btpeg" * 6
+    domain = Domain([Variable(f"v{i}", kind=FAMILIES[c].kind) for i, c in enumerate(letters)])
+    structure = RootStructure.complete(domain, 2)
+    psi = scale * torch.randn(structure.num_terms, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    psi[:30] = -1.0
+    answer = check_normalizability(structure, psi, [FAMILIES[c] for c in letters])
+    assert answer.verdict == ("proven" if scale < 0.1 else answer.verdict)
+    psi[structure.index(("v3", "v4"))] = 1.01
+    assert check_normalizability(structure, psi, [FAMILIES[c] for c in letters]).verdict == "disproven"
+
+
+def test_users_families_among_others():
+    flat = UserFamily("flat", "positive", np.zeros_like)
+    known = UserFamily("known", "positive", np.zeros_like, is_normalizable=True)
+    twos = UserFamily("no twos", "count", lambda x: np.where(x == 2, -np.inf, 0.0), maximum=3)
+    domain = Domain([Variable("a", kind="positive"), Variable("b", kind="positive")])
+    structure = RootStructure.simplified(domain)
+    psi = torch.tensor([-1.0, -1.0])
+    assert check_normalizability(structure, psi, [flat, ExponentialFamily()]).verdict == "undecided"
+    assert check_normalizability(structure, psi, [known, ExponentialFamily()]).verdict == "proven"
+    assert check_normalizability(structure, -psi, [known, ExponentialFamily()]).verdict == "disproven"
+    joined = RootStructure.simplified(domain, [("a", "b")])
+    triple = torch.tensor([-1.0, -1.0, -1.0])
+    assert check_normalizability(joined, triple, [known, ExponentialFamily()]).verdict == "undecided"
+    # The largest root is that of 3, and where 3 has no mass that of 2.
+    counts = Domain([Variable("a", kind="positive"), Variable("n", kind="count")])
+    structure = RootStructure(counts, {(2, 1): [("a",)], (2, 2): [("a", "n")]})
+    for single, verdict in ((-1.74, "proven"), (-1.72, "disproven")):
+        coefficients = torch.tensor([single, 0.5])
+        assert check_normalizability(structure, coefficients, [ExponentialFamily(), twos]).verdict == verdict
+    only = UserFamily("only zero and two", "count", lambda x: np.where(x % 2 == 1, -np.inf, 0.0), maximum=3)
+    coefficients = torch.tensor([-1.5, 0.5])
+    assert check_normalizability(structure, coefficients, [ExponentialFamily(), only]).verdict == "proven"
+    assert check_normalizability(structure, coefficients, [ExponentialFamily(), twos]).verdict == "disproven"
+
+
+def test_batches_edge_cases_and_wrong_arguments():
+    model = MixedModel("eg", {(1, (0,)): -1.0, (1, (1,)): -1.0, (2, (0, 1)): 1.0})
+    structure, psi = model.parameters()
+    strong = torch.tensor([1.0, 1.0, 3.0])
+    batch = torch.stack([psi, psi * strong]).float()
+    answer = check_normalizability(structure, batch, model.families)
+    assert (answer.verdict, answer.index) == ("disproven", (1,))
+    assert check_normalizability(structure, batch[:0], model.families).verdict == "proven"
+    empty = RootStructure.independent(Domain([]))
+    assert check_normalizability(empty, torch.zeros(0), []).verdict == "proven"
+    with raises("wrong-shape", "families"):
+        check_normalizability(structure, psi, model.families[:1])
+    with raises("not-finite", "psi"):
+        check_normalizability(structure, psi * torch.inf, model.families)
+
+
+def test_many_values_of_bounded_counts():
+    """Bounds for all values at once where they are too many to list, and corners for counterexamples."""
+    large = TruncatedPoissonFamily(2**40)
+    domain = Domain([Variable("a", kind="positive"), *[Variable(f"n{i}", kind="count") for i in range(12)]])
+    structure = RootStructure(domain, {(2, 1): [("a",)], (2, 2): [("a", f"n{i}") for i in range(12)]})
+    families = [ExponentialFamily(), *[large] * 12]
+    psi = torch.full((13,), -1.0, dtype=torch.float64)
+    assert check_normalizability(structure, psi, families).verdict == "proven"
+    psi[5] = 1e-5
+    answer = check_normalizability(structure, psi, families)
+    assert answer.verdict == "disproven"
