@@ -6,8 +6,9 @@ Nothing here shares anything with the library but the list of terms.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -57,11 +58,11 @@ class MixedModel(NamedTuple):
         return structure, torch.tensor(listed, dtype=torch.float64) / structure.multiplicity
 
 
-def log_density(model: MixedModel, logs: Sequence[np.ndarray], signs: Sequence[float]) -> np.ndarray:
+def log_density(model: MixedModel, logs: Sequence[np.ndarray], signs: Sequence[Any]) -> np.ndarray:
     """Log q and the log measure of logarithms u of T; minus infinity stands for a value of zero, without measure."""
     total = np.zeros(())
     for (j, row), c in model.terms.items():
-        sign = np.prod([signs[s] for s in row if model.letters[s] == "g"]) if j == 2 else 1.0
+        sign = math.prod((signs[s] for s in row if model.letters[s] == "g"), start=1.0) if j == 2 else 1.0
         total = total + c * sign * np.exp(np.sum(np.broadcast_arrays(*[logs[s] for s in row]), axis=0) / j)
     for letter, u in zip(model.letters, logs, strict=True):
         if letter in "pbt":

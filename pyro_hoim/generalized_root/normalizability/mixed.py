@@ -20,6 +20,10 @@ from .growth import HOPELESS, Kinds, Outcome, Work, judge
 _LARGEST_LISTED = 1024
 
 
+Choice = dict[int, float]
+"""Values of one variable, or of the indicators of one category that are not zero."""
+
+
 class Nodes(NamedTuple):
     """What is asked of the variables: names, families, which are Gaussian (d,), and the largest root."""
 
@@ -161,27 +165,42 @@ def _at(outcome: Outcome, state: Array, near: Sequence[int], nodes: Nodes) -> Ou
 
 
 def _levels(nodes: Nodes, near: Sequence[int]) -> tuple[Iterator[Array], bool]:
-    """Joint values (d,) of bounded variables, and whether these are all; the lowest come first."""
+    """Joint values (d,) of bounded variables, and whether these are all."""
     # One choice per group of indicators, one per other variable.
     d = len(nodes.names)
     largest = nodes.largest
     grouped = [group for group in nodes.groups if set(group) & set(near)]
     in_group = {s for group in grouped for s in group}
-    choices: list[list[dict[int, float]]] = [[{s: 1.0} for s in group] for group in grouped]
+    choices: list[list[Choice]] = [[{s: 1.0} for s in group] for group in grouped]
     alone = [s for s in near if s not in in_group]
     size = math.prod(len(choice) for choice in choices) * math.prod(largest[s] + 1 for s in alone)
     is_whole = size <= _LARGEST_LISTED
     choices += [[{s: value} for value in nodes.values(s, not is_whole)] for s in alone]
 
-    def states() -> Iterator[Array]:
-        for chosen in itertools.islice(itertools.product(*choices), _LARGEST_LISTED):
-            state = np.zeros(d)
-            for values in chosen:
-                for s, value in values.items():
-                    state[s] = value
-            yield state
+    chosen = itertools.product(*choices) if is_whole else _some(choices)
+    return (_joined(values, d) for values in chosen), is_whole
 
-    return states(), is_whole
+
+def _joined(choices: Sequence[Choice], d: int) -> Array:
+    """A state (d,), zero where nothing is chosen."""
+    state = np.zeros(d)
+    for values in choices:
+        for s, value in values.items():
+            state[s] = value
+    return state
+
+
+def _some(choices: list[list[Choice]]) -> Iterator[tuple[Choice, ...]]:
+    """Some of many joint choices: the first, those that change one, the last, and random ones."""
+    start = tuple(choice[0] for choice in choices)
+    yield start
+    for i, choice in enumerate(choices):
+        for value in choice[1:]:
+            yield (*start[:i], value, *start[i + 1 :])
+    yield tuple(choice[-1] for choice in choices)
+    rng = np.random.default_rng(0)
+    for _ in range(_LARGEST_LISTED // 4):
+        yield tuple(choice[rng.integers(len(choice))] for choice in choices)
 
 
 def _fold(terms: list[TermGroup], is_bounded: Mask, state: Array, nodes: Nodes) -> list[TermGroup]:
