@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
+
+gc.disable()  # until all is collected: what is imported and collected stays, and was looked through again and again
 # Of the second come the studies, of the third what tests share, the package `support`.
 sys.path += [str(_HERE / folder) for folder in ("tests/guard", "tutorials", "tests")]
 
@@ -78,6 +80,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what needs a CUDA device where there is none; ``-rs``, a default of this project, shows it."""
     if item.get_closest_marker("cuda") and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device, and there is none")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Leave what was imported and collected out of every later search for garbage, in workers as in one process."""
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
