@@ -16,9 +16,17 @@ SOURCES := pyproject.toml $(CONSTRAINTS)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 
 KERNELS := $(shell grep -rlE 'numba|compute.jit' pyro_hoim --include='*.py')
-# Where other libraries are met: all doctests, and tests of files, frames, commands, plots, pages and ArviZ.
-MEETING := pyro_hoim tests/test_*.py $(addprefix tests/,cli compute core data datasets estimators front interop plots \
-	report results runs)
+# Where a newer library could change something: all doctests; frames, files, plots, pages, estimators, ArviZ, and laws under
+# the modes of PyTorch; of commands and results one file of each kind. What we compute ourselves is tested by `make test`.
+tests_of = $(patsubst %,tests/$(1)/test_%.py,$(2))
+MEETING := pyro_hoim $(addprefix tests/,compute core datasets estimators interop plots report) \
+	$(patsubst %,tests/test_%.py,atomic compilation device guard public_api) \
+	$(call tests_of,cli,commands families forty_files options pieces progress resume system) \
+	$(call tests_of,data,bins columns doors encoding files_of_others frames row_options safe_cells table_file typed_files wide) \
+	$(call tests_of,data/sources,as_whole files local rows) \
+	$(call tests_of,front,fit frames_everywhere) \
+	$(call tests_of,results,conformance summary what_people_read) \
+	$(call tests_of,runs,damaged_files model_files)
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 export OMP_NUM_THREADS ?= 1
