@@ -20,10 +20,8 @@ from ...core.partition import PartitionBackend
 from ...errors import conflict, out_of_reach, size_text
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
-from ..bounds._join_graph import compiled
-from ..bounds._sweeps import Sweeps
-from ..bounds._variational import VariationalBound
 from ..bounds.mini_buckets import MiniBuckets
+from ..bounds.variational import VariationalBound, num_costs
 from ..impossible import ImpossibleStates, support_of_states
 from .design import Coordinates
 from .solvers import Evaluate, Outcome, Point, Report, State
@@ -56,7 +54,7 @@ def is_exact_as_cheap(graph: InteractionHypergraph, partition: PartitionBackend 
     backend, exact = buckets_of(partition), Auto().plan(graph)
     if not exact.feasible:
         return False
-    if backend._graphs(graph)[0].is_exact:
+    if not num_costs(backend, graph):
         return True
     share = backend.plan(graph).flops / (backend.passes + backend.orders + 1)
     return partition is None and exact.flops <= share
@@ -68,7 +66,7 @@ def checked_buckets(
     """The backend, whose budget of memory also holds what a solver remembers of so many parameters and the costs."""
     backend = buckets_of(partition)
     cost = backend.plan(graph).check()
-    costs = max(compiled(join).num_shifts for join in backend._graphs(graph))
+    costs = num_costs(backend, graph)
     memory = cost.memory_bytes + _VECTORS * 8 * (num_parameters + costs)
     if memory > backend.max_memory_bytes:
         problem = f"{costs} costs beside {num_parameters} parameters need {size_text(memory, 'bytes')}"
@@ -117,8 +115,7 @@ class LikelihoodBound:
 
     def search(self, theta: Floats) -> None:
         """Take the order of mini-buckets that is the best at theta, and the costs and weights that passes find."""
-        sweeps = self._backend._upper(self.graph, torch.from_numpy(self._tables(theta)))
-        self._bound = VariationalBound(sweeps)
+        self._bound = VariationalBound.search(self._backend, self.graph, self._tables(theta))
         self.free = self._bound.tightest
 
     def evaluate(self, theta: Floats) -> Point:
@@ -138,13 +135,12 @@ class LikelihoodBound:
         if self._bound is None:
             self.search(theta)
         assert self._bound is not None
-        sweeps = self._bound.sweeps
-        sweeps.start_from(self._tables(theta), *self._bound.parts(self.free))
-        for _ in sweeps.passes(1 + self._backend.passes):
-            pass
-        inner = theta * self.statistics
-        slack = _ROUNDING * (len(theta) + 1) * (float(np.abs(inner).sum()) + abs(sweeps.bound))
-        return float(inner.sum()) - sweeps.bound - slack
+        log_z, inner = (
+            self._bound.tightened(self._tables(theta), self.free, self._backend.passes),
+            theta * self.statistics,
+        )
+        slack = _ROUNDING * (len(theta) + 1) * (float(np.abs(inner).sum()) + abs(log_z))
+        return float(inner.sum()) - log_z - slack
 
     # What a checkpoint holds beside the bound's own parameters.
 
@@ -152,12 +148,11 @@ class LikelihoodBound:
     def order(self) -> int:
         """Which of the orders of the backend the mini-buckets have."""
         assert self._bound is not None
-        return self._backend._graphs(self.graph).index(self._bound.sweeps.graph)
+        return self._bound.order(self._backend)
 
     def take_up(self, order: int, free: Floats) -> None:
         """Go on with an order and parameters of the bound; ValueError or IndexError where these do not fit."""
-        graph = self._backend._graphs(self.graph)[order]
-        self._bound, self.free = VariationalBound(Sweeps(graph, np.zeros(self.graph.num_terms), True)), free
+        self._bound, self.free = VariationalBound.of_order(self._backend, self.graph, order), free
         if len(free) != self._bound.num_free:
             raise ValueError("the costs and weights are of other mini-buckets")
 

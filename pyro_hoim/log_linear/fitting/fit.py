@@ -653,39 +653,20 @@ def fit(
     if validation is not None:
         check_rows_possible(structural, validation, "validation")
     check_data_possible(structural, hypergraph, data)
-    asked = method, objective, penalty, partition, stops_early
-    is_dense, chosen = choose_method(hypergraph, data, *asked)
-    graph = hypergraph if structural is None else structural.added_to(hypergraph)
-    if objective == "bound" and is_exact_as_cheap(graph, partition):
-        objective, partition = "likelihood", None
-    elif objective == "bound":
-        partition = checked_buckets(graph, hypergraph.num_parameters, partition)
+    if objective == "bound":
+        choose_method(hypergraph, data, method, objective, penalty, partition, stops_early)
+        objective, partition = _bound_or_likelihood(hypergraph, structural, partition)
     if structural is not None and partition is None and not isinstance(data, Observations):
         partition = Auto()  # the dense design has no support of margins alone
-    if (objective, partition) != (asked[1], asked[3]):
-        is_dense, chosen = choose_method(hypergraph, data, method, objective, penalty, partition, stops_early)
+    is_dense, chosen = choose_method(hypergraph, data, method, objective, penalty, partition, stops_early)
     coordinates = working_coordinates(hypergraph, penalty)
     if objective != "pseudo-likelihood" and not is_dense:
         partition = Auto() if partition is None else partition
         on_support(partition, structural).plan(hypergraph).check()
     # The objective with its start, on the face of the estimate where that is infinite.
     file, from_zero = run.file(), stops_early or chosen == "gradient"
-    if objective == "pseudo-likelihood":
-        assert isinstance(data, Observations)
-        problem = pseudo_problem(coordinates, data, penalty, structural, from_zero)
-    elif is_dense and isinstance(data, Observations):
-        problem = dense_problem(coordinates, data, structural, penalty, from_zero, space)
-    else:
-        problem = general_problem(
-            coordinates,
-            data,
-            penalty,
-            None if is_dense else partition,
-            structural,
-            from_zero,
-            space,
-            objective == "bound",
-        )
+    backend = None if is_dense else partition
+    problem = _problem(objective, coordinates, data, penalty, backend, structural, from_zero, space)
     if isinstance(problem.objective, LikelihoodBound):
         problem.objective.ends_by_gains = stopping.tolerance is None
     # A checkpoint puts the solver where it was.
@@ -704,14 +685,11 @@ def fit(
         theta, impossible = problem.moved(theta), problem.limit
     theta = torch.from_numpy(np.ascontiguousarray(theta))
     log_likelihood, log_partition = _likelihood(problem, theta, impossible, outcome.point.loss, partition)
-    least = None
-    if isinstance(problem.objective, LikelihoodBound):
-        least = problem.num_rows * problem.objective.certified(outcome.point.theta)
     return FitResult(
         hypergraph=hypergraph,
         theta=theta,
         log_likelihood=log_likelihood,
-        log_likelihood_bound=least,
+        log_likelihood_bound=_least_likelihood(problem, outcome.point.theta),
         log_partition=log_partition,
         num_rows=problem.num_rows,
         status=outcome.status,
@@ -867,6 +845,42 @@ def _solved(
     if last.status == "converged" and problem.is_infinite:
         last = last._replace(status="infinite")
     return last, best
+
+
+def _problem(
+    objective: ObjectiveName,
+    coordinates: Coordinates,
+    data: Observations | torch.Tensor,
+    penalty: Penalty | None,
+    backend: PartitionBackend | None,
+    structural: ImpossibleStates | None,
+    from_zero: bool,
+    space: np.ndarray | None,
+) -> Problem:
+    """What the solver works on; without a backend the likelihood of a dense design."""
+    if isinstance(data, Observations):
+        if objective == "pseudo-likelihood":
+            return pseudo_problem(coordinates, data, penalty, structural, from_zero)
+        if backend is None:
+            return dense_problem(coordinates, data, structural, penalty, from_zero, space)
+    is_bound = objective == "bound"
+    return general_problem(coordinates, data, penalty, backend, structural, from_zero, space, is_bound)
+
+
+def _bound_or_likelihood(
+    hypergraph: InteractionHypergraph, structural: ImpossibleStates | None, partition: PartitionBackend | None
+) -> tuple[ObjectiveName, PartitionBackend | None]:
+    """The objective of a fit by a bound, with its backend: the likelihood where that is exact at no higher cost."""
+    graph = hypergraph if structural is None else structural.added_to(hypergraph)
+    if is_exact_as_cheap(graph, partition):
+        return "likelihood", None
+    return "bound", checked_buckets(graph, hypergraph.num_parameters, partition)
+
+
+def _least_likelihood(problem: Problem, theta: np.ndarray) -> float | None:
+    """What the log-likelihood of all rows is at least, of a fit by its bound, in the coordinates of the solver."""
+    bound = problem.objective
+    return problem.num_rows * bound.certified(theta) if isinstance(bound, LikelihoodBound) else None
 
 
 def _likelihood(

@@ -39,7 +39,7 @@ from pyro_hoim.log_linear import (
     likelihood_ratio_test,
 )
 from pyro_hoim.log_linear.bounds._sweeps import Sweeps
-from pyro_hoim.log_linear.bounds._variational import VariationalBound
+from pyro_hoim.log_linear.bounds.variational import VariationalBound
 from pyro_hoim.log_linear.fitting.bound import LikelihoodBound
 from pyro_hoim.log_linear.fitting.design import own_coordinates
 from pyro_hoim.runs import RunOptions

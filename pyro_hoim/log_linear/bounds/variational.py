@@ -10,13 +10,16 @@ function using Hölder's inequality, ICML 2011, section 3.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from ._join_graph import MESSAGE
+from ...structure.hypergraph import InteractionHypergraph
+from ._join_graph import MESSAGE, compiled
 from ._sweeps import Sweeps
+from .mini_buckets import MiniBuckets
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -65,14 +68,14 @@ def _index(sweeps: Sweeps) -> _Index:
     # Every number of the buffer is one of a table that meets others, or of the last message of a component.
     message = [sizes.places[MESSAGE][k] for k in range(len(graph.nodes))]
     summed = [(sizes.place(item), k) for k, node in enumerate(graph.nodes) for item in node.inputs]
-    firsts = np.unique(np.array([*message, *(place for place, _ in summed)], dtype=np.int64))
+    firsts = np.unique(np.array([*message, *(start for start, _ in summed)], dtype=np.int64))
     return _Index(
         np.concatenate(cells),
         np.concatenate(sharing),
         *(np.array(rows, dtype=np.int64) for rows in (nodes, starts, bucket)),
         firsts,
         np.searchsorted(firsts, message),
-        np.searchsorted(firsts, [place for place, _ in summed]),
+        np.searchsorted(firsts, [start for start, _ in summed]),
         np.array([k for _, k in summed], dtype=np.int64),
     )
 
@@ -92,6 +95,21 @@ class VariationalBound:
         self.sweeps = sweeps
         self._index = _index(sweeps)
 
+    @classmethod
+    def search(cls, backend: MiniBuckets, hypergraph: InteractionHypergraph, tables: Floats) -> Self:
+        """With the order whose bound for tables (num_terms,) is the tightest, all passes of the backend made."""
+        return cls(backend._upper(hypergraph, torch.from_numpy(tables)))
+
+    @classmethod
+    def of_order(cls, backend: MiniBuckets, hypergraph: InteractionHypergraph, number: int) -> Self:
+        """With one of the orders of the backend; IndexError where it has fewer."""
+        return cls(Sweeps(backend._graphs(hypergraph)[number], np.zeros(hypergraph.num_terms), True))
+
+    def order(self, backend: MiniBuckets) -> int:
+        """Which of the orders of the backend it has."""
+        graph = self.sweeps.graph
+        return backend._graphs(graph.hypergraph).index(graph)
+
     @property
     def num_free(self) -> int:
         """How many parameters the bound has of its own."""
@@ -102,6 +120,13 @@ class VariationalBound:
         """Those of the tightest bound that passes found."""
         shifts, weights = self.sweeps.tightest
         return np.concatenate([shifts, np.log(weights[self._index.nodes]) / _SCALE])
+
+    def tightened(self, tables: Floats, free: Floats, passes: int) -> float:
+        """The bound of tables (num_terms,) after further passes from ``free`` on, rounded outward."""
+        self.sweeps.start_from(tables, *self.parts(free))
+        for _ in self.sweeps.passes(1 + passes):
+            pass
+        return self.sweeps.bound
 
     def parts(self, free: Floats) -> tuple[Floats, Floats]:
         """Costs (num_shifts,) that sum to zero within buckets, and weights (mini-buckets,) that sum to one."""
@@ -136,3 +161,8 @@ class VariationalBound:
         parts, weights = entropies[index.nodes], sweeps.weights[index.nodes]
         parts = parts - weights * np.add.reduceat(parts, index.starts)[index.bucket]
         return bound, eta, np.concatenate([slopes, _SCALE * parts])
+
+
+def num_costs(backend: MiniBuckets, hypergraph: InteractionHypergraph) -> int:
+    """Most costs that are shifted in one of the orders of a backend; 0 where no bucket is divided, exactly then."""
+    return max(compiled(graph).num_shifts for graph in backend._graphs(hypergraph))
