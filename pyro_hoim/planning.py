@@ -7,7 +7,8 @@ other. Where a route took more than a second the seconds were right within a fac
 with and without missing cells, for dependency networks, root models, posteriors of structures and pseudo-likelihoods.
 Learning takes as long as it finds interactions: a formula of sizes lies between tables of few and of many, which differ
 by a factor of 10 to 20, and so within a factor of 5 of both. What took more than 200 seconds was ended, and fits that
-are sampled were not measured. The seconds leave out starting Python, compiling, reading a table and writing a report.
+are sampled or by bounds were not measured. The seconds leave out starting Python, compiling, reading a table and
+writing a report.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from .data.wide import long_table
 from .errors import check_choice, check_names, conflict, visible, wrong_type
 from .inference.structure.kernel import MAX_CELLS, is_dense
 from .log_linear.auto import Auto
-from .log_linear.fitting.duration import duration_words, exact_seconds, pair_reads, pseudo_seconds
+from .log_linear.bounds.mini_buckets import MiniBuckets
+from .log_linear.fitting.duration import bound_seconds, duration_words, exact_seconds, pair_reads, pseudo_seconds
 from .log_linear.fitting.fit import uses_design
 from .results.table import html_of
 from .schema import Domain
@@ -62,7 +64,7 @@ __all__ = [
 ]
 
 
-RouteName = Literal["pairs", "pseudo-likelihood", "sampled", "learn", "structures", "network", "roots"]
+RouteName = Literal["pairs", "pseudo-likelihood", "bound", "sampled", "learn", "structures", "network", "roots"]
 
 PATIENCE = 60.0
 """Seconds that an advised route may take where another one is faster."""
@@ -70,6 +72,7 @@ _MOST_SECONDS = 300.0  # of exact sums: as check_duration of a fit
 _MOST_STATES = 2**40  # from which on exact sums over all pairs need no closer look
 _LEARN_ALL, _EXACT_STATES = 1500, 2**21  # pairs that learning takes at once; states up to which it is exact
 _LISTED = {2: 2, 3: 9, 4: 114, 5: 6894}  # hierarchical collections, by columns, where these are listed
+_BUCKET_SHARE, _BUCKET_BYTES = 1 / 14, 30.0  # cells of mini-buckets by pair, as a share of the largest; bytes of a cell
 _MB = 2.0**20
 
 # The routes: what they are called, and how one asks for them in Python, and by a verb and its options at a shell. In a
@@ -79,6 +82,12 @@ _ROUTES: dict[RouteName, tuple[str, str, str, dict[str, Any]]] = {
     "pseudo-likelihood": (
         "all pairs, pseudo-likelihood",
         "hoim.fit({data}, order=2, objective='pseudo-likelihood'{fit_options})",
+        "",
+        {},
+    ),
+    "bound": (
+        "all pairs, bound of the likelihood",
+        "hoim.fit({data}, order=2, objective='bound'{fit_options})",
         "",
         {},
     ),
@@ -232,6 +241,21 @@ def _pseudo(size: TableSize) -> _Cost:
     return seconds, memory / _MB, "approximate, without a likelihood and its tests"
 
 
+def _bound(size: TableSize) -> _Cost:
+    """Mini-buckets of the default size, of which every pair adds about a fourteenth."""
+    if size.has_missing:
+        return _closed("needs rows without missing cells")
+    levels, pairs = sorted(size.levels.values()), math.comb(size.num_varying, 2)
+    largest, most = MiniBuckets().max_cells, MiniBuckets().max_memory_bytes
+    if levels[-1] * levels[-2] > largest:
+        return _closed(f"a pair has {plural(levels[-1] * levels[-2], 'cell')}, mini-buckets have at most {largest}")
+    cells = float(min(_BUCKET_SHARE * largest * pairs, size.num_varying * size.num_states))
+    memory, seconds = _BUCKET_BYTES * cells, bound_seconds(cells)
+    if memory > most or seconds > 12 * _MOST_SECONDS:
+        return _closed(f"mini-buckets of {plural(pairs, 'pair')} need about {memory / 2**30:.1f} GiB")
+    return seconds, memory / _MB, "approximate, with a number that the likelihood is certainly not below"
+
+
 def _sampled(size: TableSize) -> _Cost:
     """Gradients from Markov chains."""
     if size.has_missing:
@@ -308,6 +332,7 @@ def _roots(size: TableSize) -> _Cost:
 _COSTS: dict[RouteName, Callable[[TableSize], _Cost]] = {
     "pairs": _pairs,
     "pseudo-likelihood": _pseudo,
+    "bound": _bound,
     "sampled": _sampled,
     "learn": _learn,
     "structures": _structures,

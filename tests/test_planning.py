@@ -15,6 +15,7 @@ from pyro_hoim.dependency_network import LearnedNetwork
 from pyro_hoim.errors import CostWarning, DataWarning, InputError, IntractableError, MissingDataError
 from pyro_hoim.generalized_root import RootFitResult
 from pyro_hoim.log_linear import Auto, FitResult, LearnResult
+from pyro_hoim.log_linear.fitting.duration import bound_seconds
 from pyro_hoim.planning import TableSize, advise, routes_of, size_of_counts
 
 front = importlib.import_module("pyro_hoim.front")
@@ -57,7 +58,12 @@ SIZES = {
     "wide": (
         TableSize({f"v{i}": 2 for i in range(300)}, 2000),
         "network",
-        {"pairs": "2.0e90 possible rows", "sampled": "180,000 entries .* hours", "structures": "2.0e90"},
+        {
+            "pairs": "2.0e90 possible rows",
+            "sampled": "180,000 entries .* hours",
+            "bound": "44,850 pairs",
+            "structures": "2.0e90",
+        },
     ),
     "endless": (
         TableSize({f"v{i}": 2 for i in range(20_000)}, 10**7),
@@ -73,7 +79,7 @@ SIZES = {
     "gaps": (
         TableSize({f"v{i}": 2 for i in range(60)}, 1000, has_missing=True),
         "network",
-        dict.fromkeys(("pseudo-likelihood", "sampled", "learn", "structures"), "without missing cells"),
+        dict.fromkeys(("pseudo-likelihood", "bound", "sampled", "learn", "structures"), "without missing cells"),
     ),
     "one column": (TableSize({"a": 3}, 50), "pairs", {"learn": "one column varies", "structures": "one column"}),
     "constant": (TableSize({"a": 1, "b": 1}, 50), None, {"pairs": "no column has two levels", "network": "no column"}),
@@ -102,6 +108,17 @@ def test_exact_fits_are_open_where_the_backend_takes_them():
         is_open = routes_of(size)[0].is_open
         assert Auto().plan(graph).feasible or not is_open
         assert is_open or levels**columns > 2**20
+
+
+@pytest.mark.parametrize(("columns", "levels"), [(22, 5), (40, 2), (60, 2)])
+def test_mini_buckets_of_all_pairs_have_as_many_cells_as_the_plan_says_within_a_factor_of_four(columns, levels):
+    size = TableSize({f"v{i}": levels for i in range(columns)}, 1000)
+    graph = hoim.InteractionHypergraph.from_order(hoim.Domain.from_cardinalities(size.levels), 2)
+    route = next(route for route in routes_of(size) if route.name == "bound")
+    cost = hoim.log_linear.MiniBuckets(orders=1).plan(graph)
+    seconds = bound_seconds(cost.total_cells)
+    assert seconds / 4 < route.seconds < 4 * seconds
+    assert cost.memory_bytes / 4 < route.memory_mb * 2**20 < 4 * cost.memory_bytes
 
 
 def test_memory_of_a_dense_fit_is_that_of_its_design_within_a_factor_of_four():
@@ -373,6 +390,7 @@ def test_calls_of_open_routes_repeat_what_was_said_of_the_columns_and_run_as_pri
     assert [route.name for route in table.routes if route.is_open] == [
         "pairs",
         "pseudo-likelihood",
+        "bound",
         "sampled",
         "learn",
         "structures",

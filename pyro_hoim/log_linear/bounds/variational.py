@@ -72,7 +72,9 @@ def _index(sweeps: Sweeps) -> _Index:
     return _Index(
         np.concatenate(cells),
         np.concatenate(sharing),
-        *(np.array(rows, dtype=np.int64) for rows in (nodes, starts, bucket)),
+        np.array(nodes, dtype=np.int64),
+        np.array(starts, dtype=np.int64),
+        np.array(bucket, dtype=np.int64),
         firsts,
         np.searchsorted(firsts, message),
         np.searchsorted(firsts, [start for start, _ in summed]),

@@ -18,7 +18,6 @@ from ...core.words import plural
 from ...errors import CostWarning, caller_level, out_of_reach
 from ...structure.hypergraph import InteractionHypergraph
 from ..auto import Auto
-from ..bounds.mini_buckets import MiniBuckets
 from ..energy import LogLinearEnergy
 from .bound import buckets_of, is_exact_as_cheap
 from .design import design_entries
@@ -179,9 +178,9 @@ def check_incomplete_duration(graph: InteractionHypergraph, num_rows: float, les
         _warn(seconds, "missing cells are summed over in one fit after another", less)
 
 
-def bound_seconds(graph: InteractionHypergraph, backend: MiniBuckets) -> float:
-    """Seconds that a fit by its bound takes very roughly."""
-    return 0.1 + _BOUND_EVALUATIONS * _BUCKET_CELL * backend.plan(graph).total_cells
+def bound_seconds(total_cells: float) -> float:
+    """Seconds that a fit by its bound takes very roughly, in mini-buckets of so many cells together."""
+    return 0.1 + _BOUND_EVALUATIONS * _BUCKET_CELL * total_cells
 
 
 def check_bound_duration(graph: InteractionHypergraph, partition: PartitionBackend | None) -> None:
@@ -194,9 +193,8 @@ def check_bound_duration(graph: InteractionHypergraph, partition: PartitionBacke
         CostWarning: more than ten seconds.
     """
     if not is_exact_as_cheap(graph, partition):
-        backend = buckets_of(partition)
-        cells = f"mini-buckets of up to {plural(backend.plan(graph).cells, 'cell')}"
-        _warn(bound_seconds(graph, backend), cells, _FEWER_CELLS)
+        cost = buckets_of(partition).plan(graph)
+        _warn(bound_seconds(cost.total_cells), f"mini-buckets of up to {plural(cost.cells, 'cell')}", _FEWER_CELLS)
 
 
 def check_pseudo_duration(graph: InteractionHypergraph, num_rows: float) -> None:
