@@ -2,6 +2,7 @@ from .annealed.importance import AnnealedImportance as AnnealedImportance, log_f
 from .auto import Auto as Auto, log_partition as log_partition
 from .bounds.importance import BucketImportance as BucketImportance
 from .bounds.mini_buckets import MiniBuckets as MiniBuckets
+from .chains.choice import BlockCandidate as BlockCandidate, BlockChoice as BlockChoice
 from .chains.gibbs import GibbsChains as GibbsChains
 from .coding import (
     Coding as Coding,

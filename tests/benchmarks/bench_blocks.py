@@ -151,6 +151,105 @@ def grids(names=("Grids_30",), scales=(0.1, 0.2, 0.3, 1.0), seconds=4.0, num_cha
     return lines
 
 
+def left_after(first, later, mean):
+    """Share of the variance of indicators (chains, d) of level 1 that is the same later, over those that vary."""
+    varies = (mean > 0.1) & (mean < 0.9)
+    scale = (mean * (1 - mean))[varies]
+    return float(((first - mean)[:, varies] * (later - mean)[:, varies] / scale).mean())
+
+
+@part("Memory of chains on a grid of the UAI competition that begin in exact draws")
+def stuck(name="Grids_30", seconds=20.0, num_chains=128, num_exact=20000, schedules=SCHEDULES):
+    """The honest measure where R-hat is far from 1: chains begin in the law, and what they keep of where they began.
+
+    "Memory" is the mean correlation of the indicators of variables with their first values, over variables of
+    probability 0.1 to 0.9, after one sweep and after the run; "beyond the starts" are bulk effective draws (the median
+    over every sixth of these variables) less one for every start, a second. The last row are exact draws.
+    """
+    model = read_uai(fetched() / f"{name}.uai")
+    backend = VariableElimination(max_cells=2**24)
+    start = time.process_time()
+    exact = backend.sample(model, (num_exact,), torch.Generator().manual_seed(1))
+    drawing = time.process_time() - start
+    mean, begin = exact.double().mean(0).numpy(), exact[:num_chains]
+    report = Report("schedule|blocks|us a sweep|sweeps|memory after one|after all|R-hat|beyond the starts, a second")
+    for schedule in schedules:
+        chains = GibbsChains(model, num_chains, schedule=GibbsSchedule(schedule), init=begin, seed=4)
+        once = chains.sweep(1, thin=1, states=True).states[0].double().numpy()
+        start = time.process_time()
+        chains.sweep(3)
+        most = max(60, round(3 * seconds / (time.process_time() - start)))
+        thin = max(1, most // 400)
+        start = time.process_time()
+        record = chains.sweep(most // thin * thin, thin=thin, energies=True, states=True)
+        used = time.process_time() - start
+        states, energies = record.states.double().numpy(), record.energies.T.numpy()
+        looked_at = np.flatnonzero((mean > 0.1) & (mean < 0.9))[::6]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            effective = [float(az.ess({"x": states[..., v].T}, method="bulk")["x"]) for v in looked_at]
+            reduction = float(az.rhat({"x": energies})["x"])
+        beyond = max(0.0, float(np.median(effective)) - num_chains) / used
+        memory = [left_after(begin.double().numpy(), later, mean) for later in (once, states[-1])]
+        figures = [f"{1e6 * used / num_chains / (most // thin * thin):.3g}", most // thin * thin]
+        report.row(
+            schedule, len(chains.blocks), *figures, *(f"{m:.2f}" for m in memory), f"{reduction:.2f}", f"{beyond:.2g}"
+        )
+    report.row(
+        "exact draws", 1, f"{1e6 * drawing / num_exact:.3g}", 1, "0.00", "0.00", "1.00", f"{num_exact / drawing:.3g}"
+    )
+    return report.lines()
+
+
+@part("Planned and measured time of a sweep")
+def calibration(num_chains=256, seconds=0.5):
+    """Of every candidate of "auto", nanoseconds of a chain: what the constants of the cost model were fitted to."""
+    whole = read_uai(fetched() / "Grids_30.uai")
+    models = {
+        "ring of 100": copies(100, 4.0, True),
+        "grid at 0.2": LogLinearEnergy(whole.hypergraph, 0.2 * whole.tables),
+    }
+    models |= {f"{number} pairs": mushroom(number) for number in (117, 130, 160)}
+    report = Report("model|blocks|planned|measured|ratio|effective draws a sweep|chosen")
+    for name, model in models.items():
+        choice = GibbsChains(model, num_chains, schedule=GibbsSchedule("auto"), seed=1).choice
+        for candidate in choice.candidates:
+            chains = GibbsChains(model, num_chains, schedule=candidate.schedule, seed=1)
+            chains.sweep(1)
+            count = max(1, round(1e9 * seconds / num_chains / candidate.planned))
+            start = time.process_time()
+            chains.sweep(count)
+            measured = 1e9 * (time.process_time() - start) / num_chains / count
+            figures = f"{candidate.planned:.0f}", f"{measured:.0f}", f"{measured / candidate.planned:.2f}"
+            is_chosen = "yes" if candidate == choice.chosen else ""
+            report.row(name, candidate.name, *figures, f"{candidate.effective:.3g}", is_chosen)
+    return report.lines()
+
+
+@part("Groups of columns of which at most one is set, listed and by single columns")
+def groups(sizes=(12, 30, 100), count=4000, num_chains=64, field=3.0):
+    """Effective draws of the energy are none, where all are equal: those of the slowest column are counted."""
+    report = Report("columns|blocks|states|us a sweep|effective draws a second|ratio")
+    for size in sizes:
+        domain = Domain.from_cardinalities([2] * size)
+        walls = list(itertools.combinations(domain.names, 2))
+        graph = InteractionHypergraph(domain, [*((name,) for name in domain.names), *walls], hierarchical=False)
+        tables = torch.tensor([0.0, field]).double().repeat(size)
+        wall = torch.tensor([0, 0, 0, -torch.inf]).double().repeat(len(walls))
+        model, first = LogLinearEnergy(graph, torch.cat([tables, wall])), None
+        for schedule in (GibbsSchedule(), GibbsSchedule([domain.names])):
+            chains = GibbsChains(model, num_chains, schedule=schedule, seed=1)
+            chains.sweep(1000)
+            start = time.process_time()
+            states = chains.sweep(count, thin=1, states=True).states.double().numpy()
+            used = time.process_time() - start
+            rate = min(float(az.ess({"x": states[..., v].T}, method="mean")["x"]) for v in range(size)) / used
+            first = first or rate
+            figures = f"{1e6 * used / num_chains / count:.3g}", f"{rate:.3g}", f"{rate / first:.3g}"
+            report.row(size, len(chains.blocks), 2 if len(chains.blocks) > 1 else size + 1, *figures)
+    return report.lines()
+
+
 @part("Annealed log Z of a grid of the UAI competition by blocks")
 def annealed(
     name="Grids_30", steps=(8000, 3000, 300, 150), num_chains=64, schedules=("sites", "trees", "width:4", "width:6")

@@ -231,7 +231,7 @@ class AnnealedLogLinear:
     traits: Traits
     own: dict[str, Any]
     inside: ProductInside | None
-    choice: str = ""
+    choice: str = field(default="", kw_only=True)
 
     def _normaliser(self, reference: torch.Tensor) -> torch.Tensor:
         """Log normalising constants (..., B) of product laws (..., B, levels), restricted to the possible states."""
@@ -466,7 +466,7 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         is_connected, caution = connection.verdict != "refuted", connection.words(graph.domain)
         traits = Traits(graph.coding, ADVICE, hamming, error, cards, self._is_reversible, is_connected, caution)
         options: dict[str, Any] = {"schedule": schedule, "engine": self.engine, "precision": self.precision}
-        return AnnealedLogLinear(energy, reference, self, traits, options, inside, str(choice or ""))
+        return AnnealedLogLinear(energy, reference, self, traits, options, inside, choice=str(choice or ""))
 
     def _schedule_for(
         self, energy: LogLinearEnergy, reference: torch.Tensor

@@ -18,8 +18,6 @@ from ...structure.hypergraph import InteractionHypergraph
 from ...structure.low_width import block_buckets, bucket_cells
 from .listing import Listing, Lists, listed_states
 
-__all__ = ["BlockCandidate", "BlockChoice"]
-
 _logger = logging.getLogger("pyro_hoim")
 
 # A pilot run. Its chains are few, since those of one vector instruction cost as much as one.

@@ -98,14 +98,14 @@ class Listing:
         if len(names) < 2:  # variables have tables of their levels
             return None
         members = self._domain.indices(names)
-        place = {v: k for k, v in enumerate(members)}
+        block = set(members)
         # What is left of the excluded combinations once the other variables may be anything.
         excluded = dict[tuple[int, ...], Flags]()
         for table_members, table in self._tables.items():
-            inside = tuple(v for v in table_members if v in place)
+            inside = tuple(v for v in table_members if v in block)
             if not inside:
                 continue
-            flags = table.all(tuple(k for k, v in enumerate(table_members) if v not in place))
+            flags = table.all(tuple(k for k, v in enumerate(table_members) if v not in block))
             if flags.any():
                 excluded[inside] = flags | excluded.get(inside, np.zeros(1, dtype=bool))
         if not excluded:

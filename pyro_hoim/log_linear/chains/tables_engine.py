@@ -260,7 +260,7 @@ class _Blocks:
     def _add_possible(self, block: tuple[int, ...], states: States, meeting: list[int]) -> None:
         """A block of which some joint states are listed, and the maximal edges that meet it."""
         codes = np.array(states, dtype=np.int64).reshape(len(states), len(block))
-        place = {v: k for k, v in enumerate(block)}
+        column_of = {v: k for k, v in enumerate(block)}
         # Edges within the block are the same for all states of the others: their sum is one entry for every state.
         within = [m for m in meeting if set(self.maximal[m]) <= set(block)]
         if within:
@@ -276,7 +276,7 @@ class _Blocks:
             if m not in within:
                 beyond.setdefault(tuple(v for v in block if v in self.maximal[m]), []).append(m)
         for inside, edges in sorted(beyond.items()):
-            columns = tuple(codes[:, place[v]] for v in inside)
+            columns = tuple(codes[:, column_of[v]] for v in inside)
             shape = tuple(self.cards[v] for v in inside)
             distinct, number = np.unique(np.ravel_multi_index(columns, shape), return_inverse=True)
             self.add_part(inside, edges, False, tuple(distinct.tolist()))

@@ -161,7 +161,7 @@ class TorchEngine:
         return list(steps(self._hypergraph, self._blocks, row, size, self._max_cells, self._num_states))
 
     def _compile(self, batch: tuple[int, ...]) -> Update:
-        blocks, lists = (tuple(part[b] for b in batch) for part in (self._blocks, self._lists))
+        blocks, lists = tuple(self._blocks[b] for b in batch), tuple(self._lists[b] for b in batch)
         return update_of(self._hypergraph, blocks, self._index, self._device, lists=lists)
 
     def _compile_levels(self, visit: int) -> Levels:
