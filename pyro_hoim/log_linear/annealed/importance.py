@@ -476,7 +476,7 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
             return self.schedule, None
         if not energy.batch_shape.numel():
             return replace(self.schedule, blocks="sites"), None
-        options = {"engine": self.engine, "precision": self.precision, "seed": self.seed or 0}
+        options: dict[str, Any] = {"engine": self.engine, "precision": self.precision, "seed": self.seed or 0}
         chains = GibbsChains(energy, 1, schedule=self.schedule, reference=reference, **options)
         return chains.schedule, chains.choice
 

@@ -52,8 +52,13 @@ class BlockCandidate(NamedTuple):
         num_blocks: how many, with those that connect the possible states.
         largest: variables of the largest block.
         planned: nanoseconds of a chain and sweep by the cost model.
-        sweeps: of the pilot run of 16 chains; 0 where it was not tried, as it was alone or is beyond the budget.
-        effective: effective draws a sweep of a chain; NaN where it was not tried.
+        sweeps: of the pilot run of 16 chains; 0 where there was none, as nothing else was within reach.
+        effective: effective draws a sweep of a chain; NaN without a pilot run.
+
+    Example:
+        >>> candidate = BlockCandidate(GibbsSchedule("trees"), 2, 30, 400.0, 400, 0.5)
+        >>> candidate.name, candidate.is_resolved, round(candidate.rate)
+        ('trees', True, 1250000)
     """
 
     schedule: GibbsSchedule
@@ -85,7 +90,13 @@ class BlockChoice:
 
     Attributes:
         schedule: the chosen schedule, with blocks other than "auto".
-        candidates: all that were looked at, in the order of their planned costs within a kind.
+        candidates: those that were tried, single variables first.
+
+    Example:
+        >>> single = BlockCandidate(GibbsSchedule(), 30, 1, 20.0, 400, 0.001)
+        >>> trees = BlockCandidate(GibbsSchedule("trees"), 1, 30, 50.0, 400, 1.0)
+        >>> str(BlockChoice(trees.schedule, (single, trees)))[:57]
+        "blocks 'trees', chosen before 'sites' by short pilot runs"
     """
 
     schedule: GibbsSchedule

@@ -286,7 +286,9 @@ class GibbsChains(Chains):
         """A few chains of the first models of the batch, by which a schedule is tried; their streams are their own."""
         groups, turn = min(self._groups, GROUPS), torch.arange(CHAINS, device=self._device) % self._num_chains
         fixed = {
-            self.domain.names[i]: self._grouped(codes, 0)[:groups, turn] if torch.as_tensor(codes).ndim else codes
+            self.domain.names[i]: self._grouped(codes, 0)[:groups, turn]
+            if isinstance(codes, torch.Tensor) and codes.ndim
+            else codes
             for i, codes in self._fixed.items()
         }
         if start is None and init is not None and self._inside is not None and not self._inside.law.is_exact:
