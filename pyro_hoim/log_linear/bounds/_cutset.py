@@ -43,7 +43,12 @@ def _edges(pairs: NDArray[np.int64], variables: list[int], size: int) -> csr_arr
 def _separator(edges: csr_array, is_left: NDArray[np.bool_]) -> list[int]:
     """Fewest nodes that meet all edges between two sides: a vertex cover, by matching (König's theorem)."""
     left, right = np.flatnonzero(is_left), np.flatnonzero(~is_left)
-    between = edges[left][:, right].tocsr()
+    position = np.empty(len(is_left), dtype=np.int64)
+    position[left], position[right] = np.arange(len(left)), np.arange(len(right))
+    rows, columns = np.repeat(np.arange(len(is_left)), np.diff(edges.indptr)), edges.indices
+    crosses = is_left[rows] & ~is_left[columns]
+    ends = position[rows[crosses]], position[columns[crosses]]
+    between = csr_array((np.ones(len(ends[0])), ends), shape=(len(left), len(right)))
     partner = maximum_bipartite_matching(between, perm_type="column")
     back = {int(j): i for i, j in enumerate(partner) if j >= 0}
     crossing = [i for i in range(len(left)) if between.indptr[i + 1] > between.indptr[i]]

@@ -163,8 +163,9 @@ class FixedSums:
             new, before = [c for c in wanted if c not in self._sums][:_BATCH], self.bound
             if new:
                 self._sum(products, tables, sorted(new))
-            least = (_LEAST_GAIN if is_drawn else _LEAST_STEP) * (high - self.bound)
-            is_small = not new or self.bound - before < least < math.inf
+            gain = self.bound - before if before > -math.inf else math.inf if is_drawn or self.bound > before else 0.0
+            share = _LEAST_GAIN if is_drawn else _LEAST_STEP
+            is_small = not new or gain == 0.0 or gain < share * (high - self.bound) < math.inf
             if is_small and not is_drawn:
                 break
             is_drawn = is_drawn and not is_small and len(self._sums) < self.plan.most
@@ -185,7 +186,8 @@ class FixedSums:
         for n in np.flatnonzero(is_possible & (sums == -np.inf)):  # where no product is in range, logarithms may be
             sweeps = self._sweeps(tables, settings[n])
             sums[n], slack = sweeps.best, max(slack, sweeps.slack)
-        self._slack = max(self._slack, slack + _EPS * (1 + constants.shape[1]) * (size + abs(sums).max(initial=0.0)))
+        size += np.abs(sums[np.isfinite(sums)]).max(initial=0.0)
+        self._slack = max(self._slack, slack + _EPS * (1 + constants.shape[1]) * size)
         self._sums.update(zip(new, (sums + added).tolist(), strict=True))
 
 

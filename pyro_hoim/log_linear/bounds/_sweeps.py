@@ -83,7 +83,8 @@ class Sweeps:
         from ._kernels import backward_pass, forward
 
         program = self.compiled.program
-        while self.num_passes < number and self._step >= _LEAST_STEP:
+        most = min(number, 1) if self.graph.is_exact else number
+        while self.num_passes < most and self._step >= _LEAST_STEP:
             if self.num_passes:
                 backward_pass(self.values, self.beliefs, self.backward, self.weights, program, self.work)
             step, self.num_passes, self.is_current = self._step, self.num_passes + 1, False
@@ -101,7 +102,7 @@ class Sweeps:
             if self.num_passes == 1:
                 self._first = bound
             yield self.bound
-            if self.graph.is_exact or math.isinf(bound):
+            if math.isinf(bound):
                 return
             if self.num_passes > 2 and 0 < gain < _LEAST_GAIN * abs(self.best - self._first):
                 return

@@ -30,7 +30,7 @@ from ...errors import (
 from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
 from ._fixed import FixedSums, fixed_plan
-from ._join_graph import JoinGraph, compiled, join_graph, tables_of
+from ._join_graph import BANDED, JoinGraph, compiled, join_graph, tables_of
 from ._particles import CHUNK, independent
 from ._sweeps import Sweeps
 from ._watch import Watch
@@ -39,6 +39,7 @@ __all__ = ["MiniBuckets"]
 
 _METHOD = "weighted mini-buckets"
 _TIGHT = 0.1  # nats between bounds that count as verified
+_GAINS = 3  # of the last pass, which all later ones together hardly pass
 _STATES = 1000  # draws whose states lower bounds begin from
 _OPERATIONS_PER_CELL = 60  # of a pass, there and back, for both bounds
 _MOST_PROPOSALS = 2**22
@@ -99,10 +100,13 @@ class BucketBackend(PlannedBackend):
 
     def _graphs(self, hypergraph: InteractionHypergraph) -> list[JoinGraph]:
         """Join graphs of the orders that are tried; one where no bucket is divided, as then the result is exact."""
-        graphs = [join_graph(hypergraph, self.max_cells)]
-        if not graphs[0].is_exact:
-            graphs += [join_graph(hypergraph, self.max_cells, number) for number in range(1, self.orders)]
-        return graphs
+        graph = join_graph(hypergraph, self.max_cells)
+        if graph.is_exact:
+            return [graph]
+        numbers = (*range(1, self.orders), BANDED)
+        others = [join_graph(hypergraph, self.max_cells, number) for number in numbers]
+        exact = [other for other in others if other.is_exact]
+        return exact[:1] or [graph, *(others if self.orders > 1 else [])]
 
     @override
     def plan_after(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> Cost:
@@ -138,12 +142,14 @@ class BucketBackend(PlannedBackend):
 
     def _memory_bytes(self, hypergraph: InteractionHypergraph, graphs: list[JoinGraph]) -> int:
         """Of three orders while they are compared, with what passes keep, and of sums beside fixed variables."""
+        cells, messages = (max(getattr(g, size) for g in graphs) for size in ("largest_cells", "message_cells"))
+        if cells > self.max_cells or 16 * messages > self.max_memory_bytes:
+            return int(16 * messages)
         sizes = [compiled(graph) for graph in graphs]
         programs = sum(array.nbytes for size in sizes for array in size.program)
         sweeps = max(8 * (2 * s.num_values + 2 * s.num_shifts + s.num_kept + 7 * s.num_block) for s in sizes)
-        memory = programs + max(16 * s.num_values for s in sizes) + min(3, len(graphs)) * sweeps
-        is_refused = memory > self.max_memory_bytes or any(g.largest_cells > self.max_cells for g in graphs)
-        if graphs[0].is_exact or is_refused:
+        memory = programs + min(3, len(graphs)) * sweeps
+        if graphs[0].is_exact or memory > self.max_memory_bytes:
             return memory
         return memory + fixed_plan(hypergraph, self.max_cells).memory_bytes
 
@@ -242,8 +248,8 @@ class BucketBackend(PlannedBackend):
                 states = torch.from_numpy(independent(upper, _STATES, seed).states).long()
                 watch.show(low=fixed.raise_bound(model, states, log_q(graph, tables, states), upper.bound))
             for _ in self._passes(below, watch, 2, self.passes):
-                # Later passes gain less: where even equal gains would not pass the other bound, they are left out.
-                gain, left = below.best - before, self.passes - below.num_passes
+                # Later passes gain less: where so many equal gains would not pass the other bound, they are left out.
+                gain, left = below.best - before, min(_GAINS, self.passes - below.num_passes)
                 if below.num_passes > 1 and below.best + left * gain < fixed.bound:
                     break
                 before = below.best
@@ -356,7 +362,8 @@ class MiniBuckets(BucketBackend):
     Args:
         max_cells: largest mini-bucket.
         passes: passes over the mini-buckets, there and back, for each bound; fewer where they gain little.
-        orders: elimination orders of which the one with the tightest first passes is taken.
+        orders: elimination orders of least fill-in of which, and of a banded one if they are several, the one with the
+            tightest first passes is taken.
         max_memory_bytes: largest memory of both bounds of one element of the batch.
         time_limit: seconds, for each element of the batch, after which no pass begins; one is made in any case. How
             tight bounds are then depends on the speed of the machine. None for no limit.
