@@ -183,7 +183,7 @@ class FixedSums:
         size = np.abs(constants[is_possible]).sum(1).max(initial=0.0)
         sums[is_possible] = products.log_sums(settings[is_possible])
         slack = products.slack
-        for n in np.flatnonzero(is_possible & (sums == -np.inf)):  # where no product is in range, logarithms may be
+        for n in np.flatnonzero(is_possible & np.isnan(sums)):  # where products leave their range, logarithms do not
             sweeps = self._sweeps(tables, settings[n])
             sums[n], slack = sweeps.best, max(slack, sweeps.slack)
         size += np.abs(sums[np.isfinite(sums)]).max(initial=0.0)
@@ -204,29 +204,33 @@ class _Products:
         self._plan, nodes, first = plan, size.program.nodes, size.starts[TABLE]
         is_left = plan.graph.division.items[: len(first), 3] > 0
         logs, tops, spans = tables.copy(), np.zeros(len(first)), np.zeros(len(first))
+        is_low = np.zeros(len(logs), dtype=bool)
         if len(first):
             tops = np.maximum.reduceat(logs, first)
             tops[np.isneginf(tops)] = 0.0
             logs -= np.repeat(tops, np.diff([*first, len(logs)]))
-            logs[logs < _LEAST] = -np.inf
+            is_low = (logs < _LEAST) & (logs > -np.inf)
+            logs[is_low] = -np.inf
             spans = -np.minimum.reduceat(np.where(np.isfinite(logs), logs, 0.0), first)
         self._values = np.zeros(size.num_values)
         np.exp(logs, out=self._values[: len(logs)])
         self._top = math.fsum(tops[is_left])
         self._steps = float((nodes[:, 5] - nodes[:, 4] + nodes[:, 0]).sum() + (10.0 + spans).sum())
         self._places, self._powers = np.full(len(size.program.inputs), -1), np.zeros(len(nodes), dtype=np.int64)
-        self._marks, self.slack = np.full(len(nodes), -1, dtype=np.int64), 0.0
+        # Cells that are left out make a table, and with it every sum, incomplete.
+        is_cut = np.logical_or.reduceat(is_low, first) if len(first) else np.zeros(0)
+        self._least, self._lows, self.slack = np.where(is_cut, 0.0, np.exp(-spans)), np.zeros(len(nodes)), 0.0
 
     def log_sums(self, settings: NDArray[np.int64]) -> Floats:
         """Logs of the sums over free variables beside settings (n, fixed variables), (n,), and ``slack`` of them.
 
-        Cells of tables without a free variable are left out. Minus infinity also where all products are below the
-        range of the loops.
+        Cells of tables without a free variable are left out. Not a number where products may leave the range of the
+        loops.
         """
         from ._fixed_kernels import log_sums
 
         program, pointer, slices = self._size.program, self._plan.pointer, self._plan.slices
-        state = self._places, self._powers, self._marks
+        state = self._least, self._places, self._powers, self._lows
         sums = log_sums(settings, self._values, pointer, slices, program, *state)
         size = np.abs(sums[np.isfinite(sums)]).max(initial=0.0) + abs(self._top)
         self.slack = max(self.slack, _EPS * (self._steps + (8 + len(program.roots)) * size))

@@ -2,7 +2,7 @@
 
 Every table is divided by its largest cell, and messages by powers of two, so that no factor is above one. What falls
 below 1e-250 on the way counts as zero: sums are never too large by more than the rounding of products of normal
-numbers. Imported when first needed.
+numbers. Where that may have happened they may be too small, and are not given. Imported when first needed.
 """
 # pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false
 
@@ -45,8 +45,8 @@ def _multiply(x, start, source, values, offset, form, index, where, count):
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
-def _summed(x, source, coefficients, levels, block, values, start, highs):
-    """Write sums over levels of products, and raise the largest so far; products are one if ``source`` is negative."""
+def _summed(x, source, coefficients, levels, block, values, start, highs, lows):
+    """Write sums over levels of products, which are one if ``source`` is negative; the largest and least but zero."""
     message = values[start : start + block]
     if source < 0:
         message[:] = coefficients.sum()
@@ -62,6 +62,7 @@ def _summed(x, source, coefficients, levels, block, values, start, highs):
         value = message[j] if message[j] >= _LEAST else 0.0
         message[j] = value
         highs[j] = max(highs[j], value)
+        lows[j] = min(lows[j], value if value > 0.0 else 1.0)
 
 
 @njit(nogil=True, cache=True)
@@ -89,7 +90,7 @@ def _stages(row, inputs, strides, loops):
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _message(number, values, places, program):
-    """Find the message of one mini-bucket; the power of two it was divided by, and whether any of it is above zero.
+    """Find the message of one mini-bucket; the power of two it was divided by, and its least cell above zero.
 
     Products of the inputs of outer loops stay while inner ones turn.
     """
@@ -111,6 +112,7 @@ def _message(number, values, places, program):
     while 1 << power < levels:
         power += 1
     scale, coefficients, highs, changed = 0.5**power, np.empty(levels), np.zeros(block), -1
+    lows = np.ones(block)
     for start in range(message, message + cells, block):
         coefficients[:] = scale
         for i in range(last - first):
@@ -127,7 +129,7 @@ def _message(number, values, places, program):
                     _multiply(x, target, before, values, offsets[i] + level * step, form, index, where, block)
                 source = stage * many
             sources[stage + 1] = source
-        _summed(x, sources[depth + 1], coefficients, levels, block, values, start, highs)
+        _summed(x, sources[depth + 1], coefficients, levels, block, values, start, highs, lows)
         # The next turn of the outer loops.
         changed = depth - 1
         while changed >= 0:
@@ -140,45 +142,50 @@ def _message(number, values, places, program):
                 offsets[i] -= strides[first + i, changed] * loops[begin + changed]
             turn[changed] = 0
             changed -= 1
-    high = highs.max()
+    high, low = highs.max(), lows.min()
     if 0.0 < high < _LOW:
         exponent = math.frexp(high)[1]
         factor = math.ldexp(1.0, -exponent)
         for j in range(message, message + cells):
             values[j] *= factor
-        power += exponent
-    return power, high > 0.0
+        power, low = power + exponent, low * factor
+    return power, low
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def log_sums(settings, values, pointer, slices, program, places, powers, marks):
+def log_sums(settings, values, pointer, slices, program, least, places, powers, lows):
     """Log sums beside settings (n, fixed variables), less the logs by which tables were divided, (n,).
 
-    ``pointer`` leads from a table to its rows (fixed variable, stride) in ``slices``. Messages stay from one setting,
-    and call, to the next, unless a changed table is behind them: with them the ``places`` of inputs, -1 before the
-    first call, ``powers`` of two by which messages were divided, and ``marks`` whether they are above zero, -1 before
-    the first call.
+    Not a number where terms may be missing. ``pointer`` leads from a table to its rows (fixed variable, stride) in
+    ``slices``; ``least`` are the least cells of tables above zero. Messages stay from one setting, and call, to the
+    next, unless a changed table is behind them: with them the ``places`` of inputs, -1 before the first call,
+    ``powers`` of two by which messages were divided, and their ``lows``, the least cells above zero: zero before the
+    first call, negative where terms of the message may be missing.
     """
     nodes, inputs = program.nodes, program.inputs
     is_new, sums = np.zeros(len(nodes), dtype=np.bool_), np.zeros(len(settings))
     for n in range(len(settings)):
+        is_whole, power = True, 0
         for k in range(len(nodes)):
-            is_new[k] = marks[k] < 0
+            is_new[k], product = lows[k] == 0.0, 1.0 / nodes[k, 0]
             for i in range(nodes[k, 4], nodes[k, 5]):
                 place, number = inputs[i, 0], inputs[i, 6]
                 if inputs[i, 4] == 0:
                     for j in range(pointer[number], pointer[number + 1]):
                         place += slices[j, 1] * settings[n, slices[j, 0]]
+                    product *= least[number]
                 else:
                     is_new[k] |= is_new[number]
+                    product *= abs(lows[number])
                 is_new[k] |= place != places[i]
                 places[i] = place
             if is_new[k]:
-                powers[k], marks[k] = _message(k, values, places, program)
-        power = 0
-        for k in range(len(nodes)):
+                powers[k], low = _message(k, values, places, program)
+                lows[k] = low if product > 2.0 * _LEAST else -low
+            is_whole &= lows[k] > 0.0
             power += powers[k]
         for k in program.roots:
-            sums[n] += math.log(values[nodes[k, 3]]) if marks[k] else -np.inf
-        sums[n] += power * _LN2
+            value = values[nodes[k, 3]]
+            sums[n] += math.log(value) if value > 0.0 else -np.inf
+        sums[n] = sums[n] + power * _LN2 if is_whole else np.nan
     return sums
