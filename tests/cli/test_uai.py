@@ -2,14 +2,19 @@
 
 import itertools
 import math
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from command_line import save_random, stored
 
 from pyro_hoim import InteractionHypergraph
+from pyro_hoim.core.partition import Verdict
 from pyro_hoim.interop import read_uai_result
+from pyro_hoim.log_linear import BucketImportance
 from pyro_hoim.schema import Domain
 
 from support.uai_problems import PROBLEMS, enumerated, text_of
@@ -215,7 +220,7 @@ def test_margins_by_name_are_refused_where_those_of_every_column_are(shell):
             cells = shell.json("margins", "m.uai", "x2", *given)["cells"]
             assert [cell["probability"] for cell in cells] == pytest.approx(list(rest / rest.sum()), abs=1e-14)
         else:
-            words = f"x0={a}, x1={b} has probability zero in the model; give other values by --given"
+            words = f"x0={a}, x1={b} has probability zero in the model; give other values"
             for asked in (("margins", "m.uai", "x2"), ("margins", "m.uai"), ("mode", "m.uai")):
                 shell.refused(*asked, *given, says=[words])
     # Without a possible state nothing is fixed that could be changed.
@@ -245,5 +250,52 @@ def test_a_model_without_a_possible_state_has_log_z_minus_infinity_and_nothing_e
     assert found["value"] is None and found["is_zero"] is True
     Path("e").write_text("1 1 1")
     assert shell.json("log-z", "m.uai", "--evidence", "e")["is_zero"] is True
-    for command in ("mode", "margins"):
-        assert "possible" in shell.refused(command, "m.uai")
+    for command in ("mode", "margins", "sample -n 2"):
+        told = shell.refused(*command.split()[:1], "m.uai", *command.split()[1:])
+        assert "no state is possible" in told and "--given" not in told
+
+
+@pytest.mark.parametrize("evidence", [(), ("--evidence", "e")])
+@pytest.mark.parametrize("method", ["auto", "exact", "bounds", "ais"])
+def test_every_method_says_that_z_is_zero(method, evidence, shell):
+    Path("m.uai").write_text(text_of([2, 2, 2], [((0, 1), [[1, 0], [0, 0]]), ((0,), [0, 1])]))
+    Path("e").write_text("1 2 1")
+    command = ("log-z", "m.uai", "--method", method, *evidence)
+    found = shell.json(*command)
+    assert (found["value"], found["upper"], found["is_zero"]) == (None, None, True)
+    shown = shell(*command).out
+    assert shown.startswith("log Z = -inf") and shown.endswith("no state is possible: Z is zero\n")
+    assert "unknown" not in shown and "inf to inf" not in shown
+
+
+def test_an_estimate_that_met_no_possible_state_does_not_say_that_z_is_zero(shell, monkeypatch):
+    """Where no draw is possible the estimate is minus infinity, and the upper limit alone says something."""
+    Path("m.uai").write_text(text_of([2, 2], [((0, 1), [[1, 0], [0, 1]])]))
+    estimate = BucketImportance.log_partition
+
+    def missed(self, model):
+        nothing = torch.tensor(-math.inf, dtype=torch.float64)
+        found = estimate(self, model)
+        unreliable = torch.tensor(Verdict.UNRELIABLE, dtype=torch.int8)
+        return replace(found, value=nothing, lower=nothing, lower_bound=nothing, ess=0 * found.ess, verdicts=unreliable)
+
+    monkeypatch.setattr(BucketImportance, "log_partition", missed)
+    assert shell.json("log-z", "m.uai", "--method", "auto")["value"] == pytest.approx(math.log(2))
+    found = shell.json("log-z", "m.uai", "--method", "bounds")
+    assert found["value"] is None and found["upper"] == pytest.approx(math.log(2))
+    assert "is_zero" not in found
+    shown = shell("log-z", "m.uai", "--method", "bounds").out
+    assert "no state is possible" not in shown and re.search(r"limits +-inf to 0\.693", shown)
+
+
+def test_a_level_that_no_draw_has_is_not_called_certain(shell):
+    """Of 45 columns that all interact the first is rarely 1, one time in 100,000."""
+    pairs = [((i, j), [[1, 1.01], [1.01, 1]]) for i in range(45) for j in range(i)]
+    singles = [((0,), [1, 1e-5])]
+    Path("m.uai").write_text(text_of([2] * 45, pairs + singles))
+    for found in (
+        shell.json("margins", "m.uai", "--num-draws", "200")["columns"][0],
+        shell.json("margins", "m.uai", "x0", "--num-draws", "200"),
+    ):
+        errors = found["std_errors"] if "std_errors" in found else [cell["std_error"] for cell in found["cells"]]
+        assert all(0.0005 < error < 0.01 for error in errors), errors

@@ -109,7 +109,7 @@ def log_z(ctx: click.Context, model: Path, evidence: Path | None, out: Path | No
     value = float(result.value)
     if out is not None:
         write_uai_result(out, UaiResult("PR", log_partition=value))
-    is_zero = value == -np.inf
+    is_zero = float(result.upper) == -np.inf  # an estimate that met no possible state says nothing of the kind
     if as_json:
         json = {name: value for name, value in result.to_json().items() if name != "coding" or value == "corner"}
         echo_json({**json, **({"is_zero": True} if is_zero else {})})

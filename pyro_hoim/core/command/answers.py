@@ -72,11 +72,10 @@ def margins(family: Family, question: Question, names: Sequence[str], given: Map
             {tuple(map(str, key)): float(share) for key, share in zip(keys, shares, strict=True)},
             question["num_draws"],
         )
-    # The error of a share of independent draws is binomial.
     rows: list[dict[str, Any]] = []
     shown: list[list[str]] = []
     for key, p in cells.items():
-        spread = 0.0 if error is None else math.sqrt(p * (1 - p) / error)
+        spread = 0.0 if error is None else _error_of_share(p, error)
         rows.append({"levels": list(key), "probability": p, "std_error": spread})
         shown.append([*key, fixed(p, 6), *([f"+- {spread:.1g}"] if error else [])])
     # A reader sees the first cells; JSON has all.
@@ -117,7 +116,7 @@ def column_margins(family: Family, question: Question, given: Mapping[str, Any])
     rows = list[dict[str, Any]]()
     shown = list[list[str]]()
     for variable, probabilities in zip(domain, columns, strict=True):
-        errors = [0.0 if draws is None else math.sqrt(p * (1 - p) / draws) for p in probabilities]
+        errors = [0.0 if draws is None else _error_of_share(p, draws) for p in probabilities]
         levels = list(variable.labels)
         rows.append({"name": variable.name, "levels": levels, "probabilities": probabilities, "std_errors": errors})
         for label, p, error in zip(levels, probabilities, errors, strict=True):
@@ -132,7 +131,7 @@ def check_possible(constant: float, domain: Domain, given: Mapping[str, int]) ->
     if constant == -math.inf:
         words = shorten(", ".join(f"{name}={domain[name].labels[code]}" for name, code in given.items()), _WIDTH)
         problem = f"{words} has probability zero in the model"
-        raise refused("the fixed columns", problem, f"give other values by {option('given')}", code="impossible")
+        raise refused("the fixed columns", problem, "give other values", code="impossible")
 
 
 @contextmanager
@@ -144,6 +143,15 @@ def possible_given(domain: Domain, given: Mapping[str, int]) -> Generator[None]:
         if error.code == "impossible":
             check_possible(-math.inf if given else 0.0, domain, given)
         raise
+
+
+def _error_of_share(share: float, draws: int) -> float:
+    """Binomial error of a share of independent draws; of none or all that with half a draw more on both sides.
+
+    So a level that no draw has is not called certain (the mean under Jeffreys' prior).
+    """
+    p = share if 0 < share < 1 else (share * draws + 0.5) / (draws + 1)
+    return math.sqrt(p * (1 - p) / draws)
 
 
 def _notes_of_draws(draws: int | None) -> list[str]:
@@ -258,10 +266,15 @@ def log_z_of(
     if method == "bounds":
         return _bounded(question, energy, bounds)
     if method == "ais":
-        backend = _annealed(question, annealed, starts)
-        if question["device"] is None:
-            return backend.log_partition(energy)
-        return backend.log_partition(energy.to(device=checked_device(question["device"], "device"))).to("cpu")
+        backend, device = _annealed(question, annealed, starts), question["device"]
+        try:
+            if device is None:
+                return backend.log_partition(energy)
+            return backend.log_partition(energy.to(device=checked_device(device, "device"))).to("cpu")
+        except InputError as error:  # no run begins where no state is possible: Z is zero, without a doubt
+            if error.code != "impossible" or error.argument != "model":
+                raise
+            return log_z_of_nothing("no state is possible")
     try:
         return auto.log_partition(energy)
     except IntractableError as error:
@@ -321,7 +334,8 @@ def describe_log_z(result: LogPartition) -> list[str]:
     shown = f"+- {error:.2g}" if math.isfinite(error) else "+- unknown"
     is_bounded = result.upper_bound is not None
     noun, of_limits = ("draw", f"{_TOGETHER:.0%}") if is_bounded else ("chain", f"one-sided, {_LEVEL:.0%} each")
-    ess = "unknown" if result.ess is None else f"{float(result.ess):.4g} {noun}{'s' * (float(result.ess) != 1)}"
+    ess = "unknown" if result.ess is None else f"{float(result.ess):.4g}"
+    ess = ess if result.ess is None else f"{ess} {noun}{'s' * (ess != '1')}"
     bound = [] if result.lower_bound is None else [f"lower bound            {_limit(result.lower_bound)} (states met)"]
     if is_bounded:
         bound = [f"bounds                 {_limit(result.lower_bound)} to {_limit(result.upper_bound)} (certain)"]
@@ -338,7 +352,7 @@ def describe_log_z(result: LogPartition) -> list[str]:
 
 def _limit(value: Any) -> str:
     number = float(value)
-    return f"{number:.8g}" if math.isfinite(number) else "unknown"
+    return "unknown" if math.isnan(number) else f"{number:.8g}"
 
 
 def number_text(value: float | None, missing: str = "missing cells") -> str:

@@ -48,7 +48,7 @@ from ...core.family import (
     more_interactions,
     top_interactions,
 )
-from ...core.partition import LogPartition
+from ...core.partition import LogPartition, no_state
 from ...core.rows import ClampedGibbs
 from ...core.scores import Figures, RowLogLikelihood, Scores, scores_of
 from ...core.words import columns_of, fixed, listed, number, option, plain, short_edge
@@ -300,6 +300,8 @@ class LogLinearFamily(Family):
         model, given, log_factors = law.given(Observations.from_tensor(known, domain))
         # Given cells that the model excludes leave nothing to draw.
         if bool(log_factors.isneginf() | impossible_rows(model, given.codes)):
+            if not evidence:
+                raise no_state()
             words = ", ".join(f"{name}={domain[name].labels[code]}" for name, code in evidence.items())
             problem = f"{words} has probability zero in the model"
             # Zeros that a fit has found are those of maximum likelihood.
