@@ -321,8 +321,11 @@ def _shown(value: object, received: object) -> str | None:
 
 
 def check_type(value: object, kind: type | UnionType | tuple[Any, ...], argument: str, expected: str = "") -> None:
-    """Raise :class:`InputTypeError` unless a value is of a type; ``expected`` says it in words, by default its name."""
-    if not isinstance(value, kind):
+    """Raise :class:`InputTypeError` unless a value is of a type; ``expected`` says it in words, by default its name.
+
+    A class has what a protocol asks of its instances, and is none of them.
+    """
+    if isinstance(value, type) or not isinstance(value, kind):
         names = [_name_of(part) for part in get_args(kind) or (kind if isinstance(kind, tuple) else (kind,))]
         raise wrong_type(argument, expected or " or ".join(names), value)
 

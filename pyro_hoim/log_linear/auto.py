@@ -68,7 +68,7 @@ class Auto(PlannedBackend):
         buckets: options of estimates between bounds of log Z to fall back on; None allows none.
 
     Raises:
-        InputTypeError: ``annealed`` or ``buckets`` is another kind of object.
+        InputTypeError: options of a backend are another kind of object.
 
     Example:
         >>> from pyro_hoim import Domain
@@ -89,6 +89,12 @@ class Auto(PlannedBackend):
     buckets: BucketImportance | None = None
 
     def __post_init__(self) -> None:
+        for name, kind in (
+            ("matrix", MatrixEnumeration),
+            ("enumeration", Enumeration),
+            ("elimination", VariableElimination),
+        ):
+            check_type(getattr(self, name), kind, f"Auto {name}", f"{kind.__name__}(...)")
         check_type(self.annealed, AnnealedImportance | None, "Auto annealed", "AnnealedImportance(...) or None")
         check_type(self.buckets, BucketImportance | None, "Auto buckets", "BucketImportance(...) or None")
 
@@ -120,7 +126,8 @@ class Auto(PlannedBackend):
         except IntractableError as error:
             if not backend.is_exact:
                 return backend.log_partition(model)
-            raise IntractableError(cost.reason, hint=_hint(cost, model)) from error
+            reason = _beyond(self, str(error.problem), model.hypergraph)
+            raise IntractableError(reason, hint=_hint(cost, model)) from error
 
     def _selected(self, model: LogLinearModel, keep: Sequence[str] = ()) -> Chosen:
         """As :meth:`select`; a refusal names estimates only where they can begin."""
@@ -190,14 +197,19 @@ def _choose(auto: Auto, hypergraph: InteractionHypergraph, keep: tuple[str, ...]
         return auto.enumeration, chosen
     # Nothing exact is within its budget.
     if not cost.feasible:
-        why = f"{cost.reason}. Enumeration of {size_text(listed.cells, 'states')} exceeds "
-        why += f"the budget of {auto.enumeration.max_states}"
+        why = _beyond(auto, cost.reason, hypergraph)
         estimated = _estimated(auto, hypergraph, keep)
         if estimated is not None:
             backend, cost = estimated
             return backend, replace(cost, reason=f"{cost.reason}; {why}")
         return auto.elimination, replace(cost, reason=why, hint=f"{cost.hint}{_ESTIMATE}")
     return auto.elimination, cost
+
+
+def _beyond(auto: Auto, reason: str, hypergraph: InteractionHypergraph) -> str:
+    """Why nothing exact is within its budget, given why elimination is not."""
+    states = size_text(auto.enumeration.plan(hypergraph).cells, "states")
+    return f"{reason}. Enumeration of {states} exceeds the budget of {auto.enumeration.max_states}"
 
 
 def _estimated(

@@ -1,11 +1,13 @@
 """The choice of a backend beyond exact reach: estimates between bounds, annealed ones, and both together."""
 
 import math
+import re
 import warnings
 
 import pytest
 import torch
 
+from pyro_hoim import Observations, fit
 from pyro_hoim.core import LogPartition
 from pyro_hoim.core.partition import Cost, Verdict
 from pyro_hoim.errors import ConvergenceWarning, InputError, InputTypeError, IntractableError
@@ -16,8 +18,10 @@ from pyro_hoim.log_linear import (
     Enumeration,
     HierarchicalLogLinear,
     LogLinearEnergy,
+    LogLinearStatistics,
     MatrixEnumeration,
     MiniBuckets,
+    PossibleStates,
     VariableElimination,
 )
 from pyro_hoim.log_linear.bounds.annealed import BoundedAnnealing, better_of
@@ -103,6 +107,43 @@ def test_log_z_by_itself_stays_exact_where_only_marginals_are_out_of_reach():
     assert not auto.plan(PAIRS).method.startswith("variable")  # control: marginals are estimated
     result = auto.log_partition(model)
     assert result.kind == "exact" and float(result.value) == pytest.approx(float(exact(model)), rel=1e-12)
+
+
+@pytest.mark.parametrize("needs_gradient", [False, True])
+@pytest.mark.parametrize("kind", ["elimination", "auto"])
+def test_a_refusal_quotes_the_memory_of_what_was_asked_for(kind, needs_gradient):
+    """The number that a refusal gives is one that suffices, and a byte less does not."""
+    model = LogLinearEnergy(PAIRS, model_of(0.3).tables.clone().requires_grad_(needs_gradient))
+
+    def backend(memory):
+        elimination = VariableElimination(max_memory_bytes=memory)
+        return elimination if kind == "elimination" else Auto(**TINY | {"elimination": elimination})
+
+    with pytest.raises(IntractableError) as told:
+        backend(8).log_partition(model)
+    found = re.search(r"needs (\d+) bytes .* for (log Z[a-z ]*), the budget is 8", str(told.value))
+    assert found is not None and found[2] == ("log Z and all marginals" if needs_gradient else "log Z alone")
+    assert backend(int(found[1])).log_partition(model).kind == "exact"
+    with pytest.raises(IntractableError, match=f"the budget is {int(found[1]) - 1}"):
+        backend(int(found[1]) - 1).log_partition(model)
+    if kind == "auto":
+        assert "Enumeration of 4096 states exceeds the budget of 2" in str(told.value)
+        assert "Auto(buckets=BucketImportance())" in str(told.value)
+
+
+@pytest.mark.parametrize("wrong", [Auto, MiniBuckets, "auto", 3])
+def test_a_class_or_a_word_in_the_place_of_a_backend_is_refused(wrong):
+    theta = torch.zeros(PAIRS.num_parameters)
+    rows = Observations.from_tensor(torch.zeros(3, 12, dtype=torch.long), PAIRS.domain)
+    for call in (
+        lambda: HierarchicalLogLinear(PAIRS, theta, partition=wrong),
+        lambda: LogLinearStatistics(PAIRS, theta, 3, partition=wrong),
+        lambda: PossibleStates(wrong, None),
+        lambda: fit(PAIRS, rows, partition=wrong),
+        lambda: Auto(elimination=wrong),
+    ):
+        with pytest.raises(InputTypeError, match=r"partition|Auto elimination"):
+            call()
 
 
 def test_annealed_runs_decide_where_draws_are_too_few_and_stay_within_the_bounds():

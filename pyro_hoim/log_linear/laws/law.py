@@ -92,7 +92,8 @@ class Law(ParameterCache):
         self.hypergraph, chosen = family_of(hypergraph, coding)
         self.coding: Coding = chosen
         checked_floating(theta, "theta")
-        if partition is not None and not (hasattr(partition, "log_partition") and hasattr(partition, "is_exact")):
+        is_backend = hasattr(partition, "log_partition") and hasattr(partition, "is_exact")
+        if partition is not None and (isinstance(partition, type) or not is_backend):  # a class has both, too
             expected = "a backend such as Auto(), VariableElimination() or AnnealedImportance()"
             raise wrong_type("partition", expected, received=repr(partition))
         if isinstance(partition, PossibleStates):  # its states are those of the law
