@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,8 @@ from ..data.frames import (
 )
 from ..data.observations import Observations
 from ..errors import (
+    DataWarning,
+    caller_level,
     check_choice,
     check_names,
     check_type,
@@ -48,6 +51,8 @@ from .family import Answer, Family, Question, Stored, family_of_model, more_inte
 from .prediction import extend_rows
 from .scores import RowLogLikelihood
 from .words import plural
+
+_SHOWN = 5  # rows that a warning names
 
 READING = "_reading"
 """Attribute of a result that says how its rows were read, as model files keep it: the cuts of its columns."""
@@ -145,6 +150,9 @@ def predict(
         standard deviation, and the value of the row. A row whose other cells have probability zero together has no
         prediction: it is NaN, and ``attrs["notes"]`` count such rows.
 
+    Warns:
+        DataWarning: rows without a prediction, and which.
+
     Raises:
         UnknownNameError: no such column; or as :func:`score`.
         InputError, InputTypeError, IntractableError: as :func:`score`.
@@ -171,9 +179,10 @@ def predict(
     read = _checked_rows(family, question.stored, read, absent=(target,), **_by_row(rows, missing_values))
     values = {**question.values, "target": target}
     answer = family.predict(replace(question, rows=read, values=values, has_target=has_target))
-    frame, lost = _frame(answer), answer.json.get("impossible_rows")
-    if lost:
-        note = f"not predicted: {plural(lost, 'row')} whose other cells have probability zero together"
+    frame = _frame(answer)
+    if answer.json.get("impossible_rows"):
+        is_lost = frame.filter(like="p(").isna().any(axis=1)
+        note = _warn_of_lost("not predicted", "other", is_lost, rows)
         frame.attrs["notes"] = [*answer.notes, note]
     if isinstance(rows, pd.DataFrame):
         if family.data_type == "labels" and column is not None:
@@ -204,6 +213,9 @@ def impute(
         Labels; of a data frame all its columns, with its index, in their order and with their types. A row whose known
         cells have probability zero together stays as it is, and ``attrs["notes"]`` count such rows.
 
+    Warns:
+        DataWarning: rows that stay as they are, and which.
+
     Raises:
         IntractableError: the family does not complete rows, or not in this way.
         UnknownNameError, InputError, InputTypeError: as :func:`score`, or a number below 1.
@@ -223,13 +235,34 @@ def impute(
         family.complete(question)  # refuses, before any work
     if not is_frame(rows):
         read = _checked_rows(family, question.stored, rows, **_by_row(rows, missing_values))
-        return _frame(family.complete(replace(question, rows=read)))
+        return _filled(family.complete(replace(question, rows=read)), rows, number)
     frame = as_frame(rows, "rows")
     if number > 1 and "imputation" in frame:
         problem = "the data frame has a column 'imputation'"
         raise refused("rows", problem, "rename it", code="repeated-name")
     read = _checked_rows(family, question.stored, frame, **_by_row(frame, missing_values))
-    return _completed(frame, _frame(family.complete(replace(question, rows=read))), question.stored, number)
+    answer = family.complete(replace(question, rows=read))
+    return _completed(frame, _filled(answer, frame, number), question.stored, number)
+
+
+def _filled(answer: Answer, rows: DataLike, number: int) -> pd.DataFrame:
+    """Completed rows, with a warning of those that stay as they were."""
+    frame = _frame(answer)
+    is_lost = frame.isna().any(axis=1).iloc[: len(frame) // number]
+    if is_lost.any():
+        _warn_of_lost("not filled", "known", is_lost, rows)
+    return frame
+
+
+def _warn_of_lost(what: str, which: str, is_lost: pd.Series, rows: DataLike) -> str:
+    """Warn of rows without an answer by their labels in the index, or by their numbers from 0; the sentence."""
+    index = rows.index if isinstance(rows, pd.DataFrame) else is_lost.index
+    lost = index[is_lost.to_numpy()].tolist()
+    shown = ", ".join(map(str, lost[:_SHOWN])) + (", ..." if len(lost) > _SHOWN else "")
+    sentence = f"{what}: {plural(len(lost), 'row')} whose {which} cells have probability zero together"
+    noun = "row" if len(lost) == 1 else "rows"
+    warnings.warn(DataWarning(f"{sentence}: {noun} {shown}"), stacklevel=caller_level())
+    return sentence
 
 
 def _completed(frame: pd.DataFrame, found: pd.DataFrame, stored: Stored, number: int) -> pd.DataFrame:

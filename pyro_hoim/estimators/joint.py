@@ -434,7 +434,8 @@ class InteractionClassifier(ClassifierMixin, InteractionEstimator):
         # The class is the one missing cell of each row.
         variable = self.domain_.variables[-1]
         _, rows = self._rows(X, variable)
-        predicted = predict(self.result_, rows, variable.name)
+        with warnings.catch_warnings(action="ignore", category=DataWarning):  # such rows are refused below
+            predicted = predict(self.result_, rows, variable.name)
         probs = predicted[[f"p({label})" for label in variable.labels]].to_numpy()
         # Rows that the model excludes have no class.
         lost = np.isnan(probs).any(1)
@@ -675,7 +676,8 @@ class InteractionImputer(OneToOneFeatureMixin, TransformerMixin, InteractionEsti
             return [self._filled(X, frame, rows.codes.numpy()) for _ in range(number)]
         options: dict[str, Any] = {"most_probable": True} if self.strategy == "most_probable" else {}
         # Completions come as labels below one another, and go back as values.
-        imputed = impute(self.result_, rows, number, seed=self._seed(), **options)
+        with warnings.catch_warnings(action="ignore", category=DataWarning):  # said below, with what helps
+            imputed = impute(self.result_, rows, number, seed=self._seed(), **options)
         labels = imputed if number == 1 else imputed.drop(columns="imputation")
         codes = self._columns.codes_of(
             labels.set_axis([column.variable.name for column in self._columns.columns], axis=1)

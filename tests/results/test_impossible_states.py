@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -99,13 +100,29 @@ def holds_sample_given(model, rows, law):
     return right
 
 
+def recorded():
+    return warnings.catch_warnings(record=True, action="always")
+
+
+def names_rows(told, lost, what):
+    """Whether there is one warning, of which rows nothing is known, where there are such rows."""
+    places = [str(place) for place in np.flatnonzero(lost)]
+    named = f"row{'s' * (len(places) > 1)} {', '.join(places[:5])}{', ...' * (len(places) > 5)}"
+    texts = [str(warning.message) for warning in told if warning.category is hoim.errors.DataWarning]
+    right = [text.startswith(f"{what}: {len(places)} row") and text.endswith(f"together: {named}") for text in texts]
+    return len(told) == len(texts) == (len(places) > 0) and all(right)
+
+
 def holds_predict(model, rows, law):
     del rows
     target, wanted = "abcd"[law.ndim - 1], given_others(law)
-    found = hoim.predict(model, cells(law.sum(-1)), target)
-    probs, lost = found.filter(like="p(").to_numpy(), np.isnan(wanted).any(1)
+    lost = np.isnan(wanted).any(1)
+    with recorded() as told:
+        found = hoim.predict(model, cells(law.sum(-1)), target)
+    probs = found.filter(like="p(").to_numpy()
     counted = [note for note in found.attrs["notes"] if note.startswith(f"not predicted: {lost.sum()} row")]
     right = np.allclose(probs, wanted, atol=1e-6, equal_nan=True) and (probs[wanted == 0] == 0).all()
+    right = right and names_rows(told, lost, "not predicted")
     return right and (found["is_exact"].to_numpy() == ~lost).all() and len(counted) == lost.any()
 
 
@@ -115,11 +132,12 @@ def holds_impute(model, rows, law):
     lost = np.isnan(wanted).any(1)
     for options in ({}, {"method": "gibbs"}, {"most_probable": True}):
         number = 1 if options else 300
-        found = hoim.impute(model, cells(law.sum(-1)).assign(**{target: None}), number, seed=3, **options)
+        with recorded() as told:
+            found = hoim.impute(model, cells(law.sum(-1)).assign(**{target: None}), number, seed=3, **options)
         levels = pd.to_numeric(found[target]).to_numpy().reshape(number, -1)
         right &= (np.isnan(levels).all(0) == lost).all() and (np.isnan(levels).any(0) == lost).all()
         counted = [note for note in found.attrs["notes"] if note.startswith(f"not filled: {lost.sum()} row")]
-        right &= len(counted) == lost.any()
+        right &= len(counted) == lost.any() and names_rows(told, lost, "not filled")
         for row in np.flatnonzero(~lost):
             right &= bool((wanted[row][levels[:, row].astype(int)] > 0).all())
     return right
@@ -353,10 +371,15 @@ def test_large_tables_obey_by_their_empty_margins():
         assert ((np.diff(drawn, axis=1) % 3) < 2).all()
     frame = pd.DataFrame(np.full((3, 30), None), columns=domain.names)
     frame.loc[0, ["v0", "v2"]] = frame.loc[1, ["v0", "v1"]] = ["0", "2"]  # by two steps possible, by one not
+    lost = np.array([False, True, False])
     for method in ("exact", "gibbs"):
-        found = result.predict(frame, "v5", method=method)
+        with recorded() as told:
+            found = result.predict(frame, "v5", method=method)
+        assert names_rows(told, lost, "not predicted")
         assert found["p(0)"].isna().tolist() == [False, True, False]
-        filled = result.impute(frame, method=method, seed=2)
+        with recorded() as told:
+            filled = result.impute(frame, method=method, seed=2)
+        assert names_rows(told, lost, "not filled")
         assert filled.isna().any(axis=1).tolist() == [False, True, False]
         assert ((np.diff(filled.drop(index=1).to_numpy().astype(int), axis=1) % 3) < 2).all()
     assert result.predict(frame, "v1")["p(2)"].tolist()[:2] == [0.0, 0.0]
