@@ -17,6 +17,7 @@ from .nodes.columns import Families as Families, NodeFamilies as NodeFamilies
 from .nodes.families import (
     ExponentialFamily as ExponentialFamily,
     GaussianFamily as GaussianFamily,
+    IndicatorFamily as IndicatorFamily,
     NodeFamily as NodeFamily,
     PoissonFamily as PoissonFamily,
     TruncatedPoissonFamily as TruncatedPoissonFamily,

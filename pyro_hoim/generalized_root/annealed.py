@@ -195,11 +195,18 @@ def _climbed_counts(energy: GeneralizedRootEnergy, ends: torch.Tensor, rows: tor
     seen = ends[:0] if rows is None else rows
     best, better = (energy.energy(part, validate=False).argsort()[:_ENDS] for part in (ends, seen))
     states = torch.cat([ends[best], torch.minimum(levels[:, None], tops), seen[better]])
+    for places in families.blocks:  # where counts are alike, the first level of every category is set
+        states[len(best) : len(best) + len(levels), places.tolist()] = torch.eye(len(places), dtype=torch.float64)[0]
     grid = torch.unique(torch.cat([levels, (1.5 * levels).floor()]))
     # One variable at a time to the best of near values and, every other round, of a grid of all sizes.
     for round_number in range(_ROUNDS):
         before = states.clone()
-        for s in range(states.shape[-1]):
+        for unit in families.units:
+            s = int(unit[0])
+            if families.is_category(unit):  # the best level of a category
+                scores = energy.node_natural(states, validate=False)[:, unit.tolist()].sum(-1)
+                states[:, unit.tolist()] = torch.nn.functional.one_hot(scores.argmax(-1), len(unit)).double()
+                continue
             natural = energy.node_natural(states, validate=False)[:, s]
             steps = torch.arange(-_NEAR, _NEAR + 1, dtype=torch.float64)
             tried = states[:, s, None] + steps

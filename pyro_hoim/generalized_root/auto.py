@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
+import networkx as nx
 import torch
 from typing_extensions import override
 
@@ -82,7 +84,7 @@ class RootAuto(RootBackend):
         # One component at a time.
         families = NodeFamilies.of(family, structure.domain)
         costs: list[Cost] = []
-        for names in _components(structure):
+        for names in _components(structure, _tied(families)):
             part = component_structure(structure, names)[0]
             own = families.at(structure.domain.indices(names))
             costs.append(self._choice(part, own, lambda b, s=part, f=own: b.plan(s, f))[1])
@@ -129,7 +131,7 @@ class RootAuto(RootBackend):
 
     def _costs(self, energy: GeneralizedRootEnergy) -> Iterator[tuple[_Part, Cost]]:
         """Every component with the cost of its backend for these parameters."""
-        for names in _components(energy.structure):
+        for names in _components(energy.structure, _tied(energy.families)):
             structure, places = component_structure(energy.structure, names)
             psi = energy.psi[..., places.to(energy.psi.device)]
             families = energy.families.at(energy.domain.indices(names))
@@ -205,12 +207,21 @@ def _in_order(
 
 
 @lru_cache(maxsize=256)
-def _components(structure: RootStructure) -> tuple[tuple[str, ...], ...]:
-    """Connected components, those of one variable joined into one at the end."""
-    parts = structure.components()
-    alone = tuple(names[0] for names in parts if len(names) == 1)
-    tied = tuple(names for names in parts if len(names) > 1)
-    return (*tied, alone) if alone else tied
+def _components(structure: RootStructure, blocks: tuple[tuple[int, ...], ...]) -> tuple[tuple[str, ...], ...]:
+    """Connected components, with blocks of variables whole; those without interactions joined into one at the end."""
+    graph = structure.graph.copy() if blocks else structure.graph
+    for block in blocks:
+        graph.add_edges_from(itertools.pairwise(block))
+    parts = sorted(sorted(part) for part in nx.connected_components(graph))
+    names = structure.domain.names
+    alone = sorted(s for part in parts if not any(structure.graph.degree[s] for s in part) for s in part)
+    tied = tuple(tuple(names[s] for s in part) for part in parts if any(structure.graph.degree[s] for s in part))
+    return (*tied, tuple(names[s] for s in alone)) if alone else tied
+
+
+def _tied(families: NodeFamilies) -> tuple[tuple[int, ...], ...]:
+    """Positions of the indicators of every category."""
+    return tuple(tuple(places.tolist()) for places in families.blocks)
 
 
 def _together(costs: list[Cost]) -> Cost:

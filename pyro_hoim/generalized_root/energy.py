@@ -74,6 +74,7 @@ class GeneralizedRootEnergy(ParametricEnergy):
         self.families: NodeFamilies = NodeFamilies.of(family, structure.domain)
         """The family of every variable, in schema order."""
         self.families.check_kinds(structure.domain)
+        _check_blocks(structure, self.families)
         if not bool(torch.isfinite(structure.multiplicity.to(psi.dtype)).all()):
             expected = f"a precision in which {max(length for _, length in structure.keys)}! is a number"
             raise out_of_range("psi", expected, hint="use float64, or sets of fewer variables", received=psi.dtype)
@@ -177,7 +178,7 @@ class GeneralizedRootEnergy(ParametricEnergy):
         natural = self.node_natural(x, validate=validate)
         values = x.to(self.dtype)
         score = (natural * self.families.roots(values, self.order)).sum(-1) + self.families.log_base(values)
-        return score - self.families.log_partition(natural)
+        return self.families.gathered(score - self.families.log_partition(natural), values)
 
     def log_pseudo_prob(self, x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
         r"""Log pseudo-likelihood, the sum of :meth:`node_log_prob` over variables, (*shape,); it needs no log Z."""
@@ -196,7 +197,12 @@ class GeneralizedRootEnergy(ParametricEnergy):
         return [int(largest) + 1 for largest in self.families.largest_values]
 
     def over_levels(self) -> CountsAsLevels:
-        """The model over ordinal variables whose codes are the counts; refuses a family of infinitely many values."""
+        """The model over ordinal variables whose codes are the counts; refuses categories and other families."""
+        if self.families.blocks:
+            problem = "indicators of a category do not take every joint value"
+            raise refused(
+                "model", problem, "make the category a nominal variable of a log-linear model", code="no-method"
+            )
         return CountsAsLevels(self)
 
     def block_conditional(self, block: Sequence[str], x: torch.Tensor, *, validate: bool = True) -> torch.Tensor:
@@ -220,10 +226,12 @@ class GeneralizedRootEnergy(ParametricEnergy):
         # The block, and states whose entries there are not read.
         places, levels, num_states = self._block(block, self.require_finite("block_conditional"))
         positions = list(places)
+        self.families.check_whole(positions, self.domain, "block")
         values = self._states(x, validate=False)
         shape = self._shape(values)
         values = values.expand(*shape, len(self.domain)).clone()
         values[..., positions] = 0
+        values[..., [int(inside[0]) for inside in self.families.blocks if inside[0] in positions]] = 1
         if validate:
             self.families.check_values(values, "x")
         # Every state of the block beside the rest, normalised.
@@ -231,6 +239,8 @@ class GeneralizedRootEnergy(ParametricEnergy):
         rows = values.expand(num_states, *values.shape).clone()
         rows[..., positions] = listed.to(values).reshape(num_states, *[1] * len(shape), len(levels))
         scores = -self.energy(rows, validate=False)
+        if self.families.blocks:
+            scores = scores.masked_fill(~self.families.is_possible(rows), -torch.inf)
         return scores.movedim(0, -1).log_softmax(-1).reshape((*shape, *levels))
 
     def radial_natural(self, direction: torch.Tensor) -> dict[Fraction, torch.Tensor]:
@@ -300,6 +310,7 @@ class GeneralizedRootEnergy(ParametricEnergy):
         check_type(evidence, Mapping, "evidence", "a mapping from names to values")
         # Evidence as columns of one dtype, each in the support.
         positions = self.domain.indices(evidence)
+        self.families.check_whole(positions, self.domain, "evidence")
         columns: list[torch.Tensor] = []
         families = self.families.at(positions)
         for (name, value), family in zip(evidence.items(), families, strict=True):
@@ -307,7 +318,7 @@ class GeneralizedRootEnergy(ParametricEnergy):
                 raise wrong_type(f"evidence[{name!r}]", "a number or a tensor", received=repr(value))
             columns.append(torch.as_tensor(value, dtype=self.dtype, device=self.device))
             family.check_values(columns[-1], f"evidence[{name!r}]")
-        # Their shapes broadcast with each other and with the batch.
+        # One indicator of every category that is given, and shapes that broadcast with each other and with the batch.
         shapes = {name: tuple(column.shape) for name, column in zip(evidence, columns, strict=True)}
         try:
             torch.broadcast_shapes(self.batch_shape, *shapes.values())
@@ -317,6 +328,8 @@ class GeneralizedRootEnergy(ParametricEnergy):
             raise unexpected("evidence", expected, received=shown, code="wrong-shape") from None
         # Terms lose the fixed variables, whose roots become factors.
         values = torch.stack(torch.broadcast_tensors(*columns), -1) if columns else self.psi.new_zeros(0)
+        if families.blocks:
+            families.check_values(values, "evidence")
         structure, coefficients, constant = fold(
             self.structure, self.coefficients, positions, lambda j: families.root(values, j)
         )
@@ -354,3 +367,19 @@ class GeneralizedRootEnergy(ParametricEnergy):
             part[..., a, b] = -2 * self.psi[..., self.structure.slices[2, 2]]
             precision = precision + part + part.mT
         return precision, shift
+
+
+def _check_blocks(structure: RootStructure, families: NodeFamilies) -> None:
+    """Refuse terms of two indicators of one category."""
+    if not families.blocks:
+        return
+    block = np.full(len(families), -1)
+    for number, places in enumerate(families.blocks):
+        block[places] = number
+    for key in structure.keys:
+        rows = structure.positions(key).numpy()
+        of_members = np.sort(block[rows], axis=1)
+        is_double = ((of_members[:, 1:] == of_members[:, :-1]) & (of_members[:, 1:] >= 0)).any(1)
+        if is_double.any():
+            names = ":".join(structure.domain.names[s] for s in rows[is_double.argmax()])
+            raise refused("structure", f"{names} holds two indicators of one category, whose product is always 0")

@@ -18,7 +18,7 @@ from ..runs.rules import DOMAIN, NAME, NAMES, NUMBER, WHOLE, Fields, Items, Leaf
 from ..schema import Domain, Variable
 from .energy import GeneralizedRootEnergy
 from .nodes.columns import Families, NodeFamilies
-from .nodes.families import NodeFamily, TruncatedPoissonFamily, node_family
+from .nodes.families import IndicatorFamily, NodeFamily, TruncatedPoissonFamily, node_family
 from .structure import RootStructure
 
 _DTYPES = (torch.float32, torch.float64)
@@ -26,6 +26,7 @@ _SCALE = Leaf("a positive number", (int, float), lambda value: 0 < value <= sys.
 _POSITIVE = Leaf("a whole number from 1", (int,), lambda value: value >= 1)
 _TERMS = Fields({"root": _POSITIVE, "size": _POSITIVE, "positions": Items(Items(WHOLE, 1), 1)})
 _FAMILY = {"name": NAME, "maximum": optional(WHOLE)}
+_MEMBER = Fields(_FAMILY, {"category": NAME})
 _INFO = {"columns": NAMES, "fixed_columns": MapOf(NUMBER), "scales": MapOf(_SCALE)}
 """Entries of the information that commands read."""
 
@@ -53,7 +54,7 @@ class RootFile(ModelRecord):
     model_kind: ClassVar[str] = GENERALIZED_ROOT
     parameters: ClassVar[str] = "psi"
     contents: ClassVar[Mapping[str, Rule]] = {
-        "family": Fields(_FAMILY, {"each": Items(Fields(_FAMILY), 1)}),
+        "family": Fields(_FAMILY, {"each": Items(_MEMBER, 1)}),
         "domain": DOMAIN,
         "terms": Items(_TERMS),
     }
@@ -118,7 +119,7 @@ class RootFile(ModelRecord):
         psi = take_parameters(tensors, "psi", *_DTYPES)
         stated = header["family"]
         family: Families = (
-            [node_family(one["name"], one["maximum"]) for one in stated["each"]]
+            [_family_of(one) for one in stated["each"]]
             if "each" in stated
             else node_family(stated["name"], stated["maximum"])
         )
@@ -174,8 +175,17 @@ def _describe(families: NodeFamilies) -> dict[str, Any]:
     return {"name": _SEVERAL, "maximum": None, "each": [_describe_one(family) for family in families]}
 
 
+def _family_of(stated: Mapping[str, Any]) -> NodeFamily:
+    """The family of one variable beside others, from its JSON."""
+    if "category" in stated:
+        return IndicatorFamily(stated["category"])
+    return node_family(stated["name"], stated["maximum"])
+
+
 def _describe_one(family: NodeFamily) -> dict[str, Any]:
     """JSON of a family; refuses one that would not come back the same."""
+    if isinstance(family, IndicatorFamily):
+        return {"name": family.name, "maximum": None, "category": family.category}
     # What the words of the file would give back.
     maximum = family.maximum if isinstance(family, TruncatedPoissonFamily) else None
     try:

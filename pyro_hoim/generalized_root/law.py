@@ -380,7 +380,8 @@ class GeneralizedRoot(EnergyLaw):
     def enumerate_support(self, expand: bool = True) -> torch.Tensor:
         """Every state of bounded counts once, the last variable fastest, of the dtype of psi.
 
-        Counts that a family's base measure makes impossible are left out, as :meth:`log_prob` refuses them.
+        Counts that a family's base measure makes impossible, and all but one indicator of a category, are left out, as
+        :meth:`log_prob` refuses them.
 
         Args:
             expand: give (num_states, *batch, d), else (num_states, 1, ..., 1, d).
@@ -392,10 +393,9 @@ class GeneralizedRoot(EnergyLaw):
         cards = self._law.model.require_finite("enumerate_support")
         check_cells(math.prod(cards), self.max_enumerated_states, "enumerate_support", "max_enumerated_states")
         states = enumerated_states(cards, self.batch_shape, expand, self.psi.device).to(self.psi.dtype)
-        if not self.families.has_user_family:
+        if not (self.families.has_user_family or self.families.blocks):
             return states
-        listed = enumerated_states(cards, torch.Size(), False, states.device).double()
-        return states[torch.isfinite(self.families.log_base(listed)).all(-1)]
+        return states[self.families.is_possible(enumerated_states(cards, torch.Size(), False, states.device).double())]
 
     @property
     def expectations(self) -> torch.Tensor:

@@ -2,20 +2,21 @@ r"""Log pseudo-likelihood of a generalized root model as a function of its tenso
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import sparse
+from scipy import sparse, special
 from typing_extensions import override
 
 from ..checks import check_exact_shape, check_shape
 from ..core.laws.pseudo_likelihood import PseudoLikelihood
 from ..errors import check_type, out_of_range, out_of_reach, refused, size_text, wrong_shape
 from .nodes.columns import Families, NodeFamilies
-from .nodes.families import NodeFamily
+from .nodes.families import IndicatorFamily, NodeFamily
 from .nodes.kernels import evaluate_nodes
 from .structure import RootStructure
 
@@ -118,6 +119,13 @@ class RootPseudoLikelihood(PseudoLikelihood):
             number = np.arange(count).reshape(-1, len(self.families))
             for family, places in self.families.groups:
                 rows = number[:, places].reshape(-1)
+                if isinstance(family, IndicatorFamily):  # the log partition of a category at its first indicator
+                    scores = eta[rows].sum(1).reshape(-1, len(places))
+                    value[rows] = 0.0
+                    value[number[:, places[0]]] = special.logsumexp(scores, axis=1)
+                    mean[rows] = special.softmax(scores, axis=1).reshape(-1, 1)
+                    covariance[rows] = (mean[rows] * (1 - mean[rows]))[:, :, None]
+                    continue
                 parts = value[rows], mean[rows], covariance[rows]
                 evaluate_nodes(family, eta[rows], order, *parts)
                 value[rows], mean[rows], covariance[rows] = parts
@@ -157,7 +165,27 @@ class RootPseudoLikelihood(PseudoLikelihood):
         count, k = self._statistics.shape
         blocks = self._each[:, None, None] * self._lawful(psi, 2)[1]
         weighted: Any = sparse.bsr_array((blocks, np.arange(count), np.arange(count + 1)), shape=(count * k, count * k))
+        if self.families.blocks:
+            weighted = weighted + self._between_indicators(psi)
         return -(self._design.T @ (weighted @ self._design)).toarray()
+
+    def _between_indicators(self, psi: NDArray[Any]) -> Any:
+        """Weighted covariances (m d k, m d k) of different indicators of one category, minus the products of means."""
+        mean = self._lawful(psi, 1)[0]
+        count, k = mean.shape
+        number = np.arange(count).reshape(-1, len(self.families))
+        parts: list[tuple[NDArray[Any], ...]] = []
+        for places in self.families.blocks:
+            for s, t in itertools.permutations(places.tolist(), 2):
+                value = -self.weights * mean[number[:, s], 0] * mean[number[:, t], 0]
+                first, second = np.meshgrid(np.arange(k), np.arange(k), indexing="ij")
+                row = (number[:, s, None] * k + first.reshape(1, -1)).reshape(-1)
+                column = (number[:, t, None] * k + second.reshape(1, -1)).reshape(-1)
+                parts.append((np.repeat(value, k * k), row, column))
+        if not parts:
+            return sparse.csr_array((count * k, count * k))
+        data, row, column = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return sparse.csr_array((data, (row, column)), shape=(count * k, count * k))
 
     def _slope(self, mean: Floats) -> Floats:
         return self._design.T @ (self._each[:, None] * (self._statistics - mean)).reshape(-1)

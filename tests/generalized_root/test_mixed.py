@@ -24,6 +24,7 @@ from pyro_hoim.generalized_root import (
     GaussianFamily,
     GeneralizedRoot,
     GeneralizedRootEnergy,
+    IndicatorFamily,
     NodeFamilies,
     RootAnnealed,
     RootAuto,
@@ -36,16 +37,20 @@ from pyro_hoim.generalized_root import (
     TruncatedPoissonFamily,
     UserFamily,
     check_normalizable,
+    draw_from_nodes,
     draw_roots,
+    fit_roots,
     independent_log_partition,
     load_roots,
+    node_bounds,
+    node_log_partition,
     predict_roots,
     save_roots,
 )
 from pyro_hoim.inference import NUTSSettings, sample_root_posterior
 from pyro_hoim.testing import assert_close, check_distribution, raises
 
-from support.mixed_models import (
+from support.mixed_roots import (
     BINARY,
     GAUSSIAN,
     MIXTURES,
@@ -60,6 +65,7 @@ from support.mixed_models import (
 
 ALL = pytest.mark.parametrize("name", MIXTURES)
 PLAIN = [name for name in MIXTURES if "user" not in name]
+CATEGORIES = [name for name in MIXTURES if "categor" in name]
 BUILT_IN = pytest.mark.parametrize("name", PLAIN)
 """Mixtures of families of the library, whose definition the oracles know."""
 
@@ -112,6 +118,8 @@ def test_conditionals_are_slices_of_the_joint_law(name):
     found = energy.node_log_prob(x)
     for row, values in zip(found, x.numpy(), strict=True):
         for s, family in enumerate(energy.families):
+            if family.name == "indicator":
+                continue
             points, log_weights = grid(family, energy.order)
             columns = [points if t == s else value for t, value in enumerate(values)]
             expected = log_density(energy, list(values)) - logsumexp(log_density(energy, columns) + log_weights)
@@ -123,7 +131,8 @@ def test_conditionals_are_slices_of_the_joint_law(name):
 def test_conditioning_keeps_log_q_and_the_families_of_the_rest(name):
     energy = mixed_energy(name, batch=(2,))
     x = mixed_states(energy, 3)[:, None]
-    for fixed in (["v0"], ["v1"], list(energy.domain.names)):
+    units = [[f"v{s}" for s in unit] for unit in energy.families.units]
+    for fixed in (*units, list(energy.domain.names)):
         values = dict(zip(fixed, x[..., energy.domain.indices(fixed)].unbind(-1), strict=True))
         rest, constant = energy.expand((3, 2)).condition(values)
         left = [n for n in energy.domain.names if n not in fixed]
@@ -181,7 +190,11 @@ def conditional_gaussian(seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_conditional_gaussian_models_have_their_closed_form(seed):
-    for energy in (conditional_gaussian(seed), mixed_energy("gaussians-binary", seed), mixed_energy("binary-gaussian")):
+    for energy in (
+        conditional_gaussian(seed),
+        mixed_energy("category-gaussian", seed),
+        mixed_energy("binary-gaussian"),
+    ):
         expected = conditional_gaussian_log_z(energy)
         backend = ConditionalGaussianClosedForm()
         assert RootAuto().select(energy)[0][1] == backend
@@ -282,7 +295,7 @@ def test_annealed_log_z_is_within_its_limits(name):
 
 @ALL
 def test_chains_have_the_law_of_the_model(name):
-    energy = mixed_energy(name, scale=0.25)
+    energy = mixed_energy(name, scale=0.5 if name == "category-alone" else 0.25)
     exact = RootAuto().expectations(energy)
     chains = RootChains(energy, 3000 if name == "user-binary" else 6000, seed=2)
     assert_close(chains.log_q(), -energy.energy(chains.states), relative=1e-9, absolute=1e-12)
@@ -553,3 +566,98 @@ def test_commands_read_mixed_models(tmp_path, capsys):
     code, shown = run("interactions", str(path))
     assert code == 0
     assert "v0:v2:v3" in shown.out
+
+
+# Categories
+
+
+@pytest.mark.parametrize("name", CATEGORIES)
+def test_conditionals_of_categories_are_those_of_all_indicators_together(name):
+    energy = mixed_energy(name)
+    x = mixed_states(energy, 6)
+    found = energy.node_log_prob(x)
+    for places in energy.families.blocks:
+        levels = torch.eye(len(places)).double()
+        tried = x[:, None].repeat(1, len(places), 1)
+        tried[..., places] = levels
+        expected = (-energy.energy(tried)).log_softmax(-1)[x[:, places] == 1]
+        assert_close(found[:, places].sum(-1), expected, relative=1e-10)
+        assert float(found[:, places].abs()[x[:, places] == 0].sum()) == 0.0
+
+
+def test_blocks_of_listed_models_hold_whole_categories():
+    energy = mixed_energy("category-alone")
+    table = energy.block_conditional(["v2", "v1", "v0", "v3"], mixed_states(energy, 2))
+    assert table.shape == (2, 2, 2, 2, 2)
+    assert_close(table.exp().flatten(1).sum(-1), torch.ones(2), relative=1e-10)
+    possible = [(0, 0, 1), (0, 1, 0), (1, 0, 0)]
+    assert torch.isfinite(table[0]).nonzero()[:, 1:].unique(dim=0).tolist() == [list(p) for p in possible]
+    law = GeneralizedRoot(energy.structure, energy.psi, energy.families)
+    states = law.enumerate_support()
+    assert len(states) == 3 * 4
+    assert law.log_prob(states).exp().sum().item() == pytest.approx(1.0)
+    assert bool(law.support.check(states).all())
+    assert not bool(law.support.check(torch.tensor([1.0, 1, 0, 0, 0])))
+    with raises("conflict", "block"):
+        energy.block_conditional(["v0"], states)
+    with raises("no-method"):
+        energy.over_levels()
+
+
+def test_one_parameter_of_a_category_is_redundant():
+    energy = mixed_energy("category-counts")
+    psi = energy.psi.clone()
+    psi[[1, 3, 4]] += 0.7
+    moved = GeneralizedRootEnergy(energy.structure, psi, energy.families)
+    x = mixed_states(energy, 5)
+    assert_close(moved.node_log_prob(x), energy.node_log_prob(x), relative=1e-10, absolute=1e-12)
+    both = [RootAuto().log_partition(model).value for model in (moved, energy)]
+    assert_close(both[0] - both[1], 0.7, relative=1e-9)
+    psi[1] += 0.1  # the control
+    other = GeneralizedRootEnergy(energy.structure, psi, energy.families)
+    assert float((other.node_log_prob(x) - energy.node_log_prob(x)).abs().max()) > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "argument"),
+    [
+        (lambda e: e.condition({"v1": 1}), "conflict", "evidence"),
+        (lambda e: e.condition({"v1": 1, "v3": 1, "v4": 0}), "out-of-range", "evidence"),
+        (lambda e: RootChains(e, 2, clamped={"v1": 1}), "conflict", "clamped"),
+        (lambda e: RootChains(e, 2, clamped={"v1": 0, "v3": 0, "v4": 0}), "out-of-range", "clamped"),
+        (lambda e: e.energy(torch.zeros(5)), "out-of-range", "x"),
+        (lambda e: e.energy(torch.tensor([0.0, 1, 0, 1, 0])), "out-of-range", "x"),
+        (
+            lambda e: GeneralizedRootEnergy(
+                RootStructure.simplified(e.domain, [("v1", "v3")]), torch.zeros(6), e.families
+            ),
+            "invalid-value",
+            "structure",
+        ),
+        (lambda e: node_log_partition(e.families[1], torch.zeros(1)), "no-method", "family"),
+        (lambda e: node_bounds(e.families[1], torch.zeros(1)), "no-method", "family"),
+        (lambda e: draw_from_nodes(e.families[1], torch.zeros(1)), "no-method", "family"),
+        (lambda _: IndicatorFamily(""), "invalid-value", "category"),
+        (lambda e: fit_roots(np.eye(3), e.families[1]), "no-method", "family"),
+    ],
+)
+def test_categories_refuse_parts_of_themselves(call, code, argument):
+    with raises(code, argument):
+        call(mixed_energy("category-counts"))
+
+
+def test_all_variables_may_be_indicators():
+    domain = Domain([Variable(f"v{i}", kind="count") for i in range(3)])
+    energy = GeneralizedRootEnergy(RootStructure.independent(domain), torch.zeros(3), IndicatorFamily("a"))
+    law = GeneralizedRoot(energy.structure, energy.psi, IndicatorFamily("a"))
+    assert_close(law.mean, torch.full((3,), 1 / 3), relative=1e-6)
+    assert law.sample_is_exact
+    assert bool((law.sample((50,)).sum(-1) == 1).all())
+    alone = GeneralizedRoot(*_one_level())
+    assert alone.log_prob(torch.ones(1)).item() == pytest.approx(0.0)
+    assert alone.sample((3,)).tolist() == [[1.0]] * 3
+
+
+def _one_level():
+    domain = Domain([Variable("v", kind="count")])
+    return RootStructure.independent(domain), torch.zeros(1), IndicatorFamily("a")

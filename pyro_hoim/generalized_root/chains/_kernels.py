@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ...compute.jit import njit
 from ..nodes.columns import NodeFamilies
+from ..nodes.families import IndicatorFamily
 from ..nodes.integrability_kernels import is_integrable
 from ..nodes.user_family import UserFamily, user_draws
 from ._draw_kernels import (
@@ -41,7 +42,7 @@ from ._draw_kernels import (
 
 Floats = NDArray[np.float64]
 
-POISSON, TRUNCATED, EXPONENTIAL, GAUSSIAN = range(4)
+POISSON, TRUNCATED, EXPONENTIAL, GAUSSIAN, INDICATOR = range(5)
 
 
 def workspace(order: int, num_chains: int) -> tuple[Any, ...]:
@@ -200,15 +201,54 @@ def add_natural(program, beta, s, roots, natural, product):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def sweep(codes, maxima, program, beta, order, num_sweeps, small, work, words, states, roots):
+def draw_category(members, program, beta, natural, product, words, states, roots):
+    """Set one of the indicators of a category (none where there are no members) in all chains, given all others.
+
+    Returns the number of a chain where there is no law, or -1.
+    """
+    size, num_chains = members.shape[0], natural.shape[0]
+    if size == 0:
+        return -1
+    scores = np.empty((size, num_chains))
+    for m in range(size):
+        add_natural(program, beta, members[m], roots, natural, product)
+        for b in range(num_chains):
+            scores[m, b] = natural[b].sum()  # all roots of 1 are 1
+    # By inversion, relative to the largest.
+    for b in range(num_chains):
+        top, total = scores[:, b].max(), 0.0
+        if not math.isfinite(top):
+            return b
+        for m in range(size):
+            total += math.exp(scores[m, b] - top)
+            scores[m, b] = total
+        target, chosen = uniform(words, b) * total, 0
+        while chosen < size - 1 and scores[chosen, b] <= target:
+            chosen += 1
+        for m in range(size):
+            value = 1.0 if m == chosen else 0.0
+            states[members[m], b] = value
+            roots[:, members[m], b] = value
+    return -1
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def sweep(laws, program, beta, order, num_sweeps, small, work, words, states, roots):
     """Draw the variables in ``order`` (positions), one after the other, ``num_sweeps`` times in all chains of a tile.
 
     Returns:
         The position of a variable whose conditional has no law, plus its size times the chain's number; or -1.
     """
+    codes, maxima, first_of_block, block = laws
     natural, product, drawn = work[0], work[1], work[2]
     for _ in range(num_sweeps):
         for s in order:
+            if codes[s] == INDICATOR:  # all of a category at its first one
+                members = block[first_of_block[s] : first_of_block[s + 1]]
+                failed = draw_category(members, program, beta, natural, product, words, states, roots)
+                if failed >= 0:
+                    return s + failed * states.shape[0]
+                continue
             add_natural(program, beta, s, roots, natural, product)
             draw_nodes(codes[s], maxima[s], natural, small, work, words, drawn)
             for b in range(states.shape[1]):
@@ -268,6 +308,7 @@ def _numbers(function: Callable[..., torch.Tensor], values: Floats, *arguments: 
 
 def user_sweep(
     families: NodeFamilies,
+    laws: tuple[Any, ...],
     program: tuple[Any, ...],
     beta: float,
     order: NDArray[np.int64],
@@ -283,8 +324,14 @@ def user_sweep(
     natural, product, drawn = work[0], work[1], work[2]
     for _ in range(num_sweeps):
         for s in order:
-            add_natural(program, beta, s, roots, natural, product)
             family = families[s]
+            if isinstance(family, IndicatorFamily):
+                members = laws[3][laws[2][s] : laws[2][s + 1]]
+                failed = int(draw_category(members, program, beta, natural, product, words, states, roots))
+                if failed >= 0:
+                    return int(s) + failed * len(states)
+                continue
+            add_natural(program, beta, s, roots, natural, product)
             if isinstance(family, UserFamily):
                 drawn[:] = user_node_draws(family, natural, words)
             else:

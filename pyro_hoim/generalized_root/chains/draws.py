@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...errors import check_type, refused
+from ...errors import check_type, out_of_reach, refused
 from ...runs.arguments import seed_from
 from ..energy import GeneralizedRootEnergy
 from ..nodes.columns import NodeFamilies
-from ..nodes.families import NodeFamily
+from ..nodes.families import IndicatorFamily, NodeFamily
 from ..nodes.log_partition import checked_natural
 from ..nodes.user_family import UserFamily
 
@@ -32,6 +33,7 @@ class RootProgram:
     Attributes:
         codes: number of the family of every variable, (d,).
         maxima: largest values, infinite if there is none, (d,).
+        blocks: of categories, by their first indicator: first entry (d + 1,), and the positions of all indicators.
         linear: coefficients of the terms of single variables, (d, k).
         visits: for the terms of several variables, by variable: first entry (d + 1,); per entry the place j - 1 of its
             root, its coefficient, and its first other variable (entries + 1,); the other variables.
@@ -40,6 +42,7 @@ class RootProgram:
 
     codes: Integers
     maxima: Floats
+    blocks: tuple[Integers, Integers]
     linear: Floats
     visits: tuple[Integers, Integers, Floats, Integers, Integers]
     terms: tuple[Integers, Floats, Integers, Integers]
@@ -63,7 +66,17 @@ class RootProgram:
         visits = _by_variable(len(structure.domain), root, weight, first, member)
         codes = np.array([family.code for family in families], dtype=np.int64)
         maxima = np.array(families.largest_values, dtype=np.float64)
-        return cls(codes, maxima, linear, visits, (root, weight, first, member))
+        sizes = np.zeros(len(families) + 1, dtype=np.int64)
+        for places in families.blocks:
+            sizes[places[0] + 1] = len(places)
+        leaders = sorted(families.blocks, key=lambda places: int(places[0]))
+        blocks = np.cumsum(sizes), np.concatenate([np.zeros(0, dtype=np.int64), *leaders])
+        return cls(codes, maxima, blocks, linear, visits, (root, weight, first, member))
+
+    @property
+    def laws(self) -> tuple[Any, ...]:
+        """What compiled sweeps ask about the families."""
+        return self.codes, self.maxima, *self.blocks
 
 
 def _by_variable(
@@ -113,6 +126,9 @@ def draw_from_nodes(
     from ._draw_kernels import chain_words, small_counts
     from ._kernels import draw_nodes, user_node_draws, workspace
 
+    if isinstance(family, IndicatorFamily):
+        problem = f"an indicator of the category {family.category!r} has no law of its own"
+        raise out_of_reach("family", problem, "draw from the model", code="no-method")
     # One stream per row.
     order = natural.shape[-1]
     rows = np.ascontiguousarray(natural.detach().cpu().double().reshape(-1, order).numpy())
@@ -137,6 +153,11 @@ def draw_independent(
     drawn = natural.new_empty(natural.shape[:-1])
     for family, places in families.groups:
         where = torch.from_numpy(places)
+        if isinstance(family, IndicatorFamily):
+            probs = natural[..., where, :].sum(-1).softmax(-1)
+            level = torch.multinomial(probs.reshape(-1, len(places)), 1, generator=generator).reshape(probs.shape[:-1])
+            drawn[..., where] = torch.nn.functional.one_hot(level, len(places)).to(drawn)
+            continue
         drawn[..., where] = draw_from_nodes(family, natural[..., where, :], generator=generator)
     return drawn
 

@@ -219,9 +219,9 @@ class RootChains(Chains):
                 low, states, roots, words, scratch = self._tiles[i]
                 rest = (order, num_sweeps, small, scratch, words, states, roots)
                 if families.has_user_family:
-                    failed = user_sweep(families, terms, beta, *rest)
+                    failed = user_sweep(families, program.laws, terms, beta, *rest)
                 else:
-                    failed = sweep(program.codes, program.maxima, terms, beta, *rest)
+                    failed = sweep(program.laws, terms, beta, *rest)
                 if failed >= 0:
                     failures[low + failed // size] = failed % size
 
@@ -409,6 +409,12 @@ def _checked_clamps(
         position = energy.domain.index(name)
         energy.families[position].check_values(numbers, f"clamped[{name!r}]")
         clamps[position] = numbers.expand(num_chains).numpy()
+    # Categories are clamped whole, at one of their levels.
+    energy.families.check_whole(clamps, energy.domain, "clamped")
+    for places in energy.families.blocks:
+        if int(places[0]) in clamps:
+            levels = torch.from_numpy(np.stack([clamps[s] for s in places.tolist()], 1))
+            energy.families.at(places.tolist()).check_values(levels, "clamped")
     return dict(sorted(clamps.items()))
 
 

@@ -174,13 +174,12 @@ class ConditionalGaussianClosedForm(ExactRoot):
     def plan(self, structure: RootStructure, family: Families) -> Cost:
         families = NodeFamilies.of(family, structure.domain)
         is_real = np.array([one.name == "gaussian" for one in families], dtype=bool)
-        listed = [one for one in families if one.name != "gaussian"]
-        is_listed = all(one.is_discrete and math.isfinite(one.largest_value) for one in listed)
-        states = math.prod(int(one.largest_value) + 1 for one in listed) if is_listed else 0
+        counts = families.at(np.flatnonzero(~is_real).tolist())
+        states = math.prod(map(counts.size_of, counts.units)) if counts.is_bounded else 0
         largest = max((key[0] for key in structure.keys if is_real[structure.positions(key).numpy()].any()), default=0)
         # What is refused, in one line.
         size, problem = int(is_real.sum()), ""
-        if not is_listed or size in (0, len(families)):
+        if not counts.is_bounded or size in (0, len(families)):
             problem = f"expected bounded counts and Gaussian variables, received {families.name}"
         elif largest > 2:
             problem = f"expected roots up to 2 in terms of Gaussian variables, received {largest}"
@@ -200,10 +199,9 @@ class ConditionalGaussianClosedForm(ExactRoot):
         reals = [s for s, family in enumerate(energy.families) if family.name == "gaussian"]
         counts = [s for s in range(len(energy.domain)) if s not in reals]
         # All states of the counts (N, d), with the reals at 0, where their roots are 0.
-        sizes = [int(energy.families[s].largest_value) + 1 for s in counts]
-        states = torch.zeros(math.prod(sizes), len(energy.domain), dtype=torch.float64)
-        listed = np.indices(sizes).reshape(len(sizes), -1).T.copy() if sizes else np.zeros((1, 0))
-        states[:, counts] = torch.from_numpy(listed).double()
+        listed = energy.families.states_of(counts)
+        states = torch.zeros(len(listed), len(energy.domain), dtype=torch.float64)
+        states[:, counts] = listed
         spread = states.reshape(len(states), *[1] * psi[..., 0].dim(), -1)
         natural = model.node_natural(spread, validate=False)[..., reals, :]
         natural = torch.nn.functional.pad(natural, (0, max(0, 2 - natural.shape[-1])))

@@ -163,11 +163,16 @@ def product_below(terms: Terms) -> tuple[float, Floats]:
             row = natural[s].copy()
             for j, others, coefficient in interactions:
                 row[j - 1] += coefficient * means[others, j - 1].prod()
-            node = _nodes(terms, row[None], s) if np.isfinite(row).all() else None
-            if node is None:
+            if not np.isfinite(row).all():
                 return best, means[:, 0]
             field[s] = row
-            value[s : s + 1], means[s : s + 1] = node
+            if terms.families.is_category(unit := terms.families.block_of(s)):  # all levels of a category move together
+                node = terms.families.at(unit.tolist()).moments(torch.from_numpy(field[unit]), False)
+                value[unit], means[unit] = node.value.numpy(), node.mean.numpy()
+                continue
+            if (law := _nodes(terms, row[None], s)) is None:
+                return best, means[:, 0]
+            value[s : s + 1], means[s : s + 1] = law
         bound_now = bound()
         if not bound_now > best + _SMALL_GAIN:
             best = max(best, bound_now)
@@ -299,10 +304,11 @@ class Window:
 
 
 class Grid(NamedTuple):
-    """Values (n,) of a variable with the log of base measure times weight of each (n,)."""
+    """Points (n, m) of variables that are summed together, usually one, with the log of the weight of each (n,)."""
 
     values: Floats
     log_weights: Floats
+    places: tuple[int, ...]
 
 
 @lru_cache(maxsize=1024)
@@ -452,18 +458,18 @@ def smooth_power(family: NodeFamily, roots: tuple[int, ...]) -> tuple[int, tuple
     return power, () if is_smooth else (0.0,)
 
 
-def grid_of(family: NodeFamily, window: Window, num_nodes: int) -> Grid:
-    """All whole numbers of a window, or Gauss-Legendre nodes, ``num_nodes`` over all its pieces."""
+def grid_of(family: NodeFamily, window: Window, num_nodes: int) -> tuple[Floats, Floats]:
+    """Points and log weights (n,): the whole numbers of a window, or Gauss-Legendre nodes, so many over all pieces."""
     if family.is_discrete:
         values = np.arange(window.lower, window.upper + 1)
-        return Grid(values, np.zeros_like(values))
+        return values, np.zeros_like(values)
     # Pieces between places where roots are not smooth.
     ends = [window.lower, *window.splits, window.upper]
     nodes, weights = _legendre(max(num_nodes // (len(ends) - 1), 2))
     left, width = np.array(ends[:-1])[:, None], np.diff(ends)[:, None]
     u, weight = (left + width * (nodes + 1) / 2).ravel(), (width / 2 * weights).ravel()
     jacobian = window.power * np.abs(u) ** (window.power - 1)
-    return Grid(np.sign(u) * np.abs(u) ** window.power, np.log(weight * np.maximum(jacobian, 1e-300)))
+    return np.sign(u) * np.abs(u) ** window.power, np.log(weight * np.maximum(jacobian, 1e-300))
 
 
 _legendre = lru_cache(maxsize=64)(np.polynomial.legendre.leggauss)
@@ -612,20 +618,21 @@ class RootEnumeration(ExactRoot):
     @override
     def plan(self, structure: RootStructure, family: Families) -> Cost:
         families = NodeFamilies.of(family, structure.domain)
-        sizes = [int(min(_NOMINAL, largest + 1)) for largest in families.largest_values]
-        order = self._order(structure, sizes)
+        values = [int(min(_NOMINAL, largest + 1)) for largest in families.largest_values]
+        sizes = [len(unit) if families.is_category(unit) else values[unit[0]] for unit in families.units]
+        order = self._order(structure, families, sizes)
         up_to = "up to " if len(set(sizes)) > 1 else ""
         return self._cost(order, f"at {up_to}{max(sizes, default=1)} values of every variable, the largest table")
 
-    def _order(self, structure: RootStructure, sizes: Sequence[int]) -> Contraction:
+    def _order(self, structure: RootStructure, families: NodeFamilies, sizes: Sequence[int]) -> Contraction:
         """An order for grids of these sizes, found as far as the budget allows."""
-        return elimination(_scopes(structure), sizes, self.max_cells)
+        return elimination(_scopes(structure, _unit_of(families)), sizes, self.max_cells)
 
     @override
     def plan_energy(self, energy: GeneralizedRootEnergy) -> Cost:
         psi = checked_psi(energy.detach(), self.allow_undecided)
         # A graph that is too thick for any parameters needs no windows.
-        worst = self._least(energy.structure)
+        worst = self._least(energy)
         if not worst.feasible:
             return worst
         for row in element_rows(energy, psi):
@@ -634,13 +641,15 @@ class RootEnumeration(ExactRoot):
             except IntractableError as error:
                 return Cost(0, 0, 0, 0, False, str(error), _METHOD)
             sizes = _sizes(energy, windows, _NODES[3])
-            cost = self._cost(self._order(energy.structure, sizes), "the largest table")
+            cost = self._cost(self._order(energy.structure, energy.families, sizes), "the largest table")
             worst = max(worst, cost, key=lambda c: c.cells)
         return worst
 
-    def _least(self, structure: RootStructure) -> Cost:
+    def _least(self, energy: GeneralizedRootEnergy) -> Cost:
         """Cost with two values of every variable: a quick refusal of graphs that are too thick for any parameters."""
-        return self._cost(self._order(structure, [2] * len(structure.domain)), "with two values, the largest table")
+        sizes = [len(unit) if energy.families.is_category(unit) else 2 for unit in energy.families.units]
+        order = self._order(energy.structure, energy.families, sizes)
+        return self._cost(order, "with two values, the largest table")
 
     def _cost(self, order: Contraction, what: str) -> Cost:
         feasible = order.largest <= self.max_cells
@@ -657,16 +666,16 @@ class RootEnumeration(ExactRoot):
 
     def _grids(self, energy: GeneralizedRootEnergy, psi: torch.Tensor) -> tuple[list[Grid], Contraction]:
         """Grids on which one element of the batch, psi (num_terms,), is summed, and the order."""
-        self._least(energy.structure).check()
+        self._least(energy).check()
         windows, below = self._windows(energy, psi)
         if energy.families.is_discrete:
-            order = self._order(energy.structure, [window.num_values for window in windows])
+            order = self._order(energy.structure, energy.families, _sizes(energy, windows, 0))
             self._cost(order, "the largest table").check()
             return _grids_of(energy, windows, 0), order
         # Quadrature nodes at which log Z stands still to half the tolerance, and is no less than a lower bound.
         psi, before, moved = psi.detach(), math.nan, ""
         for count in _NODES:
-            contraction = self._order(energy.structure, _sizes(energy, windows, count))
+            contraction = self._order(energy.structure, energy.families, _sizes(energy, windows, count))
             cost = self._cost(contraction, f"with {count} quadrature nodes, the largest table")
             if not cost.feasible:
                 raise out_of_reach("RootEnumeration", f"{cost.reason}; quadrature {moved or 'has not begun'}")
@@ -716,26 +725,51 @@ class RootEnumeration(ExactRoot):
             grids, contraction = self._grids(energy, row)
             steps = contract(_factors(energy, row, grids), contraction.order, keep=True)[1]
             places = draw(steps, math.prod(shape), len(grids), random)
-            parts.append(places + torch.tensor([int(grid.values[0]) for grid in grids], dtype=torch.long))
+            drawn = torch.empty(len(places), len(energy.domain), dtype=torch.float64)
+            for grid, place in zip(grids, places.unbind(1), strict=True):
+                drawn[:, grid.places] = torch.from_numpy(grid.values)[place]
+            parts.append(drawn)
         return joined_states(energy, shape, parts)
 
 
 @lru_cache(maxsize=256)
-def _scopes(structure: RootStructure) -> tuple[tuple[int, ...], ...]:
-    """Schema positions of every term of two or more variables, once each."""
+def _scopes(structure: RootStructure, unit_of: tuple[int, ...] | None) -> tuple[tuple[int, ...], ...]:
+    """Places of the units of every term of two or more variables, once each."""
     scopes = {tuple(row) for key in structure.keys if key[1] > 1 for row in structure.positions(key).tolist()}
+    if unit_of is not None:
+        scopes = {tuple(sorted(unit_of[s] for s in scope)) for scope in scopes}
     return tuple(sorted(scopes))
 
 
+def _unit_of(families: NodeFamilies) -> tuple[int, ...] | None:
+    """Place of the unit of every variable; None where every variable is its own."""
+    if not families.blocks:
+        return None
+    places = {int(s): number for number, unit in enumerate(families.units) for s in unit}
+    return tuple(places[s] for s in range(len(families)))
+
+
 def _sizes(energy: GeneralizedRootEnergy, windows: Sequence[Window], num_nodes: int) -> list[int]:
-    """Number of points of every variable, of counts all values of their windows."""
-    both = zip(energy.families, windows, strict=True)
-    return [window.num_values if family.is_discrete else num_nodes for family, window in both]
+    """Number of points of every unit, of counts all values of their windows."""
+    families = energy.families
+    return [
+        len(unit) if families.is_category(unit) else windows[s].num_values if families[s].is_discrete else num_nodes
+        for unit in families.units
+        for s in [int(unit[0])]
+    ]
 
 
 def _grids_of(energy: GeneralizedRootEnergy, windows: Sequence[Window], num_nodes: int) -> list[Grid]:
-    """Grid of every variable."""
-    return [grid_of(family, window, num_nodes) for family, window in zip(energy.families, windows, strict=True)]
+    """Grid of every unit."""
+    grids: list[Grid] = []
+    for unit in energy.families.units:
+        s, places = int(unit[0]), tuple(unit.tolist())
+        if energy.families.is_category(unit):
+            grids.append(Grid(np.eye(len(unit)), np.zeros(len(unit)), places))
+            continue
+        values, log_weights = grid_of(energy.families[s], windows[s], num_nodes)
+        grids.append(Grid(values[:, None], log_weights, places))
+    return grids
 
 
 def _factors(
@@ -745,10 +779,12 @@ def _factors(
     # Base measures of single variables, then a table for every term.
     structure, families = energy.structure, energy.families
     coefficients = psi * structure.multiplicity
-    points = [torch.from_numpy(grid.values) for grid in grids]
+    points = _points(grids)
     factors: list[tuple[tuple[int, ...], torch.Tensor]] = [
-        ((s,), torch.from_numpy(grid.log_weights) + families[s].log_base(points[s])) for s, grid in enumerate(grids)
+        ((u,), sum((families[s].log_base(points[s]) for s in grid.places), torch.from_numpy(grid.log_weights)))
+        for u, grid in enumerate(grids)
     ]
+    unit_of = _unit_of(families)
     for key in structure.keys:
         roots = [family.root(values, key[0]) for family, values in zip(families, points, strict=True)]
         for row, coefficient in zip(
@@ -757,8 +793,16 @@ def _factors(
             table = coefficient
             for s in row:
                 table = table.unsqueeze(-1) * roots[s]
-            factors.append((tuple(row), table))
+            factors.append((tuple(row if unit_of is None else [unit_of[s] for s in row]), table))
     return factors
+
+
+def _points(grids: Sequence[Grid]) -> list[torch.Tensor]:
+    """Values of every variable (n,) on the grid of its unit."""
+    points = {
+        s: torch.from_numpy(column) for grid in grids for s, column in zip(grid.places, grid.values.T, strict=True)
+    }
+    return [points[s] for s in range(len(points))]
 
 
 def _marginal_moments(
@@ -773,7 +817,9 @@ def _marginal_moments(
         tilts = [torch.zeros(len(grid.values), dtype=torch.float64, requires_grad=True) for grid in grids]
         total, _ = contract([*factors, *(((s,), tilt) for s, tilt in enumerate(tilts))], path.order)
         marginals = torch.autograd.grad(total, tilts)
-    points = [torch.from_numpy(grid.values) for grid in grids]
-    means = torch.stack([(p * x).sum() for p, x in zip(marginals, points, strict=True)])
-    squares = [(p * (x - m).square()).sum() for p, x, m in zip(marginals, points, means, strict=True)]
+    points = _points(grids)
+    by_variable = {s: marginal for grid, marginal in zip(grids, marginals, strict=True) for s in grid.places}
+    probs = [by_variable[s] for s in range(len(points))]
+    means = torch.stack([(p * x).sum() for p, x in zip(probs, points, strict=True)])
+    squares = [(p * (x - m).square()).sum() for p, x, m in zip(probs, points, means, strict=True)]
     return torch.stack([means, torch.stack(squares)])

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.distributions import constraints
 from typing_extensions import override
 
-from ...errors import InputError, check_names, check_type, conflict, unexpected, wrong_type
+from ...errors import InputError, check_names, check_type, conflict, out_of_range, unexpected, wrong_type
 from ...schema import Domain
-from .families import NodeFamily, PoissonFamily
+from .families import IndicatorFamily, NodeFamily, PoissonFamily
 from .log_partition import NodeMoments, node_log_partition, node_moments
 from .user_family import UserFamily, user_value_moments
 
@@ -61,7 +61,7 @@ class NodeFamilies(Sequence[NodeFamily]):
         """
         names = domain.names
         if isinstance(family, NodeFamily):
-            return cls((family,) * len(names), family)
+            return cls._joined((family,) * len(names), family)
         if isinstance(family, NodeFamilies) and len(family) == len(names):
             return family
         if isinstance(family, str) or not isinstance(family, Mapping | Sequence):
@@ -85,8 +85,10 @@ class NodeFamilies(Sequence[NodeFamily]):
 
     @classmethod
     def _joined(cls, each: tuple[NodeFamily, ...], otherwise: NodeFamily) -> NodeFamilies:
-        """Families with the common one, which is any where there are no variables."""
+        """Families with the common one, which is any where there are no variables; indicators have none."""
         first = each[0] if each else otherwise
+        if isinstance(first, IndicatorFamily):
+            return cls(each) if each else cls(each, PoissonFamily())
         return cls(each, first if all(family == first for family in each) else None)
 
     def __hash__(self) -> int:
@@ -148,6 +150,75 @@ class NodeFamilies(Sequence[NodeFamily]):
         return tuple((family, np.flatnonzero(number == k)) for family, k in places.items())
 
     @cached_property
+    def blocks(self) -> tuple[NDArray[np.int64], ...]:
+        """Positions of the indicators of every category."""
+        if self.common is not None:
+            return ()
+        return tuple(places for family, places in self.groups if isinstance(family, IndicatorFamily))
+
+    @cached_property
+    def units(self) -> tuple[NDArray[np.int64], ...]:
+        """What is drawn and summed together: the positions of every category, and of every other variable alone."""
+        units = {int(places[0]): places for places in self.blocks}
+        inside = {int(s) for places in self.blocks for s in places}
+        return tuple(units.get(s, np.array([s])) for s in range(len(self.each)) if s in units or s not in inside)
+
+    def block_of(self, s: int) -> NDArray[np.int64]:
+        """Positions of what is drawn and summed together with a variable, itself among them."""
+        return next((places for places in self.blocks if s in places), np.array([s]))
+
+    def check_whole(self, positions: Iterable[int], domain: Domain, argument: str) -> None:
+        """Refuse a part of the indicators of a category."""
+        given = set(positions)
+        for places in self.blocks:
+            inside = [s for s in places.tolist() if s in given]
+            if inside and len(inside) < len(places):
+                missing = domain.names[next(s for s in places.tolist() if s not in given)]
+                problem = f"{domain.names[inside[0]]!r} is one of several indicators of a category"
+                raise conflict(argument, problem, f"give all of them, {missing!r} too")
+
+    def is_possible(self, values: Tensor) -> Tensor:
+        """Whether states (*sample, d) of bounded counts have a base measure and one indicator of every category."""
+        is_possible = torch.isfinite(self.log_base(values)).all(-1)
+        for places in self.blocks:
+            is_possible = is_possible & (values[..., torch.from_numpy(places)].sum(-1) == 1)
+        return is_possible
+
+    def states_of(self, positions: Sequence[int]) -> Tensor:
+        """All joint states (N, m) of whole units of bounded counts, the last unit fastest, float64."""
+        place = {s: i for i, s in enumerate(positions)}
+        units = [unit for unit in self.units if int(unit[0]) in place]
+        sizes = [self.size_of(unit) for unit in units]
+        codes = np.indices(sizes).reshape(len(sizes), -1) if sizes else np.zeros((0, 1), np.int64)
+        states = np.zeros((codes.shape[1], len(positions)))
+        for unit, code in zip(units, codes, strict=True):
+            values = self.values_of(unit)
+            states[:, [place[int(s)] for s in unit]] = values[code]
+        return torch.from_numpy(states)
+
+    def is_category(self, unit: NDArray[np.int64]) -> bool:
+        """Whether a unit holds the indicators of a category."""
+        return isinstance(self.each[int(unit[0])], IndicatorFamily)
+
+    def size_of(self, unit: NDArray[np.int64]) -> int:
+        """Number of values of a unit of bounded counts."""
+        return len(unit) if self.is_category(unit) else int(self.each[int(unit[0])].largest_value) + 1
+
+    def values_of(self, unit: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Values (n, m) of the variables of a unit of bounded counts."""
+        if self.is_category(unit):
+            return np.eye(len(unit))
+        return np.arange(float(self.size_of(unit)))[:, None]
+
+    def gathered(self, log_probs: Tensor, values: Tensor) -> Tensor:
+        """Log probabilities (*shape, d) with that of every category at its indicator that is set, 0 at the others."""
+        for places in self.blocks:
+            where = torch.from_numpy(places).to(log_probs.device)
+            total = log_probs[..., where].sum(-1, keepdim=True)
+            log_probs = log_probs.index_copy(-1, where, total * values[..., where].to(total))
+        return log_probs
+
+    @cached_property
     def _order(self) -> Tensor:
         """Place of every variable among those of all groups, one group after the other."""
         parts = [positions for _, positions in self.groups]
@@ -183,7 +254,8 @@ class NodeFamilies(Sequence[NodeFamily]):
         """The domain of every variable, along the last dimension of a state, as a constraint of an entry."""
         if self.common is not None:
             return self.common.support
-        return constraints.cat([family.support for family in self.each], dim=-1)  # type: ignore[no-any-return]
+        each = constraints.cat([family.support for family in self.each], dim=-1)
+        return _OneOfEvery(each, self) if self.blocks else each  # type: ignore[no-any-return]
 
     def root(self, values: Tensor, j: int, axis: int = -1) -> Tensor:
         """The j-th roots of the statistics, shape of the values, whose variables are along an axis."""
@@ -215,19 +287,31 @@ class NodeFamilies(Sequence[NodeFamily]):
                 for s in places.tolist():  # one by one, for the place of the wrong value
                     family.check_values(values[..., s], f"{argument}[..., {s}]")
                 raise
+        for places in self.blocks:
+            if bool((values[..., torch.from_numpy(places)].sum(-1) != 1).any()):
+                category = cast("IndicatorFamily", self.each[int(places[0])]).category
+                raise out_of_range(
+                    argument, f"one indicator of the category {category!r} that is 1, and others that are 0"
+                )
 
     def log_partition(self, natural: Tensor) -> Tensor:
-        """Node log partitions (*batch, d) in nats at natural parameters (*batch, d, k), differentiable twice."""
+        """Node log partitions (*batch, d) in nats at natural parameters (*batch, d, k), differentiable twice.
+
+        That of a category is with its first indicator, and 0 with the others.
+        """
         if self.common is not None:
             return node_log_partition(self.common, natural)
-        parts = [node_log_partition(family, self._taken(natural, places, -2)) for family, places in self.groups]
+        parts = [_log_partition(family, self._taken(natural, places, -2)) for family, places in self.groups]
         return self._placed(parts, -1)
 
     def moments(self, natural: Tensor, hessian: bool = True) -> NodeMoments:
-        """As :func:`~pyro_hoim.generalized_root.node_moments`, of all variables at parameters (*batch, d, k)."""
+        """As :func:`~pyro_hoim.generalized_root.node_moments`, of all variables at parameters (*batch, d, k).
+
+        Values of categories are as in :meth:`log_partition`, and covariances between indicators are left out.
+        """
         if self.common is not None:
             return node_moments(self.common, natural, hessian)
-        laws = [node_moments(family, self._taken(natural, places, -2), hessian) for family, places in self.groups]
+        laws = [_moments(family, self._taken(natural, places, -2), hessian) for family, places in self.groups]
         covariances = [law.covariance for law in laws if law.covariance is not None]
         return NodeMoments(
             self._placed([law.value for law in laws], -1),
@@ -255,9 +339,48 @@ class NodeFamilies(Sequence[NodeFamily]):
         return torch.cat(list(parts), axis).index_select(axis, self._order.to(parts[0].device))
 
 
+class _OneOfEvery(constraints.Constraint):
+    """States (*sample, d) in the domains of their variables, with one indicator of every category; entry by entry."""
+
+    is_discrete = True
+
+    def __init__(self, each: constraints.Constraint, families: NodeFamilies) -> None:
+        self._each, self._families = each, families
+
+    def check(self, value: Tensor) -> Tensor:
+        """Whether every entry is right; those of a category are together."""
+        is_right = self._each.check(value)
+        for places in self._families.blocks:
+            where = torch.from_numpy(places).to(value.device)
+            is_one = (value[..., where].sum(-1, keepdim=True) == 1) & is_right[..., where]
+            is_right = is_right.index_copy(-1, where, is_one)
+        return is_right
+
+
+def _log_partition(family: NodeFamily, natural: Tensor) -> Tensor:
+    """Node log partitions (*batch, m) of the variables of one family."""
+    if not isinstance(family, IndicatorFamily):
+        return node_log_partition(family, natural)
+    value = natural.sum(-1).logsumexp(-1, keepdim=True)
+    return torch.cat([value, value.new_zeros(*natural.shape[:-2], natural.shape[-2] - 1)], -1)
+
+
+def _moments(family: NodeFamily, natural: Tensor, hessian: bool) -> NodeMoments:
+    """Moments of the variables of one family at natural parameters (*batch, m, k)."""
+    if not isinstance(family, IndicatorFamily):
+        return node_moments(family, natural, hessian)
+    value, k = _log_partition(family, natural.detach()), natural.shape[-1]
+    probs = natural.detach().sum(-1).softmax(-1)
+    covariance = (probs * (1 - probs))[..., None, None].expand(*probs.shape, k, k) if hessian else None
+    return NodeMoments(value, probs.unsqueeze(-1).expand(*probs.shape, k), covariance, torch.zeros_like(value))
+
+
 def _value_moments(family: NodeFamily, natural: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance (*batch) of the value of a node at natural parameters (*batch, k)."""
     # A user's statistic need not be the value itself.
+    if isinstance(family, IndicatorFamily):
+        probs = natural.sum(-1).softmax(-1)
+        return probs, probs * (1 - probs)
     if isinstance(family, UserFamily):
         rows = natural.detach().cpu().double().numpy()
         pair = user_value_moments(family, np.ascontiguousarray(rows.reshape(-1, rows.shape[-1])))

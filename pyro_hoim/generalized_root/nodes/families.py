@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from typing_extensions import override
 
-from ...errors import check_choice, check_whole, conflict, out_of_range
+from ...errors import check_choice, check_whole, conflict, out_of_range, unexpected
 from ...schema import NumberKind
 
 _SUPPORTS: dict[NumberKind, constraints.Constraint] = {
@@ -249,6 +249,54 @@ class GaussianFamily(NodeFamily):
     @override
     def base_natural(self, mean: Tensor) -> Tensor:
         return -0.5 / _floating(mean)
+
+
+@dataclass(frozen=True)
+class IndicatorFamily(NodeFamily):
+    r"""Indicator of one level of a category: of the indicators of a category exactly one is 1, the others are 0.
+
+    All roots of 0 and 1 are equal, so one key per set suffices. No term holds two indicators of one category, for their
+    product is always 0. Adding a number to the terms (1, 1) of all indicators of a category changes no probability: one
+    of them is redundant, and may be left out. The indicators are drawn and summed together; none has a law of its own.
+
+    Args:
+        category: name of the category, the same for all of its indicators.
+
+    Raises:
+        InputError: an empty name.
+
+    Example:
+        >>> from pyro_hoim import Domain, GeneralizedRoot, RootStructure, Variable
+        >>> domain = Domain([Variable(f"colour={level}", kind="count") for level in ("red", "blue")])
+        >>> structure = RootStructure(domain, {(1, 1): [("colour=blue",)]})  # red is the reference
+        >>> law = GeneralizedRoot(structure, torch.tensor([3.0]).log(), IndicatorFamily("colour"))
+        >>> law.mean
+        tensor([0.2500, 0.7500])
+    """
+
+    category: str
+    name: ClassVar[str] = "indicator"
+    code: ClassVar[int] = 4
+    kind: ClassVar[NumberKind] = "count"
+    is_discrete: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.category, str) or not self.category:
+            raise unexpected("category", "a non-empty string", self.category)
+
+    @property
+    @override
+    def largest_value(self) -> float:
+        return 1.0
+
+    @property
+    @override
+    def support(self) -> constraints.Constraint:
+        return constraints.integer_interval(0, 1)
+
+    @override
+    def base_natural(self, mean: Tensor) -> Tensor:
+        return _floating(mean).log()
 
 
 _PLAIN = {family.name: family for family in (PoissonFamily, ExponentialFamily, GaussianFamily)}

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...compute.jit import njit
+from ...errors import out_of_reach
 from ._quadrature_kernels import add_far_counts, moments, number_values
-from .families import NodeFamily
+from .families import IndicatorFamily, NodeFamily
 from .user_family import UserFamily, user_moments
 
 Floats = NDArray[np.float64]
@@ -173,6 +174,11 @@ def evaluate_nodes(family: NodeFamily, eta: Floats, order: int, value: Floats, m
         mean: result (n, k), E T_j; of any shape and untouched if order is 0.
         cov: result (n, k, k), Cov(T_i, T_j); of any shape with three dimensions and untouched if order is below 2.
     """
+    if isinstance(family, IndicatorFamily):
+        problem = (
+            f"an indicator of the category {family.category!r} has no law of its own, only all of them together have"
+        )
+        raise out_of_reach("family", problem, "a 0/1 column is a TruncatedPoissonFamily(1)", code="no-method")
     if isinstance(family, UserFamily):
         return user_moments(family, eta, order, value, mean, cov)
     code, maximum, error = family.code, family.largest_value, np.empty(len(eta))

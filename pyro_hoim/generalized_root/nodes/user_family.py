@@ -51,7 +51,7 @@ _EPSILON = 2.220446049250313e-16
 _ENVELOPE = 1.01  # largest ratio of a density to its linear interpolation
 _LARGEST = 1e150  # value of a statistic: products of two are numbers
 _BISECTIONS, _DOUBLINGS = 60, 40
-_BUILT_IN = ("poisson", "truncated-poisson", "exponential", "gaussian")
+_BUILT_IN = ("poisson", "truncated-poisson", "exponential", "gaussian", "indicator")
 
 Function = Callable[[Floats], Any]
 

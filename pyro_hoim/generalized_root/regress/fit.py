@@ -34,7 +34,7 @@ from ...errors import (
 )
 from ...runs.checkpoint import DeferredInterrupt, RunFile, RunOptions, check_arrays, check_equal, checked_run, part_of
 from ..nodes.bound_kernels import LARGEST_COUNT
-from ..nodes.families import NodeFamily, node_family
+from ..nodes.families import IndicatorFamily, NodeFamily, node_family
 from ..nodes.user_family import UserFamily
 from ._regression import Floats, Status
 from .confirm import with_confirmed
@@ -427,6 +427,9 @@ def check_penalties(l1s: object) -> None:
 def checked_family(family: Any) -> NodeFamily:
     """A node family, or one by its name."""
     check_type(family, str | NodeFamily, "family", "a name or a node family")
+    if isinstance(family, IndicatorFamily):
+        problem = "regressions of columns take no indicators of a category"
+        raise out_of_reach("family", problem, "make it a nominal column of a log-linear model", code="no-method")
     return node_family(family) if isinstance(family, str) else family
 
 

@@ -19,6 +19,7 @@ from pyro_hoim.generalized_root import (
     ExponentialFamily,
     GaussianFamily,
     GeneralizedRootEnergy,
+    IndicatorFamily,
     NodeFamily,
     PoissonFamily,
     RootStructure,
@@ -28,6 +29,7 @@ from pyro_hoim.generalized_root import (
 
 BINARY, BOUNDED, LONG = TruncatedPoissonFamily(1), TruncatedPoissonFamily(4), TruncatedPoissonFamily(70)
 POISSON, EXPONENTIAL, GAUSSIAN = PoissonFamily(), ExponentialFamily(), GaussianFamily()
+RED, LARGE = IndicatorFamily("colour"), IndicatorFamily("size")
 GEOMETRIC = UserFamily("geometric", "count", np.zeros_like, is_normalizable=True)
 
 PAIR = [("v0", "v1")]
@@ -46,6 +48,10 @@ MIXTURES: dict[str, tuple[tuple[NodeFamily, ...], list[tuple[str, ...]]]] = {
     "long-exponential": ((LONG, EXPONENTIAL), PAIR),
     "all": ((BINARY, POISSON, EXPONENTIAL, GAUSSIAN), [*PAIRS, ("v2", "v3"), ("v0", "v2", "v3")]),
     "user-binary": ((GEOMETRIC, BINARY), PAIR),
+    "category-gaussian": ((RED, GAUSSIAN, RED, RED), [("v0", "v1"), ("v2", "v1")]),
+    "category-counts": ((POISSON, RED, BINARY, RED, RED), [("v0", "v1"), ("v0", "v2"), ("v0", "v2", "v3")]),
+    "two-categories": ((RED, LARGE, RED, LARGE, EXPONENTIAL), [("v0", "v1"), ("v1", "v4"), ("v2", "v3", "v4")]),
+    "category-alone": ((RED, RED, BINARY, RED, BINARY), [("v2", "v4")]),
 }
 """Families of v0, v1, ... and sets of them that interact."""
 
@@ -107,6 +113,8 @@ def brute_force(energy: GeneralizedRootEnergy) -> tuple[float, np.ndarray, list[
     columns = [values.reshape([-1 if s == t else 1 for t in range(d)]) for s, (values, _) in enumerate(grids)]
     weights = [log_w.reshape([-1 if s == t else 1 for t in range(d)]) for s, (_, log_w) in enumerate(grids)]
     logs = log_density(energy, columns) + sum(weights)
+    for places in energy.families.blocks:  # one indicator of every category is set
+        logs = np.where(sum(columns[s] for s in places) == 1, logs, -np.inf)
     log_z = float(logsumexp(logs))
     return log_z, logs - log_z, columns
 
@@ -122,7 +130,10 @@ def mixed_states(energy: GeneralizedRootEnergy, count: int, seed: int = 0) -> to
         else rng.normal(0, 1.5, count)
         for family in energy.families
     ]
-    return torch.from_numpy(np.stack(columns, 1).astype(float))
+    states = np.stack(columns, 1).astype(float)
+    for places in energy.families.blocks:
+        states[:, places] = np.eye(len(places))[rng.integers(0, len(places), count)]
+    return torch.from_numpy(states)
 
 
 def conditional_gaussian_log_z(energy: GeneralizedRootEnergy) -> float:
@@ -142,6 +153,8 @@ def conditional_gaussian_log_z(energy: GeneralizedRootEnergy) -> float:
     logs = []
     for x in itertools.product(*(range(int(families[s].largest_value) + 1) for s in counts)):
         value = dict(zip((names[s] for s in counts), x, strict=True))
+        if any(sum(value[names[s]] for s in places) != 1 for places in energy.families.blocks):
+            continue
         constant, shift = -sum(math.lgamma(v + 1) for v in x), np.zeros(len(reals))
         for ((j, size), members), psi in entries.items():
             product = math.factorial(size) * psi * math.prod(value[n] ** (1 / j) for n in members if n in value)
