@@ -661,3 +661,30 @@ def test_all_variables_may_be_indicators():
 def _one_level():
     domain = Domain([Variable("v", kind="count")])
     return RootStructure.independent(domain), torch.zeros(1), IndicatorFamily("a")
+
+
+@ALL
+def test_laws_keep_precision_batches_and_shapes(name):
+    energy = mixed_energy(name, batch=(2,))
+    law = GeneralizedRoot(energy.structure, energy.psi.float(), energy.families)
+    draws = law.sample((3,))
+    double = GeneralizedRoot(energy.structure, energy.psi, energy.families)
+    d = len(energy.domain)
+    assert (draws.dtype, law.mean.dtype, draws.shape, law.variance.shape) == (torch.float32,) * 2 + ((3, 2, d), (2, d))
+    assert_close(law.log_prob(draws), double.log_prob(draws.double()), relative=1e-5, absolute=1e-5)
+    wide = double.expand((4, 2))
+    assert wide.sample((5,)).shape == (5, 4, 2, d)
+    assert wide.log_pseudo_prob(draws[:1]).shape == (4, 2)
+    singles = [
+        GeneralizedRoot(energy.structure, psi, energy.families).log_prob(draws[:, 0].double()) for psi in energy.psi
+    ]
+    assert_close(double.log_prob(draws[:, :1].double())[:, 0], singles[0], relative=1e-12)
+    assert_close(double.log_prob(draws[:, :1].double())[:, 1], singles[1], relative=1e-12)
+
+
+def test_nothing_has_any_family():
+    nothing = RootStructure(Domain([]), {})
+    for family in ({}, [], POISSON, IndicatorFamily("a")):
+        law = GeneralizedRoot(nothing, torch.zeros(0), family)
+        assert law.log_prob(torch.zeros(3, 0)).tolist() == [0.0] * 3
+        assert law.sample((2,)).shape == (2, 0)
