@@ -243,9 +243,28 @@ def contrast_signs(result: FitResult, contrasts: np.ndarray) -> np.ndarray:
     # A sign is certain where the cone holds the function.
     cone = (outside - (outside @ basis) @ basis.T).T
     contrasts = contrasts - (contrasts @ basis) @ basis.T
-    for row, contrast in enumerate(contrasts):
-        for sign in (1.0, -1.0):
-            _, residual = nnls(cone, sign * contrast)
-            if residual <= 1e-8 * np.linalg.norm(contrast):
-                signs[row] = sign
+    for sign in (1.0, -1.0):
+        signs[_are_within(cone, sign * contrasts)] = sign
     return signs
+
+
+def _are_within(cone: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Which vectors (k, p) are combinations of the columns (p, n) of a cone without a negative weight.
+
+    What is left of a vector beyond its nearest point of the cone has no positive product with any column, and so none
+    with anything inside: with one vector, it excludes all others that have one.
+    """
+    norms = np.linalg.norm(vectors, axis=1)
+    lengths = np.linalg.norm(cone, axis=0)
+    within, is_open = np.zeros(len(vectors), dtype=bool), np.ones(len(vectors), dtype=bool)
+    for row, vector in enumerate(vectors):
+        if not is_open[row]:
+            continue
+        weights, distance = nnls(cone, vector)
+        within[row] = distance <= 1e-8 * norms[row]
+        if within[row]:
+            continue
+        beyond = (vector - cone @ weights) / distance
+        if (beyond @ cone <= 1e-9 * lengths).all():  # as far as rounding lets it say so
+            is_open &= vectors @ beyond <= 1e-6 * norms
+    return within

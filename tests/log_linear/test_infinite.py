@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from pyro_hoim import Domain, InteractionHypergraph, Observations, load_table
 from pyro_hoim.log_linear import Enumeration, LogLinearEnergy, fit, interaction_table, odds_ratio_table
 from pyro_hoim.log_linear.fitting.design import design_matrix
-from pyro_hoim.log_linear.infinite import infinite_to_json, mark_infinite, with_infinite
+from pyro_hoim.log_linear.infinite import _are_within, infinite_to_json, mark_infinite, with_infinite
 from pyro_hoim.report import plain_text
 from pyro_hoim.study import analyse
 
@@ -129,3 +130,17 @@ def test_the_report_ranks_infinite_interactions_first_and_counts_parameters_once
     assert goodness.aic == pytest.approx(-2 * goodness.log_likelihood + 2 * result.num_parameters_fitted)
     for word in ("compatible", "hard to reconcile", "saturated:"):
         assert word not in text
+
+
+@pytest.mark.parametrize("lines", [0, 1, 2])
+def test_vectors_of_a_cone_are_those_that_a_linear_program_reaches(lines):
+    """Cones of dimension four that hold a subspace of ``lines`` dimensions; vectors inside, on the edge, outside."""
+    rng = np.random.default_rng(lines)
+    for _ in range(4):
+        whole, half = rng.normal(size=(4, lines)), rng.normal(size=(4, 4 - lines))
+        cone = np.hstack([whole, -whole, half, half @ rng.random((4 - lines, 6))])
+        inside = (cone @ (rng.random((cone.shape[1], 6)) * (rng.random((cone.shape[1], 6)) < 0.3))).T
+        vectors = np.vstack([inside, -inside, rng.normal(size=(12, 4)), np.zeros((1, 4))])
+        reached = [linprog(np.zeros(cone.shape[1]), A_eq=cone, b_eq=vector).status == 0 for vector in vectors]
+        assert _are_within(cone, vectors).tolist() == reached
+        assert all(reached[:6]) and reached[-1] and not all(reached)  # control: some are not
