@@ -387,6 +387,32 @@ def _exact_definite(form: Form, w: Array, signs: Array) -> Verdict:
     return Verdict("negative", "elimination of the quadratic form in rational numbers")
 
 
+def null_ray(form: Form) -> Array | None:
+    """The one ray y (d,), w = y^2, where a form of pairs is zero, if it is negative elsewhere; decided exactly."""
+    if form.size > _LARGEST_RATIONAL or any(index.shape[1] != 2 for index in form.sets):
+        return None
+    # Elimination of a semi-definite matrix whose last pivot alone is zero: the null vector solves the upper triangle.
+    rows = [[-Fraction(float(v)) for v in row] for row in form.matrix()]
+    n = form.size
+    for k in range(n):
+        pivot = rows[k][k]
+        if pivot < 0 or (pivot == 0) != (k == n - 1):
+            return None
+        for i in range(k + 1, n):
+            factor = rows[i][k] / pivot
+            rows[i] = [a - factor * b for a, b in zip(rows[i], rows[k], strict=True)]
+    ray = [Fraction(0)] * (n - 1) + [Fraction(1)]
+    for k in reversed(range(n - 1)):
+        ray[k] = -sum((rows[k][i] * ray[i] for i in range(k + 1, n)), Fraction(0)) / rows[k][k]
+    # Variables whose roots are positive only must have one sign.
+    fixed = np.ones(n, dtype=bool) if form.signed is None else ~form.signed
+    signs = {number > 0 for number, is_fixed in zip(ray, fixed, strict=True) if is_fixed and number}
+    if len(signs) == 2:
+        return None
+    y = np.array([float(number) for number in ray]) * (-1.0 if signs == {False} else 1.0)
+    return y / np.sqrt((y**2).sum())
+
+
 def branch_and_bound(form: Form, budget: int) -> tuple[Sign, Array | None, int]:
     """Prove that a form (without signs) is negative on the simplex, or find a point where it is positive.
 

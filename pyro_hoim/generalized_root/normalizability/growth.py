@@ -58,7 +58,7 @@ import numpy as np
 from scipy.optimize import linprog, minimize
 
 from ..structure import TermGroup
-from .form import Array, Form, Index, Mask, Verdict, connected, settle
+from .form import Array, Form, Index, Mask, Verdict, connected, null_ray, settle
 
 _MARGIN = 1e-9
 _LARGEST_PATTERN = 6
@@ -225,7 +225,9 @@ def _forms(
                 ways += [way] if way not in ways else []
             elif (answer := _direction(verdict, members[piece], j, terms, kinds)) is not None:
                 return settled, ways, answer
-            else:
+            elif j == 1 and (ray := null_ray(own_form)) is not None:
+                return settled, ways, _ridge(ray, members[piece], part, terms, kinds)
+            elif not any(np.isin(t.rows, members[piece]).all(1).any() for t in terms if t.power > Fraction(1, j)):
                 work.unknown |= dict.fromkeys(members[piece].tolist(), j)
     return settled, ways, None
 
@@ -260,6 +262,42 @@ def _direction(verdict: Verdict, members: Index, j: int, terms: list[TermGroup],
     if verdict.sign == "zero":
         return Outcome("disproven", f"the precision is singular along the direction ({shown})", values)
     return Outcome("disproven", f"log q grows along the direction ({shown}), found by {verdict.how}", values)
+
+
+def _ridge(ray: Array, members: Index, part: Index, terms: list[TermGroup], kinds: Kinds) -> Outcome:
+    """Verdict where the form of power 1 is zero on one ray and negative elsewhere: by the next power on the ray.
+
+    Where that is positive it beats the measure of a tube, whose width is a power of the scale. Where it is negative, so
+    it is near the ray, and further away the form is below a negative multiple of the scale.
+    """
+    outcomes: list[Outcome | None] = []
+    has_mirror = bool(kinds.is_real[members[ray != 0]].all())
+    for sign in (1.0, -1.0) if has_mirror else (1.0,):
+        y = np.zeros(len(kinds.names))
+        y[members] = sign * ray
+        size = y**2  # the statistics
+        sums: dict[Fraction, tuple[float, float]] = {}
+        for t in terms:
+            inside = (y[t.rows] != 0).all(1)
+            if t.power == 1 or not inside.any():
+                continue
+            rows, c = t.rows[inside], t.values[inside]
+            turned = np.where(kinds.is_real[rows], np.sign(y[rows]), 1.0).prod(1) if t.root == 2 else 1.0
+            parts = c * turned * (size[rows] ** (1 / t.root)).prod(1)
+            total, moduli = sums.get(t.power, (0.0, 0.0))
+            sums[t.power] = (total + float(parts.sum()), moduli + float(np.abs(parts).sum()))
+        # The highest power that is there decides, unless it is zero within rounding.
+        total, moduli = sums[max(sums)] if sums else (0.0, 0.0)
+        if total > _MARGIN * moduli:
+            values = np.where(kinds.is_real, y, size)
+            reason = f"log q grows along the direction ({_shown(values, kinds)}), on which terms of power 1 are zero"
+            return Outcome("disproven", reason, values)
+        is_whole = len(members) == len(part)
+        how = "the terms of power 1 are negative in every direction but one, where the next power is"
+        outcomes.append(Outcome("proven", how) if is_whole and total < -_MARGIN * moduli else None)
+    if all(outcomes) and outcomes[0] is not None:
+        return outcomes[0]
+    return Outcome("undecided", "the terms of power 1 are zero in one direction, and the next power does not decide")
 
 
 def _shown(values: Array, kinds: Kinds) -> str:
@@ -454,18 +492,21 @@ def _curve(terms: Monomials, support: Mask, targets: list[int], kinds: Kinds) ->
     chosen = np.flatnonzero(terms.is_negative & terms.within(support))
     rows = terms.exponents[:, inside]
     is_count = kinds.is_count[inside]
-    aim = rows[targets].sum(0) - 1e-4 * is_count
-    bounds = [(0.0, 1.0) if count else (-2000.0, 2000.0) for count in is_count]
-    best = linprog(
-        -aim,
-        A_ub=rows[chosen] if len(chosen) else None,
-        b_ub=np.ones(len(chosen)) if len(chosen) else None,
-        bounds=bounds,
-    )
+    aim = rows[targets].sum(0)
+    lower, upper = np.where(is_count, 0.0, -2000.0), np.where(is_count, 1.0, 2000.0)
+    limits, right = rows[chosen], np.ones(len(chosen))
+    best = linprog(-aim, A_ub=limits, b_ub=right, bounds=np.stack([lower, upper], 1))
     if best.status != 0:
         return None
+    # Of the curves of that degree, or of degree two where it has no limit, the one with the least powers.
+    n = len(inside)
+    enough = min(-best.fun, 2.0 * len(targets))
+    split = np.vstack([np.hstack([limits, -limits]), np.hstack([-aim, aim])])
+    ends = np.concatenate([upper, -lower])
+    least = linprog(np.ones(2 * n), A_ub=split, b_ub=[*right, -enough], bounds=np.stack([np.zeros(2 * n), ends], 1))
+    solution = least.x[:n] - least.x[n:] if least.status == 0 else best.x
     powers = [Fraction(0)] * len(kinds.names)
-    for s, a in zip(inside.tolist(), _fractions(best.x, 10_000), strict=True):
+    for s, a in zip(inside.tolist(), _fractions(solution, 10_000), strict=True):
         powers[s] = a
     degrees = terms.degrees(powers)
     is_good = all(degrees[t] <= 1 for t in chosen)
@@ -542,19 +583,19 @@ def _mixture(
 
 def _lightest(slopes: Array, offsets: Array, borne: Index, start: Array, numbers: Index) -> tuple[Array, float]:
     """Point where the largest load, a convex function, is least, and that load."""
-    targets, place = np.unique(borne, return_inverse=True)
+    targets, column = np.unique(borne, return_inverse=True)
 
     def loads(v: Array) -> Array:
-        return np.bincount(place, np.exp(np.clip(slopes @ v + offsets, -200, 200)), len(targets)).astype(np.float64)
+        return np.bincount(column, np.exp(np.clip(slopes @ v + offsets, -200, 200)), len(targets)).astype(np.float64)
 
     def softmax(v: Array, power: float) -> tuple[float, Array]:
         parts = np.exp(np.clip(slopes @ v + offsets, -200, 200))
-        sums = np.bincount(place, parts, len(targets))
+        sums = np.bincount(column, parts, len(targets))
         logs = power * np.log(sums)
         top = logs.max()
         total = np.exp(logs - top).sum()
         share = np.exp(logs - top) / total
-        return (top + float(np.log(total))) / power, ((share[place] * parts / sums[place])[:, None] * slopes).sum(0)
+        return (top + float(np.log(total))) / power, ((share[column] * parts / sums[column])[:, None] * slopes).sum(0)
 
     v = start[numbers]
     best, lightest = v, float(loads(v).max())

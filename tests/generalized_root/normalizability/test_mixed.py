@@ -61,6 +61,16 @@ QUARTER = 1 / (0.25**0.25 * 0.75**0.75)  # max of -u - w + c u^(1/4) w^(3/4) is 
             "disproven",
         ),
         ("eeg", {(1, "0"): -1, (1, "1"): -1, (1, "2"): -1, (2, "01"): -9, (2, "02"): 1.9, (2, "12"): 1.9}, "proven"),
+        # Zero along one direction exactly: the next power decides there.
+        ("eg", {(1, "0"): -1, (1, "1"): -1, (2, "01"): 2, (3, "0"): -1}, "proven"),
+        ("eg", {(1, "0"): -1, (1, "1"): -1, (2, "01"): 2, (3, "0"): 1}, "disproven"),
+        ("eg", {(1, "0"): -1, (1, "1"): -1, (2, "01"): -2, (4, "01"): 1, (3, "0"): -2}, "disproven"),
+        ("eg", {(1, "0"): -1, (1, "1"): -1, (2, "01"): 2}, "undecided"),
+        ("ggb", {(1, "0"): -1, (1, "1"): -1, (2, "01"): 2, (3, "0"): -1}, "proven"),
+        ("ggb", {(1, "0"): -1, (1, "1"): -1, (2, "01"): 2, (3, "0"): -1, (2, "02"): 0.01}, "disproven"),
+        ("egb", {(1, "0"): -1, (1, "1"): -1, (2, "01"): 2, (2, "0"): -1, (2, "02"): 0.9}, "proven"),
+        ("egb", {(1, "0"): -1, (1, "1"): -1, (2, "01"): 2, (2, "0"): -1, (2, "02"): 1.1}, "disproven"),
+        ("egp", {(1, "0"): -1, (1, "1"): -1, (2, "01"): 2, (2, "0"): 1, (2, "02"): -9}, "disproven"),
         # Counts and bounded values do not matter where the form of the numbers is negative.
         ("ep", {(1, "0"): -1, (2, "01"): 100}, "proven"),
         ("eb", {(1, "0"): -1e-3, (2, "01"): 100}, "proven"),
@@ -92,6 +102,10 @@ QUARTER = 1 / (0.25**0.25 * 0.75**0.75)  # max of -u - w + c u^(1/4) w^(3/4) is 
         ("eg", {(1, "0"): -1, (3, "1"): -1, (4, "01"): 1.01 * QUARTER}, "disproven"),
         ("eg", {(1, "0"): -1, (3, "1"): -1, (3, "01"): 0.1}, "disproven"),
         ("egb", {(1, "0"): -1, (3, "1"): -1, (4, "01"): 0.5 * QUARTER, (5, "012"): 9}, "proven"),
+        # The positive product wins over its own power, and loses to a negative product of a higher one.
+        ("eg", {(3, "0"): -1, (3, "1"): -1, (6, "01"): 5}, "disproven"),
+        ("eg", {(3, "0"): -1, (3, "1"): -1, (6, "01"): 5, (4, "01"): -1}, "proven"),
+        ("eg", {(3, "0"): -1, (3, "1"): -1, (2, "01"): -1}, "disproven"),  # of the sign that makes it positive
         # The integral over y is 1 / x^(1/2), that over x is 1 / y^2: the first is integrable near zero.
         ("eg", {(1, "0"): -1, (4, "01"): -1}, "proven"),
         ("eg", {(1, "1"): -1, (4, "01"): -1}, "disproven"),
