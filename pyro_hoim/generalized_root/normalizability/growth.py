@@ -121,6 +121,7 @@ class Work:
 
     forms: dict[tuple[int, bytes], Verdict] = field(default_factory=dict[tuple[int, bytes], Verdict])
     weighings: int = 2048
+    programs: int = 3000
     competitions: int = 48
     unknown: dict[int, int] = field(default_factory=dict[int, int])
     """Variables in forms that were not settled, with the root of their first term; they leave no hope of a proof."""
@@ -292,7 +293,7 @@ def _ridge(ray: Array, members: Index, part: Index, terms: list[TermGroup], kind
             values = np.where(kinds.is_real, y, size)
             reason = f"log q grows along the direction ({_shown(values, kinds)}), on which terms of power 1 are zero"
             return Outcome("disproven", reason, values)
-        is_whole = len(members) == len(part)
+        is_whole = len(members) == len(part) and bool((ray != 0).all())  # so that all other terms are on the ray
         how = "the terms of power 1 are negative in every direction but one, where the next power is"
         outcomes.append(Outcome("proven", how) if is_whole and total < -_MARGIN * moduli else None)
     if all(outcomes) and outcomes[0] is not None:
@@ -436,6 +437,9 @@ def _way(terms: Monomials, p: int, kinds: Kinds, work: Work) -> Literal["absorbe
     support = terms.members[p]
     roots = {work.unknown.get(s, 0) for s in np.flatnonzero(support).tolist()}
     if len(roots) == 1 and Fraction(int(support.sum()), int(terms.roots[p])) == Fraction(1, max(roots) or 10**6):
+        return "unclear"
+    work.programs -= 1
+    if work.programs < 0:
         return "unclear"
     # The least sum of weights, those of counts a little cheaper.
     chosen = np.flatnonzero(terms.is_negative & terms.within(support))
