@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln
 
 from pyro_hoim import Domain, Variable
 from pyro_hoim.generalized_root import (
@@ -99,8 +99,9 @@ def log_masses(model: MixedModel, tops: Sequence[float], step: float) -> np.ndar
         values = log_density(model, logs, [sign for _, _, sign in chosen]) + sum(weights)
         reach = np.maximum.reduce(np.broadcast_arrays(*[np.where(np.isfinite(u), np.abs(u), 0.0) for u in logs]))
         for i, limit in enumerate(tops):
-            inside = np.where(reach <= limit + 1e-9, values, -np.inf)
-            masses[i] = np.logaddexp(masses[i], logsumexp(inside))
+            inside = values[reach <= limit + 1e-9]
+            most = inside.max()
+            masses[i] = np.logaddexp(masses[i], most + np.log(np.exp(inside - most).sum()))
     return masses
 
 
