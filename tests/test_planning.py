@@ -259,6 +259,17 @@ def test_a_long_fit_by_pseudo_likelihood_warns_by_the_formula_of_the_plan(monkey
         hoim.fit(frame.iloc[:, :30], order=2, prior="unit", objective="pseudo-likelihood")
 
 
+def test_a_long_fit_by_a_bound_warns_and_says_what_takes_less(monkeypatch):
+    monkeypatch.setattr(front, "_fitted", lambda *_: None)
+    words = r"takes very roughly .* \(mini-buckets of up to 65,536 cells\); partition=MiniBuckets\(max_cells=...\)"
+    with pytest.warns(CostWarning, match=words):
+        hoim.fit(labels(40, 2, 300), order=2, prior="unit", objective="bound")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CostWarning)
+        partition = hoim.log_linear.MiniBuckets(max_cells=2**8)
+        hoim.fit(labels(40, 2, 300), order=2, prior="unit", objective="bound", partition=partition)
+
+
 def test_a_fit_of_few_rows_and_many_parameters_warns_of_the_study_of_existence(monkeypatch):
     monkeypatch.setattr(front, "_fitted", lambda *_: None)
     with pytest.warns(CostWarning, match=r"takes very roughly . minutes"):

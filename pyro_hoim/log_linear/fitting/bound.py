@@ -88,7 +88,7 @@ class LikelihoodBound:
     Attributes:
         free: the bound's own parameters at the next evaluation, see :class:`VariationalBound`.
         slopes: the gradient in them at the last one.
-        ends_by_gains: whether a solver has converged where the bound hardly rises, too, and not only by its tolerance.
+        ends_by_gains: whether a solver has converged, too, where it gains little of what it gained before.
     """
 
     name = "bound"
@@ -164,15 +164,15 @@ KEPT_SHAPES: dict[str, tuple[int | None, ...]] = {"free": (None,), "order": (), 
 class _Gains:
     """Whether a window of iterations gained little of what all after the first window did, or next to nothing."""
 
-    def __init__(self, numbers: Floats, nothing: float) -> None:
+    def __init__(self, numbers: Floats, nothing: float, least_share: float) -> None:
         self.first, self.last = map(float, numbers)
-        self.is_over, self._nothing = False, nothing
+        self.is_over, self._nothing, self._least_share = False, nothing, least_share
 
     def __call__(self, iteration: int, value: float) -> bool:
         if iteration % _WINDOW:
             return False
         if iteration > 2 * _WINDOW:
-            least = max(self._nothing, _LEAST_SHARE * (self.first - value))
+            least = max(self._nothing, self._least_share * (self.first - value))
             self.is_over = self.last - value <= least
         self.first, self.last = value if iteration == _WINDOW else self.first, value
         return self.is_over
@@ -194,7 +194,7 @@ def solve_jointly(
     Args:
         evaluate: the objective with its penalty, a function of theta.
         start: where it begins.
-        tolerance: as of the solver, over all that is moved.
+        tolerance: as of the solver, over all that is moved; and nats per row that fifty iterations gain at least.
         max_iterations: likewise.
         report: gets points in theta alone.
         objective: whose own parameters are moved.
@@ -219,14 +219,15 @@ def solve_jointly(
         few = solve(joint, joint(first), tolerance, _FIRST_STEPS, lambda *_: False)
         objective.search(few.point.theta[:size])
         first = np.concatenate([start.theta, objective.free])
-    gains, order = _Gains(state.get("gains", np.zeros(2)), tolerance), np.array(float(objective.order))
+    share = _LEAST_SHARE if objective.ends_by_gains else 0.0
+    gains, order = _Gains(state.get("gains", np.zeros(2)), tolerance, share), np.array(float(objective.order))
 
     def report_alone(iteration: int, point: Point, norm: float, made: Callable[[], State]) -> bool:
-        is_over = gains(iteration, point.value) and objective.ends_by_gains
+        is_over = gains(iteration, point.value)
         extra = {"free": point.theta[size:], "order": order, "gains": np.array([gains.first, gains.last])}
         return report(iteration, alone(point), norm, lambda: {**made(), **extra}) or is_over
 
     outcome = solve(joint, joint(first), tolerance, max_iterations, report_alone, state=state)
     objective.free = outcome.point.theta[size:]
-    is_done = outcome.status == "stopped" and gains.is_over and objective.ends_by_gains
+    is_done = outcome.status == "stopped" and gains.is_over
     return outcome._replace(point=alone(outcome.point), status="converged" if is_done else outcome.status)

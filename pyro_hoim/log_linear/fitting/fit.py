@@ -575,10 +575,10 @@ def fit(
             not smooth; Newton for the likelihood when cells times parameters are at most 2^23, parameters at most
             600, no backend was given and the fit does not stop early; else L-BFGS.
         objective: ``likelihood``, ``pseudo-likelihood`` (which needs observations, and no log Z), or ``bound``: a lower
-            bound of the likelihood beyond exact sums, which is certain and convex, by mini-buckets. It ends at a
-            tolerance that is given, and otherwise also where 50 iterations gain less than a twentieth of what all after
-            the first 50 have gained. Where the bound would be exact, or an exact sum costs no more, the fit is that of
-            the likelihood.
+            bound of the likelihood beyond exact sums, which is certain and convex, by mini-buckets. It ends at the
+            tolerance, or where 50 iterations gain fewer nats per row; unless a tolerance is given, also where they gain
+            less than a twentieth of what all after the first 50 have gained. Where the bound would be exact, or an
+            exact sum costs no more, the fit is that of the likelihood.
         penalty: added to the negative log-likelihood of all rows, in nats: ``L2``, ``L1``, ``GroupL2``, ``Conjugate``
             (of the likelihood without structural zeros) or ``InteractionRidge``. Of the first three ``coding`` says
             whether free or corner theta is penalised; a corner family takes corner penalties alone.

@@ -20,7 +20,7 @@ from pyro_hoim import (
     NonexistentEstimateWarning,
     Observations,
 )
-from pyro_hoim.errors import MissingDataError
+from pyro_hoim.errors import DataWarning, MissingDataError
 from pyro_hoim.estimators import InteractionDensity
 from pyro_hoim.log_linear import (
     L1,
@@ -272,6 +272,16 @@ def test_without_a_budget_of_its_own_exact_sums_that_cost_no_more_take_its_place
     assert fit(graph, rows, objective="bound").objective == "likelihood"
 
 
+def test_a_tolerance_that_is_given_asks_for_more(small):
+    graph, rows = small
+    options = {"objective": "bound", "partition": SMALL, "penalty": L2(1.0)}
+    fits = [fit(graph, rows, **options, stopping=stopping) for stopping in (None, Stopping(tolerance=1e-5))]
+    assert [result.status for result in fits] == ["converged", "converged"]
+    one, other = (result.log_likelihood_bound - result.penalty_value for result in fits)
+    assert one < other < one + 0.01 * rows.total_count
+    assert fits[0].num_iterations < fits[1].num_iterations
+
+
 def bound_of(theta, rows, backend, graph):
     """The bound of the log-likelihood at other parameters, by the backend alone."""
     model = LogLinearEnergy.from_theta(graph, theta)
@@ -501,3 +511,13 @@ def test_frames_and_estimators_take_it(small):
     assert result.objective == "bound" and result.log_likelihood_bound < result.log_likelihood
     density = InteractionDensity(edges=edges, options={"objective": "bound"}).fit(frame)
     assert density.result_.objective == "likelihood"  # a sum of 2^5 cells
+    # Missing cells and other backends are refused at every door.
+    gaps = frame.astype(object).mask(np.eye(*frame.shape, dtype=bool))
+    for ask in (
+        lambda: hoim.fit(frame, edges=edges, objective="bound", partition=Auto()),
+        lambda: hoim.fit(gaps, edges=edges, objective="bound", missing="marginalise"),
+        lambda: InteractionDensity(edges=edges, options={"objective": "bound"}).fit(gaps),
+    ):
+        with warnings.catch_warnings(), raises("conflict"):
+            warnings.simplefilter("ignore", DataWarning)
+            ask()
