@@ -169,16 +169,16 @@ def log_sums(settings, values, pointer, slices, program, least, places, powers, 
         for k in range(len(nodes)):
             is_new[k], product = lows[k] == 0.0, 1.0 / nodes[k, 0]
             for i in range(nodes[k, 4], nodes[k, 5]):
-                place, number = inputs[i, 0], inputs[i, 6]
+                start, number = inputs[i, 0], inputs[i, 6]
                 if inputs[i, 4] == 0:
                     for j in range(pointer[number], pointer[number + 1]):
-                        place += slices[j, 1] * settings[n, slices[j, 0]]
+                        start += slices[j, 1] * settings[n, slices[j, 0]]
                     product *= least[number]
                 else:
                     is_new[k] |= is_new[number]
                     product *= abs(lows[number])
-                is_new[k] |= place != places[i]
-                places[i] = place
+                is_new[k] |= start != places[i]
+                places[i] = start
             if is_new[k]:
                 powers[k], low = _message(k, values, places, program)
                 lows[k] = low if product > 2.0 * _LEAST else -low

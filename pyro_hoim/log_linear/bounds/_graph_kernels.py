@@ -1,6 +1,8 @@
 """Compiled search for the mini-buckets of an order, and their layout as arrays (Numba, CPU). Imported when needed."""
 # pyright: reportUntypedFunctionDecorator=false, reportMissingParameterType=false, reportCallIssue=false
 
+from typing import Any
+
 import numpy as np
 
 from ...compute.jit import njit
@@ -11,7 +13,7 @@ _BASIS, _PRIME = np.uint64(14695981039346656037), np.uint64(1099511628211)  # of
 
 
 @njit(nogil=True, cache=True)
-def _room(array, count):
+def _room(array, count) -> Any:
     """The array, with more rows behind it if it has fewer than ``count``."""
     if count <= len(array):
         return array

@@ -237,12 +237,12 @@ def run(task, number, values, beliefs, backward, weight, program, work):
             for level in range(levels):
                 _add(x, level * block, values, offsets[i] + level * step, form, index, where, block, i == 0)
         _powers(inverse, levels, block, work)
+        sent = values[start : start + block]
         if task == 1:
             belief = beliefs[start : start + block]
             for j in range(block):
                 sums[j] = belief[j] / sums[j]
         else:
-            sent = values[start : start + block]
             for j in range(block):
                 logs[j] = 1.0 if mark[j] else sums[j]
             _log(logs, log_bits, shifted, shifted_bits, block)
