@@ -316,6 +316,16 @@ class Parametrization:
     def _check(value: torch.Tensor, size: int, argument: str) -> None:
         check_shape(checked_floating(value, argument), (size,), argument)
 
+    def _check_tables(self, tables: torch.Tensor) -> None:
+        """Refuse tables of another size, and such as have no theta: impossible combinations are kept beside it."""
+        self._check(tables, self.hypergraph.num_terms, "tables")
+        if is_hidden(tables) or bool(torch.isfinite(tables.detach()).all()):
+            return
+        if bool(torch.isneginf(tables.detach()).any()):
+            hint = "HierarchicalLogLinear.from_tables keeps what is impossible beside theta"
+            raise unexpected("tables", "finite tables", hint=hint, received="-inf", code="impossible")
+        raise unexpected("tables", "finite tables", received="NaN or infinite ones", code="not-finite")
+
     def check_balanced(self, tables: torch.Tensor, argument: str) -> None:
         """Refuse tables whose fibres do not sum to zero."""
         expected = "balanced tables (every fibre sums to zero)"
@@ -356,13 +366,13 @@ class Parametrization:
         return self._map("corner") if self.hypergraph.coding == "corner" else self._map(*_TO_TABLES[coding])
 
     def from_tables(self, tables: torch.Tensor, coding: Coding | None = None) -> torch.Tensor:
-        """Theta in a coding, :attr:`coding` by default, from any tables; the constant of :meth:`purify` is dropped.
+        """Theta in a coding, :attr:`coding` by default, from finite tables; the constant of :meth:`purify` is dropped.
 
         Collections that are not hierarchical have tables of their own kind alone.
         """
         coding = coding or self.coding
         self._check_coding(coding)
-        self._check(tables, self.hypergraph.num_terms, "tables")
+        self._check_tables(tables)
         if self.hypergraph.coding == "corner":
             theta = self._map("corner_statistics")(tables)
             self._check_alike(tables, self._map("corner"), theta, "tables", "corner tables (zero where a level is 0)")
@@ -399,7 +409,7 @@ class Parametrization:
         log Z of the tables is log Z of the balanced tables plus c, which is in nats.
         """
         self._check_coding("balanced")
-        self._check(tables, self.hypergraph.num_terms, "tables")
+        self._check_tables(tables)
         if not self.hypergraph.is_hierarchical:
             self.check_balanced(tables, "tables")
             return self._map("centre")(tables), tables.new_zeros(tables.shape[:-1])

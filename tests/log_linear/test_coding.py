@@ -410,6 +410,23 @@ def test_non_hierarchical_collections_refuse_what_lives_on_the_closure():
     assert float(constant) == 0
 
 
+@pytest.mark.parametrize(
+    ("bad", "code"), [(-math.inf, "impossible"), (math.inf, "not-finite"), (math.nan, "not-finite")]
+)
+@pytest.mark.parametrize("coding", [None, "free", "corner", "balanced", "purify"])
+def test_tables_without_a_theta_are_refused(coding, bad, code):
+    """No finite theta has an impossible combination, whatever the coding; the other element of a batch is fine."""
+    graph = InteractionHypergraph.saturated(Domain.from_cardinalities([2, 3]))
+    codings, tables = parametrization(graph), torch.ones(2, graph.num_terms, dtype=torch.float64)
+    call = codings.purify if coding == "purify" else lambda tables: codings.from_tables(tables, coding)
+    call(tables)
+    tables[1, 3] = bad
+    with pytest.raises(InputError, match="tables: expected finite tables") as told:
+        call(tables)
+    assert told.value.code == code
+    assert ("HierarchicalLogLinear.from_tables" in str(told.value)) is (code == "impossible")
+
+
 def test_refusals_name_what_was_received():
     codings = parametrization(PAIR)
     parts = codings.split(torch.zeros(11))
