@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -23,7 +24,7 @@ import pandas as pd
 from typing_extensions import Unpack
 
 from .budgets import MAX_NETWORK_WORK, MAX_SAMPLED_ENTRIES, NETWORK_BITS_AT_ONCE, num_entries
-from .core.words import listed, option, plural, possible_rows
+from .core.words import listed, num_states_text, option, plural, possible_rows
 from .data.columns import ColumnReading, ColumnRules, left_out_of_numbers, read_columns
 from .data.encoding import to_numbers
 from .data.frames import DataLike, as_frame, is_frame
@@ -37,8 +38,10 @@ from .log_linear.auto import Auto
 from .log_linear.bounds.mini_buckets import MiniBuckets
 from .log_linear.fitting.duration import bound_seconds, duration_words, exact_seconds, pair_reads, pseudo_seconds
 from .log_linear.fitting.fit import uses_design
+from .log_linear.fitting.identified import num_identified
+from .log_linear.impossible import ImpossibleStates, StructuralZeros, structural_states
 from .results.table import html_of
-from .schema import Domain
+from .schema import Domain, Variable
 from .structure.hypergraph import InteractionHypergraph
 
 __all__ = [
@@ -137,6 +140,7 @@ class TableSize:
             for other tables.
         left_out: columns of a table of counts that hold none, such as names of rows.
         no_counts: why a table is none of counts.
+        zeros: what is impossible, states of the columns of ``levels``; None for nothing.
     """
 
     levels: dict[str, int]
@@ -147,6 +151,7 @@ class TableSize:
     counts: float | None = None
     left_out: Mapping[str, ColumnReading] = field(default_factory=dict[str, ColumnReading])
     no_counts: str = "the columns hold labels, and not counts"
+    zeros: ImpossibleStates | None = None
 
     @property
     def num_states(self) -> int:
@@ -218,12 +223,14 @@ def _pairs(size: TableSize) -> _Cost:
     cost = Auto().plan(graph)
     if not cost.feasible:
         return _closed(too_many)
-    parameters = graph.num_parameters
+    parameters = num_identified(graph, size.zeros, uses_design(graph))
     seconds = exact_seconds(graph, cost, size.num_rows, has_missing=size.has_missing)
     memory = 16.0 * states * parameters if uses_design(graph) else 3.0 * cost.memory_bytes
     if seconds > _MOST_SECONDS:
         return _closed(f"exact sums over {possible_rows(states)} take about {duration_words(seconds)}")
     fewer = f", more than the {plural(size.num_seen, 'row')}" if parameters > size.num_seen else ""
+    if size.zeros is not None:
+        fewer += f", {num_states_text(size.zeros.num_possible)} of {num_states_text(states)} rows possible"
     return seconds, memory / _MB, f"{plural(parameters, 'parameter')}{fewer}, with tests and odds ratios"
 
 
@@ -364,6 +371,7 @@ def words_of(options: Mapping[str, Any], data: object = None) -> dict[str, str]:
     # Rows that are read already keep what was said of them, but for missing cells.
     if data is not None and not is_frame(data) and not isinstance(data, pd.Series):
         summed = ", missing='marginalise'" if given.get("missing") == "marginalise" else ""
+        summed += _zeros_argument(options)
         rows = "data.drop_missing()" if given.get("missing") == "drop" else "data"
         return {"data": rows, "rows": rows, "numbers": rows, "options": "", "fit_options": summed}
     text = _arguments(given)
@@ -375,7 +383,17 @@ def words_of(options: Mapping[str, Any], data: object = None) -> dict[str, str]:
     numbers = f"data.drop({columns}{given['exclude']!r})" if "exclude" in given else "data"
     if "count" in given:
         numbers = f"hoim.data.CountTable.from_pandas({numbers}, count={given['count']!r})"
-    return {"data": "data", "rows": rows, "numbers": numbers, "options": text, "fit_options": text}
+    fit_options = text + _zeros_argument(options)
+    return {"data": "data", "rows": rows, "numbers": numbers, "options": text, "fit_options": fit_options}
+
+
+def _zeros_argument(options: Mapping[str, Any]) -> str:
+    """Structural zeros as an argument; what is no list of levels is called by a name."""
+    zeros = options.get("structural_zeros")
+    if zeros is None:
+        return ""
+    is_written = isinstance(zeros, Mapping) or (isinstance(zeros, list) and all(isinstance(z, Mapping) for z in zeros))
+    return f", structural_zeros={zeros!r}" if is_written else ", structural_zeros=structural_zeros"
 
 
 def _arguments(options: Mapping[str, Any]) -> str:
@@ -384,7 +402,8 @@ def _arguments(options: Mapping[str, Any]) -> str:
 
 
 def _graph(size: TableSize, order: int) -> InteractionHypergraph:
-    return InteractionHypergraph.from_order(Domain.from_cardinalities(size.levels), min(order, len(size.levels)))
+    domain = Domain.from_cardinalities(size.levels) if size.zeros is None else size.zeros.structure.domain
+    return InteractionHypergraph.from_order(domain, min(order, len(size.levels)))
 
 
 def routes_of(size: TableSize, words: Mapping[str, str] | None = None) -> tuple[Route, ...]:
@@ -406,6 +425,8 @@ def routes_of(size: TableSize, words: Mapping[str, str] | None = None) -> tuple[
             cost = _closed("no column has two levels")
         elif size.num_varying == 1 and name not in ("pairs", "network"):
             cost = _closed("one column varies, so that there are no pairs")
+        elif size.zeros is not None and name not in ("pairs", "pseudo-likelihood"):
+            cost = _closed("takes no structural zeros")
         else:
             cost = cost_of(size)
         title, call, verb, options = _ROUTES[name]
@@ -693,6 +714,7 @@ def plan(
     count: str | None = "count",
     missing: str | None = None,
     missing_values: Collection[str] = ("",),
+    structural_zeros: StructuralZeros | None = None,
     **rules: Unpack[ColumnRules],
 ) -> TablePlan:
     """How a table will be read, which routes to a model are open at what cost, and which is advised; nothing is fitted.
@@ -708,6 +730,8 @@ def plan(
         count: column of whole counts of a data frame; the default may be absent.
         missing: ``"drop"`` plans without the rows that have missing cells, ``"marginalise"`` with them.
         missing_values: labels of a data frame that mean "missing", besides None and NaN.
+        structural_zeros: what is impossible, such as ``[{"sex": "male", "pregnant": "yes"}]``. Parameters and cells are
+            counted without it, and routes that take no structural zeros are closed. Rows are not looked at.
         rules: ``bins``, ``exclude`` and ``allow`` of a data frame, as of :func:`~pyro_hoim.data.read_columns`.
 
     Raises:
@@ -730,7 +754,8 @@ def plan(
         ...
         Advised: hoim.fit(data, order=2), because all pairs can be fitted exactly, with tests and odds ratios.
     """
-    check_names(rules, [*ColumnRules.__annotations__, "weights", "count", "missing"], "plan", noun="option")
+    known = [*ColumnRules.__annotations__, "weights", "count", "missing", "structural_zeros"]
+    check_names(rules, known, "plan", noun="option")
     if missing is not None:
         check_choice(missing, ("drop", "marginalise"), "missing")
     data = long_table(data) if isinstance(data, pd.Series) else data
@@ -738,14 +763,14 @@ def plan(
         if rules or (weights, count, missing_values) != (None, "count", ("",)):
             problem = "weights, count, missing_values and rules describe a data frame"
             raise conflict("plan", problem, "observations hold their own counts and missing cells")
-        return plan_of(data, missing)
+        return plan_of(data, missing, zeros=structural_zeros)
     if not is_frame(data):
         raise wrong_type("data", "a data frame, Observations or rows of open_rows", data)
     options = {"weights": weights, "count": count, "missing": missing, "missing_values": missing_values, **rules}
     frame = as_frame(data)
     how: dict[str, Any] = {"weights": weights, "count": count, "missing_values": missing_values, **rules}
     # Counts are told from labels before they are read as such; what is said of labels says that there are some.
-    numbers = counts_in_frame(frame, weights, count, rules)
+    numbers = counts_in_frame(frame, weights, count, rules) if structural_zeros is None else None
     no_counts = TableSize.no_counts
     if numbers is not None:
         table = plan_of_counts(numbers[1], words_of(with_assumed(options, {"exclude": numbers[1].left_out}), data))
@@ -757,7 +782,13 @@ def plan(
     readings = read_columns(frame, **how)
     total = counted(readings, lambda name: frame.loc[:, [str(column) == name for column in frame.columns]].iloc[:, 0])
     size = TableSize({}, len(frame), total, is_weighted=weights is not None, no_counts=no_counts)
-    return plan_of_readings(readings, size, missing, lambda assumed: words_of(with_assumed(options, assumed), data))
+    options["structural_zeros"] = structural_zeros
+    words = partial(_words, options, data)
+    return plan_of_readings(readings, size, missing, words, structural_zeros)
+
+
+def _words(said: Mapping[str, Any], data: object, assumed: Mapping[str, Any]) -> dict[str, str]:
+    return words_of(with_assumed(said, assumed), data)
 
 
 def counted(readings: Sequence[ColumnReading], column: Callable[[str], Sequence[Any]]) -> float | None:
@@ -781,6 +812,7 @@ def plan_of_readings(
     size: TableSize,
     missing: str | None = None,
     words: Callable[[Mapping[str, Any]], Mapping[str, str]] = words_of,
+    zeros: StructuralZeros | None = None,
 ) -> TablePlan:
     """The plan of columns that are read so; numbers at which a fit stops count as they would be cut.
 
@@ -789,6 +821,7 @@ def plan_of_readings(
         size: rows, counts and weights of the table; its levels and missing cells are those of ``readings``.
         missing: as of :func:`plan`.
         words: what :func:`words_of` gives for the options that the plan takes where nothing was said.
+        zeros: what is impossible, as of :func:`plan`.
     """
     columns: list[PlannedColumn] = []
     levels, gaps = dict[str, int](), 0
@@ -813,7 +846,12 @@ def plan_of_readings(
     if assumed:
         taken = " and ".join(option(name, value) for name, value in assumed.items())
         notes.append(f"Nothing was said of this yet, and the plan takes {taken}.")
-    size = replace(size, levels=levels, has_missing=bool(gaps) and missing != "drop")
+    impossible = None
+    if zeros is not None:
+        labels_of = {column.name: column.levels for column in columns if column.name in levels}
+        domain = Domain([Variable(name, labels or ("",)) for name, labels in labels_of.items()])
+        impossible = structural_states(domain, zeros)
+    size = replace(size, levels=levels, has_missing=bool(gaps) and missing != "drop", zeros=impossible)
     routes = routes_of(size, words(assumed))
     return TablePlan(size.num_rows, size.num_seen, tuple(columns), routes, *advise(routes), tuple(notes), assumed)
 
@@ -852,7 +890,13 @@ def plan_of_counts(size: TableSize, words: Mapping[str, str] | None = None) -> T
     return TablePlan(size.num_rows, size.num_seen, tuple(columns), routes, *advise(routes))
 
 
-def plan_of(rows: Observations | RowSource, missing: str | None = None, *, is_weighted: bool = False) -> TablePlan:
+def plan_of(
+    rows: Observations | RowSource,
+    missing: str | None = None,
+    *,
+    is_weighted: bool = False,
+    zeros: StructuralZeros | None = None,
+) -> TablePlan:
     """The plan of rows of labels."""
     gaps = gaps_of(rows)
     readings = [
@@ -867,4 +911,5 @@ def plan_of(rows: Observations | RowSource, missing: str | None = None, *, is_we
         for variable in rows.domain
     ]
     size = TableSize({}, rows.num_rows, None if is_weighted else rows.total_count, is_weighted=is_weighted)
-    return plan_of_readings(readings, size, missing, lambda assumed: words_of({"missing": missing, **assumed}, rows))
+    words = partial(_words, {"missing": missing, "structural_zeros": zeros}, rows)
+    return plan_of_readings(readings, size, missing, words, zeros)

@@ -367,7 +367,7 @@ def test_the_plan_of_counts_advises_a_root_model_and_observations_and_counted_ce
         (lambda: hoim.plan(3), TypeError, "data: expected a data frame, Observations or rows"),
         (lambda: hoim.plan(labels(2, 2), missing="ignore"), InputError, "missing: expected 'drop' or 'marginalise'"),
         (lambda: hoim.plan(labels(2, 2), weights="w"), InputError, "unknown column 'w'"),
-        (lambda: hoim.plan(labels(2, 2), structural_zeros=5), InputError, "unknown option 'structural_zeros'"),
+        (lambda: hoim.plan(labels(2, 2), penalty=5), InputError, "unknown option 'penalty'"),
         (lambda: hoim.plan(hoim.load_table("titanic"), count="n"), InputError, "describe a data frame"),
     ],
 )
@@ -546,3 +546,74 @@ def test_many_columns_with_missing_cells_are_counted_and_tests_of_a_fit_to_them_
     frame.iloc[0, 0] = None
     with pytest.raises(MissingDataError, match="fit with missing='drop'"):
         hoim.fit(frame, order=2, missing="marginalise").complete_data()
+
+
+MARRIED = pd.DataFrame(
+    [
+        (sex, age, state)
+        for sex in "fm"
+        for age in ("child", "adult", "old")
+        for state in ("single", "married", "widowed")
+    ],
+    columns=["sex", "age", "state"],
+)
+NEVER = [{"age": "child", "state": ["married", "widowed"]}]
+
+
+def possible(frame):
+    return frame[~((frame["age"] == "child") & (frame["state"] != "single"))]
+
+
+@pytest.mark.parametrize(
+    "zeros",
+    [
+        None,
+        NEVER,
+        NEVER[0],
+        [*NEVER, {"sex": "m", "age": "old", "state": "widowed"}],
+        [{"age": "child", "state": "married"}],
+        np.isin(np.arange(18).reshape(2, 3, 3), (3, 4, 12)),
+    ],
+)
+@pytest.mark.parametrize("width", [0, 8])
+def test_parameters_and_cells_are_counted_beside_structural_zeros_as_by_the_fit(zeros, width):
+    """Of a small table, and of a wider one."""
+    frame = MARRIED.loc[MARRIED.index.repeat(3)].reset_index(drop=True)
+    wide = np.random.default_rng(2).integers(0, 2, (len(frame), width)).astype(str)
+    frame = frame.join(pd.DataFrame(wide).add_prefix("w"))
+    frame = frame.astype(dict.fromkeys(MARRIED, "category"))
+    if isinstance(zeros, np.ndarray):
+        zeros = np.broadcast_to(zeros[(...,) + (None,) * width], (2, 3, 3) + (2,) * width)
+        order = [sorted(MARRIED[name].unique()) for name in MARRIED]
+        codes = [tuple(levels.index(v) for levels, v in zip(order, row, strict=True)) for row in MARRIED.to_numpy()]
+        frame = frame[~np.repeat([zeros[code].all() for code in codes], 3)]
+    elif zeros is not None:
+        frame = possible(frame)
+        frame = frame[~((frame["sex"] == "m") & (frame["age"] == "old") & (frame["state"] == "widowed"))]
+    table = hoim.plan(frame, structural_zeros=zeros)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = hoim.fit(frame, order=2, structural_zeros=zeros, prior="normal:1")
+    words = table["pairs"].reason
+    assert words.startswith(f"{fitted.num_parameters_possible} parameters")
+    assert fitted.num_parameters_possible <= fitted.num_parameters - (zeros is not None)
+    cells = f"{fitted.num_cells_possible} of {fitted.hypergraph.domain.num_states} rows possible"
+    assert (cells in words) is (zeros is not None)
+    taking = {route.name for route in table.routes if route.reason != "takes no structural zeros"}
+    assert (taking == {"pairs", "pseudo-likelihood"}) is (zeros is not None)
+    assert ("structural_zeros=" in table["pairs"].call) is (zeros is not None)
+
+
+@pytest.mark.parametrize(
+    ("zeros", "error", "words"),
+    [
+        ([{"age": "kid"}], hoim.errors.UnknownNameError, "structural_zeros, column 'age': unknown label 'kid'"),
+        ([{"ages": "old"}], hoim.errors.UnknownNameError, "structural_zeros: unknown variable 'ages'"),
+        (3, hoim.errors.InputTypeError, "structural_zeros: expected a mask"),
+        (np.ones((2, 3, 3), dtype=bool), InputError, "structural_zeros: expected at least one possible cell"),
+    ],
+)
+def test_bad_structural_zeros_are_refused_by_a_plan_as_by_a_fit(zeros, error, words):
+    for call in (hoim.plan, lambda *given, **more: hoim.fit(*given, order=2, **more)):
+        with pytest.raises(error, match=words):
+            call(MARRIED, structural_zeros=zeros)

@@ -1,5 +1,6 @@
 """Known cells of probability zero: an error where rows are drawn, no prediction where rows are predicted."""
 
+import json
 import math
 from itertools import pairwise
 from pathlib import Path
@@ -155,3 +156,20 @@ def test_missing_cells_and_posteriors_leave_out_what_is_impossible(shell):
 
     tables = arviz.from_netcdf("p/posterior.nc")["posterior_predictive"]["table"].to_numpy()
     assert (tables[:, :, 1, 1] == 0).all() and (tables.sum((2, 3, 4)) == 94).all()
+
+
+CREW, GIRLS = "Class=Crew,Age=Child", "Class=1st,Sex=Female,Age=Child"
+
+
+@pytest.mark.parametrize("prior", [(), ("--prior", "normal:1")])
+@pytest.mark.parametrize(("zeros", "number"), [((CREW,), 17), ((CREW, GIRLS), 17), ((), 18)])
+def test_the_first_line_of_a_fit_counts_the_parameters_that_its_tables_count(zeros, number, prior, shell):
+    """Three cells without girls of the first class still identify all pairs."""
+    lines = [line for line in shell("data", "titanic").out.splitlines() if not line.startswith("1st,Female,Child")]
+    Path("t.csv").write_text("\n".join(lines))
+    options = [text for zero in zeros for text in ("--structural-zeros", zero)]
+    shown = shell("fit", "t.csv", "--order", "2", *options, *prior, "--out", "o")
+    assert f"fitting order 2: {number} parameters, " in shown.err
+    fitted = json.loads(Path("o/fit.json").read_text())
+    if zeros or prior:  # of an infinite estimate the rows identify fewer, which no one knows before the fit
+        assert fitted["num_parameters"] == number

@@ -237,7 +237,7 @@ def test_wide_tables_know_the_same(name, monkeypatch):
     options = {"structural_zeros": combinations, "partition": Auto(), "stopping": hoim.log_linear.Stopping(1e-9)}
     result = hoim.fit(graph, rows, **options)
     assert not result.is_listed and said(result.odds_ratios()) == expected
-    monkeypatch.setattr("pyro_hoim.log_linear.fitting.result._MAX_RANK_PARAMETERS", 0)
+    monkeypatch.setattr("pyro_hoim.log_linear.fitting.identified._MAX_RANK_PARAMETERS", 0)
     monkeypatch.setattr("pyro_hoim.log_linear.infinite._MOST_PARAMETERS", 0)  # no standard errors
     table = hoim.fit(graph, rows, **options).odds_ratios()
     assert table["lower"].isna().all() and said(table) == expected

@@ -19,7 +19,6 @@ from ...errors import MissingDataError, check_choice, out_of_reach, refused, siz
 from ...results.fitted import Fitted
 from ...runs.container import LOG_LINEAR
 from ...structure.hypergraph import InteractionHypergraph
-from ..auto import Auto
 from ..coding import Coding, Reference, check_corner, parametrization, reference_matrix, to_reference
 from ..energy import LogLinearEnergy
 from ..impossible import ImpossibleStates
@@ -35,6 +34,7 @@ from ..sandwich import (
 )
 from .design import cell_codes, design_matrix, edge_basis, row_statistics
 from .existence import Face, MLEExistence, cells_outside, identified_directions
+from .identified import allowed, are_possible_comparisons, has_rank, identified_outside, is_within
 from .penalties import Conjugate, CoupledPenalty, Penalty, SmoothPenalty, coding_of
 
 if TYPE_CHECKING:
@@ -50,9 +50,6 @@ HINT_OF_BOUND = "fit with objective='pseudo-likelihood', which has robust errors
 MAX_CELLS = 2**17
 """Cells of a table whose fitted probabilities are listed without a dense design."""
 _MAX_COVARIANCE_PARAMETERS = 3000
-_MAX_RANK_PARAMETERS, _MAX_RANK_FLOPS = 600, 2**29  # of a matrix that is made by as many backward passes
-_RANK_TOLERANCE = 1e-9
-_UNMOVED = 1e-9  # of functions of theta whose parts are random numbers of size one
 _CHUNK = 256
 
 
@@ -231,25 +228,11 @@ class FitResult(Fitted):
     @cached_property
     def _has_rank(self) -> bool:
         """Whether it is a matter of seconds what a table beside impossible states identifies."""
-        size = self.hypergraph.num_parameters
-        cost = on_support(Auto(), self.impossible).plan(self.hypergraph)
-        return size <= _MAX_RANK_PARAMETERS and cost.feasible and cost.flops * size <= _MAX_RANK_FLOPS
+        return has_rank(self.hypergraph, self.impossible)
 
     def _identified_outside(self, states: ImpossibleStates | None) -> torch.Tensor | None:
-        """Basis (num_parameters, rank) of what tables without some states identify; None for all.
-
-        Of a large table without a list of cells it is what the uniform law on the others identifies; with more than 600
-        parameters, or where log Z of so many takes seconds, it is not computed, and all count.
-        """
-        space = None if self.restriction is None else self.restriction.basis
-        if states is None or not (self.is_listed or self._has_rank):
-            return None if space is None else torch.from_numpy(space)
-        if self._design is None:
-            gram = backend_hessian(self.hypergraph, torch.zeros_like(self.theta), on_support(Auto(), states))
-            within = torch.eye(len(gram), dtype=torch.float64) if space is None else torch.from_numpy(space)
-            values, vectors = torch.linalg.eigh(within.T @ gram @ within)
-            return within @ vectors[:, values > _RANK_TOLERANCE * values.max()]
-        return torch.from_numpy(np.ascontiguousarray(identified_directions(self._design, cells_outside(states), space)))
+        is_countable = states is not None and (self.is_listed or self._has_rank)
+        return identified_outside(self.hypergraph, states, self._design, self.restriction, is_countable)
 
     @property
     def num_parameters_possible(self) -> int:
@@ -520,36 +503,23 @@ class FitResult(Fitted):
         return torch.cat([contrasts.new_zeros(0), *moved]) <= scale
 
     def _is_possible_comparison(self, functions: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        """Whether possible states determine linear functions of theta, (num_parameters,) to (k,) and batched; (k,).
-
-        Others compare what is declared impossible: no rows can tell them, and what a penalty makes of them says nothing
-        of the law. A large table is judged by its declared combinations alone: False is certain there.
-        """
-        states, graph = self.structural_zeros, self.hypergraph
-        if states is not None and (self.is_listed or self._has_rank):
-            units = torch.eye(graph.num_parameters, dtype=torch.float64)
-            return self._is_within(functions(units).T.contiguous(), self.identified_by_possible)
-        # Entries of declared combinations are free; what moves with random ones of them is not determined.
-        theta = torch.zeros(graph.num_parameters, dtype=torch.float64)
-        if states is not None and graph.is_hierarchical:
-            noise = torch.randn(graph.num_terms, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-            theta = parametrization(graph).from_tables(noise * states.entries_of(graph))
-        return functions(self._allowed(theta)).abs() <= _UNMOVED
+        """Whether possible states determine linear functions of theta, as :func:`are_possible_comparisons`."""
+        states = self.structural_zeros
+        return are_possible_comparisons(
+            self.hypergraph,
+            states,
+            self._design,
+            self.restriction,
+            functions,
+            basis=lambda: self.identified_by_possible,
+            is_countable=states is not None and (self.is_listed or self._has_rank),
+        )
 
     def _allowed(self, directions: torch.Tensor) -> torch.Tensor:
-        """Directions (*batch, num_parameters) without what a restriction keeps theta from, which needs no data."""
-        if self.restriction is None:
-            return directions
-        space = torch.from_numpy(self.restriction.basis)
-        return (directions @ space) @ space.T
+        return allowed(directions, self.restriction)
 
     def _is_within(self, contrasts: torch.Tensor, basis: torch.Tensor | None) -> torch.Tensor:
-        """Which functions a basis (num_parameters, rank) holds, as far as theta can move; all where there is none."""
-        if basis is None:
-            return torch.ones(len(contrasts), dtype=torch.bool)
-        scale = 1e-7 * contrasts.norm(dim=1).clamp(min=1e-300)
-        contrasts = self._allowed(contrasts)
-        return (contrasts - (contrasts @ basis) @ basis.T).norm(dim=1) <= scale
+        return is_within(contrasts, basis, self.restriction)
 
     @cached_property
     @plain_mode()

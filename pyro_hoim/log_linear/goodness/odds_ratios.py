@@ -26,6 +26,7 @@ from ...structure.hypergraph import Edge, InteractionHypergraph
 from ..coding import Reference, parametrization, reference_codes
 from ..file import ModelFile, conditional_words
 from ..fitting.design import design_entries, design_matrix
+from ..fitting.identified import are_possible_comparisons
 from ..fitting.result import CovarianceKind, FitResult
 from ..infinite import contrast_signs, covariance_problem, size_problem
 from ..scores import infinite_interactions
@@ -236,7 +237,7 @@ def contrasts_of_file(file: ModelFile, reference: Reference | None = None) -> Co
     lost = [":".join(row["edge"]) for row in file.info.get("infinite_interactions", []) if not row.get("is_declared")]
     rows.loc[rows["term"].isin(lost), "estimate"] = math.nan
     if file.structural_zeros is not None:
-        rows["exists"] = are_possible_comparisons(file, partial(_values, graph, codes))
+        rows["exists"] = are_possible_in_file(file, partial(_values, graph, codes))
         rows.loc[~rows["exists"], "estimate"] = math.nan
     has_others = stored is not None and stored["has_errors"]
     why = "the model file keeps those against the first levels alone" if has_others else learned
@@ -244,16 +245,12 @@ def contrasts_of_file(file: ModelFile, reference: Reference | None = None) -> Co
     return Contrasts(rows, STORED_LEVEL, tuple(notes), False, False)
 
 
-def are_possible_comparisons(file: ModelFile, functions: Callable[[torch.Tensor], torch.Tensor]) -> np.ndarray:
-    """What :meth:`FitResult._is_possible_comparison` says of a fit, of its file."""
-    graph, restriction = file.hypergraph, restriction_of(file)
-    theta = torch.zeros(graph.num_parameters, dtype=torch.float64)
+def are_possible_in_file(file: ModelFile, functions: Callable[[torch.Tensor], torch.Tensor]) -> np.ndarray:
+    """Which functions of theta, to (k,) and batched, the possible states of a model file determine, (k,)."""
+    graph = file.hypergraph
     design = design_matrix(graph) if design_entries(graph) <= SMALL_ENTRIES else None
-    fit = FitResult(
-        graph, theta, None, None, 0, "converged", 0, math.nan, None, "likelihood", "auto", restriction=restriction,
-        structural_zeros=file.structural_zeros, impossible=file.impossible, _design=design,
-    )  # fmt: skip
-    return fit._is_possible_comparison(functions).numpy()
+    restriction, zeros = restriction_of(file), file.structural_zeros
+    return are_possible_comparisons(graph, zeros, design, restriction, functions).numpy()
 
 
 def _learned_fit(file: ModelFile) -> FitResult | str:

@@ -44,7 +44,7 @@ from ..fitting.tables import coefficient_table
 from ..infinite import contrast_signs, covariance_problem
 from .goodness_of_fit import goodness_of_fit
 from .odds_ratios import (
-    are_possible_comparisons,
+    are_possible_in_file,
     check_reference,
     comparisons,
     contrasts_of_file,
@@ -229,7 +229,7 @@ def model_summary(
         notes[1:2] = contrasts.notes[1:]
     rows = _estimates(graph, theta, coding, reference).assign(std_error=math.nan)
     if file.structural_zeros is not None:
-        exists = are_possible_comparisons(file, _functions(file, coding, reference))
+        exists = are_possible_in_file(file, _functions(file, coding, reference))
         rows.loc[~exists, "estimate"] = math.nan
         notes += _absent(rows, exists)
     return _table(Coefficients(rows, None, coding, tuple(notes), False, False), graph, level, contrasts, reference)

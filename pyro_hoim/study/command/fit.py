@@ -27,6 +27,8 @@ from ...log_linear.auto import Auto
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.fitting.duration import duration_words, timed_seconds
 from ...log_linear.fitting.existence import check_rows_possible
+from ...log_linear.fitting.fit import uses_design
+from ...log_linear.fitting.identified import num_identified
 from ...log_linear.fitting.result import FitResult
 from ...log_linear.impossible import ImpossibleStates, structural_states
 from ...log_linear.named_priors import Prior
@@ -213,7 +215,7 @@ class _LogLinearPlan(LabelledPlan):
     def run(self, request: Request) -> Analysis | LearnedAnalysis:
         """Fit every collection."""
         rows: Observations = request.parts["train"]
-        structures = self._structures(rows)
+        structures, zeros = self._structures(rows), self._zeros(rows)
         # What is out of exact reach is trained by sampling, alone; nothing else can be.
         for name, structure in structures.items():
             graph = graph_of(structure)
@@ -233,7 +235,8 @@ class _LogLinearPlan(LabelledPlan):
                     hint = f"use fewer {option('columns')}, or a formula without functions"
                     raise out_of_reach(f"{option('edges')} with functions needs exact inference", cost.reason, hint)
                 return train_given(self.asked, graph, cost.reason, request, self.prior)
-            size = f"{plural(structure.num_parameters, 'parameter')}, tables of up to {plural(cost.cells, 'cell')}"
+            number = num_identified(structure, zeros, uses_design(graph))
+            size = f"{plural(number, 'parameter')}, tables of up to {plural(cost.cells, 'cell')}"
             if (seconds := timed_seconds(graph, cost, rows.num_rows)) >= 2:
                 size += f", very roughly {duration_words(seconds)}"
             request.announce(f"fitting {name}: {size}")
@@ -249,7 +252,7 @@ class _LogLinearPlan(LabelledPlan):
             drawn = plural(len(structures), "posterior")
             request.announce(f"drawing {drawn}, {plural(chains[0], 'chain')} of {chains[1]:,} draws each")
         # The fits themselves, with what the options ask of them.
-        options = {"prior": self.prior, "posterior": settings, "structural_zeros": self._zeros(rows)}
+        options = {"prior": self.prior, "posterior": settings, "structural_zeros": zeros}
         analysis = analyse_request(request, self.asked, structures, **options)
         return analysis.with_uncertainty(self.asked["level"], self.asked["tests"])
 
