@@ -9,7 +9,13 @@ import torch
 from pyro.infer import TraceEnum_ELBO, config_enumerate
 
 from pyro_hoim import Domain, InputError, IntractableError, MixedGibbs, Variable, run_mcmc
-from pyro_hoim.generalized_root import GeneralizedRoot, PoissonFamily, RootStructure, TruncatedPoissonFamily
+from pyro_hoim.generalized_root import (
+    GeneralizedRoot,
+    IndicatorFamily,
+    PoissonFamily,
+    RootStructure,
+    TruncatedPoissonFamily,
+)
 from pyro_hoim.testing import assert_close, assert_exact_law, count_states
 
 FAMILY = TruncatedPoissonFamily(2)
@@ -101,3 +107,27 @@ def test_mixed_gibbs_moves_psi_and_counts():
     found = run_mcmc(kernel, 12, burn_in=2, num_chains=1, progress=False).get_samples()
     assert found["x"].shape[-2:] == (3, 3) and bool(LAW.support.check(found["x"]).all())
     assert len(found["shift"].unique()) > 5 and len(found["x"].reshape(-1, 9).unique(dim=0)) > 5
+
+
+@pytest.mark.parametrize(
+    "families",
+    [
+        [TruncatedPoissonFamily(2), TruncatedPoissonFamily(1), TruncatedPoissonFamily(3)],
+        [IndicatorFamily("level"), TruncatedPoissonFamily(2), IndicatorFamily("level")],
+    ],
+    ids=["maxima", "category"],
+)
+def test_latent_variables_of_several_families_are_summed_and_drawn(families):
+    structure = RootStructure.simplified(DOMAIN, [("a", "b"), ("b", "c")])
+    law = GeneralizedRoot(structure, PSI[: structure.num_terms], families)
+    data = torch.full((300,), 0.9, dtype=torch.float64)
+    states = law.enumerate_support()
+    assert len(states) == (24 if families[0].name != "indicator" else 6)
+    weights = law.log_prob(states) + dist.Normal(states @ WEIGHTS, 0.7).log_prob(data[0])
+    loss = TraceEnum_ELBO(max_plate_nesting=1).loss(config_enumerate(lambda: program(data, law)), lambda: None)
+    assert -loss == pytest.approx(300 * weights.logsumexp(0).item(), rel=1e-10)
+    found = draws(lambda: program(data, law), 60).reshape(-1, 1, 3)
+    codes = (found == states).all(-1).double().sum(0)
+    assert_exact_law(codes, weights.softmax(0))
+    with pytest.raises(AssertionError):  # the control: the prior
+        assert_exact_law(codes, law.log_prob(states).exp())
