@@ -28,7 +28,14 @@ from pyro_hoim import (
 from pyro_hoim.boltzmann.learning import check_method
 from pyro_hoim.data import Observations
 from pyro_hoim.dependency_network import DecisionGraph, LeafConditional
-from pyro_hoim.generalized_root import ExponentialFamily, GaussianFamily, PoissonFamily, RootAnnealed, RootAuto
+from pyro_hoim.generalized_root import (
+    ExponentialFamily,
+    GaussianFamily,
+    PoissonFamily,
+    RootAnnealed,
+    RootAuto,
+    TruncatedPoissonFamily,
+)
 from pyro_hoim.inference import (
     BirthDeath,
     Exchange,
@@ -238,16 +245,23 @@ def test_root_models_are_as_exact_as_their_table_says():
     backends = {"RootAuto": RootAuto(), "RootAnnealed": RootAnnealed(num_chains=64)}
     psi = torch.tensor([-1.0, -1.5, 0.2], dtype=torch.float64)
     sampled = {
-        "samples of independent, Gaussian (k <= 2) and listed count models": (PoissonFamily(), GaussianFamily()),
-        "samples of interacting reals otherwise": (ExponentialFamily(),),
+        "samples of independent, Gaussian (k <= 2), conditional Gaussian and listed count models": (
+            (PoissonFamily(), PoissonFamily()),
+            (GaussianFamily(), GaussianFamily()),
+            (TruncatedPoissonFamily(1), GaussianFamily()),
+        ),
+        "samples of interacting reals otherwise": (
+            (ExponentialFamily(), ExponentialFamily()),
+            (PoissonFamily(), GaussianFamily()),
+        ),
     }
     for column, backend in backends.items():
         assert says["node and radial conditionals, log pseudo-likelihood"][column] == "exact"
-        for row, families in sampled.items():
-            for family in families:
-                domain = Domain([Variable(name, kind=family.kind) for name in "ab"])
+        for row, cases in sampled.items():
+            for families in cases:
+                domain = Domain([Variable(name, kind=f.kind) for name, f in zip("ab", families, strict=True)])
                 pair = RootStructure.simplified(domain, [("a", "b")])
-                law = GeneralizedRoot(pair, psi, family, partition=backend)
+                law = GeneralizedRoot(pair, psi, families, partition=backend)
                 is_exact = says["log Z and `log_prob` of `GeneralizedRoot`, within the budget"][column] == "exact"
                 assert (law.log_partition.kind == "exact") is is_exact is backend.is_exact
                 assert law.sample_is_exact is (says[row][column] == "exact")

@@ -86,8 +86,8 @@ class RootAuto(RootBackend):
         costs: list[Cost] = []
         for names in _components(structure, _tied(families)):
             part = component_structure(structure, names)[0]
-            own = families.at(structure.domain.indices(names))
-            costs.append(self._choice(part, own, lambda b, s=part, f=own: b.plan(s, f))[1])
+            inner = families.at(structure.domain.indices(names))
+            costs.append(self._choice(part, inner, lambda b, s=part, f=inner: b.plan(s, f))[1])
         return _together(costs)
 
     @override

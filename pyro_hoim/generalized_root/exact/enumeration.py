@@ -726,8 +726,8 @@ class RootEnumeration(ExactRoot):
             steps = contract(_factors(energy, row, grids), contraction.order, keep=True)[1]
             places = draw(steps, math.prod(shape), len(grids), random)
             drawn = torch.empty(len(places), len(energy.domain), dtype=torch.float64)
-            for grid, place in zip(grids, places.unbind(1), strict=True):
-                drawn[:, grid.places] = torch.from_numpy(grid.values)[place]
+            for grid, index in zip(grids, places.unbind(1), strict=True):
+                drawn[:, grid.places] = torch.from_numpy(grid.values)[index]
             parts.append(drawn)
         return joined_states(energy, shape, parts)
 
