@@ -39,12 +39,6 @@ def _is_guarded(environment):
     return FOLDER in environment.get("PYTHONPATH", "").split(os.pathsep)
 
 
-def _audit(event, arguments):
-    check = _CHECKS and _CHECKS.get(event)  # the names of a module are None while its process ends
-    if check:
-        check(*arguments)
-
-
 def _check_address(place, address):
     if place.family in _LOCAL or address is None:
         return
@@ -89,3 +83,9 @@ _CHECKS = {
         executable, command, environment
     ),
 }
+
+
+def _audit(event, arguments, checks=_CHECKS):
+    """Called at every event, of which imports have many; the names of a module are None while its process ends."""
+    if event in checks:
+        checks[event](*arguments)
