@@ -259,6 +259,9 @@ def _direction(verdict: Verdict, members: Index, j: int, terms: list[TermGroup],
             s = t.rows[:, 0]
             signs[s] = np.where(kinds.is_real[s] & (t.values < 0), -1.0, signs[s])
     values = np.where(kinds.is_real, signs * np.sqrt(w**j), w**j)
+    if verdict.sign == "zero":
+        slope = sum(float(t.values @ values[t.rows[:, 0]]) for t in inside if t.root == 2 and t.size == 1)
+        values = values if slope >= 0 else -values
     shown = _shown(values, kinds)
     if verdict.sign == "zero":
         return Outcome("disproven", f"the precision is singular along the direction ({shown})", values)
