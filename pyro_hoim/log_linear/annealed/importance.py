@@ -411,9 +411,10 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
 
     def _checked_cost(self, model: LogLinearModel, keep: Sequence[str] = ()) -> Cost:
         """Cost of a forward run within the budget; of large blocks with few possible states the model alone knows."""
-        support = support_of(model)
+        cost = self.plan(model.hypergraph, keep=keep)
+        support = None if cost.feasible or is_transformed(model.tables) else support_of(model)
         if support is None:
-            return self.plan(model.hypergraph, keep=keep).check()
+            return cost.check()
         if self.schedule.blocks != "auto":
             self.schedule.resolve(model.hypergraph, has_list=Listing(support).has)
         return _cost(self, model.hypergraph, tuple(keep), are_blocks_checked=True).check()
