@@ -42,9 +42,6 @@ class Sweeps:
             positive = ends[:-1][counts > 1]
             self.weights[positive] = 2.0 - shares[positive]
         self.work = *(np.zeros(sizes.num_block) for _ in range(7)), np.zeros(len(shares))
-        first = sizes.starts[TABLE]
-        sizes_of_cells = np.where(np.isfinite(tables), np.abs(tables), 0.0)
-        self._largest_tables = np.maximum.reduceat(sizes_of_cells, first) if len(first) else np.zeros(0)
         self.best, self.slack, self.is_current = (math.inf if is_upper else -math.inf), 0.0, False
         self.num_passes, self._step, self._first = 0, 1.0, math.nan
         self._kept = self.shifts.copy(), self.weights.copy()
@@ -68,9 +65,11 @@ class Sweeps:
         """
         from ._kernels import rounding
 
-        program = self.compiled.program
+        sizes, first = np.abs(self.values[: self.compiled.num_terms]), self.compiled.starts[TABLE]
+        sizes[~np.isfinite(sizes)] = 0.0
+        tables = np.maximum.reduceat(sizes, first) if len(first) else np.zeros(0)
         of_inputs, of_logs, of_levels, of_roots = rounding(
-            self.values, self.weights, program, self._largest_tables, self.work[-1]
+            self.values, self.weights, self.compiled.program, tables, self.work[-1]
         )
         return _ROUNDING * (of_inputs + of_levels + of_roots) + _LOG_SUM * of_logs
 

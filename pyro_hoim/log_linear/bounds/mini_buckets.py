@@ -325,8 +325,8 @@ def log_q(hypergraph: InteractionHypergraph, tables: torch.Tensor, states: torch
     """Log unnormalised probabilities (n,) of states (n, d) under tables (num_terms,)."""
     from ._kernels import LANES, look_up
 
-    codes, values, logs = states.numpy(), tables.numpy(), np.zeros(len(states))
-    arrays = tables_of(hypergraph)
+    codes, values = np.ascontiguousarray(states.numpy()), np.ascontiguousarray(tables.numpy())
+    arrays, logs = tables_of(hypergraph), np.zeros(len(codes))
     run_threads(lambda first, step: look_up(codes, values, arrays, logs, first, step), -(-len(codes) // LANES))
     return torch.from_numpy(logs)
 
