@@ -41,6 +41,8 @@ _METHOD = "importance sampling from mini-buckets"
 _MAX_TABLE = 2**26  # cells of a marginal table
 _FEWEST = 100  # draws that have to carry the weight of an estimate
 _RUNS = 16  # runs with resampling that are made together, the fewest whose mean has an error bar
+_ROOM = 1.0  # nats above an estimate that limits may leave to a part of the model that all draws missed
+_LOSS = 0.1  # nats for each divided variable between an estimate and the bound, where mini-buckets nearly agree
 _LEAST_SIZE = 2**5  # particles of a run
 
 
@@ -67,9 +69,10 @@ class BucketImportance(BucketBackend):
     Draws are doubled until the limits are within ``max_error`` of each other's middle, ``num_draws`` are made, or it is
     foreseen that these would not be enough. Runs are doubled until the error is below half of ``max_error``, or
     ``num_draws`` particles are used. The verdict is "verified" in the first case; "consistent" where at least a hundred
-    draws carry the weight, or the runs support an error bar, the two agree, and no limit refutes them; otherwise
-    "unreliable", with an infinite error, while the limits hold in any case. A Ctrl-C during the passes leaves an
-    estimate from the bounds by then and the first draws, and a note.
+    draws carry the weight, or the runs support an error bar, the two agree, no limit refutes them, and little room is
+    left to what all may have missed: limits at most one nat above, or a bound at most 0.1 nats for each variable of
+    divided mini-buckets; otherwise "unreliable", with an infinite error, while the limits hold in any case. A Ctrl-C
+    during the passes leaves an estimate from the bounds by then and the first draws, and a note.
 
     Args:
         max_cells, passes, orders, max_memory_bytes, progress: as of :class:`MiniBuckets`.
@@ -345,6 +348,7 @@ class _Draws:
     ) -> None:
         self.options, self.bracket, self._seeds = options, bracket, seeds
         self.low, self.high = bracket.low, bracket.high
+        self.num_divided = sum(len(bucket) > 1 for bucket in bracket.upper.graph.buckets)
         self.log_weights, self.log_means = np.zeros(0), np.zeros(0)
         self._tallies = None if cells is None else (_Tally(cells), _Tally(cells))
         self._portions, self._times, self._is_of_runs = 0, 0.0, False
@@ -449,13 +453,19 @@ class _Draws:
             self.lower, self.upper = self.low, self.high
         self.ess, self.value = estimate.ess, min(max(estimate.value, self.lower), self.upper)
         self.is_close = self.upper - self.lower <= 2 * self.options.max_error
-        self.std_error = math.inf if is_missed or is_against else estimate.error
+        # Equal weights far below the bound may be those of a part of the model alone, which the draws cannot tell.
+        is_open = self.upper - self.value > _ROOM and self.high - self.value > _LOSS * self.num_divided
+        self.std_error = math.inf if is_missed or is_against or is_open else estimate.error
         if self.is_close:
             self.std_error = min(self.std_error, self.upper - self.lower)
         notes.append(f"limits {self.lower:.6g} to {self.upper:.6g}, bounds {self.low:.6g} to {self.high:.6g}")
         self.notes = ["; ".join(notes)]
         if is_missed:
             self.notes.append(f"the draws alone give {estimate.value:.6g}, which the bounds refute")
+        if is_open:
+            self.notes.append(
+                f"the limits leave {self.upper - self.value:.3g} nats to parts of the model that draws may have missed"
+            )
         if is_against:
             self.notes.append(f"independent draws give {draws.value:.6g}, which the runs contradict")
 
