@@ -29,6 +29,7 @@ from ..core.words import (
 from ..data.observations import Observations
 from ..errors import IntractableError
 from ..log_linear.coding import parametrization
+from ..log_linear.file import ModelFile
 from ..log_linear.fitting.existence import UNDECIDED
 from ..log_linear.fitting.result import FitResult
 from ..log_linear.goodness.goodness_of_fit import GoodnessOfFit, goodness_of_fit, term_tests
@@ -400,14 +401,33 @@ def infinite_sentence(fit: FitResult) -> str:
     """Why an estimate is infinite, and what follows."""
     existence = fit.existence
     assert existence is not None
-    shown = " or ".join(str(combination) for combination in existence.offending[:2])
-    left = existence.num_offending - 2
-    more = f" or {plural(left, 'other combination')}" if left > 0 else ""
-    verb = "has" if existence.kind == "zero margin" else "can have"
+    shown = [str(combination) for combination in existence.offending[:2]]
     if fit.status == "early_stopped":
-        return f"No row {verb} {shown}{more}. Only early stopping on the validation rows keeps this fit finite."
-    ratios = "odds ratios there are infinite or 0 and " if fit.hypergraph.order > 1 else ""
-    return f"No row {verb} {shown}{more}, so {ratios}such rows have probability zero."
+        whose = _no_row(shown, existence.num_offending, existence.kind == "zero margin")
+        return f"{whose}. Only early stopping on the validation rows keeps this fit finite."
+    return _excluded(shown, existence.num_offending, existence.kind == "zero margin", fit.hypergraph.order)
+
+
+def _no_row(shown: Sequence[str], number: int, is_observed: bool) -> str:
+    """That no row has some combinations, of which two are shown, or can have what the margins force to zero."""
+    more = f" or {plural(number - 2, 'other combination')}" if number > 2 else ""
+    return f"No row {'has' if is_observed else 'can have'} {' or '.join(shown)}{more}"
+
+
+def _excluded(shown: Sequence[str], number: int, is_observed: bool, order: int) -> str:
+    ratios = "odds ratios there are infinite or 0 and " if order > 1 else ""
+    return f"{_no_row(shown, number, is_observed)}, so {ratios}such rows have probability zero."
+
+
+def file_caveats(file: ModelFile) -> list[str]:
+    """What limits the answer of a model file: the combinations that an infinite estimate excludes."""
+    if file.info.get("status") != "infinite" or file.impossible is None:
+        return []
+    declared = [] if file.structural_zeros is None else list(file.structural_zeros.combinations)
+    found = [part for part in file.impossible.combinations if part not in declared]
+    is_observed = all(any({*part} <= {*edge} for edge in file.hypergraph.maximal_edges) for part in found)
+    shown = [", ".join(f"{name}={level}" for name, level in part.items()) for part in found[:2]]
+    return [_excluded(shown, len(found), is_observed, file.hypergraph.order)] if found else []
 
 
 def zero_sentences(fit: FitResult) -> list[str]:

@@ -21,6 +21,7 @@ import torch
 import pyro_hoim as hoim
 from pyro_hoim import InteractionHypergraph, LogLinearEnergy, Observations
 from pyro_hoim.cli import run
+from pyro_hoim.core.family import family_of_model
 from pyro_hoim.errors import InputError, ModelFileError
 from pyro_hoim.estimators import InteractionClassifier, InteractionDensity, InteractionImputer
 from pyro_hoim.families import add_info
@@ -584,3 +585,20 @@ def test_files_are_tested_as_their_fits_are_and_never_across_other_zeros(tmp_pat
     first, second = (table.loc["many", ["statistic", "test_df", "p_value"]].astype(float) for table in tables)
     # Of the two parameters of a*c one is of a=0, which is impossible with c=1.
     assert np.allclose(first, second, rtol=1e-6) and first["test_df"] == 1
+
+
+@pytest.mark.parametrize("zeros", [None, [{"Class": "Crew", "Age": "Child"}]])
+@pytest.mark.parametrize("others", [(), ("2nd",), ("1st", "2nd", "3rd")])
+def test_the_page_of_a_loaded_model_names_what_no_row_has(zeros, others, tmp_path):
+    """As that of the fit does; children of some classes are left out, too. A finite fit says nothing."""
+    frame = hoim.load_table("titanic").to_pandas(count="Freq")
+    left_out = frame["Class"].isin(others) & (frame["Age"] == "Child")
+    frame = frame.assign(Freq=frame["Freq"].where(~left_out, 0)) if len(others) < 3 else frame
+    result = hoim.fit(".^2" if len(others) < 3 else "Class*Sex + Age*Sex", frame, count="Freq", structural_zeros=zeros)
+    result.save(tmp_path / "m.safetensors")
+
+    def said(model):
+        return [line for line in family_of_model(model).caveats(model) if line.startswith("No row")]
+
+    assert said(hoim.load(tmp_path / "m.safetensors")) == said(result)
+    assert bool(said(result)) is (len(others) == 1 or (not others and zeros is None))

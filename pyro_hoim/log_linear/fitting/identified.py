@@ -63,7 +63,7 @@ def identified_outside(
 
 
 def num_identified(interactions: Interactions, states: ImpossibleStates | None, is_listed: bool) -> int:
-    """Free parameters that tables with the possible cells identify, as a fit that lists its cells or not counts them."""
+    """Free parameters that tables with the possible cells identify, as fits count them that list their cells or not."""
     if states is None:
         return interactions.num_parameters
     restriction = interactions if isinstance(interactions, RestrictedInteractions) else None
@@ -106,9 +106,13 @@ def are_possible_comparisons(
     of the law. A large table is judged by its declared combinations alone: False is certain there.
 
     Args:
-        graph, states, design, restriction, is_countable: as of :func:`identified_outside`.
+        graph: the collection.
+        states: what is impossible; None for nothing.
+        design: rows of the cells of a listed table (num_states, num_parameters).
+        restriction: of theta to a subspace.
         functions: those in question.
         basis: gives what the possible states identify, where it is at hand; computed when None.
+        is_countable: whether seconds suffice for what they identify; found out when None.
     """
     if states is not None and is_countable is None:
         is_countable = design is not None or has_rank(graph, states)

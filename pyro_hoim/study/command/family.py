@@ -498,9 +498,12 @@ class LogLinearFamily(Family):
 
     @override
     def caveats(self, model: Any) -> list[str]:
-        from ..model import fit_caveats  # which imports what draws pictures
+        from ..model import file_caveats, fit_caveats  # which imports what draws pictures
 
-        return fit_caveats(model) if isinstance(model, FitResult) else []
+        if isinstance(model, FitResult):
+            return fit_caveats(model)
+        file = model.model if isinstance(model, Stored) else model
+        return file_caveats(file) if isinstance(file, ModelFile) else []
 
     @override
     def odds_ratios(
