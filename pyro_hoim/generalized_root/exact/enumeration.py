@@ -19,7 +19,7 @@ from ...core.partition import Cost, LogPartition
 from ...errors import InputError, IntractableError, check_whole, out_of_range, out_of_reach, size_text
 from ..energy import GeneralizedRootEnergy
 from ..nodes.columns import Families, NodeFamilies
-from ..nodes.families import NodeFamily
+from ..nodes.families import IndicatorFamily, NodeFamily
 from ..nodes.integrability_kernels import decays
 from ..nodes.log_partition import node_moments
 from ..nodes.user_family import UserFamily
@@ -619,7 +619,7 @@ class RootEnumeration(ExactRoot):
     def plan(self, structure: RootStructure, family: Families) -> Cost:
         families = NodeFamilies.of(family, structure.domain)
         values = [int(min(_NOMINAL, largest + 1)) for largest in families.largest_values]
-        sizes = [len(unit) if families.is_category(unit) else values[unit[0]] for unit in families.units]
+        sizes = families.sizes(values)
         order = self._order(structure, families, sizes)
         up_to = "up to " if len(set(sizes)) > 1 else ""
         return self._cost(order, f"at {up_to}{max(sizes, default=1)} values of every variable, the largest table")
@@ -647,7 +647,7 @@ class RootEnumeration(ExactRoot):
 
     def _least(self, energy: GeneralizedRootEnergy) -> Cost:
         """Cost with two values of every variable: a quick refusal of graphs that are too thick for any parameters."""
-        sizes = [len(unit) if energy.families.is_category(unit) else 2 for unit in energy.families.units]
+        sizes = energy.families.sizes([2] * len(energy.families))
         order = self._order(energy.structure, energy.families, sizes)
         return self._cost(order, "with two values, the largest table")
 
@@ -751,23 +751,19 @@ def _unit_of(families: NodeFamilies) -> tuple[int, ...] | None:
 
 def _sizes(energy: GeneralizedRootEnergy, windows: Sequence[Window], num_nodes: int) -> list[int]:
     """Number of points of every unit, of counts all values of their windows."""
-    families = energy.families
-    return [
-        len(unit) if families.is_category(unit) else windows[s].num_values if families[s].is_discrete else num_nodes
-        for unit in families.units
-        for s in [int(unit[0])]
-    ]
+    both = zip(energy.families, windows, strict=True)
+    return energy.families.sizes([window.num_values if family.is_discrete else num_nodes for family, window in both])
 
 
 def _grids_of(energy: GeneralizedRootEnergy, windows: Sequence[Window], num_nodes: int) -> list[Grid]:
     """Grid of every unit."""
     grids: list[Grid] = []
     for unit in energy.families.units:
-        s, places = int(unit[0]), tuple(unit.tolist())
-        if energy.families.is_category(unit):
-            grids.append(Grid(np.eye(len(unit)), np.zeros(len(unit)), places))
+        places = tuple(unit.tolist())
+        if isinstance(family := energy.families[places[0]], IndicatorFamily):
+            grids.append(Grid(np.eye(len(places)), np.zeros(len(places)), places))
             continue
-        values, log_weights = grid_of(energy.families[s], windows[s], num_nodes)
+        values, log_weights = grid_of(family, windows[places[0]], num_nodes)
         grids.append(Grid(values[:, None], log_weights, places))
     return grids
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import cast, overload
 
 import numpy as np
@@ -61,7 +61,7 @@ class NodeFamilies(Sequence[NodeFamily]):
         """
         names = domain.names
         if isinstance(family, NodeFamily):
-            return cls._joined((family,) * len(names), family)
+            return _alike(family, len(names))
         if isinstance(family, NodeFamilies) and len(family) == len(names):
             return family
         if isinstance(family, str) or not isinstance(family, Mapping | Sequence):
@@ -121,11 +121,13 @@ class NodeFamilies(Sequence[NodeFamily]):
     def at(self, positions: Iterable[int]) -> NodeFamilies:
         """Families of some variables, by schema positions."""
         if self.common is not None:
-            return NodeFamilies((self.common,) * len(list(positions)), self.common)
+            return _alike(self.common, len(list(positions)))
         return self._joined(tuple(self.each[s] for s in positions), self.each[0])
 
     def check_kinds(self, domain: Domain) -> None:
         """Refuse variables of another kind than that of the values of their families."""
+        if self.common is not None and all(variable.kind == self.common.kind for variable in domain.variables):
+            return
         for variable, family in zip(domain, self.each, strict=True):
             if variable.kind != family.kind:
                 problem = f"the {family.name} family needs variables of kind {family.kind!r}"
@@ -136,7 +138,7 @@ class NodeFamilies(Sequence[NodeFamily]):
         """Name of the common family, or those of all in the order of their first variables."""
         return ", ".join(dict.fromkeys(family.name for family in self._distinct))
 
-    @property
+    @cached_property
     def _distinct(self) -> tuple[NodeFamily, ...]:
         return (self.common,) if self.common is not None else tuple(dict.fromkeys(self.each))
 
@@ -204,6 +206,12 @@ class NodeFamilies(Sequence[NodeFamily]):
         """Number of values of a unit of bounded counts."""
         return len(unit) if self.is_category(unit) else int(self.each[int(unit[0])].largest_value) + 1
 
+    def sizes(self, values: Sequence[int]) -> list[int]:
+        """Number of points of every unit, from those of every variable."""
+        if not self.blocks:
+            return list(values)
+        return [len(unit) if self.is_category(unit) else values[int(unit[0])] for unit in self.units]
+
     def values_of(self, unit: NDArray[np.int64]) -> NDArray[np.float64]:
         """Values (n, m) of the variables of a unit of bounded counts."""
         if self.is_category(unit):
@@ -224,22 +232,22 @@ class NodeFamilies(Sequence[NodeFamily]):
         parts = [positions for _, positions in self.groups]
         return torch.from_numpy(np.argsort(np.concatenate([np.zeros(0, np.int64), *parts]), kind="stable"))
 
-    @property
+    @cached_property
     def is_discrete(self) -> bool:
         """Whether all values are counts."""
         return all(family.is_discrete for family in self._distinct)
 
-    @property
+    @cached_property
     def is_bounded(self) -> bool:
         """Whether every variable has finitely many values."""
         return all(family.is_discrete and math.isfinite(family.largest_value) for family in self._distinct)
 
-    @property
+    @cached_property
     def is_gaussian(self) -> bool:
         """Whether all variables are of the Gaussian family."""
         return all(family.name == "gaussian" for family in self._distinct)
 
-    @property
+    @cached_property
     def has_user_family(self) -> bool:
         """Whether some family is a user's."""
         return any(isinstance(family, UserFamily) for family in self._distinct)
@@ -337,6 +345,12 @@ class NodeFamilies(Sequence[NodeFamily]):
         if len(parts) == 1:
             return parts[0]
         return torch.cat(list(parts), axis).index_select(axis, self._order.to(parts[0].device))
+
+
+@lru_cache(maxsize=256)
+def _alike(family: NodeFamily, size: int) -> NodeFamilies:
+    """One family for all variables; kept, for models of one shape are made again and again."""
+    return NodeFamilies._joined((family,) * size, family)
 
 
 class _OneOfEvery(constraints.Constraint):
