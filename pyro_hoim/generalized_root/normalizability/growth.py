@@ -31,10 +31,15 @@ because a term that holds one has a lower power in the others.
    :math:`\langle e_t, u \rangle \le 0` for all of them and :math:`\langle k, u \rangle \ge 0`, and the mass of a tube
    about the ray of u is infinite.
 
-**Counterexamples** are (a) that ray: log q is bounded from below there whatever the positive terms are; (b) a curve on
+5. A form of power 1 that is zero on one ray and negative elsewhere, decided exactly for pairs, leaves the ray to the
+   highest lower power there: outside of any neighbourhood of the ray the form is below a negative multiple of the
+   scale.
+
+**Counterexamples** are (a) the ray of 4: log q is bounded from below there whatever the positive terms are; (b) a curve on
 which the terms of the highest degree are positive, if it is above one: :math:`r^a` beats :math:`r \log r`; (c) a
 curve of degree one on which the sum of the terms of that degree is positive and no count grows as fast as r; (d) a
-direction in which the form of 3 is positive and that holds no term of a higher power. Variables outside a curve are
+direction in which the form of 3 is positive and that holds no term of a higher power, or the ray of 5 where the next
+power is positive. Variables outside a curve are
 near zero (counts are zero): terms that hold them vanish, at the price of a power of r in the mass.
 
 Weights and curves come from linear programs in floating point and are checked in rational numbers, sums of terms have
