@@ -35,8 +35,8 @@ because a term that holds one has a lower power in the others.
    highest lower power there: outside of any neighbourhood of the ray the form is below a negative multiple of the
    scale.
 
-**Counterexamples** are (a) the ray of 4: log q is bounded from below there whatever the positive terms are; (b) a curve on
-which the terms of the highest degree are positive, if it is above one: :math:`r^a` beats :math:`r \log r`; (c) a
+**Counterexamples** are (a) the ray of 4: log q is bounded from below there whatever the positive terms are; (b) a curve
+on which the terms of the highest degree are positive, if it is above one: :math:`r^a` beats :math:`r \log r`; (c) a
 curve of degree one on which the sum of the terms of that degree is positive and no count grows as fast as r; (d) a
 direction in which the form of 3 is positive and that holds no term of a higher power, or the ray of 5 where the next
 power is positive. Variables outside a curve are
