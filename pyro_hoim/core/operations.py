@@ -245,7 +245,7 @@ def impute(
     return _completed(frame, _filled(answer, frame, number), question.stored, number)
 
 
-def _filled(answer: Answer, rows: DataLike, number: int) -> pd.DataFrame:
+def _filled(answer: Answer, rows: object, number: int) -> pd.DataFrame:
     """Completed rows, with a warning of those that stay as they were."""
     frame = _frame(answer)
     is_lost = frame.isna().any(axis=1).iloc[: len(frame) // number]
@@ -254,7 +254,7 @@ def _filled(answer: Answer, rows: DataLike, number: int) -> pd.DataFrame:
     return frame
 
 
-def _warn_of_lost(what: str, which: str, is_lost: pd.Series, rows: DataLike) -> str:
+def _warn_of_lost(what: str, which: str, is_lost: pd.Series, rows: object) -> str:
     """Warn of rows without an answer by their labels in the index, or by their numbers from 0; the sentence."""
     index = rows.index if isinstance(rows, pd.DataFrame) else is_lost.index
     lost = index[is_lost.to_numpy()].tolist()
