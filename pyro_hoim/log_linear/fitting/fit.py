@@ -891,9 +891,9 @@ def _likelihood(
     partition: PartitionBackend | None,
 ) -> tuple[float | None, float | None]:
     """Log-likelihood of all rows and log Z; of another objective only where exact sums are within reach."""
-    if problem.objective.name == "likelihood":
-        return -problem.num_rows * loss, loss + float(theta.numpy() @ problem.own_mean)
     backend = Auto() if partition is None else partition
+    if problem.objective.name == "likelihood" and backend.is_exact:
+        return -problem.num_rows * loss, loss + float(theta.numpy() @ problem.own_mean)
     if not backend.is_exact:  # an estimate or a bound is not quoted as the likelihood
         backend = Auto(elimination=VariableElimination(max_operations=_QUICK_OPERATIONS))
     model = LogLinearEnergy.from_theta(problem.hypergraph, theta)
