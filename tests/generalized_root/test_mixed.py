@@ -520,6 +520,17 @@ def test_normalizability_of_mixtures():
     assert verdict.witness.tolist() == [0.0, 1.0]
 
 
+def test_levels_of_a_category_are_not_added_up_in_verdicts():
+    """exp((0.7 a + 0.7 b - 1) root(x)) diverges where both indicators can be 1, and does not where exactly one is."""
+    domain = Domain([Variable("a", kind="count"), Variable("b", kind="count"), Variable("x", kind="positive")])
+    structure = RootStructure(domain, {(2, 1): [("x",)], (2, 2): [("a", "x"), ("b", "x")]})
+    psi = torch.tensor([-1.0, 0.35, 0.35])  # pairs stand twice in the sum
+    free = {"a": BINARY, "b": BINARY, "x": EXPONENTIAL}
+    levels = {"a": IndicatorFamily("colour"), "b": IndicatorFamily("colour"), "x": EXPONENTIAL}
+    assert check_normalizable(GeneralizedRootEnergy(structure, psi, free)).verdict == "disproven"
+    assert check_normalizable(GeneralizedRootEnergy(structure, psi, levels)).is_proven
+
+
 def test_posteriors_and_predictions_take_rows_of_all_kinds():
     energy = mixed_energy("binary-gaussian")
     rows = GeneralizedRoot(energy.structure, energy.psi, energy.families).sample((300,))

@@ -90,7 +90,9 @@ def check_normalizable(energy: GeneralizedRootEnergy) -> Normalizability:
         'disproven'
     """
     check_type(energy, GeneralizedRootEnergy, "energy")
-    return check_normalizability(energy.structure, energy.psi, tuple(energy.families))
+    families = energy.families
+    groups = [block.tolist() for block in families.blocks]
+    return check_normalizability(energy.structure, energy.psi, tuple(families), groups)
 
 
 def check_normalizability(
