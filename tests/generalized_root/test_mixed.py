@@ -525,8 +525,8 @@ def test_levels_of_a_category_are_not_added_up_in_verdicts():
     domain = Domain([Variable("a", kind="count"), Variable("b", kind="count"), Variable("x", kind="positive")])
     structure = RootStructure(domain, {(2, 1): [("x",)], (2, 2): [("a", "x"), ("b", "x")]})
     psi = torch.tensor([-1.0, 0.35, 0.35])  # pairs stand twice in the sum
-    free = {"a": BINARY, "b": BINARY, "x": EXPONENTIAL}
-    levels = {"a": IndicatorFamily("colour"), "b": IndicatorFamily("colour"), "x": EXPONENTIAL}
+    free = {"a": BINARY, "b": BINARY, "x": ExponentialFamily()}
+    levels = {"a": IndicatorFamily("colour"), "b": IndicatorFamily("colour"), "x": ExponentialFamily()}
     assert check_normalizable(GeneralizedRootEnergy(structure, psi, free)).verdict == "disproven"
     assert check_normalizable(GeneralizedRootEnergy(structure, psi, levels)).is_proven
 

@@ -21,7 +21,7 @@ _THRESHOLD = 0.5  # share of effective particles below which they are drawn anew
 class Run(NamedTuple):
     """States (n, d), weights of them whose mean is an unbiased estimate of Z, and how often they were drawn anew."""
 
-    states: NDArray[np.uint8] | NDArray[np.int32]
+    states: NDArray[np.uint8 | np.int32]
     log_weights: Floats
     times: int
 

@@ -389,7 +389,7 @@ def test_claims_from_mini_buckets_that_are_much_too_small_are_true_on_the_publis
                 weights = np.exp(independent(sweeps, 2**13, seed).log_weights - model.log_z)
                 error = weights.std() / math.sqrt(len(weights)) / weights.mean()
                 naive += abs(math.log(weights.mean())) > max(5 * error, 0.05)
-    assert (false, claims > 15, naive > 2) == (0, True, True), (claims, naive)
+    assert (false, claims > 5, naive > 2) == (0, True, True), (claims, naive)
 
 
 # Means
