@@ -504,6 +504,7 @@ def interrupting(monkeypatch, number):
     monkeypatch.setattr(_kernels, "forward", pressed)
 
 
+@pytest.mark.filterwarnings("ignore::pyro_hoim.ConvergenceWarning")  # bounds are wide by then, and estimates unreliable
 @pytest.mark.parametrize("number", [2, 3, 5])
 @pytest.mark.parametrize("make", [MiniBuckets, BucketImportance])
 def test_an_interrupt_after_the_first_pass_leaves_bounds_that_hold(make, number, monkeypatch):
