@@ -105,8 +105,11 @@ class BucketBackend(PlannedBackend):
             return [graph]
         numbers = (*range(1, self.orders), BANDED)
         others = [join_graph(hypergraph, self.max_cells, number) for number in numbers]
-        exact = [other for other in others if other.is_exact]
-        return exact[:1] or [graph, *(others if self.orders > 1 else [])]
+        if exact := [other for other in others if other.is_exact]:
+            return exact[:1]
+        graphs = [graph, *(others if self.orders > 1 else [])]
+        # A banded order fills its mini-buckets more than others do, which may be more than memory allows.
+        return graphs if self._memory_bytes(hypergraph, graphs) <= self.max_memory_bytes else graphs[: self.orders]
 
     @override
     def plan_after(self, hypergraph: InteractionHypergraph, keep: Sequence[str] = ()) -> Cost:

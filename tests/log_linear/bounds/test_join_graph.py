@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -217,3 +218,21 @@ def test_sums_end_where_they_gain_little(monkeypatch):
         counts.append(len(sums._sums))
     assert counts[0] >= counts[1] > counts[2]
     _fixed.fixed_plan.cache_clear()
+
+
+def test_a_banded_order_is_left_out_where_memory_does_not_hold_it():
+    """On a square it takes more memory than the others, which are then tried alone."""
+    size = 12
+    sides = [(i * size + j, i * size + j + 1) for i in range(size) for j in range(size - 1)]
+    pairs = [*sides, *((i, i + size) for i in range(size * (size - 1)))]
+    graph = log_linear_energy([2] * size**2, dict.fromkeys(pairs, np.zeros((2, 2)))).hypergraph
+    backend = MiniBuckets(max_cells=2**6)
+    graphs = backend._graphs(graph)
+    assert len(graphs) == backend.orders + 1
+    needed = [backend._memory_bytes(graph, some) for some in (graphs[:-1], graphs)]
+    assert needed[0] < needed[1]
+    for budget, number in ((needed[0], backend.orders), (needed[1], backend.orders + 1)):
+        limited = replace(backend, max_memory_bytes=budget)
+        assert len(limited._graphs(graph)) == number
+        assert limited.plan(graph).feasible
+    assert not replace(backend, max_memory_bytes=needed[0] - 1).plan(graph).feasible
