@@ -66,7 +66,7 @@ def _index(sweeps: Sweeps) -> _Index:
         starts.append(len(nodes))
         nodes += members
     # Every number of the buffer is one of a table that meets others, or of the last message of a component.
-    message = [sizes.places[MESSAGE][k] for k in range(len(graph.nodes))]
+    message = sizes.starts[MESSAGE].tolist()
     summed = [(sizes.place(item), k) for k, node in enumerate(graph.nodes) for item in node.inputs]
     firsts = np.unique(np.array([*message, *(start for start, _ in summed)], dtype=np.int64))
     return _Index(
