@@ -110,7 +110,9 @@ class VariationalBound:
     def order(self, backend: MiniBuckets) -> int:
         """Which of the orders of the backend it has."""
         graph = self.sweeps.graph
-        return backend._graphs(graph.hypergraph).index(graph)
+        # Caches forget join graphs, so that an equal order tells them and not the object.
+        graphs = backend._graphs(graph.hypergraph)
+        return next(k for k, other in enumerate(graphs) if np.array_equal(other.order, graph.order))
 
     @property
     def num_free(self) -> int:

@@ -38,6 +38,7 @@ from pyro_hoim.log_linear import (
     goodness_of_fit,
     likelihood_ratio_test,
 )
+from pyro_hoim.log_linear.bounds._join_graph import join_graph
 from pyro_hoim.log_linear.bounds._sweeps import Sweeps
 from pyro_hoim.log_linear.bounds.variational import VariationalBound
 from pyro_hoim.log_linear.fitting.bound import LikelihoodBound
@@ -426,6 +427,24 @@ def test_a_continued_fit_makes_the_same_steps(small, tmp_path, monkeypatch, pena
     assert "interrupted" in statuses and next(calls) < total  # control: it did not begin anew
     assert part.status == whole.status and part.num_iterations == whole.num_iterations
     assert torch.equal(part.theta, whole.theta) and part.log_likelihood_bound == whole.log_likelihood_bound
+
+
+@pytest.mark.parametrize("orders", [2, 5, 80])
+def test_orders_are_known_again_when_caches_have_forgotten_them(orders):
+    graph = grid(4, 4)
+    backend = MiniBuckets(max_cells=8, passes=1, orders=orders)
+    total = len(backend._graphs(graph))
+    assert total == orders + 1  # with the banded one
+    for number in (0, 1, total // 2, total - 1):
+        bound = VariationalBound.of_order(backend, graph, number)
+        join_graph.cache_clear()
+        again = VariationalBound.of_order(backend, graph, bound.order(backend))
+        assert np.array_equal(again.sweeps.graph.order, bound.sweeps.graph.order)
+        assert again.num_free == bound.num_free
+    # More orders than caches hold do not end a fit, and its bound is one.
+    _, rows = drawn(graph, 50, 0.5, 3)
+    result = fit(graph, rows, objective="bound", partition=backend, penalty=L2(1.0))
+    assert result.objective == "bound" and result.log_likelihood_bound <= log_likelihood(result, rows)
 
 
 def test_a_damaged_checkpoint_is_refused_and_other_buckets_are_another_run(small, tmp_path, monkeypatch):
