@@ -13,6 +13,7 @@ from command_line import save_random, stored
 from pyro_hoim.core.command.options import num_bytes, seconds
 from pyro_hoim.errors import InputError
 from pyro_hoim.log_linear import LogLinearEnergy
+from pyro_hoim.log_linear.bounds import importance
 from pyro_hoim.log_linear.bounds._sweeps import Sweeps
 from pyro_hoim.schema import Domain
 from pyro_hoim.structure import InteractionHypergraph
@@ -84,21 +85,21 @@ def test_a_time_limit_leaves_bounds_that_hold(model, shell):
     assert longer["upper_bound"] - longer["lower_bound"] < found["upper_bound"] - found["lower_bound"]
 
 
-@pytest.mark.parametrize("name", ["passes", "draw"])
-def test_ctrl_c_leaves_the_bounds_so_far(name, model, shell, monkeypatch):
+@pytest.mark.parametrize(("owner", "name"), [(Sweeps, "passes"), (importance, "independent")])
+def test_ctrl_c_leaves_the_bounds_so_far(owner, name, model, shell, monkeypatch):
     """An interrupt in the passes after the first ones, or in the draws after the first of them."""
     _, exact = model
-    plain, calls = getattr(Sweeps, name), []
+    plain, calls = getattr(owner, name), []
 
-    def interrupted(self, *args):
+    def interrupted(*args):
         calls.append(name)
         if len(calls) == 6:
             raise KeyboardInterrupt
-        return plain(self, *args)
+        return plain(*args)
 
     words = ["log-z", "m.uai", "--method", "bounds", "--max-cells", "9", "--time-limit", "10m"]
     with monkeypatch.context() as patch:
-        patch.setattr(Sweeps, name, interrupted)
+        patch.setattr(owner, name, interrupted)
         patch.setattr("pyro_hoim.log_linear.bounds.importance.CHUNK", 2**6)
         found = shell.json(*words)
     assert len(calls) >= 6 and any("interrupted" in note for note in found["notes"])
@@ -143,7 +144,7 @@ def test_a_few_draws_warn_in_the_words_of_the_command(shell):
         (["--method", "ais", "--max-cells", "4"], ["--max-cells: belongs to", "received --method ais"]),
         (["--method", "ais", "--memory-limit", "4"], ["--memory-limit: belongs to", "received --method ais"]),
         (["--method", "bounds", "--max-cells", "0"], ["--max-cells", "1 to"]),
-        (["--method", "bounds", "--max-cells", "8"], ["an interaction has 9 cells", "choose a larger --max-cells"]),
+        (["--method", "bounds", "--max-cells", "8"], ["an interaction has 9 cells", "raise --max-cells"]),
         ([*BOUNDS, "--memory-limit", "10B"], ["bytes", "the budget is 10", "--memory-limit", "--max-cells"]),
         ([*BOUNDS, "--memory-limit", "plenty"], ["--memory-limit: expected a size above 0", "'plenty'"]),
         ([*BOUNDS, "--memory-limit", "0GiB"], ["--memory-limit: expected a size above 0"]),
@@ -155,6 +156,19 @@ def test_wrong_options(options, says, shell):
     Path("r.csv").write_text(",".join(f"x{k}" for k in range(11)) + "\n" + ",".join("0" * 11) + "\n")
     shell.refused("log-z", "m.safetensors", *options, says=says)
     shell.refused("score", "m.safetensors", "r.csv", *options, says=says)
+
+
+def test_a_refusal_of_too_little_memory_names_cells_that_fit(shell):
+    save_random("pairs.safetensors", InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 30), 2), 0.1)
+    Path("r.csv").write_text(",".join(f"x{k}" for k in range(30)) + "\n" + ",".join("0" * 30) + "\n")
+    budget = ["--method", "bounds", "--memory-limit", "32MiB"]
+    for words in (["log-z", "pairs.safetensors"], ["score", "pairs.safetensors", "r.csv"]):
+        line = shell.refused(*words, *budget, says=["raise --memory-limit, or lower --max-cells to "])
+        cells = int(line.rpartition(" ")[2])
+        assert "max_" not in line and "BucketImportance" not in line
+        found = shell.json(*words, *budget, "--max-cells", str(cells), "--time-limit", "0.01s")
+        assert found.get("method", found.get("log_z_method")) is not None
+        shell.refused(*words, *budget, "--max-cells", str(2 * cells), says=["--memory-limit"])  # control: twice as many
 
 
 def test_budgets_of_exact_sums_and_a_refusal_that_names_what_is_left(shell):

@@ -36,6 +36,8 @@ _OWN = {
     **dict.fromkeys(("max_cells", "memory_limit"), ("auto", "exact", "bounds")),
 }
 """Methods of log Z that an option belongs to."""
+_BUDGETS = {"max_cells": "max_cells", "memory_limit": "max_memory_bytes"}
+"""Arguments of backends that options of log Z give."""
 _MAX_CELLS = 2**16
 _SHOWN, _WIDTH = 50, 80
 
@@ -242,7 +244,7 @@ def is_default_log_z(question: Question) -> bool:
 
 def log_z_budgets(question: Question) -> dict[str, int]:
     """Budgets of exact sums or of bounds, by their arguments, as far as options say them."""
-    given = {"max_cells": question.values.get("max_cells"), "max_memory_bytes": question.values.get("memory_limit")}
+    given = {argument: question.values.get(name) for name, argument in _BUDGETS.items()}
     given["max_memory_bytes"] = num_bytes(given["max_memory_bytes"])
     return {name: value for name, value in given.items() if value is not None}
 
@@ -291,9 +293,10 @@ def _bounded(question: Question, energy: Any, kind: Any) -> LogPartition:
     try:
         return backend.log_partition(energy)
     except IntractableError as error:
-        hint = f"choose a larger {option('memory_limit')} or a smaller {option('max_cells')}"
-        if "bytes" not in str(error):
-            hint = f"choose a larger {option('max_cells')}"
+        # The budgets of the backend as options, with the number of cells that would fit.
+        hint = error.hint or f"raise {kind.__name__}(max_cells=...)"
+        for name, argument in _BUDGETS.items():
+            hint = hint.replace(f"{kind.__name__}({argument}=...)", option(name)).replace(argument, option(name))
         raise error.replace(hint=hint) from error
 
 

@@ -183,10 +183,11 @@ class BucketImportance(BucketBackend):
         Randomness:
             ``seed``, or PyTorch's global generator when it is None.
         """
-        result = self.unwarned(model)
-        if result.verdict == Verdict.UNRELIABLE.word:
+        result, runs = self._estimated(model)
+        doubts = dict.fromkeys(run.doubts[0] for run in runs if run.verdict == Verdict.UNRELIABLE)
+        if doubts:
             hint = "raise max_cells, passes or num_draws; the limits hold in any case"
-            message = "few draws carry the weight, so that the estimate is unreliable"
+            message = f"{', and '.join(doubts)}, so that the estimate is unreliable"
             warnings.warn(
                 ConvergenceWarning(message, argument="BucketImportance", hint=hint), stacklevel=caller_level()
             )
@@ -194,6 +195,10 @@ class BucketImportance(BucketBackend):
 
     def unwarned(self, model: LogLinearModel) -> LogPartition:
         """The result of :meth:`log_partition`, for callers that know more before they warn."""
+        return self._estimated(model)[0]
+
+    def _estimated(self, model: LogLinearModel) -> tuple[LogPartition, list[_Draws]]:
+        """The estimate, with the draws of every model that it comes from."""
         cost = self.plan(model.hypergraph).check()
         is_sloped = torch.is_grad_enabled() and model.tables.requires_grad
         runs = self._runs(model, _all_cells(model.hypergraph) if is_sloped else None, is_partial=True)
@@ -207,7 +212,7 @@ class BucketImportance(BucketBackend):
             slopes = self._eta(model, runs)
             value = log_z_with_gradient(model.tables, lambda _: (value, slopes), lambda t: constant(t, slopes))
         verdicts = torch.tensor([int(run.verdict) for run in runs], dtype=torch.int8).reshape(batch)
-        return LogPartition(
+        result = LogPartition(
             value=value,
             kind="biased",
             std_error=shaped([run.std_error for run in runs]),
@@ -222,6 +227,7 @@ class BucketImportance(BucketBackend):
             lower_bound=outward(model.tables, [run.low for run in runs], is_upper=False),
             upper_bound=outward(model.tables, [run.high for run in runs], is_upper=True),
         )
+        return result, runs
 
     @staticmethod
     def _eta(model: LogLinearModel, runs: list[_Draws]) -> torch.Tensor:
@@ -354,7 +360,7 @@ class _Draws:
         self._portions, self._times, self._is_of_runs = 0, 0.0, False
         self.value, self.lower, self.upper = self.high, self.low, self.high
         self.std_error, self.ess, self.is_close = 0.0, float(options.num_draws), True
-        self.notes = ["no state is possible"]
+        self.notes, self.doubts = ["no state is possible"], list[str]()
 
     def make(self, watch: Watch, is_short: bool) -> None:
         """Make draws, judging the estimate on the way; one portion of them if ``is_short``."""
@@ -455,7 +461,14 @@ class _Draws:
         self.is_close = self.upper - self.lower <= 2 * self.options.max_error
         # Equal weights far below the bound may be those of a part of the model alone, which the draws cannot tell.
         is_open = self.upper - self.value > _ROOM and self.high - self.value > _LOSS * self.num_divided
-        self.std_error = math.inf if is_missed or is_against or is_open else estimate.error
+        doubts = {
+            "few draws carry the weight": math.isinf(estimate.error),
+            "the bounds refute what the draws give": is_missed,
+            "independent draws and runs with resampling contradict each other": is_against,
+            "the bounds leave room for a part of the model that all draws may have missed": is_open,
+        }
+        self.doubts = [doubt for doubt, is_raised in doubts.items() if is_raised]
+        self.std_error = math.inf if self.doubts else estimate.error
         if self.is_close:
             self.std_error = min(self.std_error, self.upper - self.lower)
         notes.append(f"limits {self.lower:.6g} to {self.upper:.6g}, bounds {self.low:.6g} to {self.high:.6g}")

@@ -122,7 +122,7 @@ class BucketBackend(PlannedBackend):
         feasible, hint = True, None
         if memory > self.max_memory_bytes:
             needed = f"{memory} bytes (about {memory / 2**30:.3g} GiB)"
-            reason = f"mini-buckets need {needed}, the budget is {self.max_memory_bytes}"
+            reason = f"mini-buckets need at least {needed}, the budget is {self.max_memory_bytes}"
             fitting = self._fitting_cells(hypergraph, memory)
             lower = f"lower max_cells to {fitting}" if fitting else "lower max_cells"
             feasible, hint = False, f"raise {type(self).__name__}(max_memory_bytes=...), or {lower}"

@@ -4,6 +4,7 @@ import itertools
 import math
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -326,10 +327,47 @@ def test_runs_have_an_error_bar_where_their_spread_supports_one(log_means, is_tr
     assert (run.verdict != Verdict.UNRELIABLE) == is_trusted
 
 
+@pytest.mark.parametrize(
+    ("mean", "low", "high", "run_mean", "doubts"),
+    [
+        (None, -20.0, 9.0, None, ["few draws carry", "the bounds leave room"]),
+        (-6.0, -2.0, 1.0, None, ["the bounds refute", "the bounds leave room"]),
+        (0.0, -1.0, 9.0, None, ["the bounds leave room"]),
+        (0.0, -9.0, 1.0, -0.5, ["independent draws and runs"]),
+        (-1.5, -2.0, 1.0, None, []),  # control
+    ],
+)
+def test_every_doubt_is_named_for_what_it_is(mean, low, high, run_mean, doubts):
+    """Of one draw that carries all the weight, or of many whose weights are nearly equal."""
+    rng = np.random.default_rng(0)
+    logs = [0.0, *np.full(99, -20.0)] if mean is None else rng.normal(mean, 0.1, 4096)
+    log_means = [] if run_mean is None else rng.normal(run_mean, 0.05, 16)
+    run = fake(logs, low, high, log_means, num_divided=20, max_error=1e-3)
+    assert len(run.doubts) == len(doubts)
+    assert all(text.startswith(start) for text, start in zip(run.doubts, doubts, strict=True))
+    assert math.isinf(run.std_error) == bool(doubts) == (run.verdict == Verdict.UNRELIABLE)
+
+
+def test_warnings_name_the_doubts_of_all_models_of_a_batch(monkeypatch):
+    """Many draws whose weights are equal are not called few."""
+    model = spin_glass(12, 0.3, 0).energy
+    result, (run,) = BucketImportance(max_cells=4, seed=0)._estimated(model)
+    backend = BucketImportance(max_cells=4, seed=0)
+    for doubts in (["a"], ["a", "b"], ["b", "a", "b"]):
+        runs = [SimpleNamespace(doubts=[doubt, "z"], verdict=Verdict.UNRELIABLE) for doubt in doubts]
+        monkeypatch.setattr(BucketImportance, "_estimated", lambda *_, runs=runs: (result, [run, *runs]))
+        with pytest.warns(ConvergenceWarning) as caught:
+            backend.log_partition(model)
+        said = ", and ".join(dict.fromkeys(doubts))
+        assert [str(w.message).partition("; ")[0] for w in caught] == [
+            f"BucketImportance: {said}, so that the estimate is unreliable"
+        ]
+
+
 def test_few_draws_that_carry_the_weight_have_no_error_bar():
     model = spin_glass(20, 4.0, 0)
     backend = BucketImportance(max_cells=4, passes=1, orders=1, num_draws=4096, seed=0)
-    with pytest.warns(ConvergenceWarning, match="the limits hold in any case"):
+    with pytest.warns(ConvergenceWarning, match="few draws carry the weight.*the limits hold in any case"):
         result = backend.log_partition(model.energy)
     assert (result.verdict, float(result.std_error)) == ("unreliable", math.inf)
     assert float(result.ess) < 100
