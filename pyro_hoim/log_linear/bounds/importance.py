@@ -31,6 +31,7 @@ from ...errors import (
 from ...structure.hypergraph import InteractionHypergraph, cell_index, row_strides
 from ._join_graph import JoinGraph
 from ._limits import lower_limit, upper_limit
+from ._met import met
 from ._particles import CHUNK, Run, code_type, independent, resampled
 from ._watch import Watch
 from .mini_buckets import INTERRUPTED, LOOK_UPS, Bracket, BucketBackend, outward
@@ -58,7 +59,7 @@ class BucketImportance(BucketBackend):
     weight is :math:`e^U \prod_v C_v`, which by Hölder's inequality is at most :math:`e^U`. So the mean has limits that
     hold for the number of draws made, without assumptions, whenever one looks (by betting against means). ``lower`` and
     ``upper`` are the tighter of these limits, at ``level``, and of the deterministic bounds, between which ``value``
-    always is.
+    always is. The distinct states of every portion of draws raise the lower bound to the log of their sum of q.
 
     *Runs with resampling.* Where limits are not close enough, nor the error below half of ``max_error``, runs of up to
     4,096 draws are made side by side, which are drawn anew by their weights wherever few carry these (sequential Monte
@@ -359,7 +360,7 @@ class _Draws:
         self._tallies = None if cells is None else (_Tally(cells), _Tally(cells))
         self._portions, self._times, self._is_of_runs = 0, 0.0, False
         self.value, self.lower, self.upper = self.high, self.low, self.high
-        self.std_error, self.ess, self.is_close = 0.0, float(options.num_draws), True
+        self.std_error, self.ess, self.is_close = 0.0, 0.0, True  # no draw is made where no state is possible
         self.notes, self.doubts = ["no state is possible"], list[str]()
 
     def make(self, watch: Watch, is_short: bool) -> None:
@@ -425,6 +426,10 @@ class _Draws:
         return int(np.random.SeedSequence([*self._seeds, self._portions]).generate_state(1, np.uint64)[0])
 
     def _count(self, run: Run, which: int) -> None:
+        # Possible states prove a lower bound, whatever their weights.
+        upper = self.bracket.upper
+        tables = torch.from_numpy(upper.values[: upper.compiled.num_terms])
+        self.low = min(self.high, max(self.low, met(upper.graph.hypergraph, tables, run.states).bound))
         if self._tallies is not None:
             self._tallies[which].add(run)
 

@@ -15,7 +15,6 @@ from typing_extensions import override
 from ...annealing.backend import constant
 from ...annealing.runs import drawn_seed
 from ...checks import checked_sample_shape, is_transformed
-from ...compute.lanes import run_threads
 from ...core.autograd import log_z_with_gradient
 from ...core.model import LogLinearModel
 from ...core.partition import Cost, LogPartition, PlannedBackend, Verdict, check_any_possible
@@ -30,7 +29,8 @@ from ...errors import (
 from ...structure.hypergraph import InteractionHypergraph
 from ..energy import LogLinearEnergy
 from ._fixed import FixedSums, fixed_plan
-from ._join_graph import BANDED, JoinGraph, compiled, join_graph, tables_of
+from ._join_graph import BANDED, JoinGraph, compiled, join_graph
+from ._met import Met, log_q, met
 from ._particles import CHUNK, independent
 from ._sweeps import Sweeps
 from ._watch import Watch
@@ -55,6 +55,7 @@ class Bracket:
     upper: Sweeps
     lower: Sweeps | None = None
     fixed: FixedSums | None = None
+    states: Met | None = None
     is_interrupted: bool = False
     notes: tuple[str, ...] = ()
 
@@ -67,7 +68,7 @@ class Bracket:
         """The larger of the lower bounds, which never passes the upper one."""
         if self.upper.graph.is_exact or self.upper.best == -math.inf:
             return self.upper.best - self.upper.slack
-        parts = [part.bound for part in (self.lower, self.fixed) if part is not None]
+        parts = [part.bound for part in (self.lower, self.fixed, self.states) if part is not None]
         return min(max(parts, default=-math.inf), self.high)
 
     @property
@@ -244,12 +245,15 @@ class BucketBackend(PlannedBackend):
         """An upper bound with both lower ones."""
         tables, graph, before = model.tables, model.hypergraph, -math.inf
         below, fixed = Sweeps(upper.graph, tables.numpy(), False), FixedSums(model, self.max_cells)
-        is_interrupted = False
+        is_interrupted, states = False, None
         try:
-            # States drawn from the upper bound show where probability is.
+            # States drawn from the upper bound show where probability is; those that are possible prove a bound alone.
+            drawn = independent(upper, _STATES, seed).states
+            states = met(graph, tables, drawn)
+            watch.show(low=states.bound)
             if fixed.is_feasible and not watch.is_over(2, "the sums beside fixed variables"):
-                states = torch.from_numpy(independent(upper, _STATES, seed).states).long()
-                watch.show(low=fixed.raise_bound(model, states, log_q(graph, tables, states), upper.bound))
+                starts = torch.from_numpy(drawn).long()
+                watch.show(low=fixed.raise_bound(model, starts, log_q(graph, tables, starts), upper.bound))
             for _ in self._passes(below, watch, 2, self.passes):
                 # Later passes gain less: where so many equal gains would not pass the other bound, they are left out.
                 gain, left = below.best - before, min(_GAINS, self.passes - below.num_passes)
@@ -258,7 +262,7 @@ class BucketBackend(PlannedBackend):
                 before = below.best
         except KeyboardInterrupt:
             is_interrupted = True
-        return Bracket(upper, below, fixed if fixed.is_feasible else None, is_interrupted, watch.notes)
+        return Bracket(upper, below, fixed if fixed.is_feasible else None, states, is_interrupted, watch.notes)
 
     def _brackets(self, model: LogLinearModel, seed: int, is_partial: bool = False) -> list[Bracket]:
         """Bounds of every element of the batch; of one that was interrupted only as the last one, and if asked for."""
@@ -324,16 +328,6 @@ class BucketBackend(PlannedBackend):
         return joined.reshape(*shape, *batch, d).to(model.tables.device)
 
 
-def log_q(hypergraph: InteractionHypergraph, tables: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-    """Log unnormalised probabilities (n,) of states (n, d) under tables (num_terms,)."""
-    from ._kernels import LANES, look_up
-
-    codes, values = np.ascontiguousarray(states.numpy()), np.ascontiguousarray(tables.numpy())
-    arrays, logs = tables_of(hypergraph), np.zeros(len(codes))
-    run_threads(lambda first, step: look_up(codes, values, arrays, logs, first, step), -(-len(codes) // LANES))
-    return torch.from_numpy(logs)
-
-
 def outward(like: torch.Tensor, numbers: list[float], is_upper: bool) -> torch.Tensor:
     """Bounds in the precision of tables (*batch, num_terms), on their device, (*batch), rounded away from log Z."""
     wide = torch.tensor(numbers, dtype=torch.float64)
@@ -354,8 +348,8 @@ class MiniBuckets(BucketBackend):
     power of its weight (Hölder's inequality). In every pass costs are shifted between the mini-buckets of a bucket
     until they agree about the variables they share, and weights are moved. The tightest of all passes counts. With one
     positive and otherwise negative weights the sum is a lower bound. A second lower bound sums exactly beside likely
-    settings of a few variables that cut the model into pieces. The larger one counts. Both sides hold whatever the
-    passes reach, and allow for rounding.
+    settings of a few variables that cut the model into pieces, and a third one the distinct states that were drawn for
+    it. The largest one counts. Both sides hold whatever the passes reach, and allow for rounding.
 
     The upper bound is convex in the tables for fixed costs and weights. Gradients are the beliefs of the mini-buckets:
     probabilities of cells in which the interactions of divided buckets are too strong. ``value`` is the upper bound,
@@ -449,9 +443,11 @@ class MiniBuckets(BucketBackend):
         """Gradients of the bounds of a side, in shape and dtype of the tables."""
         rows = list[torch.Tensor]()
         for bracket, tables in zip(brackets, self._tables(model), strict=True):
-            fixed, below = bracket.fixed, bracket.lower
+            fixed, below, states = bracket.fixed, bracket.lower, bracket.states
             if self.side == "upper" or bracket.is_exact or below is None:
                 rows.append(torch.from_numpy(bracket.upper.eta))
+            elif states is not None and states.bound > max(below.bound, -math.inf if fixed is None else fixed.bound):
+                rows.append(states.slopes(model.hypergraph))
             elif fixed is not None and fixed.bound > below.bound:
                 rows.append(fixed.slopes(LogLinearEnergy._trusted(model.hypergraph, tables)))
             else:

@@ -477,6 +477,8 @@ def test_a_model_without_a_possible_state_is_named():
     result = BucketImportance(seed=0).log_partition(model)
     assert [float(x) for x in (result.value, result.lower, result.upper)] == [-math.inf] * 3
     assert (result.verdict, result.notes) == ("verified", ("no state is possible",))
+    assert result.ess is not None
+    assert float(result.ess) == 0.0
     for use in ("expectations", "sample", "mode"):
         with raises("impossible" if use != "mode" else "no-method"):
             getattr(BucketImportance(seed=0), use)(model)
