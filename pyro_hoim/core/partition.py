@@ -14,7 +14,7 @@ import torch
 from typing_extensions import override
 
 from ..checks import is_hidden, is_transformed
-from ..errors import InputError, IntractableError, out_of_reach, refused, size_text, unexpected
+from ..errors import InputError, IntractableError, out_of_reach, refused, size_text, unexpected, wrong_type
 from ..structure.hypergraph import InteractionHypergraph
 from .model import LogLinearModel
 
@@ -304,6 +304,9 @@ class PartitionBackend(Protocol):
     infinity with a gradient of zero, and there is nothing to draw or to expect: every other method raises
     :class:`~pyro_hoim.errors.InputError` with the code "impossible".
 
+    ``marginal(model, [])`` is one, (*batch), and an empty batch has empty results. What is no model is refused at once,
+    by :class:`~pyro_hoim.errors.InputTypeError`.
+
     Where ``is_exact`` is False, results are random. Z, not log Z, then has the right expectation, eta and marginals
     approach the truth as chains are added, the gradient is an estimate of the true one rather than the slope of the
     random value, draws come close to ``q / Z``, and there may be no ``mode``.
@@ -374,6 +377,29 @@ def no_state(argument: str = "model") -> InputError:
     return refused(argument, "no state is possible, as impossible combinations exclude every one", code="impossible")
 
 
+def check_model(model: object) -> None:
+    """Raise :class:`InputTypeError` unless a model has interactions and tables; what holds one is named with it."""
+    if _is_model(model):
+        return
+    holding = [name for name in ("energy", "model", "energy_model") if _is_model(getattr(model, name, None))]
+    hint = f"pass its .{holding[0]}" if holding else None
+    raise wrong_type("model", "a log-linear model, such as a LogLinearEnergy", model, hint)
+
+
+def _is_model(value: object) -> bool:
+    """Whether a value is what :class:`~pyro_hoim.core.model.LogLinearModel` describes; a class is none."""
+    has_graph = isinstance(getattr(value, "hypergraph", None), InteractionHypergraph)
+    return has_graph and isinstance(getattr(value, "tables", None), torch.Tensor)
+
+
+def check_hypergraph(hypergraph: object) -> None:
+    """Raise :class:`InputTypeError` unless a plan is asked of interactions; a model is named with those it has."""
+    if not isinstance(hypergraph, InteractionHypergraph):
+        has_one = isinstance(getattr(hypergraph, "hypergraph", None), InteractionHypergraph)
+        hint = "pass its .hypergraph" if has_one else None
+        raise wrong_type("hypergraph", "an InteractionHypergraph", hypergraph, hint)
+
+
 class PlannedBackend(PartitionBackend):
     """A backend that knows its cost from the structure that evidence leaves."""
 
@@ -385,6 +411,7 @@ class PlannedBackend(PartitionBackend):
     def plan(
         self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()
     ) -> Cost:
+        check_hypergraph(hypergraph)
         return self.plan_after(hypergraph.restrict(evidence_names) if evidence_names else hypergraph, keep)
 
 

@@ -12,7 +12,7 @@ from typing_extensions import override
 from .._modes import plain_mode
 from ..checks import is_hidden
 from ..core.model import LogLinearModel
-from ..core.partition import Cost, LogPartition, PartitionBackend, PlannedBackend
+from ..core.partition import Cost, LogPartition, PartitionBackend, PlannedBackend, check_model
 from ..errors import IntractableError, check_choice, check_type, size_text, unexpected
 from ..structure.hypergraph import InteractionHypergraph, cell_index
 from .annealed.importance import AnnealedImportance
@@ -119,6 +119,7 @@ class Auto(PlannedBackend):
 
     @override
     def log_partition(self, model: LogLinearModel) -> LogPartition:
+        check_model(model)
         backend, cost = _choose(self, model.hypergraph, ())
         # Log Z alone may need less memory than the plan, which has marginals.
         try:
@@ -131,6 +132,7 @@ class Auto(PlannedBackend):
 
     def _selected(self, model: LogLinearModel, keep: Sequence[str] = ()) -> Chosen:
         """As :meth:`select`; a refusal names estimates only where they can begin."""
+        check_model(model)
         backend, cost = _choose(self, model.hypergraph, tuple(keep))
         if not cost.feasible:
             raise IntractableError(cost.reason, hint=_hint(cost, model))
@@ -152,10 +154,12 @@ class Auto(PlannedBackend):
     def sample(
         self, model: LogLinearModel, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> torch.Tensor:
+        check_model(model)
         return self.select(model.hypergraph).sample(model, sample_shape, generator)
 
     @override
     def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
+        check_model(model)
         backend, cost = _choose(self, model.hypergraph, ())
         replace(cost, hint=(cost.hint or "").removesuffix(_ESTIMATE) or None).check()  # no estimate is a mode
         return backend.mode(model)

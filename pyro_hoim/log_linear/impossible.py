@@ -566,6 +566,20 @@ class ProductInside:
 
     @cached_property
     @plain_mode()
+    def _log_sums(self) -> torch.Tensor:
+        """Log of the sum over the possible states of the variables ``names``, float64 (*batch)."""
+        graph, tables = self.model.hypergraph, self.model.tables
+        parts = tables.reshape(tables.shape[:-1].numel(), graph.num_terms).split(self.num_at_once)
+        models = (LogLinearEnergy._trusted(graph, part) for part in parts)
+        return torch.cat([self._reached().log_partition(model).value for model in models]).reshape(tables.shape[:-1])
+
+    @property
+    def are_possible(self) -> torch.Tensor:
+        """Which elements of the batch have a possible state, bool (*batch); errors as of the normaliser."""
+        return self._log_sums > -math.inf
+
+    @cached_property
+    @plain_mode()
     def log_normaliser(self) -> torch.Tensor:
         """Log of the sum of the weights of the possible states, float64 (*batch).
 
@@ -573,10 +587,7 @@ class ProductInside:
             InputError: no state of an element of the batch is possible.
             IntractableError: no exact method is within reach.
         """
-        graph, tables = self.model.hypergraph, self.model.tables
-        parts = tables.reshape(-1, graph.num_terms).split(self.num_at_once)
-        models = (LogLinearEnergy._trusted(graph, part) for part in parts)
-        value = torch.cat([self._reached().log_partition(model).value for model in models]).reshape(tables.shape[:-1])
+        value = self._log_sums
         check_any_possible(value)
         free = [where for name, where in self._levels.items() if name not in self.names]
         return value + sum(self.log_weights[..., where].logsumexp(-1) for where in free)

@@ -9,7 +9,7 @@ import torch
 from typing_extensions import override
 
 from ..core.model import LogLinearModel
-from ..core.partition import Cost, LogPartition, PartitionBackend
+from ..core.partition import Cost, LogPartition, PartitionBackend, check_hypergraph, check_model
 from ..errors import check_type
 from ..structure.hypergraph import InteractionHypergraph
 from .energy import LogLinearEnergy
@@ -51,6 +51,7 @@ class PossibleStates(PartitionBackend):
         check_type(self.impossible, ImpossibleStates, "impossible", "ImpossibleStates")
 
     def _model(self, model: LogLinearModel) -> LogLinearEnergy:
+        check_model(model)
         return self.impossible.applied(LogLinearEnergy(model.hypergraph, model.tables, validate=False))
 
     @property
@@ -62,6 +63,7 @@ class PossibleStates(PartitionBackend):
     def plan(
         self, hypergraph: InteractionHypergraph, evidence_names: Sequence[str] = (), keep: Sequence[str] = ()
     ) -> Cost:
+        check_hypergraph(hypergraph)
         return self.partition.plan(self.impossible.added_to(hypergraph), evidence_names, keep)
 
     @override
@@ -70,8 +72,8 @@ class PossibleStates(PartitionBackend):
 
     @override
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
-        support = support_of_states(model.hypergraph, self.impossible)
-        return support.finite_terms(self.partition.expectations(self._model(model)))
+        eta = self.partition.expectations(self._model(model))
+        return support_of_states(model.hypergraph, self.impossible).finite_terms(eta)
 
     @override
     def marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:

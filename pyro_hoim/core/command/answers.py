@@ -269,14 +269,9 @@ def log_z_of(
         return _bounded(question, energy, bounds)
     if method == "ais":
         backend, device = _annealed(question, annealed, starts), question["device"]
-        try:
-            if device is None:
-                return backend.log_partition(energy)
-            return backend.log_partition(energy.to(device=checked_device(device, "device"))).to("cpu")
-        except InputError as error:  # no run begins where no state is possible: Z is zero, without a doubt
-            if error.code != "impossible" or error.argument != "model":
-                raise
-            return log_z_of_nothing("no state is possible")
+        if device is None:
+            return backend.log_partition(energy)
+        return backend.log_partition(energy.to(device=checked_device(device, "device"))).to("cpu")
     try:
         return auto.log_partition(energy)
     except IntractableError as error:

@@ -20,9 +20,10 @@ from ...annealing.mode_checks import ModeRuns, hamming
 from ...annealing.runs import AnnealingOptions, Run, Traits, derived, drawn_seed
 from ...annealing.weights import log_sum
 from ...checks import checked_sample_shape, is_transformed
+from ...core.autograd import log_z_with_gradient
 from ...core.certificate import state_text
 from ...core.model import LogLinearModel
-from ...core.partition import Cost, LogPartition, PlannedBackend
+from ...core.partition import Cost, LogPartition, PlannedBackend, Verdict, check_model
 from ...data.frames import as_observations
 from ...data.observations import Observations
 from ...errors import (
@@ -421,11 +422,10 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
 
     @override
     def log_partition(self, model: LogLinearModel) -> LogPartition:
-        """Estimated log Z in nats, value (*batch), differentiable once in the tables.
+        """Estimated log Z in nats, value (*batch), differentiable once in the tables; -inf where no state is possible.
 
         Raises:
-            InputError: tables of NaN or plus infinity, no possible state, a reference of the wrong length, or starts
-                that are no states.
+            InputError: tables of NaN or plus infinity, a reference of the wrong length, or starts that are no states.
             IntractableError: a block too large to be drawn at once; ``combine`` without perfect samples; a second
                 derivative; impossible combinations over which no exact method can sum a product law.
 
@@ -435,12 +435,49 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         Randomness:
             ``seed``, or PyTorch's global generator when it is None.
         """
+        check_model(model)
         cost = self._checked_cost(model)
         self.rows_within([k - 1 for k in model.hypergraph.domain.cardinalities])
+        is_possible = _are_possible(model)
+        if not bool(is_possible.all()) or not is_possible.numel():
+            return self._beside_nothing(model, is_possible, cost)
         annealed = self._annealed(model)
         if annealed.choice:
             cost = replace(cost, reason=f"{cost.reason}; {annealed.choice}")
         return self._estimated([annealed], model.tables, cost, lambda runs: _statistics(runs[0], model))
+
+    def _beside_nothing(self, model: LogLinearModel, is_possible: torch.Tensor, cost: Cost) -> LogPartition:
+        """Log Z of a batch of which some elements have no possible state, and of an empty one: runs of the others."""
+        tables, batch, coding = model.tables, model.tables.shape[:-1], model.hypergraph.coding
+        nothing, where = tables.detach().new_full(batch, -math.inf), is_possible.nonzero()[:, 0].to(tables.device)
+        lost = batch.numel() - len(where)
+        if not len(where):
+            slopes, value = torch.zeros_like(tables), nothing
+            if torch.is_grad_enabled() and tables.requires_grad:
+                value = log_z_with_gradient(tables, lambda _: (nothing, slopes), lambda t: constant(t, slopes))
+            result = replace(LogPartition.exact(value, cost, coding), notes=("no state is possible",) if lost else ())
+            return replace(result, lower=nothing, upper=nothing)
+        # The numbers of the runs, among those of the others.
+        rows = tables.reshape(batch.numel(), tables.shape[-1])[where]
+        part = self.log_partition(LogLinearEnergy._trusted(model.hypergraph, rows))
+
+        def among(one: torch.Tensor | float | None, other: float) -> torch.Tensor:
+            numbers = torch.as_tensor(math.nan if one is None else one).expand(len(where))
+            rest = numbers.detach().new_full((batch.numel(),), other)
+            return rest.index_put((where,), numbers).reshape(batch)
+
+        return replace(
+            part,
+            value=among(part.value, -math.inf),
+            std_error=among(part.std_error, 0.0),
+            ess=among(part.ess, 0.0),
+            lower=among(part.lower, -math.inf),
+            upper=among(part.upper, -math.inf),
+            verdicts=among(part.verdicts, int(Verdict.VERIFIED)),
+            notes=(f"no state of {lost} of {batch.numel()} batch elements is possible", *part.notes),
+            lower_bound=None if part.lower_bound is None else among(part.lower_bound, -math.inf),
+            sandwich=None,
+        )
 
     def _annealed(self, model: LogLinearModel, is_weighted: bool = True) -> AnnealedLogLinear:
         """The model without a graph, its batch flat, as the engine sees it; weights need exact starts of the runs."""
@@ -506,15 +543,21 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         Warns:
             ConvergenceWarning: the weights are degenerate.
         """
+        check_model(model)
         self._checked_cost(model)
+        if not model.tables.shape[:-1].numel():
+            return torch.zeros_like(model.tables)
         eta = _statistics(self._weighted([self._annealed(model)])[0], model)
         return constant(model.tables, eta) if model.tables.requires_grad else eta
 
     @override
     def marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
+        check_model(model)
         indices = model.hypergraph.domain.indices(names)
         shape = [model.hypergraph.domain.cardinalities[i] for i in indices]
         self._checked_cost(model, names)
+        if not model.tables.shape[:-1].numel():
+            return model.tables.detach().new_zeros((*model.tables.shape[:-1], *shape))
         (run,) = self._weighted([self._annealed(model)])
         index = (run.ends[..., list(indices)] * run.ends.new_tensor(row_strides(shape))).sum(-1)
         table = run.log_weights.new_zeros(len(index), math.prod(shape))
@@ -545,6 +588,7 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
         Randomness:
             One seed from ``generator`` or, if it is None, PyTorch's global generator; ``seed`` is not used.
         """
+        check_model(model)
         batch, d = model.tables.shape[:-1], len(model.hypergraph.domain)
         sample_shape = checked_sample_shape(sample_shape, batch.numel() * d)
         self._checked_cost(model)
@@ -566,12 +610,22 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
 
     @override
     def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
+        check_model(model)
         raise out_of_reach(
             "mode",
             "AnnealedImportance draws states and cannot say which is the most probable",
             "use an exact backend such as VariableElimination(max_cells=...)",
             code="no-method",
         )
+
+
+def _are_possible(model: LogLinearModel) -> torch.Tensor:
+    """Which elements of a batch have a possible state, bool (B,); errors as of product laws inside."""
+    rows = model.tables.detach().reshape(model.tables.shape[:-1].numel(), model.hypergraph.num_terms)
+    support = None if is_transformed(rows) else support_of(LogLinearEnergy._trusted(model.hypergraph, rows))
+    if support is None:
+        return torch.ones(len(rows), dtype=torch.bool)
+    return ProductInside(support, support.tables.new_zeros(sum(support.domain.cardinalities))).are_possible
 
 
 def _statistics(run: Run, model: LogLinearModel) -> torch.Tensor:

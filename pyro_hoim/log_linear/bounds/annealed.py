@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from ...annealing.backend import GAP, constant
 from ...core.model import LogLinearModel
-from ...core.partition import Cost, LogPartition, PlannedBackend, Verdict, check_any_possible
+from ...core.partition import Cost, LogPartition, PlannedBackend, Verdict, check_any_possible, check_model
 from ...errors import ConvergenceWarning, caller_level
 from ...structure.hypergraph import InteractionHypergraph
 from ..annealed.importance import AnnealedImportance
@@ -75,6 +75,7 @@ class BoundedAnnealing(PlannedBackend):
         Warns:
             ConvergenceWarning: the verdict is "unreliable".
         """
+        check_model(model)
         cost = self.plan(model.hypergraph).check()
         first = self.buckets.unwarned(model)
         if bool((first.verdicts == Verdict.VERIFIED).all()):
@@ -91,6 +92,7 @@ class BoundedAnnealing(PlannedBackend):
     @override
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
         """Expectations by the estimate that is taken, flat (*batch, num_terms)."""
+        check_model(model)
         leaf = LogLinearEnergy._trusted(model.hypergraph, model.tables.detach().requires_grad_())
         with torch.enable_grad():
             value = self.log_partition(leaf).value

@@ -18,7 +18,7 @@ from ...annealing.runs import drawn_seed
 from ...annealing.weights import log_mean_weight
 from ...core.autograd import log_z_with_gradient
 from ...core.model import LogLinearModel
-from ...core.partition import Cost, LogPartition, Verdict, check_any_possible
+from ...core.partition import Cost, LogPartition, Verdict, check_any_possible, check_model
 from ...errors import (
     ConvergenceWarning,
     caller_level,
@@ -200,6 +200,7 @@ class BucketImportance(BucketBackend):
 
     def _estimated(self, model: LogLinearModel) -> tuple[LogPartition, list[_Draws]]:
         """The estimate, with the draws of every model that it comes from."""
+        check_model(model)
         cost = self.plan(model.hypergraph).check()
         is_sloped = torch.is_grad_enabled() and model.tables.requires_grad
         runs = self._runs(model, _all_cells(model.hypergraph) if is_sloped else None, is_partial=True)
@@ -239,6 +240,7 @@ class BucketImportance(BucketBackend):
     @override
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
         """Estimated eta, flat (*batch, num_terms): shares of the weights, without a gradient of their own."""
+        check_model(model)
         eta = self._eta(model, self._possible(model, _all_cells(model.hypergraph)))
         return constant(model.tables, eta) if model.tables.requires_grad else eta
 
@@ -254,6 +256,7 @@ class BucketImportance(BucketBackend):
 
     def verified_marginal(self, model: LogLinearModel, names: Sequence[str]) -> tuple[torch.Tensor, bool]:
         """:meth:`marginal`, and whether the estimates of log Z by these draws are verified."""
+        check_model(model)
         self.plan(model.hypergraph, keep=names).check()
         positions = list(model.hypergraph.domain.indices(names))
         shape = tuple(model.hypergraph.domain.cardinalities[v] for v in positions)
@@ -265,7 +268,7 @@ class BucketImportance(BucketBackend):
         runs = self._possible(model, Cells(math.prod(shape), 1, of_states))
         rows = [run.shares for run in runs]
         joint = torch.stack(rows) if rows else torch.zeros(0, math.prod(shape))
-        probs = joint.to(model.tables).reshape(*model.tables.shape[:-1], *shape)
+        probs = joint.to(model.tables).reshape((*model.tables.shape[:-1], *shape))
         is_verified = all(run.verdict == Verdict.VERIFIED for run in runs)
         return constant(model.tables, probs) if model.tables.requires_grad else probs, is_verified
 

@@ -17,7 +17,7 @@ from ...annealing.runs import drawn_seed
 from ...checks import checked_sample_shape, is_transformed
 from ...core.autograd import log_z_with_gradient
 from ...core.model import LogLinearModel
-from ...core.partition import Cost, LogPartition, PlannedBackend, Verdict, check_any_possible
+from ...core.partition import Cost, LogPartition, PlannedBackend, Verdict, check_any_possible, check_model
 from ...errors import (
     check_choice,
     check_positive,
@@ -282,6 +282,7 @@ class BucketBackend(PlannedBackend):
 
     @override
     def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
+        check_model(model)
         problem = f"{type(self).__name__} bounds the sum and cannot say which state is the most probable"
         hint = "use an exact backend such as VariableElimination(max_cells=...)"
         raise out_of_reach("mode", problem, hint, code="no-method")
@@ -303,6 +304,7 @@ class BucketBackend(PlannedBackend):
         Randomness:
             One seed from ``generator`` or, if it is None, PyTorch's global generator.
         """
+        check_model(model)
         graph, batch = model.hypergraph, model.tables.shape[:-1]
         d = len(graph.domain)
         shape = checked_sample_shape(sample_shape, batch.numel() * d)
@@ -405,6 +407,7 @@ class MiniBuckets(BucketBackend):
             InputError: tables of NaN or plus infinity.
             IntractableError: the budget of memory or cells; a second derivative.
         """
+        check_model(model)
         cost = self.plan(model.hypergraph).check()
         brackets, tables = self._brackets(model, self.seed, is_partial=True), model.tables
         exact = all(b.is_exact for b in brackets)
@@ -458,6 +461,7 @@ class MiniBuckets(BucketBackend):
     @override
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
         """The gradient of the bound, flat (*batch, num_terms): beliefs about every cell, which approximate eta."""
+        check_model(model)
         brackets = self._brackets(model, self.seed)
         check_any_possible(torch.tensor([b.high for b in brackets], dtype=torch.float64))
         slopes = self._slopes(model, brackets)
@@ -466,6 +470,7 @@ class MiniBuckets(BucketBackend):
     @override
     def marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
         """Beliefs of the upper bound about variables that one mini-bucket holds, (*batch, *cardinalities)."""
+        check_model(model)
         self.plan(model.hypergraph, keep=names).check()
         graph = model.hypergraph
         positions = graph.domain.indices(names)
@@ -476,5 +481,5 @@ class MiniBuckets(BucketBackend):
             check_any_possible(torch.tensor(upper.best))
             rows.append(torch.from_numpy(upper.belief(tuple(positions))))
         joint = torch.stack(rows) if rows else torch.zeros(0, *shape)
-        probs = joint.to(model.tables).reshape(*model.tables.shape[:-1], *shape)
+        probs = joint.to(model.tables).reshape((*model.tables.shape[:-1], *shape))
         return constant(model.tables, probs) if model.tables.requires_grad else probs

@@ -13,7 +13,7 @@ from typing_extensions import override
 from ...checks import checked_sample_shape
 from ...core.autograd import is_recorded, may_have_zeros
 from ...core.model import LogLinearModel
-from ...core.partition import Cost, ExactBackend, LogPartition, check_any_possible
+from ...core.partition import Cost, ExactBackend, LogPartition, check_any_possible, check_model
 from ...errors import check_choice, other_domain, out_of_range, size_text, unexpected
 from ...structure.hypergraph import InteractionHypergraph
 from . import _linear_space as linear_space, _log_space as log_space
@@ -155,6 +155,7 @@ class VariableElimination(ExactBackend):
         self, model: LogLinearModel, task: Task | None = None, keep: Sequence[str] = ()
     ) -> tuple[BucketPlan, Cost, torch.Tensor]:
         """Plan, its cost, that of the task (of log Z) being within the budget, and tables as (B, num_terms)."""
+        check_model(model)
         task = task or ("gradient" if is_recorded(model.tables) else "value")
         plan = self._plan(model.hypergraph, keep)
         tables = model.tables.reshape(math.prod(model.tables.shape[:-1]), model.hypergraph.num_terms)
@@ -198,6 +199,7 @@ class VariableElimination(ExactBackend):
     def sample(
         self, model: LogLinearModel, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> torch.Tensor:
+        check_model(model)
         sample_shape = checked_sample_shape(
             sample_shape, math.prod(model.tables.shape[:-1]) * len(model.hypergraph.domain)
         )

@@ -18,7 +18,7 @@ from ..._modes import plain_mode
 from ...checks import checked_sample_shape, is_transformed
 from ...core.autograd import is_recorded, log_sum_exp, log_z_with_gradient, may_have_zeros
 from ...core.model import LogLinearModel
-from ...core.partition import Cost, ExactBackend, LogPartition, check_any_possible, no_state
+from ...core.partition import Cost, ExactBackend, LogPartition, check_any_possible, check_model, no_state
 from ...errors import out_of_range, size_text
 from ...structure.hypergraph import InteractionHypergraph, cell_index
 
@@ -302,12 +302,14 @@ class Enumeration(ExactBackend):
 
     @override
     def log_partition(self, model: LogLinearModel) -> LogPartition:
+        check_model(model)
         values = [self._log_z(model.hypergraph, chunk) for chunk in self._chunks(model)]
         value = torch.cat(values).reshape(model.tables.shape[:-1])
         return LogPartition.exact(value, self.plan(model.hypergraph), model.hypergraph.coding)
 
     @override
     def expectations(self, model: LogLinearModel) -> torch.Tensor:
+        check_model(model)
         hypergraph, chunks = model.hypergraph, self._chunks(model)
         if is_recorded(model.tables) or is_transformed(model.tables):
             parts = [self._differentiable_eta(hypergraph, chunk, True) for chunk in chunks]
@@ -317,6 +319,7 @@ class Enumeration(ExactBackend):
 
     @override
     def log_marginal(self, model: LogLinearModel, names: Sequence[str]) -> torch.Tensor:
+        check_model(model)
         hypergraph = model.hypergraph
         wanted = hypergraph.domain.indices(names)
         axes = _accumulation(hypergraph).axes if self.plan(hypergraph).feasible else ()
@@ -341,6 +344,7 @@ class Enumeration(ExactBackend):
     def sample(
         self, model: LogLinearModel, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> torch.Tensor:
+        check_model(model)
         sample_shape = checked_sample_shape(
             sample_shape, math.prod(model.tables.shape[:-1]) * len(model.hypergraph.domain)
         )
@@ -363,6 +367,7 @@ class Enumeration(ExactBackend):
     @override
     @torch.no_grad()
     def mode(self, model: LogLinearModel) -> tuple[torch.Tensor, torch.Tensor]:
+        check_model(model)
         best = [self._log_joint(model.hypergraph, chunk).max(-1) for chunk in self._chunks(model)]
         check_any_possible(torch.cat([b.values for b in best]))
         batch = model.tables.shape[:-1]
@@ -469,6 +474,7 @@ class MatrixEnumeration(Enumeration):
 
     def _ready(self, model: LogLinearModel) -> tuple[Cost, torch.Tensor, torch.Tensor, bool]:
         """Cost, design matrix and log unnormalised probabilities of a model within the budget; if some may be zero."""
+        check_model(model)
         cost = _cost(self, model.hypergraph.domain.num_states, model.hypergraph.num_terms).check()
         design = _design(model.hypergraph, model.tables.dtype, model.tables.device)
         logits, zeros = _logits(model.tables, design)

@@ -13,7 +13,6 @@ from pyro_hoim.log_linear.annealed import importance
 from pyro_hoim.log_linear.annealed.ascents import ascend
 from pyro_hoim.log_linear.impossible import ProductInside, walled
 from pyro_hoim.runs import GibbsSchedule
-from pyro_hoim.testing import raises
 
 from support.supports import NO, forbidding, log_weights, one_hot, random_model
 
@@ -33,8 +32,8 @@ def test_log_z_is_that_of_the_possible_states(start, monkeypatch):
         if not bool(torch.isneginf(logs).any()):
             continue
         if bool(torch.isneginf(logs).all(-1).any()):
-            with raises("impossible", "model"):
-                QUICK.log_partition(model)
+            lost = torch.isneginf(logs).all(-1)
+            assert bool((torch.isneginf(QUICK.log_partition(model).value) == lost).all())
             continue
         result, exact = QUICK.log_partition(model), logs.logsumexp(-1)
         reliable = result.verdicts > 0
