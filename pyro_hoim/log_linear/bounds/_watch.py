@@ -42,6 +42,10 @@ class Watch:
         self._low, self._high = max(self._low, low), min(self._high, high)
         self._bar.set_description_str(f"log Z between {self._low:.7g} and {self._high:.7g}")
 
+    def count(self, drawn: int, wanted: int, proposals: int) -> None:
+        """Show how many states were drawn so far."""
+        self._bar.set_description_str(f"{drawn} of {wanted} states, from {proposals} draws")
+
     @property
     def notes(self) -> tuple[str, ...]:
         """A sentence on what the time limit ended, if anything."""

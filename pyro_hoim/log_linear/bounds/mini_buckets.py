@@ -287,6 +287,22 @@ class BucketBackend(PlannedBackend):
         hint = "use an exact backend such as VariableElimination(max_cells=...)"
         raise out_of_reach("mode", problem, hint, code="no-method")
 
+    def _rejected(self, upper: Sweeps, wanted: int, random: np.random.Generator, watch: Watch) -> torch.Tensor:
+        """Exact draws (wanted, d) from the proposals of an upper bound, within the time and the budget of proposals."""
+        drawn, parts, proposals = 0, list[torch.Tensor](), 0
+        while drawn < wanted:
+            is_late = proposals > 0 and watch.is_over(2, "the draws")
+            if is_late or proposals + CHUNK > _MOST_PROPOSALS:
+                share = f"{drawn} of {proposals} draws could be kept, {wanted} states are asked for"
+                late = f" within the time limit of {self.time_limit:g} s" if is_late else ""
+                raise out_of_reach("sample", share + late, f"raise {type(self).__name__}(max_cells=...), or use chains")
+            run = independent(upper, CHUNK, int(random.integers(2**63)))
+            keep = torch.from_numpy(random.random(CHUNK)).log() < torch.from_numpy(run.log_weights - upper.best)
+            parts.append(torch.from_numpy(run.states)[keep].long())
+            drawn, proposals = drawn + int(keep.sum()), proposals + CHUNK
+            watch.count(drawn, wanted, proposals)
+        return torch.cat(parts)[:wanted]
+
     @override
     @torch.no_grad()
     def sample(
@@ -299,7 +315,8 @@ class BucketBackend(PlannedBackend):
 
         Raises:
             InputError: tables of NaN or plus infinity; no possible state.
-            IntractableError: four million draws did not give as many states as are asked for.
+            IntractableError: four million draws, or those within the time limit, did not give as many states as are
+                asked for.
 
         Randomness:
             One seed from ``generator`` or, if it is None, PyTorch's global generator.
@@ -313,19 +330,10 @@ class BucketBackend(PlannedBackend):
         random = np.random.default_rng(drawn_seed(generator))
         wanted, columns = math.prod(shape), list[torch.Tensor]()
         for row in rows if wanted else ():
-            upper = self._upper(graph, row)
-            check_any_possible(torch.tensor(upper.best))
-            drawn, parts, proposals = 0, list[torch.Tensor](), 0
-            while drawn < wanted:
-                proposals += CHUNK
-                if proposals > _MOST_PROPOSALS:
-                    share = f"{drawn} of {proposals - CHUNK} draws could be kept, {wanted} states are asked for"
-                    raise out_of_reach("sample", share, f"raise {type(self).__name__}(max_cells=...), or use chains")
-                run = independent(upper, CHUNK, int(random.integers(2**63)))
-                keep = torch.from_numpy(random.random(CHUNK)).log() < torch.from_numpy(run.log_weights - upper.best)
-                parts.append(torch.from_numpy(run.states)[keep].long())
-                drawn += int(keep.sum())
-            columns.append(torch.cat(parts)[:wanted])
+            with self._watch(2) as watch:
+                upper = deque(self._uppers(graph, row, watch), maxlen=1)[0]
+                check_any_possible(torch.tensor(upper.best))
+                columns.append(self._rejected(upper, wanted, random, watch))
         joined = torch.stack(columns, 1) if columns else torch.zeros(wanted, batch.numel(), d, dtype=torch.long)
         return joined.reshape(*shape, *batch, d).to(model.tables.device)
 
@@ -365,8 +373,9 @@ class MiniBuckets(BucketBackend):
             tightest first passes is taken.
         max_memory_bytes: largest memory of both bounds of one element of the batch.
         time_limit: seconds, for each element of the batch, after which no pass begins; one is made in any case. How
-            tight bounds are then depends on the speed of the machine. None for no limit.
-        progress: show the bounds so far on standard error.
+            tight bounds are then depends on the speed of the machine. ``sample`` refuses where half of it, and what
+            passes left, was not enough for the draws. None for no limit.
+        progress: show the bounds, or the number of states drawn, so far on standard error.
         side: the bound that ``value`` is, and whose gradient there is.
         seed: of the states that the second lower bound begins from.
 

@@ -480,6 +480,18 @@ def test_draws_that_would_hardly_ever_be_kept_are_refused_with_numbers(monkeypat
         MiniBuckets(max_cells=4, passes=1).sample(model, (100,))
 
 
+@pytest.mark.parametrize("make", [MiniBuckets, BucketImportance])
+def test_draws_end_at_the_time_limit_and_show_their_number(make, capsys):
+    """All pairs of 45 columns in tiny mini-buckets, of which four million draws would be made, without a word."""
+    graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 45), 2)
+    rng = np.random.default_rng(0)
+    model = LogLinearEnergy(graph, torch.from_numpy(rng.normal(0, 0.5, graph.num_terms)))
+    backend = make(max_cells=16, passes=1, orders=1, time_limit=0.1, progress=True)
+    with pytest.raises(IntractableError, match=r"\d+ of \d+ draws could be kept, 50 states .* limit of 0.1 s"):
+        backend.sample(model, (50,))
+    assert "of 50 states, from" in capsys.readouterr().err
+
+
 def test_no_draws_are_a_tensor_without_rows():
     model = random_model(1, is_divided=True)
     assert small_buckets(model).sample(model, (0, 3)).shape == (0, 3, len(model.domain))
