@@ -21,7 +21,7 @@ from ..core.prediction import extend_rows
 from ..core.words import listed, whole
 from ..data.bins import cuts_of
 from ..data.columns import ColumnOptions, encode_columns
-from ..data.counts import CountTable, digest, read_matrix, read_names
+from ..data.counts import CountTable, check_one_kind, digest, read_matrix, read_names
 from ..data.encoding import level_order
 from ..data.files.table_file import CsvColumns
 from ..data.observations import Observations
@@ -30,7 +30,7 @@ from ..data.sources import RowSource
 from ..errors import check_names, conflict
 from ..families import add_info
 from ..runs.container import read_kind
-from ..schema import Domain, NumberKind
+from ..schema import Domain
 from .options import WholeNumber
 from .output import say
 
@@ -362,12 +362,7 @@ def read_counts(
 
     Other columns of the file are ignored; ``vocab`` names those of a ``.npz`` file, and ``values`` are of options.
     """
-    kinds = list(dict.fromkeys(variable.kind for variable in domain))
-    if len(kinds) > 1:
-        problem = f"rows of a file are numbers of one kind, and those of the model are of the kinds {', '.join(kinds)}"
-        hint = "give their states to log_pseudo_prob, log_prob or node_log_prob of the loaded model in Python"
-        raise conflict(str(file), problem, hint)
-    kind = cast(NumberKind, kinds[0] if kinds else "count")
+    kind = check_one_kind(domain, str(file))
     if file.suffix == ".npz":
         matrix = read_matrix(file)
         header = read_names(file, vocab, int(matrix.shape[1]))

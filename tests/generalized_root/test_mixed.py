@@ -15,7 +15,7 @@ import pytest
 import torch
 from scipy.special import gammaln, logsumexp
 
-from pyro_hoim import ConvergenceWarning, Domain, InputError, IntractableError, Variable
+from pyro_hoim import ConvergenceWarning, Domain, InputError, IntractableError, Variable, load
 from pyro_hoim.cli import main
 from pyro_hoim.data import CountTable
 from pyro_hoim.generalized_root import (
@@ -360,6 +360,32 @@ def test_files_give_back_every_family(tmp_path, name):
     again = tmp_path / "again.safetensors"
     save_roots(again, loaded)
     assert again.read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("question", ["score", "predict", "row_log_likelihood", "compare"])
+def test_tables_of_rows_are_refused_alike_by_loaded_models_and_by_commands(tmp_path, question, capsys):
+    """Of columns of several kinds; before any cell is read, so that no column is blamed for what it holds."""
+    domain = Domain([Variable("k", kind="count"), Variable("w", kind="real")])
+    structure = RootStructure.mixed(domain, [("k", "w")])
+    families = {"k": TruncatedPoissonFamily(2), "w": GaussianFamily()}
+    path, table = tmp_path / "model.safetensors", tmp_path / "rows.csv"
+    save_roots(path, RootFile(structure, torch.tensor([0.1, -0.5, 0.2, 0.1]), families))
+    frame = pd.DataFrame({"k": [1, 0], "w": [0.5, -0.25]})
+    frame.to_csv(table, index=False)
+    model = load(path)
+    ask = {
+        "score": lambda: model.score(frame),
+        "predict": lambda: model.predict(frame, "w"),
+        "row_log_likelihood": lambda: model.row_log_likelihood(frame),
+        "compare": lambda: model.compare(model, data=frame),
+    }
+    with pytest.raises(InputError, match=r"^rows: a table has numbers of one kind.*of the kinds count, real; give"):
+        ask[question]()
+    assert main(["score", str(path), str(table)]) == 2
+    assert (
+        "a table has numbers of one kind, and those of the model are of the kinds count, real"
+        in capsys.readouterr().err
+    )
 
 
 def test_files_of_one_family_are_the_same_however_it_is_given(tmp_path):
