@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -83,6 +84,21 @@ BOLTZMANN = "boltzmann-machine"
 STRUCTURE_POSTERIOR = "structure-posterior"
 
 _FORMAT = "pyro-hoim"
+_TABLES = {
+    ".csv",
+    ".tsv",
+    ".tab",
+    ".xlsx",
+    ".parquet",
+    ".feather",
+    ".sav",
+    ".dta",
+    ".sas7bdat",
+    ".xpt",
+    ".rds",
+    ".arff",
+}
+_START, _LINES = 2**14, 20  # bytes and lines that tell a table of text
 _WRITTEN: dict[str, Rule] = {"format": TEXT, "format_version": WHOLE, "library_version": TEXT, "kind": TEXT}
 _CHECKSUM = {"sha256": TEXT}
 _MOST_BYTES = 90_000_000  # of a header; safetensors reads none above 100 MB, and quotes take two bytes there
@@ -245,6 +261,23 @@ def read_container(path: str | os.PathLike[str], kind: str | None) -> tuple[dict
     return header, tensors
 
 
+def _is_table(target: Path) -> bool:
+    """Whether the name of a file is that of a table, or its first lines are text with equally many separators."""
+    suffixes = [suffix.lower() for suffix in target.suffixes]
+    if _TABLES & {*suffixes[-2:]}:  # also packed
+        return True
+    with target.open("rb") as file:
+        start = file.read(_START)
+    try:
+        lines = start.decode("utf-8-sig").splitlines()[: _LINES + 1]
+    except UnicodeDecodeError:
+        return False
+    # The last line read may be cut.
+    lines = [line for line in lines[: -1 if len(start) == _START else None] if line.strip()]
+    counts = [{line.count(mark) for line in lines} for mark in ",;\t"]
+    return len(lines) > 1 and any(len(number) == 1 and 0 not in number for number in counts)
+
+
 def read_sealed(
     target: Path, entry: str, noun: str, version: int, *, has_tensors: bool = True
 ) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
@@ -262,6 +295,9 @@ def read_sealed(
             names = file.keys() if has_tensors else []
             tensors = {name: cast("torch.Tensor", file.get_tensor(name)).clone() for name in names}
     except safetensors.SafetensorError as error:
+        if _is_table(target):
+            hint = f"fit a model to it first: pyro-hoim fit {shlex.quote(str(target))}, or fit(data) in Python"
+            raise ModelFileError("looks like a table of rows, and no model", argument=target, hint=hint) from error
         problem = "is not a readable safetensors file, perhaps damaged or truncated"
         raise ModelFileError(problem, argument=target) from error
     except OSError as error:

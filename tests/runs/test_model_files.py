@@ -479,3 +479,29 @@ def test_bad_metadata_is_refused_in_one_sentence(kind, case, tmp_path):
 def test_bad_tensors_are_refused(kind, contents, message, tmp_path):
     with pytest.raises(ModelFileError, match=message):
         KINDS[kind][2](write(tmp_path / "m", kind, contents))
+
+
+TABLE = "a,b\n" + "yes,no\n" * 5000
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "is_table"),
+    [
+        ("rows.csv", TABLE.encode(), True),
+        ("rows.txt", TABLE.replace(",", "\t").encode(), True),
+        ("rows", TABLE.replace(",", ";").encode("utf-8-sig"), True),
+        ("rows.csv.gz", b"\x1f\x8b\0\xff", True),
+        ("rows.parquet", b"PAR1\0", True),
+        ("rows.safetensors", b"\x10\0\0\0\0\0\0\0{}", False),
+        ("empty", b"", False),
+        ("letter.txt", b"One line of words\nand another, of more\n", False),
+    ],
+)
+def test_a_table_in_the_place_of_a_model_is_called_a_table(name, content, is_table, tmp_path):
+    """With the command that makes a model of it; the control are files that are no table."""
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ModelFileError) as caught:
+        read_kind(tmp_path / name)
+    assert ("looks like a table of rows" in str(caught.value)) == is_table
+    assert ("pyro-hoim fit " in str(caught.value)) == is_table
+    assert ("damaged or truncated" in str(caught.value)) != is_table
