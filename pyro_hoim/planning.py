@@ -812,7 +812,7 @@ def plan_of_readings(
     size: TableSize,
     missing: str | None = None,
     words: Callable[[Mapping[str, Any]], Mapping[str, str]] = words_of,
-    zeros: StructuralZeros | None = None,
+    zeros: StructuralZeros | Callable[[Domain], StructuralZeros] | None = None,
 ) -> TablePlan:
     """The plan of columns that are read so; numbers at which a fit stops count as they would be cut.
 
@@ -821,7 +821,7 @@ def plan_of_readings(
         size: rows, counts and weights of the table; its levels and missing cells are those of ``readings``.
         missing: as of :func:`plan`.
         words: what :func:`words_of` gives for the options that the plan takes where nothing was said.
-        zeros: what is impossible, as of :func:`plan`.
+        zeros: what is impossible, as of :func:`plan`, or what says it of the columns as they are read.
     """
     columns: list[PlannedColumn] = []
     levels, gaps = dict[str, int](), 0
@@ -850,7 +850,7 @@ def plan_of_readings(
     if zeros is not None:
         labels_of = {column.name: column.levels for column in columns if column.name in levels}
         domain = Domain([Variable(name, labels or ("",)) for name, labels in labels_of.items()])
-        impossible = structural_states(domain, zeros)
+        impossible = structural_states(domain, zeros(domain) if callable(zeros) else zeros, option("structural_zeros"))
     size = replace(size, levels=levels, has_missing=bool(gaps) and missing != "drop", zeros=impossible)
     routes = routes_of(size, words(assumed))
     return TablePlan(size.num_rows, size.num_seen, tuple(columns), routes, *advise(routes), tuple(notes), assumed)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 from itertools import pairwise
 from pathlib import Path
 
@@ -140,6 +141,31 @@ def test_zeros_that_cannot_be_taken_are_refused_in_a_line(words, expected, shell
     Path("health.csv").write_text(HEALTH)
     assert expected in shell.refused("fit", "health.csv", "--structural-zeros", *words, "--out", "m")
     assert "belongs to pyro-hoim fit" in shell.refused("learn", "health.csv", "--structural-zeros", "sex=male")
+
+
+def test_a_plan_and_the_first_line_of_a_fit_count_without_the_zeros(shell):
+    """Six of eight rows are possible; the control plans and fits without zeros, and counts all."""
+    Path("health.csv").write_text(HEALTH)
+    zeros = ("--structural-zeros", "sex=male,pregnant=yes")
+    plan = shell.json("plan", "health.csv", *zeros)
+    pairs, learned = (next(r for r in plan["routes"] if r["name"] == name) for name in ("pairs", "learn"))
+    assert "sex=male,pregnant=yes" in pairs["command"]
+    assert not learned["is_open"]
+    assert "rows possible" not in shell("plan", "health.csv").out
+    for words, number in ((zeros, 6), ((), 8)):
+        told = shell("fit", "health.csv", "--order", "1", *words, "--out", f"m{number}").err
+        assert f", {number} possible rows" in told
+    # The command that the plan gives runs as it stands.
+    words = shlex.split(pairs["command"])[1:]
+    assert shell.json(*words, "--out", "again")["num_parameters"] == 5
+    assert "5 parameters, 6 of 8 rows possible" in shell("plan", "health.csv", *zeros).out
+
+
+@pytest.mark.parametrize("words", ["sx=male", "sex", "sex=mael", "sex=male pregnant=yes"])
+def test_a_plan_refuses_zeros_as_a_fit_does(words, shell):
+    Path("health.csv").write_text(HEALTH)
+    zeros = ("--structural-zeros", words)
+    assert shell.refused("plan", "health.csv", *zeros) == shell.refused("fit", "health.csv", *zeros, "--out", "m")
 
 
 def test_missing_cells_and_posteriors_leave_out_what_is_impossible(shell):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pandas as pd
 from ...core.command.options import LABELLED
 from ...core.command.reading import Pieces, Reading, read_cells
 from ...core.command.rows import Missing, Table, parse_columns
+from ...core.command.zeros import STRUCTURAL_ZEROS, parse_zeros
 from ...data.columns import columns_read
 from ...data.encoding import select_columns
 from ...data.files.table_file import CsvColumns
@@ -42,7 +44,7 @@ READING = (
 )
 """Options on how a table is read, in the order in which a command repeats them."""
 _GIVEN = (*READING, *(option.name for option in LABELLED if option.name not in READING), "split", "seed")
-_SEVERAL = ("bins", "allow", "exclude", *(option.name for option in LABELLED if option.multiple))
+_SEVERAL = ("bins", "allow", "exclude", STRUCTURAL_ZEROS.name, *(option.name for option in LABELLED if option.multiple))
 
 
 @click.command(cls=Command)
@@ -50,6 +52,7 @@ _SEVERAL = ("bins", "allow", "exclude", *(option.name for option in LABELLED if 
 @click.option("--columns", metavar="NAMES|N", help="Columns to use: names separated by commas, or the first N.")
 @fit_file_options
 @click.option("--missing", multiple=True, metavar="drop|marginalise|LABEL", help=_MISSING)
+@click.option("--structural-zeros", multiple=True, metavar=STRUCTURAL_ZEROS.metavar, help=STRUCTURAL_ZEROS.help)
 @JSON
 def plan(source: str, as_json: bool, **values: Any) -> None:
     """Say how a table will be read, which models are open at what cost, and which is advised. Nothing is fitted.
@@ -59,12 +62,12 @@ def plan(source: str, as_json: bool, **values: Any) -> None:
     words, reading, columns = Missing.parse(values["missing"]), Reading.of(values), values["columns"]
     # A file that is read whole is read once: its cells say whether they are counts, and what every column is.
     cells = cells_of_file(source, values)
-    given = {"missing"} if values["missing"] else ()
+    given = {name for name in ("missing", STRUCTURAL_ZEROS.name) if values[name]}
     counts = None if cells is None else counts_in(cells, columns, values, given)
     table = None if counts is None else plan_of_counts(counts)
     if table is None or not table["roots"].is_open:
         no_counts = TableSize.no_counts if table is None else table["roots"].reason
-        table = _of_labels(source, columns, words, reading, cells, no_counts)
+        table = _of_labels(source, values, words, reading, cells, no_counts)
     if not as_json:
         say(*table.text(lambda route: command_of(route, source, values, table.assumed)).split("\n"))
         return
@@ -78,15 +81,23 @@ def plan(source: str, as_json: bool, **values: Any) -> None:
 
 
 def _of_labels(
-    source: str, columns: str | None, words: Missing, reading: Reading, cells: CsvColumns | None, no_counts: str
+    source: str,
+    values: Mapping[str, Any],
+    words: Missing,
+    reading: Reading,
+    cells: CsvColumns | None,
+    no_counts: str,
 ) -> TablePlan:
     """The plan of a table of labels: of the cells of a file, at which nothing stops, or of rows that are read whole."""
+    columns, texts = values["columns"], values[STRUCTURAL_ZEROS.name]
+    zeros = partial(parse_zeros, texts) if texts else None
     if cells is None and source in [info.name for info in tables()] and not reading.pieces.wanted(source):
         cells = read_cells(source, reading.sep, reading.encoding)
     if cells is None:
         rows = Table.read(source, columns, words.labels, reading)
         say_notes(rows.notes)
-        return plan_of(rows.rows, words.policy, is_weighted=rows.is_weighted)
+        combinations = None if zeros is None else zeros(rows.rows.domain)
+        return plan_of(rows.rows, words.policy, is_weighted=rows.is_weighted, zeros=combinations)
     if (columns, reading.count_column, reading.weight_column) == (None, None, None):
         cells = long_cells(cells)
     say_notes(cells.note)
@@ -96,7 +107,7 @@ def _of_labels(
     readings = columns_read(Source.of_csv(cells), how)
     total = counted(readings, cells.column)
     size = TableSize({}, len(cells.lines), total, is_weighted=weights is not None, no_counts=no_counts)
-    return plan_of_readings(readings, size, words.policy)
+    return plan_of_readings(readings, size, words.policy, zeros=zeros)
 
 
 def given_options(values: Mapping[str, Any], names: Collection[str] = _GIVEN) -> list[tuple[str, Any]]:
@@ -120,7 +131,8 @@ def command_of(route: Route, source: str, values: Mapping[str, Any], assumed: Ma
     """
     if not route.verb:
         return ""
-    options = [*given_options(values), *assumed.items(), *route.options.items()]
+    names = (*_GIVEN, STRUCTURAL_ZEROS.name) if route.verb == "fit" and "model" not in route.options else _GIVEN
+    options = [*given_options(values, names), *assumed.items(), *route.options.items()]
     return " ".join(["pyro-hoim", route.verb, shlex.quote(source), *(written(name, value) for name, value in options)])
 
 

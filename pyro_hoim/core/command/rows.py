@@ -146,6 +146,7 @@ class Table(Source):
         dropped_rows: observations left out because of missing cells.
         summed_cells: missing cells of the rows that stayed, which are summed over.
         orders: by column taken as ordered, or whose levels have scores, the order that is used.
+        num_possible: rows that structural zeros leave possible; None where there are none.
         has_ordinal_option: whether the option of ordered columns was asked for these.
         said_levels: columns whose levels a file of levels says, in its order.
         empty_levels: levels that were given and that no row has, as ``column=level``.
@@ -156,6 +157,7 @@ class Table(Source):
     dropped_rows: float = 0.0
     summed_cells: int = 0
     orders: Mapping[str, Order] = field(default_factory=dict[str, Order])
+    num_possible: int | None = None
     has_ordinal_option: bool = False
     said_levels: tuple[str, ...] = ()
     empty_levels: tuple[str, ...] = ()
@@ -241,7 +243,8 @@ class Table(Source):
 
     @override
     def size(self) -> str:
-        return f"{super().size()}, {possible_rows(self.rows.domain.num_states)}"
+        number = self.rows.domain.num_states if self.num_possible is None else self.num_possible
+        return f"{super().size()}, {possible_rows(number)}"
 
     @override
     def warn(self) -> None:

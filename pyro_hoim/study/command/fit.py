@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -18,11 +17,12 @@ from ...core.command.rows import (
     warn_of_size,
     warn_of_uniform,
 )
+from ...core.command.zeros import STRUCTURAL_ZEROS, parse_zeros
 from ...core.family import Asked, Option, Request
 from ...core.words import option, plural
 from ...data.observations import Observations
 from ...data.order import Order
-from ...errors import check_fraction, check_names, conflict, out_of_range, out_of_reach, refused, unexpected
+from ...errors import check_fraction, conflict, out_of_range, out_of_reach, refused
 from ...log_linear.auto import Auto
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.fitting.duration import duration_words, timed_seconds
@@ -36,7 +36,6 @@ from ...log_linear.restricted.interactions import Interactions, RestrictedIntera
 from ...log_linear.restricted.terms import interactions_of, score_names
 from ...log_linear.tensors.layout import check_binary
 from ...runs.checkpoint import RunOptions
-from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph, check_tables
 from ..analysis import Analysis
 from ..constrained import ConstrainedRecord, Constraint, as_fit, fit_constrained
@@ -145,13 +144,7 @@ LOG_LINEAR_OPTIONS = (
         choices=("wald", "likelihood-ratio"),
         default="wald",
     ),
-    Option(
-        "structural_zeros",
-        'Levels that are impossible together, e.g. "sex=male,pregnant=yes". A column may be named again for more of its'
-        " levels. May be given several times.",
-        multiple=True,
-        metavar="COL=LEVEL,...",
-    ),
+    STRUCTURAL_ZEROS,
     Option("posterior", "Sample the posterior with NUTS and compare models by leave-one-out.", kind="flag"),
     Option(
         "num_chains",
@@ -205,12 +198,13 @@ class _LogLinearPlan(LabelledPlan):
         table = table.in_said_order({name for names in scored for name in names})
         # Levels that scores order must stand in that order.
         orders: dict[str, Order] = {}
-        check_rows_possible(self._zeros(table.rows), table.rows)
+        zeros = self._zeros(table.rows)
+        check_rows_possible(zeros, table.rows)
         for name, structure in self._structures(table.rows).items():
             warn_of_uniform(graph_of(structure), name)
             orders |= structure.orders if isinstance(structure, RestrictedInteractions) else {}
         warn_of_ranks(orders)
-        return replace(table, orders=orders)
+        return replace(table, orders=orders, num_possible=None if zeros is None else zeros.num_possible)
 
     def run(self, request: Request) -> Analysis | LearnedAnalysis:
         """Fit every collection."""
@@ -259,36 +253,8 @@ class _LogLinearPlan(LabelledPlan):
     def _zeros(self, data: Observations) -> ImpossibleStates | None:
         """The states that are impossible."""
         domain = data.domain
-        # A label may hold a comma, and a name an equals sign: parts begin with a column.
-        columns = "|".join(map(re.escape, sorted(domain.names, key=len, reverse=True)))
-        between, begin = re.compile(rf",(?=\s*(?:{columns})\s*=)"), re.compile(rf"\s*({columns})\s*=")
-        combinations = list[dict[str, list[str]]]()
-        for text in self.asked["structural_zeros"]:
-            levels: dict[str, list[str]] = {}
-            for part in between.split(text):
-                match = begin.match(part)
-                name, level = (match[1], part[match.end() :]) if match else map(str.strip, part.partition("=")[::2])
-                check_names([name], domain.names, "structural_zeros")
-                level = level if level in domain[name].labels else level.strip()
-                if level not in domain[name].labels:
-                    self._check_level(domain, text, name, level)
-                levels.setdefault(name, []).append(level)
-            combinations.append(levels)
+        combinations = parse_zeros(self.asked["structural_zeros"], domain)
         return structural_states(domain, combinations, option("structural_zeros"))
-
-    @staticmethod
-    def _check_level(domain: Domain, text: str, name: str, level: str) -> None:
-        """Say of what is no level of a column that others stand in it, which lack theirs or are unknown."""
-        others = [part.partition("=") for part in re.split(r"[,\s]+(?=[^,\s=]+\s*=)", level)[1:]]
-        check_names([other.strip() for other, _, _ in others], domain.names, "structural_zeros")
-        if others:
-            raise unexpected("structural_zeros", "COL=LEVEL,...", text, "put a comma between the columns")
-        _, comma, end = level.rpartition(",")
-        lacking = end.strip() if comma else name
-        if lacking in domain and (comma or not level):
-            raise unexpected("structural_zeros", "COL=LEVEL,...", text, f"column {lacking!r} lacks its level")
-        if level[:1] == level[-1:] == '"':
-            raise unexpected("structural_zeros", f"a level of {name!r}", level, "write it without quotation marks")
 
     def _structures(self, data: Observations) -> dict[str, Interactions]:
         """The collections to fit, by name."""
