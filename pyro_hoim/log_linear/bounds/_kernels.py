@@ -25,13 +25,14 @@ _SHIFTER_BITS = 0x4338000000000000
 _ROOT_HALF_BITS = 0x3FE6A09E667F3BCD  # of the square root of one half
 _TINY = 1e-290
 LANES = 128
-"""States that are drawn side by side."""
+"""States that are looked up side by side."""
 _ROOM = 300.0  # by which logarithms may pass a reference before it is raised
 _SUMS = {"contract", "nsz", "reassoc"}  # reordered sums; exponentials must not be reordered
-_PLAIN = {"contract", "nsz"}
+PLAIN = {"contract", "nsz"}
+"""What the compiler may do with exponentials and logarithms."""
 
 
-@njit(nogil=True, cache=True, fastmath=_PLAIN, error_model="numpy", inline="always")
+@njit(nogil=True, cache=True, fastmath=PLAIN, error_model="numpy", inline="always")
 def _exp(x, bits, shifted, shifted_bits, count):
     """Exponentials of the first ``count`` non-positive numbers, in place; relative errors of 1e-15."""
     for j in range(count):
@@ -59,8 +60,8 @@ def _exp(x, bits, shifted, shifted_bits, count):
         bits[j] += 0 if bits[j] == 0 else shifted_bits[j] << 52
 
 
-@njit(nogil=True, cache=True, fastmath=_PLAIN, error_model="numpy", inline="always")
-def _log(x, bits, shifted, shifted_bits, count):
+@njit(nogil=True, cache=True, fastmath=PLAIN, error_model="numpy", inline="always")
+def log(x, bits, shifted, shifted_bits, count):
     """Logarithms of the first ``count`` positive normal numbers, in place; errors of 3e-16."""
     for j in range(count):
         exponent = (bits[j] - _ROOT_HALF_BITS) >> 52
@@ -133,7 +134,7 @@ def _dot(x, logs, count):
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=_PLAIN, error_model="numpy", inline="always")
+@njit(nogil=True, cache=True, fastmath=PLAIN, error_model="numpy", inline="always")
 def _raise(highs, values, count):
     """Raise numbers to the absolute values of finite cells."""
     for j in range(count):
@@ -141,8 +142,8 @@ def _raise(highs, values, count):
         highs[j] = max(highs[j], value if value < np.inf else 0.0)
 
 
-@njit(nogil=True, cache=True, fastmath=_PLAIN, error_model="numpy", inline="always")
-def _powers(inverse, levels, block, work):
+@njit(nogil=True, cache=True, fastmath=PLAIN, error_model="numpy", inline="always")
+def powers(inverse, levels, block, work):
     """Exponentials of a block's logarithms times ``inverse``, less the largest of every cell, and their sums.
 
     The logarithms of the exponentials are put in ``less``, the largest in ``top``. Where all terms are impossible
@@ -188,7 +189,7 @@ def _powers(inverse, levels, block, work):
             sums[j] += row[j]
 
 
-@njit(nogil=True, cache=True, fastmath=_PLAIN, error_model="numpy")
+@njit(nogil=True, cache=True, fastmath=PLAIN, error_model="numpy")
 def run(task, number, values, beliefs, backward, weight, program, work):
     """Go through one mini-bucket.
 
@@ -236,7 +237,7 @@ def run(task, number, values, beliefs, backward, weight, program, work):
             form, where, step = inputs[first + i, 2], inputs[first + i, 3], inputs[first + i, 1]
             for level in range(levels):
                 _add(x, level * block, values, offsets[i] + level * step, form, index, where, block, i == 0)
-        _powers(inverse, levels, block, work)
+        powers(inverse, levels, block, work)
         sent = values[start : start + block]
         if task == 1:
             belief = beliefs[start : start + block]
@@ -245,7 +246,7 @@ def run(task, number, values, beliefs, backward, weight, program, work):
         else:
             for j in range(block):
                 logs[j] = 1.0 if mark[j] else sums[j]
-            _log(logs, log_bits, shifted, shifted_bits, block)
+            log(logs, log_bits, shifted, shifted_bits, block)
             for j in range(block):
                 sent[j] = -np.inf if mark[j] else weight * (logs[j] + top[j])
             _raise(highs, sent, block)
@@ -398,16 +399,17 @@ def backward_pass(values, beliefs, backward, weights, program, work):
                 back = backward[passed + start :]
                 for j in range(count):
                     x[j] = max(belief[j], _TINY)
-                _log(x, bits, shifted, shifted_bits, count)
+                log(x, bits, shifted, shifted_bits, count)
                 for j in range(count):
                     back[j] = weight * x[j] - value[j] if value[j] > -np.inf else 0.0
 
 
 @njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
 def look_up(states, values, tables, logs, begin, step):
-    """Add the cells of all tables that states (n, variables) select to ``logs`` (n,); blocks as in :func:`draw`.
+    """Add the cells of all tables that states (n, variables) select to ``logs`` (n,).
 
-    ``tables`` are those of :func:`~._join_graph.tables_of`.
+    Blocks ``begin``, ``begin + step``, ... of :data:`LANES` states are gone through. ``tables`` are those of
+    :func:`~._join_graph.tables_of`.
     """
     codes, cells = np.zeros((states.shape[1], LANES), dtype=np.uint64), np.zeros(LANES, dtype=np.uint64)
     for start in range(begin * LANES, len(states), step * LANES):

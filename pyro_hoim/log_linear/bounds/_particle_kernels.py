@@ -11,51 +11,90 @@ import numpy as np
 
 from ...compute.jit import njit
 from ...compute.lanes import fill_uniform64
+from ._kernels import PLAIN, log, powers
+
+_WIDTH = 512  # particles whose levels of a variable are drawn together
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
-def _look_up(law, values, program, number, states, index):
-    """The sum of the tables of a mini-bucket at the particles' levels of the other variables, [level, particle]."""
+@njit(nogil=True, cache=True, fastmath=PLAIN, error_model="numpy")
+def _look_up(law, values, program, number, states, begin, index):
+    """The sum of the tables of a mini-bucket at some particles' levels of the other variables, [level, particle]."""
     nodes, inputs, pointer, walk = program.nodes, program.inputs, program.pointer, program.walk
-    levels, count = nodes[number, 0], law.shape[1]
-    law[:levels] = 0.0
+    levels, count = nodes[number, 0], len(index)
+    law[: levels * count] = 0.0
     for i in range(nodes[number, 4], nodes[number, 5]):
-        index[:] = inputs[i, 0]
+        # Unsigned positions in a view, since those that might be negative would not be vectorised.
+        index[:] = np.uint64(0)
         for j in range(pointer[i], pointer[i + 1]):
-            row, stride = states[walk[j, 0]], walk[j, 1]
+            row, stride = states[walk[j, 0]][begin : begin + count], np.uint64(walk[j, 1])
             for n in range(count):
-                index[n] += np.int64(row[n]) * stride
+                index[n] += np.uint64(row[n]) * stride
         for level in range(levels):
-            step = level * inputs[i, 1]
+            row, cells = law[level * count : (level + 1) * count], values[inputs[i, 0] + level * inputs[i, 1] :]
             for n in range(count):
-                law[level, n] += values[index[n] + step]
+                row[n] += cells[index[n]]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
-def _log_sums(law, levels, power, sums):
-    """Logarithms of sums over levels of exponentials of ``law / power``, times ``power``; -inf where all terms are."""
-    for n in range(len(sums)):
-        top = law[0, n]
-        for level in range(1, levels):
-            top = max(top, law[level, n])
-        total = 0.0
+@njit(nogil=True, cache=True, fastmath=PLAIN, error_model="numpy", inline="always")
+def _log_sums(work, logs, count):
+    """Logarithms of the sums that :func:`~._kernels.powers` left, zeros where nothing is possible."""
+    _, _, shifted, _, mark, sums, _, _ = work
+    for n in range(count):
+        logs[n] = 1.0 if mark[n] else sums[n]
+    log(logs, logs.view(np.int64), shifted, shifted.view(np.int64), count)
+
+
+@njit(nogil=True, cache=True, fastmath=PLAIN, error_model="numpy", inline="always")
+def _choose(work, levels, uniforms, passed, row):
+    """Levels in proportion to the exponentials of ``work``, by inversion; the first one where none is possible.
+
+    Sums are added up in the order of their total, and no uniform number is one, so that the level is always possible.
+    """
+    x, _, _, _, mark, sums, chosen, _ = work
+    count = len(row)
+    for n in range(count):
+        uniforms[n] = -1.0 if mark[n] else uniforms[n] * sums[n]
+        passed[n], chosen[n] = 0.0, 0.0
+    for level in range(levels - 1):
+        share = x[level * count : (level + 1) * count]
+        for n in range(count):
+            passed[n] += share[n]
+            chosen[n] += 1.0 if uniforms[n] >= passed[n] else 0.0
+    for n in range(count):
+        row[n] = np.int32(chosen[n])
+
+
+@njit(nogil=True, cache=True, fastmath=PLAIN, error_model="numpy")
+def _draw_variable(values, weights, program, b, states, begin, uniforms, log_weights, buffers):
+    """Draw the variable of one bucket of the particles from ``begin`` on that ``uniforms`` and weights belong to."""
+    mixed, index, passed, work = buffers
+    x, top, _, less, mark, _, logs, _ = work
+    first, last, count = program.buckets[b], program.buckets[b + 1], len(uniforms)
+    levels, row = program.nodes[first, 0], states[program.variables[first]][begin : begin + count]
+    if last - first == 1:  # of one mini-bucket the mean is what this says, and no weight changes
+        _look_up(x, values, program, first, states, begin, index[:count])
+        powers(1.0 / weights[first], levels, count, work)
+        _choose(work, levels, uniforms, passed, row)
+        for n in range(count):
+            log_weights[n] = -np.inf if mark[n] else log_weights[n]
+        return
+    mixed[: levels * count] = 0.0
+    for k in range(first, last):
+        weight = weights[k]
+        _look_up(x, values, program, k, states, begin, index[:count])
+        powers(1.0 / weight, levels, count, work)
+        _log_sums(work, logs, count)
         for level in range(levels):
-            total += math.exp((law[level, n] - top) / power) if top > -np.inf else 0.0
-        sums[n] = power * math.log(total) + top if top > -np.inf else -np.inf
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _choose(mixed, levels, sums, uniforms, row):
-    """Levels with probabilities ``exp(mixed - sums)``, by inversion; the first one where none is possible."""
-    for n in range(len(sums)):
-        code, total = 0, 0.0
-        if sums[n] > -np.inf:
-            for level in range(levels - 1):
-                total += math.exp(mixed[level, n] - sums[n])
-                code += uniforms[n] >= total
-            while mixed[code, n] == -np.inf:  # a sum that rounding left below one
-                code -= 1
-        row[n] = code
+            part, rest = mixed[level * count : (level + 1) * count], less[level * count : (level + 1) * count]
+            for n in range(count):
+                part[n] += weight * (rest[n] - logs[n])
+    for n in range(levels * count):
+        x[n] = mixed[n]
+    powers(1.0, levels, count, work)
+    _log_sums(work, logs, count)
+    for n in range(count):
+        log_weights[n] += -np.inf if mark[n] else min(top[n] + logs[n], 0.0)
+    _choose(work, levels, uniforms, passed, row)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -108,31 +147,28 @@ def draw(values, weights, program, seeds, threshold, states, log_weights):
     product of the mean weights then, and how often it was. ``log_weights`` (particles,), zeros at first, are those
     since then.
     """
-    nodes, buckets, count = program.nodes, program.buckets, len(log_weights)
-    most = 1
-    for k in range(len(nodes)):
-        most = max(most, nodes[k, 0])
-    law, mixed, index = np.empty((most, count)), np.empty((most, count)), np.empty(count, dtype=np.int64)
-    sums, uniforms, spare = np.empty(count), np.empty(count), np.empty(count, dtype=states.dtype)
+    buckets, count = program.buckets, len(log_weights)
+    most, width = max(1, program.nodes[:, 0].max()) if len(program.nodes) else 1, max(1, min(count, _WIDTH))
+    work = (
+        np.empty(most * width),
+        np.empty(width),
+        np.empty(most * width),
+        np.empty(most * width),
+        np.empty(width),
+        np.empty(width),
+        np.empty(width),
+        np.empty(0),
+    )
+    buffers = np.empty(most * width), np.empty(width, dtype=np.uint64), np.empty(width), work
+    uniforms, spare = np.empty(count), np.empty(count, dtype=states.dtype)
     scale, times = 0.0, 0
     for b in range(len(buckets) - 2, -1, -1):
-        first, last = buckets[b], buckets[b + 1]
-        levels = nodes[first, 0]
-        # Logarithms of the geometric mean; of one mini-bucket it is what this says, and no weight changes.
-        for k in range(first, last):
-            _look_up(law, values, program, k, states, index)
-            _log_sums(law, levels, weights[k], sums)
-            for level in range(levels):
-                for n in range(count):
-                    share = law[level, n] - sums[n] if sums[n] > -np.inf else -np.inf
-                    mixed[level, n] = share if k == first else mixed[level, n] + share
-        _log_sums(mixed, levels, 1.0, sums)
         fill_uniform64(seeds[0], seeds[1], seeds[2], seeds[3], uniforms)
-        _choose(mixed, levels, sums, uniforms, states[program.variables[first]])
-        for n in range(count):
-            if last - first > 1 or sums[n] == -np.inf:
-                log_weights[n] += min(sums[n], 0.0)
-        if threshold > 0.0 and last - first > 1:
+        for begin in range(0, count, width):
+            end = min(begin + width, count)
+            part, some = uniforms[begin:end], log_weights[begin:end]
+            _draw_variable(values, weights, program, b, states, begin, part, some, buffers)
+        if threshold > 0.0 and buckets[b + 1] - buckets[b] > 1:
             fill_uniform64(seeds[0], seeds[1], seeds[2], seeds[3], uniforms)
             part = _resample(states, program.variables[buckets[b:-1]], log_weights, threshold, uniforms[0], spare)
             if part == -np.inf:
