@@ -27,13 +27,14 @@ _TINY = 1e-290
 LANES = 128
 """States that are looked up side by side."""
 _ROOM = 300.0  # by which logarithms may pass a reference before it is raised
-_SUMS = {"contract", "nsz", "reassoc"}  # reordered sums; exponentials must not be reordered
+SUMS = {"contract", "nsz", "reassoc"}
+"""What the compiler may do with sums, which it reorders."""
 PLAIN = {"contract", "nsz"}
-"""What the compiler may do with exponentials and logarithms."""
+"""What the compiler may do with exponentials and logarithms, which must not be reordered."""
 
 
 @njit(nogil=True, cache=True, fastmath=PLAIN, error_model="numpy", inline="always")
-def _exp(x, bits, shifted, shifted_bits, count):
+def exp(x, bits, shifted, shifted_bits, count):
     """Exponentials of the first ``count`` non-positive numbers, in place; relative errors of 1e-15."""
     for j in range(count):
         z = max(x[j], -708.0)
@@ -85,7 +86,7 @@ def log(x, bits, shifted, shifted_bits, count):
         x[j] = (2.0 * s * p + exponent * _LN2_LOW) + exponent * _LN2_HIGH
 
 
-@njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
+@njit(nogil=True, cache=True, fastmath=SUMS, error_model="numpy")
 def _add(x, start, values, offset, form, index, where, count, is_first):
     """Add the cells of one input to a row of a block, or write them if it is the first."""
     # Views, since positions that might be negative would not be vectorised.
@@ -108,7 +109,7 @@ def _add(x, start, values, offset, form, index, where, count, is_first):
             row[j] += cells[places[j]]
 
 
-@njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
+@njit(nogil=True, cache=True, fastmath=SUMS, error_model="numpy")
 def _collect(x, start, sums, offset, form, index, where, count):
     """Add a row of a block to the cells of one input that it belongs to."""
     row, cells, places = x[start : start + count], sums[offset:], index[where : where + count]
@@ -125,7 +126,7 @@ def _collect(x, start, sums, offset, form, index, where, count):
             cells[places[j]] += row[j]
 
 
-@njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
+@njit(nogil=True, cache=True, fastmath=SUMS, error_model="numpy")
 def _dot(x, logs, count):
     """Sum of shares times their logarithms, which end at -708 where shares are zero."""
     total = 0.0
@@ -172,7 +173,7 @@ def powers(inverse, levels, block, work):
         row, rest = x[block : 2 * block], less[block : 2 * block]
         for j in range(block):
             x[j] = min(less[j], rest[j])
-        _exp(x, bits, shifted, shifted_bits, block)
+        exp(x, bits, shifted, shifted_bits, block)
         for j in range(block):
             sums[j] = 1.0 + x[j]
             row[j] = x[j] if rest[j] < 0.0 else 1.0
@@ -180,7 +181,7 @@ def powers(inverse, levels, block, work):
         return
     for j in range(many):
         x[j] = less[j]
-    _exp(x, bits, shifted, shifted_bits, many)
+    exp(x, bits, shifted, shifted_bits, many)
     for j in range(block):
         sums[j] = x[j]
     for level in range(1, levels):
@@ -262,7 +263,7 @@ def run(task, number, values, beliefs, backward, weight, program, work):
                 entropy, total = entropy * scale, total * scale
             for j in range(block):
                 top[j] -= reference if reference > -np.inf else 0.0
-            _exp(top, top_bits, shifted, shifted_bits, block)
+            exp(top, top_bits, shifted, shifted_bits, block)
             gained, summed = 0.0, 0.0
             for j in range(block):
                 summed += top[j]
@@ -404,7 +405,7 @@ def backward_pass(values, beliefs, backward, weights, program, work):
                     back[j] = weight * x[j] - value[j] if value[j] > -np.inf else 0.0
 
 
-@njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
+@njit(nogil=True, cache=True, fastmath=SUMS, error_model="numpy")
 def look_up(states, values, tables, logs, begin, step):
     """Add the cells of all tables that states (n, variables) select to ``logs`` (n,).
 

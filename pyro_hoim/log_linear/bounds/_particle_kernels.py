@@ -11,7 +11,7 @@ import numpy as np
 
 from ...compute.jit import njit
 from ...compute.lanes import fill_uniform64
-from ._kernels import PLAIN, log, powers
+from ._kernels import PLAIN, SUMS, exp, log, powers
 
 _WIDTH = 512  # particles whose levels of a variable are drawn together
 
@@ -97,31 +97,39 @@ def _draw_variable(values, weights, program, b, states, begin, uniforms, log_wei
     _choose(work, levels, uniforms, passed, row)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
-def _resample(states, variables, log_weights, threshold, offset, spare):
+@njit(nogil=True, cache=True, fastmath=SUMS, error_model="numpy")
+def _sums(x, count):
+    """The sums of numbers and of their squares."""
+    total, squares = 0.0, 0.0
+    for n in range(count):
+        total += x[n]
+        squares += x[n] * x[n]
+    return total, squares
+
+
+@njit(nogil=True, cache=True, fastmath=PLAIN, error_model="numpy")
+def _resample(states, variables, log_weights, threshold, offset, spare, space):
     """Draw particles anew by their weights, systematically, where too few carry these; the log mean weight then.
 
     Only rows ``variables`` of ``states`` are looked at. Nothing changes, and the result is zero, while the effective
-    number of particles is at least ``threshold``.
+    number of particles is at least ``threshold``. The last arguments are room for levels and numbers of particles.
     """
-    count, top = len(log_weights), -np.inf
-    for n in range(count):
-        top = max(top, log_weights[n])
+    count, top = len(log_weights), log_weights.max()
     if top == -np.inf:
         return top
-    total, squares = 0.0, 0.0
+    shares, shifted = space
     for n in range(count):
-        weight = math.exp(log_weights[n] - top)
-        total += weight
-        squares += weight * weight
+        shares[n] = log_weights[n] - top
+    exp(shares, shares.view(np.int64), shifted, shifted.view(np.int64), count)
+    total, squares = _sums(shares, count)
     if total * total >= threshold * squares:
         return 0.0
     # Particle n is copied once for every point (k + offset) / count in its part of the cumulated shares.
-    ancestors, passed, n = np.empty(count, dtype=np.int64), math.exp(log_weights[0] - top), 0
+    ancestors, passed, n = np.empty(count, dtype=np.int64), shares[0], 0
     for k in range(count):
         while passed * count <= (k + offset) * total and n < count - 1:
             n += 1
-            passed += math.exp(log_weights[n] - top)
+            passed += shares[n]
         ancestors[k] = n
     for v in variables:
         row = states[v]
@@ -160,7 +168,7 @@ def draw(values, weights, program, seeds, threshold, states, log_weights):
         np.empty(0),
     )
     buffers = np.empty(most * width), np.empty(width, dtype=np.uint64), np.empty(width), work
-    uniforms, spare = np.empty(count), np.empty(count, dtype=states.dtype)
+    uniforms, spare = np.empty(count), (np.empty(count, dtype=states.dtype), (np.empty(count), np.empty(count)))
     scale, times = 0.0, 0
     for b in range(len(buckets) - 2, -1, -1):
         fill_uniform64(seeds[0], seeds[1], seeds[2], seeds[3], uniforms)
@@ -170,7 +178,7 @@ def draw(values, weights, program, seeds, threshold, states, log_weights):
             _draw_variable(values, weights, program, b, states, begin, part, some, buffers)
         if threshold > 0.0 and buckets[b + 1] - buckets[b] > 1:
             fill_uniform64(seeds[0], seeds[1], seeds[2], seeds[3], uniforms)
-            part = _resample(states, program.variables[buckets[b:-1]], log_weights, threshold, uniforms[0], spare)
+            part = _resample(states, program.variables[buckets[b:-1]], log_weights, threshold, uniforms[0], *spare)
             if part == -np.inf:
                 return part, times
             scale += part
