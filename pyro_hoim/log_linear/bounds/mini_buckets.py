@@ -125,8 +125,8 @@ class BucketBackend(PlannedBackend):
             needed = f"{memory} bytes (about {memory / 2**30:.3g} GiB)"
             reason = f"mini-buckets need at least {needed}, the budget is {self.max_memory_bytes}"
             fitting = self._fitting_cells(hypergraph, memory)
-            lower = f"lower max_cells to {fitting}" if fitting else "lower max_cells"
-            feasible, hint = False, f"raise {type(self).__name__}(max_memory_bytes=...), or {lower}"
+            lower = f", or lower max_cells to {fitting}" if fitting else ", for no max_cells fits"
+            feasible, hint = False, f"raise {type(self).__name__}(max_memory_bytes=...){lower}"
         elif cells > self.max_cells:
             reason = f"an interaction has {size_text(cells, 'cells')}, the budget is {self.max_cells}"
             feasible, hint = False, f"raise {type(self).__name__}(max_cells=...)"
