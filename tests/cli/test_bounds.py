@@ -144,7 +144,10 @@ def test_a_few_draws_warn_in_the_words_of_the_command(shell):
         (["--method", "ais", "--memory-limit", "4"], ["--memory-limit: belongs to", "received --method ais"]),
         (["--method", "bounds", "--max-cells", "0"], ["--max-cells", "1 to"]),
         (["--method", "bounds", "--max-cells", "8"], ["an interaction has 9 cells", "raise --max-cells"]),
-        ([*BOUNDS, "--memory-limit", "10B"], ["bytes", "the budget is 10", "raise --memory-limit, for no --max-cells fits"]),
+        (
+            [*BOUNDS, "--memory-limit", "10B"],
+            ["bytes", "the budget is 10", "raise --memory-limit, for no --max-cells fits"],
+        ),
         ([*BOUNDS, "--memory-limit", "plenty"], ["--memory-limit: expected a size above 0", "'plenty'"]),
         ([*BOUNDS, "--memory-limit", "0GiB"], ["--memory-limit: expected a size above 0"]),
         ([*BOUNDS, "--time-limit", "soon"], ["--time-limit: expected a time above 0", "'soon'"]),
