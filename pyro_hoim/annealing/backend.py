@@ -17,6 +17,7 @@ from .. import budgets
 from ..core.autograd import log_z_with_gradient
 from ..core.certificate import Certificate, certificate
 from ..core.partition import Cost, LogPartition, Sandwich
+from ..core.words import in_python
 from ..errors import ConvergenceWarning, out_of_reach
 from .mode_checks import THIN, Ends, Weighed, explored, first_to_weigh, weighed
 from .runs import AnnealedModel, AnnealingOptions, Reverse, Run, Traits, derived, drawn_seed, forward, reverse
@@ -203,8 +204,8 @@ def result_of(
         best, lower, upper, reliable = compared[:4]
         if options.combine:
             notes = _Notes(like.numel())
-        elif is_perfect:
-            notes.add(compared.is_joint & ~reliable, _COMBINE_NOTE)
+        elif is_perfect and (words := in_python(_COMBINE_NOTE)):  # no command combines runs
+            notes.add(compared.is_joint & ~reliable, words)
         notes.add(~compared.agree, _GAP_NOTE.format(advice=advice))
         parts = (forward.value + log_z0, forward.error, log_z0 - back.value, back.error)
         sandwich = Sandwich(*map(shaped, parts), start=start)

@@ -59,14 +59,22 @@ def short_edge(parts: Sequence[str], width: int, between: str = ":") -> str:
     return between.join(shorten(part, share) for part in parts)
 
 
-_WRITTEN: ContextVar[Callable[[str, object], str]] = ContextVar(
-    "written", default=lambda name, value: name if value is None else f"{name}={value!r}"
-)
+def _as_argument(name: str, value: object) -> str:
+    """An option as an argument of Python."""
+    return name if value is None else f"{name}={value!r}"
+
+
+_WRITTEN: ContextVar[Callable[[str, object], str]] = ContextVar("written", default=_as_argument)
 
 
 def option(name: str, value: object = None) -> str:
     """An option in a sentence, with a value where one is meant: an argument of Python, or as a command writes it."""
     return _WRITTEN.get()(name, value)
+
+
+def in_python(words: str, instead: str = "") -> str:
+    """Words about what only Python takes; other words, or none, in what a command says."""
+    return words if _WRITTEN.get() is _as_argument else instead
 
 
 class _Options(dict[str, str]):

@@ -19,6 +19,7 @@ from ..annealing.runs import AnnealingOptions, Run, Traits, derived, drawn_seed
 from ..checks import checked_sample_shape
 from ..core.certificate import state_text
 from ..core.partition import Cost, LogPartition
+from ..core.words import in_python
 from ..errors import IntractableError, refused
 from .chains.draws import draw_independent, independent_log_partition
 from .chains.gibbs import RootChains
@@ -224,11 +225,16 @@ def _climbed_counts(energy: GeneralizedRootEnergy, ends: torch.Tensor, rows: tor
 
 _SAMPLE_TEMPERATURES = 100  # of the path that leads draws to the model
 _DRAW = 200  # operations of one draw from a node conditional
-_ADVICE = (
-    "try more temperatures (num_temperatures, temperatures='adaptive'), resampling (resample_below=0.5), more chains, "
-    "or an exact backend with a larger budget"
-)
-_TRAITS = Traits("root", _ADVICE, root_distance, conditional_error=1e-14)
+
+
+def _traits() -> Traits:
+    """What estimates of root models need, with the advice of notes."""
+    words = in_python(
+        "try more temperatures (num_temperatures, temperatures='adaptive'), resampling (resample_below=0.5), more "
+        "chains, or an exact backend with a larger budget",
+        "try more temperatures or chains, or an exact method with a larger budget",
+    )
+    return Traits("root", words, root_distance, conditional_error=1e-14)
 
 
 @dataclass(frozen=True)
@@ -291,7 +297,7 @@ class RootAnnealed(AnnealedBackend, RootBackend):
         """The elements of the batch, without a graph, in float64."""
         psi = checked_psi(energy.detach(), self.allow_undecided)
         return [
-            AnnealedRoot(GeneralizedRootEnergy(energy.structure, row, energy.families), self, _TRAITS)
+            AnnealedRoot(GeneralizedRootEnergy(energy.structure, row, energy.families), self, _traits())
             for row in element_rows(energy, psi)
         ]
 

@@ -16,6 +16,7 @@ from scipy import special
 from ..budgets import MAX_BYTES, check_size
 from ..compute.engine import Record
 from ..core.model import Chains, RecordPart
+from ..core.words import in_python
 from ..errors import ConvergenceWarning, check_choice, check_names, check_whole, conflict, wrong_type
 from ..structure.hypergraph import cell_index
 from .checkpoint import RunOptions, checked_run, follow, part_of
@@ -437,7 +438,7 @@ def sample_chains(
     parts = _checked_parts(record, chains.recordable)
     run = checked_run(run)
     if barrier := chains.barrier:
-        hint = f"{chains.mixing_hint}, or use an exact backend"
+        hint = f"{in_python(f'{chains.mixing_hint}, or ')}use an exact backend"
         warnings.warn(ConvergenceWarning(barrier, argument="chains", hint=hint), stacklevel=2)
     file = run.file()
     # A run in steps, which a checkpoint can be taken of.
@@ -448,8 +449,8 @@ def sample_chains(
     # Estimates with their errors, and a warning where chains contradict each other.
     eta, std_error, between_chains, is_mixed = recorder.summary() or (None,) * 4
     if is_mixed is False and not barrier:
-        message = "chains differ from each other by more than chance, so they have not mixed; make longer runs, or "
-        warnings.warn(ConvergenceWarning(message + chains.mixing_hint), stacklevel=2)
+        message = "chains differ from each other by more than chance, so they have not mixed; make longer runs"
+        warnings.warn(ConvergenceWarning(message + in_python(f", or {chains.mixing_hint}")), stacklevel=2)
     return ChainRun(
         eta,
         std_error,

@@ -5,20 +5,25 @@ import re
 from pathlib import Path
 
 import click
+import numpy as np
 import pandas as pd
 import pytest
 
 import pyro_hoim as hoim
 from pyro_hoim.boltzmann import LearningOptions, fit_machine
 from pyro_hoim.cli import cli
+from pyro_hoim.cli.output import written
 from pyro_hoim.cli.wording import error_message, warning_message
+from pyro_hoim.core.words import in_python, options_written
 from pyro_hoim.data.columns import FrameOptions
 from pyro_hoim.errors import ConvergenceWarning, IntractableError, UnknownNameError, out_of_range, refused
 from pyro_hoim.families import families
 from pyro_hoim.generalized_root import RootSettings
+from pyro_hoim.generalized_root.annealed import _traits
 from pyro_hoim.inference import ChainSettings, NUTSSettings, StructurePrior
 from pyro_hoim.information import removal_values
 from pyro_hoim.log_linear import SelectionOptions
+from pyro_hoim.log_linear.annealed.importance import advice
 from pyro_hoim.log_linear.learning.learn import learn_variables
 from pyro_hoim.results import Fitted
 
@@ -199,3 +204,24 @@ def test_options_are_spelled_as_the_arguments_of_the_python_calls():
         if isinstance(param, click.Option) and param.name != "_click_default_help"
     }
     assert options - words == OF_THE_COMMAND_LINE
+
+
+def test_notes_advise_in_a_command_only_what_a_command_takes():
+    """The control: in Python they name the arguments."""
+    words = [advice, lambda: _traits().advice, lambda: in_python("combine=True", "")]
+    only_python = re.compile(r"\w=|GibbsSchedule|num_temperatures")
+    assert all(only_python.search(each()) for each in words)
+    with options_written(written):
+        assert not any(only_python.search(each()) for each in words)
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_note_of_an_annealed_estimate_in_a_command_is_written_in_python(shell):
+    """Coupled columns and too few temperatures: every note and warning about it is about options."""
+    rng = np.random.default_rng(0)
+    rows = np.repeat(rng.integers(0, 2, (400, 1)), 8, 1) ^ (rng.random((400, 8)) < 0.03)
+    pd.DataFrame(rows.astype(int)).add_prefix("x").to_csv("rows.csv", index=False)
+    shell("fit", "rows.csv", "--order", "2", "--prior", "unit", "--out", "m")
+    result = shell("log-z", "m", "--method", "ais", "--num-temperatures", "2", "--num-chains", "32")
+    assert "unreliable" in result.out
+    assert not re.search(r"combine=|schedule=|resample_below|GibbsSchedule|num_temperatures", result.out + result.err)

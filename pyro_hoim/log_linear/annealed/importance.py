@@ -24,6 +24,7 @@ from ...core.autograd import log_z_with_gradient
 from ...core.certificate import state_text
 from ...core.model import LogLinearModel
 from ...core.partition import Cost, LogPartition, PlannedBackend, Verdict, check_model
+from ...core.words import in_python
 from ...data.frames import as_observations
 from ...data.observations import Observations
 from ...errors import (
@@ -288,12 +289,15 @@ class AnnealedLogLinear:
         return state_text(domain.names, [v.labels[int(i)] for v, i in zip(domain, state, strict=True)])
 
 
-ADVICE = (
-    "try more temperatures (num_temperatures, temperatures='adaptive'), block moves "
-    "(pyro_hoim.runs.GibbsSchedule('interactions')), resampling (resample_below=0.5), more chains, or an exact backend "
-    "with a larger budget"
-)
-"""What a note on an unreliable estimate advises."""
+def advice() -> str:
+    """What a note on an unreliable estimate advises."""
+    return in_python(
+        "try more temperatures (num_temperatures, temperatures='adaptive'), block moves "
+        "(pyro_hoim.runs.GibbsSchedule('interactions')), resampling (resample_below=0.5), more chains, or an exact "
+        "backend with a larger budget",
+        "try more temperatures or chains, or an exact method with a larger budget",
+    )
+
 
 _MAX_CHAINS = 2**16  # chains of one call of sample
 _SAMPLE_TEMPERATURES = 100  # of the path that leads draws to the model
@@ -502,7 +506,7 @@ class AnnealedImportance(AnnealedBackend, PlannedBackend):
             connection = connection_of(support, schedule, graph)
         error, cards = CONDITIONAL_ERRORS[self.precision], graph.domain.cardinalities
         is_connected, caution = connection.verdict != "refuted", connection.words(graph.domain)
-        traits = Traits(graph.coding, ADVICE, hamming, error, cards, self._is_reversible, is_connected, caution)
+        traits = Traits(graph.coding, advice(), hamming, error, cards, self._is_reversible, is_connected, caution)
         options: dict[str, Any] = {"schedule": schedule, "engine": self.engine, "precision": self.precision}
         return AnnealedLogLinear(energy, reference, self, traits, options, inside, choice=str(choice or ""))
 

@@ -19,6 +19,7 @@ from ...checks import check_exact_shape, check_finite, checked_floating
 from ...compute.engine import Engine, Record, Wanted, join_records
 from ...core.certificate import state_text
 from ...core.model import Chains, LogLinearModel
+from ...core.words import in_python
 from ...errors import (
     ConvergenceWarning,
     InputError,
@@ -444,7 +445,7 @@ class GibbsChains(Chains):
     def warn_unless_connected(self, argument: str) -> None:
         """Give :class:`ConvergenceWarning` where the chains are not known to reach every possible state."""
         if problem := self._connection.words(self.domain):
-            hint = f"{self.mixing_hint}, or use an exact backend"
+            hint = f"{in_python(f'{self.mixing_hint}, or ')}use an exact backend"
             warnings.warn(ConvergenceWarning(problem, argument=argument, hint=hint), stacklevel=caller_level())
 
     @property

@@ -65,7 +65,7 @@ from ...errors import (
     size_text,
     unexpected,
 )
-from ...log_linear.annealed.importance import ADVICE, AnnealedImportance
+from ...log_linear.annealed.importance import AnnealedImportance, advice
 from ...log_linear.auto import Auto
 from ...log_linear.bounds.importance import BucketImportance
 from ...log_linear.coding import Coding, Reference, parametrization
@@ -430,7 +430,7 @@ class LogLinearFamily(Family):
             f"try more {option('num_temperatures')} or {option('num_chains')}; in Python there are block moves and "
             "resampling"
         )
-        return replace(estimate, notes=tuple(note.replace(ADVICE, f"{more} as well") for note in estimate.notes))
+        return replace(estimate, notes=tuple(note.replace(advice(), f"{more} as well") for note in estimate.notes))
 
     @override
     def condition(self, stored: Stored, codes: Mapping[str, int]) -> tuple[Stored, float]:
