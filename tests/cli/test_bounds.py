@@ -187,6 +187,25 @@ def test_budgets_of_exact_sums_and_a_refusal_that_names_what_is_left(shell):
     assert found == shell.json("log-z", "chain.safetensors") and found["kind"] == "exact"
 
 
+@pytest.mark.parametrize(
+    ("budget", "number"),
+    [(("--max-cells", "4"), "4"), (("--max-cells", "31"), None), (("--memory-limit", "200"), "200")],
+)
+def test_budgets_hold_for_models_however_small(budget, number, shell):
+    """All pairs of five columns: 32 states, whose table only conditioning avoids, and which nothing sums in 200 bytes."""
+    domain = Domain.from_cardinalities([2] * 5)
+    save_random("pairs.safetensors", InteractionHypergraph.from_order(domain, 2), 0.1)
+    plain = shell.json("log-z", "pairs.safetensors")
+    if number is None:
+        found = shell.json("log-z", "pairs.safetensors", *budget)
+        assert (found["kind"], found["method"] == plain["method"]) == ("exact", False)
+        assert found["value"] == pytest.approx(plain["value"], abs=1e-12)
+    else:
+        shell.refused("log-z", "pairs.safetensors", *budget, says=[f"the budget is {number}", "--method bounds"])
+    roomy = shell.json("log-z", "pairs.safetensors", "--max-cells", "4096", "--memory-limit", "8GiB")
+    assert roomy == plain  # control
+
+
 def test_score_between_bounds(shell, model):
     _, exact = model
     Path("r.csv").write_text(",".join(f"x{k}" for k in range(11)) + "\n" + ("0," * 10 + "1\n") * 3)

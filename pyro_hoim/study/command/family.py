@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pandas as pd
 import torch
@@ -71,6 +71,7 @@ from ...log_linear.bounds.importance import BucketImportance
 from ...log_linear.coding import Coding, Reference, parametrization
 from ...log_linear.energy import LogLinearEnergy
 from ...log_linear.exact.elimination import VariableElimination
+from ...log_linear.exact.enumeration import Enumeration
 from ...log_linear.file import GivenTables, ModelFile, conditional_words
 from ...log_linear.fitting.duration import (
     check_bound_duration,
@@ -414,7 +415,7 @@ class LogLinearFamily(Family):
         """Log Z of the family's tables; ``auto`` prefers exact to what the file keeps, estimates look from starts."""
         stored = question.stored.model
         of_file = stored.log_partition if is_default_log_z(question) else None
-        exact = Auto(elimination=replace(VariableElimination(), **log_z_budgets(question)))
+        exact = _exact_within(log_z_budgets(question), stored.hypergraph)
         if of_file is not None and not exact.plan(stored.hypergraph).feasible:
             estimate = replace(of_file, method=f"{of_file.method}, as the model file holds it")
         else:
@@ -636,3 +637,19 @@ def _unnamed_combinations(stored: Stored) -> list[str]:
 
 
 FAMILY = LogLinearFamily()
+
+
+_Listing = TypeVar("_Listing", bound=Enumeration)
+
+
+def _exact_within(given: Mapping[str, int], graph: InteractionHypergraph) -> Auto:
+    """Exact sums of a model none of which, however small, goes beyond the budgets that were given."""
+    exact = Auto(elimination=replace(VariableElimination(), **given))
+    cells, memory = (given.get(name, math.inf) for name in ("max_cells", "max_memory_bytes"))
+
+    def within(backend: _Listing) -> _Listing:
+        cost = backend.plan(graph)  # whose memory is in proportion to its cells
+        most = min(backend.max_states, cells, memory * cost.cells // max(1, cost.memory_bytes))
+        return replace(backend, max_states=max(1, int(most)))
+
+    return replace(exact, matrix=within(exact.matrix), enumeration=within(exact.enumeration)) if given else exact
