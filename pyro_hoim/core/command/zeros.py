@@ -1,4 +1,4 @@
-"""``--structural-zeros``: levels of columns that are impossible together."""
+"""Structural zeros as a command takes them: levels of columns that are impossible together."""
 
 from __future__ import annotations
 
