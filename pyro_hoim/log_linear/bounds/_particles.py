@@ -59,6 +59,7 @@ def _runs(sweeps: Sweeps, number: int, size: int, seed: int, threshold: float) -
             start = np.ascontiguousarray(seeds[:, k])
             scales[k], times[k] = draw(*buffers, start, few, states[k], log_weights[k])
 
-    run_threads(part, number, cost=16.0 * sum(len(node.scope) for node in sweeps.graph.nodes) * size * number)
+    reads = float(sweeps.graph.division.nodes[:, 1].sum()) * size * number
+    run_threads(part, number, cost=16.0 * reads)
     log_weights += (scales + sweeps.best)[:, None]
     return [Run(states[k].T, log_weights[k], int(times[k])) for k in range(number)]
