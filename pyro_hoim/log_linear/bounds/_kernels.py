@@ -87,43 +87,54 @@ def log(x, bits, shifted, shifted_bits, count):
 
 
 @njit(nogil=True, cache=True, fastmath=SUMS, error_model="numpy")
-def _add(x, start, values, offset, form, index, where, count, is_first):
-    """Add the cells of one input to a row of a block, or write them if it is the first."""
+def _add(x, start, constant, values, offset, form, index, where, count, is_first):
+    """Add the cells of one input to a row of a block, or write them and a constant if it is the first."""
     # Views, since positions that might be negative would not be vectorised.
     row, cells, places = x[start : start + count], values[offset:], index[where : where + count]
-    if form == 0:
-        value = cells[0]
+    if form == 1 and is_first:
         for j in range(count):
-            row[j] = value if is_first else row[j] + value
-    elif form == 1 and is_first:
-        for j in range(count):
-            row[j] = cells[j]
+            row[j] = cells[j] + constant
     elif form == 1:
         for j in range(count):
             row[j] += cells[j]
     elif is_first:
         for j in range(count):
-            row[j] = cells[places[j]]
+            row[j] = cells[places[j]] + constant
     else:
         for j in range(count):
             row[j] += cells[places[j]]
 
 
 @njit(nogil=True, cache=True, fastmath=SUMS, error_model="numpy")
+def _total(x, start, count):
+    """The sum of a row of a block."""
+    total = 0.0
+    for value in x[start : start + count]:
+        total += value
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath=SUMS, error_model="numpy")
 def _collect(x, start, sums, offset, form, index, where, count):
     """Add a row of a block to the cells of one input that it belongs to."""
     row, cells, places = x[start : start + count], sums[offset:], index[where : where + count]
-    if form == 0:
-        total = 0.0
-        for j in range(count):
-            total += row[j]
-        cells[0] += total
-    elif form == 1:
+    if form == 1:
         for j in range(count):
             cells[j] += row[j]
-    else:
+        return
+    # Neighbours that belong to one cell, as many everywhere, are summed first: additions in memory wait for each other.
+    width = 1
+    while width < count and places[width] == places[0]:
+        width += 1
+    if width == 1:
         for j in range(count):
             cells[places[j]] += row[j]
+        return
+    for j in range(0, count, width):
+        total = 0.0
+        for value in row[j : j + width]:
+            total += value
+        cells[places[j]] += total
 
 
 @njit(nogil=True, cache=True, fastmath=SUMS, error_model="numpy")
@@ -221,7 +232,7 @@ def run(task, number, values, beliefs, backward, weight, program, work):
     depth, count = end - begin, last - first
     inverse = 1.0 / weight
     turn = np.zeros(depth + 1, dtype=np.int64)
-    offsets = np.empty(count, dtype=np.int64)
+    offsets, constants = np.empty(count, dtype=np.int64), np.empty(levels)
     for i in range(count):
         offsets[i] = inputs[first + i, 0]
     # Beliefs of task 2 are not normalised: they are the exponentials of differences from a reference.
@@ -232,12 +243,20 @@ def run(task, number, values, beliefs, backward, weight, program, work):
         beliefs[shift : shift + width] = 0.0
     for start in range(message, message + cells, block):
         # Logarithms of all tables, level by level.
-        if count == 0:
-            x[: levels * block] = 0.0
+        constants[:] = 0.0
+        for i in range(count):
+            if inputs[first + i, 2] == 0:
+                for level in range(levels):
+                    constants[level] += values[offsets[i] + level * inputs[first + i, 1]]
+        is_first = True
         for i in range(count):
             form, where, step = inputs[first + i, 2], inputs[first + i, 3], inputs[first + i, 1]
-            for level in range(levels):
-                _add(x, level * block, values, offsets[i] + level * step, form, index, where, block, i == 0)
+            for level in range(levels if form else 0):
+                cell = offsets[i] + level * step
+                _add(x, level * block, constants[level], values, cell, form, index, where, block, is_first)
+            is_first = is_first and form == 0
+        for level in range(levels if is_first else 0):
+            x[level * block : (level + 1) * block] = constants[level]
         powers(inverse, levels, block, work)
         sent = values[start : start + block]
         if task == 1:
@@ -275,11 +294,16 @@ def run(task, number, values, beliefs, backward, weight, program, work):
                 share = x[level * block : (level + 1) * block]
                 for j in range(block):
                     share[j] = 0.0 if mark[j] else share[j] * sums[j]
+                constants[level] = _total(x, level * block, block)
             for i in range(count):
                 if task == 1 or inputs[first + i, 4] == 2:
                     form, where, step = inputs[first + i, 2], inputs[first + i, 3], inputs[first + i, 1]
                     for level in range(levels):
-                        _collect(x, level * block, beliefs, offsets[i] + level * step, form, index, where, block)
+                        cell = offsets[i] + level * step
+                        if form == 0:
+                            beliefs[cell] += constants[level]
+                        else:
+                            _collect(x, level * block, beliefs, cell, form, index, where, block)
         if task == 2:
             entropy -= _dot(x, less, levels * block)
         # The next turn of the outer loops.
