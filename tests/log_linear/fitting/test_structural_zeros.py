@@ -316,7 +316,7 @@ def test_a_likelihood_above_one_shows_that_no_table_has_the_margins():
 
 @pytest.mark.parametrize(
     "function",
-    [hoim.fit_roots, hoim.learn, hoim.learn_network, hoim.plan, enumerate_structures, sample_structures],
+    [hoim.fit_roots, hoim.learn, hoim.learn_network, enumerate_structures, sample_structures],
     ids=lambda function: function.__name__,
 )
 def test_functions_without_structural_zeros_say_what_takes_them(function):
