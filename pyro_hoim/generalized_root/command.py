@@ -391,9 +391,11 @@ class RootFamily(Family):
         info = dict[str, Any]()
         if isinstance(model, RootFitResult):
             info = {"columns": list(model.domain.names), "fixed_columns": dict(model.fixed_columns)}
+            if model.families.common is None and model.fixed_columns:
+                info |= {"fixed_kinds": {name: model.domain[name].kind for name in model.fixed_columns}}
             info |= {"rows": model.num_rows, "refit": None if model.refit is None else model.refit.method}
-        family = model.family if isinstance(model, RootFitResult) else model.families
-        return RootFile(model.structure, model.psi, family, info)
+        families = model.free_families if isinstance(model, RootFitResult) else model.families
+        return RootFile(model.structure, model.psi, families, info)
 
     @override
     def summary(self, model: Any, *, level: float = 0.95) -> pd.DataFrame:

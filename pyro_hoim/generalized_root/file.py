@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_args
 
 import torch
 from typing_extensions import override
@@ -15,7 +15,7 @@ from ..checks import check_exact_shape
 from ..errors import HoimError, check_names, check_type, check_unique, refused, unexpected
 from ..runs.container import GENERALIZED_ROOT, ModelRecord, keep_contents, stored, take_parameters
 from ..runs.rules import DOMAIN, NAME, NAMES, NUMBER, WHOLE, Fields, Items, Leaf, MapOf, Rule, optional
-from ..schema import Domain, Variable
+from ..schema import Domain, NumberKind, Variable
 from .energy import GeneralizedRootEnergy
 from .nodes.columns import Families, NodeFamilies
 from .nodes.families import IndicatorFamily, NodeFamily, TruncatedPoissonFamily, node_family
@@ -27,7 +27,8 @@ _POSITIVE = Leaf("a whole number from 1", (int,), lambda value: value >= 1)
 _TERMS = Fields({"root": _POSITIVE, "size": _POSITIVE, "positions": Items(Items(WHOLE, 1), 1)})
 _FAMILY = {"name": NAME, "maximum": optional(WHOLE)}
 _MEMBER = Fields(_FAMILY, {"category": NAME})
-_INFO = {"columns": NAMES, "fixed_columns": MapOf(NUMBER), "scales": MapOf(_SCALE)}
+_KIND = Leaf("a kind of numbers", (str,), lambda value: value in get_args(NumberKind))
+_INFO = {"columns": NAMES, "fixed_columns": MapOf(NUMBER), "fixed_kinds": MapOf(_KIND), "scales": MapOf(_SCALE)}
 """Entries of the information that commands read."""
 
 
@@ -46,8 +47,8 @@ class RootFile(ModelRecord):
 
     Raises:
         InputError: wrong length of psi, NaN or infinite entries, variables of another kind than the family's, a family
-            of somebody else's, columns of one value beside several families, information that is not JSON, or a
-            further tensor named "psi".
+            of somebody else's, a column of one value beside several families whose kind ``info`` does not state,
+            information that is not JSON, or a further tensor named "psi".
         InputTypeError: an argument of another type.
     """
 
@@ -73,10 +74,11 @@ class RootFile(ModelRecord):
         dtype = self.psi.dtype if self.psi.dtype in _DTYPES else torch.float64
         keep_contents(self, _INFO, psi=stored(self.psi).to(dtype))
         # Refuse columns, those of one value among them, that are not those of the model
-        fixed = self.info.get("fixed_columns", {})
-        if fixed and families.common is None:
+        fixed, kinds = self.info.get("fixed_columns", {}), self.info.get("fixed_kinds", {})
+        if families.common is None and not fixed.keys() <= kinds.keys():
             problem = "the kind of a column of one value is unknown where variables have several families"
-            raise refused("info['fixed_columns']", problem, "leave such columns out")
+            raise refused("info['fixed_columns']", problem, "state it in info['fixed_kinds']")
+        check_names(kinds, list(fixed), "info['fixed_kinds']", noun="column")
         names = self.info.get("columns", [*self.structure.domain.names, *fixed])
         check_unique(names, "info['columns']")
         if [name for name in names if name not in fixed] != list(
@@ -99,9 +101,9 @@ class RootFile(ModelRecord):
     def domain(self) -> Domain:
         """All columns, those of one value among them."""
         names = self.info.get("columns", [*self.structure.domain.names, *self.fixed])
-        one = self.families.common  # several families leave no fixed columns
-        known = dict(zip(self.structure.domain.names, self.families, strict=True))
-        return Domain(Variable(name, kind=(one or known[name]).kind) for name in names)
+        one, kinds = self.families.common, dict(self.info.get("fixed_kinds", {}))
+        kinds |= {name: family.kind for name, family in zip(self.structure.domain.names, self.families, strict=True)}
+        return Domain(Variable(name, kind=one.kind if one and name not in kinds else kinds[name]) for name in names)
 
     @property
     def families(self) -> NodeFamilies:

@@ -404,6 +404,10 @@ def test_files_refuse_what_they_could_not_give_back():
     info = {"columns": ["v0", "v1", "c"], "fixed_columns": {"c": 1.0}}
     with raises("invalid-value", "info['fixed_columns']"):
         RootFile(energy.structure, energy.psi, energy.families, info)
+    with raises("unknown-name", "info['fixed_kinds']"):
+        RootFile(energy.structure, energy.psi, energy.families, info | {"fixed_kinds": {"c": "real", "d": "real"}})
+    file = RootFile(energy.structure, energy.psi, energy.families, info | {"fixed_kinds": {"c": "real"}})
+    assert [variable.kind for variable in file.domain] == ["count", "count", "real"]
 
 
 def test_sites_of_a_program_take_rows_of_all_kinds():

@@ -61,6 +61,39 @@ def units(linear: Floats) -> Floats:
     return np.maximum(1.0, 1e-4 * np.abs(linear))
 
 
+@dataclass(frozen=True, eq=False)
+class NodeLaw:
+    """Law of a node whose roots are divided by scales (k,), as natural parameters are multiplied by them."""
+
+    family: NodeFamily
+    scales: Floats | None = None
+
+    @classmethod
+    def of(cls, rows: RootRows, node: int) -> NodeLaw:
+        """The law of a column of some rows."""
+        return cls(rows.families[node], None if rows.scales is None else rows.scales[node])
+
+    def evaluate(
+        self,
+        eta: Floats,
+        derivatives: int,
+        value: Floats,
+        mean: Floats,
+        covariance: Floats,
+        num_subdomains: int = 0,
+    ) -> None:
+        """Write A (rows,), or its bound, with means (rows, k) and covariances (rows, k, k) as far as asked for."""
+        eta = eta if self.scales is None else eta / self.scales
+        if num_subdomains:
+            bound_counts(eta, self.family.largest_value, num_subdomains, derivatives, value, mean, covariance)
+        else:
+            evaluate_nodes(self.family, eta, derivatives, value, mean, covariance)
+        if self.scales is not None and derivatives:
+            mean /= self.scales
+            if derivatives == 2:
+                covariance /= self.scales[:, None] * self.scales
+
+
 class Regression:
     """Weighted mean of A(eta) over rows, less a linear term, plus an l1 penalty.
 
@@ -70,7 +103,7 @@ class Regression:
     subdomains A is its upper bound on so many of them.
     """
 
-    family: NodeFamily
+    law: NodeLaw
     order: int
     weights: Floats
     starts: Integers
@@ -102,11 +135,7 @@ class Regression:
         return value, mean, covariance
 
     def _evaluate(self, eta: Floats, derivatives: int, value: Floats, mean: Floats, covariance: Floats) -> None:
-        if self.num_subdomains:
-            top = self.family.largest_value
-            bound_counts(eta, top, self.num_subdomains, derivatives, value, mean, covariance)
-        else:
-            evaluate_nodes(self.family, eta, derivatives, value, mean, covariance)
+        self.law.evaluate(eta, derivatives, value, mean, covariance, self.num_subdomains)
 
     def objective(self, coefficients: Floats) -> float:
         """Mean of A(eta) - eta . T over rows, plus the penalty; +inf where a row cannot be normalised."""
@@ -351,7 +380,7 @@ class WorkingSet(Regression):
 
     def __init__(self, rows: RootRows, node: int, orders: Integers, l1: Floats, width: int) -> None:
         self.rows, self.node = rows, node
-        self.family, self.order = rows.family, rows.order
+        self.law, self.order = NodeLaw.of(rows, node), rows.order
         self.num_constants = len(orders)
         self.targets = rows.column_roots(node)
         self.orders = orders
@@ -444,7 +473,7 @@ def base_measure(rows: RootRows, nodes: Sequence[int]) -> float:
     """Mean over rows of minus the log base measure of some columns, nats."""
     total = 0.0
     for node in nodes:
-        total -= float(rows.counted(rows.family.log_base(torch.from_numpy(rows.column(node))).numpy()).sum())
+        total -= float(rows.counted(rows.families[node].log_base(torch.from_numpy(rows.column(node))).numpy()).sum())
     return total / rows.total
 
 
@@ -482,7 +511,7 @@ class ColumnRegression(Regression):
     ) -> None:
         working = interactions(rows, node, terms, singles)
         count = len(singles)
-        self.family, self.order, self.weights = rows.family, rows.order, working.weights
+        self.law, self.order, self.weights = working.law, rows.order, working.weights
         self.offset = working.natural(np.concatenate([np.zeros(count), coefficients]))
         self.starts = working.starts[: count + 1]
         self.places, self.values = working.places[: self.starts[-1]], working.values[: self.starts[-1]]
@@ -494,7 +523,7 @@ class JointRegression(Regression):
     """All columns at once: the rows of all nodes below each other, and one feature for every term of the model."""
 
     def __init__(self, rows: RootRows, terms: Sequence[JointTerm], l1: Floats, jobs: int | None) -> None:
-        self.family, self.order, self.l1 = rows.family, rows.order, l1
+        self.order, self.l1 = rows.order, l1
         self.orders = np.array([term.key[0] - 1 for term in terms], dtype=np.int64)
         self.linear = np.zeros(len(terms))
         self._jobs = jobs
@@ -507,6 +536,7 @@ class JointRegression(Regression):
         features: list[Integers] = []
         places: list[Integers] = []
         values: list[Floats] = []
+        laws: list[tuple[NodeLaw, slice]] = []
         num_rows = num_entries = 0
         for node, terms_of_node in members.items():
             singles = [m for m in terms_of_node if terms[m].key[1] == 1]
@@ -518,6 +548,7 @@ class JointRegression(Regression):
             places.append(working.places + num_rows)
             values.append(working.values)
             weights.append(working.weights)
+            laws.append((working.law, slice(num_rows, num_rows + len(working.weights))))
             num_rows += len(working.weights)
             num_entries += len(working.places)
             needed = 8 * (num_rows * (2 * self.order**2 + 4 * self.order) + 6 * num_entries)
@@ -527,6 +558,14 @@ class JointRegression(Regression):
                     f"the rows of the columns' conditionals need more than {size_text(needed, 'bytes')}; the limit is "
                     f"{MOST_BYTES}. Refit 'singles', raise l1, or take fewer rows or columns",
                 )
+        # One family evaluates the rows of all nodes together.
+        if rows.families.common is not None:
+            laws = [(laws[0][0], slice(0, num_rows))]
+        self._parts = [
+            (law, slice(first, min(first + _ROWS_AT_A_TIME, block.stop)))
+            for law, block in laws
+            for first in range(block.start, block.stop, _ROWS_AT_A_TIME)
+        ]
         # From entries by node to entries by feature, as solvers read them.
         self.weights = np.concatenate(weights)
         feature = np.concatenate(features)
@@ -535,8 +574,7 @@ class JointRegression(Regression):
         self.places, self.values = np.concatenate(places)[order], np.concatenate(values)[order]
 
     def _evaluate(self, eta: Floats, derivatives: int, value: Floats, mean: Floats, covariance: Floats) -> None:
-        parts = [slice(first, first + _ROWS_AT_A_TIME) for first in range(0, len(eta), _ROWS_AT_A_TIME)]
         joblib.Parallel(n_jobs=self._jobs, require="sharedmem")(
-            joblib.delayed(evaluate_nodes)(self.family, eta[p], derivatives, value[p], mean[p], covariance[p])
-            for p in parts
+            joblib.delayed(law.evaluate)(eta[p], derivatives, value[p], mean[p], covariance[p])
+            for law, p in self._parts
         )

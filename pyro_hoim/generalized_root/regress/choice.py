@@ -13,13 +13,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...data.counts import CountTable
 from ...errors import check_type, check_whole, conflict
 from ...runs.checkpoint import checked_run
-from ..nodes.families import NodeFamily
 from .confirm import with_confirmed
-from .fit import check_penalties, checked_family, fit_root_path
-from .options import L1Rule, Penalty, checked_candidates, checked_settings
+from .fit import check_penalties, checked_families, fit_root_path
+from .options import FamilyChoice, L1Rule, Penalty, checked_candidates, checked_settings
 from .refit import warn_refits
 from .result import RootFitResult
 from .rows import RootRows, prepare_rows
@@ -51,7 +49,7 @@ class L1ChoiceResult(NamedTuple):
 def choose_l1(
     data: Any,
     l1s: Sequence[Penalty],
-    family: str | NodeFamily = "poisson",
+    family: FamilyChoice = "poisson",
     rule: L1Rule | None = None,
     *,
     validation: Any = None,
@@ -72,7 +70,7 @@ def choose_l1(
     Args:
         data: rows, as ``fit_roots`` takes them.
         l1s: penalties in falling order.
-        family: node family.
+        family: node family, or one for every column.
         rule: how to choose; ``L1Rule()``, which is held-out, when None.
         validation: rows to score on instead of leaving parts out.
         generator: random numbers that shuffle the rows into parts or draw the subsamples; by default of seed 0.
@@ -103,14 +101,15 @@ def choose_l1(
     check_whole(order, "order")
     if options.get("counts") is not None:
         raise conflict("counts", "cannot be left out part by part", "repeat the rows")
-    rows = prepare_rows(data, checked_family(family), order, options.pop("names", None))
+    rows = prepare_rows(data, checked_families(family), order, options.pop("names", None))
     settings = checked_settings(options.get("settings"))
     options["settings"] = replace(settings, false_discovery_rate=None)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     check_type(generator, torch.Generator, "generator", "a torch.Generator")
 
     def fit_path(index: NDArray[np.int64], **changes: Any) -> tuple[RootFitResult, ...]:
-        return fit_root_path(CountTable(rows.domain, rows.matrix[index]), l1s, rows.family, **{**options, **changes})
+        part, names = rows.part(index)
+        return fit_root_path(part, l1s, rows.families, names=names, **{**options, **changes})
 
     # Rules on parts of the rows score before the path of all rows, others after it.
     scores, errors = (), None
@@ -183,7 +182,7 @@ def _cross_validated(
     for part in parts:
         path = fit_path(np.setdiff1d(np.arange(rows.num_rows), part))
         is_fixed |= np.array([name in path[0].fixed_columns for name in rows.domain.names])
-        held_out = CountTable(rows.domain, rows.matrix[part])
+        held_out, _ = rows.part(part)
         values.append(np.stack([fitted.log_pseudo_prob(held_out, by_node=True).numpy() for fitted in path]))
     by_row = np.concatenate(values, 1)[:, np.argsort(np.concatenate(parts))]
     return _means(by_row[:, :, ~is_fixed].sum(2))
@@ -195,7 +194,7 @@ def _ebic(fitted: RootFitResult, gamma: float) -> float:
     width, n = len(fitted.structure.domain), fitted.num_rows
     total = 0.0
     for node in fitted.nodes:
-        penalty = sum(fitted.l1[term.key[0]] * abs(term.coefficient) for term in node.terms)
+        penalty = sum(fitted.penalty_of(term) for term in node.terms)
         total += 2 * n * (node.objective - penalty) + len(node.terms) * math.log(n)
         for (_, size), found in Counter(term.key for term in node.terms).items():
             total += 2 * gamma * math.log(math.comb(math.comb(width - 1, size - 1), found))

@@ -329,7 +329,7 @@ class RootSetTester:
         # Half a step of the lattice towards the mean, for a tail that includes what was seen.
         seen, mean = float(law.statistics[-1]), float(null.mean[-1])
         side = math.copysign(1.0, seen - mean)
-        step = self._step(column, term, scale)
+        step = self._step(node, term, scale)
         target = seen - side * step / 2
         if (target - mean) * side <= _ROUNDING * (1.0 + abs(seen)):
             return 0.0, 0.0
@@ -343,15 +343,16 @@ class RootSetTester:
         tail = saddle_point_log_tail(np.array(root), np.array(abs(moved.psi)), np.array(moved.information), step)
         return float(tail), moved.rise
 
-    def _step(self, column: _Column, term: _Feature, scale: _Scale) -> float:
+    def _step(self, node: int, term: _Feature, scale: _Scale) -> float:
         """Distance of the values of a statistic: that of the lattice of the commonest values, as far as they are on it.
 
         The share is the modulus of the characteristic function at the frequency of the lattice, were the column and
         the feature independent and the sum Poisson: one where all values are on it, such as zero and one, and next to
         zero where many are not.
         """
-        if not len(scale.values):
+        if not len(scale.values) or not self.rows.families[node].is_discrete:
             return 0.0
+        column = self._column(node)
         first, second = np.argsort(-column.shares, kind="stable")[:2]
         roots = column.scores(term.root)
         width = float(roots[second] - roots[first])
@@ -407,7 +408,7 @@ class RootSetTester:
             spread = math.sqrt(float(np.average((values - mean) ** 2, weights=self._weights)))
             spread = spread if spread > _ROUNDING * (1.0 + abs(mean)) else 0.0
             distinct, shares = np.empty(0), np.empty(0)
-            if self.rows.family.is_discrete and spread:
+            if spread and all(self.rows.families[position].is_discrete for position in feature.others):
                 distinct, inverse = np.unique(values, return_inverse=True)
                 shares = np.bincount(inverse, self._weights) / self._weights.sum()
                 common = np.argsort(-shares, kind="stable")[:_MOST_VALUES]
@@ -514,10 +515,10 @@ def confirm_roots(
     An l1 penalty that predicts well keeps many sets that are absent. Here the sets that the regressions found are
     tested on all rows. The base measure :math:`h_s` is free, one parameter for every value that the column takes (of
     more than 24 values, for groups of neighbours): columns of any law, overdispersed ones as well, are independent
-    under the null. The tail of the sum over rows of the set's product of roots, *conditional on how often each value
-    occurs and on the statistics of the other sets and of the subsets of the set*, is a double saddle-point
-    approximation, good to the smallest counts. Each member's law gives a p-value, and the largest of them counts, so
-    that one member's law alone, where it does not hold, confirms nothing.
+    under the null, those of a table with families of their own too. The tail of the sum over rows of the set's product
+    of roots, *conditional on how often each value occurs and on the statistics of the other sets and of the subsets of
+    the set*, is a double saddle-point approximation, good to the smallest counts. Each member's law gives a p-value,
+    and the largest of them counts, so that one member's law alone, where it does not hold, confirms nothing.
 
     The procedure of Benjamini and Hochberg, with sizes sharing the rate equally, is over all sets of the columns that
     vary, whether they were found or not, or over those of ``settings.candidates`` where every size is listed: this pays

@@ -22,6 +22,8 @@ from ...data.columns import NumberColumns
 from ...data.frames import as_counts, is_frame, is_source
 from ...errors import (
     ConvergenceWarning,
+    DataWarning,
+    caller_level,
     check_choice,
     check_names,
     check_type,
@@ -34,12 +36,14 @@ from ...errors import (
 )
 from ...runs.checkpoint import DeferredInterrupt, RunFile, RunOptions, check_arrays, check_equal, checked_run, part_of
 from ..nodes.bound_kernels import LARGEST_COUNT
-from ..nodes.families import IndicatorFamily, NodeFamily, node_family
+from ..nodes.columns import Families
+from ..nodes.families import GaussianFamily, IndicatorFamily, NodeFamily, node_family
 from ..nodes.user_family import UserFamily
 from ._regression import Floats, Status
 from .confirm import with_confirmed
 from .node import NodeSolution, Outcome, advice, solve_node
 from .options import (
+    FamilyChoice,
     Penalty,
     Refit,
     RootSettings,
@@ -52,7 +56,7 @@ from .options import (
 )
 from .refit import refit_rows, warn_refits
 from .result import RootFitResult
-from .rows import RootRows, counted_numbers, prepare_rows
+from .rows import RootRows, counted_numbers, kind_of_numbers, prepare_rows
 
 # All nodes of a root regression on joblib's workers, with a checkpoint.
 
@@ -87,7 +91,7 @@ class RegressionRun:
         """Solutions of every node for every search space of a path, from those of an earlier stage where given."""
         # Nodes that the checkpoint does not hold.
         count = len(self.rows.domain)
-        done = {i: self._restored(f"{stage}.{i}", spaces) for i in range(count)}
+        done = {i: self._restored(f"{stage}.{i}", _spaces_of(self.rows, i, spaces)) for i in range(count)}
         missing = [i for i in range(count) if not done[i]]
         bar = tqdm(total=count, initial=count - len(missing), unit="node", leave=False, disable=not self.progress)
         # The compiled parts release the interpreter lock: threads share the rows. A parallel_config overrides this.
@@ -193,11 +197,17 @@ def _entries(name: str, solutions: Sequence[NodeSolution]) -> dict[str, torch.Te
     return tensors
 
 
+def _spaces_of(rows: RootRows, index: int, spaces: Sequence[SearchSpace]) -> Sequence[SearchSpace]:
+    """Search spaces of one column: a Gaussian one beside others has a term that gives its mean."""
+    return [space.with_mean() for space in spaces] if rows.has_mean(index) else spaces
+
+
 def _numbered(
     index: int, rows: RootRows, spaces: Sequence[SearchSpace], settings: RootSettings, warm: NodeSolution | None
 ) -> tuple[int, tuple[NodeSolution, ...]]:
     """Solutions of one node along the path, each from the one before (strong rule between them)."""
     # From penalty to penalty, with as much slack as the penalty falls.
+    spaces = _spaces_of(rows, index, spaces)
     solutions: list[NodeSolution] = []
     for step, space in enumerate(spaces):
         slack = 0.0
@@ -214,7 +224,7 @@ _SCANS = 5
 
 def fit_roots(
     data: Any,
-    family: str | NodeFamily = "poisson",
+    family: FamilyChoice = "poisson",
     *,
     order: int = 3,
     l1: Penalty = 0.01,
@@ -235,12 +245,21 @@ def fit_roots(
     for every node s, exactly, by proximal Newton steps on a working set. Every solution is certified: the subgradient
     is scanned over *all* features, also those never visited. The coefficients c of a tuple at its member nodes are
     joined to one of the joint model (``symmetrize``); its tensor entry is c / l!. Penalties act on the coefficients
-    themselves, the convention of the published tables. The joined coefficients are no optimum of anything, and can
-    predict worse than independent columns; ``refit`` maximises the pseudo-likelihood of the joint model anew.
+    themselves, the convention of the published tables, where all columns have one family. The joined coefficients are
+    no optimum of anything, and can predict worse than independent columns; ``refit`` maximises the pseudo-likelihood of
+    the joint model anew.
 
     Penalties that predict well keep sets that are absent. Which sets there are is another question: ``confirmed`` of
     the result is the model of those that all rows confirm (:func:`~pyro_hoim.generalized_root.confirm_roots`), unless
     ``RootSettings(false_discovery_rate=None)``, or where the tests would take more than a minute.
+
+    Columns may have families of their own: 0/1 columns (truncated Poisson of maximum 1), counts, positive and real
+    numbers. Then every root of every column is divided by its standard deviation in the rows, so that one penalty
+    serves all units: a set costs :math:`\lambda_l \lvert c_S\rvert \prod_{s \in S} \sigma_{ls}` at each of its members,
+    so that a penalty of 0.1 asks for a correlation of about 0.1. Residuals and the tolerance are those of standardised
+    coefficients, all results those of the columns. A set has one key, its size; a Gaussian column also has the term (2,
+    1), which gives it a mean and is not penalised. Columns that all have one family are fitted as ever, however it is
+    given.
 
     Counts below 2^53 are served. A status of ``stalled`` says that rounding (of counts from 10^12 on) or the edge of
     the family's domain stops the line search: a larger penalty, or leaving out ``full``, keeps away from the edge, more
@@ -252,11 +271,13 @@ def fit_roots(
             which identifiers, dates and free text are left out; or a
             :class:`~pyro_hoim.data.RowSource` of numbers (:func:`~pyro_hoim.data.open_rows`), whose distinct rows are
             held with their counts.
-        family: ``poisson``, ``exponential``, ``gaussian``, or a family object (truncated Poisson needs its maximum).
+        family: ``poisson``, ``exponential``, ``gaussian``, or a family object (truncated Poisson needs its maximum); or
+            a mapping from every column to such, or a sequence of them in the order of the columns.
         order: largest root k; 1 is the independent model.
         l1: penalty, nats per row, from 0; or one for each root order j from 2 to k.
         names: column names.
-        full: all keys (j, l) with l <= j, in place of the strongest interactions l = j alone (equation 4).
+        full: all keys (j, l) with l <= j, in place of the strongest interactions l = j alone (equation 4); of columns
+            of one family.
         refit: ``none`` (the published convention), ``singles`` (best terms of single columns beside the joined tuples),
             or ``all`` (best coefficients of all terms found, never worse than independent columns on these rows); see
             :func:`~pyro_hoim.generalized_root.refit_roots`.
@@ -276,21 +297,27 @@ def fit_roots(
     Warns:
         ConvergenceWarning: a node's residual, or that of the refit, is above the tolerance, or a refit was shortened.
         CostWarning: the sets found are so many that they were not tested.
-        DataWarning: columns of a data frame that were left out.
+        DataWarning: columns of a data frame that were left out; or Gaussian columns beside others that are far from 0,
+            on which their interactions with counts and positive numbers depend.
 
     References:
         Paper 2 (generalized root models), section 4, equations (8) to (14). Cho-Jui Hsieh, Inderjit S. Dhillon, Pradeep
         Ravikumar and Matyas A. Sustik, Sparse inverse covariance matrix estimation using quadratic approximation,
-        2011. Robert Tibshirani and others, Strong rules for discarding predictors in lasso-type problems, 2012.
+        2011. Robert Tibshirani and others, Strong rules for discarding predictors in lasso-type problems, 2012. Jonas
+        Haslbeck and Lourens Waldorp, mgm, 2020 (regressions of mixed columns).
 
     Example:
         >>> fitted = fit_roots([[2, 1], [0, 0], [1, 3], [3, 2]], order=2, l1=0.01, names=["a", "b"])
         >>> fitted.structure.num_terms, bool((fitted.kkt_residual < 1e-6).all())
         (3, True)
+        >>> rows = [[2, -0.5], [0, 0.1], [1, -0.2], [3, 0.6]]
+        >>> mixed = fit_roots(rows, ["poisson", "gaussian"], order=2, names=["visits", "change"])
+        >>> [key for key, names in mixed.structure.names if "change" in names]
+        [(1, 1), (2, 1), (2, 2)]
     """
     check_names(columns, list(NumberColumns.__annotations__), "fit_roots", noun="option")
     if is_frame(data):
-        data = as_counts(data, kind=checked_family(family).kind, **columns)
+        data = as_counts(data, kind=kind_of_numbers(checked_families(family)), **columns)
     elif columns:
         raise conflict("exclude", "leaves out columns of a data frame, and these are rows without one")
     return _fit(data, [l1], family, order, names, full, refit, settings, run, counts)[0]
@@ -299,7 +326,7 @@ def fit_roots(
 def fit_root_path(
     data: Any,
     l1s: Sequence[Penalty],
-    family: str | NodeFamily = "poisson",
+    family: FamilyChoice = "poisson",
     *,
     order: int = 3,
     names: Sequence[str] | None = None,
@@ -326,7 +353,7 @@ def fit_root_path(
 def _fit(
     data: Any,
     l1s: Sequence[Penalty],
-    family: str | NodeFamily,
+    family: FamilyChoice,
     order: int,
     names: Sequence[str] | None,
     full: bool,
@@ -337,21 +364,19 @@ def _fit(
 ) -> tuple[RootFitResult, ...]:
     start = time.perf_counter()
     # The door: arguments, then rows, then the work that they make.
-    kind = checked_family(family)
+    families = checked_families(family)
     check_whole(order, "order")
     penalties = [checked_l1(l1, order, "l1" if len(l1s) == 1 else f"l1s[{i}]") for i, l1 in enumerate(l1s)]
     check_choice(refit, get_args(Refit), "refit")
     settings = checked_settings(given)
-    if settings.objective == "upper-bound" and (isinstance(kind, UserFamily) or not kind.is_discrete):
-        problem = f"the bounds of a regression are those of counts, and the {kind.name} family has none"
-        raise conflict("objective", f"{problem}; pass objective='log-partition'")
+    _check_options(families, full, settings)
     run = checked_run(run)
     file = run.file()
     if is_source(data):
         if counts is not None:
             raise conflict("counts", "belong to rows in memory, and a source has its own")
-        data, counts = counted_numbers(data, kind.kind)
-    rows = prepare_rows(data, kind, order, names, counts)
+        data, counts = counted_numbers(data, kind_of_numbers(families))
+    rows = prepare_rows(data, families, order, names, counts)
     if settings.objective == "upper-bound" and rows.values.max(initial=0.0) > LARGEST_COUNT:
         problem = f"bounds of a regression need counts up to {LARGEST_COUNT:g}"
         raise out_of_reach("objective", problem, "pass objective='log-partition'")
@@ -361,6 +386,7 @@ def _fit(
     first = search_space(len(rows.domain), stages[0], penalties[0], full, listed)
     spaces = [first, *(first.with_l1(penalty) for penalty in penalties[1:])]
     _check_work(rows, first, len(penalties), settings.max_work)
+    _warn_of_origins(rows, order)
     header = _header(settings, order, penalties, full, listed)
     regressions = RegressionRun(rows, settings, run.progress, file, header)
 
@@ -391,6 +417,19 @@ def _fit(
         fits = [with_confirmed(fitted, rows, listed, settings) for fitted in fits]
         warn_refits([fitted.confirmed for fitted in fits if fitted.confirmed is not None], 3)
     return tuple(fits)
+
+
+def _check_options(families: Families, full: bool, settings: RootSettings) -> None:
+    """Refuse options that families do not go with."""
+    several = families.values() if isinstance(families, Mapping) else families
+    each = list(dict.fromkeys([several] if isinstance(several, NodeFamily) else several))
+    if full and len(each) > 1:
+        problem = "takes one family for all columns: where they have several, every set has the key of its size alone"
+        raise conflict("full", problem, "leave it out")
+    bad = [family for family in each if isinstance(family, UserFamily) or not family.is_discrete]
+    if settings.objective == "upper-bound" and bad:
+        problem = f"the bounds of a regression are those of counts, and the {bad[0].name} family has none"
+        raise conflict("objective", f"{problem}; pass objective='log-partition'")
 
 
 def _header(
@@ -424,12 +463,24 @@ def check_penalties(l1s: object) -> None:
         raise unexpected("l1s", "at least one penalty", received="none", code="empty")
 
 
-def checked_family(family: Any) -> NodeFamily:
-    """A node family, or one by its name."""
-    check_type(family, str | NodeFamily, "family", "a name or a node family")
+def checked_families(family: Any) -> Families:
+    """A node family or one by its name; or one for every column, by name or in their order."""
+    check_type(
+        family, str | NodeFamily | Mapping | Sequence, "family", "a name or a node family, or one for every column"
+    )
+    if isinstance(family, str | NodeFamily):
+        return _checked_family(family, "family")
+    if isinstance(family, Mapping):
+        named = cast("Mapping[str, Any]", family)
+        return {name: _checked_family(one, f"family of {name!r}") for name, one in named.items()}
+    return [_checked_family(one, f"family[{i}]") for i, one in enumerate(cast("Sequence[Any]", family))]
+
+
+def _checked_family(family: Any, argument: str) -> NodeFamily:
+    check_type(family, str | NodeFamily, argument, "a name or a node family")
     if isinstance(family, IndicatorFamily):
         problem = "regressions of columns take no indicators of a category"
-        raise out_of_reach("family", problem, "make it a nominal column of a log-linear model", code="no-method")
+        raise out_of_reach(argument, problem, "make it a nominal column of a log-linear model", code="no-method")
     return node_family(family) if isinstance(family, str) else family
 
 
@@ -449,6 +500,26 @@ def _check_work(rows: RootRows, space: SearchSpace, num_penalties: int, limit: f
             f"max_work={limit:.2g}. Give candidates, pass stagewise=True, take fewer columns, or raise max_work"
         )
         raise out_of_reach("order", problem)
+
+
+def _warn_of_origins(rows: RootRows, order: int) -> None:
+    """Warn of Gaussian columns far from 0 whose products depend on where 0 is."""
+    # Pairs of 0/1 and Gaussian columns do not depend on it: the members' own terms make up for a shift.
+    families = rows.families
+    is_free = order < 3 and all(one.largest_value == 1.0 or one.name == GaussianFamily.name for one in families)
+    if rows.scales is None or order == 1 or is_free:
+        return
+    weights = np.ones(rows.num_rows) if rows.counts is None else rows.counts
+    free = [s for s in np.flatnonzero(~rows.is_fixed).tolist() if rows.has_mean(s)]
+    means = {s: float(np.average(rows.column(s), weights=weights)) for s in free}
+    names = [rows.domain.names[s] for s, mean in means.items() if abs(mean) > rows.scales[s, 1]]
+    if names:
+        shown = ", ".join(map(repr, names[:6])) + (", ..." if len(names) > 6 else "")
+        problem = (
+            f"the mean of {shown} is more than a standard deviation from 0, and a Gaussian column acts on counts and "
+            "positive numbers, and in sets of three, by its distance from 0; subtract the mean, or another origin"
+        )
+        warnings.warn(DataWarning(problem), stacklevel=caller_level())
 
 
 def _warn(fits: Sequence[RootFitResult]) -> None:

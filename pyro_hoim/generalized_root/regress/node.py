@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from ._kernels import scan_pairs, scan_singles, scan_tuples, screened_columns
 from ._regression import Floats, Integers, Point, Status, WorkingSet, newton, published_newton, units
@@ -42,8 +41,8 @@ class NodeSolution:
     """Solution of one node's regression.
 
     Keys (j, l) of each feature (F, 2), with the positions of the other variables (F, width), -1 behind the last; the
-    constant of key (1, 1) comes first, of the others only nonzero coefficients are kept. The outcome is as in
-    :class:`~pyro_hoim.generalized_root.RootNodeResult`.
+    constant of key (1, 1) comes first, of the others only nonzero coefficients are kept, in the units of the rows. The
+    outcome is as in :class:`~pyro_hoim.generalized_root.RootNodeResult`.
     """
 
     keys: Integers
@@ -149,10 +148,10 @@ class _NodeSolver:
     def solve(self, warm: NodeSolution | None, slack: float) -> tuple[Point, float]:
         tolerance = self.settings.tolerance
         working = self.working
-        # The base family's own parameter; further constants 0.
+        # The base family's own parameters; further constants 0.
         start = np.zeros(self.num_constants)
-        mean = torch.tensor(working.means[0], dtype=torch.float64)
-        start[0] = float(self.rows.family.base_natural(mean))
+        alone = self.rows.start_alone(self.node, working.means)
+        start[: len(alone)] = alone
         point = working.point(start)
         # A warm start brings its features along, and what the strong rule adds to them.
         if warm is not None:
@@ -221,7 +220,7 @@ def solve_node(
     solver = _NodeSolver(rows, node, space, settings)
     name = rows.domain.names[node]
     if name in rows.fixed_columns:
-        edge = -np.inf if rows.fixed_columns[name] == 0.0 else np.inf
+        edge = -np.inf if rows.fixed_columns[name] == 0.0 or rows.has_mean(node) else np.inf
         others = np.full((1, space.width), -1, np.int64)
         outcome = Outcome(0.0, 0.0, 0, 0, time.perf_counter() - start, "fixed")
         return NodeSolution(np.ones((1, 2), np.int64), others, np.array([edge]), outcome)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast, get_args
 
@@ -29,6 +29,7 @@ from ...errors import (
     wrong_type,
 )
 from ...schema import Domain
+from ..nodes.families import NodeFamily
 from ..structure import Key
 
 Candidates = Iterable[Iterable[str]] | Mapping[int, Iterable[Iterable[str]]]
@@ -37,6 +38,7 @@ Refit = Literal["none", "singles", "all"]
 Objective = Literal["log-partition", "upper-bound"]
 Stop = Literal["residual", "published"]
 Penalty = float | Mapping[int, float]
+FamilyChoice = str | NodeFamily | Mapping[str, str | NodeFamily] | Sequence[str | NodeFamily]
 
 SCANNED_SIZE = 3
 _MOST_LISTED = 2 * 10**7
@@ -196,6 +198,10 @@ class SearchSpace:
             return None
         starts, others = self._others[size]
         return others[starts[node] : starts[node + 1]]
+
+    def with_mean(self) -> SearchSpace:
+        """The same features and (2, 1) without a penalty, behind the constant of (1, 1)."""
+        return replace(self, keys=(self.keys[0], (2, 1), *self.keys[1:]), l1=(self.l1[0], 0.0, *self.l1[1:]))
 
     def with_l1(self, l1: Mapping[int, float]) -> SearchSpace:
         """The same features under other penalties of the root orders."""

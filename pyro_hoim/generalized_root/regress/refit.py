@@ -53,10 +53,14 @@ class RefitEnd(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RefitProblem:
-    """Sorted terms of a joint model, joined values and penalties (F,), columns, and places of each column's terms."""
+    """Sorted terms of a joint model, units, joined values and penalties (F,), columns, and places of their terms.
+
+    Values are in the units of the rows, the coefficients times ``units``.
+    """
 
     rows: RootRows
     terms: list[JointTerm]
+    units: Floats
     joined: Floats
     l1: Floats
     nodes: list[int]
@@ -72,21 +76,27 @@ class RefitProblem:
         for key, where in fit.structure.slices.items():
             sets = fit.structure.positions(key).tolist()
             for positions, value in zip(sets, fit.coefficients[where].tolist(), strict=True):
-                values[JointTerm(key, tuple(columns[p] for p in positions))] = value
+                term = JointTerm(key, tuple(columns[p] for p in positions))
+                values[term] = value * rows.unit(key[0], term.positions)
         if fit.is_full:
             for j in fit.l1:
                 for node in columns:
                     values.setdefault(JointTerm((j, 1), (node,)), 0.0)
+        for node in columns:
+            if rows.has_mean(node):
+                values.setdefault(JointTerm((2, 1), (node,)), 0.0)
         # Penalties of the terms, and which of them hold each column.
         terms = sorted(values)
-        l1 = [0.0 if term.key == (1, 1) else share * fit.l1[term.key[0]] * term.key[1] for term in terms]
+        is_free = [term.key == (1, 1) or (term.key[1] == 1 and not fit.is_full) for term in terms]
+        l1 = [0.0 if is_free[m] else share * fit.l1[term.key[0]] * term.key[1] for m, term in enumerate(terms)]
         singles: dict[int, list[int]] = {node: [] for node in columns}
         tuples: dict[int, list[int]] = {node: [] for node in columns}
         for m, term in enumerate(terms):
             for node in term.positions:
                 (singles if term.key[1] == 1 else tuples)[node].append(m)
         joined = np.array([values[term] for term in terms])
-        return cls(rows, terms, joined, np.array(l1), columns, list(singles.values()), list(tuples.values()))
+        units = np.array([rows.unit(term.key[0], term.positions) for term in terms])
+        return cls(rows, terms, units, joined, np.array(l1), columns, list(singles.values()), list(tuples.values()))
 
     def structure(self, values: Floats) -> tuple[RootStructure, torch.Tensor]:
         """Structure of the nonzero terms, and their coefficients."""
@@ -94,15 +104,20 @@ class RefitProblem:
         position = {node: i for i, node in enumerate(self.nodes)}
         keyed = {
             JointTerm(term.key, tuple(position[node] for node in term.positions)): value
-            for term, value in zip(self.terms, values.tolist(), strict=True)
+            for term, value in zip(self.terms, (values / self.units).tolist(), strict=True)
         }
         return structure_of(domain.project([domain.names[node] for node in self.nodes]), keyed)
 
     def independent(self, settings: RootSettings) -> RefitEnd:
         """Independent columns by maximum likelihood."""
-        alone = [1], np.zeros(1), list[JointTerm](), np.empty(0), list[Floats]()
-        tasks = (joblib.delayed(_solve_column)(self.rows, node, *alone, settings) for node in self.nodes)
-        return self._gathered(np.zeros(len(self.terms)), [ones[:1] for ones in self.singles], tasks, settings.jobs)
+        roots = [[1, 2] if self.rows.has_mean(node) else [1] for node in self.nodes]
+        rest = list[JointTerm](), np.empty(0), list[Floats]()
+        tasks = (
+            joblib.delayed(_solve_column)(self.rows, node, some, np.zeros(len(some)), *rest, settings)
+            for node, some in zip(self.nodes, roots, strict=True)
+        )
+        places = [ones[: len(some)] for ones, some in zip(self.singles, roots, strict=True)]
+        return self._gathered(np.zeros(len(self.terms)), places, tasks, settings.jobs)
 
     def solve_singles(self, settings: RootSettings) -> RefitEnd:
         """Best terms of single columns, with the joined coefficients of all tuples."""
@@ -188,7 +203,7 @@ class RefitProblem:
     def _verdict(self, values: Floats) -> str:
         structure, coefficients = self.structure(values)
         return check_normalizable(
-            GeneralizedRootEnergy.from_coefficients(structure, coefficients, self.rows.family)
+            GeneralizedRootEnergy.from_coefficients(structure, coefficients, self.rows.families.at(self.nodes))
         ).verdict
 
 
@@ -230,7 +245,8 @@ def _solve_column(
     """Best own terms of a column; the base family's parameter is a start where all conditional laws exist."""
     column = ColumnRegression(rows, node, roots, l1, terms, coefficients)
     base = np.zeros(len(roots))
-    base[0] = float(rows.family.base_natural(torch.tensor(column.linear[0], dtype=torch.float64)))
+    alone = rows.start_alone(node, column.linear)
+    base[: len(alone)] = alone
     return _minimum(column, [*starts, base], settings)
 
 

@@ -13,6 +13,7 @@ import torch
 
 from ..._modes import plain_mode
 from ...data.counts import CountTable
+from ...data.frames import as_counts, is_frame
 from ...errors import check_choice, other_domain
 from ...results.confirmation import InteractionTest
 from ...results.fitted import Fitted
@@ -20,12 +21,13 @@ from ...runs.container import GENERALIZED_ROOT
 from ...schema import Domain
 from ...structure.hypergraph import Edge
 from ..energy import GeneralizedRootEnergy
+from ..nodes.columns import NodeFamilies
 from ..nodes.families import NodeFamily
 from ..structure import Key, RootStructure
 from ._regression import JointTerm, interactions
 from .node import NodeSolution
 from .options import RootSettings, Symmetrize
-from .rows import RootRows, prepare_rows
+from .rows import RootRows, kind_of_numbers, prepare_rows
 
 
 @dataclass(frozen=True)
@@ -70,16 +72,19 @@ class RootNodeResult:
     status: str
 
     @classmethod
-    def from_solution(cls, domain: Domain, node: int, solution: NodeSolution) -> RootNodeResult:
-        """Put names to a solution."""
+    def from_solution(cls, rows: RootRows, node: int, solution: NodeSolution) -> RootNodeResult:
+        """Put names to a solution, and coefficients in the units of the model."""
         # The intercept comes first, and is no term.
-        terms: list[RootTerm] = []
+        terms, domain = list[RootTerm](), rows.domain
         zipped = zip(solution.keys.tolist(), solution.others.tolist(), solution.coefficients.tolist(), strict=True)
         for (j, size), others, value in zipped:
             if (j, size) != (1, 1):
                 positions = sorted([node, *others[: size - 1]])
-                terms.append(RootTerm((j, size), tuple(domain.names[i] for i in positions), value))
-        return cls(domain.names[node], float(solution.coefficients[0]), tuple(terms), *solution.outcome)
+                terms.append(
+                    RootTerm((j, size), tuple(domain.names[i] for i in positions), value / rows.unit(j, positions))
+                )
+        intercept = float(solution.coefficients[0]) / rows.unit(1, [node])
+        return cls(domain.names[node], intercept, tuple(terms), *solution.outcome)
 
 
 @dataclass(frozen=True)
@@ -155,7 +160,7 @@ class RootFitResult(Fitted):
     Attributes:
         structure: terms of the joint model, over the columns that are not fixed.
         psi: entries of the tensors, float64 (num_terms,).
-        family: node family.
+        family: node family; where columns have several, :class:`~pyro_hoim.generalized_root.NodeFamilies`.
         domain: all columns.
         nodes: one regression per column, in schema order.
         l1: penalty of each root order from 2 on.
@@ -171,13 +176,15 @@ class RootFitResult(Fitted):
         confirmed: the model of the sets that all rows confirm, estimated alike; None where none was asked for, and
             where this is it.
         confirmation: of a confirmed model, the tests of all sets that were found.
+        scales: standard deviations (d, k) in the rows of the roots of every column, by which those of several families
+            were standardised; None of one family.
     """
 
     model_kind: ClassVar[str] = GENERALIZED_ROOT
 
     structure: RootStructure
     psi: torch.Tensor
-    family: NodeFamily
+    family: NodeFamily | NodeFamilies
     domain: Domain
     nodes: tuple[RootNodeResult, ...]
     l1: Mapping[int, float]
@@ -191,6 +198,7 @@ class RootFitResult(Fitted):
     refit: RootRefitResult | None = None
     confirmed: RootFitResult | None = None
     confirmation: RootConfirmation | None = None
+    scales: torch.Tensor | None = None
 
     @classmethod
     def from_solutions(
@@ -203,12 +211,12 @@ class RootFitResult(Fitted):
         seconds: float,
     ) -> RootFitResult:
         """Join the regressions of all nodes."""
-        nodes = tuple(RootNodeResult.from_solution(rows.domain, i, solution) for i, solution in enumerate(solutions))
+        nodes = tuple(RootNodeResult.from_solution(rows, i, solution) for i, solution in enumerate(solutions))
         structure, psi = _joined(rows.domain, nodes, rows.fixed_columns, settings.symmetrize)
         return cls(
             structure,
             psi,
-            rows.family,
+            rows.families.common or rows.families,
             rows.domain,
             nodes,
             dict(l1),
@@ -219,6 +227,7 @@ class RootFitResult(Fitted):
             tuple(rows.constant_columns),
             is_full,
             seconds,
+            scales=None if rows.scales is None else torch.from_numpy(rows.scales),
         )
 
     @cached_property
@@ -229,7 +238,25 @@ class RootFitResult(Fitted):
 
     def energy(self) -> GeneralizedRootEnergy:
         """The joint model, over the columns that are not fixed."""
-        return GeneralizedRootEnergy(self.structure, self.psi, self.family)
+        return GeneralizedRootEnergy(self.structure, self.psi, self.free_families)
+
+    @property
+    def families(self) -> NodeFamilies:
+        """The family of every column."""
+        return NodeFamilies.of(self.family, self.domain)
+
+    @property
+    def free_families(self) -> NodeFamilies:
+        """The family of every column of the joint model."""
+        return self.families.at(self.domain.indices(self.structure.domain.names))
+
+    def penalty_of(self, term: RootTerm) -> float:
+        """What a term costs in the objective of a node, nats per row; the mean of a Gaussian column is free."""
+        root, size = term.key
+        if self.scales is None:
+            return self.l1[root] * abs(term.coefficient)
+        unit = math.prod(self.scales[list(self.domain.indices(term.names)), root - 1].tolist())
+        return 0.0 if size == 1 else self.l1[root] * unit * abs(term.coefficient)
 
     @cached_property
     @plain_mode()
@@ -297,8 +324,12 @@ class RootFitResult(Fitted):
 
     def rows(self, data: Any, order: int = 1) -> RootRows:
         """Rows of the columns of the fit, laid out for at least some order; refuses other columns."""
+        if is_frame(data):
+            data = as_counts(data, kind=kind_of_numbers(self.family), columns=list(self.domain.names))
+            data = data.columns(self.domain.names)
         names = None if isinstance(data, CountTable) else self.domain.names
-        rows = prepare_rows(data, self.family, max([order, *self.l1]), names)
+        scales = None if self.scales is None else self.scales.numpy()
+        rows = prepare_rows(data, self.family, max([order, *self.l1]), names, scales=scales)
         if rows.domain.names != self.domain.names:
             raise other_domain("data", "the columns of the fit", received=f"{', '.join(rows.domain.names[:6])}, ...")
         return rows
@@ -361,8 +392,9 @@ class RootFitResult(Fitted):
                 continue
             places = [JointTerm(term.key, rows.domain.indices(term.names)) for term in terms]
             coefficients = np.array([intercepts[index], *(term.coefficient for term in terms)])
-            log_probs[:, index] = interactions(rows, index, places, [1]).log_density(coefficients)
-            log_probs[:, index] += self.family.log_base(column).numpy()
+            units = [rows.unit(1, [index]), *(rows.unit(root, positions) for (root, _), positions in places)]
+            log_probs[:, index] = interactions(rows, index, places, [1]).log_density(coefficients * units)
+            log_probs[:, index] += rows.families[index].log_base(column).numpy()
         values = torch.from_numpy(log_probs)
         return values if by_node else values.sum(1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,9 +21,12 @@ from ...data.counts import CountTable
 from ...data.encoding import parse_counts, to_numbers
 from ...data.frames import RowsLike, as_counts, is_frame, is_source
 from ...errors import MissingDataError, out_of_reach, refused, size_text, unexpected, wrong_type
-from ...schema import Domain, NumberKind
-from ..nodes.families import NodeFamily
+from ...schema import Domain, NumberKind, Variable
+from ..nodes.columns import Families, NodeFamilies
+from ..nodes.families import GaussianFamily, NodeFamily
 from ..nodes.user_family import UserFamily
+
+_ROUNDING = 1e-9  # of the mean of a root
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,10 +36,14 @@ class RootRows:
     The matrix by columns (CSC) is ``indptr`` (d + 1,), ``rows`` (nnz,) and ``values`` (nnz,), with the roots T_1 ...
     T_k of its entries (k, nnz), k being ``order``; by rows it is ``row_end`` (n,), ``columns`` (nnz,) and ``row_roots``
     (k, nnz). Where rows were counted, ``counts`` (n,) says how often each was seen.
+
+    Where columns have several families, roots are standardised: divided by ``scales`` (d, k), their standard deviations
+    in the rows learned from. Coefficients of regressions are then those of standardised roots, which are ``unit`` times
+    those of the model. Of one family they are the model's, and ``scales`` is None.
     """
 
     domain: Domain
-    family: NodeFamily
+    families: NodeFamilies
     order: int
     num_rows: int
     indptr: NDArray[np.int64]
@@ -47,6 +54,7 @@ class RootRows:
     columns: NDArray[np.uint32]
     row_roots: NDArray[np.float64]
     counts: NDArray[np.float64] | None = None
+    scales: NDArray[np.float64] | None = None
 
     @property
     def total(self) -> int:
@@ -56,6 +64,24 @@ class RootRows:
     def counted(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Values of the rows (n, ...), times their counts."""
         return values if self.counts is None else (values.T * self.counts).T
+
+    def unit(self, root: int, positions: Iterable[int]) -> float:
+        """Coefficient of standardised roots over that of the roots themselves, of a set of columns."""
+        return 1.0 if self.scales is None else math.prod(self.scales[list(positions), root - 1].tolist())
+
+    def has_mean(self, index: int) -> bool:
+        """Whether a column has the unpenalised term (2, 1), which gives a Gaussian one beside others its mean."""
+        return self.families.common is None and self.families[index].name == GaussianFamily.name
+
+    def start_alone(self, index: int, means: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Coefficients of a column's unpenalised terms, were it independent; from the means of its roots (k,)."""
+        scales = np.ones(self.order) if self.scales is None else self.scales[index]
+        if self.has_mean(index):
+            square, mean = means[:2] * scales[:2]
+            variance = max(square - mean**2, 1e-12 * square)
+            return np.array([-0.5, mean]) / variance * scales[:2]
+        first = torch.tensor(means[0] * scales[0], dtype=torch.float64)
+        return np.array([float(self.families[index].base_natural(first)) * scales[0]])
 
     def _entries(self, index: int) -> slice:
         """Places of one column's nonzero entries."""
@@ -87,9 +113,16 @@ class RootRows:
 
     @cached_property
     def fixed_columns(self) -> dict[str, float]:
-        """Columns whose regression has no finite solution: always zero, or always the largest count allowed."""
-        edges = (0.0, self.family.largest_value)
-        return {name: value for name, value in self.constant_columns.items() if value in edges}
+        """Columns whose regression has no finite solution: always zero, or always the largest count allowed.
+
+        One of a Gaussian column that has a mean is without a variance, whatever its value.
+        """
+        places = {name: index for index, name in enumerate(self.domain.names)}
+        return {
+            name: value
+            for name, value in self.constant_columns.items()
+            if value in (0.0, self.families.largest_values[places[name]]) or self.has_mean(places[name])
+        }
 
     @cached_property
     def is_fixed(self) -> NDArray[np.bool_]:
@@ -102,6 +135,12 @@ class RootRows:
         shape = (self.num_rows, len(self.domain))
         return scipy.sparse.csc_matrix((self.values, self.rows, self.indptr), shape=shape).tocsr()
 
+    def part(self, index: NDArray[np.int64]) -> tuple[Any, tuple[str, ...] | None]:
+        """Some rows, as regressions of the same columns take them, with the names of the columns."""
+        if self.families.common is None:  # a table has columns of one kind
+            return self.matrix[index], self.domain.names
+        return CountTable(self.domain, self.matrix[index]), None
+
     @cached_property
     def pair_work(self) -> int:
         """Multiplications of one scan of all pairs of columns."""
@@ -111,7 +150,7 @@ class RootRows:
     @cached_property
     def digest(self) -> str:
         """Digest of columns, family and values."""
-        content = hashlib.sha256(json.dumps([self.domain.to_json(), repr(self.family), self.num_rows]).encode())
+        content = hashlib.sha256(json.dumps([self.domain.to_json(), repr(self.families), self.num_rows]).encode())
         for array in (self.indptr, self.rows, self.values):
             content.update(np.ascontiguousarray(array).tobytes())
         if self.counts is not None:
@@ -120,11 +159,17 @@ class RootRows:
 
 
 def prepare_rows(
-    data: Any, family: NodeFamily, order: int, names: Sequence[str] | None = None, counts: Any = None
+    data: Any,
+    family: Families,
+    order: int,
+    names: Sequence[str] | None = None,
+    counts: Any = None,
+    scales: NDArray[np.float64] | None = None,
 ) -> RootRows:
     """Check a data matrix (n, d), as ``fit_roots`` takes it in memory, and lay it out for root regressions.
 
-    Columns are named x0, x1, ... where neither names nor data name them; rows with a count of zero are left out.
+    Columns are named x0, x1, ... where neither names nor data name them; rows with a count of zero are left out. Roots
+    of several families are standardised by ``scales``, by default those of the rows.
     """
     # The door of all rows: numbers in memory, with names.
     if isinstance(names, str):
@@ -132,47 +177,48 @@ def prepare_rows(
     if is_source(data):
         hint = "read them into a CountTable; fit_roots alone takes rows that lie elsewhere"
         raise wrong_type("data", "numbers in memory", data, hint)
-    data = as_counts(data, kind=family.kind) if is_frame(data) else data
+    kind = kind_of_numbers(family)
+    data = as_counts(data, kind=kind) if is_frame(data) else data
     matrix, domain = (data.matrix, data.domain) if isinstance(data, CountTable) else (data, None)
     if names is None and domain is not None:
         names = domain.names
     else:
         domain = None
-    table = CountTable.from_matrix(matrix, names, kind=family.kind, source="data")
+    if names is not None and not isinstance(family, NodeFamily):  # names first, for values depend on their families
+        NodeFamilies.of(family, Domain(Variable(str(name), kind=kind) for name in dict.fromkeys(names)))
+    table = CountTable.from_matrix(matrix, names, kind=kind, source="data")
     # How often each row was seen, whole numbers (n,).
     if counts is not None:
         where = "row {} of counts".format
         counts = parse_counts(np.asarray(counts).ravel(), name="counts", where=where, fractional=False)
         check_exact_shape(counts, (table.num_rows,), "counts")
-        table = CountTable.from_matrix(table.matrix[counts > 0], table.domain.names, kind=family.kind, source="data")
+        table = CountTable.from_matrix(table.matrix[counts > 0], table.domain.names, kind=kind, source="data")
         counts = counts[counts > 0]
-    # Values in the support of the family.
-    num_rows, width = table.num_rows, len(table.domain)
-    if num_rows < 1 or width < 1:
-        raise unexpected("data", "at least one row and one column", received=f"{num_rows} x {width}", code="empty")
-    if np.isfinite(family.largest_value):
-        table.check_range(0.0, family.largest_value, f"the {family.name} family")
-    sparse: Any = scipy.sparse.csc_matrix(table.matrix)
-    if isinstance(family, UserFamily):
-        # Values that are possible, and zeros whose roots are zero, for rows are sparse.
-        zero = torch.zeros(1, dtype=torch.float64)
-        family.check_values(torch.from_numpy(sparse.data), "data")
-        if sparse.nnz < math.prod(sparse.shape):
-            family.check_values(zero, "data")
-        if float(family.root(zero, 1)) != 0.0:
-            raise refused("family", f"the statistic of the {family.name} family is not 0 at 0, as regressions need")
-    if sparse.nnz >= 2**32:
-        problem = f"{size_text(sparse.nnz, 'nonzero entries')} exceed the limit of 2^32"
-        raise out_of_reach("data", problem, "take fewer columns")
+    # Values in the support of the family of their column.
+    families = NodeFamilies.of(family, table.domain)
+    if families.common is None:
+        pairs = zip(table.domain.names, families, strict=True)
+        domain, order = Domain(Variable(name, kind=one.kind) for name, one in pairs), max(order, 2)
+    sparse = _checked_values(table, families)
     # Entries by columns and by rows, with their roots.
+    num_rows, width = table.num_rows, len(table.domain)
     indptr, rows, values = sparse.indptr.astype(np.int64), sparse.indices.astype(np.int64), sparse.data
     columns = np.repeat(np.arange(width), np.diff(indptr))
     by_rows = np.lexsort((columns, rows))
-    entries = torch.from_numpy(values)
-    roots = np.stack([family.root(entries, j).numpy() for j in range(1, order + 1)])
+    roots = np.empty((order, len(values)))
+    for one, places in families.groups:
+        is_inside = slice(None) if families.common is not None else np.isin(columns, places)
+        entries = torch.from_numpy(values[is_inside])
+        for j in range(1, order + 1):
+            roots[j - 1, is_inside] = one.root(entries, j).numpy()
+    if families.common is None:
+        if scales is None:
+            times = np.ones(num_rows) if counts is None else counts
+            scales = _standard_deviations(roots, rows, columns, width, times)
+        roots /= scales.T[:, columns]
     return RootRows(
         domain or table.domain,
-        family,
+        families,
         order,
         num_rows,
         indptr,
@@ -183,7 +229,65 @@ def prepare_rows(
         columns[by_rows].astype(np.uint32),
         np.ascontiguousarray(roots[:, by_rows]),
         counts,
+        scales,
     )
+
+
+def kind_of_numbers(family: Families) -> NumberKind:
+    """Kind of the values of a family, or of several; of several kinds the one that holds all, ``real``."""
+    each = [family] if isinstance(family, NodeFamily) else family.values() if isinstance(family, Mapping) else family
+    kinds: set[NumberKind] = {one.kind for one in each}
+    return kinds.pop() if len(kinds) == 1 else "real"
+
+
+def _checked_values(table: CountTable, families: NodeFamilies) -> Any:
+    """The values as a SciPy CSC matrix, refused unless each is in the support of the family of its column."""
+    if table.num_rows < 1 or len(table.domain) < 1:
+        shape = f"{table.num_rows} x {len(table.domain)}"
+        raise unexpected("data", "at least one row and one column", received=shape, code="empty")
+    sparse: Any = scipy.sparse.csc_matrix(table.matrix)
+    names = table.domain.names
+    for family, places in families.groups:
+        # Columns of one kind, whose faults a table of that kind names.
+        part, inside = table, sparse
+        if families.common is None:
+            chosen = [names[i] for i in places]
+            part = CountTable.from_matrix(table.matrix[:, places], chosen, kind=family.kind, source="data")
+            inside = sparse[:, places]
+        if np.isfinite(family.largest_value):
+            part.check_range(0.0, family.largest_value, f"the {family.name} family")
+        if isinstance(family, UserFamily):
+            # Values that are possible, and zeros whose roots are zero, for rows are sparse.
+            zero = torch.zeros(1, dtype=torch.float64)
+            family.check_values(torch.from_numpy(inside.data), "data")
+            if inside.nnz < math.prod(inside.shape):
+                family.check_values(zero, "data")
+            if float(family.root(zero, 1)) != 0.0:
+                problem = f"the statistic of the {family.name} family is not 0 at 0, as regressions need"
+                raise refused("family", problem)
+    if sparse.nnz >= 2**32:
+        problem = f"{size_text(sparse.nnz, 'nonzero entries')} exceed the limit of 2^32"
+        raise out_of_reach("data", problem, "take fewer columns")
+    return sparse
+
+
+def _standard_deviations(
+    roots: NDArray[np.float64],
+    rows: NDArray[np.int64],
+    columns: NDArray[np.int64],
+    width: int,
+    counts: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Standard deviations (d, k) of the roots (k, nnz) of every column; 1 where rounding alone moves a root."""
+    scales, total, weights = np.ones((width, len(roots))), counts.sum(), counts[rows]
+    zeros = total - np.bincount(columns, weights, width)
+    for j, root in enumerate(roots):
+        # Two passes, for means may be far from zero.
+        means = np.bincount(columns, weights * root, width) / total
+        squares = np.bincount(columns, weights * (root - means[columns]) ** 2, width) + zeros * means**2
+        spread = np.sqrt(squares / total)
+        scales[:, j] = np.where(spread > _ROUNDING * np.abs(means), spread, 1.0)
+    return scales
 
 
 def counted_numbers(source: RowsLike, kind: NumberKind) -> tuple[CountTable, NDArray[np.float64]]:

@@ -212,8 +212,8 @@ class RootAnalysis(Study[Part]):
             "baselines": by_part(
                 self.parts, **{name: lambda part, n=name: part.baselines[n].pseudo_nll for name in names}
             ),
-            "family": fit.family.name,
-            "maximum": int(fit.family.largest_value) if fit.family.name == "truncated-poisson" else None,
+            "family": fit.families.name,
+            "maximum": int(fit.families[0].largest_value) if fit.families.name == "truncated-poisson" else None,
             "order": fit.order,
             "l1": self.l1,
             "symmetrize": fit.symmetrize,
@@ -711,7 +711,7 @@ def _warnings(analysis: RootAnalysis) -> list[str]:
             "The best coefficients do not define a distribution (its integral is infinite), so they stop "
             f"{100 * fit.refit.way:.3g} % of the way there."
         )
-    if fit.family.name == "gaussian" and not analysis.fit.is_full:
+    if fit.families.name == "gaussian" and not analysis.fit.is_full:
         warnings.append(
             f"Without {option('full', True)} every column of a Gaussian root model has mean zero: unless the columns "
             "were centred, their means are mistaken for variance and dependence."
