@@ -217,6 +217,17 @@ def test_workers_and_kinds_of_data_do_not_matter():
         check_equal(one, other)
 
 
+def test_frames_are_read_by_the_names_of_their_columns():
+    x = count_table()
+    fitted = fit_roots(x, order=2)
+    expected, frame = fitted.log_pseudo_prob(x), pd.DataFrame(x, columns=fitted.domain.names)
+    turned = frame[frame.columns[::-1]]
+    assert torch.equal(fitted.log_pseudo_prob(turned.assign(note="text")), expected)
+    assert not torch.equal(fitted.log_pseudo_prob(turned.to_numpy()), expected)  # control: rows without names
+    with raises("unknown-name"):
+        fitted.log_pseudo_prob(frame.drop(columns="x2"))
+
+
 @pytest.mark.slow  # the cluster below is sent the same tasks, and starts no interpreter
 def test_processes_give_the_same_result():
     x = count_table(13, 60, 4)
