@@ -23,6 +23,7 @@ from pyro_hoim.generalized_root import (
     RootPseudoLikelihood,
     RootSettings,
     TruncatedPoissonFamily,
+    UserFamily,
     choose_l1,
     confirm_roots,
     fit_root_path,
@@ -383,3 +384,33 @@ def test_numbers_far_from_zero_are_told_where_that_matters():
     with pytest.warns(DataWarning, match="mean of 'change' is more than a standard deviation from 0"):
         fitted_rows(x, l1=0.3)
     fit_roots(x[:, [0, 4]], [FAMILIES["ill"], "gaussian"], order=2, l1=0.3)  # control: shifts are made up for
+
+
+# Odd tables and options
+
+
+def test_odd_tables_have_the_models_of_others():
+    kinds = [TruncatedPoissonFamily(1), "gaussian"]
+    for x in ([[1, 0.5]], [[1, 2.0]] * 4):
+        fitted = fit_roots(x, kinds, order=2, refit="all")
+        assert set(fitted.fixed_columns) == {"x0", "x1"} and fitted.structure.num_terms == 0
+    assert fit_roots([[1], [0]], kinds[:1], order=2).family == kinds[0]
+    with raises("empty", "data"):
+        fit_roots(np.zeros((0, 2)), kinds)
+    x = mixed_rows(80)
+    equal(fitted_rows(torch.from_numpy(x).float(), l1=0.1), fitted_rows(x.astype(np.float32), l1=0.1))
+
+
+def test_stages_bounds_and_families_of_users():
+    x = mixed_rows(80)
+    stages = fitted_rows(x, order=3, settings=RootSettings(stagewise=True, false_discovery_rate=None))
+    pairs = {names for key, names in fitted_rows(x).structure.names if key == (2, 2)}
+    triples = [names for key, names in stages.structure.names if key == (3, 3)]
+    assert stages.is_converged and all(set(itertools.combinations(names, 2)) <= pairs for names in triples)
+    counts, families = x[:, [0, 2]], [FAMILIES["ill"], "poisson"]
+    bound = RootSettings(objective="upper-bound", num_subdomains=40)
+    exact, above = (fit_roots(counts, families, order=2, l1=0.05, settings=one) for one in (None, bound))
+    assert above.psi.tolist() == pytest.approx(exact.psi.tolist(), abs=0.05)
+    poisson = UserFamily("user", "count", lambda v: -np.vectorize(math.lgamma)(v + 1.0), is_normalizable=True)
+    user = fit_roots(counts, [FAMILIES["ill"], poisson], order=2, l1=0.05, settings=TIGHT)
+    equal(user, fit_roots(counts, families, order=2, l1=0.05, settings=TIGHT), 1e-6)
