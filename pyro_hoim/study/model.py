@@ -419,15 +419,22 @@ def _excluded(shown: Sequence[str], number: int, is_observed: bool, order: int) 
     return f"{_no_row(shown, number, is_observed)}, so {ratios}such rows have probability zero."
 
 
+_WEAK = (
+    "The estimates maximise a lower bound of the likelihood, so that strong interactions come out too weak; larger "
+    "mini-buckets (partition=MiniBuckets(max_cells=...)) make this less."
+)
+
+
 def file_caveats(file: ModelFile) -> list[str]:
-    """What limits the answer of a model file: the combinations that an infinite estimate excludes."""
+    """What limits the answer of a model file: a bound in place of the likelihood, combinations that are excluded."""
+    caveats = [_WEAK] if "log_likelihood_bound" in file.info else []
     if file.info.get("status") != "infinite" or file.impossible is None:
-        return []
+        return caveats
     declared = [] if file.structural_zeros is None else list(file.structural_zeros.combinations)
     found = [part for part in file.impossible.combinations if part not in declared]
     is_observed = all(any({*part} <= {*edge} for edge in file.hypergraph.maximal_edges) for part in found)
     shown = [", ".join(f"{name}={level}" for name, level in part.items()) for part in found[:2]]
-    return [_excluded(shown, len(found), is_observed, file.hypergraph.order)] if found else []
+    return [*caveats, *([_excluded(shown, len(found), is_observed, file.hypergraph.order)] if found else [])]
 
 
 def zero_sentences(fit: FitResult) -> list[str]:
@@ -443,8 +450,8 @@ def is_testable(fit: FitResult, rows: Observations) -> bool:
 
 
 def fit_caveats(fit: FitResult) -> list[str]:
-    """What limits the answer of a fit: estimates that are infinite, and what the model misses."""
-    caveats = zero_sentences(fit)
+    """What limits the answer of a fit: infinite estimates, a bound for a likelihood, and what the model misses."""
+    caveats = zero_sentences(fit) + ([] if fit.log_likelihood_bound is None else [_WEAK])
     if isinstance(fit.data, Observations) and fit.restriction is None and is_testable(fit, fit.data):
         caveats += misfit_sentences(goodness_of_fit(fit), fit.hypergraph)
     return caveats

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln
 
 from pyro_hoim import Domain, Variable
 from pyro_hoim.generalized_root import (
@@ -115,7 +115,7 @@ def brute_force(energy: GeneralizedRootEnergy) -> tuple[float, np.ndarray, list[
     logs = log_density(energy, columns) + sum(weights)
     for places in energy.families.blocks:  # one indicator of every category is set
         logs = np.where(sum(columns[s] for s in places) == 1, logs, -np.inf)
-    log_z = float(logsumexp(logs))
+    log_z = float(torch.from_numpy(logs).logsumexp(tuple(range(d))))
     return log_z, logs - log_z, columns
 
 
@@ -167,4 +167,4 @@ def conditional_gaussian_log_z(energy: GeneralizedRootEnergy) -> float:
         sign, log_det = np.linalg.slogdet(precision)
         assert sign > 0
         logs.append(constant + 0.5 * (shift @ solved - log_det + len(reals) * math.log(2 * math.pi)))
-    return float(logsumexp(logs))
+    return float(torch.tensor(logs, dtype=torch.float64).logsumexp(0))

@@ -92,12 +92,13 @@ class IndependentLaw:
 
 
 def kept_independent(stored: RootFile, domain: Domain) -> IndependentLaw | None:
-    """The law of independent columns that a model file holds for its columns; None where it holds none."""
+    """The law of independent columns that a model file holds for its columns, all of one family; None otherwise."""
     first, second = (stored.tensors.get(f"independent.{name}") for name in ("first", "second"))
-    if first is None:
+    family = stored.family
+    if first is None or not isinstance(family, NodeFamily):
         return None
-    kind, size = BASELINES[stored.family.name][0], None if second is None else second.numpy()
-    return IndependentLaw(kind, domain, first.numpy(), size, stored.family.largest_value)
+    kind, size = BASELINES[family.name][0], None if second is None else second.numpy()
+    return IndependentLaw(kind, domain, first.numpy(), size, family.largest_value)
 
 
 def _poisson(x: np.ndarray, rate: np.ndarray, _: object, __: float) -> np.ndarray:

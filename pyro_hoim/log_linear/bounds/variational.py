@@ -164,7 +164,7 @@ class VariationalBound:
         # Products of weights and entropies, then the gradient in logarithms whose weights sum to one.
         parts, weights = entropies[index.nodes], sweeps.weights[index.nodes]
         parts = parts - weights * np.add.reduceat(parts, index.starts)[index.bucket]
-        return bound, eta, np.concatenate([slopes, _SCALE * parts])
+        return bound, eta, np.concatenate([slopes, _SCALE * parts]).astype(np.float64, copy=False)
 
 
 def num_costs(backend: MiniBuckets, hypergraph: InteractionHypergraph) -> int:

@@ -338,8 +338,10 @@ def test_what_a_fit_by_a_bound_says_of_its_likelihood(planted, tmp_path):
     assert f"log-likelihood at least {words}, converged" in repr(loaded)
     assert words in " ".join(loaded.summary().attrs["notes"])
     json.dumps(loaded.info, allow_nan=False)
-    page = unknown.report(tmp_path / "page").read_text("utf-8")
-    assert f"log-likelihood on its 1000 rows is at least {words} nats (a lower bound)" in page.replace(",", "")
+    for number, model in enumerate((unknown, loaded)):
+        page = model.report(tmp_path / f"page{number}").read_text("utf-8")
+        assert f"log-likelihood on its 1000 rows is at least {words} nats (a lower bound)" in page.replace(",", "")
+        assert "strong interactions come out too weak" in page
 
 
 def test_what_needs_the_likelihood_or_its_curvature_is_refused(small):
