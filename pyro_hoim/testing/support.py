@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import pickle
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,7 @@ from torch.distributions import kl_divergence
 from ..core.operations import save, stored_model
 from ..data.frames import as_observations
 from ..data.observations import Observations
-from ..errors import InputError
+from ..errors import DataWarning, InputError
 from ..log_linear.auto import Auto
 from ..log_linear.energy import LogLinearEnergy
 from ..results.fitted import LoadedModel
@@ -215,7 +216,9 @@ def _of_result(result: Any, log_probs: np.ndarray) -> dict[str, Any]:
 
     def conditional(name: str, evidence: Evidence) -> np.ndarray:
         codes = torch.tensor([[evidence.get(n, -1) for n in domain.names]])
-        predicted = result.predict(frame(codes), name)
+        with warnings.catch_warnings():  # of rows without a prediction, whose numbers are looked at
+            warnings.simplefilter("ignore", DataWarning)
+            predicted = result.predict(frame(codes), name)
         return predicted[[f"p({label})" for label in domain[name].labels]].to_numpy(dtype=float)[0]
 
     return {

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from typing_extensions import override
 
+from ..._modes import plain_mode
 from ...core.partition import Cost, LogPartition
 from ...errors import check_whole, refused, size_text
 from ..chains.gibbs import independent_samples
@@ -171,6 +172,7 @@ class ConditionalGaussianClosedForm(ExactRoot):
         check_whole(self.max_states, "ConditionalGaussianClosedForm max_states")
 
     @override
+    @plain_mode()  # positions are numbers, whatever transforms the entries
     def plan(self, structure: RootStructure, family: Families) -> Cost:
         families = NodeFamilies.of(family, structure.domain)
         is_real = np.array([one.name == "gaussian" for one in families], dtype=bool)

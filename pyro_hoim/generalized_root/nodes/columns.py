@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from typing_extensions import override
 
+from ..._modes import plain_mode
 from ...errors import InputError, check_names, check_type, conflict, out_of_range, unexpected, wrong_type
 from ...schema import Domain
 from .families import IndicatorFamily, NodeFamily, PoissonFamily
@@ -227,6 +228,7 @@ class NodeFamilies(Sequence[NodeFamily]):
         return log_probs
 
     @cached_property
+    @plain_mode()
     def _order(self) -> Tensor:
         """Place of every variable among those of all groups, one group after the other."""
         parts = [positions for _, positions in self.groups]

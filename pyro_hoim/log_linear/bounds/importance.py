@@ -99,7 +99,8 @@ class BucketImportance(BucketBackend):
     Example:
         >>> from pyro_hoim import Domain, LogLinearEnergy
         >>> graph = InteractionHypergraph.from_order(Domain.from_cardinalities([2] * 12), 2)
-        >>> model = LogLinearEnergy(graph, torch.linspace(-1, 1, graph.num_terms, dtype=torch.float64))
+        >>> tables = torch.linspace(0, 99, graph.num_terms, dtype=torch.float64).sin()
+        >>> model = LogLinearEnergy(graph, tables)
         >>> result = BucketImportance(max_cells=2**6, seed=1).log_partition(model)
         >>> from pyro_hoim.log_linear import Enumeration
         >>> exact = Enumeration().log_partition(model).value

@@ -531,11 +531,13 @@ def test_rows_that_break_a_group_are_impossible(learned_both):
     # Given impossible cells nothing is predicted, and nothing is filled.
     three = broken.head(2).astype(object)
     for target in ("k=v2", "w"):
-        frame = two.predict(three, target)
+        with pytest.warns(DataWarning, match="not predicted: 1 row"):
+            frame = two.predict(three, target)
         assert frame["p(1)"].isna().tolist() == [True, False]
         assert "not predicted: 1 row" in " ".join(frame.attrs["notes"])
     three["w"] = None
-    full = two.impute(three, seed=1)
+    with pytest.warns(DataWarning, match="not filled: 1 row"):
+        full = two.impute(three, seed=1)
     assert full["w"].isna().tolist() == [True, False] and "not filled: 1 row" in " ".join(full.attrs["notes"])
 
 
