@@ -7,7 +7,6 @@ import math
 import os
 import re
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,9 @@ from pyro_hoim.interop import choose_backend
 choose_backend()  # here first: kernels of two tutorials would race for the stamp of ArviZ's first import of a day
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
 _LOCAL_DATA = HERE.parents[1] / "shared" / "data"
 if "PYRO_HOIM_DATA" not in os.environ and _LOCAL_DATA.is_dir():  # else tutorials download what they need
     os.environ["PYRO_HOIM_DATA"] = str(_LOCAL_DATA)
-importlib.import_module("kernels").install()
 shutil.copytree(HERE.parent / "tutorials", HERE / "tutorials", dirs_exist_ok=True)
 
 project = "pyro_hoim"
@@ -40,7 +37,7 @@ extensions = [
     "sphinx.ext.mathjax",
     "myst_nb",
 ]
-exclude_patterns = ["_build", "conf.py", "kernels.py", "jupyter_execute", "tutorials/studies"]
+exclude_patterns = ["_build", "conf.py", "jupyter_execute", "tutorials/studies"]
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 
