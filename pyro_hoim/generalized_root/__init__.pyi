@@ -11,6 +11,7 @@ from .exact.closed_form import (
 )
 from .exact.enumeration import RootEnumeration as RootEnumeration
 from .file import RootFile as RootFile, load_roots as load_roots, save_roots as save_roots
+from .frames import RootColumn as RootColumn, RootColumns as RootColumns, choose_families as choose_families
 from .law import GeneralizedRoot as GeneralizedRoot
 from .nodes.bounds import NodeBounds as NodeBounds, node_bounds as node_bounds
 from .nodes.columns import Families as Families, NodeFamilies as NodeFamilies

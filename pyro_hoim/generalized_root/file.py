@@ -12,13 +12,13 @@ import torch
 from typing_extensions import override
 
 from ..checks import check_exact_shape
-from ..errors import HoimError, check_names, check_type, check_unique, refused, unexpected
+from ..errors import check_names, check_type, check_unique, refused
 from ..runs.container import GENERALIZED_ROOT, ModelRecord, keep_contents, stored, take_parameters
 from ..runs.rules import DOMAIN, NAME, NAMES, NUMBER, WHOLE, Fields, Items, Leaf, MapOf, Rule, optional
 from ..schema import Domain, NumberKind, Variable
 from .energy import GeneralizedRootEnergy
 from .nodes.columns import Families, NodeFamilies
-from .nodes.families import IndicatorFamily, NodeFamily, TruncatedPoissonFamily, node_family
+from .nodes.families import family_from_json, family_to_json
 from .structure import RootStructure
 
 _DTYPES = (torch.float32, torch.float64)
@@ -121,9 +121,7 @@ class RootFile(ModelRecord):
         psi = take_parameters(tensors, "psi", *_DTYPES)
         stated = header["family"]
         family: Families = (
-            [_family_of(one) for one in stated["each"]]
-            if "each" in stated
-            else node_family(stated["name"], stated["maximum"])
+            [family_from_json(one) for one in stated["each"]] if "each" in stated else family_from_json(stated)
         )
         return cls(RootStructure.from_json(header), psi, family, header["info"], tensors)
 
@@ -138,6 +136,7 @@ def save_roots(path: str | os.PathLike[str], file: RootFile) -> None:
     Example:
         >>> import tempfile
         >>> from pyro_hoim import Domain, Variable
+        >>> from pyro_hoim.generalized_root import node_family
         >>> structure = RootStructure.independent(Domain([Variable("a", kind="count")]))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     save_roots(folder + "/roots.safetensors", RootFile(structure, torch.ones(1), node_family("poisson")))
@@ -157,6 +156,7 @@ def load_roots(path: str | os.PathLike[str]) -> RootFile:
     Example:
         >>> import tempfile
         >>> from pyro_hoim import Domain, Variable
+        >>> from pyro_hoim.generalized_root import node_family
         >>> structure = RootStructure.independent(Domain([Variable("a", kind="count")]))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     save_roots(folder + "/m", RootFile(structure, torch.ones(1), node_family("truncated-poisson", 5)))
@@ -173,28 +173,5 @@ _SEVERAL = "several"
 def _describe(families: NodeFamilies) -> dict[str, Any]:
     """JSON of the families, of one as older programs read it."""
     if families.common is not None:
-        return _describe_one(families.common)
-    return {"name": _SEVERAL, "maximum": None, "each": [_describe_one(family) for family in families]}
-
-
-def _family_of(stated: Mapping[str, Any]) -> NodeFamily:
-    """The family of one variable beside others, from its JSON."""
-    if "category" in stated:
-        return IndicatorFamily(stated["category"])
-    return node_family(stated["name"], stated["maximum"])
-
-
-def _describe_one(family: NodeFamily) -> dict[str, Any]:
-    """JSON of a family; refuses one that would not come back the same."""
-    if isinstance(family, IndicatorFamily):
-        return {"name": family.name, "maximum": None, "category": family.category}
-    # What the words of the file would give back.
-    maximum = family.maximum if isinstance(family, TruncatedPoissonFamily) else None
-    try:
-        same = node_family(family.name, maximum)
-    except HoimError:
-        same = None
-    if same != family:
-        expected, hint = "one of the families that node_family knows", "keep its psi and structure yourself"
-        raise unexpected("family", expected, family, hint, code="unknown-choice")
-    return {"name": family.name, "maximum": maximum}
+        return family_to_json(families.common)
+    return {"name": _SEVERAL, "maximum": None, "each": [family_to_json(family) for family in families]}

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 from typing_extensions import override
 
-from ...errors import check_choice, check_whole, conflict, out_of_range, unexpected
+from ...errors import HoimError, check_choice, check_whole, conflict, out_of_range, unexpected
 from ...schema import NumberKind
 
 _SUPPORTS: dict[NumberKind, constraints.Constraint] = {
@@ -326,3 +326,26 @@ def node_family(name: str, maximum: int | None = None) -> NodeFamily:
     if maximum is not None:
         raise conflict("maximum", f"family {name} takes none, received {maximum!r}")
     return _PLAIN[name]()
+
+
+def family_to_json(family: NodeFamily) -> dict[str, Any]:
+    """JSON of a family, inverse of :func:`family_from_json`; refuses one that would not come back the same."""
+    if isinstance(family, IndicatorFamily):
+        return {"name": family.name, "maximum": None, "category": family.category}
+    # What the words of the file would give back.
+    maximum = family.maximum if isinstance(family, TruncatedPoissonFamily) else None
+    try:
+        same = node_family(family.name, maximum)
+    except HoimError:
+        same = None
+    if same != family:
+        expected, hint = "one of the families that node_family knows", "keep its psi and structure yourself"
+        raise unexpected("family", expected, family, hint, code="unknown-choice")
+    return {"name": family.name, "maximum": maximum}
+
+
+def family_from_json(stated: Mapping[str, Any]) -> NodeFamily:
+    """The family that :func:`family_to_json` stated."""
+    if "category" in stated:
+        return IndicatorFamily(stated["category"])
+    return node_family(stated["name"], stated["maximum"])

@@ -1,0 +1,258 @@
+"""Columns of data frames as variables of root models: the rules of the choice, and the way there and back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from pyro_hoim.errors import InputError, InputTypeError, MissingDataError, UnknownNameError
+from pyro_hoim.generalized_root import (
+    ExponentialFamily,
+    GaussianFamily,
+    IndicatorFamily,
+    NodeFamily,
+    PoissonFamily,
+    RootColumns,
+    TruncatedPoissonFamily,
+    choose_families,
+)
+
+_N = 400
+_RNG = np.random.default_rng(5)
+_CYCLE = np.arange(_N)
+
+# What a statistician would take every column for; None is a question, a text the reason of leaving it out.
+_BINARY, _POISSON, _EXPONENTIAL, _GAUSSIAN = (
+    TruncatedPoissonFamily(1),
+    PoissonFamily(),
+    ExponentialFamily(),
+    GaussianFamily(),
+)
+_CATEGORY = IndicatorFamily("x")
+_TABLE: dict[str, tuple[Any, NodeFamily | str | None]] = {
+    "bool": (_CYCLE % 3 == 0, _BINARY),
+    "0/1": (_CYCLE % 2, _BINARY),
+    "0/1 as text": ((_CYCLE % 2).astype(str), _BINARY),
+    "-1/1": (2 * (_CYCLE % 2) - 1, _BINARY),
+    "1/2 as floats": (1.0 + _CYCLE % 2, _BINARY),
+    "yes/no": (np.where(_CYCLE % 5, "no", "yes"), _BINARY),
+    "two categories": (pd.Categorical(np.where(_CYCLE % 5, "no", "yes")), _BINARY),
+    "regions": (np.array(["north", "south", "west"])[_CYCLE % 3], _CATEGORY),
+    "grades": (
+        pd.Categorical(np.array(["low", "mid", "top"])[_CYCLE % 3], ["low", "mid", "top"], ordered=True),
+        _CATEGORY,
+    ),
+    "categories of numbers": (pd.Categorical(_CYCLE % 5), _CATEGORY),
+    "digits as text": ((_CYCLE % 5).astype(str), _CATEGORY),
+    "50 towns": (np.array([f"town {i}" for i in _CYCLE % 50]), None),
+    "codes 0..7": (_CYCLE % 8, None),
+    "likert 1..5": (1 + _CYCLE % 5, None),
+    "likert as floats": (1.0 + _CYCLE % 5, None),
+    "likert -2..2": (_CYCLE % 5 - 2, None),
+    "rating 0..10": (_CYCLE % 11, None),
+    "years of 6": (2010 + _CYCLE % 6, None),
+    "years of 60": (1960 + _CYCLE % 60, _GAUSSIAN),
+    "doses": (np.array([0.5, 1.0, 2.0])[_CYCLE % 3], None),
+    "zip codes": (_RNG.integers(1000, 99_999, _N), None),
+    "percentages": (_RNG.integers(0, 101, _N), None),
+    "shares": (_RNG.random(_N), _GAUSSIAN),
+    "ages of adults": (np.clip(_RNG.normal(46, 16, _N), 18, 95).round().astype(int), _GAUSSIAN),
+    "ages of all": (_RNG.integers(0, 90, _N), None),
+    "counts": (_RNG.poisson(8.0, _N), _POISSON),
+    "counts as floats": (_RNG.poisson(8.0, _N).astype(float), _POISSON),
+    "skewed counts": (_RNG.negative_binomial(1, 0.1, _N), _POISSON),
+    "few counts": (_RNG.poisson(1.0, _N), None),
+    "huge counts": ((10 ** _RNG.uniform(1, 6, _N)).round(), None),
+    "negative integers": (_RNG.integers(-50, 50, _N), _GAUSSIAN),
+    "money": (_RNG.exponential(900.0, _N).round(2), _EXPONENTIAL),
+    "narrow positive": (_RNG.normal(20.0, 3.0, _N), _GAUSSIAN),
+    "real": (_RNG.normal(size=_N), _GAUSSIAN),
+    "negative and skewed": (_RNG.exponential(size=_N) - 1.0, _GAUSSIAN),
+    "constant": (np.ones(_N), "has one value"),
+    "constant text": (np.full(_N, "a"), "has one value"),
+    "identifiers": (np.array([f"p{i}" for i in _CYCLE]), "identifier"),
+    "row numbers": (_CYCLE, "identifier"),
+    "dates": (pd.date_range("2020-01-01", periods=_N), "dates"),
+    "empty": (np.full(_N, np.nan), "missing cells only"),
+}
+
+
+@pytest.mark.parametrize("case", _TABLE)
+def test_families_are_those_a_statistician_would_name(case: str) -> None:
+    values, expected = _TABLE[case]
+    frame = pd.DataFrame({"x": values, "beside": _CYCLE % 2})
+    if expected is None:
+        with pytest.raises(InputError, match=r"families: .*'x' .*families=\{'x': '") as caught:
+            choose_families(frame)
+        assert caught.value.code == "missing-part"
+        return
+    columns = choose_families(frame)
+    if isinstance(expected, str):
+        assert expected in columns.left_out["x"] and columns.names == ("beside",)
+    else:
+        assert columns["x"].family == expected
+
+
+def test_one_error_names_all_columns_that_have_to_be_said_and_how() -> None:
+    frame = pd.DataFrame({"region": _CYCLE % 4, "visits": _CYCLE % 9, "ill": _CYCLE % 2 == 0})
+    with pytest.raises(InputError) as caught:
+        choose_families(frame)
+    text = str(caught.value)
+    assert "'region' holds 4 different whole numbers from 0 to 3" in text and "'visits'" in text and "ill" not in text
+    assert "families={'region': 'category', 'visits': 'category'}" in text
+    columns = choose_families(frame, {"region": "category", "visits": "bounded:8"})
+    assert [column.family for column in columns.columns] == [
+        IndicatorFamily("region"),
+        TruncatedPoissonFamily(8),
+        _BINARY,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "family"),
+    [
+        ("bernoulli", None),
+        ("category", _CATEGORY),
+        ("count", _POISSON),
+        ("poisson", _POISSON),
+        ("bounded:9", TruncatedPoissonFamily(9)),
+        ("positive", _EXPONENTIAL),
+        ("exponential", _EXPONENTIAL),
+        ("real", _GAUSSIAN),
+        (GaussianFamily(), _GAUSSIAN),
+        (IndicatorFamily("other"), _CATEGORY),
+        ("ordinal", None),
+        ("bounded:2", None),
+    ],
+)
+def test_families_are_said_by_words_or_objects(word: Any, family: NodeFamily | None) -> None:
+    frame = pd.DataFrame({"x": _CYCLE % 4})
+    if family is None:
+        with pytest.raises(InputError, match="'x'"):
+            choose_families(frame, {"x": word})
+    else:
+        assert choose_families(frame, {"x": word})["x"].family == family
+
+
+def test_a_value_outside_the_support_is_named_with_column_and_row() -> None:
+    frame = pd.DataFrame({"x": [0.5, 2.0, -1.0, 3.0], "y": ["a", "b", "a", "b"]})
+    with pytest.raises(InputError, match=r"row 2 \(counted from 0\), column 'x'.*received -1"):
+        choose_families(frame, {"x": "positive"})
+    with pytest.raises(InputError, match=r"column 'y'.*numbers for the poisson family.*'a'"):
+        choose_families(frame, {"x": "real", "y": "count"})
+    columns = choose_families(frame, {"x": "real"})
+    with pytest.raises(UnknownNameError, match=r"row 1 \(counted from 0\), column 'y'.*'c'"):
+        columns.encode(pd.DataFrame({"x": [0.0, 1.0], "y": ["a", "c"]}))
+    with pytest.raises(InputError, match=r"row 1 \(counted from 0\), column 'x'.*'much'"):
+        columns.encode(pd.DataFrame({"x": [0.0, "much"], "y": ["a", "b"]}))
+    with pytest.raises(UnknownNameError, match="lacks column 'y'"):
+        columns.encode(pd.DataFrame({"x": [0.0]}))
+
+
+def test_missing_cells_are_refused_in_one_error() -> None:
+    frame = pd.DataFrame({"a": [True, None, False], "b": [0.5, np.nan, np.nan], "c": ["u", "v", "w"]})
+    with pytest.raises(MissingDataError, match=r"'a' \(1\), 'b' \(2\)") as caught:
+        choose_families(frame)
+    assert "'c'" not in str(caught.value)
+
+
+def _mixed() -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    return pd.DataFrame(
+        {
+            "ill": rng.random(60) < 0.4,
+            "region": pd.Categorical(rng.choice(["west", "east", "north"], 60), ["west", "east", "north", "sea"]),
+            "visits": rng.poisson(9.0, 60).astype("int32"),
+            "cost": rng.exponential(50.0, 60),
+            "weight": rng.normal(71.0, 9.0, 60),
+            "smoker": rng.choice(["yes", "no"], 60),
+            "class": pd.array(rng.integers(1, 4, 60), dtype="Int64"),
+        }
+    )
+
+
+_SAID = {"class": "category", "visits": "count"}
+
+
+def test_rows_come_back_from_their_values_with_labels_and_types() -> None:
+    frame = _mixed()
+    columns = choose_families(frame, _SAID)
+    values = columns.encode(frame)
+    assert columns.domain.names == (
+        *("ill", "region=west", "region=east", "region=north", "visits", "cost", "weight", "smoker"),
+        *("class=1", "class=2", "class=3"),
+    )
+    assert columns.units["region"] == (1, 2, 3) and columns.set_of(["class=2", "ill"]) == ("ill", "class")
+    assert [len(unit) for unit in columns.families.units] == [1, 3, 1, 1, 1, 1, 3]
+    assert columns["weight"].origin == round(columns["weight"].origin) and abs(values[:, 6].mean()) < 3
+    back = columns.decode(values)
+    back["region"] = back["region"].cat.add_categories("sea")  # a level that no row has is none
+    pd.testing.assert_frame_equal(back, frame)
+    # A frame of polars, its columns in another order, gives the same values.
+    shuffled = pl.from_pandas(frame[list(reversed(frame.columns))])
+    np.testing.assert_array_equal(columns.encode(shuffled), values)
+    of_polars = choose_families(pl.from_pandas(frame), _SAID)  # whose categories are in the order of appearance
+    assert set(of_polars.domain.names) == set(columns.domain.names)
+    pd.testing.assert_frame_equal(of_polars.decode(of_polars.encode(frame)).astype(str), frame.astype(str))
+
+
+def test_an_absent_column_takes_a_value_that_is_possible() -> None:
+    frame = _mixed()
+    columns = choose_families(frame, _SAID)
+    values = columns.encode(frame.drop(columns="region"), absent=["region"])
+    assert (values[:, 1:4] == [1.0, 0.0, 0.0]).all()
+    some = frame.assign(weight=frame["weight"].where(frame.index % 2 == 0))
+    values = columns.encode(some, absent=["weight"])
+    np.testing.assert_array_equal(values[::2], columns.encode(frame)[::2])
+    assert (values[1::2, 6] == 0.0).all()
+    with pytest.raises(MissingDataError, match="'weight'"):
+        columns.encode(some)
+
+
+def test_a_choice_survives_json_and_hostile_json_is_refused() -> None:
+    columns = choose_families(_mixed(), _SAID, exclude=["smoker"])
+    stated = json.loads(json.dumps(columns.to_json()))
+    assert RootColumns.from_json(stated) == columns
+    for key, wrong in [
+        ("dtype", "__import__('os')"),
+        ("levels", ["a", "a"]),
+        ("levels", "ab"),
+        ("family", {"name": "poisson", "maximum": 3}),
+        ("family", {"name": "indicator", "maximum": None, "category": "other"}),
+        ("level_type", "code"),
+        ("origin", float("nan")),
+        ("name", ""),
+    ]:
+        bad = json.loads(json.dumps(columns.to_json()))
+        bad["columns"][1][key] = wrong
+        with pytest.raises(InputError):
+            RootColumns.from_json(bad)
+    with pytest.raises(InputError):
+        RootColumns.from_json({"columns": []})
+
+
+def test_the_choice_reads_as_sentences() -> None:
+    columns = choose_families(_mixed(), _SAID, exclude=["smoker"])
+    text = repr(columns)
+    assert "region: category of 3 levels (west, east, north), as its type declares categories" in text
+    assert "smoker: left out, as it was excluded" in text
+    table = columns.table()
+    assert list(table["column"]) == ["ill", "region", "visits", "cost", "weight", "class", "smoker"]
+    assert "category of 3 levels" in columns._repr_html_()
+
+
+def test_names_that_collide_and_options_of_other_types_are_refused() -> None:
+    frame = pd.DataFrame({"a": list("uvw") * 4, "a=u": [0, 1] * 6})
+    with pytest.raises(InputError, match="'a=u' is repeated"):
+        choose_families(frame)
+    with pytest.raises(InputTypeError, match="data frame"):
+        choose_families(np.zeros((3, 2)))  # type: ignore[arg-type]
+    with pytest.raises(UnknownNameError, match="did you mean 'a'"):
+        choose_families(frame[["a"]], {"A": "category"})
+    with pytest.raises(InputError, match="no column is left"):
+        choose_families(pd.DataFrame({"a": ["u"] * 30}))
