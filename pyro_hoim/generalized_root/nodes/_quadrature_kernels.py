@@ -146,6 +146,7 @@ _NODES = 4096
 _SETTLED = 1e-10
 _ROUNDING = 1e-12
 _EPSILON = 2.220446049250313e-16
+_EXACT = 512.0 * _EPSILON  # of moments of closed forms that lose some digits
 _LONGEST = 16777216.0  # counts that are summed one by one where nothing else will do
 
 
@@ -429,6 +430,69 @@ def _gaussian(eta, order, mean, cov):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def _steep_root(a, b, order, mean, cov):
+    r"""Moments of u^2 and u of density 2 u exp(-a u^2 - b u) by ratios of its integrals, b^2 >= 4 a; the log of Z.
+
+    With :math:`U_n = \int_0^\infty u^n e^{-a u^2 - b u} du`, integration by parts gives
+    :math:`U_n / U_{n - 1} = n / (b + 2 a U_{n + 1} / U_n)`, a continued fraction of positive parts.
+    """
+    # From far out, where the ratio is nearly its own successor, down to 1.
+    t = 0.5 * b / math.sqrt(a) if a > 0.0 else np.inf
+    n = 24 + int(160.0 / (t * t))
+    above = 2.0 * n / (b + math.sqrt(b * b + 8.0 * a * n))
+    ratios = np.empty(6)
+    while n > 0:
+        above = n / (b + 2.0 * a * above)
+        if n < 6:
+            ratios[n] = above
+        n -= 1
+    if order > 0:
+        mean[0], mean[1] = ratios[2] * ratios[3], ratios[2]
+    if order > 1:
+        cov[1, 1] = ratios[2] * (ratios[3] - ratios[2])
+        cov[0, 1] = cov[1, 0] = ratios[2] * ratios[3] * (ratios[4] - ratios[2])
+        cov[0, 0] = ratios[2] * ratios[3] * (ratios[4] * ratios[5] - ratios[2] * ratios[3])
+    return math.log(2.0 * ratios[1]) - math.log(b + 2.0 * a * ratios[1])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _exponential(eta, order, mean, cov):
+    """Closed form for k = 1 and 2, of the root u of a number: 2 u exp(eta_1 u^2 + eta_2 u); the value and its error."""
+    # A plain exponential law, and roots that fall steeply.
+    a, slope = -eta[0], eta[1] if eta.shape[0] > 1 else 0.0
+    if eta.shape[0] == 1:
+        if order > 0:
+            mean[0] = 1.0 / a
+        if order > 1:
+            cov[0, 0] = 1.0 / (a * a)
+        return -math.log(a), _EXACT
+    root = math.sqrt(a)
+    if slope < 0.0 and -slope >= 2.0 * root:
+        return _steep_root(a, -slope, order, mean, cov), _EXACT
+    # Else (m + w) exp(-w^2) over w from -m, in w = root * u - m: incomplete moments of a normal law.
+    m = 0.5 * slope / root
+    edge = 0.5 * math.exp(-m * m)
+    normal = np.empty(6)
+    normal[0], normal[1] = 0.5 * math.sqrt(math.pi) * math.erfc(-m), edge
+    for n in range(2, 6):
+        edge *= -m
+        normal[n] = edge + 0.5 * (n - 1) * normal[n - 2]
+    mass = m * normal[0] + normal[1]
+    first = (m * normal[1] + normal[2]) / mass
+    if order > 0:
+        mean[1] = (m + first) / root
+        mean[0] = (m * m + 2.0 * m * first + (m * normal[2] + normal[3]) / mass) / a
+    if order > 1:
+        second, third = (m * normal[2] + normal[3]) / mass, (m * normal[3] + normal[4]) / mass
+        spread, skew = second - first * first, third - first * second
+        rest = (m * normal[4] + normal[5]) / mass - second * second
+        cov[1, 1] = spread / a
+        cov[0, 1] = cov[1, 0] = (2.0 * m * spread + skew) / (a * root)
+        cov[0, 0] = (4.0 * m * m * spread + 4.0 * m * skew + rest) / (a * a)
+    return m * m + math.log(2.0 * mass) - math.log(a), _EXACT + 4.0 * _EPSILON * m * m
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def number_values(code, eta, powers, order, value, mean, cov, error):
     """Integrals of the exponential (code 2) and Gaussian (code 3) families at eta (n, k), written into the results."""
     n, k = eta.shape
@@ -448,6 +512,9 @@ def number_values(code, eta, powers, order, value, mean, cov, error):
             continue
         if code == 3 and k <= 2:
             value[row], error[row] = _gaussian(eta[row], order, row_mean, row_cov), 4.0 * _EPSILON
+            continue
+        if code == 2 and k <= 2:
+            value[row], error[row] = _exponential(eta[row], order, row_mean, row_cov)
             continue
         # Else the half lines one after the other.
         total, worst = 0.0, 0.0

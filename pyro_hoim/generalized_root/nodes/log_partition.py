@@ -4,8 +4,8 @@ r"""Log partition function of a node given all others, with gradient and Hessian
    \nabla A = E\,T, \qquad \nabla^2 A = \operatorname{Cov} T.
 
 Small counts are summed from tables, large ones and real values by trapezoidal sums whose error is checked, the
-Gaussian family up to order 2 by its closed form. The work is done by compiled loops on the CPU in float64; tensors on
-another device, or in another precision, travel there and back.
+exponential and the Gaussian family up to order 2 by their closed forms. The work is done by compiled loops on the CPU
+in float64; tensors on another device, or in another precision, travel there and back.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class NodeMoments:
 def node_moments(family: NodeFamily, natural: Tensor, hessian: bool = True) -> NodeMoments:
     r"""A(eta) of many node conditionals with its gradient and Hessian, outside autograd.
 
-    A row costs half a microsecond for counts below a hundred at k = 3, tens for means in the thousands and for reals.
+    A row costs half a microsecond for counts below a hundred at k = 3, less for reals at k up to 2, and tens
+    for means in the thousands and for other reals.
 
     Args:
         family: the node family.

@@ -246,6 +246,60 @@ def test_gaussian_up_to_order_two_by_quadrature():
     np.testing.assert_allclose(closed[2], sums[2][:, :2, :2], rtol=1e-10, atol=1e-14)
 
 
+ROOTS = [-1e8, -1e4, -300, -30, -8, -2.01, -2, -1.99, -1.5, -1, -0.5, -0.1, -1e-6, 0, 1e-6, 0.5, 2, 8, 30, 300, 1e4]
+
+
+@pytest.mark.parametrize("rate", [1e-12, 1.0, 37.0, 1e9])
+def test_exponential_up_to_order_two_has_the_moments_of_its_root(rate):
+    """With x = u^2, integrals of u^n exp(-rate u^2 + slope u), by parts from the first, in 400 digits."""
+    slopes = [c * math.sqrt(rate) for c in ROOTS]
+    found = evaluate(2, [[-rate, slope] for slope in slopes])
+    for row, slope in enumerate(slopes):
+        with mpmath.workdps(400):
+            t = -mpmath.mpf(slope) / (2 * mpmath.sqrt(rate))
+            parts = [mpmath.sqrt(mpmath.pi) / 2 * mpmath.exp(t * t) * mpmath.erfc(t)]
+            parts.append(mpmath.mpf(1) / 2 - t * parts[0])
+            for n in range(2, 6):
+                parts.append((n - 1) * parts[n - 2] / 2 - t * parts[n - 1])
+            _, root, number, three, square = [part / parts[1] for part in parts[1:]]
+            scale = mpmath.sqrt(rate)
+            value = float(mpmath.log(2 * parts[1] / rate))
+            mean = [float(number / rate), float(root / scale)]
+            cross = float((three - root * number) / (rate * scale))
+            cov = [[float((square - number**2) / rate**2), cross], [cross, float((number - root**2) / rate)]]
+        assert found[0][row] == pytest.approx(value, rel=1e-14, abs=1e-14)
+        np.testing.assert_allclose(found[1][row], mean, rtol=2e-14)
+        np.testing.assert_allclose(found[2][row], cov, rtol=2e-13)
+
+
+def test_exponential_up_to_order_two_at_the_ends_of_its_domain():
+    """Without the rate, u is a gamma variable of shape 2; a rate that no sum can see changes nothing."""
+    for slope in (1e-70, 1e-6, 1.0, 1e5):
+        moments = [math.factorial(n + 1) / slope**n for n in range(3)]
+        for rate in (0.0, 5e-324):
+            value, mean, cov = evaluate(2, [[-rate, -slope]])
+            assert value[0] == pytest.approx(math.log(2) - 2 * math.log(slope), rel=1e-13)
+            np.testing.assert_allclose(mean[0], [moments[2], moments[1]], rtol=1e-13)
+            assert cov[0, 1, 1] == pytest.approx(2 / slope**2, rel=1e-13)
+            if slope > 1e-50:
+                assert cov[0, 0, 0] == pytest.approx(84 / slope**4, rel=1e-13)
+                assert cov[0, 0, 1] == pytest.approx(12 / slope**3, rel=1e-13)
+    assert evaluate(2, [[0.0, 1.0], [1e-300, -1.0], [0.0, 0.0]])[0].tolist() == [math.inf] * 3
+
+
+def test_exponential_up_to_order_two_by_quadrature():
+    """The closed form of order 2 and the quadrature of order 3 with a third parameter of 0 share no line."""
+    rng = np.random.default_rng(0)
+    rates = np.exp(rng.normal(0, 3, 300))
+    eta = np.stack([-rates, rng.normal(0, 4, 300) * np.sqrt(rates), np.zeros(300)], 1)
+    closed, sums = evaluate(2, eta[:, :2]), evaluate(2, eta)
+    np.testing.assert_allclose(closed[0], sums[0], rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(closed[1], sums[1][:, :2], rtol=1e-9)
+    np.testing.assert_allclose(closed[2], sums[2][:, :2, :2], rtol=1e-8)
+    eta[:, 2] = 1e-3  # the control
+    assert float(np.abs(evaluate(2, eta)[0] - closed[0]).min()) > 1e-6
+
+
 def test_exponential_closed_forms():
     rates = np.array([1e-12, 1e-3, 1.0, 40.0, 1e9])
     value, mean, cov = evaluate(2, [[-r] for r in rates])
