@@ -21,7 +21,7 @@ from ..core.prediction import extend_rows
 from ..core.words import listed, whole
 from ..data.bins import cuts_of
 from ..data.columns import ColumnOptions, encode_columns
-from ..data.counts import CountTable, check_one_kind, digest, read_matrix, read_names
+from ..data.counts import CountTable, digest, kind_of_table, read_matrix, read_names
 from ..data.encoding import level_order
 from ..data.files.table_file import CsvColumns
 from ..data.observations import Observations
@@ -362,7 +362,7 @@ def read_counts(
 
     Other columns of the file are ignored; ``vocab`` names those of a ``.npz`` file, and ``values`` are of options.
     """
-    kind = check_one_kind(domain, str(file))
+    kind = kind_of_table(domain)
     if file.suffix == ".npz":
         matrix = read_matrix(file)
         header = read_names(file, vocab, int(matrix.shape[1]))

@@ -18,7 +18,7 @@ from typing import Any, Unpack
 import pandas as pd
 
 from ..data.columns import RowOptions
-from ..data.counts import CountTable, check_one_kind
+from ..data.counts import CountTable
 from ..data.frames import (
     DataLike,
     as_counts,
@@ -507,7 +507,6 @@ def _checked_rows(
     else:
         if others := [name for name, value in options.items() if name != "count" and value is not None]:
             raise refused(others[0], f"a {family.name} takes rows of numbers, each in full", code="conflict")
-        check_one_kind(domain, "rows")
         read = as_counts(frame, domain=domain, absent=absent, argument="rows", count=options.get("count", "count"))
         if read.domain.names != domain.names:
             raise other_domain("rows", f"columns {', '.join(domain.names)}", ", ".join(read.domain.names))

@@ -27,7 +27,6 @@ from ..checks import array_of
 from ..errors import (
     HoimError,
     check_unique,
-    conflict,
     none_received,
     other_domain,
     out_of_range,
@@ -523,19 +522,17 @@ def _as_dense(matrix: Any) -> np.ndarray:
 # One number that says whether two tables hold the same rows.
 
 
-def check_one_kind(domain: Domain, argument: str) -> NumberKind:
-    """The kind of all variables of a model, as which a table of its rows is read, or InputError for several.
+def kind_of_table(domain: Domain) -> NumberKind:
+    """The kind as which a table with the columns of a model is read: theirs, or of several the one that holds all.
 
-    Args:
-        domain: variables of the model; without any they are counts.
-        argument: the caller's name for the rows.
+    Without any they are counts.
+
+    Example:
+        >>> kind_of_table(Domain([Variable("visits", kind="count"), Variable("weight", kind="positive")]))
+        'real'
     """
     kinds = list(dict.fromkeys(variable.kind for variable in domain))
-    if len(kinds) > 1:
-        problem = f"a table has numbers of one kind, and those of the model are of the kinds {', '.join(kinds)}"
-        hint = "give the states to log_pseudo_prob, log_prob or node_log_prob of the law in Python"
-        raise conflict(argument, problem, hint)
-    return cast(NumberKind, kinds[0] if kinds else "count")
+    return "real" if len(kinds) > 1 else cast(NumberKind, kinds[0] if kinds else "count")
 
 
 def digest(rows: Observations | CountTable) -> str:

@@ -26,7 +26,7 @@ from .columns import (
     python_words,
     warn_of_note,
 )
-from .counts import CountTable
+from .counts import CountTable, kind_of_table
 from .encoding import code_reader, has_levels, label_of, meaning_of
 from .observations import Observations
 from .readers import Source
@@ -363,9 +363,10 @@ def as_counts(
     if any(variable.is_finite for variable in domain):
         raise other_domain("domain", "variables of numbers", received="variables with labels")
     present, count = _known_columns(frame, domain, count, absent, argument)
-    kind = next((variable.kind for variable in domain), "count")  # type: ignore[assignment]
+    kind = kind_of_table(domain)
+    domain = Domain(Variable(name, kind=kind) for name in domain.names)  # a table has columns of one kind
     read = CountTable.from_pandas(frame, kind=kind, count=count, columns=list(present.names))
-    if present == domain:
+    if present.names == domain.names:
         return CountTable(domain, read.matrix, read.source)
     values = np.zeros((read.num_rows, len(domain)))
     values[:, list(domain.indices(present.names))] = read.to_array()

@@ -54,12 +54,11 @@ from .study.analysis import (
     root_scores_figure as root_scores_figure,
     standardise_term as standardise_term,
 )
-from .study.baselines import IndependentLaw as IndependentLaw, fit_independent as fit_independent
-from .study.dependence import PairMoments as PairMoments, log_odds_ratio as log_odds_ratio, pair_moments as pair_moments
-from .study.scores import (
-    RootDraws as RootDraws,
-    RootModel as RootModel,
-    RootPrediction as RootPrediction,
-    draw_roots as draw_roots,
-    predict_roots as predict_roots,
+from .study.baselines import (
+    IndependentColumns as IndependentColumns,
+    IndependentLaw as IndependentLaw,
+    fit_independent as fit_independent,
 )
+from .study.dependence import PairMoments as PairMoments, log_odds_ratio as log_odds_ratio, pair_moments as pair_moments
+from .study.prediction import RootPrediction as RootPrediction, predict_roots as predict_roots
+from .study.scores import RootDraws as RootDraws, RootModel as RootModel, draw_roots as draw_roots

@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
 import torch
 from typing_extensions import override
 
-from ..core.command.answers import drawn_rows, is_default_log_z, log_z_of, number_text, score_answer
+from ..core.command.answers import drawn_rows, is_default_log_z, log_z_of, number_text, prediction_answer, score_answer
 from ..core.command.options import BURN_IN, DRAW_METHOD, JOBS, LOG_Z_OPTIONS, ORDER, only
 from ..core.command.reading import Reading
 from ..core.command.rows import Fractions, held_out_split, parse_columns
@@ -31,7 +31,7 @@ from ..core.family import (
     top_interactions,
 )
 from ..core.partition import LogPartition
-from ..core.prediction import beside_figures
+from ..core.prediction import Prediction, beside_figures
 from ..core.scores import Figures, RowLogLikelihood, Scores, mean_gain
 from ..core.words import coefficient, columns_of, listed, option, plural, short_edge
 from ..data.columns import columns_of_numbers
@@ -52,18 +52,21 @@ from ..errors import (
 from ..results.contrasts import STORED_LEVEL, Contrasts, contrast_frame, odds_ratios_table
 from ..runs.checkpoint import RunOptions
 from ..runs.container import GENERALIZED_ROOT
+from ..schema import Domain, Variable
 from .annealed import RootAnnealed
 from .auto import RootAuto
 from .energy import GeneralizedRootEnergy
 from .file import RootFile
 from .law import GeneralizedRoot
+from .nodes.columns import Families, NodeFamilies
 from .nodes.families import NodeFamily, node_family
 from .regress.fit import fit_root_path, fit_roots
 from .regress.options import Refit, RootSettings
 from .regress.result import RootFitResult, RootTerm
 from .study.analysis import AUTO_L1, RootAnalysis, analyse_roots, standardise_term, tuple_json
 from .study.baselines import kept_independent
-from .study.scores import RootModel, RootPrediction, draw_roots, exact_log_partition, predict_roots
+from .study.prediction import RootPrediction, predict_roots
+from .study.scores import RootModel, draw_roots, exact_log_partition
 
 # The fit of a generalized root model of counts or of real numbers, with its rows.
 
@@ -200,11 +203,25 @@ def _without(rows: CountTable, exclude: Collection[str]) -> CountTable:
     return rows.columns([name for name in rows.domain.names if name not in exclude]) if exclude else rows
 
 
-def check_support(rows: CountTable, family: NodeFamily) -> None:
-    """Refuse values that a family does not take, by their place."""
+def check_support(rows: CountTable, family: Families) -> None:
+    """Refuse values that a family, or that of their column, does not take, by their place."""
+    families = NodeFamilies.of(family, rows.domain)
+    if families.common is not None:
+        _check_values(rows, families.common)
+        return
+    for one, places in families.groups:
+        names = [rows.domain.names[s] for s in places]
+        matrix, domain = rows.columns(names).matrix, Domain(Variable(name, kind=one.kind) for name in names)
+        _check_values(CountTable(domain, matrix, rows.source, rows.lines), one)
+
+
+def _check_values(rows: CountTable, family: NodeFamily) -> None:
+    """The same of one family."""
     if family.name == "truncated-poisson":
         what = f"{option('family', family.name)} with {option('maximum', int(family.largest_value))}"
         rows.check_range(0, family.largest_value, what)
+    elif family.name == "indicator":
+        rows.check_range(0, 1, "an indicator of a category")
     elif family.name != "gaussian":
         rows.check_range(0, np.inf, option("family", family.name))
 
@@ -334,6 +351,7 @@ def parse_l1(words: tuple[str, ...]) -> tuple[float, ...]:
 _BURN_IN = 200
 _ROWS = 4096  # of a file, to choose starts of a search from
 _EDGE = 48  # characters
+_LEVEL = 0.95  # of intervals of predictions
 
 
 class RootFamily(Family):
@@ -443,7 +461,7 @@ class RootFamily(Family):
     def draw(self, question: Question) -> Answer:
         """Rows given some columns: exact where the model allows, else by one Gibbs chain a row."""
         model = model_of(question)
-        _check_evidence(question["given"], model)
+        _check_evidence(question["given"], question.stored.model)
         try:
             with drawn_rows(question, "gibbs") as advance:
                 drawn = draw_roots(
@@ -481,13 +499,13 @@ class RootFamily(Family):
         """Gain over independent columns and pseudo-NLL, and NLL and KL where log Z is exact or was asked for."""
         model, table = model_of(question), question.rows
         law = kept_independent(question.stored.model, model.domain)
-        family = model.energy.family
-        check_support(table, family)
+        families = question.stored.model.column_families
+        check_support(table, families)
         # An estimate of log Z is made only where it was asked for.
         if is_default_log_z(question):
             log_z, reason = exact_log_partition(model.energy)
         else:
-            starts = model.some_rows(table, _ROWS) if question["method"] == "ais" and family.is_discrete else None
+            starts = model.some_rows(table, _ROWS) if question["method"] == "ais" and families.is_discrete else None
             log_z, reason = self.log_z(question, starts), ""
 
         def score(rows: CountTable) -> Scores:
@@ -513,7 +531,7 @@ class RootFamily(Family):
     def row_log_likelihood(self, stored: Stored, rows: CountTable, pseudo: bool = False) -> RowLogLikelihood:
         """Log-likelihood of every row where exact sums for log Z take seconds; pseudo-likelihood else or on demand."""
         model = RootModel.from_file(stored.model)
-        check_support(rows, model.energy.family)
+        check_support(rows, stored.model.column_families)
         found = None if pseudo else exact_log_partition(model.energy)[0]
         if found is None:
             return RowLogLikelihood(torch.from_numpy(model.log_pseudo_prob(rows)), "pseudo-likelihood")
@@ -521,12 +539,18 @@ class RootFamily(Family):
 
     @override
     def predict(self, question: Question) -> Answer:
-        """Mean of a column given all others, and how far from it the file's values are."""
+        """A column given all others: of numbers the mean, of labels probabilities, and how far off the file's are."""
         model, table, target = model_of(question), question.rows, question["target"]
-        check_support(table, model.energy.family)
-        prediction = predict_roots(model, table, target, is_known=question.has_target)
+        check_support(table, question.stored.model.column_families)
+
+        def predicted(rows: CountTable) -> RootPrediction | Prediction:
+            return predict_roots(model, rows, target, is_known=question.has_target)
+
+        prediction = predicted(table)
+        if isinstance(prediction, Prediction):
+            return prediction_answer(question, cast(Callable[[Any], Prediction], predicted))
         values = {} if prediction.values is None else {target: prediction.values}
-        frame = beside_figures(values, {"mean": prediction.mean, "std": prediction.std})
+        figures = {"mean": prediction.mean, "std": prediction.std}
         # The keys that predictions of labels have, too, with errors in place of accuracies.
         json = {
             "target": target,
@@ -542,14 +566,23 @@ class RootFamily(Family):
             "approximate_rows": 0,
             "kind": "exact",
         }
+        lines = _describe(prediction, table.num_rows)
+        # Intervals where columns have families of their own; pages and files of one family are as ever.
+        if model.energy.families.common is None:
+            low, high = prediction.interval(_LEVEL)
+            figures |= {"low": low, "high": high}
+            json |= {"level": _LEVEL, "coverage": prediction.is_inside(_LEVEL)}
+            if prediction.values is not None and len(low):
+                share = f"{json['coverage']:.1%} of the values are in their {_LEVEL:.0%} interval"
+                lines.append(f"inside           {share}")
 
         def of_part(part: CountTable) -> dict[str, float | None]:
-            return {"rmse": predict_roots(model, part, target).rmse}
+            return {"rmse": cast(RootPrediction, predicted(part)).rmse}
 
         return Answer(
             json=json,
-            lines=_describe(prediction, table.num_rows),
-            frame=frame,
+            lines=lines,
+            frame=beside_figures(values, figures),
             of_part=of_part if question.has_target else None,
             shown=["rmse"],
         )
@@ -599,10 +632,11 @@ def model_of(question: Question) -> RootModel:
     return RootModel.from_file(file)
 
 
-def _check_evidence(values: dict[str, float], model: RootModel) -> None:
-    families, domain = model.energy.families, model.energy.domain
+def _check_evidence(values: Mapping[str, float], file: RootFile) -> None:
+    """Refuse values that the family of their column does not take."""
+    families, domain = file.column_families, file.domain
     for name, value in values.items():
-        family = families[domain.index(name)] if name in domain else model.energy.family
+        family = families[domain.index(name)]
         low, high = (-math.inf, math.inf) if family.name == "gaussian" else (0.0, family.largest_value)
         is_whole = not family.is_discrete or value == math.floor(value)
         if not math.isfinite(value) or not low <= value <= high or not is_whole:

@@ -18,7 +18,7 @@ from ..runs.rules import DOMAIN, NAME, NAMES, NUMBER, WHOLE, Fields, Items, Leaf
 from ..schema import Domain, NumberKind, Variable
 from .energy import GeneralizedRootEnergy
 from .nodes.columns import Families, NodeFamilies
-from .nodes.families import family_from_json, family_to_json
+from .nodes.families import family_from_json, family_to_json, node_family
 from .structure import RootStructure
 
 _DTYPES = (torch.float32, torch.float64)
@@ -28,7 +28,13 @@ _TERMS = Fields({"root": _POSITIVE, "size": _POSITIVE, "positions": Items(Items(
 _FAMILY = {"name": NAME, "maximum": optional(WHOLE)}
 _MEMBER = Fields(_FAMILY, {"category": NAME})
 _KIND = Leaf("a kind of numbers", (str,), lambda value: value in get_args(NumberKind))
-_INFO = {"columns": NAMES, "fixed_columns": MapOf(NUMBER), "fixed_kinds": MapOf(_KIND), "scales": MapOf(_SCALE)}
+_INFO = {
+    "columns": NAMES,
+    "fixed_columns": MapOf(NUMBER),
+    "fixed_kinds": MapOf(_KIND),
+    "fixed_families": MapOf(Fields(_FAMILY, {"category": NAME})),
+    "scales": MapOf(_SCALE),
+}
 """Entries of the information that commands read."""
 
 
@@ -79,6 +85,10 @@ class RootFile(ModelRecord):
             problem = "the kind of a column of one value is unknown where variables have several families"
             raise refused("info['fixed_columns']", problem, "state it in info['fixed_kinds']")
         check_names(kinds, list(fixed), "info['fixed_kinds']", noun="column")
+        stated = self.info.get("fixed_families", {})
+        check_names(stated, list(fixed), "info['fixed_families']", noun="column")
+        for one in stated.values():
+            family_from_json(one)  # refuses names of none
         names = self.info.get("columns", [*self.structure.domain.names, *fixed])
         check_unique(names, "info['columns']")
         if [name for name in names if name not in fixed] != list(
@@ -109,6 +119,18 @@ class RootFile(ModelRecord):
     def families(self) -> NodeFamilies:
         """The family of every variable."""
         return NodeFamilies.of(self.family, self.structure.domain)
+
+    @property
+    def column_families(self) -> NodeFamilies:
+        """The family of every column, those of one value among them: as stated, or else one of their kind."""
+        stated = self.info.get("fixed_families", {})
+        each = dict(zip(self.structure.domain.names, self.families, strict=True))
+        for variable in self.domain:
+            if variable.name in stated:
+                each[variable.name] = family_from_json(stated[variable.name])
+            elif variable.name not in each:
+                each[variable.name] = self.families.common or node_family(_BY_KIND[variable.kind])
+        return NodeFamilies.of(each, self.domain)
 
     @override
     def packed(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
@@ -166,6 +188,7 @@ def load_roots(path: str | os.PathLike[str]) -> RootFile:
     return RootFile.load(path)
 
 
+_BY_KIND = {"count": "poisson", "positive": "exponential", "real": "gaussian"}
 _SEVERAL = "several"
 """Name of the family in a file where every variable has its own; no family has it, which older programs say."""
 

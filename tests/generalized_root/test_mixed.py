@@ -362,9 +362,8 @@ def test_files_give_back_every_family(tmp_path, name):
     assert again.read_bytes() == path.read_bytes()
 
 
-@pytest.mark.parametrize("question", ["score", "predict", "row_log_likelihood", "compare"])
-def test_tables_of_rows_are_refused_alike_by_loaded_models_and_by_commands(tmp_path, question, capsys):
-    """Of columns of several kinds; before any cell is read, so that no column is blamed for what it holds."""
+def test_tables_of_rows_are_taken_alike_by_loaded_models_and_by_commands(tmp_path, capsys):
+    """Of columns of several kinds: each is judged by its own family, whatever the others hold."""
     domain = Domain([Variable("k", kind="count"), Variable("w", kind="real")])
     structure = RootStructure.mixed(domain, [("k", "w")])
     families = {"k": TruncatedPoissonFamily(2), "w": GaussianFamily()}
@@ -372,18 +371,28 @@ def test_tables_of_rows_are_refused_alike_by_loaded_models_and_by_commands(tmp_p
     save_roots(path, RootFile(structure, torch.tensor([0.1, -0.5, 0.2, 0.1]), families))
     frame = pd.DataFrame({"k": [1, 0], "w": [0.5, -0.25]})
     frame.to_csv(table, index=False)
-    model = load(path)
-    ask = {
-        "score": lambda: model.score(frame),
-        "predict": lambda: model.predict(frame, "w"),
-        "row_log_likelihood": lambda: model.row_log_likelihood(frame),
-        "compare": lambda: model.compare(model, data=frame),
-    }
-    with pytest.raises(InputError, match=r"^rows: a table has numbers of one kind.*of the kinds count, real; give"):
-        ask[question]()
+    model, energy = load(path), load_roots(path).energy()
+    rows = torch.tensor(frame.to_numpy())
+    pseudo = -float(energy.log_pseudo_prob(rows).mean())
+    assert model.score(frame)["pseudo_nll"] == pytest.approx(pseudo, rel=1e-9)
+    exact = -energy.energy(rows) - RootAuto().log_partition(energy).value
+    assert_close(model.row_log_likelihood(frame).values, exact, relative=1e-9)
+    assert "w" in model.predict(frame, "w")
+    assert len(model.compare(model, data=frame)) == 2
+    with pytest.raises(SystemExit):
+        main(["score", str(path), str(table), "--json"])
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["pseudo_nll"], shown["nll"]) == (pytest.approx(pseudo), pytest.approx(-float(exact.mean())))
+    # A value that another column could hold.
+    bad = pd.DataFrame({"k": [1, 0.5], "w": [0.5, -0.25]})
+    with pytest.raises(InputError, match=r"column 'k': expected a whole number from 0 .*received 0.5"):
+        model.score(bad)
+    bad.to_csv(table, index=False)
     with pytest.raises(SystemExit):
         main(["score", str(path), str(table)])
-    assert "rows.csv: a table has numbers of one kind" in capsys.readouterr().err
+    assert "line 3, column 'k': expected a whole number" in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"column 'k': .* takes numbers from 0 to 2, received 3"):
+        model.score(pd.DataFrame({"k": [3, 0], "w": [0.5, -0.25]}))
 
 
 def test_files_of_one_family_are_the_same_however_it_is_given(tmp_path):
@@ -573,7 +582,10 @@ def test_posteriors_and_predictions_take_rows_of_all_kinds():
     table = CountTable.from_matrix(rows.numpy(), energy.domain.names, kind="real")
     for s, name in enumerate(energy.domain.names):
         found = predict_roots(RootModel(energy, energy.domain, {}), table, name)
-        assert_close(torch.from_numpy(found.log_probs), energy.node_log_prob(rows)[:, s], relative=1e-9, absolute=1e-12)
+        log_probs = torch.as_tensor(found.log_probs)
+        if log_probs.ndim == 2:  # of 0 and 1
+            log_probs = log_probs.gather(1, rows[:, [s]].long())[:, 0]
+        assert_close(log_probs, energy.node_log_prob(rows)[:, s], relative=1e-9, absolute=1e-12)
     draws = draw_roots(RootModel(energy, energy.domain, {}), 5, clamped={"v1": -0.5})
     assert draws.is_exact
     assert draws.values[:, 1].tolist() == [-0.5] * 5
@@ -599,9 +611,11 @@ def test_commands_read_mixed_models(tmp_path, capsys):
     assert "from 0 to 1 for 'v0'" in shown.err
     rows = tmp_path / "rows.csv"
     table.to_csv(rows, index=False)
-    code, shown = run("score", str(path), str(rows))
-    assert code != 0
-    assert "log_pseudo_prob" in shown.err
+    code, shown = run("score", str(path), str(rows), "--json")
+    states = torch.tensor(table.to_numpy(dtype=float))
+    found = json.loads(shown.out)
+    assert found["pseudo_nll"] == pytest.approx(-float(energy.log_pseudo_prob(states).mean()), rel=1e-6)
+    assert found["gain"] is None  # the file holds no independent columns
     code, shown = run("interactions", str(path))
     assert code == 0
     assert "v0:v2:v3" in shown.out

@@ -40,13 +40,14 @@ from ...results.confirmation import InteractionTest, add_tests, confirmation_jso
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
 from ..file import RootFile
-from ..nodes.families import NodeFamily
+from ..nodes.columns import Families, NodeFamilies
+from ..nodes.families import family_to_json
 from ..regress.choice import held_out_scores
 from ..regress.confirm import with_confirmed
 from ..regress.fit import fit_root_path
 from ..regress.options import RootSettings
 from ..regress.result import RootFitResult, RootTerm
-from .baselines import BASELINES, IndependentLaw, fit_independent
+from .baselines import OWN, IndependentColumns, IndependentLaw, baselines_of, fit_independent
 from .scores import RootModel, exact_log_partition, root_scores
 
 AUTO_L1 = (0.1, 0.05, 0.02, 0.01, 0.005)
@@ -61,6 +62,7 @@ LAWS = {
     "negative-binomial": "independent negative binomial",
     "exponential": "independent exponential",
     "normal": "independent normal",
+    OWN: "independent",
     PAIRWISE: "pairs only",
 }
 """What baselines are called on a page."""
@@ -110,7 +112,7 @@ class RootAnalysis(Study[Part]):
     log_partition: LogPartition | None
     no_log_partition: str
     scales: Mapping[str, float]
-    independent: IndependentLaw
+    independent: IndependentLaw | IndependentColumns
 
     @property
     @override
@@ -144,6 +146,11 @@ class RootAnalysis(Study[Part]):
     def records(self) -> dict[str, RootFile]:
         # The file also holds the columns that are no part of the model.
         fit = self.fit
+        several: dict[str, Any] = {}
+        if fit.families.common is None:
+            each = {name: fit.families[fit.domain.index(name)] for name in fit.fixed_columns}
+            several["fixed_kinds"] = {name: family.kind for name, family in each.items()}
+            several["fixed_families"] = {name: family_to_json(family) for name, family in each.items()}
         info = {
             "data": self.title,
             "rows": fit.num_rows,
@@ -155,8 +162,9 @@ class RootAnalysis(Study[Part]):
             "is_full": fit.is_full,
             "scales": dict(self.scales),
             "seed": self.seed,
+            **several,
         }
-        return {"model": RootFile(fit.structure, fit.psi, fit.family, info, self.independent.tensors())}
+        return {"model": RootFile(fit.structure, fit.psi, fit.free_families, info, self.independent.tensors())}
 
     @override
     def law_name(self, name: str) -> str:
@@ -265,7 +273,8 @@ def standardise_term(term: RootTerm, scales: Mapping[str, float]) -> RootTerm:
 
     .. math:: \psi \prod_{s} \sigma_s^{2 / j}
 
-    for the j-th root of the product of squares, the statistics of reals; without scales, as of counts, unchanged.
+    for the j-th root of the product of squares, the statistics of reals; columns without a scale, as counts, keep
+    their units.
 
     Example:
         >>> standardise_term(RootTerm((2, 2), ("a", "b"), 0.5), {"a": 2.0, "b": 3.0}).coefficient  # 0.5 * 2 * 3
@@ -273,13 +282,13 @@ def standardise_term(term: RootTerm, scales: Mapping[str, float]) -> RootTerm:
     """
     if not scales:
         return term
-    factor = math.prod(scales[name] ** (2 / term.key[0]) for name in term.names)
+    factor = math.prod(scales[name] ** (2 / term.key[0]) for name in term.names if name in scales)
     return replace(term, coefficient=term.coefficient * factor)
 
 
 def analyse_roots(
     parts: Mapping[str, CountTable],
-    family: NodeFamily,
+    family: Families,
     *,
     order: int = 3,
     l1: float | Sequence[float] = 0.01,
@@ -296,7 +305,7 @@ def analyse_roots(
 
     Args:
         parts: rows of ``train`` and, where there are any, ``validation`` and ``test``; only the first are learned from.
-        family: node family.
+        family: node family, or that of every column; rows of several are a table of kind ``real``.
         order: largest root.
         l1: penalty, or several: the best pseudo-likelihood of the validation rows is kept, of equals the largest.
         pairwise: also learn the model with pairs only.
@@ -331,17 +340,19 @@ def analyse_roots(
         raise conflict("l1", "a choice among several penalties needs validation rows, received none")
     # The largest root, with all penalties, and the sets that all training rows confirm.
     begin = time.perf_counter()
+    families = NodeFamilies.of(family, train.domain)
+    one = families.common or families
 
     def learned(root: int) -> tuple[RootFitResult, tuple[PathStep, ...]]:
-        return _chosen(learn(train, penalties, family, order=root), penalties, train, validation)
+        return _chosen(learn(train, penalties, one, order=root), penalties, train, validation)
 
     fit, path = learned(order)
     settings = RootSettings(false_discovery_rate=false_discovery_rate)
     fit = with_confirmed(fit, fit.rows(train, fit.order), {}, settings)
     learning = time.perf_counter() - begin
     # Simpler laws of the same rows, which the gain is over.
-    independent = {kind: fit_independent(train, kind, family) for kind in BASELINES[family.name]}
-    laws: dict[str, IndependentLaw | RootFitResult] = {**independent}
+    independent = {kind: fit_independent(train, kind, one) for kind in baselines_of(families)}
+    laws: dict[str, IndependentLaw | IndependentColumns | RootFitResult] = {**independent}
     pairs = learned(2)[0] if pairwise and order > 2 else None
     if pairs is not None:
         laws[PAIRWISE] = pairs
@@ -353,7 +364,7 @@ def analyse_roots(
         name: _part(fit, model, log_partition, laws, with_rows[name]) if name in with_rows else None for name in PARTS
     }
     scoring = time.perf_counter() - begin - learning - baselines
-    spread = train.to_array().std(0).tolist() if family.name == "gaussian" else []
+    spread = _spread(train, families)
     return RootAnalysis(
         title=title,
         about=tuple(about),
@@ -365,9 +376,18 @@ def analyse_roots(
         pairwise=pairs,
         log_partition=log_partition,
         no_log_partition=reason,
-        scales=dict(zip(train.domain.names, spread, strict=False)),
+        scales=spread,
         independent=next(iter(independent.values())),
     )
+
+
+def _spread(train: CountTable, families: NodeFamilies) -> dict[str, float]:
+    """Standard deviations of the columns of real numbers; beside other columns, of those that have one."""
+    if families.is_gaussian:
+        return dict(zip(train.domain.names, train.to_array().std(0).tolist(), strict=True))
+    names = [name for name, one in zip(train.domain.names, families, strict=True) if one.name == "gaussian"]
+    spread = {name: float(train.column(name).std()) for name in names}
+    return {name: value for name, value in spread.items() if value > 0}
 
 
 def _chosen(
@@ -401,11 +421,11 @@ def _part(
     fit: RootFitResult,
     model: RootModel,
     log_partition: LogPartition | None,
-    laws: Mapping[str, IndependentLaw | RootFitResult],
+    laws: Mapping[str, IndependentLaw | IndependentColumns | RootFitResult],
     rows: CountTable,
 ) -> Part:
     # The model, with a likelihood where log Z is exact.
-    entropy = rows.entropy()
+    entropy = model.entropy(rows)
     log_prob = None if log_partition is None else model.log_q(rows) - float(log_partition.value)
     log_pseudo = fit.log_pseudo_prob(rows)
     scores = root_scores(log_pseudo.numpy(), log_prob, entropy)

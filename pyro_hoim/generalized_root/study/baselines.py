@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, cast, overload
 
 import numpy as np
 import torch
@@ -14,10 +14,11 @@ from scipy.optimize import brentq
 from scipy.special import digamma, gammaln
 
 from ...data.counts import CountTable
-from ...errors import check_choice, none_received, other_domain
+from ...errors import check_choice, none_received, other_domain, refused
 from ...schema import Domain
 from ..file import RootFile
-from ..nodes.families import NodeFamily, TruncatedPoissonFamily
+from ..nodes.columns import NodeFamilies
+from ..nodes.families import IndicatorFamily, NodeFamily, TruncatedPoissonFamily
 
 BASELINES: Mapping[str, tuple[str, ...]] = {
     "poisson": ("poisson", "negative-binomial"),
@@ -27,7 +28,26 @@ BASELINES: Mapping[str, tuple[str, ...]] = {
 }
 """Laws that a family is compared with: its own member without interactions first."""
 
+OWN, DISPERSED = "independent", "negative-binomial"
+"""Laws that several families are compared with: every column by its own one, then counts by negative binomials."""
+
+_CATEGORY = "category"
+_OWN_KIND = {**{name: kinds[0] for name, kinds in BASELINES.items()}, _CATEGORY: _CATEGORY}
 _LARGEST_SIZE = 1e12
+
+
+def baselines_of(families: NodeFamilies) -> tuple[str, ...]:
+    """Kinds of laws of independent columns that models of these families are compared with, their own members first.
+
+    Example:
+        >>> from pyro_hoim.generalized_root import GaussianFamily, PoissonFamily
+        >>> domain = Domain.from_cardinalities({"visits": 2, "weight": 2})
+        >>> baselines_of(NodeFamilies.of([PoissonFamily(), GaussianFamily()], domain))
+        ('independent', 'negative-binomial')
+    """
+    if families.common is not None:
+        return BASELINES[families.common.name]
+    return (OWN, DISPERSED) if any(family.name == "poisson" for family in families) else (OWN,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +59,10 @@ class IndependentLaw:
     Because the columns are independent, minus this is NLL and pseudo-NLL at once.
 
     Args:
-        kind: ``poisson``, ``truncated-poisson``, ``negative-binomial``, ``exponential`` or ``normal``.
+        kind: ``poisson``, ``truncated-poisson``, ``negative-binomial``, ``exponential``, ``normal``, or ``category``
+            of indicators, of which one is set.
         domain: the columns.
-        first: rate (Poisson, also truncated) or mean, (d,).
+        first: rate (Poisson, also truncated), mean, or share of the rows (category), (d,).
         second: size of the negative binomial (infinite: Poisson), variance of the normal, (d,), else None.
         maximum: largest count of the truncated Poisson.
 
@@ -91,14 +112,72 @@ class IndependentLaw:
         return log_probs
 
 
-def kept_independent(stored: RootFile, domain: Domain) -> IndependentLaw | None:
-    """The law of independent columns that a model file holds for its columns, all of one family; None otherwise."""
+@dataclass(frozen=True, eq=False)
+class IndependentColumns:
+    """Independent columns of several kinds; a category counts as one column, by the shares of its levels.
+
+    Args:
+        domain: the columns.
+        laws: those of one kind each, with the positions of its columns.
+
+    Example:
+        >>> kinds = Domain.from_cardinalities({"a": 2, "b": 2})
+        >>> each = [IndependentLaw("poisson", kinds.project(["b"]), np.array([2.0]))]
+        >>> each.append(IndependentLaw("normal", kinds.project(["a"]), np.array([0.0]), np.array([1.0])))
+        >>> law = IndependentColumns(kinds, tuple(zip(([1], [0]), each)))
+        >>> law.log_prob(CountTable.from_matrix([[0.0, 1.0]], ["a", "b"], kind="real")).round(4).tolist()
+        [-2.2258]
+    """
+
+    domain: Domain
+    laws: tuple[tuple[Sequence[int], IndependentLaw], ...]
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """What a model file keeps of the laws; :func:`kept_independent` reads it."""
+        both = np.zeros((2, len(self.domain)))
+        for places, law in self.laws:
+            both[:, list(places)] = [law.first, np.zeros(len(law.first)) if law.second is None else law.second]
+        return {"independent.first": torch.from_numpy(both[0]), "independent.second": torch.from_numpy(both[1])}
+
+    def log_prob(self, table: CountTable) -> np.ndarray:
+        """Log density of every row, (N,)."""
+        if table.domain.names != self.domain.names:
+            raise other_domain("table", f"columns {', '.join(self.domain.names[:6])}, ..., as the law has")
+        log_probs = np.zeros(table.num_rows)
+        for _, law in self.laws:
+            for place, name in enumerate(law.domain.names):
+                log_probs += law.log_density(np.full(table.num_rows, place), table.column(name))
+        return log_probs
+
+
+def kept_independent(stored: RootFile, domain: Domain) -> IndependentLaw | IndependentColumns | None:
+    """The law of independent columns that a model file holds; None where it holds none."""
     first, second = (stored.tensors.get(f"independent.{name}") for name in ("first", "second"))
-    family = stored.family
-    if first is None or not isinstance(family, NodeFamily):
+    if first is None:
         return None
-    kind, size = BASELINES[family.name][0], None if second is None else second.numpy()
-    return IndependentLaw(kind, domain, first.numpy(), size, family.largest_value)
+    size = None if second is None else second.numpy()
+    if isinstance(stored.family, NodeFamily):
+        kind = BASELINES[stored.family.name][0]
+        return IndependentLaw(kind, domain, first.numpy(), size, stored.family.largest_value)
+    families = stored.column_families
+    laws = list[tuple[Sequence[int], IndependentLaw]]()
+    for family, places in families.groups:
+        kind, names = _kind_of(family, OWN), [domain.names[s] for s in places]
+        spread = None if kind != "normal" or size is None else size[places]
+        law = IndependentLaw(kind, domain.project(names), first.numpy()[places], spread, family.largest_value)
+        laws.append((places.tolist(), law))
+    return IndependentColumns(domain, tuple(laws))
+
+
+def _kind_of(family: NodeFamily, kind: str) -> str:
+    """Kind of the laws of the columns of a family, for one of :func:`baselines_of` several."""
+    if kind == DISPERSED and family.name == "poisson":
+        return DISPERSED
+    name = _CATEGORY if isinstance(family, IndicatorFamily) else family.name
+    if name not in _OWN_KIND:
+        problem = f"independent columns of the {name} family, which is somebody's own, have no law to compare with"
+        raise refused("family", problem, "take one of those that node_family knows", code="unknown-choice")
+    return _OWN_KIND[name]
 
 
 def _poisson(x: np.ndarray, rate: np.ndarray, _: object, __: float) -> np.ndarray:
@@ -134,6 +213,11 @@ def _normal(x: np.ndarray, mean: np.ndarray, variance: Any, _: float) -> np.ndar
     return np.where(variance > 0, -0.5 * (np.log(2 * math.pi * variance) + gap * gap / variance), _point(gap))
 
 
+def _category(x: np.ndarray, share: np.ndarray, _: object, __: float) -> np.ndarray:
+    """Of an indicator that is set the log of the level's share; the others of its category tell nothing more."""
+    return np.where(x > 0, np.log(share), 0.0)
+
+
 def _point(x: np.ndarray) -> np.ndarray:
     """Of a column with one value, as fits of root models count it: zero there, impossible elsewhere."""
     return np.where(x == 0, 0.0, -np.inf)
@@ -145,19 +229,27 @@ _DENSITIES: Mapping[str, Callable[[np.ndarray, np.ndarray, Any, float], np.ndarr
     "negative-binomial": _negative_binomial,
     "exponential": _exponential,
     "normal": _normal,
+    _CATEGORY: _category,
 }
 
 
-def fit_independent(table: CountTable, kind: str, family: NodeFamily) -> IndependentLaw:
+@overload
+def fit_independent(table: CountTable, kind: str, family: NodeFamily) -> IndependentLaw: ...
+@overload
+def fit_independent(table: CountTable, kind: str, family: NodeFamilies) -> IndependentLaw | IndependentColumns: ...
+def fit_independent(
+    table: CountTable, kind: str, family: NodeFamily | NodeFamilies
+) -> IndependentLaw | IndependentColumns:
     """Maximum-likelihood laws of independent columns.
 
     Args:
         table: the rows to learn from.
-        kind: one of the kinds of :class:`IndependentLaw`.
-        family: gives the maximum of the truncated Poisson.
+        kind: one of the kinds of :class:`IndependentLaw`; of several families ``independent``, every column by its own
+            family, or ``negative-binomial``, the same with counts as negative binomials.
+        family: gives the maximum of the truncated Poisson; or the family of every column.
 
     Raises:
-        InputError: an unknown kind, or no rows.
+        InputError: an unknown kind, no rows, or a family of somebody's own.
 
     Example:
         >>> from pyro_hoim.generalized_root import PoissonFamily
@@ -166,6 +258,14 @@ def fit_independent(table: CountTable, kind: str, family: NodeFamily) -> Indepen
         >>> law.first.tolist(), law.log_prob(table).round(4).tolist()[3]  # the means, and minus their sum at zero
         ([1.6, 1.6], -3.2)
     """
+    if isinstance(family, NodeFamilies) and family.common is None:
+        check_choice(kind, (OWN, DISPERSED), "kind")
+        laws = list[tuple[Sequence[int], IndependentLaw]]()
+        for one, places in family.groups:
+            part = table.columns([table.domain.names[s] for s in places])
+            laws.append((places.tolist(), fit_independent(part, _kind_of(one, kind), one)))
+        return IndependentColumns(table.domain, tuple(laws))
+    family = family[0] if isinstance(family, NodeFamilies) else family
     check_choice(kind, _DENSITIES, "kind")
     if not table.num_rows:
         raise none_received("table", "at least one row")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from ..auto import RootAuto
 from ..chains.gibbs import RootChains
 from ..energy import GeneralizedRootEnergy
 from ..file import RootFile
-from ..nodes.log_partition import node_moments
+from ..nodes.families import IndicatorFamily
 from ..regress.result import RootFitResult
 
 _PORTION = 2**22  # numbers in one piece of work
@@ -112,7 +113,18 @@ class RootModel:
         """The model of a file; columns without a finite coefficient are in its information."""
         return cls(stored.energy(), stored.domain, stored.fixed)
 
-    def _pieces(self, table: CountTable) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    @cached_property
+    def categories(self) -> dict[str, tuple[str, ...]]:
+        """Indicators of every category, those of levels that no row learned from had among them, by its name."""
+        families, names = self.energy.families, self.energy.domain.names
+        found = dict[str, tuple[str, ...]]()
+        for places in families.blocks:
+            category = cast("IndicatorFamily", families[int(places[0])]).category
+            inside = {names[s] for s in places} | {name for name in self.fixed if name.startswith(f"{category}=")}
+            found[category] = tuple(name for name in self.domain.names if name in inside)
+        return found
+
+    def pieces(self, table: CountTable) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Values of the free columns of a few rows at a time, and which of these rows are possible."""
         if table.domain.names != self.domain.names:
             raise other_domain("table", f"columns {', '.join(self.domain.names[:6])}, ..., as the model has")
@@ -141,7 +153,7 @@ class RootModel:
     def _each(self, table: CountTable, score: Callable[[torch.Tensor], torch.Tensor]) -> np.ndarray:
         pieces = [np.zeros(0)]
         with torch.no_grad():
-            for values, is_possible in self._pieces(table):
+            for values, is_possible in self.pieces(table):
                 scores = score(values) if values.shape[1] else torch.zeros(len(values), dtype=torch.float64)
                 pieces.append(torch.where(is_possible, scores, -math.inf).numpy())
         return np.concatenate(pieces)
@@ -151,95 +163,13 @@ class RootModel:
         log_pseudo = self.log_pseudo_prob(table)
         if log_z is None:
             return root_scores(log_pseudo)
-        return root_scores(log_pseudo, self.log_q(table) - log_z, table.entropy())
+        return root_scores(log_pseudo, self.log_q(table) - log_z, self.entropy(table))
 
-
-@dataclass(frozen=True, eq=False)
-class RootPrediction:
-    """Conditional mean of one variable given all others, for every row.
-
-    Attributes:
-        target: the variable.
-        mean: E[x | the others], (N,).
-        std: standard deviation of x given the others, (N,).
-        values: what the file says, (N,), or None where it does not.
-        log_probs: log p(x | the others) of these values, (N,), or None.
-    """
-
-    target: str
-    mean: np.ndarray
-    std: np.ndarray
-    values: np.ndarray | None
-    log_probs: np.ndarray | None
-
-    @property
-    def rmse(self) -> float | None:
-        """Root mean square error of the conditional mean; None without values."""
-        return None if self.values is None else float(np.sqrt(np.mean((self.values - self.mean) ** 2)))
-
-    @property
-    def mae(self) -> float | None:
-        """Mean absolute error of the conditional mean; None without values."""
-        return None if self.values is None else float(np.mean(np.abs(self.values - self.mean)))
-
-    @property
-    def mean_rmse(self) -> float | None:
-        """Root mean square error of always the mean of the rows: their standard deviation; None without values."""
-        return None if self.values is None else float(self.values.std())
-
-    @property
-    def log_loss(self) -> float | None:
-        """Minus the mean log-probability of the values given all others, nats; None without values."""
-        return None if self.log_probs is None else -float(self.log_probs.mean())
-
-
-def predict_roots(model: RootModel, table: CountTable, target: str, *, is_known: bool = True) -> RootPrediction:
-    """Conditional mean, standard deviation and log-probability of one variable given all others; exact.
-
-    Args:
-        model: the model.
-        table: rows; the column of the target is not read for the mean.
-        target: the variable.
-        is_known: whether that column holds values to compare with.
-
-    Raises:
-        UnknownNameError: no such variable.
-        InputError: other columns, or values outside the support of the family.
-
-    Example:
-        >>> from pyro_hoim import Domain, RootStructure, Variable
-        >>> from pyro_hoim.generalized_root import PoissonFamily
-        >>> structure = RootStructure.simplified(Domain([Variable(name, kind="count") for name in "ab"]), [("a", "b")])
-        >>> energy = GeneralizedRootEnergy(structure, torch.tensor([0.0, 0.0, 0.0]), PoissonFamily())
-        >>> model = RootModel(energy, structure.domain, {})
-        >>> found = predict_roots(model, CountTable.from_matrix([[3, 1]], ["a", "b"]), "a")
-        >>> found.mean.round(6).tolist(), round(found.log_loss, 4)  # a Poisson variable with mean one: 1 + log 3!
-        ([1.0], 2.7918)
-    """
-    # A column that held one value in training is known.
-    check_names([target], model.domain.names, "target")
-    values = table.column(target) if is_known else None
-    if target in model.fixed:
-        at = model.fixed[target]
-        log_probs = None if values is None else np.where(values == at, 0.0, -np.inf)
-        return RootPrediction(target, np.full(table.num_rows, at), np.zeros(table.num_rows), values, log_probs)
-    # Moments of the target's node law, a few rows at a time.
-    energy, column = model.energy, model.energy.domain.index(target)
-    family = energy.families[column]
-    moments: list[torch.Tensor] = [torch.zeros(0, 3, dtype=torch.float64)]
-    with torch.no_grad():
-        for rows, _ in model._pieces(table):
-            natural = energy.node_natural(rows)[:, column]
-            if family.name == "gaussian" and natural.shape[-1] < 2:  # whose T_2 is x
-                natural = torch.cat([natural, torch.zeros_like(natural)], -1)
-            law = node_moments(family, natural)
-            assert law.covariance is not None
-            at = 1 if family.name == "gaussian" else 0
-            score = (natural * family.roots(rows[:, column], natural.shape[-1])).sum(-1)
-            log_prob = score + family.log_base(rows[:, column]) - law.value
-            moments.append(torch.stack([law.mean[:, at], law.covariance[:, at, at].sqrt(), log_prob], 1))
-    mean, std, log_prob = torch.cat(moments).numpy().T
-    return RootPrediction(target, mean, std, values, None if values is None else log_prob)
+    def entropy(self, table: CountTable) -> float | None:
+        """Entropy of the empirical law of rows, nats; None where a column has a density, or for no rows."""
+        if not self.energy.families.is_discrete or any(variable.kind != "count" for variable in self.domain):
+            return None
+        return CountTable.from_matrix(table.matrix, table.domain.names).entropy()
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,8 +226,9 @@ def draw_roots(
     check_names(list(fixed), model.domain.names, "clamped")
     families = dict(zip(model.energy.domain.names, model.energy.families, strict=True))
     for name, value in fixed.items():
-        family = families[name] if name not in model.fixed else model.energy.family
-        family.check_values(torch.tensor(value, dtype=torch.float64), f"clamped {name!r}")
+        family = families.get(name, model.energy.families.common)  # of a column of one value where all have one
+        if family is not None:
+            family.check_values(torch.tensor(value, dtype=torch.float64), f"clamped {name!r}")
         if name in model.fixed and model.fixed[name] != value:
             problem = f"{name!r} was {model.fixed[name]:g} in all rows learned from, received {value:g}"
             raise refused("clamped", problem, code="impossible")
