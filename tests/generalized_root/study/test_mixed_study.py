@@ -201,10 +201,11 @@ def test_an_analysis_of_several_families_scores_and_comes_back_from_its_file(tmp
     assert kept.log_prob(parts["test"]) == pytest.approx(law.log_prob(parts["test"]), rel=1e-12)
     assert RootModel.from_file(stored).log_pseudo_prob(table).tolist() == model.log_pseudo_prob(table).tolist()
     wrong = RootFile(stored.structure, stored.psi, stored.family, {**stored.info}, stored.tensors)
+    poisson = {"name": "poisson", "maximum": None}
     with pytest.raises(UnknownNameError, match="fixed_families"):
-        RootFile(wrong.structure, wrong.psi, wrong.family, {**wrong.info, "fixed_families": {"smoker": {}}})
+        RootFile(wrong.structure, wrong.psi, wrong.family, {**wrong.info, "fixed_families": {"smoker": poisson}})
     named = {"never": {"name": "binomial", "maximum": None}}
-    with pytest.raises(UnknownNameError, match="binomial"):
+    with pytest.raises(InputError, match="binomial"):
         RootFile(wrong.structure, wrong.psi, wrong.family, {**wrong.info, "fixed_families": named})
 
 
