@@ -25,7 +25,7 @@ from typing_extensions import Unpack
 
 from .budgets import MAX_NETWORK_WORK, MAX_SAMPLED_ENTRIES, NETWORK_BITS_AT_ONCE, num_entries
 from .core.words import listed, num_states_text, option, plural, possible_rows
-from .data.columns import ColumnReading, ColumnRules, left_out_of_numbers, read_columns
+from .data.columns import ColumnReading, ColumnRules, left_out_of_numbers, read_columns, whole_numbers
 from .data.encoding import to_numbers
 from .data.frames import DataLike, as_frame, is_frame
 from .data.observations import Observations
@@ -535,7 +535,7 @@ def size_of_counts(frame: pd.DataFrame, weights: str | None = None, count: str |
     numbers: dict[str, np.ndarray] = {}
     left_out: dict[str, ColumnReading] = {}
     for name, cells in columns.items():
-        values = _whole_numbers(cells)
+        values = whole_numbers(cells)
         if values is None:
             reading = left_out_of_numbers(Source.of_frame(cells.to_frame(name)), [name])
             # Most tables are told from counts by their first column that is a variable.
@@ -557,15 +557,6 @@ def size_of_counts(frame: pd.DataFrame, weights: str | None = None, count: str |
     work = float(((matrix > 0).sum(1).astype(float) ** 2).sum())
     levels = {name: len(np.unique(values)) for name, values in numbers.items()}
     return TableSize(levels, len(frame), is_weighted=weights is not None, counts=work, left_out=left_out)
-
-
-def _whole_numbers(cells: pd.Series) -> np.ndarray | None:
-    """The cells as whole numbers from 0, (N,); None where some are none, or a type says that they are labels."""
-    if isinstance(cells.dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(cells.dtype):
-        return None
-    values = to_numbers(cells).to_numpy(dtype=float, na_value=np.nan)
-    is_whole = np.isfinite(values).all() and not (values < 0).any() and not (values != np.floor(values)).any()
-    return values if is_whole else None
 
 
 # The plan of a table, for a person and for a program.

@@ -31,7 +31,7 @@ from ..errors import (
 )
 from ..schema import Domain, Variable
 from .bins import Bins, find_bins, is_dates, is_rule
-from .encoding import check_alike, encode_column, has_levels, label_of, parse_counts, variable_of
+from .encoding import check_alike, encode_column, has_levels, label_of, parse_counts, to_numbers, variable_of
 from .files.table_file import CsvColumns
 from .readers import Source, asked_columns, check_counting, row_position, seeming_columns
 
@@ -48,12 +48,6 @@ class ColumnRules(TypedDict, total=False):
     bins: BinRules
     exclude: Collection[str]
     allow: Collection[str]
-
-
-class NumberColumns(TypedDict, total=False):
-    """What may be said of the columns of a data frame of numbers."""
-
-    exclude: Collection[str]
 
 
 class RowOptions(TypedDict, total=False):
@@ -310,6 +304,15 @@ def left_out_of_numbers(table: Source, names: Iterable[str]) -> dict[str, Column
     how, counts = ColumnOptions(count=None), np.ones(table.num_rows)
     readings = (_look(name, table, how, counts, table.num_rows).reading for name in names)
     return {reading.name: reading for reading in readings if not (reading.is_used or reading.is_refused)}
+
+
+def whole_numbers(cells: pd.Series) -> np.ndarray | None:
+    """The cells as whole numbers from 0, (N,); None where some are none, or a type says that they are labels."""
+    if isinstance(cells.dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(cells.dtype):
+        return None
+    values = to_numbers(cells).to_numpy(dtype=float, na_value=np.nan)
+    is_whole = np.isfinite(values).all() and not (values < 0).any() and not (values != np.floor(values)).any()
+    return values if is_whole else None
 
 
 def columns_of_numbers(table: Source, how: ColumnOptions) -> tuple[list[str], str]:

@@ -411,6 +411,7 @@ class RootFamily(Family):
             info = {"columns": list(model.domain.names), "fixed_columns": dict(model.fixed_columns)}
             if model.families.common is None and model.fixed_columns:
                 info |= {"fixed_kinds": {name: model.domain[name].kind for name in model.fixed_columns}}
+            info |= {} if model.columns is None else {"frame": model.columns.to_json()}
             info |= {"rows": model.num_rows, "refit": None if model.refit is None else model.refit.method}
         families = model.free_families if isinstance(model, RootFitResult) else model.families
         return RootFile(model.structure, model.psi, families, info)

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Self, get_args
 
 import torch
@@ -17,6 +18,7 @@ from ..runs.container import GENERALIZED_ROOT, ModelRecord, keep_contents, store
 from ..runs.rules import DOMAIN, NAME, NAMES, NUMBER, WHOLE, Fields, Items, Leaf, MapOf, Rule, optional
 from ..schema import Domain, NumberKind, Variable
 from .energy import GeneralizedRootEnergy
+from .frames import FRAME_RULE, RootColumns
 from .nodes.columns import Families, NodeFamilies
 from .nodes.families import family_from_json, family_to_json, node_family
 from .structure import RootStructure
@@ -34,6 +36,7 @@ _INFO = {
     "fixed_kinds": MapOf(_KIND),
     "fixed_families": MapOf(Fields(_FAMILY, {"category": NAME})),
     "scales": MapOf(_SCALE),
+    "frame": FRAME_RULE,
 }
 """Entries of the information that commands read."""
 
@@ -96,6 +99,11 @@ class RootFile(ModelRecord):
         ) or not fixed.keys() <= set(names):
             raise refused("info['columns']", "they are not those of the model", code="other-domain")
         check_names(self.info.get("scales", {}), names, "info['scales']", noun="column")
+        if (columns := self.columns) is not None:
+            columns.check_domain(self.domain, "info['frame']")
+            chosen = dict(zip(columns.domain.names, columns.families, strict=True))
+            if any(chosen[name] != one for name, one in zip(self.structure.domain.names, families, strict=True)):
+                raise refused("info['frame']", "its families are not those of the model", code="other-domain")
         # Further tensors that commands read.
         size = len(self.structure.domain) + len(self.info.get("fixed_columns", ()))
         for name in ("independent.first", "independent.second"):
@@ -106,6 +114,12 @@ class RootFile(ModelRecord):
     def fixed(self) -> dict[str, float]:
         """Value of every column that took one value when the model was learned, and is not part of it."""
         return {str(name): float(value) for name, value in self.info.get("fixed_columns", {}).items()}
+
+    @cached_property
+    def columns(self) -> RootColumns | None:
+        """How the columns of a data frame became the variables; None where each is one as it is."""
+        entry = self.info.get("frame")
+        return None if entry is None else RootColumns.from_json(entry)
 
     @property
     def domain(self) -> Domain:
@@ -123,6 +137,8 @@ class RootFile(ModelRecord):
     @property
     def column_families(self) -> NodeFamilies:
         """The family of every column, those of one value among them: as stated, or else one of their kind."""
+        if self.columns is not None:
+            return self.columns.families
         stated = self.info.get("fixed_families", {})
         each = dict(zip(self.structure.domain.names, self.families, strict=True))
         for variable in self.domain:

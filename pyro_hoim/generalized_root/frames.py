@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from ..core.words import listed
 from ..data.columns import left_out_of_numbers
 from ..data.encoding import encode_column, factorise, is_empty, labels_of_values, level_order, meaning_of, to_numbers
 from ..data.frames import FrameLike, as_frame, is_frame
@@ -71,6 +72,7 @@ _BOUNDED = re.compile(r"bounded:([1-9]\d*)")
 _DTYPES = re.compile(
     r"bool(ean)?|object|str(ing)?|category|u?int(8|16|32|64)|UInt(8|16|32|64)|Int(8|16|32|64)|[fF]loat(32|64)"
 )
+_EVERY = "*"
 _FEW = 12  # whole numbers of so many values may be codes
 _MOST_LEVELS = 30  # of a category that nobody asked for
 _MOST_COUNT = 10_000  # whole numbers beyond may be amounts
@@ -340,6 +342,16 @@ class RootColumns:
         self.families.check_values(torch.from_numpy(numbers), "values")
         return pd.DataFrame({c.name: c.decoded(numbers[:, list(self.units[c.name])]) for c in self.columns})
 
+    @property
+    def overview(self) -> str:
+        """The families in one line, such as ``0/1: ill; counts: visits, falls; left out: id``."""
+        names: dict[str, list[str]] = {}
+        for column in self.columns:
+            words = "categories" if column.is_category else f"{column.family_words}s".replace("0/1s", "0/1")
+            names.setdefault(words, []).append(column.name)
+        names |= {"left out": list(self.left_out)} if self.left_out else {}
+        return "; ".join(f"{words}: {listed(some)}" for words, some in names.items())
+
     def table(self) -> SummaryTable:
         """The choice: a line for every column with its family, levels and the reason; then those that are left out."""
         lines = [(c.name, c.family_words, c.values_words, c.reason) for c in self.columns]
@@ -408,7 +420,8 @@ def choose_families(
         frame: of pandas or polars, a row per observation, without missing cells.
         families: family of some columns, by name: ``binary`` (``bernoulli``), ``category``, ``count`` (``poisson``),
             ``bounded:M`` for a count from 0 to M, ``positive`` (``exponential``), ``real`` (``gaussian``) or a node
-            family, also a user's. Bounds of counts are never guessed.
+            family, also a user's; ``"*"`` stands for all columns whose values do not say it. Bounds of counts are
+            never guessed.
         exclude: columns that are left out.
         centre: measure Gaussian columns from their rounded mean. Their interactions with counts and positive numbers,
             and in sets of three, depend on where 0 is (:math:`\lvert x\rvert^{2/3}`); the density of a row does not
@@ -440,6 +453,7 @@ def choose_families(
         raise wrong_type("exclude", "a collection of names of columns", received=repr(exclude))
     check_type(families or {}, Mapping, "families", "a mapping from columns to families")
     stated = dict(families or {})
+    others = stated.pop(_EVERY, None)
     check_names(exclude, source.header, "exclude", noun="column")
     check_names(stated, source.header, "families", noun="column")
     if both := [name for name in stated if name in exclude]:
@@ -457,6 +471,8 @@ def choose_families(
     # The family of each, and one error for all that have to be said.
     looks = {name: _Look.of(name, cells[name]) for name in cells if name not in left_out}
     chosen = [_said(look, stated[n], centre) if n in stated else _chosen(look, centre) for n, look in looks.items()]
+    if others is not None:
+        chosen = [_said(looks[one.name], others, centre) if isinstance(one, _Question) else one for one in chosen]
     _ask([one for one in chosen if isinstance(one, _Question)])
     if not chosen:
         reasons = ", ".join(f"{name!r} {reason}" for name, reason in list(left_out.items())[:_SHOWN])
@@ -611,7 +627,7 @@ def _ask(questions: Sequence[_Question]) -> None:
     example = {one.name: one.example for one in questions[:_SHOWN]}
     hint = (
         f"say what {'it is' if len(questions) == 1 else 'they are'}, such as families={example!r}, where a family is "
-        f"{_SAY}; or leave columns out by exclude={[questions[0].name]!r}"
+        f"{_SAY}, and {_EVERY!r} stands for all of them; or leave columns out by exclude={[questions[0].name]!r}"
     )
     problem = f"columns may be codes of categories, counts or amounts, and their values do not say which: {shown}"
     raise refused("families", problem, hint, code="missing-part")

@@ -113,6 +113,12 @@ def test_one_error_names_all_columns_that_have_to_be_said_and_how() -> None:
     ]
 
 
+def test_a_star_stands_for_all_columns_whose_values_do_not_say_it() -> None:
+    frame = pd.DataFrame({"region": _CYCLE % 4, "visits": _CYCLE % 9, "ill": _CYCLE % 2 == 0, "cost": _CYCLE / 3})
+    columns = choose_families(frame, {"*": "count", "region": "category"})
+    assert [column.family for column in columns.columns] == [IndicatorFamily("region"), _POISSON, _BINARY, _GAUSSIAN]
+
+
 @pytest.mark.parametrize(
     ("word", "family"),
     [

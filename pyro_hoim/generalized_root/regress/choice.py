@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ...errors import check_type, check_whole, conflict
 from ...runs.checkpoint import checked_run
 from .confirm import with_confirmed
-from .fit import check_penalties, checked_families, fit_root_path
-from .options import FamilyChoice, L1Rule, Penalty, checked_candidates, checked_settings
+from .fit import check_penalties, fit_root_path
+from .options import FamilyChoice, L1Rule, Penalty, checked_candidates, checked_families, checked_settings
 from .refit import warn_refits
 from .result import RootFitResult
 from .rows import RootRows, prepare_rows

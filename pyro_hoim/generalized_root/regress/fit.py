@@ -18,15 +18,13 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 from typing_extensions import Unpack
 
-from ...data.columns import NumberColumns
-from ...data.frames import as_counts, is_frame, is_source
+from ...data.frames import is_frame, is_source
 from ...errors import (
     ConvergenceWarning,
     DataWarning,
     caller_level,
     check_choice,
     check_names,
-    check_type,
     check_whole,
     conflict,
     out_of_reach,
@@ -37,18 +35,21 @@ from ...errors import (
 from ...runs.checkpoint import DeferredInterrupt, RunFile, RunOptions, check_arrays, check_equal, checked_run, part_of
 from ..nodes.bound_kernels import LARGEST_COUNT
 from ..nodes.columns import Families
-from ..nodes.families import GaussianFamily, IndicatorFamily, NodeFamily, node_family
+from ..nodes.families import GaussianFamily, NodeFamily
 from ..nodes.user_family import UserFamily
 from ._regression import Floats, Status
 from .confirm import with_confirmed
+from .mixed import RootTable, read_table, with_stated
 from .node import NodeSolution, Outcome, advice, solve_node
 from .options import (
     FamilyChoice,
+    FrameColumns,
     Penalty,
     Refit,
     RootSettings,
     SearchSpace,
     checked_candidates,
+    checked_families,
     checked_l1,
     checked_settings,
     clique_candidates,
@@ -224,17 +225,17 @@ _SCANS = 5
 
 def fit_roots(
     data: Any,
-    family: FamilyChoice = "poisson",
+    family: FamilyChoice = "auto",
     *,
     order: int = 3,
-    l1: Penalty = 0.01,
+    l1: Penalty | None = None,
     names: Sequence[str] | None = None,
     full: bool = False,
     refit: Refit = "none",
     settings: RootSettings | None = None,
     run: RunOptions | None = None,
     counts: Any = None,
-    **columns: Unpack[NumberColumns],
+    **columns: Unpack[FrameColumns],
 ) -> RootFitResult:
     r"""Learn a generalized root model by l1-penalised regressions of every variable on all others.
 
@@ -261,6 +262,11 @@ def fit_roots(
     1), which gives it a mean and is not penalised. Columns that all have one family are fitted as ever, however it is
     given.
 
+    A data frame says its families itself (``family="auto"``). One whose columns all hold whole numbers from 0 is a
+    table of counts, and all are Poisson. Of another one :func:`~pyro_hoim.generalized_root.choose_families` chooses the
+    family of every column by its type and values, or asks; ``columns`` of the result, its ``repr`` and its summary say
+    what was chosen.
+
     Counts below 2^53 are served. A status of ``stalled`` says that rounding (of counts from 10^12 on) or the edge of
     the family's domain stops the line search: a larger penalty, or leaving out ``full``, keeps away from the edge, more
     steps do not. A scan costs the sum over rows of (nonzero entries)^2 / 2, a Newton step one node log partition for
@@ -271,10 +277,12 @@ def fit_roots(
             which identifiers, dates and free text are left out; or a
             :class:`~pyro_hoim.data.RowSource` of numbers (:func:`~pyro_hoim.data.open_rows`), whose distinct rows are
             held with their counts.
-        family: ``poisson``, ``exponential``, ``gaussian``, or a family object (truncated Poisson needs its maximum); or
-            a mapping from every column to such, or a sequence of them in the order of the columns.
+        family: ``auto``, which is ``poisson`` but for data frames; ``poisson``, ``exponential``, ``gaussian``, or a
+            family object (truncated Poisson needs its maximum); or a mapping from every column to such, or a sequence
+            of them in the order of the columns.
         order: largest root k; 1 is the independent model.
-        l1: penalty, nats per row, from 0; or one for each root order j from 2 to k.
+        l1: penalty, nats per row, from 0; or one for each root order j from 2 to k. By default 0.01, and 0 for stated
+            interactions.
         names: column names.
         full: all keys (j, l) with l <= j, in place of the strongest interactions l = j alone (equation 4); of columns
             of one family.
@@ -285,7 +293,11 @@ def fit_roots(
         run: the file with the nodes that are done, rewritten about every 30 seconds and when the run is interrupted;
             whether to continue from it (rows and arguments must be the same); and progress.
         counts: how often each row was seen, whole numbers (n,): the fit is that of the rows repeated so often.
-        columns: ``exclude``, columns of a data frame that are left out.
+        columns: of a data frame ``exclude``, columns that are left out; ``families``, the families of some columns by
+            name, and ``centre``, as :func:`~pyro_hoim.generalized_root.choose_families` has them, which then chooses
+            the others; and ``interactions``, the sets of columns that interact, as a formula such as ``"a*b + c:d"``
+            (:mod:`pyro_hoim.structure.formula`) or listed: then these are fitted, none is searched or tested, all terms
+            are refitted together, and the order is the size of the largest set.
 
     Raises:
         InputError: values outside the family's support (the first one is named with its place), a negative penalty,
@@ -297,8 +309,8 @@ def fit_roots(
     Warns:
         ConvergenceWarning: a node's residual, or that of the refit, is above the tolerance, or a refit was shortened.
         CostWarning: the sets found are so many that they were not tested.
-        DataWarning: columns of a data frame that were left out; or Gaussian columns beside others that are far from 0,
-            on which their interactions with counts and positive numbers depend.
+        DataWarning: columns of a data frame of one family that were left out; or Gaussian columns beside others that
+            are far from 0, on which their interactions with counts and positive numbers depend.
 
     References:
         Paper 2 (generalized root models), section 4, equations (8) to (14). Cho-Jui Hsieh, Inderjit S. Dhillon, Pradeep
@@ -314,13 +326,28 @@ def fit_roots(
         >>> mixed = fit_roots(rows, ["poisson", "gaussian"], order=2, names=["visits", "change"])
         >>> [key for key, names in mixed.structure.names if "change" in names]
         [(1, 1), (2, 1), (2, 2)]
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"ill": [False, True] * 20, "days": [0.5, 4.25, 1.75, 9.5, 4.75, 1.0, 2.25, 6.5] * 5})
+        >>> fit_roots(frame, interactions="ill*days")
+        RootFitResult: generalized root model, 2 variables, 1 interaction, 4 parameters
+          40 rows, log pseudo-likelihood -114.21, penalised regressions, refit 'all'
+          0/1: ill; real numbers: days
     """
-    check_names(columns, list(NumberColumns.__annotations__), "fit_roots", noun="option")
+    check_names(columns, list(FrameColumns.__annotations__), "fit_roots", noun="option")
+    settings, penalty = checked_settings(settings), 0.01 if l1 is None else l1
+    # A data frame says what its columns are; other rows are counts unless they are said to be something else.
+    table = RootTable(data, "poisson" if family == "auto" else family, names, counts)
     if is_frame(data):
-        data = as_counts(data, kind=kind_of_numbers(checked_families(family)), **columns)
-    elif columns:
-        raise conflict("exclude", "leaves out columns of a data frame, and these are rows without one")
-    return _fit(data, [l1], family, order, names, full, refit, settings, run, counts)[0]
+        if names is not None:
+            raise conflict("names", "a data frame has names of its own", "rename its columns")
+        table = read_table(data, family, columns, counts)
+    elif beside := [name for name in columns if name != "interactions"]:
+        raise conflict(beside[0], "is said of the columns of a data frame, and these are rows without one")
+    if "interactions" in columns:
+        settings, order = with_stated(table, columns["interactions"], settings)
+        penalty, refit = 0.0 if l1 is None else l1, "all"
+    [fitted] = _fit(table.data, [penalty], table.family, order, table.names, full, refit, settings, run, table.counts)
+    return fitted if table.columns is None else fitted.with_columns(table.columns)
 
 
 def fit_root_path(
@@ -461,27 +488,6 @@ def check_penalties(l1s: object) -> None:
         raise wrong_type("l1s", "a sequence of penalties", l1s)
     if len(l1s) == 0:
         raise unexpected("l1s", "at least one penalty", received="none", code="empty")
-
-
-def checked_families(family: Any) -> Families:
-    """A node family or one by its name; or one for every column, by name or in their order."""
-    check_type(
-        family, str | NodeFamily | Mapping | Sequence, "family", "a name or a node family, or one for every column"
-    )
-    if isinstance(family, str | NodeFamily):
-        return _checked_family(family, "family")
-    if isinstance(family, Mapping):
-        named = cast("Mapping[str, Any]", family)
-        return {name: _checked_family(one, f"family of {name!r}") for name, one in named.items()}
-    return [_checked_family(one, f"family[{i}]") for i, one in enumerate(cast("Sequence[Any]", family))]
-
-
-def _checked_family(family: Any, argument: str) -> NodeFamily:
-    check_type(family, str | NodeFamily, argument, "a name or a node family")
-    if isinstance(family, IndicatorFamily):
-        problem = "regressions of columns take no indicators of a category"
-        raise out_of_reach(argument, problem, "make it a nominal column of a log-linear model", code="no-method")
-    return node_family(family) if isinstance(family, str) else family
 
 
 def _check_work(rows: RootRows, space: SearchSpace, num_penalties: int, limit: float) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, TypedDict, cast, get_args
 
 import networkx as nx
 import numpy as np
@@ -29,7 +29,8 @@ from ...errors import (
     wrong_type,
 )
 from ...schema import Domain
-from ..nodes.families import NodeFamily
+from ..nodes.columns import Families
+from ..nodes.families import IndicatorFamily, NodeFamily, node_family
 from ..structure import Key
 
 Candidates = Iterable[Iterable[str]] | Mapping[int, Iterable[Iterable[str]]]
@@ -39,6 +40,16 @@ Objective = Literal["log-partition", "upper-bound"]
 Stop = Literal["residual", "published"]
 Penalty = float | Mapping[int, float]
 FamilyChoice = str | NodeFamily | Mapping[str, str | NodeFamily] | Sequence[str | NodeFamily]
+
+
+class FrameColumns(TypedDict, total=False):
+    """What may be said of the columns of a data frame of root models; see :func:`fit_roots`."""
+
+    exclude: Collection[str]
+    families: Mapping[str, str | NodeFamily]
+    centre: bool
+    interactions: str | Iterable[str | Iterable[str]]
+
 
 SCANNED_SIZE = 3
 _MOST_LISTED = 2 * 10**7
@@ -314,3 +325,24 @@ def clique_candidates(pairs: NDArray[np.int64], size: int, limit: int = _MOST_LI
                 problem = f"more than {limit} cliques of {size} variables in the graph of {len(pairs)} pairs"
                 raise out_of_reach("stagewise", problem, "raise l1 or give candidates")
     return np.array(sorted(cliques), dtype=np.int64).reshape(-1, size)
+
+
+def checked_families(family: Any) -> Families:
+    """A node family or one by its name; or one for every column, by name or in their order."""
+    check_type(
+        family, str | NodeFamily | Mapping | Sequence, "family", "a name or a node family, or one for every column"
+    )
+    if isinstance(family, str | NodeFamily):
+        return _checked_family(family, "family")
+    if isinstance(family, Mapping):
+        named = cast("Mapping[str, Any]", family)
+        return {name: _checked_family(one, f"family of {name!r}") for name, one in named.items()}
+    return [_checked_family(one, f"family[{i}]") for i, one in enumerate(cast("Sequence[Any]", family))]
+
+
+def _checked_family(family: Any, argument: str) -> NodeFamily:
+    check_type(family, str | NodeFamily, argument, "a name or a node family")
+    if isinstance(family, IndicatorFamily):
+        problem = "regressions of columns take no indicators of a category"
+        raise out_of_reach(argument, problem, "make it a nominal column of a log-linear model", code="no-method")
+    return node_family(family) if isinstance(family, str) else family

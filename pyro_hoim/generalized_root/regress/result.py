@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from ..._modes import plain_mode
 from ...data.counts import CountTable
@@ -17,10 +18,12 @@ from ...data.frames import as_counts, is_frame
 from ...errors import check_choice, other_domain
 from ...results.confirmation import InteractionTest
 from ...results.fitted import Fitted
+from ...results.table import SummaryTable
 from ...runs.container import GENERALIZED_ROOT
 from ...schema import Domain
 from ...structure.hypergraph import Edge
 from ..energy import GeneralizedRootEnergy
+from ..frames import RootColumns
 from ..nodes.columns import NodeFamilies
 from ..nodes.families import NodeFamily
 from ..structure import Key, RootStructure
@@ -178,6 +181,7 @@ class RootFitResult(Fitted):
         confirmation: of a confirmed model, the tests of all sets that were found.
         scales: standard deviations (d, k) in the rows of the roots of every column, by which those of several families
             were standardised; None of one family.
+        columns: how the columns of a data frame became the variables, where families were chosen; else None.
     """
 
     model_kind: ClassVar[str] = GENERALIZED_ROOT
@@ -199,6 +203,7 @@ class RootFitResult(Fitted):
     confirmed: RootFitResult | None = None
     confirmation: RootConfirmation | None = None
     scales: torch.Tensor | None = None
+    columns: RootColumns | None = None
 
     @classmethod
     def from_solutions(
@@ -229,6 +234,23 @@ class RootFitResult(Fitted):
             seconds,
             scales=None if rows.scales is None else torch.from_numpy(rows.scales),
         )
+
+    def with_columns(self, columns: RootColumns) -> Self:
+        """The same with how the columns of its data frame became its variables, and so its confirmed model."""
+        confirmed = None if self.confirmed is None else replace(self.confirmed, columns=columns)
+        return replace(self, columns=columns, confirmed=confirmed)
+
+    @override
+    def summary(self, level: float = 0.95, **options: Any) -> SummaryTable:
+        table = super().summary(level, **options)
+        if self.columns is not None:
+            table.attrs["notes"] = [f"columns by family: {self.columns.overview}", *table.attrs.get("notes", ())]
+        return table
+
+    @override
+    def __repr__(self) -> str:
+        families = "" if self.columns is None else f"\n  {self.columns.overview}"
+        return super().__repr__() + families
 
     @cached_property
     @plain_mode()
@@ -324,7 +346,9 @@ class RootFitResult(Fitted):
 
     def rows(self, data: Any, order: int = 1) -> RootRows:
         """Rows of the columns of the fit, laid out for at least some order; refuses other columns."""
-        if is_frame(data):
+        if is_frame(data) and self.columns is not None:
+            data = self.columns.encode(data)
+        elif is_frame(data):
             data = as_counts(data, kind=kind_of_numbers(self.family), columns=list(self.domain.names))
             data = data.columns(self.domain.names)
         names = None if isinstance(data, CountTable) else self.domain.names

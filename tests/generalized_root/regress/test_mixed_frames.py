@@ -1,0 +1,146 @@
+"""Root models of data frames: families chosen by column, stated interactions, and what results and files keep."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import pyro_hoim as hoim
+from pyro_hoim.errors import InputError, MissingDataError, UnknownNameError
+from pyro_hoim.generalized_root import RootColumns, RootFile, RootSettings, choose_families, load_roots
+
+_TIGHT = RootSettings(tolerance=1e-9, jobs=1)
+
+
+def _frame(num_rows: int = 300) -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    ill = rng.random(num_rows) < 0.4
+    return pd.DataFrame(
+        {
+            "ill": ill,
+            "visits": rng.poisson(np.exp(1.5 + 0.5 * ill)),
+            "weight": 70 + 5 * ill + rng.normal(0, 8, num_rows),
+            "cost": rng.exponential(20 + 30 * ill),
+            "patient": [f"p{i}" for i in range(num_rows)],
+        }
+    )
+
+
+_SAID = {"visits": "count"}
+
+
+def test_a_frame_of_counts_is_fitted_as_ever() -> None:
+    counts = pd.DataFrame(np.random.default_rng(2).poisson([1.0, 3.0, 0.5], (200, 3)), columns=list("abc"))
+    counts["b"] += counts["a"]
+    found, stated, table = (
+        hoim.fit_roots(rows, *family, order=3, l1=0.01, settings=_TIGHT)
+        for rows, family in ((counts, ()), (counts, ("poisson",)), (hoim.CountTable.from_pandas(counts), ("poisson",)))
+    )
+    assert found.columns is None and found.structure == stated.structure == table.structure
+    assert torch.equal(found.psi, stated.psi) and torch.equal(found.psi, table.psi)
+    assert repr(found) == repr(stated)
+
+
+def test_families_of_a_mixed_frame_are_chosen_and_said_without_a_warning() -> None:
+    frame = _frame()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = hoim.fit_roots(frame, families=_SAID, order=2, l1=0.05, settings=_TIGHT)
+    columns = choose_families(frame, _SAID)
+    by_hand = hoim.fit_roots(
+        columns.encode(frame), columns.families, order=2, l1=0.05, settings=_TIGHT, names=columns.domain.names
+    )
+    assert found.columns == columns and torch.equal(found.psi, by_hand.psi)
+    assert found.confirmed is not None and found.confirmed.columns == columns
+    line = "0/1: ill; counts: visits; real numbers: weight; positive numbers: cost; left out: patient"
+    assert repr(found).endswith(line) and found.summary().attrs["notes"][0].endswith(line)
+    # Rows of a frame are read by the columns, others by the variables.
+    shuffled = frame[["cost", "weight", "visits", "ill"]]
+    expected = by_hand.log_pseudo_prob(columns.encode(frame))
+    torch.testing.assert_close(found.log_pseudo_prob(shuffled), expected, rtol=0, atol=0)
+    torch.testing.assert_close(found.log_pseudo_prob(columns.encode(frame)), expected, rtol=0, atol=0)
+
+
+def test_a_frame_whose_columns_are_not_clear_is_asked_about_and_gaps_are_named() -> None:
+    frame = _frame().assign(ward=np.arange(300) % 4)
+    with pytest.raises(InputError, match=r"'ward' holds 4 different whole numbers") as caught:
+        hoim.fit_roots(frame)
+    assert caught.value.argument == "families"
+    with pytest.raises(MissingDataError, match=r"'weight' \(150\)"):
+        hoim.fit_roots(frame.assign(weight=frame["weight"].where(frame.index % 2 == 0)))
+    with pytest.raises(InputError, match="not both"):
+        hoim.fit_roots(frame, "poisson", families=_SAID)
+    with pytest.raises(InputError, match="rows without one"):
+        hoim.fit_roots(np.ones((3, 2)), families={"x0": "count"})
+    with pytest.raises(UnknownNameError, match="option"):
+        hoim.fit_roots(frame, family_of={"ward": "count"})  # type: ignore[call-arg]
+
+
+def test_a_column_of_counts_says_how_often_each_row_was_seen() -> None:
+    frame = pd.DataFrame({"ill": [False, True, True, False], "days": [0.5, 4.25, 1.75, 2.5], "count": [5, 7, 9, 4]})
+    said = {"days": "real"}
+    found = hoim.fit_roots(frame, families=said, order=2, l1=0.05, settings=_TIGHT, centre=False)
+    long = frame.loc[frame.index.repeat(list(frame["count"]))].drop(columns="count")
+    other = hoim.fit_roots(long, families=said, order=2, l1=0.05, settings=_TIGHT, centre=False)
+    assert found.num_rows == 25 and found.domain.names == ("ill", "days")
+    torch.testing.assert_close(found.psi, other.psi, rtol=1e-6, atol=1e-8)
+
+
+def test_stated_interactions_are_fitted_and_no_others() -> None:
+    frame = _frame().drop(columns="patient")
+    found = hoim.fit_roots(frame, families=_SAID, interactions="ill*visits + weight:ill:cost", settings=_TIGHT)
+    assert {names for (_, size), names in found.structure.names if size > 1} == {
+        ("ill", "visits"),
+        ("ill", "weight", "cost"),
+    }
+    assert found.confirmed is None and found.refit is not None and found.refit.method == "all"
+    listed = hoim.fit_roots(
+        frame, families=_SAID, interactions=["visits:ill", ("cost", "ill", "weight")], settings=_TIGHT
+    )
+    assert torch.equal(found.psi, listed.psi)
+    # The refit is the maximum of the pseudo-likelihood: no step in any coefficient raises it.
+    at = found.log_pseudo_prob(frame).sum()
+    for term in range(len(found.psi)):
+        for step in (-1e-3, 1e-3):
+            moved = found.psi.clone()
+            moved[term] *= 1 + step
+            energy = hoim.GeneralizedRootEnergy(found.structure, moved, found.free_families)
+            assert energy.log_pseudo_prob(torch.from_numpy(choose_families(frame, _SAID).encode(frame))).sum() < at
+    independent = hoim.fit_roots(frame, families=_SAID, interactions="1", settings=_TIGHT)
+    assert independent.num_interactions == 0
+
+
+def test_stated_interactions_of_counts_and_tables() -> None:
+    counts = pd.DataFrame(np.random.default_rng(2).poisson(2.0, (100, 3)), columns=list("abc"))
+    for rows in (counts, hoim.CountTable.from_pandas(counts)):
+        found = hoim.fit_roots(rows, interactions="a:c", settings=_TIGHT)
+        assert [names for (_, size), names in found.structure.names if size > 1] == [("a", "c")]
+    with pytest.raises(InputError, match="columns of a data frame"):
+        hoim.fit_roots(counts.to_numpy(), interactions="a:c")
+    with pytest.raises(UnknownNameError, match="'d'"):
+        hoim.fit_roots(counts, interactions=["a:d"])
+    with pytest.raises(InputError, match="no response"):
+        hoim.fit_roots(counts, interactions="a ~ b")
+    with pytest.raises(InputError, match="none is searched"):
+        hoim.fit_roots(counts, interactions="a:b", settings=RootSettings(stagewise=True))
+
+
+def test_files_keep_how_columns_were_read(tmp_path: Path) -> None:
+    found = hoim.fit_roots(_frame(), families=_SAID, order=2, l1=0.05, settings=_TIGHT)
+    found.save(tmp_path / "model.safetensors")
+    stored = load_roots(tmp_path / "model.safetensors")
+    assert isinstance(stored.columns, RootColumns) and stored.columns == found.columns
+    # What does not belong to the model is refused.
+    for name, wrong in (("name", "other"), ("family", {"name": "gaussian", "maximum": None})):
+        info = found.as_stored.model.info
+        columns = [{**column} for column in info["frame"]["columns"]]
+        columns[1] |= {name: wrong}
+        with pytest.raises(InputError, match="frame"):
+            RootFile(
+                stored.structure, stored.psi, stored.family, {**info, "frame": {**info["frame"], "columns": columns}}
+            )
