@@ -82,9 +82,9 @@ def stated_sets(interactions: Any, names: Sequence[str]) -> tuple[tuple[str, ...
             raise wrong_type(argument, "a formula such as 'a*b + c:d', or sets of columns", interactions)
         sets = [set(one.split(":") if isinstance(one, str) else one) for one in cast("Iterable[Any]", interactions)]
         check_names(itertools.chain.from_iterable(sets), names, argument, noun="column")
-    place = {name: position for position, name in enumerate(names)}
-    ordered = {tuple(sorted(one, key=place.__getitem__)) for one in sets if one}
-    return tuple(sorted(ordered, key=lambda one: (len(one), [place[name] for name in one])))
+    position_of = {name: position for position, name in enumerate(names)}
+    ordered = {tuple(sorted(one, key=position_of.__getitem__)) for one in sets if one}
+    return tuple(sorted(ordered, key=lambda one: (len(one), [position_of[name] for name in one])))
 
 
 def with_stated(table: RootTable, interactions: Any, settings: RootSettings) -> tuple[RootSettings, int]:
