@@ -276,3 +276,153 @@ def descend(starts, rows, values, orders, gradients, hessians, l1, coefficients,
         else:
             is_full = False
     return sweep
+
+
+@njit(cache=True, nogil=True)
+def group_blocks(starts, lines, values, group_starts, hessians, roots, vectors):
+    """Eigenvalues and eigenvectors of the Hessian of every group, one behind the other; singles are themselves."""
+    k = hessians.shape[1]
+    dense = np.zeros((len(hessians), k))
+    used = np.zeros(len(hessians), np.bool_)
+    offset = 0
+    for g in range(len(group_starts) - 1):
+        first, size = group_starts[g], group_starts[g + 1] - group_starts[g]
+        block = np.zeros((size, size))
+        for a in range(size):
+            # Hessian times the feature as a dense table, beside each of the others.
+            f = first + a
+            for entry in range(starts[f], starts[f + 1]):
+                row, j = lines[entry] // k, lines[entry] % k
+                used[row] = True
+                for i in range(k):
+                    dense[row, i] += values[entry] * hessians[row, j, i]
+            for b in range(a, size):
+                total = 0.0
+                for entry in range(starts[first + b], starts[first + b + 1]):
+                    row = lines[entry] // k
+                    if used[row]:
+                        total += values[entry] * dense[row, lines[entry] % k]
+                block[a, b] = total
+                block[b, a] = total
+            for entry in range(starts[f], starts[f + 1]):
+                row = lines[entry] // k
+                used[row] = False
+                dense[row] = 0.0
+        if size == 1:
+            roots[first] = block[0, 0]
+            vectors[offset] = 1.0
+        else:
+            some, matrix = np.linalg.eigh(block)
+            roots[first : first + size] = some
+            for a in range(size):
+                for b in range(size):
+                    vectors[offset + a * size + b] = matrix[a, b]
+        offset += size * size
+
+
+@njit(cache=True, nogil=True)
+def group_minimum(curvatures, slopes, penalty, out):
+    """Coordinates b that minimise the sum of h b^2 / 2 - w b, plus penalty times the norm of b; h is positive.
+
+    The norm t solves the sum of (w / (h t + penalty))^2 = 1: Newton's steps for its inverse root, from below.
+    """
+    norm = 0.0
+    for i in range(len(slopes)):
+        norm += slopes[i] * slopes[i]
+    norm = np.sqrt(norm)
+    if norm <= penalty:
+        out[:] = 0.0
+        return
+    t = (norm - penalty) / curvatures.max()
+    if len(slopes) > 1 and penalty > 0.0:
+        for _ in range(60):
+            total = change = 0.0
+            for i in range(len(slopes)):
+                below = curvatures[i] * t + penalty
+                square = (slopes[i] / below) ** 2
+                total += square
+                change += curvatures[i] * square / below
+            step = (1.0 - total**-0.5) * total**1.5 / change
+            t += step
+            if abs(step) <= 1e-15 * t:
+                break
+    for i in range(len(slopes)):
+        out[i] = slopes[i] * t / (curvatures[i] * t + penalty) if penalty > 0.0 else slopes[i] / curvatures[i]
+
+
+@njit(cache=True, nogil=True)
+def descend_groups(
+    starts, lines, values, group_starts, penalties, gradients, hessians, coefficients, tolerance, max_sweeps, steps
+):
+    """Cyclic descent, group by group, on a quadratic model plus penalties on the groups' norms; returns the sweeps.
+
+    As :func:`descend`, which is that of groups of one; ``lines`` are row times k plus order of every entry.
+    """
+    num, k = len(coefficients), hessians.shape[1]
+    sizes = group_starts[1:] - group_starts[:-1]
+    roots, vectors = np.empty(num), np.empty((sizes * sizes).sum())
+    group_blocks(starts, lines, values, group_starts, hessians, roots, vectors)
+    moved = np.zeros(len(hessians) * k)  # Hessian times change of the natural parameters, by row
+    steps[:] = 0.0
+    widest = sizes.max()
+    slopes, new, change = np.empty(widest), np.empty(widest), np.empty(widest)
+    is_full = True
+    sweep = 0
+    while sweep < max_sweeps:
+        sweep += 1
+        worst = 0.0
+        offset = 0
+        for g in range(len(sizes)):
+            first, size = group_starts[g], sizes[g]
+            matrix = vectors[offset : offset + size * size].reshape(size, size)
+            offset += size * size
+            is_zero = True
+            for f in range(first, first + size):
+                is_zero = is_zero and coefficients[f] + steps[f] == 0.0
+            if is_zero and not is_full:
+                continue
+            top = roots[first : first + size].max()
+            if top <= 0.0:
+                continue
+            # Slopes of the quadratic alone at zero, along the eigenvectors, which hold what varies at all.
+            for a in range(size):
+                f = first + a
+                total = gradients[f]
+                for entry in range(starts[f], starts[f + 1]):
+                    total += values[entry] * moved[lines[entry]]
+                change[a] = total
+            curvatures = np.maximum(roots[first : first + size], 1e-12 * top)
+            for b in range(size):
+                total = 0.0
+                for a in range(size):
+                    now = coefficients[first + a] + steps[first + a]
+                    total += matrix[a, b] * (curvatures[b] * now - change[a])
+                slopes[b] = total
+            group_minimum(curvatures, slopes[:size], penalties[g], new[:size])
+            # The step, and what it changes in the rows.
+            moves = 0.0
+            for a in range(size):
+                f = first + a
+                total = 0.0
+                for b in range(size):
+                    total += matrix[a, b] * new[b]
+                change[a] = total - (coefficients[f] + steps[f])
+                steps[f] = total - coefficients[f]
+                moves += change[a] ** 2
+            worst = max(worst, np.sqrt(moves) * top)
+            for a in range(size):
+                if change[a] != 0.0:
+                    f = first + a
+                    for entry in range(starts[f], starts[f + 1]):
+                        amount = change[a] * values[entry]
+                        row, j = lines[entry] // k, lines[entry] % k
+                        for i in range(k):
+                            moved[row * k + i] += hessians[row, j, i] * amount
+        # Only a sweep of all groups ends the descent.
+        if worst <= tolerance:
+            if is_full:
+                break
+            is_full = True
+        else:
+            is_full = False
+    return sweep

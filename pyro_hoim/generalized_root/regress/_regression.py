@@ -11,17 +11,17 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 import torch
-from numpy.typing import NDArray
+from typing_extensions import override
 
 from ...errors import out_of_reach, size_text
 from ..nodes.bound_kernels import bound_counts
 from ..nodes.families import NodeFamily
 from ..nodes.kernels import evaluate_nodes
-from ._kernels import descend, feature_columns, feature_gradients, feature_products
+from ._kernels import descend, descend_groups, feature_columns, feature_gradients, feature_products
+from .categories import Category, Floats, Integers
 from .rows import RootRows
+from .terms import JointTerm
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Status = Literal["converged", "fixed", "max_iterations", "stalled", "stopped"]
 
 _ARMIJO = 1e-4
@@ -62,6 +62,77 @@ def units(linear: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
+class Groups:
+    r"""Features whose coefficients enter together, one group behind the other: ends of all, and what a norm costs.
+
+    The penalty is the sum over groups of :math:`\lambda_g \lVert c_g\rVert`; of groups of one it is the l1 penalty.
+    """
+
+    starts: Integers
+    penalties: Floats
+
+    def norms(self, values: Floats) -> Floats:
+        """Euclidean norms of the groups of some values."""
+        return np.sqrt(np.add.reduceat(np.square(values), self.starts[:-1]))
+
+    def cost(self, coefficients: Floats) -> float:
+        """The penalty of some coefficients."""
+        return float(self.penalties @ self.norms(coefficients))
+
+    def rise(self, coefficients: Floats, step: Floats) -> float:
+        """Change of the penalty by a step, without the loss of digits of a difference."""
+        norms = self.norms(coefficients + step) + self.norms(coefficients)
+        products = np.add.reduceat((2 * coefficients + step) * step, self.starts[:-1])
+        return float(self.penalties @ (products / np.where(norms > 0, norms, 1.0)))
+
+    def violations(self, coefficients: Floats, gradients: Floats) -> Floats:
+        """Distance of the subgradient of every group from zero."""
+        norms = self.norms(coefficients)
+        pull = np.repeat(self.penalties / np.where(norms > 0, norms, 1.0), np.diff(self.starts))
+        outside = np.maximum(self.norms(gradients) - self.penalties, 0.0)
+        return np.where(norms > 0, self.norms(gradients + pull * coefficients), outside)
+
+    def largest(self, values: Floats) -> Floats:
+        """The largest value of every group."""
+        return np.maximum.reduceat(values, self.starts[:-1])
+
+
+@dataclass(frozen=True, eq=False)
+class CategoryLaw:
+    """Law of a category: a softmax over its levels of natural parameter times contrasts; it has no scales."""
+
+    category: Category
+
+    def evaluate(
+        self,
+        eta: Floats,
+        derivatives: int,
+        value: Floats,
+        mean: Floats,
+        covariance: Floats,
+        num_subdomains: int = 0,
+    ) -> None:
+        """As :meth:`NodeLaw.evaluate`, of contrasts in place of roots; a joint regression may have more columns."""
+        assert not num_subdomains
+        table = self.category.contrasts[self.category.shares > 0]
+        q = table.shape[1]
+        scores = eta[:, :q] @ table.T
+        top = scores.max(1, keepdims=True)
+        weights = np.exp(scores - top)
+        sums = weights.sum(1, keepdims=True)
+        value[:] = (top + np.log(sums))[:, 0]
+        if not derivatives:
+            return
+        probs = weights / sums
+        mean[:] = 0.0
+        mean[:, :q] = probs @ table
+        if derivatives == 2:
+            covariance[:] = 0.0
+            second = probs @ (table[:, :, None] * table[:, None, :]).reshape(len(table), q * q)
+            covariance[:, :q, :q] = second.reshape(-1, q, q) - mean[:, :q, None] * mean[:, None, :q]
+
+
+@dataclass(frozen=True, eq=False)
 class NodeLaw:
     """Law of a node whose roots are divided by scales (k,), as natural parameters are multiplied by them."""
 
@@ -69,8 +140,10 @@ class NodeLaw:
     scales: Floats | None = None
 
     @classmethod
-    def of(cls, rows: RootRows, node: int) -> NodeLaw:
-        """The law of a column of some rows."""
+    def of(cls, rows: RootRows, node: int) -> NodeLaw | CategoryLaw:
+        """The law of a column of some rows; of the first indicator of a category that of all of them."""
+        if node in rows.category_of:
+            return CategoryLaw(rows.category_of[node])
         return cls(rows.families[node], None if rows.scales is None else rows.scales[node])
 
     def evaluate(
@@ -83,6 +156,13 @@ class NodeLaw:
         num_subdomains: int = 0,
     ) -> None:
         """Write A (rows,), or its bound, with means (rows, k) and covariances (rows, k, k) as far as asked for."""
+        if self.scales is not None and eta.shape[1] > len(self.scales):  # beside a category of more contrasts
+            k = len(self.scales)
+            means, covariances = np.empty((len(mean), k)), np.empty((len(covariance), k, k))
+            self.evaluate(eta[:, :k], derivatives, value, means, covariances)
+            mean[:], covariance[:] = 0.0, 0.0
+            mean[:, :k], covariance[:, :k, :k] = means, covariances
+            return
         eta = eta if self.scales is None else eta / self.scales
         if num_subdomains:
             bound_counts(eta, self.family.largest_value, num_subdomains, derivatives, value, mean, covariance)
@@ -100,10 +180,11 @@ class Regression:
     Feature f adds coefficient x value to the natural parameter of one order in the rows of its column; its entries are
     at ``starts[f] : starts[f + 1]`` of ``places`` (rows) and ``values``; ``orders`` count from 0. Weights (rows,),
     linear terms and penalties (F,); offset (rows, k) and constant are those of natural parameters and linear term. With
-    subdomains A is its upper bound on so many of them.
+    subdomains A is its upper bound on so many of them. Where there are groups, their norms are penalised in place of
+    single coefficients.
     """
 
-    law: NodeLaw
+    law: NodeLaw | CategoryLaw
     order: int
     weights: Floats
     starts: Integers
@@ -115,6 +196,7 @@ class Regression:
     offset: Floats | None = None
     constant: float = 0.0
     num_subdomains: int = 0
+    groups: Groups | None = None
 
     def __len__(self) -> int:
         return len(self.orders)
@@ -122,8 +204,20 @@ class Regression:
     def natural(self, coefficients: Floats) -> Floats:
         """Natural parameters (rows, k)."""
         eta = np.zeros((len(self.weights), self.order)) if self.offset is None else self.offset.copy()
-        feature_products(self.starts, self.places, self.values, self.orders, coefficients, eta)
+        feature_products(*self._columns, coefficients, eta if self.groups is None else eta.reshape(-1, 1))
         return eta
+
+    @property
+    def lines(self) -> Integers:
+        """Row times k plus order of every entry, for features of groups, which may have several orders."""
+        return self.places * self.order + np.repeat(self.orders, np.diff(self.starts))
+
+    @property
+    def _columns(self) -> tuple[Integers, Integers, Floats, Integers]:
+        """Columns of the features; where there are groups in natural parameters one behind the other."""
+        if self.groups is None:
+            return self.starts, self.places, self.values, self.orders
+        return self.starts, self.lines, self.values, np.zeros_like(self.orders)
 
     def moments(self, coefficients: Floats, derivatives: int) -> tuple[Floats, Floats, Floats]:
         """A (rows,), means (rows, k) and covariances (rows, k, k) of the roots; what is not asked for is empty."""
@@ -142,7 +236,13 @@ class Regression:
         return self._total(self.moments(coefficients, 0)[0], coefficients)
 
     def _total(self, value: Floats, coefficients: Floats) -> float:
-        return self._smooth(value, coefficients) + float(self.l1 @ np.abs(coefficients))
+        return self._smooth(value, coefficients) + self.penalty(coefficients)
+
+    def penalty(self, coefficients: Floats) -> float:
+        """What coefficients cost."""
+        if self.groups is not None:
+            return self.groups.cost(coefficients)
+        return float(self.l1 @ np.abs(coefficients))
 
     def _smooth(self, value: Floats, coefficients: Floats) -> float:
         return float(self.weights @ value - self.linear @ coefficients) - self.constant
@@ -154,19 +254,23 @@ class Regression:
     def point(self, coefficients: Floats) -> Point:
         """Objective with gradient and moments; where the objective is infinite the rest means nothing."""
         value, mean, covariance = self.moments(coefficients, 2)
-        gradients = np.empty(len(self))
-        feature_gradients(self.starts, self.places, self.values, self.orders, self.weights[:, None] * mean, gradients)
+        gradients, weighted = np.empty(len(self)), self.weights[:, None] * mean
+        feature_gradients(*self._columns, weighted if self.groups is None else weighted.reshape(-1, 1), gradients)
         gradients -= self.linear
         return Point(coefficients, self._total(value, coefficients), gradients, mean, covariance)
 
     def slope(self, point: Point, step: Floats) -> float:
         """Change of the objective by a step, of its smooth part to first order."""
         c = point.coefficients
+        if self.groups is not None:
+            return float(point.gradients @ step) + self.groups.rise(c, step)
         return float(point.gradients @ step + self.l1 @ (np.abs(c + step) - np.abs(c)))
 
     def violations(self, point: Point) -> Floats:
-        """Distance of every feature's subgradient from zero, in :func:`units`."""
+        """Distance of every feature's (or group's) subgradient from zero, in :func:`units`."""
         c, g = point.coefficients, point.gradients
+        if self.groups is not None:
+            return self.groups.violations(c, g) / self.groups.largest(units(self.linear))
         distance = np.where(c != 0, np.abs(g + self.l1 * np.sign(c)), np.maximum(np.abs(g) - self.l1, 0.0))
         return distance / units(self.linear)
 
@@ -258,8 +362,14 @@ def _direction(regression: Regression, point: Point, tolerance: float) -> Floats
     """Minimum of the quadratic model: by coordinate descent, and exactly where that takes long."""
     # Coordinate descent settles most models in a few sweeps.
     step = np.empty(len(regression))
-    columns = regression.starts, regression.places, regression.values, regression.orders
     hessians = regression.weights[:, None, None] * point.covariance
+    if (groups := regression.groups) is not None:
+        descend_groups(
+            regression.starts, regression.lines, regression.values, groups.starts, groups.penalties, point.gradients,
+            hessians, point.coefficients, tolerance, _SWEEPS, step,
+        )  # fmt: skip
+        return step
+    columns = regression.starts, regression.places, regression.values, regression.orders
     is_small = len(regression) <= _MOST_EXACT
     sweeps = descend(
         *columns, point.gradients, hessians, regression.l1, point.coefficients, tolerance,
@@ -380,10 +490,10 @@ class WorkingSet(Regression):
 
     def __init__(self, rows: RootRows, node: int, orders: Integers, l1: Floats, width: int) -> None:
         self.rows, self.node = rows, node
-        self.law, self.order = NodeLaw.of(rows, node), rows.order
+        self.law, self.order = NodeLaw.of(rows, node), rows.num_statistics(node)
         self.num_constants = len(orders)
         self.targets = rows.column_roots(node)
-        self.orders = orders
+        self.orders = self.roots = orders
         self.sizes = np.zeros(len(orders), np.int64)
         self.others = np.full((len(orders), width), -1, np.int64)
         self.keys = np.arange(len(orders))
@@ -397,10 +507,10 @@ class WorkingSet(Regression):
         self.members: set[tuple[int, ...]] = set()
         self._compress()
 
-    def columns(self, orders: Integers, sizes: Integers, others: Integers) -> tuple[Integers, Integers, Floats]:
-        """Columns of further features."""
+    def columns(self, roots: Integers, sizes: Integers, others: Integers) -> tuple[Integers, Integers, Floats]:
+        """Columns of further features, by root (from 0), number of other variables and their places."""
         rows = self.rows
-        return feature_columns(rows.indptr, rows.rows, rows.roots, rows.num_rows, orders, sizes, others)
+        return feature_columns(rows.indptr, rows.rows, rows.roots, rows.num_rows, roots, sizes, others)
 
     def linear_terms(self, columns: tuple[Integers, Integers, Floats], orders: Integers) -> Floats:
         """Mean over rows of feature x root of the node, for each feature."""
@@ -408,10 +518,20 @@ class WorkingSet(Regression):
         feature_gradients(*columns, orders, self._counted, sums)
         return sums / self.rows.total
 
-    def add(self, keys: Integers, orders: Integers, sizes: Integers, others: Integers, l1: Floats) -> None:
-        """Append features that are not members yet."""
+    def add(
+        self,
+        keys: Integers,
+        orders: Integers,
+        sizes: Integers,
+        others: Integers,
+        l1: Floats,
+        roots: Integers | None = None,
+    ) -> None:
+        """Append features that are not members yet; roots are the orders where the node is no category."""
         # What the features add to every array of the regression.
-        columns = self.columns(orders, sizes, others)
+        roots = orders if roots is None else roots
+        columns = self.columns(roots, sizes, others)
+        self.roots = np.concatenate([self.roots, roots])
         self.linear = np.concatenate([self.linear, self.linear_terms(columns, orders)])
         self.keys = np.concatenate([self.keys, keys])
         self.orders = np.concatenate([self.orders, orders])
@@ -462,13 +582,6 @@ MOST_BYTES = 2**33
 _ROWS_AT_A_TIME = 2**16
 
 
-class JointTerm(NamedTuple):
-    """One term of a joint model: its key (j, l) and the sorted positions of its columns in the rows."""
-
-    key: tuple[int, int]
-    positions: tuple[int, ...]
-
-
 def base_measure(rows: RootRows, nodes: Sequence[int]) -> float:
     """Mean over rows of minus the log base measure of some columns, nats."""
     total = 0.0
@@ -477,22 +590,32 @@ def base_measure(rows: RootRows, nodes: Sequence[int]) -> float:
     return total / rows.total
 
 
+def statistic(rows: RootRows, node: int, term: JointTerm) -> int:
+    """Which natural parameter of a node a term adds to, from 1: its root; of a category one of its contrasts."""
+    category = rows.category_of.get(node)
+    if category is None:
+        return term.key[0]
+    return 1 + next(i for i, place in enumerate(category.columns.tolist()) if place in term.positions)
+
+
 def interactions(rows: RootRows, node: int, terms: Sequence[JointTerm], singles: Sequence[int]) -> WorkingSet:
-    """Rows of one node with constants of some roots and the features of tuples that hold the node."""
+    """Rows of one node with constants of some statistics and the features of tuples that hold the node."""
     # Constants first, then tuples without the node itself.
     width = max([1, *(len(term.positions) - 1 for term in terms)])
     orders = np.array([j - 1 for j in singles], dtype=np.int64)
     working = WorkingSet(rows, node, orders, np.zeros(len(orders)), width)
     if terms:
         others = np.full((len(terms), width), -1, np.int64)
+        inside = {node} if node not in rows.category_of else set(rows.category_of[node].places.tolist())
         for i, term in enumerate(terms):
-            others[i, : len(term.positions) - 1] = [t for t in term.positions if t != node]
+            others[i, : len(term.positions) - 1] = [t for t in term.positions if t not in inside]
         working.add(
             np.arange(len(orders), len(orders) + len(terms)),
-            np.array([term.key[0] - 1 for term in terms], dtype=np.int64),
+            np.array([statistic(rows, node, term) - 1 for term in terms], dtype=np.int64),
             np.array([term.key[1] - 1 for term in terms], dtype=np.int64),
             others,
             np.zeros(len(terms)),
+            np.array([term.key[0] - 1 for term in terms], dtype=np.int64),
         )
     return working
 
@@ -511,7 +634,7 @@ class ColumnRegression(Regression):
     ) -> None:
         working = interactions(rows, node, terms, singles)
         count = len(singles)
-        self.law, self.order, self.weights = working.law, rows.order, working.weights
+        self.law, self.order, self.weights = working.law, working.order, working.weights
         self.offset = working.natural(np.concatenate([np.zeros(count), coefficients]))
         self.starts = working.starts[: count + 1]
         self.places, self.values = working.places[: self.starts[-1]], working.values[: self.starts[-1]]
@@ -522,30 +645,44 @@ class ColumnRegression(Regression):
 class JointRegression(Regression):
     """All columns at once: the rows of all nodes below each other, and one feature for every term of the model."""
 
-    def __init__(self, rows: RootRows, terms: Sequence[JointTerm], l1: Floats, jobs: int | None) -> None:
-        self.order, self.l1 = rows.order, l1
+    def __init__(
+        self,
+        rows: RootRows,
+        terms: Sequence[JointTerm],
+        l1: Floats,
+        jobs: int | None,
+        groups: Groups | None = None,
+    ) -> None:
+        self.order, self.l1, self.groups = max(map(rows.num_statistics, rows.nodes), default=rows.order), l1, groups
         self.orders = np.array([term.key[0] - 1 for term in terms], dtype=np.int64)
         self.linear = np.zeros(len(terms))
         self._jobs = jobs
         # Rows of all nodes below each other; a term has entries at those of each of its members.
         members: dict[int, list[int]] = {}
+        node_of = [rows.nodes[unit] for unit in rows.unit_of.tolist()]
         for m, term in enumerate(terms):
-            for node in term.positions:
-                members.setdefault(node, []).append(m)
+            for s in term.positions:
+                members.setdefault(node_of[s], []).append(m)
         weights: list[Floats] = []
         features: list[Integers] = []
         places: list[Integers] = []
+        lines: list[Integers] = []
         values: list[Floats] = []
-        laws: list[tuple[NodeLaw, slice]] = []
+        laws: list[tuple[NodeLaw | CategoryLaw, slice]] = []
         num_rows = num_entries = 0
         for node, terms_of_node in members.items():
             singles = [m for m in terms_of_node if terms[m].key[1] == 1]
             tuples = [m for m in terms_of_node if terms[m].key[1] > 1]
-            working = interactions(rows, node, [terms[m] for m in tuples], [terms[m].key[0] for m in singles])
+            working = interactions(
+                rows, node, [terms[m] for m in tuples], [statistic(rows, node, terms[m]) for m in singles]
+            )
             index = np.array([*singles, *tuples], dtype=np.int64)
             self.linear[index] += working.linear
             features.append(np.repeat(index, np.diff(working.starts)))
             places.append(working.places + num_rows)
+            if groups is not None:
+                orders = np.repeat(working.orders, np.diff(working.starts))
+                lines.append(places[-1] * self.order + orders)
             values.append(working.values)
             weights.append(working.weights)
             laws.append((working.law, slice(num_rows, num_rows + len(working.weights))))
@@ -572,6 +709,12 @@ class JointRegression(Regression):
         order = np.argsort(feature, kind="stable")
         self.starts = np.concatenate([[0], np.cumsum(np.bincount(feature, minlength=len(terms)))]).astype(np.int64)
         self.places, self.values = np.concatenate(places)[order], np.concatenate(values)[order]
+        self._lines = np.concatenate(lines)[order] if lines else self.places
+
+    @property
+    @override
+    def lines(self) -> Integers:
+        return self._lines
 
     def _evaluate(self, eta: Floats, derivatives: int, value: Floats, mean: Floats, covariance: Floats) -> None:
         joblib.Parallel(n_jobs=self._jobs, require="sharedmem")(

@@ -64,8 +64,9 @@ def choose_l1(
 
     .. math:: -2 n\, \ell_s + m_s \log n + 2 \gamma \sum_{(j, \ell)} \log \binom{P_\ell}{m_{sj\ell}}
 
-    with m nonzero coefficients out of P tuples of each size. ``stability``: the weakest penalty up to which the graph
-    of pairs stays stable in subsamples of :math:`10 \sqrt n` rows (instability at most ``limit``), or else the first.
+    with m nonzero free coefficients, of which each tuple of categories has several, out of P tuples of each size.
+    ``stability``: the weakest penalty up to which the graph of pairs stays stable in subsamples of
+    :math:`10 \sqrt n` rows (instability at most ``limit``), or else the first.
 
     Args:
         data: rows, as ``fit_roots`` takes them.
@@ -129,7 +130,7 @@ def choose_l1(
             scores, errors = held_out_scores(path, validation)
         best = int(np.argmax(scores))
     # Only the chosen model is confirmed: tests of every penalty would take as long as their fits.
-    listed = checked_candidates(settings.candidates, rows.domain, order)
+    listed = checked_candidates(settings.candidates, rows.units, order)
     chosen = with_confirmed(path[best], rows, listed, settings)
     warn_refits([chosen.confirmed] if chosen.confirmed is not None else [], 2)
     path = (*path[:best], chosen, *path[best + 1 :])
@@ -140,15 +141,14 @@ def _instability(rows: RootRows, fit_path: FitPath, num_subsamples: int, generat
     """Instability of the graph of pairs under each penalty, in subsamples drawn without replacement."""
     # How often each pair is in the graph of a subsample.
     size = max(1, int(min(0.8, 10.0 / math.sqrt(rows.num_rows)) * rows.num_rows))
-    joined: list[Counter[tuple[int, ...]]] = []
+    joined: list[Counter[tuple[str, ...]]] = []
     for _ in range(num_subsamples):
         path = fit_path(torch.randperm(rows.num_rows, generator=generator)[:size].numpy(), refit="none")
         joined = joined or [Counter() for _ in path]
         for times, fitted in zip(joined, path, strict=True):
-            tuples = [rows.domain.indices(names) for _, names in fitted.structure.names]
-            times.update({pair for positions in tuples for pair in itertools.combinations(positions, 2)})
+            times.update({pair for names in fitted.sets for pair in itertools.combinations(names, 2)})
     # The variance of that indicator, averaged over pairs.
-    num_pairs = max(1, math.comb(len(rows.domain), 2))
+    num_pairs = max(1, math.comb(len(rows.nodes), 2))
     shares = [np.array(list(times.values())) / num_subsamples for times in joined]
     return tuple(float((2 * share * (1 - share)).sum()) / num_pairs for share in shares)
 
@@ -190,12 +190,14 @@ def _cross_validated(
 
 def _ebic(fitted: RootFitResult, gamma: float) -> float:
     """Extended BIC of all nodes' own regressions, without the base measure's constant."""
-    # Twice the loss without the penalty, and what the number of terms costs.
-    width, n = len(fitted.structure.domain), fitted.num_rows
+    # Twice the loss without the penalty, and what the number of free coefficients costs; a category is one node.
+    width, n = len(fitted.free_families.units), fitted.num_rows
     total = 0.0
-    for node in fitted.nodes:
-        penalty = sum(fitted.penalty_of(term) for term in node.terms)
-        total += 2 * n * (node.objective - penalty) + len(node.terms) * math.log(n)
-        for (_, size), found in Counter(term.key for term in node.terms).items():
+    for unit in fitted.units:
+        nodes = [fitted.nodes[s] for s in unit.tolist()]
+        groups = fitted.penalties(term for node in nodes for term in node.terms)
+        loss = math.fsum(node.objective for node in nodes) - math.fsum(cost for _, _, cost in groups)
+        total += 2 * n * loss + sum(count for _, count, _ in groups) * math.log(n)
+        for (_, size), found in Counter(key for key, _, _ in groups).items():
             total += 2 * gamma * math.log(math.comb(math.comb(width - 1, size - 1), found))
     return total

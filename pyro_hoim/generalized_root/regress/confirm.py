@@ -563,7 +563,7 @@ def confirm_roots(
     check_not_negative(least_gain, "least_gain")
     settings = replace(checked_settings(settings), tolerance=fit.tolerance, false_discovery_rate=false_discovery_rate)
     rows = fit.rows(data, fit.order)
-    listed = checked_candidates(settings.candidates, rows.domain, fit.order)
+    listed = checked_candidates(settings.candidates, rows.units, fit.order)
     confirmed = confirm_rows(fit, rows, listed, settings, least_gain)
     warn_refits([confirmed], 2)
     return confirmed
@@ -574,7 +574,7 @@ def with_confirmed(
 ) -> RootFitResult:
     """A fit with its confirmed model, unless none is asked for or tests would take much longer than the regressions."""
     # Tests take a time that grows with rows and with pairs of sets at a column.
-    if settings.false_discovery_rate is None:
+    if settings.false_discovery_rate is None or rows.categories:
         return fit
     degrees = Counter(name for _, names in fit.structure.names if len(names) > 1 for name in names)
     seconds = _SECONDS * rows.num_rows * sum(degree**2 for degree in degrees.values())

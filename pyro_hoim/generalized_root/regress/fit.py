@@ -35,9 +35,9 @@ from ...errors import (
 from ...runs.checkpoint import DeferredInterrupt, RunFile, RunOptions, check_arrays, check_equal, checked_run, part_of
 from ..nodes.bound_kernels import LARGEST_COUNT
 from ..nodes.columns import Families
-from ..nodes.families import GaussianFamily, NodeFamily
+from ..nodes.families import GaussianFamily, IndicatorFamily, NodeFamily
 from ..nodes.user_family import UserFamily
-from ._regression import Floats, Status
+from ._regression import MOST_BYTES, Floats, Status
 from .confirm import with_confirmed
 from .mixed import RootTable, read_table, with_stated
 from .node import NodeSolution, Outcome, advice, solve_node
@@ -61,8 +61,8 @@ from .rows import RootRows, counted_numbers, kind_of_numbers, prepare_rows
 
 # All nodes of a root regression on joblib's workers, with a checkpoint.
 
-_ARRAYS = ("keys", "others", "coefficients")
-_NAMES = re.compile(r"(all|\d+\.\w+)\.\d+\.\d+\.(keys|others|coefficients|numbers)|refit\..*\.(coefficients|steps)")
+_ARRAYS = ("keys", "own", "others", "coefficients")
+_NAMES = re.compile(r"(all|\d+\.\w+)\.\d+\.\d+\.(keys|own|others|coefficients|numbers)|refit\..*\.(coefficients|steps)")
 _STATUSES: tuple[Status, ...] = ("converged", "fixed", "max_iterations", "stalled", "stopped")
 
 
@@ -89,18 +89,23 @@ class RegressionRun:
     def solve(
         self, stage: str, spaces: Sequence[SearchSpace], warm: Sequence[NodeSolution] | None = None
     ) -> list[tuple[NodeSolution, ...]]:
-        """Solutions of every node for every search space of a path, from those of an earlier stage where given."""
+        """Solutions of every node for every search space of a path, from those of an earlier stage where given.
+
+        A category is one node.
+        """
         # Nodes that the checkpoint does not hold.
-        count = len(self.rows.domain)
-        done = {i: self._restored(f"{stage}.{i}", _spaces_of(self.rows, i, spaces)) for i in range(count)}
-        missing = [i for i in range(count) if not done[i]]
+        nodes = self.rows.nodes
+        count = len(nodes)
+        done = {i: self._restored(f"{stage}.{i}", i, _spaces_of(self.rows, i, spaces)) for i in nodes}
+        missing = [i for i in nodes if not done[i]]
         bar = tqdm(total=count, initial=count - len(missing), unit="node", leave=False, disable=not self.progress)
         # The compiled parts release the interpreter lock: threads share the rows. A parallel_config overrides this.
         jobs = None if self.settings.jobs is None else min(self.settings.jobs, max(1, len(missing)))
         parallel = joblib.Parallel(n_jobs=jobs, prefer="threads", return_as="generator_unordered")
         tasks = (
-            joblib.delayed(_numbered)(i, self.rows, spaces, self.settings, None if warm is None else warm[i])
-            for i in missing
+            joblib.delayed(_numbered)(i, self.rows, spaces, self.settings, None if warm is None else warm[unit])
+            for unit, i in enumerate(nodes)
+            if not done[i]
         )
         # Solutions come in any order, and are kept as they come.
         try:
@@ -116,7 +121,7 @@ class RegressionRun:
         finally:
             if self.file is not None and self._tensors:
                 self._write()
-        return [done[i] for i in range(count)]
+        return [done[i] for i in nodes]
 
     def refit(self, fit: RootFitResult, method: Refit, name: str) -> RootFitResult:
         """A refit of joined regressions; a refit of all terms is kept in the checkpoint step by step."""
@@ -151,7 +156,7 @@ class RegressionRun:
             if self.file is not None:
                 self._write()
 
-    def _restored(self, name: str, spaces: Sequence[SearchSpace]) -> tuple[NodeSolution, ...]:
+    def _restored(self, name: str, node: int, spaces: Sequence[SearchSpace]) -> tuple[NodeSolution, ...]:
         """Solutions of one node in the checkpoint; none if it is not done."""
         tensors = {key: tensor for key, tensor in self._tensors.items() if key.startswith(f"{name}.")}
         if self.file is None or not tensors:
@@ -162,19 +167,23 @@ class RegressionRun:
             for step, space in enumerate(spaces):
                 prefix = f"{name}.{step}."
                 objective, residual, steps, scans, seconds, status = tensors[prefix + "numbers"].tolist()
-                self._check(part_of(tensors, prefix), space)
-                keys, others, coefficients = (tensors[prefix + part].numpy() for part in _ARRAYS)
+                self._check(part_of(tensors, prefix), node, space)
+                keys, members, others, coefficients = (tensors[prefix + part].numpy() for part in _ARRAYS)
                 outcome = Outcome(objective, residual, int(steps), int(scans), seconds, _STATUSES[int(status)])
-                solutions.append(NodeSolution(keys, others, coefficients, outcome))
+                solutions.append(NodeSolution(keys, members, others, coefficients, outcome))
             check_equal(tensors, _entries(name, solutions))
         return tuple(solutions)
 
-    def _check(self, arrays: Mapping[str, torch.Tensor], space: SearchSpace) -> None:
-        """ValueError unless arrays are those of a solution in a search space."""
-        keys, others, coefficients = (arrays[part] for part in _ARRAYS)
+    def _check(self, arrays: Mapping[str, torch.Tensor], node: int, space: SearchSpace) -> None:
+        """ValueError unless arrays are those of a solution of a node in a search space."""
+        keys, members, others, coefficients = (arrays[part] for part in _ARRAYS)
         floats, whole, size = torch.float64, torch.int64, len(keys)
-        shapes = {"keys": (whole, size, 2), "others": (whole, size, space.width), "coefficients": (floats, size)}
-        check_arrays(arrays, {**shapes, "numbers": (floats, 6)})
+        shapes = {"keys": (whole, size, 2), "own": (whole, size), "others": (whole, size, space.width)}
+        check_arrays(arrays, {**shapes, "coefficients": (floats, size), "numbers": (floats, 6)})
+        category = self.rows.category_of.get(node)
+        at = [node] if category is None or self.rows.is_fixed_node(node) else category.columns.tolist()
+        if not set(members.tolist()) <= set(at):
+            raise ValueError("terms of another node")
         is_known = {(j, size) for j, size in keys.tolist()} <= set(space.keys)
         count = len(self.rows.domain)
         is_inside = bool(((others >= -1) & (others < count)).all()) and not bool(coefficients.isnan().any())
@@ -408,9 +417,9 @@ def _fit(
         problem = f"bounds of a regression need counts up to {LARGEST_COUNT:g}"
         raise out_of_reach("objective", problem, "pass objective='log-partition'")
     # Search spaces: by penalty, and stage by stage where larger sets are cliques of the pairs found.
-    listed = checked_candidates(settings.candidates, rows.domain, order)
+    listed = checked_candidates(settings.candidates, rows.units, order)
     stages = range(2, order + 1) if settings.stagewise and order > 2 else [order]
-    first = search_space(len(rows.domain), stages[0], penalties[0], full, listed)
+    first = search_space(len(rows.nodes), stages[0], penalties[0], full, listed)
     spaces = [first, *(first.with_l1(penalty) for penalty in penalties[1:])]
     _check_work(rows, first, len(penalties), settings.max_work)
     _warn_of_origins(rows, order)
@@ -431,7 +440,7 @@ def _fit(
                 graph = joined(solutions, i).pair_graph
                 lists = {size: listed.get(size, clique_candidates(graph, size)) for size in range(3, stage + 1)}
                 lists |= {2: listed[2]} if 2 in listed else {}
-                larger = search_space(len(rows.domain), stage, penalties[i], full, lists)
+                larger = search_space(len(rows.nodes), stage, penalties[i], full, lists)
                 solutions = [path[0] for path in regressions.solve(f"{i}.{stage}", [larger], solutions)]
             by_penalty.append(solutions)
     # From node solutions to joint models, which are refitted and confirmed where that is asked for.
@@ -453,7 +462,10 @@ def _check_options(families: Families, full: bool, settings: RootSettings) -> No
     if full and len(each) > 1:
         problem = "takes one family for all columns: where they have several, every set has the key of its size alone"
         raise conflict("full", problem, "leave it out")
-    bad = [family for family in each if isinstance(family, UserFamily) or not family.is_discrete]
+    bad = [family for family in each if isinstance(family, UserFamily | IndicatorFamily) or not family.is_discrete]
+    if settings.stop == "published" and any(isinstance(family, IndicatorFamily) for family in each):
+        problem = "the published rule is that of counts, and categories have groups of coefficients"
+        raise conflict("stop", f"{problem}; pass stop='residual'")
     if settings.objective == "upper-bound" and bad:
         problem = f"the bounds of a regression are those of counts, and the {bad[0].name} family has none"
         raise conflict("objective", f"{problem}; pass objective='log-partition'")
@@ -495,10 +507,18 @@ def _check_work(rows: RootRows, space: SearchSpace, num_penalties: int, limit: f
     # Pairs of entries for triples, listed tuples one by one.
     scanned = sum(size == 3 and 3 not in space.listed for _, size in space.keys)
     work = rows.pair_work * scanned
+    statistics = [rows.num_statistics(node) if node in rows.category_of else 1 for node in rows.nodes]
     for size, tuples in space.listed.items():
         mean = float(np.diff(rows.indptr).mean())
-        work += int(len(tuples) * size / len(rows.domain) * mean) * sum(s == size for _, s in space.keys)
-    total = work * len(rows.domain) * _SCANS * num_penalties
+        work += int(len(tuples) * size / len(rows.nodes) * mean) * sum(s == size for _, s in space.keys)
+    total = work * sum(statistics) * _SCANS * num_penalties
+    needed = 8 * rows.num_rows * max(statistics, default=1) ** 2
+    if needed > MOST_BYTES:
+        problem = (
+            f"the regression of a category of {max(statistics) + 1} levels would need {size_text(needed, 'bytes')}; "
+            f"the limit is {MOST_BYTES}"
+        )
+        raise out_of_reach("data", problem, "join rare levels of the category, or take fewer rows")
     if total > limit:
         problem = (
             f"scans of all tuples of {len(rows.domain)} columns and {rows.num_rows} rows would take "

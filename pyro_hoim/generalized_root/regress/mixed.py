@@ -100,11 +100,9 @@ def with_stated(table: RootTable, interactions: Any, settings: RootSettings) -> 
         raise conflict("interactions", "are stated by the columns of a data frame or of a CountTable")
     sets = stated_sets(interactions, names)
     order = max(map(len, sets), default=1)
-    # A set of columns has one term for every choice of an indicator of each category.
     listed: dict[int, list[tuple[str, ...]]] = {size: [] for size in range(2, order + 1)}
     for one in sets:
         if len(one) > 1:
-            variables = [(name,) if columns is None else columns[name].variables for name in one]
-            listed[len(one)] += itertools.product(*variables)
+            listed[len(one)].append(one)
     candidates = cast(Candidates, listed)
     return replace(settings, candidates=candidates, false_discovery_rate=None), order

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 from ._kernels import scan_pairs, scan_singles, scan_tuples, screened_columns
-from ._regression import Floats, Integers, Point, Status, WorkingSet, newton, published_newton, units
+from ._regression import Floats, Groups, Integers, Point, Status, WorkingSet, newton, published_newton, units
 from .options import RootSettings, SearchSpace
 from .rows import RootRows
 
@@ -42,10 +45,12 @@ class NodeSolution:
 
     Keys (j, l) of each feature (F, 2), with the positions of the other variables (F, width), -1 behind the last; the
     constant of key (1, 1) comes first, of the others only nonzero coefficients are kept, in the units of the rows. The
-    outcome is as in :class:`~pyro_hoim.generalized_root.RootNodeResult`.
+    node itself is at ``own`` (F,); a category is at the place of each of its contrasts, with a constant for each, and
+    has whole groups. The outcome is as in :class:`~pyro_hoim.generalized_root.RootNodeResult`.
     """
 
     keys: Integers
+    own: Integers
     others: Integers
     coefficients: Floats
     outcome: Outcome
@@ -55,9 +60,12 @@ class _NodeSolver:
     def __init__(self, rows: RootRows, node: int, space: SearchSpace, settings: RootSettings) -> None:
         self.rows, self.node, self.space, self.settings = rows, node, space, settings
         self.width = space.width
-        self.num_constants = sum(size == 1 for _, size in space.keys)
         orders = np.array([j - 1 for j, size in space.keys if size == 1])
-        self.working = WorkingSet(rows, node, orders, np.array(space.l1[: self.num_constants]), self.width)
+        if node in rows.category_of:  # one constant for each contrast
+            orders = np.arange(rows.num_statistics(node))
+        self.num_constants = len(orders)
+        l1 = np.zeros(len(orders)) if rows.categories else np.array(space.l1[: self.num_constants])
+        self.working = WorkingSet(rows, node, orders, l1, self.width)
         if settings.objective == "upper-bound":
             self.working.num_subdomains = settings.num_subdomains
         self.steps = self.scans = 0
@@ -155,16 +163,8 @@ class _NodeSolver:
         point = working.point(start)
         # A warm start brings its features along, and what the strong rule adds to them.
         if warm is not None:
-            index = {key: i for i, key in enumerate(self.space.keys)}
-            keys = np.array([index[j, size] for j, size in warm.keys.tolist()], dtype=np.int64)
-            is_constant = keys < self.num_constants
-            start = np.zeros(self.num_constants)
-            start[keys[is_constant]] = warm.coefficients[is_constant]
-            others = np.full((len(keys), self.width), -1, np.int64)
-            others[:, : warm.others.shape[1]] = warm.others
-            point = self.extend(
-                working.point(start), keys[~is_constant], others[~is_constant], warm.coefficients[~is_constant]
-            )
+            keys, others, start, coefficients = self._warm_groups(warm)
+            point = self.extend(working.point(start), keys, others, coefficients)
             (keys, others, _), _ = self.scan(point, slack)
             if len(keys):
                 point = self.extend(point, keys, others)
@@ -179,7 +179,10 @@ class _NodeSolver:
             inside = float(working.violations(point).max())
             (keys, others, excess), outside = self.scan(point, 0.0)
             is_over = self.status == "max_iterations" or (self.status == "stalled" and not len(keys))
-            if is_over or (inside <= tolerance and outside <= tolerance):
+            if inside <= tolerance and outside <= tolerance:
+                self.status = "converged"  # though rounding may have stopped steps beyond the tolerance
+                is_over = True
+            if is_over:
                 return point, max(inside, outside)
             self.status = "converged"  # rounding that stops a search may not stop that of more features
             if len(keys):
@@ -188,6 +191,26 @@ class _NodeSolver:
                 point = self.extend(point, keys[chosen], others[chosen])
             if not np.isinf(outside):
                 goal = min(goal, max(0.5 * tolerance, 0.02 * outside))
+
+    def _warm_groups(self, warm: NodeSolution) -> tuple[Integers, Integers, Floats, Floats]:
+        """Keys and others of the features of a solution, the coefficients of its constants, and theirs."""
+        index = {key: i for i, key in enumerate(self.space.keys)}
+        keys = np.array([index[j, size] for j, size in warm.keys.tolist()], dtype=np.int64)
+        is_constant = keys < self.num_constants
+        start = np.zeros(self.num_constants)
+        start[keys[is_constant]] = warm.coefficients[is_constant]
+        others = np.full((len(keys), self.width), -1, np.int64)
+        others[:, : warm.others.shape[1]] = warm.others
+        return keys[~is_constant], others[~is_constant], start, warm.coefficients[~is_constant]
+
+    def solution(self, point: Point, outcome: Outcome) -> NodeSolution:
+        """What is not zero, sorted by key and variables, with the first constant in any case."""
+        working = self.working
+        keep = np.flatnonzero((point.coefficients != 0) | (np.arange(len(working)) == 0))
+        order = keep[np.lexsort((*working.others[keep].T[::-1], working.keys[keep]))]
+        keys = np.array(self.space.keys, dtype=np.int64)[working.keys[order]]
+        members = np.full(len(order), self.node)
+        return NodeSolution(keys, members, working.others[order], point.coefficients[order], outcome)
 
     def _published(self, point: Point) -> tuple[Point, float]:
         """Where the published stop ends, and the residual there."""
@@ -204,6 +227,151 @@ class _NodeSolver:
         return end.point, max(float(self.working.violations(end.point).max()), outside)
 
 
+class _GroupSolver(_NodeSolver):
+    """The regression of a node where some column is a category: what one set of columns adds enters together."""
+
+    def __init__(self, rows: RootRows, node: int, space: SearchSpace, settings: RootSettings) -> None:
+        super().__init__(rows, node, space, settings)
+        self.unit = int(rows.unit_of[node])
+        self.is_category = node in rows.category_of
+        self.num_statistics = rows.num_statistics(node) if self.is_category else 1
+        self.first_key = sum(size == 1 for _, size in space.keys)
+        self.sizes = np.array([len(columns) for columns in rows.features])  # of the groups of single columns
+        # Groups of the working set: key and units of every one, and where they begin.
+        self.sets: list[tuple[int, ...]] = []
+        self.starts, self.penalties = list(range(self.num_constants + 1)), [0.0] * self.num_constants
+        self._regroup()
+
+    def _regroup(self) -> None:
+        self.working.groups = Groups(np.array(self.starts, dtype=np.int64), np.array(self.penalties))
+
+    def penalty(self, key: int, size: float) -> float:
+        """What the norm of a group of so many coefficients costs."""
+        return self.space.l1[key] * math.sqrt(size)
+
+    @override
+    def scan(
+        self, point: Point, slack: float, is_whole: bool = False
+    ) -> tuple[tuple[Integers, Integers, Floats], float]:
+        """Groups outside the working set, by key and units, with the excess of their gradients' norm."""
+        self.scans += 1
+        residuals, members = self.working.residuals(point), set(self.sets)
+        of_keys = [(np.empty(0, np.int64), np.empty((0, self.width), np.int64), np.empty(0))]
+        worst, worst_share, last_size = 0.0, 0.0, 1
+        for index in range(self.first_key, len(self.space.keys)):
+            j, size = self.space.keys[index]
+            if size > last_size and worst_share > 0.1 and not is_whole:
+                worst = np.inf
+                break
+            last_size = size
+            sets, norms = self._norms(j, size, residuals)
+            counts = np.prod(self.sizes[sets], 1) * self.num_statistics
+            penalties = self.space.l1[index] * np.sqrt(counts)
+            padded = np.full((len(sets), self.width), -1, np.int64)
+            padded[:, : size - 1] = sets
+            keep = np.flatnonzero(norms > penalties * (1 - slack))
+            keep = np.array([i for i in keep.tolist() if (index, *padded[i].tolist()) not in members], dtype=np.int64)
+            excess, penalties = norms[keep] - penalties[keep], penalties[keep]
+            if len(keep):
+                top = int(excess.argmax())
+                worst = max(worst, float(excess[top]))
+                worst_share = max(worst_share, float(excess[top] / penalties[top]) if penalties[top] else np.inf)
+                of_keys.append((np.full(len(keep), index), padded[keep], excess))
+        keys, others, excess = (np.concatenate(parts) for parts in zip(*of_keys, strict=True))
+        return (keys, others, excess), worst
+
+    def _norms(self, j: int, size: int, residuals: Floats) -> tuple[Integers, Floats]:
+        """Sets of other units of one size (m, size - 1), and the norms of the gradients of their groups."""
+        rows, unit_of, count = self.rows, self.rows.unit_of, len(self.rows.nodes)
+        statistics = range(residuals.shape[1]) if self.is_category else [j - 1]
+        listed = self.space.others(size, self.unit)
+        squares: Floats = np.zeros(count ** min(size - 1, 2) if listed is None else len(listed))
+        numbers, columns = np.empty(0, np.int64), np.empty((0, size - 1), np.int64)
+        if listed is not None:
+            combined = [list(itertools.product(*(rows.features[u] for u in some))) for some in listed.tolist()]
+            numbers = np.repeat(np.arange(len(listed)), [len(some) for some in combined])
+            columns = np.array(list(itertools.chain.from_iterable(combined)), dtype=np.int64).reshape(-1, size - 1)
+        for a in statistics:
+            residual = np.ascontiguousarray(residuals[:, a])
+            if listed is not None:
+                gradients = np.empty(len(columns))
+                scan_tuples(rows.indptr, rows.rows, rows.roots[j - 1], rows.num_rows, columns, residual, gradients)
+                squares += np.bincount(numbers, gradients**2, len(listed))
+            elif size == 2:
+                gradients = np.empty(len(unit_of))
+                scan_singles(rows.indptr, rows.rows, rows.roots[j - 1], residual, gradients)
+                squares += np.bincount(unit_of, gradients**2, count)
+            else:
+                first, second, gradients = scan_pairs(
+                    rows.row_end, rows.columns, rows.row_roots[j - 1], residual, len(unit_of), -1, -1.0
+                )
+                low, high = np.sort([unit_of[first], unit_of[second]], axis=0)
+                squares += np.bincount(low * count + high, gradients**2, count * count)
+        # Sets of distinct units, none of them fixed or the node itself.
+        if listed is None:
+            sets = np.stack(np.unravel_index(np.arange(len(squares)), (count,) * (size - 1)), 1).astype(np.int64)
+            is_set = (np.diff(sets, axis=1) > 0).all(1) & (sets != self.unit).all(1)
+        else:
+            sets, is_set = listed, np.ones(len(listed), dtype=bool)
+        keep = is_set & (self.sizes[sets] > 0).all(1)
+        return sets[keep], np.sqrt(squares[keep])
+
+    @override
+    def extend(self, point: Point, keys: Integers, others: Integers, start: Floats | None = None) -> Point:
+        """Add groups by key and units; the start holds coefficients of all their features."""
+        rows, features, places = self.rows, list[tuple[int, int, int]](), list[tuple[int, ...]]()
+        for key, members in zip(keys.tolist(), others.tolist(), strict=True):
+            j, size = self.space.keys[key]
+            # Every product of the columns of the units, for every natural parameter of the node.
+            inside = list(itertools.product(*(rows.features[u].tolist() for u in members[: size - 1])))
+            orders = range(self.num_statistics) if self.is_category else [j - 1]
+            for some, order in itertools.product(inside, orders):
+                features.append((key, order, size))
+                places.append((*some, *[-1] * (self.width - size + 1)))
+            self.sets.append((key, *members))
+            count = len(inside) * self.num_statistics
+            self.starts.append(self.starts[-1] + count)
+            self.penalties.append(self.penalty(key, count))
+        # Features by their keys in the search space.
+        keys, orders, sizes = np.array(features, dtype=np.int64).reshape(-1, 3).T
+        roots = np.array([self.space.keys[key][0] - 1 for key in keys], dtype=np.int64)
+        columns = np.array(places, dtype=np.int64).reshape(-1, self.width)
+        self.working.add(keys, orders, sizes - 1, columns, np.zeros(len(keys)), roots)
+        self._regroup()
+        new = np.zeros(len(keys)) if start is None else start
+        return self.working.point(np.concatenate([point.coefficients, new]))
+
+    @override
+    def _warm_groups(self, warm: NodeSolution) -> tuple[Integers, Integers, Floats, Floats]:
+        """Keys and units of the groups of a solution, the coefficients of its constants, and those of the groups."""
+        index = {key: i for i, key in enumerate(self.space.keys)}
+        count = self.num_constants
+        groups: dict[tuple[int, ...], None] = {}
+        for key, others in zip(warm.keys[count:].tolist(), warm.others[count:].tolist(), strict=True):
+            units = [int(self.rows.unit_of[s]) for s in others if s >= 0]
+            groups[index[tuple(key)], *units, *[-1] * (self.width - len(units))] = None
+        table = np.array(list(groups), dtype=np.int64).reshape(-1, 1 + self.width)
+        return table[:, 0], table[:, 1:], warm.coefficients[:count], warm.coefficients[count:]
+
+    @override
+    def solution(self, point: Point, outcome: Outcome) -> NodeSolution:
+        """The constants and the groups that are not zero, sorted by key and units."""
+        working, count = self.working, self.num_constants
+        norms = working.groups.norms(point.coefficients)[count:] if working.groups is not None else np.empty(0)
+        order = sorted(np.flatnonzero(norms > 0).tolist(), key=lambda g: self.sets[g])
+        starts = self.starts[count:]
+        chosen = [range(count), *(range(starts[g], starts[g + 1]) for g in order)]
+        index = np.array(list(itertools.chain.from_iterable(chosen)), dtype=np.int64)
+        category = self.rows.category_of.get(self.node)
+        keys = np.array(self.space.keys, dtype=np.int64)[np.where(index < count, 0, working.keys[index])]
+        members = np.full(len(index), self.node)
+        if category is None:
+            keys[:count] = [key for key in self.space.keys if key[1] == 1]
+        else:
+            members = category.columns[working.orders[index]]
+        return NodeSolution(keys, members, working.others[index], point.coefficients[index], outcome)
+
+
 def solve_node(
     rows: RootRows,
     node: int,
@@ -217,21 +385,15 @@ def solve_node(
     Then features whose gradient exceeds (1 - slack) x penalty enter at once (strong rule from a to b: a / b - 1).
     """
     start = time.perf_counter()
-    solver = _NodeSolver(rows, node, space, settings)
-    name = rows.domain.names[node]
-    if name in rows.fixed_columns:
-        edge = -np.inf if rows.fixed_columns[name] == 0.0 or rows.has_mean(node) else np.inf
+    solver = (_GroupSolver if rows.categories else _NodeSolver)(rows, node, space, settings)
+    if rows.is_fixed_node(node):
+        is_low = node in rows.category_of or rows.fixed_columns[rows.domain.names[node]] == 0.0 or rows.has_mean(node)
+        edge = -np.inf if is_low else np.inf
         others = np.full((1, space.width), -1, np.int64)
         outcome = Outcome(0.0, 0.0, 0, 0, time.perf_counter() - start, "fixed")
-        return NodeSolution(np.ones((1, 2), np.int64), others, np.array([edge]), outcome)
-    # What is not zero, sorted by key and variables, with the first constant in any case.
+        return NodeSolution(np.ones((1, 2), np.int64), np.array([node]), others, np.array([edge]), outcome)
     point, residual = solver.solve(warm, slack)
-    working = solver.working
-    keep = np.flatnonzero((point.coefficients != 0) | (np.arange(len(working)) == 0))
-    order = keep[np.lexsort((*working.others[keep].T[::-1], working.keys[keep]))]
-    return NodeSolution(
-        np.array(space.keys, dtype=np.int64)[working.keys[order]],
-        working.others[order],
-        point.coefficients[order],
-        Outcome(point.objective, residual, solver.steps, solver.scans, time.perf_counter() - start, solver.status),
+    seconds = time.perf_counter() - start
+    return solver.solution(
+        point, Outcome(point.objective, residual, solver.steps, solver.scans, seconds, solver.status)
     )

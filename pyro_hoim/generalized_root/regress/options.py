@@ -30,7 +30,7 @@ from ...errors import (
 )
 from ...schema import Domain
 from ..nodes.columns import Families
-from ..nodes.families import IndicatorFamily, NodeFamily, node_family
+from ..nodes.families import NodeFamily, node_family
 from ..structure import Key
 
 Candidates = Iterable[Iterable[str]] | Mapping[int, Iterable[Iterable[str]]]
@@ -342,7 +342,4 @@ def checked_families(family: Any) -> Families:
 
 def _checked_family(family: Any, argument: str) -> NodeFamily:
     check_type(family, str | NodeFamily, argument, "a name or a node family")
-    if isinstance(family, IndicatorFamily):
-        problem = "regressions of columns take no indicators of a category"
-        raise out_of_reach(argument, problem, "make it a nominal column of a log-linear model", code="no-method")
     return node_family(family) if isinstance(family, str) else family

@@ -20,19 +20,21 @@ from ..structure import RootStructure
 from ._regression import (
     ColumnRegression,
     Floats,
+    Groups,
     JointRegression,
-    JointTerm,
     NewtonEnd,
     Point,
     Regression,
     Status,
     base_measure,
     newton,
+    statistic,
 )
 from .node import advice
 from .options import Refit, RootSettings, checked_settings
 from .result import RootFitResult, RootRefitResult, structure_of
 from .rows import RootRows
+from .terms import JointTerm, to_contrasts, to_levels
 
 # What a refit solves: the terms of a joint model, their penalties, and the two convex problems over them.
 
@@ -53,9 +55,10 @@ class RefitEnd(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RefitProblem:
-    """Sorted terms of a joint model, units, joined values and penalties (F,), columns, and places of their terms.
+    """Sorted terms of a joint model, units, joined values and penalties (F,), nodes, and places of their terms.
 
-    Values are in the units of the rows, the coefficients times ``units``.
+    Values are in the units of the rows, the coefficients times ``units``, and of contrasts in place of indicators;
+    ``columns`` are the variables of the model. Where there are categories, penalties are those of groups.
     """
 
     rows: RootRows
@@ -63,6 +66,8 @@ class RefitProblem:
     units: Floats
     joined: Floats
     l1: Floats
+    groups: Groups | None
+    columns: list[int]
     nodes: list[int]
     singles: list[list[int]]
     tuples: list[list[int]]
@@ -78,6 +83,7 @@ class RefitProblem:
             for positions, value in zip(sets, fit.coefficients[where].tolist(), strict=True):
                 term = JointTerm(key, tuple(columns[p] for p in positions))
                 values[term] = value * rows.unit(key[0], term.positions)
+        values = to_contrasts(rows, values)
         if fit.is_full:
             for j in fit.l1:
                 for node in columns:
@@ -85,32 +91,43 @@ class RefitProblem:
         for node in columns:
             if rows.has_mean(node):
                 values.setdefault(JointTerm((2, 1), (node,)), 0.0)
-        # Penalties of the terms, and which of them hold each column.
-        terms = sorted(values)
+        # Terms, those of one group behind each other, and which of them hold each node.
+        node_of = [rows.nodes[unit] for unit in rows.unit_of.tolist()]
+        nodes = list(dict.fromkeys(node_of[s] for s in columns))
+        groups_of = {term: (term.key, tuple(sorted(node_of[s] for s in term.positions))) for term in values}
+        terms = sorted(values, key=lambda term: (groups_of[term], term.positions))
+        singles: dict[int, list[int]] = {node: [] for node in nodes}
+        tuples: dict[int, list[int]] = {node: [] for node in nodes}
+        for m, term in enumerate(terms):
+            for node in groups_of[term][1]:
+                (singles if term.key[1] == 1 else tuples)[node].append(m)
+        # Their penalties.
         is_free = [term.key == (1, 1) or (term.key[1] == 1 and not fit.is_full) for term in terms]
         l1 = [0.0 if is_free[m] else share * fit.l1[term.key[0]] * term.key[1] for m, term in enumerate(terms)]
-        singles: dict[int, list[int]] = {node: [] for node in columns}
-        tuples: dict[int, list[int]] = {node: [] for node in columns}
-        for m, term in enumerate(terms):
-            for node in term.positions:
-                (singles if term.key[1] == 1 else tuples)[node].append(m)
+        groups = _groups(l1, [groups_of[term] for term in terms]) if rows.categories else None
         joined = np.array([values[term] for term in terms])
         units = np.array([rows.unit(term.key[0], term.positions) for term in terms])
-        return cls(rows, terms, units, joined, np.array(l1), columns, list(singles.values()), list(tuples.values()))
+        places = list(singles.values()), list(tuples.values())
+        return cls(rows, terms, units, joined, np.array(l1), groups, columns, nodes, *places)
+
+    def penalty(self, values: Floats) -> float:
+        """What the coefficients of all terms cost."""
+        return float(self.l1 @ np.abs(values)) if self.groups is None else self.groups.cost(values)
 
     def structure(self, values: Floats) -> tuple[RootStructure, torch.Tensor]:
         """Structure of the nonzero terms, and their coefficients."""
         domain = self.rows.domain
-        position = {node: i for i, node in enumerate(self.nodes)}
-        keyed = {
-            JointTerm(term.key, tuple(position[node] for node in term.positions)): value
-            for term, value in zip(self.terms, (values / self.units).tolist(), strict=True)
-        }
-        return structure_of(domain.project([domain.names[node] for node in self.nodes]), keyed)
+        position = {column: i for i, column in enumerate(self.columns)}
+        levels = to_levels(self.rows, dict(zip(self.terms, (values / self.units).tolist(), strict=True)))
+        keyed = {JointTerm(key, tuple(position[s] for s in places)): value for (key, places), value in levels.items()}
+        return structure_of(domain.project([domain.names[s] for s in self.columns]), keyed)
 
     def independent(self, settings: RootSettings) -> RefitEnd:
         """Independent columns by maximum likelihood."""
         roots = [[1, 2] if self.rows.has_mean(node) else [1] for node in self.nodes]
+        for i, node in enumerate(self.nodes):  # of a category all contrasts
+            if node in self.rows.category_of:
+                roots[i] = list(range(1, 1 + self.rows.num_statistics(node)))
         rest = list[JointTerm](), np.empty(0), list[Floats]()
         tasks = (
             joblib.delayed(_solve_column)(self.rows, node, some, np.zeros(len(some)), *rest, settings)
@@ -130,7 +147,7 @@ class RefitProblem:
     def _column(self, i: int, values: Floats) -> tuple[RootRows, int, list[int], Floats, list[JointTerm], Floats]:
         """Arguments of the regression of the i-th column's own terms, with values for those of its tuples."""
         singles, tuples = self.singles[i], self.tuples[i]
-        roots = [self.terms[m].key[0] for m in singles]
+        roots = [statistic(self.rows, self.nodes[i], self.terms[m]) for m in singles]
         return self.rows, self.nodes[i], roots, self.l1[singles], [self.terms[m] for m in tuples], values[tuples]
 
     def _gathered(
@@ -162,7 +179,7 @@ class RefitProblem:
         if not self.terms:
             return RefitEnd(self.joined, 0.0, 0.0, 0, "converged")
         # An interrupted run goes on where it stood.
-        joint = JointRegression(self.rows, self.terms, self.l1, settings.jobs)
+        joint = JointRegression(self.rows, self.terms, self.l1, settings.jobs, self.groups)
         starts, before = [self.joined, independent], 0
         if begin is not None:
             starts, before = [begin[0]], begin[1]
@@ -203,8 +220,21 @@ class RefitProblem:
     def _verdict(self, values: Floats) -> str:
         structure, coefficients = self.structure(values)
         return check_normalizable(
-            GeneralizedRootEnergy.from_coefficients(structure, coefficients, self.rows.families.at(self.nodes))
+            GeneralizedRootEnergy.from_coefficients(structure, coefficients, self.rows.families.at(self.columns))
         ).verdict
+
+
+def _groups(l1: Sequence[float], groups_of: Sequence[object]) -> Groups:
+    """Groups of terms with the root of their sizes; terms without a penalty are alone."""
+    starts, penalties = [0], list[float]()
+    for m, penalty in enumerate(l1):
+        if m and penalty and groups_of[m] == groups_of[m - 1]:
+            starts[-1] = m + 1
+        else:
+            starts.append(m + 1)
+            penalties.append(penalty)
+    ends = np.array(starts, dtype=np.int64)
+    return Groups(ends, np.array(penalties) * np.sqrt(np.diff(ends)))
 
 
 def _at_work(jobs: int | None, tasks: Iterable[Any]) -> list[Any]:
@@ -227,7 +257,7 @@ def _minimum(
     if math.isfinite(end.point.objective):
         end = newton(regression, end.point, settings.tolerance, settings.max_iterations - before, advance)
     point = end.point
-    loss = point.objective - float(regression.l1 @ np.abs(point.coefficients))
+    loss = point.objective - regression.penalty(point.coefficients)
     residual = float(regression.violations(point).max())
     return RefitEnd(point.coefficients, loss, residual, before + end.num_steps, end.status)
 
@@ -364,7 +394,7 @@ def refit_rows(
         end.status if way == 1.0 or end.status != "converged" else "shortened",
         way,
         verdict,
-        loss + float(problem.l1 @ np.abs(values)) + constant,
+        loss + problem.penalty(values) + constant,
         loss + constant,
         problem.loss(problem.joined, settings.jobs) + constant,
         alone.loss + constant,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,12 +26,13 @@ from ...structure.hypergraph import Edge
 from ..energy import GeneralizedRootEnergy
 from ..frames import RootColumns
 from ..nodes.columns import NodeFamilies
-from ..nodes.families import NodeFamily
+from ..nodes.families import IndicatorFamily, NodeFamily
 from ..structure import Key, RootStructure
-from ._regression import JointTerm, interactions
-from .node import NodeSolution
+from ._regression import interactions, statistic
+from .node import NodeSolution, Outcome
 from .options import RootSettings, Symmetrize
 from .rows import RootRows, kind_of_numbers, prepare_rows
+from .terms import JointTerm, to_contrasts, to_levels
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,10 @@ class RootNodeResult:
     Attributes:
         variable: the node.
         intercept: coefficient of T_1; -inf (+inf) for a column that is always zero (the family's maximum).
-        terms: nonzero coefficients of all other keys; the names include the node.
-        objective: penalised objective, nats per row, without the base measure.
+        terms: coefficients of all other keys that are not zero; the names include the node. Of a group of a category
+            that is not zero all levels.
+        objective: penalised objective, nats per row, without the base measure; of a category with its first level, and
+            0 with the others, whose other figures are those of the whole category.
         kkt_residual: largest distance of a subgradient from zero over all features, also those never visited.
         num_steps, num_scans: Newton steps and scans of all features.
         seconds: time taken.
@@ -75,19 +79,40 @@ class RootNodeResult:
     status: str
 
     @classmethod
-    def from_solution(cls, rows: RootRows, node: int, solution: NodeSolution) -> RootNodeResult:
-        """Put names to a solution, and coefficients in the units of the model."""
-        # The intercept comes first, and is no term.
-        terms, domain = list[RootTerm](), rows.domain
-        zipped = zip(solution.keys.tolist(), solution.others.tolist(), solution.coefficients.tolist(), strict=True)
-        for (j, size), others, value in zipped:
-            if (j, size) != (1, 1):
-                positions = sorted([node, *others[: size - 1]])
-                terms.append(
-                    RootTerm((j, size), tuple(domain.names[i] for i in positions), value / rows.unit(j, positions))
-                )
-        intercept = float(solution.coefficients[0]) / rows.unit(1, [node])
-        return cls(domain.names[node], intercept, tuple(terms), *solution.outcome)
+    def from_solution(cls, rows: RootRows, node: int, solution: NodeSolution) -> list[RootNodeResult]:
+        """Put names to a solution, and coefficients in the units of the model; of a category one for every level."""
+        # Terms over the variables, without the fixed indicators of a category.
+        domain, values = rows.domain, dict[JointTerm, float]()
+        zipped = (array.tolist() for array in (solution.keys, solution.own, solution.others, solution.coefficients))
+        for (j, size), member, others, value in zip(*zipped, strict=True):
+            positions = tuple(sorted([member, *others[: size - 1]]))
+            values[JointTerm((j, size), positions)] = value / rows.unit(j, positions)
+        category = rows.category_of.get(node)
+        if category is None:
+            levels = to_levels(rows, values)
+            intercept = levels.pop(JointTerm((1, 1), (node,)))
+            terms = (RootTerm(key, tuple(domain.names[i] for i in p), value) for (key, p), value in levels.items())
+            return [cls(domain.names[node], intercept, tuple(terms), *solution.outcome)]
+        # Levels that were seen have intercepts and terms; the objective is with the first of them.
+        results: list[RootNodeResult] = []
+        is_free = not rows.is_fixed_node(node)
+        levels, objective = to_levels(rows, values) if is_free else {}, solution.outcome.objective
+        for index, share in zip(category.places.tolist(), category.shares.tolist(), strict=True):
+            name = domain.names[index]
+            if share == 0 or not is_free:
+                outcome = Outcome(0.0, 0.0, 0, 0, 0.0, "fixed")
+                results.append(cls(name, math.inf if share else -math.inf, (), *outcome))
+                continue
+            inside = [(term, value) for term, value in levels.items() if index in term.positions]
+            terms = [
+                RootTerm(term.key, tuple(domain.names[i] for i in term.positions), value)
+                for term, value in inside
+                if term.key != (1, 1)
+            ]
+            intercept = levels[JointTerm((1, 1), (index,))]
+            results.append(cls(name, intercept, tuple(terms), *solution.outcome._replace(objective=objective)))
+            objective = 0.0
+        return results
 
 
 @dataclass(frozen=True)
@@ -180,7 +205,7 @@ class RootFitResult(Fitted):
             where this is it.
         confirmation: of a confirmed model, the tests of all sets that were found.
         scales: standard deviations (d, k) in the rows of the roots of every column, by which those of several families
-            were standardised; None of one family.
+            were standardised, and of an indicator the root of its share; None of one family.
         columns: how the columns of a data frame became the variables, where families were chosen; else None.
     """
 
@@ -216,7 +241,10 @@ class RootFitResult(Fitted):
         seconds: float,
     ) -> RootFitResult:
         """Join the regressions of all nodes."""
-        nodes = tuple(RootNodeResult.from_solution(rows, i, solution) for i, solution in enumerate(solutions))
+        results: dict[str, RootNodeResult] = {}
+        for node, solution in zip(rows.nodes, solutions, strict=True):
+            results |= {result.variable: result for result in RootNodeResult.from_solution(rows, node, solution)}
+        nodes = tuple(results[name] for name in rows.domain.names)
         structure, psi = _joined(rows.domain, nodes, rows.fixed_columns, settings.symmetrize)
         return cls(
             structure,
@@ -272,13 +300,57 @@ class RootFitResult(Fitted):
         """The family of every column of the joint model."""
         return self.families.at(self.domain.indices(self.structure.domain.names))
 
-    def penalty_of(self, term: RootTerm) -> float:
-        """What a term costs in the objective of a node, nats per row; the mean of a Gaussian column is free."""
-        root, size = term.key
-        if self.scales is None:
-            return self.l1[root] * abs(term.coefficient)
-        unit = math.prod(self.scales[list(self.domain.indices(term.names)), root - 1].tolist())
-        return 0.0 if size == 1 else self.l1[root] * unit * abs(term.coefficient)
+    def penalties(self, terms: Iterable[RootTerm]) -> list[tuple[Key, int, float]]:
+        r"""Groups of the terms of one regression: key, number of free coefficients, and what it costs, nats per row.
+
+        Terms of the same key and columns are a group, which costs :math:`\lambda_j \sqrt{m}` times the Euclidean norm
+        of its coefficients in units of the scales, with m free coefficients. The mean of a Gaussian column is free.
+        """
+        squares: dict[tuple[Key, Edge], float] = {}
+        for term in dict.fromkeys(terms):
+            scale = 1.0
+            if self.scales is not None:
+                scale = math.prod(self.scales[list(self.domain.indices(term.names)), term.key[0] - 1].tolist())
+            group = term.key, tuple(self.unit_names[name] for name in term.names)
+            squares[group] = squares.get(group, 0.0) + (scale * term.coefficient) ** 2
+        groups: list[tuple[Key, int, float]] = []
+        for (key, members), square in squares.items():
+            count = math.prod(self._num_free[name] for name in members)
+            is_free = self.scales is not None and key[1] == 1
+            groups.append((key, count, 0.0 if is_free else self.l1[key[0]] * math.sqrt(count * square)))
+        return groups
+
+    @property
+    def units(self) -> tuple[np.ndarray, ...]:
+        """Positions of the variables of every column: of a category its indicators, else one."""
+        return self.families.units
+
+    @cached_property
+    def unit_names(self) -> dict[str, str]:
+        """The column of every variable by name: of an indicator its category, else the variable itself."""
+        pairs = zip(self.domain.names, self.families, strict=True)
+        return {name: one.category if isinstance(one, IndicatorFamily) else name for name, one in pairs}
+
+    @cached_property
+    def _num_free(self) -> dict[str, int]:
+        """Free coefficients of a term of every column: of a category one fewer than levels that were seen."""
+        seen = Counter(self.unit_names[name] for name in self.domain.names if name not in self.fixed_columns)
+        blocks = {self.unit_names[self.domain.names[int(places[0])]] for places in self.families.blocks}
+        return {name: max(1, count - 1) if name in blocks else count for name, count in seen.items()}
+
+    @cached_property
+    def sets(self) -> dict[Edge, tuple[int, ...]]:
+        """The sets of two columns and more that have terms, named by categories and other variables, with their roots.
+
+        Names are in the order of the first variables of the columns.
+        """
+        order = {self.unit_names[self.domain.names[int(unit[0])]]: number for number, unit in enumerate(self.units)}
+        roots: dict[Edge, dict[int, None]] = {}
+        for (root, size), names in self.structure.names:
+            if size > 1:
+                edge = tuple(sorted((self.unit_names[name] for name in names), key=order.__getitem__))
+                roots.setdefault(edge, {})[root] = None
+        return {edge: tuple(found) for edge, found in roots.items()}
 
     @cached_property
     @plain_mode()
@@ -312,7 +384,9 @@ class RootFitResult(Fitted):
 
     @property
     def num_interactions(self) -> int:
-        """Terms of the joint model of two and more variables."""
+        """Terms of the joint model of two and more columns; what the levels of categories share is one."""
+        if self.families.blocks:
+            return sum(map(len, self.sets.values()))
         return sum(count for (_, size), count in self.num_terms.items() if size > 1)
 
     @property
@@ -340,8 +414,13 @@ class RootFitResult(Fitted):
 
     @property
     def pair_graph(self) -> np.ndarray:
-        """Sorted positions (m, 2) of the pairs that have a term."""
-        pairs = {self.domain.indices(term.names) for term in self.terms() if term.key[1] == 2}
+        """Sorted positions (m, 2) of the pairs that have a term, among all columns; a category is one column."""
+        if self.families.blocks:
+            names = {self.unit_names[name]: None for name in self.domain.names}
+            place = {name: number for number, name in enumerate(names)}
+            pairs = {tuple(place[name] for name in edge) for edge in self.sets if len(edge) == 2}
+        else:
+            pairs = {self.domain.indices(term.names) for term in self.terms() if term.key[1] == 2}
         return np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
 
     def rows(self, data: Any, order: int = 1) -> RootRows:
@@ -373,13 +452,16 @@ class RootFitResult(Fitted):
         return replace(model.restricted(self.confirmation.kept), confirmation=self.confirmation)
 
     def restricted(self, sets: Iterable[Edge]) -> RootFitResult:
-        """The regressions joined, with the terms of single columns and of some sets alone, without a refit."""
+        """The regressions joined, with the terms of single columns and of some sets alone, without a refit.
+
+        Sets are named by categories and other variables.
+        """
         # Terms of single columns always stay.
         joined, wanted = self.joined(), {frozenset(names) for names in sets}
         values = {
             JointTerm(key, joined.structure.domain.indices(names)): value
             for (key, names), value in zip(joined.structure.names, joined.psi.tolist(), strict=True)
-            if len(names) == 1 or frozenset(names) in wanted
+            if len(names) == 1 or frozenset(self.unit_names[name] for name in names) in wanted
         }
         structure, psi = structure_of(joined.structure.domain, values)
         return replace(joined, structure=structure, psi=psi, confirmed=None, confirmation=None)
@@ -387,7 +469,8 @@ class RootFitResult(Fitted):
     def log_pseudo_prob(self, data: Any, *, symmetrized: bool = True, by_node: bool = False) -> torch.Tensor:
         r"""Log pseudo-likelihood of rows, :math:`\sum_s \log p(x_s \mid x_{-s})`, nats, (n,), or (n, d) by node.
 
-        Minus infinity where a fixed column has another value. Only nonzero entries are visited.
+        Minus infinity where a fixed column has another value. Only nonzero entries are visited. Of a category there is
+        one value, at the indicator that is set.
 
         Args:
             data: rows as :func:`~pyro_hoim.generalized_root.fit_roots` takes them, with the same columns.
@@ -398,29 +481,50 @@ class RootFitResult(Fitted):
             InputError: other columns, or values outside the support.
         """
         rows = self.rows(data, 2)
-        # Terms and intercept of every node, its own or those of the joint model that hold it.
-        terms_of = [list(node.terms) for node in self.nodes]
-        intercepts = [node.intercept for node in self.nodes]
+        # Terms of every node, its own or those of the joint model that hold it, intercepts first.
+        terms_of = {node.variable: list(node.terms) for node in self.nodes}
+        intercepts = {node.variable: node.intercept for node in self.nodes}
         if symmetrized:
-            by_name: dict[str, list[RootTerm]] = {name: [] for name in self.domain.names}
+            terms_of = {name: [] for name in self.domain.names}
             for term in self.terms():
                 for name in term.names if term.key != (1, 1) else ():
-                    by_name[name].append(term)
-            terms_of, intercepts = list(by_name.values()), self.intercepts.tolist()
-        # Node laws of the rows, one node after the other.
+                    terms_of[name].append(term)
+            intercepts = dict(zip(self.domain.names, self.intercepts.tolist(), strict=True))
+        # Node laws of the rows, one node after the other; that of a category at the indicator that is set.
         log_probs = np.zeros((rows.num_rows, len(self.domain)))
-        for index, (node, terms) in enumerate(zip(self.nodes, terms_of, strict=True)):
-            column = torch.from_numpy(rows.column(index))
-            if node.variable in self.fixed_columns:
-                log_probs[:, index] = np.where(column == self.fixed_columns[node.variable], 0.0, -np.inf)
-                continue
-            places = [JointTerm(term.key, rows.domain.indices(term.names)) for term in terms]
-            coefficients = np.array([intercepts[index], *(term.coefficient for term in terms)])
-            units = [rows.unit(1, [index]), *(rows.unit(root, positions) for (root, _), positions in places)]
-            log_probs[:, index] = interactions(rows, index, places, [1]).log_density(coefficients * units)
-            log_probs[:, index] += rows.families[index].log_base(column).numpy()
+        for index in rows.nodes:
+            category = rows.category_of.get(index)
+            inside = [index] if category is None else category.places.tolist()
+            is_possible = np.ones(rows.num_rows, dtype=bool)
+            names = [self.domain.names[position] for position in inside]
+            for position, name in zip(inside, names, strict=True):
+                if name in self.fixed_columns:
+                    is_possible &= rows.column(position) == self.fixed_columns[name]
+            names = [name for name in names if name not in self.fixed_columns]
+            values = np.zeros(rows.num_rows)
+            if names:
+                terms = [RootTerm((1, 1), (name,), intercepts[name]) for name in names]
+                terms += dict.fromkeys(term for name in names for term in terms_of[name])
+                values = _log_density(rows, index, terms)
+            places = index if category is None else category.places[category.codes]
+            log_probs[np.arange(rows.num_rows), places] = np.where(is_possible, values, -np.inf)
         values = torch.from_numpy(log_probs)
         return values if by_node else values.sum(1)
+
+
+def _log_density(rows: RootRows, node: int, terms: Iterable[RootTerm]) -> np.ndarray:
+    """Log density of a node in all rows (n,), by its terms, among them its intercepts."""
+    values = {JointTerm(term.key, rows.domain.indices(term.names)): term.coefficient for term in terms}
+    values = to_contrasts(rows, values)
+    constants = [term for term in values if term.key == (1, 1)]
+    others = [term for term in values if term.key != (1, 1)]
+    units = [rows.unit(term.key[0], term.positions) for term in (*constants, *others)]
+    coefficients = np.array([values[term] for term in (*constants, *others)]) * units
+    working = interactions(rows, node, others, [statistic(rows, node, term) for term in constants])
+    log_density = working.log_density(coefficients)
+    if node in rows.category_of:
+        return log_density
+    return log_density + rows.families[node].log_base(torch.from_numpy(rows.column(node))).numpy()
 
 
 def _joined(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -20,11 +21,12 @@ from ...checks import check_exact_shape
 from ...data.counts import CountTable
 from ...data.encoding import parse_counts, to_numbers
 from ...data.frames import RowsLike, as_counts, is_frame, is_source
-from ...errors import MissingDataError, out_of_reach, refused, size_text, unexpected, wrong_type
+from ...errors import MissingDataError, conflict, out_of_range, out_of_reach, refused, size_text, unexpected, wrong_type
 from ...schema import Domain, NumberKind, Variable
 from ..nodes.columns import Families, NodeFamilies
-from ..nodes.families import GaussianFamily, NodeFamily
+from ..nodes.families import GaussianFamily, IndicatorFamily, NodeFamily
 from ..nodes.user_family import UserFamily
+from .categories import Category
 
 _ROUNDING = 1e-9  # of the mean of a root
 
@@ -40,6 +42,9 @@ class RootRows:
     Where columns have several families, roots are standardised: divided by ``scales`` (d, k), their standard deviations
     in the rows learned from. Coefficients of regressions are then those of standardised roots, which are ``unit`` times
     those of the model. Of one family they are the model's, and ``scales`` is None.
+
+    The indicators of a category give way to its contrasts (:mod:`.categories`), one fewer than levels: the columns of
+    the first indicators hold them, those of the others are empty. The scale of an indicator is the root of its share.
     """
 
     domain: Domain
@@ -55,6 +60,7 @@ class RootRows:
     row_roots: NDArray[np.float64]
     counts: NDArray[np.float64] | None = None
     scales: NDArray[np.float64] | None = None
+    categories: tuple[Category, ...] = ()
 
     @property
     def total(self) -> int:
@@ -67,7 +73,53 @@ class RootRows:
 
     def unit(self, root: int, positions: Iterable[int]) -> float:
         """Coefficient of standardised roots over that of the roots themselves, of a set of columns."""
-        return 1.0 if self.scales is None else math.prod(self.scales[list(positions), root - 1].tolist())
+        if self.scales is None:
+            return 1.0
+        return math.prod(self.scales[s, root - 1].item() for s in positions if s not in self.category_of)
+
+    @cached_property
+    def category_of(self) -> dict[int, Category]:
+        """The category of every indicator, by its place."""
+        return {place: category for category in self.categories for place in category.places.tolist()}
+
+    @cached_property
+    def nodes(self) -> tuple[int, ...]:
+        """What has a regression of its own: every category, by its first indicator, and every other variable."""
+        firsts = {category.places[0] for category in self.categories}
+        return tuple(s for s in range(len(self.domain)) if s not in self.category_of or s in firsts)
+
+    @cached_property
+    def unit_of(self) -> NDArray[np.int64]:
+        """Number of the node of every variable, (d,)."""
+        numbers = {node: number for number, node in enumerate(self.nodes)}
+        inside = {s: int(category.places[0]) for s, category in self.category_of.items()}
+        return np.array([numbers[inside.get(s, s)] for s in range(len(self.domain))], dtype=np.int64)
+
+    @cached_property
+    def units(self) -> Domain:
+        """The nodes as variables; a category has its own name."""
+        if not self.categories:
+            return self.domain
+        each = [self.category_of[s].name if s in self.category_of else self.domain.names[s] for s in self.nodes]
+        return Domain(Variable(name, kind="real") for name in each)
+
+    @cached_property
+    def features(self) -> tuple[NDArray[np.int64], ...]:
+        """The columns of every node that regressions of others take; of a fixed one none."""
+        return tuple(
+            self.category_of[s].columns if s in self.category_of else np.array([s] if not self.is_fixed[s] else [], int)
+            for s in self.nodes
+        )
+
+    def is_fixed_node(self, index: int) -> bool:
+        """Whether a node's regression has no finite solution; a category's has where two of its levels occur."""
+        if index not in self.category_of:
+            return bool(self.is_fixed[index])
+        return bool(self.is_fixed[self.category_of[index].places].all())
+
+    def num_statistics(self, index: int) -> int:
+        """Natural parameters of a node: one for every root, and of a category one for every contrast."""
+        return self.category_of[index].num_contrasts if index in self.category_of else self.order
 
     def has_mean(self, index: int) -> bool:
         """Whether a column has the unpenalised term (2, 1), which gives a Gaussian one beside others its mean."""
@@ -75,6 +127,9 @@ class RootRows:
 
     def start_alone(self, index: int, means: NDArray[np.float64]) -> NDArray[np.float64]:
         """Coefficients of a column's unpenalised terms, were it independent; from the means of its roots (k,)."""
+        if index in self.category_of:
+            shares = self.category_of[index].shares
+            return self.category_of[index].weighted @ np.log(np.where(shares > 0, shares, 1.0))
         scales = np.ones(self.order) if self.scales is None else self.scales[index]
         if self.has_mean(index):
             square, mean = means[:2] * scales[:2]
@@ -88,13 +143,18 @@ class RootRows:
         return slice(self.indptr[index], self.indptr[index + 1])
 
     def column_roots(self, index: int) -> NDArray[np.float64]:
-        """T_1 ... T_k of one variable in all rows, (n, k)."""
+        """T_1 ... T_k of one variable in all rows, (n, k); of a category its contrasts (n, q)."""
+        if index in self.category_of:
+            return self.category_of[index].values
         roots, entries = np.zeros((self.num_rows, self.order)), self._entries(index)
         roots[self.rows[entries]] = self.roots[:, entries].T
         return roots
 
     def column(self, index: int) -> NDArray[np.float64]:
         """Values of one variable in all rows, (n,)."""
+        if index in self.category_of:
+            category = self.category_of[index]
+            return (category.places[category.codes] == index).astype(np.float64)
         values, entries = np.zeros(self.num_rows), self._entries(index)
         values[self.rows[entries]] = self.values[entries]
         return values
@@ -105,6 +165,8 @@ class RootRows:
         constants: dict[str, float] = {}
         for index, name in enumerate(self.domain.names):
             values = self.values[self._entries(index)]
+            if index in self.category_of:
+                values = np.ones(int(self.column(index).sum()))
             if len(values) == 0:
                 constants[name] = 0.0
             elif len(values) == self.num_rows and bool((values == values[0]).all()):
@@ -133,7 +195,17 @@ class RootRows:
     def matrix(self) -> Any:
         """The values as a SciPy CSR matrix (n, d)."""
         shape = (self.num_rows, len(self.domain))
-        return scipy.sparse.csc_matrix((self.values, self.rows, self.indptr), shape=shape).tocsr()
+        matrix: Any = scipy.sparse.csc_matrix((self.values, self.rows, self.indptr), shape=shape).tocsr()
+        if not self.categories:
+            return matrix
+        # Indicators in place of contrasts.
+        is_number = np.array([s not in self.category_of for s in range(len(self.domain))], dtype=np.float64)
+        matrix = matrix @ scipy.sparse.diags(is_number)
+        for category in self.categories:
+            places = (np.arange(self.num_rows), category.places[category.codes])
+            matrix = matrix + scipy.sparse.csr_matrix((np.ones(self.num_rows), places), shape=shape)
+        matrix.eliminate_zeros()
+        return matrix
 
     def part(self, index: NDArray[np.int64]) -> tuple[Any, tuple[str, ...] | None]:
         """Some rows, as regressions of the same columns take them, with the names of the columns."""
@@ -200,6 +272,9 @@ def prepare_rows(
         pairs = zip(table.domain.names, families, strict=True)
         domain, order = Domain(Variable(name, kind=one.kind) for name, one in pairs), max(order, 2)
     sparse = _checked_values(table, families)
+    categories = _categories(sparse, families, table.domain, counts, scales)
+    if categories:
+        sparse = _with_contrasts(sparse, categories)
     # Entries by columns and by rows, with their roots.
     num_rows, width = table.num_rows, len(table.domain)
     indptr, rows, values = sparse.indptr.astype(np.int64), sparse.indices.astype(np.int64), sparse.data
@@ -209,13 +284,18 @@ def prepare_rows(
     for one, places in families.groups:
         is_inside = slice(None) if families.common is not None else np.isin(columns, places)
         entries = torch.from_numpy(values[is_inside])
-        for j in range(1, order + 1):
-            roots[j - 1, is_inside] = one.root(entries, j).numpy()
+        for j in range(1, order + 1):  # contrasts are their own roots
+            roots[j - 1, is_inside] = entries if isinstance(one, IndicatorFamily) else one.root(entries, j).numpy()
     if families.common is None:
         if scales is None:
             times = np.ones(num_rows) if counts is None else counts
             scales = _standard_deviations(roots, rows, columns, width, times)
-        roots /= scales.T[:, columns]
+            for category in categories:
+                scales[category.places] = np.sqrt(category.shares)[:, None]
+        divisors = scales.copy()
+        for category in categories:
+            divisors[category.places] = 1.0
+        roots /= divisors.T[:, columns]
     return RootRows(
         domain or table.domain,
         families,
@@ -230,6 +310,7 @@ def prepare_rows(
         np.ascontiguousarray(roots[:, by_rows]),
         counts,
         scales,
+        categories,
     )
 
 
@@ -269,6 +350,50 @@ def _checked_values(table: CountTable, families: NodeFamilies) -> Any:
         problem = f"{size_text(sparse.nnz, 'nonzero entries')} exceed the limit of 2^32"
         raise out_of_reach("data", problem, "take fewer columns")
     return sparse
+
+
+def _categories(
+    sparse: Any,
+    families: NodeFamilies,
+    domain: Domain,
+    counts: NDArray[np.float64] | None,
+    scales: NDArray[np.float64] | None,
+) -> tuple[Category, ...]:
+    """The categories of the columns of a CSC matrix, refused unless every row has one indicator of each."""
+    categories: list[Category] = []
+    for places in families.blocks:
+        inside = sparse[:, places].tocsr()
+        inside.eliminate_zeros()
+        name = cast("IndicatorFamily", families[int(places[0])]).category
+        bad = np.flatnonzero(np.diff(inside.indptr) != 1)
+        if len(bad):
+            where = f"data, row {bad[0]} (counted from 0)"
+            expected = f"one indicator of the category {name!r} that is 1, and others that are 0"
+            raise out_of_range(where, expected, received=f"{np.diff(inside.indptr)[bad[0]]} that are 1")
+        codes = inside.indices.astype(np.int64)
+        shares = np.bincount(codes, counts, len(places)) if scales is None else scales[places, 0] ** 2
+        categories.append(Category(name, places.astype(np.int64), shares / shares.sum(), codes))
+    # Sets are named by categories and other variables.
+    numbers = {name for name, one in zip(domain.names, families, strict=True) if not isinstance(one, IndicatorFamily)}
+    for category in categories:
+        if category.name in numbers:
+            problem = f"{category.name!r} is the name of a category and of a column beside it"
+            raise conflict("family", problem, "name the category otherwise")
+    return tuple(categories)
+
+
+def _with_contrasts(sparse: Any, categories: Sequence[Category]) -> Any:
+    """A CSC matrix with contrasts, in all rows, in place of indicators."""
+    num_rows, width = sparse.shape
+    parts = [(sparse.indices[a:b], sparse.data[a:b]) for a, b in itertools.pairwise(sparse.indptr)]
+    for category in categories:
+        for place in category.places.tolist():
+            parts[place] = np.empty(0, np.int64), np.empty(0)
+        for column, values in zip(category.columns.tolist(), category.values.T, strict=True):
+            parts[column] = np.arange(num_rows), values
+    ends = np.concatenate([[0], np.cumsum([len(rows) for rows, _ in parts])])
+    rows, values = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return scipy.sparse.csc_matrix((values.astype(np.float64), rows, ends), shape=(num_rows, width))
 
 
 def _standard_deviations(

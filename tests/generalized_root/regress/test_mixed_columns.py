@@ -359,8 +359,7 @@ def changed(row, column, value):
     [
         ({"full": True}, "conflict", "full"),
         ({"settings": RootSettings(objective="upper-bound")}, "conflict", "objective"),
-        ({"family": {**FAMILIES, "ill": IndicatorFamily("ill")}}, "no-method", "family of 'ill'"),
-        ({"family": [IndicatorFamily("ill")] * 5}, "no-method", "family[0]"),
+        ({"family": {**FAMILIES, "ill": IndicatorFamily("state")}}, "out-of-range", "data, row 0 (counted from 0)"),
         ({"family": {**FAMILIES, "ill": 1}}, "wrong-type", "family of 'ill'"),
         ({"family": {**FAMILIES, "ill": "bernoulli"}}, "unknown-choice", "family"),
         ({"family": {"ill": "poisson"}}, "missing-part", "family"),
