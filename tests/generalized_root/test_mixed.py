@@ -53,8 +53,10 @@ from pyro_hoim.testing import assert_close, check_distribution, raises
 from support.mixed_roots import (
     BINARY,
     GAUSSIAN,
+    LARGE,
     MIXTURES,
     POISSON,
+    RED,
     brute_force,
     conditional_gaussian_log_z,
     grid,
@@ -188,10 +190,23 @@ def conditional_gaussian(seed):
     return GeneralizedRootEnergy(structure, psi, families)
 
 
+def nominal_gaussian(seed):
+    """Categories of three and two levels, a 0/1 column and two Gaussian variables, all pairs."""
+    families = [RED, GAUSSIAN, LARGE, RED, BINARY, GAUSSIAN, LARGE, RED]
+    domain = Domain([Variable(f"v{i}", kind=family.kind) for i, family in enumerate(families)])
+    inside = [{"v0", "v3", "v7"}, {"v2", "v6"}]
+    pairs = [pair for pair in itertools.combinations(domain.names, 2) if not any(set(pair) <= one for one in inside)]
+    structure = RootStructure.mixed(domain, pairs)
+    psi = torch.tensor(np.random.default_rng(seed).normal(0, 0.3, structure.num_terms))
+    psi[[1, 5]] = -torch.tensor([1.0, 1.5], dtype=torch.float64)
+    return GeneralizedRootEnergy(structure, psi, families)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_conditional_gaussian_models_have_their_closed_form(seed):
     for energy in (
         conditional_gaussian(seed),
+        nominal_gaussian(seed),
         mixed_energy("category-gaussian", seed),
         mixed_energy("binary-gaussian"),
     ):
