@@ -205,7 +205,6 @@ class _Pilot:
         states = record.states[first:].reshape(-1, lead[1], lead[0], len(self.chains.domain)).cpu().numpy()
         chosen = np.array(self._columns, dtype=np.int64).reshape(-1, 2)
         is_level = (states[..., chosen[:, 0]] == chosen[:, 1]).astype(float)
-        scale = thin * len(energies) * lead[0]
         # Levels that are rare, or that no chain of this candidate leaves or enters, say nothing of how it mixes.
         means = is_level.mean((0, 2))
         of_levels = np.stack([effective_draws(group) for group in is_level.transpose(1, 0, 2, 3)])
@@ -216,10 +215,15 @@ class _Pilot:
         self.candidate = self.candidate._replace(sweeps=count, effective=effective / scale)
 
 
-def _candidate(schedule: GibbsSchedule, chains: Any, by_products: bool) -> BlockCandidate:
+def _draws_by_products(chains: Any) -> bool:
+    """Whether chains are of the engine "products", which eliminates trees but nothing wider."""
+    return type(chains._engine).__name__ == "ProductsEngine"
+
+
+def _candidate(schedule: GibbsSchedule, chains: Any) -> BlockCandidate:
     """One that was not tried yet, from its chains."""
     blocks = tuple(chains.domain.indices(block) for block in chains.blocks)
-    by_products = by_products and type(chains._engine).__name__ == "ProductsEngine"
+    by_products = _draws_by_products(chains)
     cost = planned_cost(chains.hypergraph, blocks, chains._lists, schedule.max_listed, by_products=by_products)
     return BlockCandidate(schedule, len(blocks), max(map(len, blocks), default=0), cost, 0, math.nan)
 
@@ -266,8 +270,7 @@ def choose_schedule(
     # Single variables, which every other candidate is measured by.
     plain = replace(schedule, blocks=base)
     first = chains_of(plain, None)
-    by_products = type(first._engine).__name__ == "ProductsEngine"
-    planned = _candidate(plain, first, by_products)
+    planned = _candidate(plain, first)
     free = {hypergraph.domain.index(name) for block in first.blocks for name in block}
     lead = first.num_chains * first.batch_shape.numel()
     most, codes = _BUDGET / (lead * _FEWEST), lead * _FEWEST * len(hypergraph.domain)
@@ -287,7 +290,7 @@ def choose_schedule(
         try:
             resolved = option.resolve(hypergraph, first.clamped, listing and listing.has)
             lists = listed_states(listing, resolved, hypergraph.domain.names)
-            is_forest = by_products and option.width in (None, 1)
+            is_forest = _draws_by_products(first) and option.width in (None, 1)
             if planned_cost(hypergraph, resolved, lists, option.max_listed, by_products=is_forest) > most:
                 continue
             chains = chains_of(option, start)
@@ -301,7 +304,7 @@ def choose_schedule(
         if chains.blocks in blocks_seen or is_cut_off:
             continue
         blocks_seen.add(chains.blocks)
-        pilots.append(_Pilot(_candidate(option, chains, by_products), chains, columns))
+        pilots.append(_Pilot(_candidate(option, chains), chains, columns))
         pilots[-1].run(_SWEEPS)
         best = max((pilot.candidate for pilot in pilots), key=lambda c: c.rate)
         is_far = best.is_resolved and pilots[-1].candidate.rate < best.rate / _FAR
