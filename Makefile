@@ -13,7 +13,8 @@ VENV := .venv$(if $(filter 3.11,$(VERSION)),,-$(VERSION))
 CONSTRAINTS := $(if $(filter 3.11,$(VERSION)),constraints.txt,constraints-latest.txt)
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml $(CONSTRAINTS)
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
+# Modules are compiled when they are first imported: most of the thousands that are installed never are.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint $(CONSTRAINTS)
 
 KERNELS := $(shell grep -rlE 'numba|compute.jit' pyro_hoim --include='*.py')
 # Where a newer library could change something: all doctests; frames, files, plots, pages, estimators, ArviZ, and laws under
@@ -33,7 +34,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # every worker and child process would compile the sources and the tests anew
 
 .DEFAULT_GOAL := help
-.PHONY: help interpreter environment demo test newest offline shifted peers slow lint format types layers docs tutorials benchmarks clean
+.PHONY: help interpreter packages environment demo test newest offline shifted peers slow lint format types layers docs tutorials benchmarks clean
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST)
@@ -62,6 +63,8 @@ $(VENV)/docs.stamp: $(VENV)/test.stamp  # one installation at a time
 $(VENV)/kernels.stamp: $(VENV)/test.stamp $(KERNELS)
 	$(BIN)/python -m pyro_hoim.compilation
 	@touch $@
+
+packages: $(VENV)/docs.stamp  ## Every package that tests, checks and the documentation need, installed
 
 environment: $(VENV)/kernels.stamp  ## What tests need, installed and compiled
 

@@ -1,6 +1,7 @@
 """Kernels compiled beforehand: all that Python calls are reached, and a compilation is announced in one line."""
 
 import ast
+import gc
 import importlib
 import logging
 import shutil
@@ -72,6 +73,28 @@ def test_one_line_tells_of_compilation_and_only_of_ours(caplog):
     assert notice.is_given
     # The listener that the library itself has installed speaks at most once, too.
     assert 1 <= [record.getMessage() for record in caplog.records].count(_jit.NOTICE) <= 2
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_garbage_is_searched_for_between_parts_and_afterwards_as_before(monkeypatch, is_on):
+    during, collected = [], []
+
+    def part():
+        during.append(gc.isenabled())
+        if len(during) == 2:
+            raise ValueError
+
+    monkeypatch.setattr(compilation, "_PARTS", dict.fromkeys(["one", "two"], part))
+    monkeypatch.setattr(gc, "collect", lambda: collected.append(len(during)))
+    before = gc.isenabled()
+    (gc.enable if is_on else gc.disable)()
+    try:
+        with pytest.raises(ValueError):
+            compilation._compile(["one", "two"])
+        assert gc.isenabled() == is_on
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert during == [False, False] and collected == [1]
 
 
 def test_processes_report_what_they_compiled(monkeypatch):
