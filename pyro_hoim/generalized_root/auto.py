@@ -17,7 +17,7 @@ from ..core.partition import Cost, LogPartition, Sandwich
 from ..errors import IntractableError, check_type
 from .annealed import RootAnnealed
 from .energy import GeneralizedRootEnergy
-from .exact.base import RootBackend, component_structure
+from .exact.base import RootBackend, inner_structure
 from .exact.closed_form import ConditionalGaussianClosedForm, GaussianClosedForm, IndependentClosedForm
 from .exact.enumeration import RootEnumeration
 from .nodes.columns import Families, NodeFamilies
@@ -85,7 +85,7 @@ class RootAuto(RootBackend):
         families = NodeFamilies.of(family, structure.domain)
         costs: list[Cost] = []
         for names in _components(structure, _tied(families)):
-            part = component_structure(structure, names)[0]
+            part = inner_structure(structure, names)[0]
             inner = families.at(structure.domain.indices(names))
             costs.append(self._choice(part, inner, lambda b, s=part, f=inner: b.plan(s, f))[1])
         return _together(costs)
@@ -132,7 +132,7 @@ class RootAuto(RootBackend):
     def _costs(self, energy: GeneralizedRootEnergy) -> Iterator[tuple[_Part, Cost]]:
         """Every component with the cost of its backend for these parameters."""
         for names in _components(energy.structure, _tied(energy.families)):
-            structure, places = component_structure(energy.structure, names)
+            structure, places = inner_structure(energy.structure, names)
             psi = energy.psi[..., places.to(energy.psi.device)]
             families = energy.families.at(energy.domain.indices(names))
             model = GeneralizedRootEnergy(structure, psi, families, validate=False)

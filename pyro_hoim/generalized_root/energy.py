@@ -377,7 +377,7 @@ def _check_blocks(structure: RootStructure, families: NodeFamilies) -> None:
     for number, places in enumerate(families.blocks):
         block[places] = number
     for key in structure.keys:
-        rows = structure.positions(key).numpy()
+        rows = structure.rows(key)
         of_members = np.sort(block[rows], axis=1)
         is_double = ((of_members[:, 1:] == of_members[:, :-1]) & (of_members[:, 1:] >= 0)).any(1)
         if is_double.any():

@@ -221,7 +221,7 @@ def _design(structure: RootStructure, roots: Floats) -> sparse.csr_array:
     parts: list[tuple[NDArray[Any], ...]] = []
     for key in structure.keys:
         root, length = key
-        columns = structure.positions(key).numpy()
+        columns = structure.rows(key)
         first = structure.slices[key].start
         values, multiplicity = roots[:, :, root - 1], float(math.factorial(length))
         step = max(1, _CHUNK_CELLS // max(1, num_rows))

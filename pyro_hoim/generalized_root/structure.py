@@ -57,6 +57,12 @@ class TermGroup(NamedTuple):
         return Fraction(self.size, self.root)
 
 
+def terms_where(terms: Iterable[TermGroup], is_chosen: Callable[[Positions], Any]) -> list[TermGroup]:
+    """The terms for which a function of their rows (m, l) is true (m,), in groups that are not empty."""
+    pairs = [(t, is_chosen(t.rows)) for t in terms]
+    return [TermGroup(t.root, t.rows[chosen], t.values[chosen]) for t, chosen in pairs if chosen.any()]
+
+
 class RootStructure:
     r"""The free entries of the tensors :math:`\Psi_{(j)}^{(\ell)}`, l <= j, of a root model (paper 2, (1) and (3)).
 
@@ -254,8 +260,12 @@ class RootStructure:
 
     def positions(self, key: tuple[int, int]) -> torch.Tensor:
         """Schema positions of the terms of a key, long (m, l); (0, l) for a key without terms."""
+        return torch.from_numpy(self.rows(key).copy())
+
+    def rows(self, key: tuple[int, int]) -> Positions:
+        """As :meth:`positions`, an array that cannot be written to; the same under every mode of PyTorch."""
         rows = self._arrays.get(_check_key(key))
-        return torch.zeros(0, key[1], dtype=torch.int64) if rows is None else torch.from_numpy(rows.copy())
+        return np.zeros((0, key[1]), dtype=np.int64) if rows is None else rows
 
     def columns(self, key: tuple[int, int], device: torch.device | str = "cpu") -> list[torch.Tensor]:
         """The columns of :meth:`positions` as l contiguous tensors (m,); kept, so not to be changed."""
@@ -428,7 +438,7 @@ def fold(
     constant = coefficients.new_zeros(shape)
     for key in structure.keys:
         j, length = key
-        terms = structure.positions(key).numpy()
+        terms = structure.rows(key)
         is_free = position[terms] < 0
         part = coefficients[..., structure.slices[key]]
         fixed = roots(j)

@@ -55,7 +55,7 @@ class RootPosterior(PosteriorDraws):
 
     Attributes:
         structure: the terms.
-        family: base family.
+        family: base family of all variables, or the family of every one.
         psi: draws, (num_chains, num_draws, num_terms); calibrated where ``is_calibrated``.
         mode: of the pseudo-posterior, (num_terms,).
         covariance: normal approximation of that of psi at the mode, (num_terms, num_terms); calibrated as psi is.
@@ -218,7 +218,7 @@ def _independent(likelihood: RootPseudoLikelihood, rows: torch.Tensor) -> Floats
     structure = likelihood.structure
     psi, statistic = np.zeros(structure.num_terms), likelihood.families.root(rows.detach().cpu().double(), 1)
     first = structure.slices.get((1, 1), slice(0)).start
-    for place, column in enumerate(structure.positions((1, 1))[:, 0].tolist()):
+    for place, column in enumerate(structure.rows((1, 1))[:, 0].tolist()):
         family = likelihood.families[column]
         top = family.largest_value
         mean = (statistic[:, column].sum() + 0.5 * min(1.0, top / 2)) / (len(rows) + 0.5)

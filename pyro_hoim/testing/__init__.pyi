@@ -12,6 +12,7 @@ from .assertions import (
     required_draws as required_draws,
     total_variation_bound as total_variation_bound,
 )
+from .axes import Axis as Axis
 from .backends import (
     BACKEND_CHECKS as BACKEND_CHECKS,
     SCALES as SCALES,

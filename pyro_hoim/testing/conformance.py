@@ -1,4 +1,4 @@
-"""Conformance suites: what every finite distribution and every exact partition backend must obey.
+"""Conformance suites: what every distribution and every exact partition backend must obey.
 
 A new class registers one factory and inherits every check: ``pytest.mark.parametrize`` over ``DISTRIBUTION_CHECKS``,
 each called with a ``DistributionCase``, or in one call ``check_distribution``, which reports every check that failed.
@@ -11,6 +11,7 @@ import math
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,23 +20,32 @@ import torch
 from pyro import poutine
 from pyro.infer import Predictive
 
+from .._modes import plain_mode
 from ..errors import check_names, unexpected
 from .assertions import assert_close, assert_equal, assert_exact_law, required_draws
+from .axes import Axis
 from .oracles import count_states, enumerate_codes
 
 Factory = Callable[..., Any]
 
+_MOST_STATES = 500
+_DEPTH = 20.0  # nats below the most probable point, to which states of laws that are not finite are looked at
+
 
 @dataclass(frozen=True)
 class DistributionCase:
-    r"""A law over vectors of level codes, given by a factory and a batch of parameters.
+    r"""A law over vectors of level codes, of counts or of numbers, given by a factory and a batch of parameters.
 
     Args:
         factory: called as ``factory(theta, validate_args=bool)``; returns a distribution whose batch shape is
             ``theta.shape[:-1]`` and whose event shape is (d,). It must be deterministic.
         theta: sets of parameters, float64 (B, n) with B at least 2.
         log_probs: their exact log-probabilities (B, \*cardinalities), nats; see :func:`pyro_hoim.testing.exact_table`.
+            With axes their log-densities at all points (B, \*numbers of points), by sums, integrals or closed forms.
         shape_arguments: keyword arguments of the class's ``infer_shapes`` other than ``theta``; None skips that check.
+        axes: an axis for every variable, in order; None for level codes. Draws of a law with axes have the dtype of
+            its parameters, those of level codes are whole numbers.
+        parameter: name that ``infer_shapes`` has for the parameters.
 
     Example:
         >>> from functools import partial
@@ -51,6 +61,8 @@ class DistributionCase:
     theta: torch.Tensor
     log_probs: np.ndarray
     shape_arguments: dict[str, Any] | None = None
+    axes: Sequence[Axis] | None = None
+    parameter: str = "theta"
 
     def __post_init__(self) -> None:
         if self.theta.dim() != 2 or self.theta.shape[0] < 2 or self.theta.dtype != torch.float64:
@@ -59,6 +71,9 @@ class DistributionCase:
             )
         if np.shape(self.log_probs)[:1] != (self.theta.shape[0],):
             raise unexpected("log_probs", f"shape ({self.theta.shape[0]}, *cardinalities)", code="wrong-shape")
+        sizes = tuple(len(axis.values) for axis in self.axes or ())
+        if self.axes is not None and self.cardinalities != sizes:
+            raise unexpected("log_probs", f"shape {(len(self.theta), *sizes)}, of all points", code="wrong-shape")
 
     @property
     def cardinalities(self) -> tuple[int, ...]:
@@ -66,14 +81,93 @@ class DistributionCase:
         return tuple(self.log_probs.shape[1:])
 
     @property
+    def num_variables(self) -> int:
+        """Number of variables d."""
+        return len(self.cardinalities) if self.axes is None else sum(axis.width for axis in self.axes)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the points are all joint states that there are."""
+        return self.axes is None or all(axis.is_whole for axis in self.axes)
+
+    @cached_property
+    @plain_mode()
+    def points(self) -> torch.Tensor:
+        """All points (N, d): long level codes, or float64 values of the axes, the last one fastest."""
+        codes = enumerate_codes(self.cardinalities)
+        if self.axes is None:
+            return torch.as_tensor(codes)
+        parts = [axis.values[code] for axis, code in zip(self.axes, codes.T, strict=True)]
+        return torch.from_numpy(np.concatenate([np.zeros((len(codes), 0)), *parts], 1))
+
+    @cached_property
+    def log_weights(self) -> np.ndarray:
+        """Logs of the weights of all points, (N,)."""
+        total = np.zeros(())
+        for axis in self.axes or ():
+            total = total[..., None] + axis.log_weights
+        return total.reshape(-1) if self.axes is not None else np.zeros(len(self.points))
+
+    @cached_property
+    def _chosen(self) -> np.ndarray:
+        """Places of the states: all points, or some that are not improbable."""
+        expected = np.asarray(self.log_probs).reshape(len(self.theta), -1)
+        if self.is_whole:
+            return np.arange(expected.shape[1])
+        height = expected.min(0)
+        probable = np.flatnonzero(height > height.max() - _DEPTH)
+        return probable[:: max(1, len(probable) // _MOST_STATES)]
+
+    @property
     def states(self) -> torch.Tensor:
-        """Every joint state (num_states, d), long."""
-        return torch.as_tensor(enumerate_codes(self.cardinalities))
+        """Every joint state (num_states, d), long for level codes; of a law that is not finite some probable points."""
+        return self.points[self._chosen]
 
     @property
     def expected(self) -> np.ndarray:
-        """Exact log-probabilities (num_states, B)."""
-        return np.asarray(self.log_probs).reshape(len(self.theta), -1).T
+        """Exact log-probabilities of the states (num_states, B)."""
+        return np.asarray(self.log_probs).reshape(len(self.theta), -1).T[self._chosen]
+
+    def counts(self, draws: torch.Tensor) -> np.ndarray:
+        """Number of draws (..., d) in every cell, a state each for what is finite; impossible ones are refused."""
+        if self.axes is None:
+            return count_states(draws, self.cardinalities)
+        rows = draws.detach().double().numpy()
+        rows = rows.reshape(math.prod(rows.shape[:-1]), self.num_variables)
+        return np.bincount(self._cells(rows), minlength=math.prod(axis.num_cells for axis in self.axes))
+
+    def cell_probs(self, member: int) -> np.ndarray:
+        """Probabilities of all cells, of a member of the batch."""
+        logs = np.asarray(self.log_probs)[member].reshape(-1)
+        if self.axes is None:
+            return np.exp(logs)
+        size = math.prod(axis.num_cells for axis in self.axes)
+        return np.bincount(self._cells(self.points.numpy()), np.exp(logs + self.log_weights), size)
+
+    def _cells(self, rows: np.ndarray) -> np.ndarray:
+        """Flat cells (n,) of values (n, d)."""
+        flat, first = np.zeros(len(rows), np.int64), 0
+        for axis in self.axes or ():
+            values = rows[:, first : first + axis.width]
+            cells = axis.cells(values)
+            if axis.is_whole and (axis.values[cells] != values).any():
+                raise unexpected("draws", "values of the axes", received="others")
+            flat, first = flat * axis.num_cells + cells, first + axis.width
+        return flat
+
+    def outside(self) -> list[torch.Tensor]:
+        """Vectors (d,) that are not of the support, one wrong part each."""
+        state, first = self.states[0], 0
+        if self.axes is None:
+            real = state.double()
+            bad = [torch.full_like(state, -1), torch.tensor(self.cardinalities), real + 0.5, real * math.nan]
+            return bad if self.cardinalities else []
+        wrong: list[torch.Tensor] = []
+        for axis in self.axes:
+            head, tail = state[:first], state[first + axis.width :]
+            wrong += [torch.cat([head, values, tail]) for values in torch.from_numpy(axis.outside)]
+            first += axis.width
+        return wrong
 
     def make(self, theta: torch.Tensor | None = None, validate_args: bool = True) -> Any:
         """The distribution of the whole batch, or of other parameters."""
@@ -86,18 +180,18 @@ def _grid(case: DistributionCase) -> torch.Tensor:
 
 
 def check_shapes(case: DistributionCase) -> None:
-    """Batch, event, sample and log-probability shapes; samples are long and in the support."""
+    """Batch, event, sample and log-probability shapes; draws are in the support, and long if they are level codes."""
     law = case.make()
-    batch, d = (len(case.theta),), len(case.cardinalities)
+    batch, d = (len(case.theta),), case.num_variables
     assert_equal(tuple(law.batch_shape), batch, "batch_shape")
     assert_equal(tuple(law.event_shape), (d,), "event_shape")
     for lead in ((), (3,), (2, 3)):
         draws = law.sample(torch.Size(lead))
         assert_equal(tuple(draws.shape), (*lead, *batch, d), f"sample shape for {lead}")
-        assert_equal(draws.dtype, torch.long, "sample dtype")
+        assert_equal(draws.dtype, torch.long if case.axes is None else case.theta.dtype, "sample dtype")
         assert_equal(tuple(law.log_prob(draws).shape), (*lead, *batch), f"log_prob shape for {lead}")
         assert_equal(bool(law.support.check(draws).all()), True, "samples in the support")
-        count_states(draws, case.cardinalities)
+        case.counts(draws)
 
 
 def check_exact_log_prob(case: DistributionCase) -> None:
@@ -108,16 +202,19 @@ def check_exact_log_prob(case: DistributionCase) -> None:
 
 
 def check_normalisation(case: DistributionCase) -> None:
-    """Probabilities over the support sum to one."""
-    total = case.make().log_prob(_grid(case)).exp().sum(0)
-    assert_close(total, np.ones(len(case.theta)), relative=1e-12, what="total probability")
+    """Probabilities over the support sum, or densities integrate, to one."""
+    points = case.points[:, None].expand(-1, len(case.theta), -1)
+    logs = case.make().log_prob(points) + torch.from_numpy(case.log_weights)[:, None]
+    relative = 1e-12 if case.is_whole else 1e-9  # of quadrature, and of what is beyond the points
+    assert_close(logs.exp().sum(0), np.ones(len(case.theta)), relative=relative, what="total probability")
 
 
 def check_enumerate_support(case: DistributionCase) -> None:
     """The support holds each state once, with Pyro's shapes, also after ``expand``."""
-    law, num_states, d = case.make(), len(case.states), len(case.cardinalities)
+    law, num_states, d = case.make(), len(case.states), case.num_variables
     if not law.has_enumerate_support:
         return
+    assert_equal(case.is_whole, True, "has_enumerate_support only of what is finite")
     # A law and its expansion list the same states.
     for wide in (law, law.expand((3, len(case.theta)))):
         batch = tuple(wide.batch_shape)
@@ -125,7 +222,7 @@ def check_enumerate_support(case: DistributionCase) -> None:
         assert_equal(tuple(flat.shape), (num_states, *(1 for _ in batch), d), "enumerate_support(expand=False) shape")
         full = wide.enumerate_support(expand=True)
         assert_equal(tuple(full.shape), (num_states, *batch, d), "enumerate_support(expand=True) shape")
-        counts = count_states(flat.reshape(num_states, d), case.cardinalities)
+        counts = case.counts(flat.reshape(num_states, d))
         assert_equal(counts.tolist(), [1] * num_states, "each state once")
         total = wide.log_prob(flat).exp().sum(0)
         assert_close(total, np.ones(batch), relative=1e-12, what="total probability of the support")
@@ -146,17 +243,15 @@ def check_expand(case: DistributionCase) -> None:
     wide = law.expand((3, len(case.theta)))
     assert_equal(type(wide), type(law), "class after expand")
     assert_equal(tuple(wide.batch_shape), (3, len(case.theta)), "expanded batch_shape")
-    assert_equal(
-        tuple(wide.sample((4,)).shape), (4, 3, len(case.theta), len(case.cardinalities)), "expanded sample shape"
-    )
+    assert_equal(tuple(wide.sample((4,)).shape), (4, 3, len(case.theta), case.num_variables), "expanded sample shape")
     # Probabilities of copies are those of their original; draws are not.
     states = _grid(case)[:, None].expand(-1, 3, -1, -1)
     expected = np.broadcast_to(case.expected[:, None], (len(case.states), 3, len(case.theta)))
     assert_close(wide.log_prob(states), expected, what="log_prob after expand")
     single = case.make(case.theta[0]).expand((4,))
     draws = single.sample((500,))
-    assert_equal(tuple(draws.shape), (500, 4, len(case.cardinalities)), "sample shape of an expanded single law")
-    entropy = float(-(np.exp(case.expected[:, 0]) * case.expected[:, 0]).sum())
+    assert_equal(tuple(draws.shape), (500, 4, case.num_variables), "sample shape of an expanded single law")
+    entropy = float(-(np.exp(case.expected[:, 0]) * case.expected[:, 0]).sum()) if case.is_whole else math.inf
     if entropy > 0.1:
         assert_equal(bool((draws[:, 0] != draws[:, 1]).any()), True, "expanded members are drawn independently")
 
@@ -173,18 +268,15 @@ def check_float32(case: DistributionCase) -> None:
     result = case.make(case.theta.float()).log_prob(_grid(case))
     assert_equal(result.dtype, torch.float32, "log_prob dtype")
     scale = 1.0 + float(case.theta.abs().sum(-1).max())
+    if case.axes is not None:  # terms of numbers are as large as the depth of the states, or larger
+        scale += float(case.states.abs().max()) if case.num_variables else 0.0
     assert_close(result.double(), case.expected, relative=2e-6 * scale, absolute=2e-6 * scale, what="float32 log_prob")
 
 
 def check_validation(case: DistributionCase) -> None:
     """Values outside the support, wrong event shapes and parameters that are not finite raise ``ValueError``."""
     law = case.make(validate_args=True)
-    state = case.states[0]
-    real = state.double()
-    bad = [torch.full_like(state, -1), torch.tensor(case.cardinalities), real + 0.5, real * math.nan]
-    if not case.cardinalities:
-        bad = []
-    for value in [*bad, torch.zeros(len(state) + 1, dtype=torch.long)]:
+    for value in [*case.outside(), torch.zeros(case.num_variables + 1, dtype=torch.long)]:
         _raises(ValueError, lambda value=value: law.log_prob(value), f"log_prob({value.tolist()})")
     if case.theta.shape[-1]:
         for number in (math.nan, math.inf):
@@ -213,7 +305,7 @@ def check_infer_shapes(case: DistributionCase) -> None:
     if case.shape_arguments is None:
         return
     law = case.make()
-    batch, event = type(law).infer_shapes(theta=case.theta.shape, **case.shape_arguments)
+    batch, event = type(law).infer_shapes(**{case.parameter: case.theta.shape}, **case.shape_arguments)
     assert_equal((tuple(batch), tuple(event)), (tuple(law.batch_shape), tuple(law.event_shape)), "infer_shapes")
 
 
@@ -233,14 +325,13 @@ def check_exact_samples(case: DistributionCase) -> None:
     law = case.make()
     if not getattr(law, "sample_is_exact", True):
         return
-    draws = required_draws(max(2, len(case.states)), 0.05)
+    draws = required_draws(max(2, len(case.cell_probs(0))), 0.05)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(20)
         states = law.sample((draws,))
     for i in range(len(case.theta)):
-        counts = count_states(states[:, i], case.cardinalities)
-        probs = np.exp(case.expected[:, i])
-        assert_exact_law(counts, probs / probs.sum(), what=f"draws of member {i}")
+        probs = case.cell_probs(i)
+        assert_exact_law(case.counts(states[:, i]), probs / probs.sum(), what=f"draws of member {i}")
 
 
 def check_pyro_site(case: DistributionCase) -> None:
@@ -270,12 +361,12 @@ def check_pyro_site(case: DistributionCase) -> None:
     assert_close(case.make().mask(False).log_prob(_grid(case)), 0 * case.expected, what="mask(False)")
     # A batch as one event, and draws without an observation.
     joint = case.make().to_event(1)
-    assert_equal(tuple(joint.event_shape), (len(case.theta), len(case.cardinalities)), "to_event shape")
+    assert_equal(tuple(joint.event_shape), (len(case.theta), case.num_variables), "to_event shape")
     assert_close(joint.log_prob(_grid(case)), case.expected.sum(1), what="to_event log_prob")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         drawn = Predictive(model, num_samples=4)()["x"]
-    assert_equal(tuple(drawn.shape), (4, size, len(case.cardinalities)), "Predictive shape")
+    assert_equal(tuple(drawn.shape), (4, size, case.num_variables), "Predictive shape")
 
 
 DISTRIBUTION_CHECKS: tuple[Callable[[DistributionCase], None], ...] = (
@@ -303,6 +394,8 @@ def check_distribution(
     *,
     log_probs: Any,
     shape_arguments: dict[str, Any] | None = None,
+    axes: Sequence[Axis] | None = None,
+    parameter: str = "theta",
     skip: Iterable[str] = (),
 ) -> None:
     """Run every check on one law and report all that fail; arguments as those of :class:`DistributionCase`.
@@ -320,7 +413,7 @@ def check_distribution(
         AssertionError: ...check_exact_log_prob...
     """
     table = np.asarray(log_probs.detach().cpu() if isinstance(log_probs, torch.Tensor) else log_probs)
-    case = DistributionCase(factory, theta, table, shape_arguments)
+    case = DistributionCase(factory, theta, table, shape_arguments, axes, parameter)
     run_cases(DISTRIBUTION_CHECKS, [("law", case)], skip)
 
 

@@ -26,6 +26,7 @@ from pyro_hoim.generalized_root import (
     TruncatedPoissonFamily,
     UserFamily,
 )
+from pyro_hoim.testing import Axis
 
 BINARY, BOUNDED, LONG = TruncatedPoissonFamily(1), TruncatedPoissonFamily(4), TruncatedPoissonFamily(70)
 POISSON, EXPONENTIAL, GAUSSIAN = PoissonFamily(), ExponentialFamily(), GaussianFamily()
@@ -52,13 +53,37 @@ MIXTURES: dict[str, tuple[tuple[NodeFamily, ...], list[tuple[str, ...]]]] = {
     "category-counts": ((POISSON, RED, BINARY, RED, RED), [("v0", "v1"), ("v0", "v2"), ("v0", "v2", "v3")]),
     "two-categories": ((RED, LARGE, RED, LARGE, EXPONENTIAL), [("v0", "v1"), ("v1", "v4"), ("v2", "v3", "v4")]),
     "category-alone": ((RED, RED, BINARY, RED, BINARY), [("v2", "v4")]),
+    "categories-binary": ((RED, LARGE, RED, LARGE, LARGE, BINARY), [("v0", "v1"), ("v2", "v5"), ("v0", "v3", "v5")]),
+    "category-poisson-gaussian": ((RED, POISSON, RED, GAUSSIAN), [("v0", "v1"), ("v0", "v3"), ("v1", "v3")]),
+    "poisson-exponential": ((POISSON, EXPONENTIAL), PAIR),
+    "cubic-numbers": ((GAUSSIAN, EXPONENTIAL, GAUSSIAN), TRIPLE),
+    "user-category": ((GEOMETRIC, RED, RED), [("v0", "v1")]),
+    "every-kind": (
+        (BINARY, POISSON, EXPONENTIAL, GAUSSIAN, RED, RED),
+        [("v0", "v1"), ("v1", "v3"), ("v2", "v3"), ("v3", "v4"), ("v0", "v2", "v3"), ("v1", "v2", "v5")],
+    ),
 }
 """Families of v0, v1, ... and sets of them that interact."""
+
+TEN = [
+    *("binary-gaussian", "binary-poisson", "bounded-exponential", "category-gaussian", "categories-binary"),
+    *("category-poisson-gaussian", "poisson-exponential", "cubic-numbers", "user-category", "every-kind"),
+]
+"""Mixtures that are held to everything that a law of one family is held to."""
+
+EDGES: dict[str, tuple[NodeFamily, ...]] = {
+    "one-count": (POISSON,),
+    "one-number": (GAUSSIAN,),
+    "one-level": (RED, EXPONENTIAL),
+    "indicators-alone": (RED, RED, RED),
+    "nothing": (),
+}
+"""Families of variables that do not interact: the smallest tables."""
 
 
 def mixed_energy(name: str, seed: int = 3, scale: float = 0.15, batch: tuple[int, ...] = ()) -> GeneralizedRootEnergy:
     """The model of a mixture with random entries, in which single terms of real numbers outweigh all others."""
-    families, sets = MIXTURES[name]
+    families, sets = MIXTURES[name] if name in MIXTURES else (EDGES[name], [])
     domain = Domain([Variable(f"v{i}", kind=family.kind) for i, family in enumerate(families)])
     structure = RootStructure.mixed(domain, sets)
     rng = np.random.default_rng(seed)
@@ -67,6 +92,15 @@ def mixed_energy(name: str, seed: int = 3, scale: float = 0.15, batch: tuple[int
         if not family.is_discrete or family is GEOMETRIC:
             psi[..., i] = -rng.uniform(0.9, 1.4, batch)
     return GeneralizedRootEnergy(structure, torch.tensor(psi), dict(zip(domain.names, families, strict=True)))
+
+
+def in_units(energy: GeneralizedRootEnergy) -> GeneralizedRootEnergy:
+    """The model with the indicators of every category next to each other."""
+    places = [int(s) for unit in energy.families.units for s in unit]
+    domain = Domain([energy.domain.variables[s] for s in places])
+    structure = RootStructure(domain, {key: energy.structure.tuples(key) for key in energy.structure.keys})
+    order = [energy.structure.index(names, key[0]) for key, names in structure.names]
+    return GeneralizedRootEnergy(structure, energy.psi[..., order], [energy.families[s] for s in places])
 
 
 def root(family: NodeFamily, x: np.ndarray, j: int) -> np.ndarray:
@@ -89,7 +123,7 @@ def log_density(energy: GeneralizedRootEnergy, columns: Sequence[np.ndarray]) ->
 
 
 @functools.cache
-def grid(family: NodeFamily, order: int, tops: int = 60) -> tuple[np.ndarray, np.ndarray]:
+def grid(family: NodeFamily, order: int, tops: int = 48) -> tuple[np.ndarray, np.ndarray]:
     """Values and log weights that cover what matters: counts, or Gauss-Legendre nodes in a smooth coordinate."""
     if family.is_discrete:
         values = np.arange(min(family.largest_value, tops) + 1)
@@ -97,7 +131,7 @@ def grid(family: NodeFamily, order: int, tops: int = 60) -> tuple[np.ndarray, np
     # In u with x = u^m all roots are smooth on either side of 0.
     power = math.lcm(*range(1, order + 1))
     power = power if family.kind == "positive" or order > 2 else 1
-    nodes, weights = np.polynomial.legendre.leggauss(90)
+    nodes, weights = np.polynomial.legendre.leggauss(64)
     end = (70.0 if family.kind == "positive" else 12.0) ** (1 / power)
     u, log_w = end * (nodes + 1) / 2, np.log(end * weights / 2)
     values, log_w = u**power, log_w + math.log(power) + (power - 1) * np.log(u)
@@ -108,13 +142,17 @@ def grid(family: NodeFamily, order: int, tops: int = 60) -> tuple[np.ndarray, np
 
 def brute_force(energy: GeneralizedRootEnergy) -> tuple[float, np.ndarray, list[np.ndarray]]:
     """Log Z, log of normalised weights on the product of the grids, and the grids as columns that broadcast."""
-    grids = [grid(family, energy.order) for family in energy.families]
-    d = len(grids)
-    columns = [values.reshape([-1 if s == t else 1 for t in range(d)]) for s, (values, _) in enumerate(grids)]
-    weights = [log_w.reshape([-1 if s == t else 1 for t in range(d)]) for s, (_, log_w) in enumerate(grids)]
-    logs = log_density(energy, columns) + sum(weights)
-    for places in energy.families.blocks:  # one indicator of every category is set
-        logs = np.where(sum(columns[s] for s in places) == 1, logs, -np.inf)
+    # A dimension for every unit: a variable by itself, or the indicators of a category, of which one is set.
+    units = energy.families.units
+    d, columns, weights = len(units), [np.zeros(())] * len(energy.families), [np.zeros(())]
+    for number, unit in enumerate(units):
+        values, log_w = grid(energy.families[int(unit[0])], energy.order)
+        values, log_w = (np.eye(len(unit)), 0 * unit) if energy.families.is_category(unit) else (values[:, None], log_w)
+        shape = [-1 if number == t else 1 for t in range(d)]
+        weights.append(np.reshape(log_w, shape))
+        for s, column in zip(unit, values.T, strict=True):
+            columns[s] = column.reshape(shape)
+    logs = np.asarray(log_density(energy, columns) + sum(weights))
     log_z = float(torch.from_numpy(logs).logsumexp(tuple(range(d))))
     return log_z, logs - log_z, columns
 
@@ -134,6 +172,23 @@ def mixed_states(energy: GeneralizedRootEnergy, count: int, seed: int = 0) -> to
     for places in energy.families.blocks:
         states[:, places] = np.eye(len(places))[rng.integers(0, len(places), count)]
     return torch.from_numpy(states)
+
+
+def mixed_axes(energy: GeneralizedRootEnergy) -> list[Axis]:
+    """Axes of all units, whose cells are few; the variables of a unit must stand together."""
+    power = math.lcm(*range(1, energy.order + 1))
+    axes: list[Axis] = []
+    for unit in energy.families.units:
+        family = energy.families[int(unit[0])]
+        if energy.families.is_category(unit):
+            axes.append(Axis.indicators(len(unit)))
+        elif family.is_discrete:
+            axes.append(Axis.levels(int(family.largest_value) + 1) if family.largest_value < 9 else Axis.counts(3, 42))
+        elif family.kind == "positive":
+            axes.append(Axis.numbers([0, 0.5, 1.5, 60], 20, max(power, 2)))
+        else:
+            axes.append(Axis.numbers([-7, -0.7, 0, 0.7, 7], 20, 1 if power == 2 else power // 2))
+    return axes
 
 
 def conditional_gaussian_log_z(energy: GeneralizedRootEnergy) -> float:

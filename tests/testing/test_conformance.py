@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from pyro.distributions import TorchDistribution, constraints
+from scipy import stats
 
 from pyro_hoim import testing
 from pyro_hoim.core.partition import Cost, LogPartition
@@ -179,6 +180,126 @@ def test_broken_distribution_is_refused(broken, check):
     theta, log_probs = _case()
     with pytest.raises(AssertionError, match=check):
         testing.check_distribution(broken, theta, log_probs=log_probs, shape_arguments={})
+
+
+class Pair(TorchDistribution):
+    """A Poisson count, and a normal number about a slope times its root: the plain correct law with axes."""
+
+    arg_constraints = {}  # noqa: RUF012
+    support = constraints.independent(constraints.cat([constraints.nonnegative_integer, constraints.real], -1), 1)
+
+    def __init__(self, theta, validate_args=None):
+        if not bool(torch.isfinite(theta).all()):
+            raise InputError("theta: expected finite numbers")
+        self.theta = theta
+        super().__init__(theta.shape[:-1], torch.Size((2,)), validate_args=validate_args)
+
+    def expand(self, batch_shape, _instance=None):
+        return type(self)(self.theta.expand(*batch_shape, 2), validate_args=self._validate_args)
+
+    def _parts(self, count):
+        normal = torch.distributions.Normal(self.theta[..., 1] * count.sqrt(), 1.0, validate_args=False)
+        return torch.distributions.Poisson(self.theta[..., 0].exp(), validate_args=False), normal
+
+    def log_prob(self, value):
+        if self._validate_args:
+            self._validate_sample(value)
+        count, number = value.to(self.theta.dtype).unbind(-1)
+        poisson, normal = self._parts(count)
+        return poisson.log_prob(count) + normal.log_prob(number)
+
+    def sample(self, sample_shape=()):
+        count = self._parts(torch.zeros(()))[0].sample(torch.Size(sample_shape))
+        return torch.stack([count, self._parts(count)[1].sample()], -1)
+
+
+class UnnormalisedPair(Pair):
+    def log_prob(self, value):
+        return super().log_prob(value) + 1e-6
+
+
+class SteepSampler(Pair):
+    def sample(self, sample_shape=()):
+        return Pair(self.theta + torch.tensor([0.0, 0.15])).sample(sample_shape)
+
+
+class RoundedSampler(Pair):
+    def sample(self, sample_shape=()):
+        return super().sample(sample_shape).round()
+
+
+class LenientPair(Pair):
+    support = constraints.real_vector
+
+    def log_prob(self, value):
+        return super().log_prob(value.abs())
+
+
+class WholeSupport(Pair):
+    has_enumerate_support = True
+
+
+class IntegerSamples(Pair):
+    def sample(self, sample_shape=()):
+        return super().sample(sample_shape).long()
+
+
+def _pair_case():
+    theta = torch.tensor([[0.2, 0.8], [-0.3, 0.3]], dtype=torch.float64)
+    axes = [testing.Axis.counts(3, 40), testing.Axis.numbers([-12, -0.7, 0.7, 16])]
+    x, y = axes[0].values, axes[1].values.T
+    tables = [stats.poisson(math.exp(a)).logpmf(x) + stats.norm(b * x**0.5).logpdf(y) for a, b in theta.tolist()]
+    return {"theta": theta, "log_probs": np.stack(tables), "axes": axes}
+
+
+def test_correct_law_over_counts_and_numbers_passes():
+    testing.check_distribution(Pair, **_pair_case())
+
+
+@pytest.mark.parametrize(
+    ("broken", "check"),
+    [
+        (UnnormalisedPair, "check_exact_log_prob"),
+        (UnnormalisedPair, "check_normalisation"),
+        (SteepSampler, "check_exact_samples"),
+        (RoundedSampler, "check_exact_samples"),
+        (LenientPair, "check_validation"),
+        (WholeSupport, "check_enumerate_support"),
+        (IntegerSamples, "check_shapes"),
+    ],
+)
+def test_broken_law_over_counts_and_numbers_is_refused(broken, check):
+    with pytest.raises(AssertionError, match=check):
+        testing.check_distribution(broken, **_pair_case())
+
+
+def test_indicators_are_one_axis():
+    axis = testing.Axis.indicators(3)
+    theta = torch.tensor([[0.1, -0.4, 0.9], [0.0, 0.0, 2.0]], dtype=torch.float64)
+    log_probs = torch.log_softmax(theta, -1).numpy()
+
+    class OneHot(torch.distributions.OneHotCategorical, TorchDistribution):
+        def __init__(self, logits, validate_args=None):
+            super().__init__(logits=logits, validate_args=validate_args)
+
+        def expand(self, batch_shape, _instance=None):
+            return type(self)(self.logits.expand(*batch_shape, 3), self._validate_args)
+
+    case = testing.DistributionCase(OneHot, theta, log_probs, axes=[axis])
+    assert case.num_variables == 3
+    for check in (testing.DISTRIBUTION_CHECKS[k] for k in (1, 2, 4, 5, 8, 12)):
+        check(case)
+    assert case.counts(torch.eye(3)[[0, 2, 2]]).tolist() == [1, 0, 2]
+    with pytest.raises(InputError, match="draws"):
+        case.counts(torch.ones(1, 3))
+
+
+def test_axes_must_have_the_points_of_the_table():
+    case = _pair_case()
+    with pytest.raises(InputError, match="of all points"):
+        testing.check_distribution(Pair, **{**case, "axes": case["axes"][:1]})
+    with pytest.raises(InputError, match="ascending"):
+        testing.Axis.numbers([1.0, 0.0])
 
 
 def test_hidden_randomness_is_refused():

@@ -56,7 +56,7 @@ class RootProgram:
         linear = structure.single_natural(energy.psi.detach().to("cpu").double()).numpy()
         # Those of several, key after key, with their members one behind the other.
         keys = [key for key in structure.keys if key[1] > 1]
-        members = [structure.positions(key).numpy() for key in keys]
+        members = [structure.rows(key) for key in keys]
         sizes = [len(rows) for rows in members]
         root = np.repeat(np.array([j - 1 for j, _ in keys], dtype=np.int64), sizes)
         length = np.repeat(np.array([num_members for _, num_members in keys], dtype=np.int64), sizes)

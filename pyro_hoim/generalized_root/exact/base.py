@@ -167,14 +167,13 @@ def root_result(value: torch.Tensor, energy: GeneralizedRootEnergy, cost: Cost, 
 
 @lru_cache(maxsize=512)
 @plain_mode()
-def component_structure(structure: RootStructure, names: tuple[str, ...]) -> tuple[RootStructure, torch.Tensor]:
-    """Structure on some variables that no term ties to the others, and places of its terms in the whole."""
+def inner_structure(structure: RootStructure, names: tuple[str, ...]) -> tuple[RootStructure, torch.Tensor]:
+    """Structure of the terms whose variables are all among some, and places of these terms in the whole."""
     inside = set(names)
-    # Terms of a component hold none of the other variables, so that one member tells.
     terms: dict[tuple[int, int], list[tuple[str, ...]]] = {}
     places: list[int] = []
     for position, (key, members) in enumerate(structure.names):
-        if members[0] in inside:
+        if inside.issuperset(members):
             terms.setdefault(key, []).append(members)
             places.append(position)
     return RootStructure(structure.domain.project(names), terms), torch.tensor(places, dtype=torch.long)

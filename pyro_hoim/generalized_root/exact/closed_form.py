@@ -17,7 +17,7 @@ from ..chains.gibbs import independent_samples
 from ..energy import GeneralizedRootEnergy
 from ..nodes.columns import Families, NodeFamilies
 from ..structure import RootStructure
-from .base import ExactRoot, checked_psi, element_rows, joined_states, root_result
+from .base import ExactRoot, checked_psi, element_rows, inner_structure, joined_states, root_result
 
 __all__ = ["ConditionalGaussianClosedForm", "GaussianClosedForm", "IndependentClosedForm"]
 
@@ -178,7 +178,7 @@ class ConditionalGaussianClosedForm(ExactRoot):
         is_real = np.array([one.name == "gaussian" for one in families], dtype=bool)
         counts = families.at(np.flatnonzero(~is_real).tolist())
         states = math.prod(map(counts.size_of, counts.units)) if counts.is_bounded else 0
-        largest = max((key[0] for key in structure.keys if is_real[structure.positions(key).numpy()].any()), default=0)
+        largest = max((key[0] for key in structure.keys if is_real[structure.rows(key)].any()), default=0)
         # What is refused, in one line.
         size, problem = int(is_real.sum()), ""
         if not counts.is_bounded or size in (0, len(families)):
@@ -208,13 +208,9 @@ class ConditionalGaussianClosedForm(ExactRoot):
         natural = model.node_natural(spread, validate=False)[..., reals, :]
         natural = torch.nn.functional.pad(natural, (0, max(0, 2 - natural.shape[-1])))
         # The precision is that of the Gaussian variables alone, at any state of the counts.
-        precision = torch.diag_embed(-2 * natural[0, ..., 0])
-        part = torch.zeros_like(precision)
-        pairs = model.structure.positions((2, 2))
-        is_inner = torch.isin(pairs, torch.tensor(reals)).all(1)
-        a, b = torch.searchsorted(torch.tensor(reals), pairs[is_inner]).unbind(1)
-        part[..., a, b] = -2 * psi[..., model.structure.slices.get((2, 2), slice(0, 0))][..., is_inner]
-        precision = precision + part + part.mT
+        inner, places = inner_structure(model.structure, tuple(model.domain.names[s] for s in reals))
+        among = GeneralizedRootEnergy(inner, psi[..., places], model.families.at(reals), validate=False)
+        precision, _ = among.gaussian_precision()
         factor, failed = torch.linalg.cholesky_ex(precision)
         if bool(failed.any()):
             problem = "the precision of the Gaussian variables is not positive definite"

@@ -18,13 +18,13 @@ from typing_extensions import override
 from ...core.partition import Cost, LogPartition
 from ...errors import InputError, IntractableError, check_whole, out_of_range, out_of_reach, size_text
 from ..energy import GeneralizedRootEnergy
-from ..nodes.columns import Families, NodeFamilies
+from ..nodes.columns import Families, NodeFamilies, root_range
 from ..nodes.families import IndicatorFamily, NodeFamily
 from ..nodes.integrability_kernels import decays
 from ..nodes.log_partition import node_moments
 from ..nodes.user_family import UserFamily
 from ..normalizability.form import Form, ascend, local_maximum
-from ..structure import RootStructure, TermGroup
+from ..structure import RootStructure, TermGroup, terms_where
 from .base import ExactRoot, checked_psi, element_rows, joined_states, root_result, split_moments
 
 __all__ = ["RootEnumeration"]
@@ -230,15 +230,16 @@ def _separated(terms: Terms, weights: Floats, has_leading: bool = True) -> Bound
 def _above(terms: Terms) -> tuple[list[TermGroup], float]:
     """Interactions with weights (m,) from 0 that are no smaller, short members at their largest values; a constant."""
     groups, constant = list[TermGroup](), 0.0
-    tops = np.array(terms.families.largest_values)
     for j, rows, values in terms.interactions():
         largest = np.where(terms.may_have_signs(j, rows), np.abs(values), np.maximum(values, 0))  # whatever the signs
         is_short = terms.is_short[rows]
         if not is_short.any():
             groups.append(TermGroup(j, rows, largest))
             continue
-        factor = _largest_roots(terms, tops, j)[rows]
-        largest = largest * np.where(is_short, factor, 1.0).prod(1)
+        factor = np.zeros(terms.size)
+        for s in np.flatnonzero(terms.is_short):
+            factor[s] = max(map(abs, root_range(terms.families[int(s)], j)))
+        largest = largest * np.where(is_short, factor[rows], 1.0).prod(1)
         # By the number of members that are left.
         for left in range(rows.shape[1] + 1):
             chosen = (~is_short).sum(1) == left
@@ -250,20 +251,10 @@ def _above(terms: Terms) -> tuple[list[TermGroup], float]:
     return groups, constant
 
 
-def _largest_roots(terms: Terms, tops: Floats, j: int) -> Floats:
-    """Largest moduli (d,) of the j-th roots of variables with short ranges; zero for others."""
-    largest = np.zeros(terms.size)
-    for s in np.flatnonzero(terms.is_short):
-        values = torch.arange(tops[s] + 1, dtype=torch.float64)
-        largest[s] = float(terms.families[int(s)].root(values, j).abs().max())
-    return largest
-
-
 def _leading(terms: Terms) -> Form:
     """The form of the leading power in real numbers, whose maximum the slopes of a product have to reach."""
     is_inner = terms.is_number if terms.is_number.any() else np.ones(terms.size, dtype=bool)
-    inner = [(part, is_inner[part.rows].all(1)) for part in terms.parts if part.power == 1]
-    parts = [TermGroup(part.root, part.rows[chosen], part.values[chosen]) for part, chosen in inner if chosen.any()]
+    parts = terms_where([part for part in terms.parts if part.power == 1], lambda rows: is_inner[rows].all(1))
     return Form.of_terms(parts, terms.size, bool(terms.is_signed.any()))
 
 
@@ -735,7 +726,7 @@ class RootEnumeration(ExactRoot):
 @lru_cache(maxsize=256)
 def _scopes(structure: RootStructure, unit_of: tuple[int, ...] | None) -> tuple[tuple[int, ...], ...]:
     """Places of the units of every term of two or more variables, once each."""
-    scopes = {tuple(row) for key in structure.keys if key[1] > 1 for row in structure.positions(key).tolist()}
+    scopes = {tuple(row) for key in structure.keys if key[1] > 1 for row in structure.rows(key).tolist()}
     if unit_of is not None:
         scopes = {tuple(sorted(unit_of[s] for s in scope)) for scope in scopes}
     return tuple(sorted(scopes))
@@ -783,9 +774,7 @@ def _factors(
     unit_of = _unit_of(families)
     for key in structure.keys:
         roots = [family.root(values, key[0]) for family, values in zip(families, points, strict=True)]
-        for row, coefficient in zip(
-            structure.positions(key).tolist(), coefficients[structure.slices[key]], strict=True
-        ):
+        for row, coefficient in zip(structure.rows(key).tolist(), coefficients[structure.slices[key]], strict=True):
             table = coefficient
             for s in row:
                 table = table.unsqueeze(-1) * roots[s]

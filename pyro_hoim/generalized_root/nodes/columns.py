@@ -349,6 +349,16 @@ class NodeFamilies(Sequence[NodeFamily]):
         return torch.cat(list(parts), axis).index_select(axis, self._order.to(parts[0].device))
 
 
+@lru_cache(maxsize=4096)
+@plain_mode()
+def root_range(family: NodeFamily, j: int) -> tuple[float, float]:
+    """Least and largest j-th root over the values of a bounded count."""
+    top = family.largest_value
+    values = torch.arange(top + 1) if isinstance(family, UserFamily) else torch.tensor([0.0, top])
+    roots = family.root(values.double(), j)
+    return float(roots.min()), float(roots.max())
+
+
 @lru_cache(maxsize=256)
 def _alike(family: NodeFamily, size: int) -> NodeFamilies:
     """One family for all variables; kept, for models of one shape are made again and again."""

@@ -15,7 +15,7 @@ from ...errors import check_type, out_of_reach, refused, unexpected
 from ..energy import GeneralizedRootEnergy
 from ..nodes.families import NodeFamily
 from ..nodes.user_family import UserFamily
-from ..structure import RootStructure, TermGroup
+from ..structure import RootStructure, TermGroup, terms_where
 from .form import Form, Index, Verdict, connected, settle
 from .growth import Outcome
 from .mixed import Nodes, examine_mixed
@@ -197,7 +197,7 @@ def _examine_part(nodes: Nodes, terms: list[TermGroup], part: Index) -> Outcome:
     is_gaussian, names, d = bool(nodes.is_real.all()), nodes.names, len(nodes.names)
     left = np.zeros(d, dtype=bool)
     left[part] = True
-    mine = [TermGroup(t.root, t.rows[chosen], t.values[chosen]) for t in terms if (chosen := left[t.rows[:, 0]]).any()]
+    mine = terms_where(terms, lambda rows: left[rows[:, 0]])
     # Power by power, the highest first.
     ways: list[str] = []
     for power in sorted({t.power for t in mine}, reverse=True):

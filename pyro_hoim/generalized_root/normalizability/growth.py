@@ -62,7 +62,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy.optimize import linprog, minimize
 
-from ..structure import TermGroup
+from ..structure import TermGroup, terms_where
 from .form import Array, Form, Index, Mask, Verdict, connected, null_ray, settle
 
 _MARGIN = 1e-9
@@ -144,7 +144,7 @@ def judge(terms: list[TermGroup], part: Index, kinds: Kinds, work: Work, is_boun
     """
     inside = np.zeros(len(kinds.names), dtype=bool)
     inside[part] = True
-    mine = [TermGroup(t.root, t.rows[which], t.values[which]) for t in terms if (which := inside[t.rows].all(1)).any()]
+    mine = terms_where(terms, lambda rows: inside[rows].all(1))
     # Forms of one power, and what they leave.
     settled, ways, answer = _forms(mine, part, kinds, work)
     if answer is not None:
@@ -244,9 +244,7 @@ def _direction(verdict: Verdict, members: Index, j: int, terms: list[TermGroup],
         return None
     w = np.zeros(len(kinds.names))
     w[members] = verdict.point
-    inside = [
-        TermGroup(t.root, t.rows[which], t.values[which]) for t in terms if (which := (w[t.rows] > 0).all(1)).any()
-    ]
+    inside = terms_where(terms, lambda rows: (w[rows] > 0).all(1))
     if any(t.power > Fraction(1, j) for t in inside):
         return None
     # A singular precision is flat along the direction, but for a linear term of one of the two signs. Other numbers may

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from ..nodes.columns import root_range
 from ..nodes.families import NodeFamily
 from ..nodes.user_family import UserFamily
-from ..structure import TermGroup
+from ..structure import TermGroup, terms_where
 from .form import Array, Form, Index, Mask, connected, settle
 from .growth import HOPELESS, Kinds, Outcome, Work, judge
 
@@ -51,15 +52,6 @@ class Nodes(NamedTuple):
 def _root(family: NodeFamily, value: float, j: int) -> float:
     """The j-th root of the statistic of a count."""
     return float(family.root(torch.tensor([value], dtype=torch.float64), j))
-
-
-@lru_cache(4096)
-def _root_range(family: NodeFamily, j: int) -> tuple[float, float]:
-    """Least and largest j-th root over the values of a bounded count."""
-    if not isinstance(family, UserFamily):
-        return 0.0, _root(family, family.largest_value, j)
-    roots = family.root(torch.arange(int(family.largest_value) + 1, dtype=torch.float64), j)
-    return float(roots.min()), float(roots.max())
 
 
 def examine_mixed(nodes: Nodes, terms: list[TermGroup]) -> Outcome:
@@ -124,7 +116,7 @@ def _examine_part(
     # The bounded variables that terms of the part hold.
     inside = np.zeros(d, dtype=bool)
     inside[part] = True
-    mine = [TermGroup(t.root, t.rows[which], t.values[which]) for t in terms if (which := inside[t.rows].any(1)).any()]
+    mine = terms_where(terms, lambda rows: inside[rows].any(1))
     near = sorted({int(s) for t in mine for s in t.rows[is_bounded[t.rows]]})
     if not near:
         return judge(mine, part, kinds, work)
@@ -221,7 +213,7 @@ def _upper(terms: list[TermGroup], is_bounded: Mask, nodes: Nodes) -> list[TermG
     for j, row, c, bounded in _split(terms, is_bounded):
         ends = (c, c)
         for s in bounded:
-            products = [end * root for end in ends for root in _root_range(nodes.families[s], j)]
+            products = [end * root for end in ends for root in root_range(nodes.families[s], j)]
             ends = (min(products), max(products))
         low, high = sums.get((j, row), (0.0, 0.0))
         sums[j, row] = (low + ends[0], high + ends[1])

@@ -79,7 +79,7 @@ class RefitProblem:
         columns = [rows.domain.index(name) for name in fit.structure.domain.names]
         values: dict[JointTerm, float] = {}
         for key, where in fit.structure.slices.items():
-            sets = fit.structure.positions(key).tolist()
+            sets = fit.structure.rows(key).tolist()
             for positions, value in zip(sets, fit.coefficients[where].tolist(), strict=True):
                 term = JointTerm(key, tuple(columns[p] for p in positions))
                 values[term] = value * rows.unit(key[0], term.positions)

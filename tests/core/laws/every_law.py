@@ -16,8 +16,10 @@ from pyro_hoim.core import Law
 from pyro_hoim.data import Observations
 from pyro_hoim.dependency_network import DependencyConditionals, DependencyNetwork, TableConditional
 from pyro_hoim.generalized_root import (
+    ExponentialFamily,
     GaussianFamily,
     GeneralizedRoot,
+    IndicatorFamily,
     PoissonFamily,
     RootStructure,
     TruncatedPoissonFamily,
@@ -151,6 +153,27 @@ def _root(prefix: str, grad: bool, family: Any, psi: tuple[float, ...], kind: st
     return Made(GeneralizedRoot(structure, given, family), (given,), ROOT)
 
 
+def _mixture(prefix: str, grad: bool, families: tuple[Any, ...], sets: list[tuple[int, ...]]) -> Made:
+    """A root model with a family for every variable; single terms of numbers outweigh all others."""
+    names = _names(prefix, len(families))
+    domain = Domain([Variable(name, kind=family.kind) for name, family in zip(names, families, strict=True)])
+    structure = RootStructure.mixed(domain, [tuple(names[s] for s in members) for members in sets])
+    psi = torch.linspace(-0.2, 0.3, structure.num_terms, dtype=torch.float64)
+    for s, family in enumerate(families):
+        if not family.is_discrete:
+            psi[s] = -1.0
+    rows = torch.tensor([[1.0, 0.0, 2.0, 0.5], [0.0, 1.0, 1.0, 1.5]], dtype=torch.float64)[:, : len(families)]
+    quantities = {name: use for name, use in ROOT.items() if name not in ("log_prob", "pseudo", "expand")}
+    quantities |= {
+        "log_prob": lambda law: law.log_prob(rows),
+        "pseudo": lambda law: law.log_pseudo_prob(rows),
+        "expand": lambda law: law.expand([2]).log_prob(rows),
+        "condition": lambda law: law.energy_model.condition({law.domain.names[-1]: 1})[0].energy(rows[:, :-1]),
+    }
+    given = psi.requires_grad_(grad)
+    return Made(GeneralizedRoot(structure, given, families), (given,), quantities)
+
+
 def _network(prefix: str, grad: bool) -> Made:
     domain = _finite(prefix, 2, 2)
     a, b = domain.names
@@ -228,6 +251,15 @@ MAKERS: dict[str, Callable[[str, bool], Made]] = {
     "poisson": lambda prefix, grad: _root(prefix, grad, PoissonFamily(), (0.1, 0.2, -0.3)),
     "truncated poisson": lambda prefix, grad: _root(prefix, grad, TruncatedPoissonFamily(4), (0.1, 0.2, 0.3)),
     "gaussian": lambda prefix, grad: _root(prefix, grad, GaussianFamily(), (-1.0, -0.8, 0.1, 0.2, 0.2), "real"),
+    "category, count, number": lambda prefix, grad: _mixture(
+        prefix,
+        grad,
+        (IndicatorFamily("c"), IndicatorFamily("c"), PoissonFamily(), GaussianFamily()),
+        [(0, 2), (1, 3), (2, 3)],
+    ),
+    "0/1, number": lambda prefix, grad: _mixture(
+        prefix, grad, (TruncatedPoissonFamily(1), TruncatedPoissonFamily(1), ExponentialFamily()), [(0, 1), (1, 2)]
+    ),
     "network": _network,
     "structures": _structures,
     "tensor": _tensor,

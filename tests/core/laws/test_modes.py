@@ -68,6 +68,7 @@ MODES = {
     "default device": _with_default(torch.set_default_device, "meta", None),
 }
 REFUSED = {"poisson": "pseudo", "truncated poisson": "pseudo", "gaussian": "pseudo", "structures": "log_prob"}
+REFUSED |= {"category, count, number": "pseudo", "0/1, number": "pseudo"}
 REFUSED |= {"annealed": "condition", "bounds": "condition", "buckets": "condition"}
 """What torch.func cannot go through, whatever it transforms. Under a fake mode, without values, any use may fail."""
 
