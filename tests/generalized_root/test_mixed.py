@@ -39,7 +39,6 @@ from pyro_hoim.generalized_root import (
     check_normalizable,
     draw_from_nodes,
     draw_roots,
-    fit_roots,
     independent_log_partition,
     load_roots,
     node_bounds,
@@ -706,7 +705,6 @@ def test_one_parameter_of_a_category_is_redundant():
         (lambda e: node_bounds(e.families[1], torch.zeros(1)), "no-method", "family"),
         (lambda e: draw_from_nodes(e.families[1], torch.zeros(1)), "no-method", "family"),
         (lambda _: IndicatorFamily(""), "invalid-value", "category"),
-        (lambda e: fit_roots(np.eye(3), e.families[1]), "no-method", "family"),
     ],
 )
 def test_categories_refuse_parts_of_themselves(call, code, argument):
