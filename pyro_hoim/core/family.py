@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -17,7 +17,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Protocol
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from .._kinds import ENTRY_POINTS, KINDS
 from ..data.files.table_file import CsvColumns
@@ -232,6 +234,27 @@ class Plan(Protocol):
         ...
 
 
+class FrameEncoder(Protocol):
+    """How the columns of data frames are other variables in a model: a category one for each of its levels."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        ...
+
+    def encode(self, frame: Any, absent: Collection[str] = ()) -> NDArray[np.float64]:
+        """Values (n, d) of the variables in the rows of a data frame, of which some columns may be absent."""
+        ...
+
+    def encode_values(self, values: Mapping[str, Any]) -> dict[str, float]:
+        """Values of the variables of some columns, from one value of each column."""
+        ...
+
+    def labels_of(self, name: str, labels: Sequence[str]) -> pd.Series:
+        """Labels of a column as the data frame wrote them."""
+        ...
+
+
 @dataclass(frozen=True)
 class Stored:
     """A model as its file holds it.
@@ -253,6 +276,11 @@ class Stored:
         """The columns that the model has joined; None where it has not."""
         entry = self.info.get("joined")
         return None if entry is None else JoinedColumns.from_json(entry)
+
+    @property
+    def encoder(self) -> FrameEncoder | None:
+        """What turns rows of a data frame into values of the variables and back, where columns are none of these."""
+        return getattr(self.model, "columns", None)
 
     @property
     def variables(self) -> Domain:

@@ -15,10 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
+import numpy as np
 import pandas as pd
 
 from ..data.columns import RowOptions
-from ..data.counts import CountTable
+from ..data.counts import CountTable, kind_of_table
+from ..data.encoding import parse_counts
 from ..data.frames import (
     DataLike,
     as_counts,
@@ -33,6 +35,7 @@ from ..data.frames import (
     long_table,
 )
 from ..data.observations import Observations
+from ..data.readers import row_position
 from ..errors import (
     DataWarning,
     caller_level,
@@ -47,7 +50,7 @@ from ..errors import (
     refused,
 )
 from ..schema import Domain, Variable
-from .family import Answer, Family, Question, Stored, family_of_model, more_interactions
+from .family import Answer, Family, FrameEncoder, Question, Stored, family_of_model, more_interactions
 from .prediction import extend_rows
 from .scores import RowLogLikelihood
 from .words import plural
@@ -168,15 +171,16 @@ def predict(
     """
     check_type(target, str, "target", "the name of a column")
     family, question = _question("predict", model, options)
-    domain = question.stored.domain
-    check_names([target], domain.names, "target")
+    domain, encoder = question.stored.domain, question.stored.encoder
+    check_names([target], domain.names if encoder is None else encoder.names, "target")
     read, column, has_target = rows, None, True
     if is_frame(rows):
         rows = as_frame(rows, "rows")
         column = column_named(rows, target)
         has_target = column is not None and (family.data_type == "labels" or not bool(column.isna().any()))
         read = rows if has_target or column is None else rows.drop(columns=column.name)
-    read = _checked_rows(family, question.stored, read, absent=(target,), **_by_row(rows, missing_values))
+    absent = () if has_target and encoder is not None else (target,)
+    read = _checked_rows(family, question.stored, read, absent=absent, **_by_row(rows, missing_values))
     values = {**question.values, "target": target}
     answer = family.predict(replace(question, rows=read, values=values, has_target=has_target))
     frame = _frame(answer)
@@ -188,6 +192,8 @@ def predict(
         if family.data_type == "labels" and column is not None:
             variable = domain[target]
             frame["predicted"] = labels_like(_codes(frame["predicted"], variable), variable, column)
+        elif encoder is not None and "predicted" in frame:
+            frame["predicted"] = encoder.labels_of(target, list(frame["predicted"]))
         frame.index = rows.index
     return frame
 
@@ -313,7 +319,10 @@ def sample(model: object, number: int, given: Mapping[str, Any] | None = None, *
     family, question = _question("sample", model, options, number=number)
     check_type(given, Mapping | None, "given", "values by column, such as {'a': 1}, or None")
     held, domain = dict(given or {}), question.stored.domain
-    check_names(held, domain.names, "given")
+    encoder = question.stored.encoder
+    check_names(held, domain.names if encoder is None else encoder.names, "given")
+    if encoder is not None:
+        held = encoder.encode_values(held)
     fixed = codes_of(held, domain, "given") if family.data_type == "labels" else held
     return _frame(family.draw(replace(question, values={**question.values, "given": fixed})))
 
@@ -507,12 +516,28 @@ def _checked_rows(
     else:
         if others := [name for name, value in options.items() if name != "count" and value is not None]:
             raise refused(others[0], f"a {family.name} takes rows of numbers, each in full", code="conflict")
-        read = as_counts(frame, domain=domain, absent=absent, argument="rows", count=options.get("count", "count"))
+        count = options.get("count", "count")
+        if stored.encoder is None or not is_frame(frame):
+            read = as_counts(frame, domain=domain, absent=absent, argument="rows", count=count)
+        else:
+            read = _encoded(stored.encoder, as_frame(frame, "rows"), domain, absent, count)
         if read.domain.names != domain.names:
             raise other_domain("rows", f"columns {', '.join(domain.names)}", ", ".join(read.domain.names))
     if not read.total_count > 0:
         raise none_received("rows", "at least one observation")
     return read
+
+
+def _encoded(
+    encoder: FrameEncoder, frame: pd.DataFrame, domain: Domain, absent: Collection[str], count: str | None
+) -> CountTable:
+    """Rows of a data frame as values of the variables of a model, each as often as a column of counts says."""
+    values = encoder.encode(frame, absent)
+    times = None if count is None or count in encoder.names else column_named(frame, count)
+    if times is not None:
+        seen = parse_counts(times, name=f"column {count!r}", where=row_position, fractional=False)
+        values = np.repeat(values, seen.astype(np.int64), axis=0)
+    return CountTable.from_matrix(values, domain.names, kind=kind_of_table(domain), source="rows")
 
 
 def _frame(answer: Answer) -> pd.DataFrame:

@@ -80,6 +80,15 @@ VOCAB = Option(
     metavar="FILE",
     of_files=True,
 )
+LEVEL = Option(
+    "level",
+    "Coverage of the intervals of numbers, of models whose columns have several families, or where it is given.",
+    kind="number",
+    low=0,
+    high=1,
+    is_open=True,
+    default=0.95,
+)
 ROOT_OPTIONS = (
     Option(
         "family",
@@ -351,7 +360,6 @@ def parse_l1(words: tuple[str, ...]) -> tuple[float, ...]:
 _BURN_IN = 200
 _ROWS = 4096  # of a file, to choose starts of a search from
 _EDGE = 48  # characters
-_LEVEL = 0.95  # of intervals of predictions
 
 
 class RootFamily(Family):
@@ -366,7 +374,7 @@ class RootFamily(Family):
         "fit": ROOT_OPTIONS,
         "sample": (DRAW_METHOD, BURN_IN),
         "score": (VOCAB, *LOG_Z_OPTIONS),
-        "predict": (VOCAB,),
+        "predict": (VOCAB, LEVEL),
         "log-z": LOG_Z_OPTIONS,
     }
     instead: ClassVar[Mapping[str, str]] = {
@@ -485,10 +493,13 @@ class RootFamily(Family):
             f"({plural(drawn.burn_in, 'sweep')} of burn-in from the model without interactions); compare with a longer "
             f"{option('burn_in')}"
         )
+        notes = [] if drawn.is_exact else [note]
+        if (columns := question.stored.model.columns) is not None:
+            return Answer(frame=columns.decode(drawn.values), notes=notes)
         frame = pd.DataFrame(drawn.values.numpy(), columns=list(model.domain.names))
         counts = [variable.name for variable in model.domain if variable.kind == "count"]
         frame = frame.astype(dict.fromkeys(counts, np.int64))
-        return Answer(frame=frame, notes=[] if drawn.is_exact else [note])
+        return Answer(frame=frame, notes=notes)
 
     @override
     def log_z(self, question: Question, starts: torch.Tensor | None = None) -> LogPartition:
@@ -542,16 +553,21 @@ class RootFamily(Family):
     def predict(self, question: Question) -> Answer:
         """A column given all others: of numbers the mean, of labels probabilities, and how far off the file's are."""
         model, table, target = model_of(question), question.rows, question["target"]
+        columns, level = question.stored.model.columns, question["level"]
         check_support(table, question.stored.model.column_families)
 
         def predicted(rows: CountTable) -> RootPrediction | Prediction:
-            return predict_roots(model, rows, target, is_known=question.has_target)
+            found = predict_roots(model, rows, target, is_known=question.has_target)
+            if columns is None or not isinstance(found, Prediction):
+                return found
+            return replace(found, labels=columns[target].levels)
 
         prediction = predicted(table)
         if isinstance(prediction, Prediction):
             return prediction_answer(question, cast(Callable[[Any], Prediction], predicted))
-        values = {} if prediction.values is None else {target: prediction.values}
-        figures = {"mean": prediction.mean, "std": prediction.std}
+        origin = 0.0 if columns is None else columns[target].origin
+        values = {} if prediction.values is None else {target: prediction.values + origin}
+        figures = {"mean": prediction.mean + origin, "std": prediction.std}
         # The keys that predictions of labels have, too, with errors in place of accuracies.
         json = {
             "target": target,
@@ -562,19 +578,19 @@ class RootFamily(Family):
             "mae": prediction.mae,
             "mean_rmse": prediction.mean_rmse,
             "log_loss": prediction.log_loss,
-            "mean_prediction": float(prediction.mean.mean()) if len(prediction.mean) else None,
+            "mean_prediction": float(figures["mean"].mean()) if len(prediction.mean) else None,
             "predicted_rows": table.num_rows,
             "approximate_rows": 0,
             "kind": "exact",
         }
-        lines = _describe(prediction, table.num_rows)
+        lines = _describe(prediction, table.num_rows, origin)
         # Intervals where columns have families of their own; pages and files of one family are as ever.
-        if model.energy.families.common is None:
-            low, high = prediction.interval(_LEVEL)
-            figures |= {"low": low, "high": high}
-            json |= {"level": _LEVEL, "coverage": prediction.is_inside(_LEVEL)}
+        if model.energy.families.common is None or "level" in question.given:
+            low, high = prediction.interval(level)
+            figures |= {"low": low + origin, "high": high + origin}
+            json |= {"level": level, "coverage": prediction.is_inside(level)}
             if prediction.values is not None and len(low):
-                share = f"{json['coverage']:.1%} of the values are in their {_LEVEL:.0%} interval"
+                share = f"{json['coverage']:.1%} of the values are in their {level * 100:g}% interval"
                 lines.append(f"inside           {share}")
 
         def of_part(part: CountTable) -> dict[str, float | None]:
@@ -647,10 +663,10 @@ def _check_evidence(values: Mapping[str, float], file: RootFile) -> None:
             raise out_of_range("given", f"{expected} for {name!r}", received=f"{value:g}")
 
 
-def _describe(prediction: RootPrediction, rows: int) -> list[str]:
+def _describe(prediction: RootPrediction, rows: int, origin: float) -> list[str]:
     lines = [f"target           {prediction.target}", f"rows             {rows:.12g}"]
     if rows:
-        lines.append(f"mean prediction  {number_text(float(prediction.mean.mean()))}")
+        lines.append(f"mean prediction  {number_text(float(prediction.mean.mean()) + origin)}")
     if prediction.values is None:
         return [*lines, "error            not available (the file has no column of the target)"]
     return [

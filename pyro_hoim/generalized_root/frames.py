@@ -326,6 +326,31 @@ class RootColumns:
                 values[~is_known, places[0]] = 1.0
         return values
 
+    def encode_values(self, values: Mapping[str, Any]) -> dict[str, float]:
+        """Values of the variables of some columns, from one label or number of each.
+
+        Raises:
+            UnknownNameError: an unknown column or label.
+            InputError: a value outside the support, or a missing one.
+
+        Example:
+            >>> columns = choose_families(pd.DataFrame({"region": ["north", "south", "west"] * 8}))
+            >>> columns.encode_values({"region": "south"})
+            {'region=north': 0.0, 'region=south': 1.0, 'region=west': 0.0}
+        """
+        states = dict[str, float]()
+        for name, value in values.items():
+            column, cells = self[name], pd.Series([value], name=name)
+            _check_complete({name: cells})
+            states |= dict(zip(column.variables, column.encoded(cells)[0].tolist(), strict=True))
+        return states
+
+    def labels_of(self, name: str, labels: Sequence[str]) -> pd.Series:
+        """Labels of a column, given as text, as its data frame wrote them, in its type."""
+        column = self[name]
+        codes = np.array([column.levels.index(label) for label in labels], dtype=np.int64)
+        return column.decoded(np.eye(len(column.levels))[codes] if column.is_category else codes[:, None].astype(float))
+
     def decode(self, values: Any) -> pd.DataFrame:
         """A data frame with the labels, units and, where they can hold the values, types of the columns.
 
