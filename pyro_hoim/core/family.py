@@ -473,6 +473,19 @@ class Family(ABC):
         problem, hint = "has no odds ratios", "interactions() lists what ties its columns, the strongest first"
         raise self.lack("odds_ratios", problem, hint)
 
+    def effects(
+        self,
+        model: Any,  # noqa: ARG002
+        *,
+        response: str | None,  # noqa: ARG002
+        given: Mapping[str, Any] | None,  # noqa: ARG002
+        change: Mapping[str, Any] | None,  # noqa: ARG002
+        level: float,  # noqa: ARG002
+    ) -> pd.DataFrame:
+        """Effects of the columns on each other, at values of the others: ``response``, ``column``, ``estimate``."""
+        problem, hint = "has no effects at values of the other columns", "odds_ratios() has those of its interactions"
+        raise self.lack("effects", problem, hint)
+
     def caveats(self, model: Any) -> list[str]:  # noqa: ARG002
         """What limits the answer of a model beside what limits every model: sentences for its page."""
         return []

@@ -34,6 +34,7 @@ from .normalizability.check import Normalizability as Normalizability, check_nor
 from .pseudo_likelihood import RootPseudoLikelihood as RootPseudoLikelihood
 from .regress.choice import L1ChoiceResult as L1ChoiceResult, choose_l1 as choose_l1
 from .regress.confirm import confirm_roots as confirm_roots
+from .regress.errors import RootErrors as RootErrors, sandwich_errors as sandwich_errors
 from .regress.fit import fit_root_path as fit_root_path, fit_roots as fit_roots
 from .regress.options import L1Rule as L1Rule, RootSettings as RootSettings
 from .regress.refit import refit_roots as refit_roots

@@ -49,12 +49,13 @@ from ..errors import (
     refused,
     unexpected,
 )
-from ..results.contrasts import STORED_LEVEL, Contrasts, contrast_frame, odds_ratios_table
+from ..results.contrasts import odds_ratios_table
 from ..runs.checkpoint import RunOptions
 from ..runs.container import GENERALIZED_ROOT
 from ..schema import Domain, Variable
 from .annealed import RootAnnealed
 from .auto import RootAuto
+from .effects import RootEffects, with_errors
 from .energy import GeneralizedRootEnergy
 from .file import RootFile
 from .law import GeneralizedRoot
@@ -426,29 +427,44 @@ class RootFamily(Family):
 
     @override
     def summary(self, model: Any, *, level: float = 0.95) -> pd.DataFrame:
-        # A line for every coefficient of the joint model, those of single columns first; `level` plays no
-        # role
-        file = self.file_of(model)
-        _ = level
-        energy, scales = file.energy(torch.float64), file.info.get("scales", {})
-        zipped = zip(energy.structure.names, energy.coefficients.tolist(), strict=True)
-        terms = [RootTerm(key, names, value) for (key, names), value in zipped]
-        terms = sorted(terms, key=lambda term: (term.key[1] > 1, -abs(term.coefficient) if term.key[1] > 1 else 0.0))
-        columns = {
-            "term": [":".join(term.names) for term in terms],
-            "root": [term.key[0] for term in terms],
-            "estimate": [term.coefficient for term in terms],
-        }
-        if scales:
-            columns["per_sd"] = [standardise_term(term, scales).coefficient for term in terms]
-        frame = pd.DataFrame(columns)
-        notes = ["estimate: factor of the product of the roots of the columns in the log density"]
-        frame.attrs["notes"] = [*notes, "no standard errors: the coefficients come from penalised regressions"]
+        # A line for every coefficient of the joint model, those of single columns first
+        file = self.complete_file(model)
+        frame = RootEffects.of(file).summary(level)
+        if scales := file.info.get("scales", {}):
+            terms = zip(frame["term"], frame["root"], frame["estimate"], strict=True)
+            scaled = [
+                standardise_term(
+                    RootTerm((root, 1 + term.count(":")), tuple(term.split(":")), value), scales
+                ).coefficient
+                for term, root, value in terms
+            ]
+            frame.insert(list(frame.columns).index("estimate") + 1, "per_sd", scaled)
         return frame
 
     @override
     def odds_ratios(self, model: Any, *, level: float = 0.95) -> pd.DataFrame:
-        return odds_ratios_table(_contrasts(self.file_of(model)), level)
+        file = self.complete_file(model)
+        return odds_ratios_table(RootEffects.of(file).contrasts(file.info.get("scales", {})), level)
+
+    @override
+    def effects(
+        self,
+        model: Any,
+        *,
+        response: str | None,
+        given: Mapping[str, Any] | None,
+        change: Mapping[str, Any] | None,
+        level: float,
+    ) -> pd.DataFrame:
+        return RootEffects.of(self.complete_file(model)).effects(response, given, change, level)
+
+    def complete_file(self, model: Any) -> RootFile:
+        """What a file holds of a model, with the errors of a fit."""
+        return self.complete_record(model, self.file_of(model))
+
+    @override
+    def complete_record(self, model: Any, record: RootFile) -> RootFile:
+        return with_errors(record, model) if isinstance(model, RootFitResult) else record
 
     @override
     def figures(self, model: Any) -> Figures:
@@ -677,29 +693,6 @@ def _describe(prediction: RootPrediction, rows: int, origin: float) -> list[str]
         f"mean error       {number_text(prediction.mae)}",
         f"log loss         {number_text(prediction.log_loss)} nats",
     ]
-
-
-def _contrasts(file: RootFile) -> Contrasts:
-    """Log odds ratios of the values 1 against 0: sums of the coefficients of a set over its roots."""
-    energy, scales = file.energy(torch.float64), file.info.get("scales", {})
-    one = torch.ones((), dtype=torch.float64)
-    sums: dict[tuple[str, ...], float] = {}
-    for (key, names), value in zip(energy.structure.names, energy.coefficients.tolist(), strict=True):
-        if key[1] > 1:
-            effect = standardise_term(RootTerm(key, names, value), scales).coefficient
-            roots = [float(energy.families[s].root(one, key[0])) for s in energy.domain.indices(names)]
-            sums[names] = sums.get(names, 0.0) + effect * math.prod(roots)
-    step = "1 SD" if scales else "1"
-    levels = [", ".join(f"{name}={step} vs 0" for name in names) for names in sums]
-    rows = contrast_frame([":".join(names) for names in sums], levels)
-    rows = rows.assign(estimate=np.array([*sums.values()], dtype=float), std_error=math.nan, limit=math.nan)
-    unit = "a value of one standard deviation" if scales else "the value 1"
-    notes = [
-        f"each odds ratio compares {unit} with 0, all other columns at 0",
-        "of three columns it is the ratio of two odds ratios",
-        "no intervals: the coefficients come from penalised regressions",
-    ]
-    return Contrasts(rows.assign(p_value=math.nan), STORED_LEVEL, tuple(notes), False, False)
 
 
 FAMILY = RootFamily()

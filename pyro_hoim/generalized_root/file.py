@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self, get_args
 
@@ -21,6 +21,7 @@ from .energy import GeneralizedRootEnergy
 from .frames import FRAME_RULE, RootColumns
 from .nodes.columns import Families, NodeFamilies
 from .nodes.families import family_from_json, family_to_json, node_family
+from .regress.errors import RootErrors, check_errors
 from .structure import RootStructure
 
 _DTYPES = (torch.float32, torch.float64)
@@ -37,6 +38,8 @@ _INFO = {
     "fixed_families": MapOf(Fields(_FAMILY, {"category": NAME})),
     "scales": MapOf(_SCALE),
     "frame": FRAME_RULE,
+    "typical": MapOf(NUMBER),
+    "no_errors": NAME,
 }
 """Entries of the information that commands read."""
 
@@ -109,6 +112,8 @@ class RootFile(ModelRecord):
         for name in ("independent.first", "independent.second"):
             if name in self.tensors:
                 check_exact_shape(self.tensors[name], (size,), f"tensors[{name!r}]")
+        check_names(self.info.get("typical", {}), self.structure.domain.names, "info['typical']", noun="column")
+        check_errors(self.tensors, self.structure.num_terms)
 
     @property
     def fixed(self) -> dict[str, float]:
@@ -147,6 +152,17 @@ class RootFile(ModelRecord):
             elif variable.name not in each:
                 each[variable.name] = self.families.common or node_family(_BY_KIND[variable.kind])
         return NodeFamilies.of(each, self.domain)
+
+    @property
+    def errors(self) -> RootErrors:
+        """Standard errors of the coefficients, where the file holds them."""
+        reason = str(self.info.get("no_errors", "the model file holds none"))
+        return RootErrors.from_tensors(self.tensors, self.structure.num_terms, reason)
+
+    def with_errors(self, errors: RootErrors, typical: Mapping[str, float]) -> RootFile:
+        """The same with standard errors, or the reason why there are none, and typical values of the columns."""
+        info = {**self.info, "typical": dict(typical)} | ({"no_errors": errors.reason} if errors.reason else {})
+        return replace(self, info=info, tensors={**self.tensors, **errors.tensors()})
 
     @override
     def packed(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:

@@ -34,7 +34,8 @@ class Contrasts:
     Attributes:
         rows: ``term``, ``levels`` (words), ``estimate`` (infinite where its sign is certain, NaN where it is not
             identified), ``std_error``, and of infinite ones the finite ``limit`` of an interval and ``p_value``; of
-            models with structural zeros also ``exists``, False for those that compare declared combinations.
+            models with structural zeros also ``exists``, False for those that compare declared combinations; of
+            penalised estimates perhaps ``centre``, which the interval is around.
         level: coverage of the intervals that the limits belong to.
         notes: what the numbers are.
         has_errors: whether there are standard errors.
@@ -182,13 +183,14 @@ def with_level(notes: Iterable[str], level: float) -> list[str]:
 
 
 def limits_of(contrasts: Contrasts, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the intervals of the log odds ratios; NaN without an error."""
+    """Ends of the intervals of the log odds ratios; NaN without an error. Those around a centre reach the estimate."""
     estimate, error = (contrasts.rows[name].to_numpy(dtype=float) for name in ("estimate", "std_error"))
     width = float(ndtri((1 + level) / 2)) * error
     limit = contrasts.rows["limit"].to_numpy(dtype=float) if math.isclose(level, contrasts.level) else math.nan
     rises, falls = np.isposinf(estimate), np.isneginf(estimate)
-    low = np.where(rises, limit, np.where(falls, estimate, estimate - width))
-    high = np.where(falls, limit, np.where(rises, estimate, estimate + width))
+    centre = contrasts.rows["centre"].to_numpy(dtype=float) if "centre" in contrasts.rows else estimate
+    low = np.where(rises, limit, np.where(falls, estimate, np.minimum(centre - width, estimate)))
+    high = np.where(falls, limit, np.where(rises, estimate, np.maximum(centre + width, estimate)))
     return (low, high) if contrasts.has_errors else (np.full_like(low, math.nan), np.full_like(low, math.nan))
 
 

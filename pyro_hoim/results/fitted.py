@@ -105,8 +105,8 @@ class Fitted:
             "smoke=y vs n, ill=y vs n"; ``odds_ratio``; ``lower`` and ``upper``; and where there are tests ``p_value``
             (Wald, two-sided; of infinite ones by the likelihood ratio) and ``p_value_adjusted`` by Benjamini and
             Hochberg, over all rows. The limits are NaN where the model has no standard errors: those of more than 600
-            parameters, of a penalty that is not smooth or of norm bounds, and root models, whose coefficients come
-            from penalised regressions. Those of learned models do not account for the search. An odds ratio may be 0
+            parameters, of a penalty that is not smooth or of norm bounds, and root models without a refit of all
+            terms. Those of learned models do not account for the search. An odds ratio may be 0
             or infinite, with one finite limit from the profile likelihood; it is NaN where the rows do not identify
             it. ``attrs["notes"]`` says what the numbers rest on, ``attrs["level"]`` the coverage.
 
@@ -128,6 +128,58 @@ class Fitted:
             known = [*inspect.signature(family.odds_ratios).parameters][1:]
             check_names(options, known, "options", noun="option of odds_ratios")
         return _table(family.odds_ratios(self, level=level, **options))
+
+    def effects(
+        self,
+        response: str | None = None,
+        *,
+        given: Mapping[str, Any] | None = None,
+        change: Mapping[str, Any] | None = None,
+        level: float = 0.95,
+    ) -> SummaryTable:
+        r"""What a change of one column does to another, all others held at stated values; of root models.
+
+        The effect is that on the distribution of the response given all other columns: an odds ratio of a 0/1 column,
+        and of every level of a category against its first one; a ratio of means of counts (of Poisson ones a rate
+        ratio) and of positive numbers; a difference of means of real numbers. In a root model it depends on where a
+        change begins, as the values are those of roots.
+
+        Args:
+            response: the column that responds; every one in turn when None.
+            given: values at which other columns are held, in the words of the table; by default those that are typical
+                in the rows learned from: of numbers the median, of 0/1 columns and categories the most frequent value.
+            change: of a column, how much it is changed by from the value that it is held at, or a pair of values; by
+                default one unit, of a 0/1 column from 0 to 1, and of a category from its first level to each other.
+            level: coverage of the intervals.
+
+        Returns:
+            A row for every change of a column that shares a term with the response: ``response``, with categories
+            ``levels``, ``column``, ``before`` and ``after``; ``effect``, which says what is compared; ``estimate`` of
+            the model; ``std_error`` (of a ratio that of its logarithm), ``lower`` and ``upper`` by the delta method
+            from the sandwich covariance of a refit, given the terms of the model. Where the penalty moves some estimate
+            visibly, ``unpenalised`` is the one without it. ``attrs["given"]`` has the values held.
+
+        Raises:
+            InputError: a level outside 0 and 1, a value outside a column's support, or a model without typical values.
+            UnknownNameError: an unknown column.
+            IntractableError: the family has no such effects.
+
+        Example:
+            >>> import numpy as np
+            >>> from pyro_hoim import fit_roots
+            >>> from pyro_hoim.generalized_root import TruncatedPoissonFamily
+            >>> rng = np.random.default_rng(0)
+            >>> smoke = rng.random(800) < 0.4
+            >>> rows = np.column_stack([smoke, rng.poisson(np.where(smoke, 3.0, 1.5))])
+            >>> families = {"smoke": TruncatedPoissonFamily(1), "visits": "poisson"}
+            >>> fitted = fit_roots(rows, families, order=2, names=["smoke", "visits"], refit="all")
+            >>> table = fitted.effects("visits")
+            >>> table[["column", "before", "after", "effect"]].values.tolist()
+            [['smoke', '0', '1', 'rate ratio']]
+        """
+        check_fraction(level, "level")
+        family = family_of_model(self)
+        return _table(family.effects(self, response=response, given=given, change=change, level=level))
 
     def test_terms(self, **options: Any) -> SummaryTable:
         """A test of every interaction, with p-values adjusted for their number.

@@ -403,7 +403,8 @@ def refit_rows(
         time.perf_counter() - start,
     )
     psi = coefficients / structure.multiplicity
-    return replace(fit, structure=structure, psi=psi, refit=record, seconds=fit.seconds + record.seconds)
+    seconds = fit.seconds + record.seconds
+    return replace(fit, structure=structure, psi=psi, refit=record, seconds=seconds, training=rows.sample)
 
 
 def warn_refits(fits: Sequence[RootFitResult], stacklevel: int) -> None:

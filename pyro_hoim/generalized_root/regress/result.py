@@ -29,9 +29,10 @@ from ..nodes.columns import NodeFamilies
 from ..nodes.families import IndicatorFamily, NodeFamily
 from ..structure import Key, RootStructure
 from ._regression import interactions, statistic
+from .errors import RootErrors, sandwich_errors
 from .node import NodeSolution, Outcome
 from .options import RootSettings, Symmetrize
-from .rows import RootRows, kind_of_numbers, prepare_rows
+from .rows import RootRows, RootSample, kind_of_numbers, prepare_rows
 from .terms import JointTerm, to_contrasts, to_levels
 
 
@@ -207,6 +208,7 @@ class RootFitResult(Fitted):
         scales: standard deviations (d, k) in the rows of the roots of every column, by which those of several families
             were standardised, and of an indicator the root of its share; None of one family.
         columns: how the columns of a data frame became the variables, where families were chosen; else None.
+        training: values of the rows estimated from, for errors and for typical values of columns; None if not kept.
     """
 
     model_kind: ClassVar[str] = GENERALIZED_ROOT
@@ -229,6 +231,7 @@ class RootFitResult(Fitted):
     confirmation: RootConfirmation | None = None
     scales: torch.Tensor | None = None
     columns: RootColumns | None = None
+    training: RootSample | None = field(default=None, repr=False)
 
     @classmethod
     def from_solutions(
@@ -261,6 +264,7 @@ class RootFitResult(Fitted):
             is_full,
             seconds,
             scales=None if rows.scales is None else torch.from_numpy(rows.scales),
+            training=rows.sample,
         )
 
     def with_columns(self, columns: RootColumns) -> Self:
@@ -285,6 +289,21 @@ class RootFitResult(Fitted):
     def coefficients(self) -> torch.Tensor:
         """The factors l! psi of the root products, (num_terms,)."""
         return self.structure.multiplicity * self.psi
+
+    @cached_property
+    @plain_mode()
+    def errors(self) -> RootErrors:
+        """Standard errors of the coefficients after a refit of all terms, made when they are first asked for."""
+        count = self.structure.num_terms
+        if self.refit is None or self.refit.method != "all":
+            what = "penalised regressions" if self.refit is None else "penalised coefficients of sets"
+            return RootErrors.none(count, f"{what} were not refitted, which refit='all' does")
+        if self.refit.way < 1.0:
+            return RootErrors.none(count, "the refit was shortened, so that its coefficients are no optimum")
+        if self.training is None:
+            return RootErrors.none(count, "the result does not hold the rows that it was estimated from")
+        rows = self.training.columns(self.domain.indices(self.structure.domain.names))
+        return sandwich_errors(self.energy(), rows, torch.from_numpy(self.training.weights))
 
     def energy(self) -> GeneralizedRootEnergy:
         """The joint model, over the columns that are not fixed."""

@@ -32,6 +32,49 @@ _ROUNDING = 1e-9  # of the mean of a root
 
 
 @dataclass(frozen=True, eq=False)
+class RootSample:
+    """Values of the rows that a model was estimated from, by columns, and how often each row was seen.
+
+    Arrays are those of :class:`RootRows`, without the roots.
+    """
+
+    indptr: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    values: NDArray[np.float64]
+    num_rows: int
+    counts: NDArray[np.float64] | None
+
+    def column(self, index: int) -> NDArray[np.float64]:
+        """Values of one variable in all rows, (n,)."""
+        column, entries = np.zeros(self.num_rows), slice(self.indptr[index], self.indptr[index + 1])
+        column[self.rows[entries]] = self.values[entries]
+        return column
+
+    def columns(self, positions: Sequence[int]) -> torch.Tensor:
+        """Values of some variables in all rows, (n, m)."""
+        columns = np.array([self.column(s) for s in positions])
+        return torch.from_numpy(columns.reshape(len(positions), self.num_rows).T)
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """How often each row was seen, (n,)."""
+        return np.ones(self.num_rows) if self.counts is None else self.counts
+
+    def typical(self, families: NodeFamilies) -> NDArray[np.float64]:
+        """Lower median of every column, (d,), the mode of 0/1 columns; of a category its most frequent level."""
+        medians = np.empty(len(families))
+        for index in range(len(families)):
+            column = self.column(index)
+            order = np.argsort(column, kind="stable")
+            below = np.cumsum(self.weights[order])
+            medians[index] = column[order[np.searchsorted(below, below[-1] / 2)]]
+        for block in families.blocks:
+            shares = [self.weights @ self.column(index) for index in block]
+            medians[block] = np.arange(len(block)) == np.argmax(shares)
+        return medians
+
+
+@dataclass(frozen=True, eq=False)
 class RootRows:
     """Rows of one data matrix, ready for the regressions of all nodes.
 
@@ -212,6 +255,11 @@ class RootRows:
         if self.families.common is None:  # a table has columns of one kind
             return self.matrix[index], self.domain.names
         return CountTable(self.domain, self.matrix[index]), None
+
+    @property
+    def sample(self) -> RootSample:
+        """The values alone, which a result keeps."""
+        return RootSample(self.indptr, self.rows, self.values, self.num_rows, self.counts)
 
     @cached_property
     def pair_work(self) -> int:

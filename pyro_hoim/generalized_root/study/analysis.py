@@ -39,6 +39,7 @@ from ...results.answer import CAUTION
 from ...results.confirmation import InteractionTest, add_tests, confirmation_json, kept_sentence
 from ...schema import Domain
 from ...structure.hypergraph import InteractionHypergraph
+from ..effects import with_errors
 from ..file import RootFile
 from ..nodes.columns import Families, NodeFamilies
 from ..nodes.families import family_to_json
@@ -164,7 +165,8 @@ class RootAnalysis(Study[Part]):
             "seed": self.seed,
             **several,
         }
-        return {"model": RootFile(fit.structure, fit.psi, fit.free_families, info, self.independent.tensors())}
+        file = RootFile(fit.structure, fit.psi, fit.free_families, info, self.independent.tensors())
+        return {"model": with_errors(file, fit)}
 
     @override
     def law_name(self, name: str) -> str:
