@@ -66,7 +66,9 @@ class _Column(NamedTuple):
     @property
     def step(self) -> str:
         """What an odds ratio of a column of levels, or without any, compares in words: 1 with 0."""
-        return f"{self.levels[1]} vs {self.levels[0]}" if self.levels else "1 vs 0"
+        if self.levels:
+            return f"{self.levels[1]} vs {self.levels[0]}"
+        return f"{number(self.origin + 1)} vs {number(self.origin)}"
 
 
 class _Line(NamedTuple):
@@ -272,7 +274,10 @@ class RootEffects:
         """Log odds ratios of the values 1 against 0, of levels against the first, all other columns at such."""
         names, structure = self.energy.domain.names, self.energy.structure
         terms, levels, weights = list[str](), list[str](), list[Any]()
-        step = "1 SD" if scales else "1"
+
+        def step_of(column: _Column) -> str:
+            return "1 SD vs 0" if scales and not column.levels else column.step
+
         for columns, places in self.sets.items():
             if len(columns) < 2:
                 continue
@@ -280,9 +285,7 @@ class RootEffects:
             for chosen in itertools.product(*(column.positions[column.is_category :] for column in members)):
                 terms.append(":".join(column.name for column in members))
                 words = [
-                    f"{names[s]} vs {column.levels[0]}"
-                    if column.is_category
-                    else f"{column.name}={column.step if column.levels else f'{step} vs 0'}"
+                    f"{names[s]} vs {column.levels[0]}" if column.is_category else f"{column.name}={step_of(column)}"
                     for s, column in zip(chosen, members, strict=True)
                 ]
                 levels.append(", ".join(words))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.linalg
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
@@ -118,6 +119,38 @@ def check_errors(tensors: Mapping[str, torch.Tensor], num_terms: int) -> None:
         check_exact_shape(tensors[name], (num_terms, *tails[name]), f"tensors[{name!r}]")
 
 
+def centred_directions(energy: GeneralizedRootEnergy, shares: Floats) -> Floats | None:
+    """Directions (num_terms, f) of coefficients whose means over the levels of every category are zero, as in fits.
+
+    None without categories. Means have the shares (d,) of the levels in the rows as weights.
+    """
+    structure, families = energy.structure, energy.families
+    if not families.blocks:
+        return None
+    level_of = {s: (number, level) for number, block in enumerate(families.blocks) for level, s in enumerate(block)}
+    # Terms of the same key and columns, with their levels.
+    groups: dict[tuple[Any, ...], dict[tuple[int, ...], int]] = {}
+    places = ((key, s) for key in structure.keys for s in structure.positions(key).tolist())
+    for term, (key, positions) in enumerate(places):
+        names = [(1, level_of[s][0]) if s in level_of else (0, s) for s in positions]
+        order = sorted(range(len(names)), key=names.__getitem__)
+        levels = tuple(level_of[positions[i]][1] for i in order if names[i][0])
+        groups.setdefault((key, *(names[i] for i in order)), {})[levels] = term
+    # Contrasts of all of its categories at once; of a group that lacks levels every coefficient is free.
+    columns: list[Floats] = []
+    for (_, *names), terms in groups.items():
+        blocks = [families.blocks[number] for is_level, number in names if is_level]
+        inside = np.eye(len(terms))
+        if len(terms) == math.prod(map(len, blocks)):
+            inside = np.ones((1, 1))
+            for block in blocks:
+                inside = np.kron(inside, scipy.linalg.null_space(shares[block][None]))
+        part = np.zeros((structure.num_terms, inside.shape[1]))
+        part[[terms[levels] for levels in sorted(terms)]] = inside
+        columns.append(part)
+    return np.hstack(columns)
+
+
 class _Maximum(NamedTuple):
     """The maximum along some directions, its Hessian's eigenvalues and eigenvectors there, and the last step."""
 
@@ -128,7 +161,10 @@ class _Maximum(NamedTuple):
 
 
 def sandwich_errors(
-    energy: GeneralizedRootEnergy, rows: torch.Tensor, weights: torch.Tensor | None = None
+    energy: GeneralizedRootEnergy,
+    rows: torch.Tensor,
+    weights: torch.Tensor | None = None,
+    directions: Floats | None = None,
 ) -> RootErrors:
     """Standard errors of the coefficients of a joint model fitted to rows, from its pseudo-likelihood.
 
@@ -139,6 +175,8 @@ def sandwich_errors(
         energy: the model, without a batch; its coefficients are the start, and its terms count as given.
         rows: states (n, d) that it was fitted to.
         weights: how often each row was seen, (n,); each once when None.
+        directions: (num_terms, f), coefficients vary from those of the model along these alone, as where they have to
+            sum to zero over the levels of a category; any way when None.
 
     Returns:
         The errors; without any and with the reason where the model has more than 1,000 terms, where the scores of the
@@ -169,23 +207,27 @@ def sandwich_errors(
         return RootErrors.none(count, "the scores of the rows need more memory than the limit")
     start = energy.psi.detach().cpu().double().numpy()
     try:
-        return _errors(law, start, structure.multiplicity.double().numpy())
+        multiplicity = structure.multiplicity.double().numpy()
+        free = None if directions is None else directions / multiplicity[:, None]
+        return _errors(law, start, multiplicity, free)
     except InputError:
         return RootErrors.none(count, "some row has no conditional law")
 
 
-def _errors(law: RootPseudoLikelihood, start: Floats, multiplicity: Floats) -> RootErrors:
-    """Errors of the coefficients, from a start where every row has its laws."""
+def _errors(law: RootPseudoLikelihood, start: Floats, multiplicity: Floats, free: Floats | None) -> RootErrors:
+    """Errors of the coefficients, from a start where every row has its laws, along directions (num_terms, f)."""
     count = len(start)
     if not count:
         empty = torch.zeros(0, 0, dtype=torch.float64)
         return RootErrors(torch.zeros(0, dtype=torch.float64), empty, empty)
     # Directions in which the pseudo-likelihood is not flat, in units of the information at the start.
     first = -law.hessian(start)
+    first = first if free is None else free.T @ first @ free
     scale = 1.0 / np.sqrt(np.where(first.diagonal() > 0, first.diagonal(), 1.0))
     values, vectors = np.linalg.eigh(first * scale[:, None] * scale)
     is_flat = values <= _RANK
-    basis = scale[:, None] * vectors[:, ~is_flat] / np.sqrt(values[~is_flat])
+    vectors = scale[:, None] * vectors if free is None else free @ (scale[:, None] * vectors)
+    basis = vectors[:, ~is_flat] / np.sqrt(values[~is_flat])
     end = _maximum(law, start, basis)
     # Infinite estimates: their information vanishes on the way, while their steps go on.
     is_infinite = end.information < _FLAT
@@ -196,7 +238,7 @@ def _errors(law: RootPseudoLikelihood, start: Floats, multiplicity: Floats) -> R
     centred = scores - np.average(scores, axis=0, weights=law.weights)
     root = (axes / end.information[~is_infinite]) @ (centred * np.sqrt(law.weights)[:, None]).T
     unknown = [
-        _cleaned(scale[:, None] * vectors[:, is_flat], _CLEAN_RANK),
+        _cleaned(vectors[:, is_flat], _CLEAN_RANK),
         _cleaned(basis @ end.axes[:, is_infinite], _CLEAN_FLAT),
     ]
     root, directions = multiplicity[:, None] * root, multiplicity[:, None] * np.hstack(unknown)

@@ -29,7 +29,7 @@ from ..nodes.columns import NodeFamilies
 from ..nodes.families import IndicatorFamily, NodeFamily
 from ..structure import Key, RootStructure
 from ._regression import interactions, statistic
-from .errors import RootErrors, sandwich_errors
+from .errors import RootErrors, centred_directions, sandwich_errors
 from .node import NodeSolution, Outcome
 from .options import RootSettings, Symmetrize
 from .rows import RootRows, RootSample, kind_of_numbers, prepare_rows
@@ -303,7 +303,9 @@ class RootFitResult(Fitted):
         if self.training is None:
             return RootErrors.none(count, "the result does not hold the rows that it was estimated from")
         rows = self.training.columns(self.domain.indices(self.structure.domain.names))
-        return sandwich_errors(self.energy(), rows, torch.from_numpy(self.training.weights))
+        weights, energy = torch.from_numpy(self.training.weights), self.energy()
+        shares = (weights @ rows / weights.sum()).numpy()
+        return sandwich_errors(energy, rows, weights, centred_directions(energy, shares))
 
     def energy(self) -> GeneralizedRootEnergy:
         """The joint model, over the columns that are not fixed."""

@@ -259,7 +259,11 @@ class RootRows:
     @property
     def sample(self) -> RootSample:
         """The values alone, which a result keeps."""
-        return RootSample(self.indptr, self.rows, self.values, self.num_rows, self.counts)
+        if not self.categories:
+            return RootSample(self.indptr, self.rows, self.values, self.num_rows, self.counts)
+        whole = self.matrix.tocsc()  # with indicators in place of contrasts
+        places = whole.indptr.astype(np.int64), whole.indices.astype(np.int64)
+        return RootSample(*places, whole.data, self.num_rows, self.counts)
 
     @cached_property
     def pair_work(self) -> int:

@@ -299,3 +299,26 @@ def test_a_fit_with_a_penalty_has_intervals_around_the_estimate_without_it():
     assert ratios["odds_ratio"] == pytest.approx(math.exp(table["estimate"]))
     assert ratios["upper"] == pytest.approx(math.exp(log_ratio + norm.ppf(0.95) * error), rel=1e-5)
     assert sum("conditional on the selection" in note for note in fitted.summary().attrs["notes"]) == 1
+
+
+def test_a_fit_with_a_category_has_errors_along_what_it_may_move():
+    rng = np.random.default_rng(0)
+    region = rng.integers(0, 3, 500)
+    visits = rng.poisson(np.exp(0.3 + 0.3 * (region == 2)))
+    waits = rng.exponential(1.0 + 0.4 * (region == 1))
+    x = np.column_stack([np.eye(3)[region], visits, waits])
+    names = [f"region={level}" for level in ("north", "south", "west")] + ["visits", "waits"]
+    families = [IndicatorFamily("region")] * 3 + ["poisson", "exponential"]
+    settings = RootSettings(refit_share=0.0, tolerance=1e-9, false_discovery_rate=None)
+    fitted = fit_roots(x, families, order=2, l1=1e-4, names=names, refit="all", settings=settings)
+    errors = fitted.errors
+    # The refit has no penalty: its optimum is that of the errors, along the same directions.
+    assert errors.unpenalised.numpy() == pytest.approx(fitted.coefficients.numpy(), abs=1e-5)
+    assert not errors.std_error.isnan().any()
+    table = fitted.summary()
+    assert table["std_error"].notna().all() and "unpenalised" not in table
+    # Were every level free to move, they would move together with a root of the count that the model lacks.
+    rows, weights = fitted.training.columns(range(5)), torch.from_numpy(fitted.training.weights)
+    assert torch.equal(rows, torch.from_numpy(x))
+    loose = sandwich_errors(fitted.energy(), rows, weights)
+    assert np.abs(loose.unpenalised.numpy() - fitted.coefficients.numpy()).max() > 1e-3
