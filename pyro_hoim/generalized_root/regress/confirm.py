@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.special import log_ndtr
+from scipy.stats import chi2
 from typing_extensions import override
 
 from ...errors import CostWarning, caller_level, check_fraction, check_not_negative, check_type
@@ -203,10 +204,14 @@ _HELD = 512  # columns
 _MOST_VALUES = 512  # of a feature, the commonest, that the step of its statistic is judged by
 _MOST_KEYS = 2**62
 _ROUNDING = 1e-9
+_APART = 1e-7  # of the largest variance of a group: what varies less is not told from the rest
 
 
 class _Column(NamedTuple):
-    """One column: number of the value of every row, values' roots, and levels: groups of values with their roots."""
+    """One column: number of the value of every row, values' roots, and levels: groups of values with their roots.
+
+    A category has its contrasts in place of roots.
+    """
 
     codes: Integers
     num_values: int
@@ -215,18 +220,25 @@ class _Column(NamedTuple):
     level_roots: Floats  # (k, r)
     shares: Floats  # (r,)
 
-    def scores(self, root: int) -> Floats:
-        """Roots of the levels, of mean zero and unit spread over the rows (r,)."""
-        values = self.level_roots[root - 1]
+    def scores(self, statistic: int) -> Floats:
+        """A root, or contrast, of the levels, of mean zero and unit spread over the rows (r,)."""
+        values = self.level_roots[statistic - 1]
         centred = values - self.shares @ values
         return centred / math.sqrt(max(float(self.shares @ centred**2), 1e-300))
 
 
 class _Feature(NamedTuple):
-    """A product of roots of other columns: the root, and positions of the columns."""
+    """A product of roots of other columns, beside a root of the column itself; of categories contrasts.
 
-    root: int
-    others: tuple[int, ...]
+    Statistics count from 1; those of the others are with the node of each.
+    """
+
+    statistic: int
+    others: tuple[tuple[int, int], ...]
+
+
+_Group = tuple[_Feature, ...]
+"""What one set adds to the law of a member by one key: several features where categories have several contrasts."""
 
 
 class _Scale(NamedTuple):
@@ -247,6 +259,7 @@ class RootSetTester:
     """Tests of single sets of a root model beside others, by the law of each member given all the rest.
 
     The tail of a set's statistic is as :func:`confirm_roots` says; without others it is that of the permutation test.
+    Sets are of categories, by their names, and of other variables.
 
     Args:
         rows: prepared rows, their roots up to the largest key.
@@ -260,7 +273,8 @@ class RootSetTester:
     def __init__(self, rows: RootRows, keys: Mapping[Edge, Sequence[int]], least_p_value: float = 1.0) -> None:
         self.rows, self._keys = rows, keys
         self._weights = np.ones(rows.num_rows) if rows.counts is None else rows.counts
-        self._places = {name: i for i, name in enumerate(rows.domain.names)}
+        self._names = dict(zip(rows.nodes, rows.units.names, strict=True))
+        self._places = {name: node for node, name in self._names.items()}
         self._columns: OrderedDict[int, _Column] = OrderedDict()
         self._features: dict[_Feature, _Scale] = {}
         self._nulls: dict[tuple[int, tuple[_Feature, ...]], Floats] = {}
@@ -291,23 +305,75 @@ class RootSetTester:
         nuisance = self._nuisance(edge, others, node)
         key = edge, node, nuisance, is_rough
         if key not in self._memory:
-            tests = [self._term_test(term, nuisance, node, is_rough) for term in self._terms(edge, node)]
+            tests = [self._group_test(group, nuisance, node, is_rough) for group in self._groups(edge, node)]
             log_p = min(0.0, min(log_p for log_p, _ in tests) + math.log(len(tests)))
             self._memory[key] = log_p, max(gain for _, gain in tests)
         return self._memory[key]
 
-    def _terms(self, edge: Edge, node: int) -> list[_Feature]:
-        """Features of a set in the law of a member."""
-        others = tuple(sorted(self._places[name] for name in edge if self._places[name] != node))
-        return [_Feature(root, others) for root in self._keys.get(edge, (len(edge),))]
+    def _groups(self, edge: Edge, node: int) -> list[_Group]:
+        """Features of a set in the law of a member, those of one key together."""
+        others = sorted(self._places[name] for name in edge if self._places[name] != node)
+        groups: list[_Group] = []
+        for root in self._keys.get(edge, (len(edge),)):
+            products = itertools.product(*(self._statistics(other, root) for other in others))
+            inside = [tuple(zip(others, some, strict=True)) for some in products]
+            groups.append(tuple(_Feature(one, some) for some in inside for one in self._statistics(node, root)))
+        return groups
+
+    def _statistics(self, node: int, root: int) -> Sequence[int]:
+        """The contrasts of a category, or the root of another variable."""
+        return range(1, 1 + self.rows.num_statistics(node)) if node in self.rows.category_of else (root,)
 
     def _nuisance(self, edge: Edge, others: Iterable[Edge], node: int) -> tuple[_Feature, ...]:
         """Features of the other sets, and of the proper subsets of a set, that hold a member; constant ones are not."""
-        name = self.rows.domain.names[node]
+        name = self._names[node]
         subsets = [part for size in range(2, len(edge)) for part in itertools.combinations(edge, size)]
         sets = {other for other in (*others, *subsets) if name in other and other != edge}
-        terms = {term for other in sets for term in self._terms(other, node)}
+        terms = {term for other in sets for group in self._groups(other, node) for term in group}
         return tuple(sorted(term for term in terms if self._scale(term).spread > 0))
+
+    def _group_test(
+        self, group: _Group, nuisance: tuple[_Feature, ...], node: int, is_rough: bool
+    ) -> tuple[float, float]:
+        """Log p-value of all coefficients of a group together, and their gain.
+
+        The larger one of the p-values of the score and of the likelihood ratio, by the chi-square law of as many
+        degrees of freedom as coefficients that the rows tell apart; of a single one the saddle point.
+        """
+        varying = tuple(term for term in group if self._scale(term).spread > 0)
+        if len(varying) == 1 or not varying:
+            return self._term_test((*varying, *group)[0], nuisance, node, is_rough)
+        # What the rows say of the group beside the rest.
+        law, count = self._law(node, (*nuisance, *varying)), len(varying)
+        parameters = np.concatenate([self._null(node, nuisance), np.zeros(count)])
+        null = law.moments(law.log_weights(parameters)[0])
+        before, inside = null.covariance[:-count, :-count], null.covariance[-count:, -count:]
+        crossed = null.covariance[:-count, -count:]
+        values, vectors = np.linalg.eigh(inside - crossed.T @ np.linalg.lstsq(before, crossed, rcond=_RANK)[0])
+        is_known = values > _APART * max(float(inside.diagonal().max()), 1e-300)
+        free = int(is_known.sum())
+        if not free:
+            return 0.0, 0.0
+        score = vectors[:, is_known].T @ (law.statistics[-count:] - null.mean[-count:])
+        square = float((score**2 / values[is_known]).sum())
+        log_p = float(chi2.logsf(square, free))
+        if is_rough or log_p > self._least:
+            return log_p, square / 2
+        # The rise of the log-likelihood, from a law with the group that may be known already.
+        start = self._known(node, nuisance, varying)
+        start = start if start is not None and law.is_inside(start) else parameters
+        value = float(parameters @ law.statistics) - law.log_weights(parameters)[1]
+        rise = max(0.0, law.maximised(law.statistics, start)[1] - value)
+        return max(log_p, float(chi2.logsf(2 * rise, free))), rise
+
+    def _known(self, node: int, nuisance: tuple[_Feature, ...], group: _Group) -> Floats | None:
+        """Parameters of a column's law with all features, those of the group last, where they were found before."""
+        features = sorted((*nuisance, *group))
+        whole = self._nulls.get((node, tuple(features)))
+        if whole is None:
+            return None
+        free = len(whole) - len(features)
+        return np.concatenate([whole[:free], [whole[free + features.index(term)] for term in (*nuisance, *group)]])
 
     def _term_test(
         self, term: _Feature, nuisance: tuple[_Feature, ...], node: int, is_rough: bool
@@ -334,10 +400,7 @@ class RootSetTester:
         if (target - mean) * side <= _ROUNDING * (1.0 + abs(seen)):
             return 0.0, 0.0
         # The law tilted to there, from one with this term that may be known already.
-        whole = self._nulls.get((node, tuple(sorted((*nuisance, term)))))
-        if whole is not None:  # sorted features; the term comes last in this law
-            free, position = len(whole) - len(nuisance) - 1, sorted((*nuisance, term)).index(term)
-            whole = np.append(np.delete(whole, free + position), whole[free + position])
+        whole = self._known(node, nuisance, (term,))
         moved = law.tilted(parameters, null, target, whole)
         root = math.sqrt(2 * max(moved.rise, 0.0))
         tail = saddle_point_log_tail(np.array(root), np.array(abs(moved.psi)), np.array(moved.information), step)
@@ -354,7 +417,7 @@ class RootSetTester:
             return 0.0
         column = self._column(node)
         first, second = np.argsort(-column.shares, kind="stable")[:2]
-        roots = column.scores(term.root)
+        roots = column.scores(term.statistic)
         width = float(roots[second] - roots[first])
         steps = np.outer((roots - roots[first]) / width, (scale.values - scale.values[0]) / scale.step)
         missed = column.shares @ (1 - np.cos(2 * math.pi * steps)) @ scale.shares
@@ -379,7 +442,7 @@ class RootSetTester:
         # Rows with the same values of the features' columns are one pattern.
         column = self._column(node)
         keys, space = np.zeros(self.rows.num_rows, dtype=np.int64), 1
-        for position in sorted({position for feature in features for position in feature.others}):
+        for position in sorted({position for feature in features for position, _ in feature.others}):
             other = self._column(position)
             if space > _MOST_KEYS // other.num_values:
                 values, keys = np.unique(keys, return_inverse=True)
@@ -393,11 +456,11 @@ class RootSetTester:
         for i, feature in enumerate(features):
             scale = self._scale(feature)
             values[:, i] = (self._product(feature, first) - scale.mean) / scale.spread
-        scores = np.array([column.scores(feature.root) for feature in features]).reshape(len(features), r)
+        scores = np.array([column.scores(feature.statistic) for feature in features]).reshape(len(features), r)
         return ConditionalLaw(cells.reshape(len(first), r).astype(np.float64, copy=False), values, scores)
 
     def _product(self, feature: _Feature, rows: slice | Integers) -> Floats:
-        return np.prod([self._column(place).roots[feature.root - 1, rows] for place in feature.others], axis=0)
+        return np.prod([self._column(node).roots[one - 1, rows] for node, one in feature.others], axis=0)
 
     def _scale(self, feature: _Feature) -> _Scale:
         scale = self._features.get(feature)
@@ -408,7 +471,7 @@ class RootSetTester:
             spread = math.sqrt(float(np.average((values - mean) ** 2, weights=self._weights)))
             spread = spread if spread > _ROUNDING * (1.0 + abs(mean)) else 0.0
             distinct, shares = np.empty(0), np.empty(0)
-            if spread and all(self.rows.families[position].is_discrete for position in feature.others):
+            if spread and all(self.rows.families[position].is_discrete for position, _ in feature.others):
                 distinct, inverse = np.unique(values, return_inverse=True)
                 shares = np.bincount(inverse, self._weights) / self._weights.sum()
                 common = np.argsort(-shares, kind="stable")[:_MOST_VALUES]
@@ -423,9 +486,13 @@ class RootSetTester:
                 self._columns.popitem(last=False)
             # Levels of the column, with the mean roots of each.
             weights = self._weights
-            values, codes = np.unique(self.rows.column(variable), return_inverse=True)
+            category = self.rows.category_of.get(variable)
+            numbers = self.rows.column(variable) if category is None else category.codes
+            values, codes = np.unique(numbers, return_inverse=True)
             roots = np.ascontiguousarray(self.rows.column_roots(variable).T)
-            groups = _groups(np.bincount(codes, weights).astype(np.float64, copy=False))
+            groups = np.arange(len(values))
+            if category is None:
+                groups = _groups(np.bincount(codes, weights).astype(np.float64, copy=False))
             levels = groups[codes]
             counts = np.bincount(levels, weights)
             level_roots = np.stack([np.bincount(levels, weights * root) / counts for root in roots])
@@ -517,8 +584,11 @@ def confirm_roots(
     more than 24 values, for groups of neighbours): columns of any law, overdispersed ones as well, are independent
     under the null, those of a table with families of their own too. The tail of the sum over rows of the set's product
     of roots, *conditional on how often each value occurs and on the statistics of the other sets and of the subsets of
-    the set*, is a double saddle-point approximation, good to the smallest counts. Each member's law gives a p-value,
-    and the largest of them counts, so that one member's law alone, where it does not hold, confirms nothing.
+    the set*, is a double saddle-point approximation, good to the smallest counts. A set with categories of more than
+    two levels has several coefficients, which are tested together: the larger one of the p-values of the score and of
+    the likelihood ratio, by the chi-square law of as many degrees of freedom as free coefficients. Each member's law
+    gives a p-value, and the largest of them counts, so that one member's law alone, where it does not hold, confirms
+    nothing.
 
     The procedure of Benjamini and Hochberg, with sizes sharing the rate equally, is over all sets of the columns that
     vary, whether they were found or not, or over those of ``settings.candidates`` where every size is listed: this pays
@@ -574,9 +644,12 @@ def with_confirmed(
 ) -> RootFitResult:
     """A fit with its confirmed model, unless none is asked for or tests would take much longer than the regressions."""
     # Tests take a time that grows with rows and with pairs of sets at a column.
-    if settings.false_discovery_rate is None or rows.categories:
+    if settings.false_discovery_rate is None:
         return fit
-    degrees = Counter(name for _, names in fit.structure.names if len(names) > 1 for name in names)
+    degrees: Counter[str] = Counter()
+    sizes = {name: len(features) for name, features in zip(rows.units.names, rows.features, strict=True)}
+    for edge, roots in fit.sets.items():
+        degrees.update(dict.fromkeys(edge, len(roots) * math.prod(sizes[name] for name in edge)))
     seconds = _SECONDS * rows.num_rows * sum(degree**2 for degree in degrees.values())
     if seconds > _MOST_SECONDS:
         problem = (
@@ -602,14 +675,12 @@ def confirm_rows(
     """
     begin, rate = time.perf_counter(), settings.false_discovery_rate or 0.0
     # Hypotheses: all sets of the columns that vary, or the candidates where those of every size are listed.
-    keys: dict[Edge, list[int]] = {}
-    for (root, size), names in fit.structure.names:
-        if size > 1:
-            keys.setdefault(names, []).append(root)
-    varying = [name for name in fit.structure.domain.names if name not in rows.constant_columns]
+    keys, constant = fit.sets, set(rows.constant_columns)
+    free = {fit.unit_names[name] for name in fit.structure.domain.names if name not in constant}
+    varying = [name for name in rows.units.names if name in free]
     allowed: list[frozenset[str]] | None = None
     if set(listed) == set(range(2, fit.order + 1)):
-        names_of = rows.domain.names
+        names_of = rows.units.names
         allowed = [frozenset(names_of[i] for i in positions) for sets in listed.values() for positions in sets]
     hypotheses = Hypotheses(varying, fit.order, allowed, rate)
     # The search among the sets that were found, and the model of those that it keeps.

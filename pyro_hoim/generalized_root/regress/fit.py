@@ -271,6 +271,21 @@ def fit_roots(
     1), which gives it a mean and is not penalised. Columns that all have one family are fitted as ever, however it is
     given.
 
+    A category is a group of indicators (:class:`~pyro_hoim.generalized_root.IndicatorFamily`), whose regression is a
+    multinomial logit. A set with categories is a set of columns: its coefficients, one for every choice of a level of
+    each category, enter together, and cost at each member
+
+    .. math:: \lambda_l \sqrt{m}\, \Bigl(\sum_v c_v^2 \prod_{s \in S} \sigma_{ls}^2\Bigr)^{1/2}, \qquad
+        m = \prod_{s \in S} (K_s - 1)
+
+    where the scale of an indicator is the root of its share p of the rows, and K - 1 is 1 of other columns. Of every
+    category :math:`\sum_k p_k c_k = 0`: this representative is solved for and stored. It makes the norm the standard
+    deviation of what the set adds to the log density, times those of the other columns, whatever level is called the
+    reference; the root of m lets one penalty serve groups of any size. A category of two levels costs what a 0/1 column
+    does, and is the same model beside 0/1, Gaussian and categorical columns. Beside a count or a positive number it is
+    not quite: a 0/1 column acts on the root of a count where it is 1 alone, levels of a category where they differ from
+    their mean. Levels that do not occur in the rows are fixed at zero.
+
     A data frame says its families itself (``family="auto"``). One whose columns all hold whole numbers from 0 is a
     table of counts, and all are Poisson. Of another one :func:`~pyro_hoim.generalized_root.choose_families` chooses the
     family of every column by its type and values, or asks; ``columns`` of the result, its ``repr`` and its summary say

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse
 import statsmodels.api as sm
 import torch
+from scipy.stats import binom, chi2
 
 from pyro_hoim.generalized_root import (
     IndicatorFamily,
@@ -17,12 +18,16 @@ from pyro_hoim.generalized_root import (
     RootSettings,
     TruncatedPoissonFamily,
     choose_l1,
+    confirm_roots,
     fit_root_path,
     fit_roots,
     refit_roots,
 )
+from pyro_hoim.generalized_root.regress.confirm import RootSetTester
+from pyro_hoim.generalized_root.regress.options import checked_families
+from pyro_hoim.generalized_root.regress.rows import prepare_rows
 from pyro_hoim.runs import RunOptions
-from pyro_hoim.testing import raises
+from pyro_hoim.testing import FALSE_ALARM_RATE, raises
 
 BINARY = TruncatedPoissonFamily(1)
 KINDS = {
@@ -464,3 +469,100 @@ def test_what_does_not_fit_is_refused_before_any_work(change, options, code, arg
         x[where] = value
     with raises(code, argument):
         fit_roots(x, families, **{"order": 2, "names": names, **options})
+
+
+# What rows confirm
+
+
+def set_tests(data, edge, others=(), is_rough=True):
+    """Tests of a set by the law of each of its members."""
+    x, families, names = encoded(data)
+    rows = prepare_rows(x, checked_families(families), 2, names)
+    tester = RootSetTester(rows, {})
+    return [tester.test(edge, others, name, is_rough=is_rough) for name in edge]
+
+
+def test_two_categories_alone_are_tested_by_pearsons_chi_square():
+    data = some(rows_of(), "region", "colour")
+    table = np.histogram2d(data["region"], data["colour"], [3, 4])[0]
+    expected = np.outer(table.sum(1), table.sum(0)) / 200
+    statistic = ((table - expected) ** 2 / expected).sum()
+    for test in set_tests(data, ("region", "colour")):
+        assert test.log_p_value == pytest.approx(chi2.logsf(statistic, 6), rel=1e-9)
+        assert test.gain == pytest.approx(statistic / 2, rel=1e-9)
+    ratio = 2 * (table * np.log(np.maximum(table, 1) / expected)).sum()
+    for test in set_tests(data, ("region", "colour"), is_rough=False):
+        assert test.gain == pytest.approx(ratio / 2, abs=1e-4)
+        assert test.log_p_value == pytest.approx(chi2.logsf(min(ratio, statistic), 6), abs=1e-4)
+
+
+def test_beside_others_a_category_is_tested_as_multinomial_logits_are():
+    """The likelihood ratio of nested logits."""
+    data = rows_of(300)
+    others = [("ill", "region"), ("region", "change")]
+    table = sm.add_constant(np.column_stack([data["ill"], data["change"]]))
+    colours = np.eye(4)[data["colour"]][:, 1:]
+    small, large = (
+        sm.MNLogit(data["region"], design).fit(disp=0, method="newton", tol=1e-12).llf
+        for design in (table, np.column_stack([table, colours]))
+    )
+    test = set_tests(data, ("region", "colour"), others, is_rough=False)[0]
+    assert test.gain == pytest.approx(large - small, abs=1e-4)
+    assert test.log_p_value >= chi2.logsf(2 * (large - small), 6) - 1e-4
+    control = sm.MNLogit(data["region"], colours).fit(disp=0, method="newton").llf
+    assert abs(control - small - test.gain) > 0.1
+
+
+def test_a_category_of_two_levels_is_confirmed_as_a_yes_no_column_is():
+    data = rows_of()
+    kinds = {**KINDS, "ill": 2}
+    one = fitted_rows(data, settings=RootSettings()).confirmed
+    other = fitted_rows({**data, "ill": data["ill"].astype(int)}, kinds, settings=RootSettings()).confirmed
+    values = [{t.edge: (t.p_value, t.is_kept) for t in f.confirmation.tests} for f in (one, other)]
+    common = values[0].keys() & values[1].keys()
+    assert len(common) > 8 and set(one.sets) == set(other.sets) and one.num_interactions > 2
+    for edge in common:
+        assert values[0][edge] == pytest.approx(values[1][edge], rel=1e-3), edge
+
+
+PLANTED = {("ill", "region"), ("region", "change"), ("ill", "change"), ("colour", "visits"), ("ill", "days")}
+
+
+@pytest.mark.parametrize("way", ["and", "or", "mean"])
+def test_planted_sets_are_confirmed_and_few_others(way):
+    data = rows_of(1500, 1)
+    x, families, names = encoded(data)
+    settings = RootSettings(symmetrize=way)
+    fitted = fit_roots(x, families, order=2, l1=0.02, names=names, settings=settings)
+    assert set(fitted.sets) > PLANTED  # the penalty alone lets others through
+    assert set(fitted.confirmed.confirmation.kept) == PLANTED == set(fitted.confirmed.sets)
+    again = confirm_roots(fitted, x, settings=RootSettings(candidates=[("ill", "region"), ("colour", "days")]))
+    assert set(again.confirmation.kept) == {("ill", "region")}
+
+
+def test_a_set_of_three_with_a_category_is_confirmed():
+    """A category turns the tie of two yes/no columns around; pairs are absent."""
+    rng = np.random.default_rng(0)
+    region, first = rng.integers(0, 3, 2000), (rng.random(2000) < 0.5).astype(float)
+    tie = np.array([1.2, -1.2, 0.0])[region] * (2 * first - 1)
+    second = (rng.random(2000) < 1 / (1 + np.exp(-tie))).astype(float)
+    data = {"ill": first, "region": region, "well": second, "colour": rng.integers(0, 4, 2000)}
+    fitted = fitted_rows(data, {**KINDS, "well": BINARY}, order=3, l1=0.03, settings=RootSettings())
+    assert fitted.confirmed.confirmation.kept == (("ill", "region", "well"),)
+
+
+def test_independent_columns_yield_no_more_than_the_rate():
+    """Rare levels, overdispersed counts and heavy tails; the control is what the penalty alone lets through."""
+    num_repeats, counts = 40, np.zeros(2, int)
+    for seed in range(num_repeats):
+        rng = np.random.default_rng(seed)
+        data = {
+            "region": rng.choice(3, 250, p=[0.8, 0.17, 0.03]),
+            "colour": rng.choice(4, 250, p=[0.5, 0.3, 0.16, 0.04]),
+            "visits": rng.negative_binomial(1, 0.4, 250),
+            "change": rng.standard_t(4, 250),
+            "ill": (rng.random(250) < 0.1).astype(float),
+        }
+        fitted = fitted_rows(data, l1=0.02, settings=RootSettings())
+        counts += bool(fitted.num_interactions), bool(fitted.confirmed.num_interactions)
+    assert counts[1] <= binom.isf(FALSE_ALARM_RATE, num_repeats, 0.1) < counts[0]
