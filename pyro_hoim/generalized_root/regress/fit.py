@@ -340,7 +340,9 @@ def fit_roots(
         Paper 2 (generalized root models), section 4, equations (8) to (14). Cho-Jui Hsieh, Inderjit S. Dhillon, Pradeep
         Ravikumar and Matyas A. Sustik, Sparse inverse covariance matrix estimation using quadratic approximation,
         2011. Robert Tibshirani and others, Strong rules for discarding predictors in lasso-type problems, 2012. Jonas
-        Haslbeck and Lourens Waldorp, mgm, 2020 (regressions of mixed columns).
+        Haslbeck and Lourens Waldorp, mgm, 2020 (regressions of mixed columns). Ming Yuan and Yi Lin, Model selection
+        and estimation in regression with grouped variables, 2006. Noah Simon and Robert Tibshirani, Standardization
+        and the group Lasso penalty, 2012.
 
     Example:
         >>> fitted = fit_roots([[2, 1], [0, 0], [1, 3], [3, 2]], order=2, l1=0.01, names=["a", "b"])
