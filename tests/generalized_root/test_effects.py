@@ -319,3 +319,76 @@ def test_lines_of_a_summary_with_a_category_compare_its_levels():
     moved = RootEffects(GeneralizedRootEnergy(energy.structure, psi, energy.families), errors, {}).summary(0.95)
     assert moved["estimate"].to_numpy() == pytest.approx(table["estimate"].to_numpy(), abs=1e-9)
     assert (moved["term"] == table["term"]).all()
+
+
+CATEGORY = [IndicatorFamily("region")] * 3
+LEVELS = [f"region={level}" for level in ("north", "south", "west")]
+
+
+def test_a_category_and_a_yes_no_column_are_logistic_regressions_of_each_other():
+    rng = np.random.default_rng(0)
+    region = rng.integers(0, 3, 600)
+    ill = (rng.random(600) < np.array([0.2, 0.35, 0.6])[region]).astype(float)
+    x = np.column_stack([np.eye(3)[region], ill])
+    options = {"order": 2, "l1": 1e-4, "names": [*LEVELS, "ill"], "refit": "all", "settings": FREE}
+    fitted = fit_roots(x, [*CATEGORY, BINARY], **options)
+    on_ill, on_region = fitted.effects("ill"), fitted.effects("region")
+    logit = sm.Logit(ill, np.column_stack([np.ones(600), np.eye(3)[region][:, 1:]])).fit(disp=0, cov_type="HC0")
+    assert on_ill["after"].tolist() == ["south", "west"]
+    assert np.log(on_ill["estimate"]).tolist() == pytest.approx(logit.params[1:].tolist(), rel=1e-4)
+    assert on_ill["std_error"].tolist() == pytest.approx(logit.bse[1:].tolist(), rel=1e-4)
+    multinomial = sm.MNLogit(region, sm.add_constant(ill)).fit(disp=0)
+    assert np.log(on_region["estimate"]).tolist() == pytest.approx(multinomial.params[1].tolist(), rel=1e-4)
+    # The model is saturated, so that errors of either kind agree for many rows; these are those of the table.
+    counts = pd.crosstab(region, ill).to_numpy()
+    woolf = [math.sqrt((1 / counts[[0, 0, j, j], [0, 1, 0, 1]]).sum()) for j in (1, 2)]
+    assert on_region["std_error"].tolist() == pytest.approx(woolf, rel=1e-4)
+
+
+def test_a_data_frame_has_its_words_in_effects(tmp_path):
+    rng = np.random.default_rng(0)
+    region, smoke = rng.integers(0, 3, 400), rng.random(400) < 0.4
+    frame = pd.DataFrame(
+        {
+            "region": np.array(["north", "south", "west"])[region],
+            "smoke": np.where(smoke, "yes", "no"),
+            "change": 20.0 + rng.normal(0.6 * (region == 1) + 0.5 * smoke),
+        }
+    )
+    fitted = fit_roots(frame, order=2, l1=0.01, refit="all")
+    table = fitted.effects("change", change={"region": ("west", "south")})
+    assert table[["column", "before", "after"]].values.tolist() == [["region", "west", "south"], ["smoke", "no", "yes"]]
+    given = fitted.effects().attrs["given"]
+    assert given["smoke"] == "no" and given["region"] in frame["region"].to_numpy()
+    assert given["change"] == pytest.approx(np.quantile(frame["change"], 0.5, method="inverted_cdf"))
+    # Values are in the units of the frame, whatever the origin of a variable.
+    at_twenty = fitted.effects("smoke", given={"change": 20.0}, change={"region": ("north", "south")})
+    assert at_twenty.set_index("column").loc["change", ["before", "after"]].tolist() == ["20", "21"]
+    assert "smoke=yes vs no, change=" in " ".join(fitted.odds_ratios()["levels"])
+    assert "region=north" in str(fitted.summary())
+    with raises("unknown-choice", "given['smoke']"):
+        fitted.effects(given={"smoke": "perhaps"})
+    fitted.save(tmp_path / "model.safetensors")
+    assert load(tmp_path / "model.safetensors").effects().equals(fitted.effects())
+
+
+@pytest.mark.slow
+def test_errors_of_effects_with_a_category_are_those_of_resampled_rows():
+    rng = np.random.default_rng(0)
+    region = rng.integers(0, 3, 600)
+    ill = rng.random(600) < 0.2 + 0.15 * region
+    visits = rng.poisson(np.exp(0.2 + 0.5 * ill + 0.25 * (region == 2)))
+    change = rng.normal(0.6 * (region == 1) + 0.4 * ill)
+    x = np.column_stack([np.eye(3)[region], ill, visits, change])
+    options = {"order": 2, "l1": 1e-4, "names": [*LEVELS, "ill", "visits", "change"], "refit": "all", "settings": FREE}
+    given = {"region": "north", "ill": 0, "visits": 1, "change": 0.2}
+
+    def effects(rows):
+        table = fit_roots(rows, [*CATEGORY, BINARY, "poisson", "gaussian"], **options).effects(given=given)
+        is_ratio = (table["effect"] != "mean difference").to_numpy()
+        values = table["estimate"].to_numpy()
+        return np.where(is_ratio, np.log(np.where(is_ratio, values, 1.0)), values), table["std_error"].to_numpy()
+
+    draws = [effects(x[rng.integers(0, 600, 600)])[0] for _ in range(60)]
+    # The spread of 60 draws is known to 9 %; five times that.
+    assert np.abs(np.log(np.std(draws, axis=0) / effects(x)[1])).max() < 0.46

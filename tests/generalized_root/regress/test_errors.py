@@ -27,6 +27,7 @@ from pyro_hoim.generalized_root.regress import errors as module
 from tests.support.mixed_roots import mixed_energy, mixed_states
 
 BINARY, REAL, COUNT = TruncatedPoissonFamily(1), GaussianFamily(), PoissonFamily()
+QUIET = RootSettings(false_discovery_rate=None)
 CELLS = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
 
 
@@ -322,3 +323,29 @@ def test_a_fit_with_a_category_has_errors_along_what_it_may_move():
     assert torch.equal(rows, torch.from_numpy(x))
     loose = sandwich_errors(fitted.energy(), rows, weights)
     assert np.abs(loose.unpenalised.numpy() - fitted.coefficients.numpy()).max() > 1e-3
+
+
+@pytest.mark.slow
+def test_intervals_of_penalised_fits_cover_the_truth_and_those_around_their_estimates_do_not():
+    names = "abc"
+    domain = Domain([Variable(name, kind="count") for name in names])
+    structure = RootStructure(domain, {(1, 1): [(n,) for n in names], (2, 2): [("a", "b"), ("a", "c"), ("b", "c")]})
+    truth = torch.tensor([-0.5, 0.2, -0.3, 0.5, -0.4, 0.3], dtype=torch.float64)
+    states = torch.tensor(list(itertools.product((0.0, 1.0), repeat=3)), dtype=torch.float64)
+    law = (-GeneralizedRootEnergy(structure, truth, BINARY).energy(states)).softmax(0).numpy()
+    wanted = {
+        ":".join(term): float(value)
+        for (_, term), value in zip(structure.names, structure.multiplicity * truth, strict=True)
+    }
+    options = {"order": 2, "l1": 0.01, "names": list(names), "refit": "all"}
+    rng, hits, shrunk, num_tables = np.random.default_rng(1), np.zeros(6), np.zeros(6), 200
+    for _ in range(num_tables):
+        counts = rng.multinomial(2000, law)
+        table = fit_roots(states.numpy(), BINARY, counts=counts, **options, settings=QUIET).summary().set_index("term")
+        table = table.reindex(list(wanted))  # a set that was not selected is missed
+        values = np.array([*wanted.values()])
+        hits += (table["lower"] <= values) & (values <= table["upper"])
+        shrunk += np.abs(table["estimate"] - values) <= norm.ppf(0.975) * table["std_error"]
+    # Five standard deviations of 200 tables are 7.7 points; intervals reach to the estimate, and may cover more.
+    assert (hits / num_tables).min() > 0.87
+    assert (shrunk[3:] / num_tables).max() < 0.87
